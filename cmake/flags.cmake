@@ -1,0 +1,56 @@
+# Compiler flags, each with its reason.
+
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")
+
+set(WEIR_WARNINGS -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wundef
+    -Wvla)
+# Tests check refusals by breaking rules: they keep the warnings that find bugs and drop those about style.
+set(WEIR_TEST_WARNINGS -Wall -Wextra -Wstrict-prototypes -Wwrite-strings)
+if(WEIR_WERROR)
+    add_compile_options(-Werror)
+endif()
+
+# Only WEIR_API symbols leave the library, and calls between its own files need no indirection.
+set(WEIR_LIBRARY_FLAGS -fvisibility=hidden -fno-semantic-interposition)
+# The hit path reads thread-local data several times: initial-exec makes that one instruction instead of a call. The
+# price is static TLS space, of which a program has little for libraries loaded by dlopen: tests/consume/check_elf
+# holds the library to a budget.
+list(APPEND WEIR_LIBRARY_FLAGS -ftls-model=${WEIR_TLS_MODEL})
+
+# A thread that ends calls back into the library (its exit hook), so code that was loaded once stays: dlclose() is
+# harmless, and threads that outlive it are too.
+set(WEIR_LIBRARY_LINK_FLAGS LINKER:--as-needed LINKER:-z,nodelete)
+if(WEIR_SANITIZE)
+    add_compile_options(-fsanitize=${WEIR_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${WEIR_SANITIZE})
+else()
+    # A sanitized library takes its run-time symbols from the program, so this holds without sanitizers only.
+    list(APPEND WEIR_LIBRARY_LINK_FLAGS LINKER:-z,defs)
+endif()
+if(WEIR_FUZZ)
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+if(WEIR_LTO)
+    # Fat objects: the installed libweir.a must link without link-time optimisation and with other compilers.
+    add_compile_options(-flto=auto -ffat-lto-objects)
+    add_link_options(-flto=auto)
+endif()
+
+if(WEIR_CCACHE)
+    find_program(CCACHE ccache)
+    if(CCACHE)
+        set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+    endif()
+endif()
+
+# What src/, tools/ and bench/ are held to.
+function(weir_strict target)
+    target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
+    target_compile_options(${target} PRIVATE ${WEIR_WARNINGS})
+endfunction()

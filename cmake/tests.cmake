@@ -1,0 +1,103 @@
+# Tests by folder: the folder is the label, `ctest -L unit` runs one kind. A test that exits 77 was skipped.
+
+find_program(BASH bash REQUIRED)
+
+# Tests ask for impossible amounts of memory and expect to be refused, not killed.
+set(sanitizer_environment
+    "ASAN_OPTIONS=allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1")
+
+# weir_test(NAME LABEL TIMEOUT COMMAND...): runs in its own empty folder.
+function(weir_test name label timeout)
+    set(folder ${PROJECT_BINARY_DIR}/tests/run/${name})
+    file(MAKE_DIRECTORY ${folder})
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${folder})
+    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
+    if(WEIR_SANITIZE)
+        set_tests_properties(${name} PROPERTIES ENVIRONMENT "${sanitizer_environment}")
+    endif()
+endfunction()
+
+function(weir_test_executable target source)
+    add_executable(${target} ${source} ${ARGN})
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_compile_definitions(${target} PRIVATE _GNU_SOURCE WEIR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    target_compile_options(${target} PRIVATE ${WEIR_TEST_WARNINGS})
+    target_include_directories(${target} PRIVATE src tests tools)
+endfunction()
+
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+foreach(source ${fuzz_sources})
+    get_filename_component(name ${source} NAME_WE)
+    if(WEIR_FUZZ)
+        weir_test_executable(${name} ${source})
+        target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+        set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    else()
+        # Everywhere else the seeds and past findings are a regression test.
+        weir_test_executable(${name} ${source} tests/fuzz/run_corpus.c)
+        string(REGEX REPLACE "^fuzz_" "" thing ${name})
+        weir_test(fuzz/${thing} fuzz 120 ${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${thing})
+    endif()
+    target_link_libraries(${name} PRIVATE weir_static)
+    if(TARGET weir_input)
+        target_link_libraries(${name} PRIVATE weir_input)
+    endif()
+endforeach()
+if(NOT WEIR_TESTS)
+    return()
+endif()
+
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+set(timeout_unit 60)
+set(timeout_contract 120)
+set(timeout_fail 300)
+set(timeout_stress 300)
+set(timeout_gpu 120)
+foreach(folder unit contract fail stress gpu)
+    file(GLOB sources CONFIGURE_DEPENDS tests/${folder}/test_*.c)
+    foreach(source ${sources})
+        get_filename_component(file ${source} NAME_WE)
+        string(REGEX REPLACE "^test_" "" thing ${file})
+        set(target ${folder}_${thing})
+        weir_test_executable(${target} ${source})
+        target_link_libraries(${target} PRIVATE weir_static PkgConfig::CMOCKA)
+        if(file MATCHES "^test_input_")
+            target_link_libraries(${target} PRIVATE weir_input)
+        endif()
+        weir_test(${folder}/${thing} ${folder} ${timeout_${folder}} ${target})
+    endforeach()
+endforeach()
+
+# Timing under load is what stress tests are about; they should not share the machine with each other.
+file(GLOB sources CONFIGURE_DEPENDS tests/stress/test_*.c)
+foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" thing ${file})
+    set_tests_properties(stress/${thing} PROPERTIES PROCESSORS 2)
+endforeach()
+
+file(GLOB sources CONFIGURE_DEPENDS examples/*.c)
+foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(example_${name} ${source})
+    set_target_properties(example_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+    target_compile_options(example_${name} PRIVATE ${WEIR_WARNINGS} -pedantic)
+    target_link_libraries(example_${name} PRIVATE weir Threads::Threads)
+    weir_test(examples/${name} examples 60 example_${name})
+endforeach()
+
+# tests/cli/NAME.sh PATH-OF-WEIR; lib.sh is for sourcing.
+if(TARGET weir-tool)
+    file(GLOB scripts CONFIGURE_DEPENDS tests/cli/*.sh)
+    list(FILTER scripts EXCLUDE REGEX "/lib\\.sh$")
+    foreach(script ${scripts})
+        get_filename_component(name ${script} NAME_WE)
+        weir_test(cli/${name} cli 120 ${BASH} ${script} $<TARGET_FILE:weir-tool>)
+    endforeach()
+endif()
+
+if(EXISTS ${PROJECT_SOURCE_DIR}/tests/consume/tests.cmake)
+    include(tests/consume/tests.cmake)
+endif()

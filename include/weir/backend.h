@@ -1,0 +1,177 @@
+/**
+ * @file backend.h
+ * @brief What a driver must provide: one narrow table. For people adding a back end, and for the tests.
+ *
+ * Rules that hold for every entry
+ * - A device is its ordinal. A stream, event or graph is the driver's own object as a `void *`; stream NULL is the
+ *   device's default stream. The entry makes the device current for the driver if the driver needs that, and leaves
+ *   the caller's current device or context as it found it (device_set_current excepted).
+ * - Out-parameters are untouched on failure. A failed entry leaves nothing behind.
+ * - Any thread may call any entry at any time. Entries on one stream are ordered by the caller.
+ * - No entry may invalidate a stream capture that is underway on any thread, unless it is about that very stream:
+ *   back ends whose driver is touchy wrap the call (CUDA: the relaxed capture-mode exchange).
+ * - Failure detail is kept per thread by wr_fail_native() in the library; a table from outside the library fills
+ *   last_error instead.
+ * - Entries are in a fixed order; only the tail grows. Those marked optional may be NULL; a group is all or nothing.
+ */
+#ifndef WEIR_BACKEND_H
+#define WEIR_BACKEND_H
+
+#include "weir/weir.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What weir_settings and the environment say to a back end. */
+typedef struct weir_backend_config {
+    size_t size;
+    uint64_t host_devices; /**< host only */
+    uint64_t host_memory;  /**< host only: bytes per device */
+} weir_backend_config;
+
+/** What a device is, told once by device_open. */
+typedef struct weir_device_caps {
+    char name[64];
+    uint64_t total_memory;
+    uint64_t granularity;      /**< of vm_create and vm_map; 0: no virtual memory */
+    int32_t priority_least;    /**< numerically largest */
+    int32_t priority_greatest; /**< numerically smallest */
+    uint32_t compute_major, compute_minor;
+} weir_device_caps;
+
+/** CUDA's stream capture modes, same values. */
+typedef enum weir_capture_mode {
+    WEIR_CAPTURE_GLOBAL = 0,
+    WEIR_CAPTURE_THREAD_LOCAL = 1,
+    WEIR_CAPTURE_RELAXED = 2
+} weir_capture_mode;
+
+/** CUDA's capture states, same values. */
+typedef enum weir_capture_state {
+    WEIR_CAPTURE_NONE = 0,
+    WEIR_CAPTURE_ACTIVE = 1,
+    WEIR_CAPTURE_INVALIDATED = 2
+} weir_capture_state;
+
+/** A physical chunk of device memory made by vm_create. */
+typedef uint64_t weir_chunk;
+
+/** Every entry of the table once, in order; names for counters, scripted failures and messages. */
+/* clang-format off */
+#define WEIR_BACKEND_ENTRIES(X)                                                                                        \
+    X(open) X(close) X(device_count) X(device_open) X(device_close) X(device_get_current) X(device_set_current)        \
+    X(device_memory) X(device_synchronize) X(peer_enable)                                                              \
+    X(segment_alloc) X(segment_free)                                                                                   \
+    X(vm_reserve) X(vm_release) X(vm_create) X(vm_destroy) X(vm_map) X(vm_unmap) X(vm_access)                          \
+    X(pinned_alloc) X(pinned_free)                                                                                     \
+    X(stream_create) X(stream_destroy) X(stream_query) X(stream_synchronize) X(stream_wait) X(stream_callback)         \
+    X(event_create) X(event_destroy) X(event_record) X(event_query) X(event_synchronize)                               \
+    X(copy) X(fill)                                                                                                    \
+    X(capture_begin) X(capture_end) X(capture_status) X(graph_instantiate) X(graph_launch) X(graph_exec_destroy)       \
+    X(graph_destroy)                                                                                                   \
+    X(clock_ns) X(last_error)
+
+enum weir_backend_entry {
+#define WEIR_BACKEND_ENTRY(name) WEIR_BACKEND_##name,
+    WEIR_BACKEND_ENTRIES(WEIR_BACKEND_ENTRY)
+#undef WEIR_BACKEND_ENTRY
+    WEIR_BACKEND_ENTRY_COUNT
+};
+/* clang-format on */
+
+/** The table. */
+typedef struct weir_backend {
+    size_t size;      /**< sizeof(weir_backend) the back end was compiled with */
+    const char *name; /**< "cuda", "hip", "host" */
+
+    /** Finds and initialises the driver; no context is created. @return WEIR_ERR_NO_LIBRARY naming what was looked
+     *  for. Called once before anything else. */
+    weir_status (*open)(const weir_backend_config *config);
+    /** Undoes open. Every device has been closed. */
+    weir_status (*close)(void);
+
+    weir_status (*device_count)(int *count);
+    /** Prepares a device for use (CUDA: retains the primary context). Called once per device and open. */
+    weir_status (*device_open)(int device, weir_device_caps *caps);
+    weir_status (*device_close)(int device);
+    /** The driver's current device of this thread. Optional: NULL where the driver has no such notion. */
+    weir_status (*device_get_current)(int *device);
+    /** Makes a device current for this thread, lastingly. Optional, with the one above. */
+    weir_status (*device_set_current)(int device);
+    weir_status (*device_memory)(int device, uint64_t *free_bytes, uint64_t *total_bytes);
+    weir_status (*device_synchronize)(int device);
+    /** Lets `device` access memory of `peer`; success when it could already. WEIR_ERR_NOT_SUPPORTED when it cannot. */
+    weir_status (*peer_enable)(int device, int peer);
+
+    /** Plain device memory, aligned to 512 bytes at least (2 MiB when `bytes` is a multiple of 2 MiB). */
+    weir_status (*segment_alloc)(int device, size_t bytes, void **base);
+    /** `bytes` as given to segment_alloc. The caller has made sure that no queued work uses it. */
+    weir_status (*segment_free)(int device, void *base, size_t bytes);
+
+    /* Virtual memory: optional group; caps.granularity says whether the device has it. Sizes and addresses are
+     * multiples of the granularity. None of these waits for running work. */
+    /** Reserves addresses. `hint` is a wish, 0 for none. */
+    weir_status (*vm_reserve)(int device, size_t bytes, uint64_t hint, void **base);
+    weir_status (*vm_release)(int device, void *base, size_t bytes);
+    /** Creates physical memory; it counts against the device until vm_destroy and the last vm_unmap. */
+    weir_status (*vm_create)(int device, size_t bytes, weir_chunk *chunk);
+    weir_status (*vm_destroy)(int device, weir_chunk chunk, size_t bytes);
+    /** Maps a whole chunk; the same chunk may be mapped at several addresses (aliases see each other's writes). */
+    weir_status (*vm_map)(int device, void *base, size_t bytes, weir_chunk chunk);
+    weir_status (*vm_unmap)(int device, void *base, size_t bytes);
+    /** Gives `accessor` read and write access to a mapped range. Without it, touching the range is an error. */
+    weir_status (*vm_access)(int device, void *base, size_t bytes, int accessor);
+
+    /** Page-locked host memory that every device can reach. `device` is the one it is meant for. */
+    weir_status (*pinned_alloc)(int device, size_t bytes, void **base);
+    weir_status (*pinned_free)(int device, void *base, size_t bytes);
+
+    /** A stream that does not synchronise with the default stream. `priority` is within the device's range. */
+    weir_status (*stream_create)(int device, int priority, void **stream);
+    /** Work already queued still completes. */
+    weir_status (*stream_destroy)(int device, void *stream);
+    /** WEIR_OK: idle. WEIR_ERR_NOT_READY: busy. */
+    weir_status (*stream_query)(int device, void *stream);
+    weir_status (*stream_synchronize)(int device, void *stream);
+    /** Later work on the stream waits for the event's last record; an event never recorded does not wait. */
+    weir_status (*stream_wait)(int device, void *stream, void *event);
+    /** Runs function(argument) on some thread, in stream order. It must not call the driver. */
+    weir_status (*stream_callback)(int device, void *stream, void (*function)(void *), void *argument);
+
+    /** An event without timing. Belongs to the device. */
+    weir_status (*event_create)(int device, void **event);
+    /** Also while recorded work is still pending. */
+    weir_status (*event_destroy)(int device, void *event);
+    weir_status (*event_record)(int device, void *event, void *stream);
+    /** WEIR_OK: the last record completed, or there was none. WEIR_ERR_NOT_READY: it has not. */
+    weir_status (*event_query)(int device, void *event);
+    weir_status (*event_synchronize)(int device, void *event);
+
+    /** Queues a copy; either side may be device, pinned or plain host memory. */
+    weir_status (*copy)(int device, void *stream, void *destination, const void *source, size_t bytes);
+    weir_status (*fill)(int device, void *stream, void *destination, unsigned char value, size_t bytes);
+
+    /* Capture: what is queued on a capturing stream is recorded, not run; a capture spreads to other streams through
+     * events, as in CUDA. Optional group. */
+    weir_status (*capture_begin)(int device, void *stream, weir_capture_mode mode);
+    /** Ends the capture and gives the graph. A capture that was invalidated gives WEIR_ERR_CAPTURE and no graph, and
+     *  the stream is usable again. */
+    weir_status (*capture_end)(int device, void *stream, void **graph);
+    /** `id` is unique to a capture in the process; set when the state is not NONE. Legal at any time. */
+    weir_status (*capture_status)(int device, void *stream, weir_capture_state *state, uint64_t *id);
+    weir_status (*graph_instantiate)(int device, void *graph, void **exec);
+    weir_status (*graph_launch)(int device, void *exec, void *stream);
+    weir_status (*graph_exec_destroy)(int device, void *exec);
+    weir_status (*graph_destroy)(int device, void *graph);
+
+    /** Monotonic time in nanoseconds, for ages and time-outs. */
+    weir_status (*clock_ns)(uint64_t *now);
+    /** This thread's last driver failure: native code and text. Optional. */
+    weir_status (*last_error)(int64_t *native, const char **text);
+} weir_backend;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

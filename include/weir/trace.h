@@ -1,0 +1,80 @@
+/**
+ * @file trace.h
+ * @brief Allocation events: what weir's history holds, what a trace file holds, one record for both.
+ *
+ * A trace file (".weirtrace") is a weir_trace_header followed by header.events records of header.event_bytes bytes
+ * each, little endian, oldest first. Readers must accept a larger event_bytes (and skip the tail of each record) and
+ * must refuse a larger major version. docs/trace-format.md is the specification.
+ */
+#ifndef WEIR_TRACE_H
+#define WEIR_TRACE_H
+
+#include "weir/weir.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What happened. Values are pinned: they are in files. */
+typedef enum weir_event_kind {
+    WEIR_EVENT_ALLOC = 1,          /**< block handed out; size as requested */
+    WEIR_EVENT_FREE_REQUESTED = 2, /**< the user freed it; size as requested */
+    WEIR_EVENT_FREE_COMPLETED = 3, /**< it became reusable */
+    WEIR_EVENT_SEGMENT_ALLOC = 4,  /**< memory taken from the driver */
+    WEIR_EVENT_SEGMENT_FREE = 5,   /**< memory given back to the driver */
+    WEIR_EVENT_SEGMENT_MAP = 6,    /**< physical memory mapped into a growing segment */
+    WEIR_EVENT_SEGMENT_UNMAP = 7,
+    WEIR_EVENT_OOM = 8,           /**< an allocation failed; size as requested, address = free device bytes */
+    WEIR_EVENT_SNAPSHOT = 9,      /**< a marker put there by a snapshot */
+    WEIR_EVENT_RECORD_STREAM = 10 /**< block used on another stream; stream names that one */
+} weir_event_kind;
+
+/** One event: 56 bytes, naturally aligned, no padding. */
+typedef struct weir_event {
+    uint64_t time_ns; /**< since the epoch of the recorder's clock; only differences mean anything */
+    uint64_t address;
+    uint64_t size;
+    uint64_t stream;  /**< the native stream handle as a number; 0 is the default stream */
+    uint64_t pool[2]; /**< {0,0}: the default pool */
+    uint16_t kind;    /**< weir_event_kind */
+    int16_t device;
+    uint32_t thread; /**< a small number per thread; 0 when unknown */
+} weir_event;
+
+#define WEIR_TRACE_MAGIC "weirtrc\n"
+#define WEIR_TRACE_VERSION_MAJOR 1
+#define WEIR_TRACE_VERSION_MINOR 0
+
+/** Head of a trace file: 64 bytes. */
+typedef struct weir_trace_header {
+    char magic[8];          /**< WEIR_TRACE_MAGIC, no terminator */
+    uint16_t version_major; /**< readers refuse a larger one */
+    uint16_t version_minor;
+    uint32_t header_bytes; /**< where the events start; at least 64 */
+    uint32_t event_bytes;  /**< at least 56 */
+    uint32_t flags;        /**< 0 */
+    uint64_t events;       /**< how many follow; UINT64_MAX: up to the end of the file */
+    uint64_t dropped;      /**< events lost before the first one (ring overwritten) */
+    uint64_t reserved[3];  /**< 0 */
+} weir_trace_header;
+
+/**
+ * Copies up to `capacity` of the device's recorded events, oldest first, and says how many there were to copy and
+ * how many had been overwritten. Recording is switched on by the option `history`. Since 0.1.
+ * @param dropped may be NULL.
+ * @return WEIR_ERR_NOT_SUPPORTED when recording is off.
+ */
+WEIR_API weir_status weir_history_read(int device, weir_event *events, size_t capacity, size_t *count,
+                                       uint64_t *dropped);
+
+/** Forgets the device's recorded events. Since 0.1. */
+WEIR_API weir_status weir_history_clear(int device);
+
+/** Writes a trace file with the recorded events of all devices, by time. A file that exists is replaced whole or
+ *  not at all. @return WEIR_ERR_IO with the system's reason. Since 0.1. */
+WEIR_API weir_status weir_history_save(const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

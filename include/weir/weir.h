@@ -1,0 +1,416 @@
+/**
+ * @file weir.h
+ * @brief weir: GPU resource management for any program. The user API, in the order of the data flow:
+ *        status, library, devices, streams, memory, reclaiming, statistics, history.
+ *
+ * Conventions
+ * - Every function that can fail returns a weir_status: 0 is good, negative is an error. Out-parameters come last
+ *   and are untouched on failure. What exactly happened is kept per thread: weir_error_text().
+ * - All functions may be called from any thread at any time, unless one says otherwise. The library opens itself on
+ *   first use with the options of the environment; weir_open() is for programs that want to choose.
+ * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
+ * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
+ * - Nothing is printed unless asked (WEIR_LOG), nothing is done at process exit.
+ */
+#ifndef WEIR_WEIR_H
+#define WEIR_WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_VERSION_MAJOR 0
+#define WEIR_VERSION_MINOR 1
+#define WEIR_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define WEIR_API __attribute__((visibility("default")))
+#define WEIR_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define WEIR_API
+#define WEIR_MUST_CHECK
+#endif
+
+/* ---- status --------------------------------------------------------------------------------------------------- */
+
+/** Every status once: name, value (pinned for ever), meaning. */
+#define WEIR_STATUS_MAP(X)                                                                                             \
+    X(WEIR_OK, 0, "success")                                                                                           \
+    X(WEIR_ERR_INVALID_ARGUMENT, -1, "invalid argument")                                                               \
+    X(WEIR_ERR_OUT_OF_MEMORY, -2, "out of device memory")                                                              \
+    X(WEIR_ERR_OUT_OF_HOST_MEMORY, -3, "out of host memory")                                                           \
+    X(WEIR_ERR_NO_LIBRARY, -4, "library not found")                                                                    \
+    X(WEIR_ERR_NO_DEVICE, -5, "no such device")                                                                        \
+    X(WEIR_ERR_UNKNOWN_POINTER, -6, "pointer not allocated by weir")                                                   \
+    X(WEIR_ERR_DOUBLE_FREE, -7, "pointer already freed")                                                               \
+    X(WEIR_ERR_WRONG_DEVICE, -8, "object belongs to another device")                                                   \
+    X(WEIR_ERR_POOL_MISMATCH, -9, "object belongs to another pool")                                                    \
+    X(WEIR_ERR_WRONG_THREAD, -10, "object belongs to another thread")                                                  \
+    X(WEIR_ERR_FORKED, -11, "process was forked after weir opened a device")                                           \
+    X(WEIR_ERR_CLOSED, -12, "library was closed")                                                                      \
+    X(WEIR_ERR_BUSY, -13, "object is in use")                                                                          \
+    X(WEIR_ERR_TIMEOUT, -14, "timed out")                                                                              \
+    X(WEIR_ERR_NOT_SUPPORTED, -15, "not supported by this back end")                                                   \
+    X(WEIR_ERR_NOT_READY, -16, "work has not completed yet")                                                           \
+    X(WEIR_ERR_CAPTURE, -17, "not allowed while a capture is underway")                                                \
+    X(WEIR_ERR_DRIVER, -18, "driver call failed")                                                                      \
+    X(WEIR_ERR_DEVICE_LOST, -19, "device was lost or reset")                                                           \
+    X(WEIR_ERR_LIBRARY, -20, "vendor library call failed")                                                             \
+    X(WEIR_ERR_INCOMPATIBLE, -21, "incompatible version")                                                              \
+    X(WEIR_ERR_OPTION, -22, "bad option")                                                                              \
+    X(WEIR_ERR_IO, -23, "input or output failed")                                                                      \
+    X(WEIR_ERR_FORMAT, -24, "malformed file")                                                                          \
+    X(WEIR_ERR_INVALID_STREAM, -25, "no such stream")                                                                  \
+    X(WEIR_ERR_INTERNAL, -26, "internal invariant broken")
+
+/** Result of every fallible call; fits 32 bits. */
+typedef enum weir_status {
+#define WEIR_STATUS_ENUM(name, value, text) name = value,
+    WEIR_STATUS_MAP(WEIR_STATUS_ENUM)
+#undef WEIR_STATUS_ENUM
+} weir_status;
+
+/** Name of a status ("WEIR_ERR_BUSY"); "WEIR_ERR_UNKNOWN" for a value that is none. Never NULL. Since 0.1. */
+WEIR_API const char *weir_status_name(weir_status status);
+
+/** What a status means, in a few words. Never NULL. Since 0.1. */
+WEIR_API const char *weir_status_text(weir_status status);
+
+/**
+ * What went wrong in the calling thread's last failed weir call, and what to do about it: one or more lines, no
+ * trailing newline. Empty when none failed yet. The text is the thread's own and valid until its next failing call.
+ * WEIR_ERR_NOT_READY is an answer, not a failure, and does not replace the text. Since 0.1.
+ */
+WEIR_API const char *weir_error_text(void);
+
+/** The parts of the calling thread's last error. `size` must be set to sizeof(weir_error) by the caller. Since 0.1. */
+typedef struct weir_error {
+    size_t size;
+    weir_status status;
+    int64_t native_code; /**< the driver's or vendor library's own code; 0 when none was involved */
+    char library[32];    /**< which one ("cuda", "hip", "host", "cusparse"); empty when none was involved */
+    char text[1024];     /**< as weir_error_text(), cut to fit */
+} weir_error;
+
+/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or too small. */
+WEIR_API weir_status weir_last_error(weir_error *out);
+
+/** Prints the failed call, its status and weir_error_text() to stderr, then exit(1). What WEIR_CHECK calls. */
+WEIR_API void weir_check_failed(const char *call, weir_status status, const char *file, int line);
+
+/** For examples and programs that have no better answer to a failure than to stop. */
+#define WEIR_CHECK(call)                                                                                               \
+    do {                                                                                                               \
+        weir_status weir_check_status_ = (call);                                                                       \
+        if (weir_check_status_ != WEIR_OK) weir_check_failed(#call, weir_check_status_, __FILE__, __LINE__);           \
+    } while (0)
+
+/* ---- library -------------------------------------------------------------------------------------------------- */
+
+/**
+ * What a program may choose when it opens the library. A member left zero or NULL keeps its default; an environment
+ * variable WEIR_<NAME> beats the member, because the operator has the last word. Initialise with
+ * WEIR_SETTINGS_INIT. `weir info` prints what is in force and where it came from. Only the tail grows.
+ */
+typedef struct weir_settings {
+    size_t size;             /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
+    const char *backend;     /**< "auto" (default), "cuda", "hip" or "host" */
+    const char *policy;      /**< placement policy: "weir" (default) or "torch" */
+    uint64_t memory_limit;   /**< bytes weir may reserve per device; 0: no limit but the device's */
+    uint64_t host_devices;   /**< host back end: number of devices (default 1) */
+    uint64_t host_memory;    /**< host back end: memory per device (default 80 GiB; costs RAM only when touched) */
+    uint64_t max_split_size; /**< blocks of at least this size are never split; 0: always split (PyTorch's option) */
+    uint64_t large_segment;  /**< segment size for requests of 1 to 10 MiB; default 20 MiB */
+    const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
+    double gc_threshold; /**< share of memory_limit above which idle segments are collected by age; 0: off */
+    uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
+    const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
+} weir_settings;
+
+#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/**
+ * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the
+ * library opens it. Opening does not touch any device; a device is opened when first used.
+ * @return WEIR_ERR_BUSY when it is open already; WEIR_ERR_OPTION naming the bad option, its value and its range;
+ *         WEIR_ERR_NO_LIBRARY when the named back end is not there. Since 0.1.
+ */
+WEIR_API weir_status weir_open(const weir_settings *settings);
+
+/**
+ * Gives everything back: all device memory (blocks still allocated too), streams and events of weir's own. The one
+ * place where weir frees resources on shutdown; a process that just exits leaves that to the driver. No other weir
+ * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again.
+ * @return WEIR_OK also when it was not open; the first failure of a driver call otherwise, everything else having
+ *         been released all the same; WEIR_ERR_FORKED in a forked child, touching nothing. Since 0.1.
+ */
+WEIR_API weir_status weir_close(void);
+
+/** "0.1.0". Since 0.1. */
+WEIR_API const char *weir_version(void);
+
+/** Name of the back end in use: "host", "cuda" or "hip". Opens the library if needed. Since 0.1. */
+WEIR_API weir_status weir_backend_name(const char **name);
+
+/** One option as it stands, for programs that show them. Strings are static or valid until weir_close(). */
+typedef struct weir_option_info {
+    size_t size;
+    const char *name;        /**< "memory_limit" */
+    const char *environment; /**< "WEIR_MEMORY_LIMIT" */
+    const char *help;        /**< one line */
+    const char *source;      /**< "default", "settings" or "environment" */
+    char value[128];         /**< as text; sizes with a unit */
+} weir_option_info;
+
+/** The index-th option, from 0. @return WEIR_ERR_INVALID_ARGUMENT past the last. Since 0.1. */
+WEIR_API weir_status weir_option_get(unsigned index, weir_option_info *out);
+
+/* ---- devices -------------------------------------------------------------------------------------------------- */
+
+#define WEIR_DEVICE_CURRENT (-1)
+
+/** Facts about a device. Set `size` first. */
+typedef struct weir_device_info {
+    size_t size;
+    char name[64];
+    char backend[16];
+    uint64_t total_memory;
+    uint64_t free_memory;        /**< as the driver sees it now */
+    uint64_t memory_granularity; /**< of virtual memory mappings; 0 when the device has none */
+    int32_t priority_least;      /**< stream priorities: the numerically largest, least urgent */
+    int32_t priority_greatest;   /**< the numerically smallest, most urgent */
+    uint32_t compute_major, compute_minor;
+} weir_device_info;
+
+/** Number of devices the back end sees. Does not open any. Since 0.1. */
+WEIR_API weir_status weir_device_count(int *count);
+
+/** Fills `out`. Opens the device. Since 0.1. */
+WEIR_API weir_status weir_device_info_get(int device, weir_device_info *out);
+
+/** The calling thread's current device: what it set last, or the driver's current device where the back end has
+ *  one, else 0. Since 0.1. */
+WEIR_API weir_status weir_device_get_current(int *device);
+
+/** Makes `device` current for the calling thread (and for the driver, where the back end has such a notion). */
+WEIR_API weir_status weir_device_set_current(int device);
+
+/** Waits until all work on the device has completed. Since 0.1. */
+WEIR_API weir_status weir_device_synchronize(int device);
+
+/** Lets kernels on `device` access memory of `peer`. Enabling twice is fine. @return WEIR_ERR_NOT_SUPPORTED. */
+WEIR_API weir_status weir_device_enable_peer(int device, int peer);
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+/** A stream. Passed by value; {0} is the calling thread's current stream of its current device. Stale ones (after
+ *  weir_stream_destroy or weir_close) are recognised and refused with WEIR_ERR_INVALID_STREAM. */
+typedef struct weir_stream {
+    uint64_t id;
+} weir_stream;
+
+#ifdef __cplusplus
+#define WEIR_STREAM_CURRENT (weir_stream{ 0 })
+#else
+#define WEIR_STREAM_CURRENT ((weir_stream){ 0 })
+#endif
+
+#define WEIR_PRIORITY_DEFAULT 0
+
+/** The device's default stream (what a NULL stream means to the driver). Since 0.1. */
+WEIR_API weir_status weir_stream_default(int device, weir_stream *out);
+
+/**
+ * A shared stream from the device's pool: created on demand, up to 32 per priority, handed out round robin after
+ * that, so two users can get the same one. Not to be destroyed. Priorities outside the device's range are clamped;
+ * 0 is the default, smaller is more urgent (as CUDA has it). Since 0.1.
+ */
+WEIR_API weir_status weir_stream_from_pool(int device, int priority, weir_stream *out);
+
+/** A stream of the caller's own, never handed to anybody else; give it back with weir_stream_destroy(). Since 0.1. */
+WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *out);
+
+/**
+ * Names a stream that somebody else owns (a cudaStream_t). The same native stream gives the same weir_stream until
+ * weir_stream_destroy(), which forgets it and leaves the native stream alone. The owner must not destroy the native
+ * stream while weir_free() or weir_record_stream() may still mention it. NULL names the default stream. Since 0.1.
+ */
+WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stream *out);
+
+/**
+ * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it; memory that was
+ * allocated on it stays valid, its free blocks become available to other streams.
+ * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
+ *         calling thread. Since 0.1.
+ */
+WEIR_API weir_status weir_stream_destroy(weir_stream stream);
+
+/** The calling thread's current stream of a device; the default stream until it sets one. Since 0.1. */
+WEIR_API weir_status weir_stream_get_current(int device, weir_stream *out);
+
+/** Makes `stream` the calling thread's current stream of the stream's device. Does not change the current device. */
+WEIR_API weir_status weir_stream_set_current(weir_stream stream);
+
+/** What weir_stream_enter() replaced; for weir_stream_leave(). Opaque. */
+typedef struct weir_stream_guard {
+    weir_stream previous;
+    int32_t previous_device;
+    int32_t active;
+} weir_stream_guard;
+
+/** Makes the stream and its device current and remembers what was. Nest freely; leave in reverse order. Since 0.1. */
+WEIR_API weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard);
+
+/** Restores what weir_stream_enter() replaced. A guard that was left already is refused. Since 0.1. */
+WEIR_API weir_status weir_stream_leave(weir_stream_guard *guard);
+
+/** The native stream (a cudaStream_t), for driver and vendor calls. Since 0.1. */
+WEIR_API weir_status weir_stream_native(weir_stream stream, void **native);
+
+/** The device the stream lives on. Since 0.1. */
+WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
+
+/** The priority the stream got, after clamping. Since 0.1. */
+WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
+
+/** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never harms a capture. Since 0.1. */
+WEIR_API weir_status weir_stream_query(weir_stream stream);
+
+/** Waits for all work on the stream. Since 0.1. */
+WEIR_API weir_status weir_stream_synchronize(weir_stream stream);
+
+/** Later work on `stream` waits for the work that `other` has now. Same device or a peer. Since 0.1. */
+WEIR_API weir_status weir_stream_wait(weir_stream stream, weir_stream other);
+
+/** Calls `function(argument)` from another thread when the work now on the stream has completed. The function must
+ *  not call weir or the driver (cuLaunchHostFunc's rule). Since 0.1. */
+WEIR_API weir_status weir_stream_callback(weir_stream stream, void (*function)(void *argument), void *argument);
+
+/** Queues a copy between any two of device memory and pinned or plain host memory. Since 0.1. */
+WEIR_API weir_status weir_copy(void *destination, const void *source, size_t bytes, weir_stream stream);
+
+/** Queues a fill of `bytes` bytes with `value`. Since 0.1. */
+WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t bytes, weir_stream stream);
+
+/* ---- memory --------------------------------------------------------------------------------------------------- */
+
+/**
+ * Allocates device memory on the calling thread's current device and stream. The memory may be used at once by work
+ * on that stream; other streams must wait for that stream first, as they must with any stream-ordered allocator.
+ * 512-byte aligned. Zero bytes give NULL and WEIR_OK.
+ * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
+ *         asked, where the bytes are and what would help. The library stays usable. Since 0.1.
+ */
+WEIR_API weir_status weir_alloc(size_t bytes, void **out);
+
+/** As weir_alloc(), on a named stream of any device. Since 0.1. */
+WEIR_API weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out);
+
+/**
+ * Frees memory from weir_alloc(). From any thread. The block is reusable at once by later allocations on its own
+ * stream; streams named with weir_record_stream() are waited for first. NULL is fine.
+ * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into a block),
+ *         nothing having changed. Since 0.1.
+ */
+WEIR_API weir_status weir_free(void *pointer);
+
+/**
+ * Says that `stream` uses the block too: once freed, it is not reused before the work now on `stream` and any until
+ * the free has completed (PyTorch's record_stream). `pointer` may point anywhere into a live block. Naming the
+ * block's own stream does nothing. A stream of another device is allowed. Since 0.1.
+ */
+WEIR_API weir_status weir_record_stream(const void *pointer, weir_stream stream);
+
+/** What weir knows of a pointer. Set `size` first. */
+typedef struct weir_pointer_info {
+    size_t size;
+    void *base;         /**< start of the block */
+    uint64_t bytes;     /**< size of the block */
+    uint64_t requested; /**< size that was asked for */
+    void *segment;      /**< start of the driver allocation it lies in */
+    uint64_t segment_bytes;
+    weir_stream stream; /**< the stream it was allocated on */
+    int32_t device;
+} weir_pointer_info;
+
+/** Looks up the live block that `pointer` points to or into. @return WEIR_ERR_UNKNOWN_POINTER. Since 0.1. */
+WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out);
+
+/** Gives cached memory that nothing uses back to the driver: whole free segments, after waiting for pending frees.
+ *  Since 0.1. */
+WEIR_API weir_status weir_empty_cache(int device);
+
+/** Caps what weir may reserve on the device; 0 removes the cap. Memory held already stays; new growth is refused
+ *  with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. The driver's context and libraries do not count. */
+WEIR_API weir_status weir_memory_limit_set(int device, uint64_t bytes);
+
+/** The cap in force; 0 when none. Since 0.1. */
+WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
+
+/**
+ * Asked when an allocation is about to fail: free what you can (weir_free is allowed, no weir lock is held) and
+ * return true when it is worth trying again. `needed` is the number of bytes that are missing.
+ */
+typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
+
+/** Adds a reclaim callback for all devices; they are asked in the order added. Since 0.1. */
+WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
+
+/** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT. */
+WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
+
+/* ---- statistics ----------------------------------------------------------------------------------------------- */
+
+/** A quantity over time. */
+typedef struct weir_stat {
+    int64_t current, peak;
+    int64_t added, removed; /**< running totals since the last weir_stats_reset() */
+} weir_stat;
+
+/** Index into the arrays of weir_memory_stats: PyTorch's names. */
+enum { WEIR_STAT_ALL = 0, WEIR_STAT_SMALL = 1, WEIR_STAT_LARGE = 2, WEIR_STAT_KINDS = 3 };
+
+/** Memory statistics of a device, by PyTorch's definitions (reserved >= active >= allocated >= 0). Set `size`. */
+typedef struct weir_memory_stats {
+    size_t size;
+    weir_stat allocation[WEIR_STAT_KINDS];      /**< blocks handed out */
+    weir_stat allocated_bytes[WEIR_STAT_KINDS]; /**< their sizes */
+    weir_stat active[WEIR_STAT_KINDS];          /**< handed out, or freed and waiting for a stream */
+    weir_stat active_bytes[WEIR_STAT_KINDS];
+    weir_stat requested_bytes[WEIR_STAT_KINDS]; /**< what was asked for, of active blocks */
+    weir_stat segment[WEIR_STAT_KINDS];         /**< driver allocations */
+    weir_stat reserved_bytes[WEIR_STAT_KINDS];  /**< their sizes */
+    weir_stat inactive_split[WEIR_STAT_KINDS];  /**< free blocks in segments that are partly in use */
+    weir_stat inactive_split_bytes[WEIR_STAT_KINDS];
+    uint64_t hits;          /**< allocations served without growing */
+    uint64_t driver_allocs; /**< segments taken from the driver */
+    uint64_t driver_frees;  /**< segments given back */
+    uint64_t alloc_retries; /**< growth tried again after reclaiming */
+    uint64_t ooms;          /**< allocations that failed in the end */
+    uint64_t syncs;         /**< times pending frees had to be waited for */
+    uint64_t pending_frees; /**< blocks freed and waiting for a stream, now */
+    uint64_t rehomed;       /**< segments moved to another stream instead of growing */
+    uint64_t collected;     /**< segments given back by age */
+} weir_memory_stats;
+
+/** Copies the statistics of a device, consistent at one instant. Since 0.1. */
+WEIR_API weir_status weir_stats_get(int device, weir_memory_stats *out);
+
+/** Sets peaks to current values and running totals and counters to zero. Since 0.1. */
+WEIR_API weir_status weir_stats_reset(int device);
+
+/** Calls made to the back end since the library was opened, on all devices. A hit makes none. Since 0.1. */
+WEIR_API weir_status weir_driver_calls(uint64_t *count);
+
+/** Checks every structure of the device's allocator; for tests and debugging, O(blocks).
+ *  @return WEIR_OK, or WEIR_ERR_INTERNAL with a text that names the broken invariant. Since 0.1. */
+WEIR_API weir_status weir_validate(int device);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Checks who may include whom, and who may name a driver.
+
+src/: a file includes its own folder or a lower one of LAYERS, and public headers. Back ends do not include each other.
+tools/, bench/, examples/: public headers and their own. bench/ may also read traces with tools/input.
+Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
+"""
+import pathlib
+import re
+import sys
+
+LAYERS = ["base", "observe", "backend", "pool", "device", "thread", "api"]
+DRIVERS = {"cuda": re.compile(r"\bcu[A-Z]\w+\s*\("), "hip": re.compile(r"\bhip[A-Z]\w+\s*\(")}
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
+
+
+def blank(match):
+    """Comments and strings may mention anything; newlines stay so that line numbers hold."""
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def includes(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def refuse_in_library(path, quote, name):
+    """Why this include is wrong in a file of src/, or None."""
+    if name.startswith("weir/"):
+        return None if (ROOT / "include" / name).exists() else "is not a public header"
+    if quote == "<":
+        return None
+    layer = path.parts[1]
+    target = pathlib.PurePath(name).parts
+    if len(target) < 2 or target[0] not in LAYERS:
+        return 'must be written "folder/file.h", from src/'
+    if LAYERS.index(target[0]) > LAYERS.index(layer):
+        return f"is above {layer}/ ({' < '.join(LAYERS)})"
+    if layer == target[0] == "backend" and len(target) == 3 and path.parts[2] != target[1]:
+        return f"is another back end's, only {target[1]}/ may include it"
+    return None
+
+
+def refuse_outside(path, quote, name):
+    """The same for tools/, bench/ and examples/."""
+    if name.startswith("weir/"):
+        return None if (ROOT / "include" / name).exists() else "is not a public header"
+    if quote == "<":
+        return None
+    roots = {"tools": [path.parent, "tools"], "bench": [path.parent, "bench", "tools"]}.get(path.parts[0], [path.parent])
+    if (path.parts[0] != "bench" or name.startswith("input/") or (ROOT / path.parent / name).exists()) and any(
+        (ROOT / root / name).exists() for root in roots
+    ):
+        return None
+    return f"is neither public nor under {path.parts[0]}/"
+
+
+def check(path):
+    text = (ROOT / path).read_text()
+    refuse = refuse_in_library if path.parts[0] == "src" else refuse_outside
+    for number, quote, name in includes(text):
+        reason = refuse(path, quote, name)
+        if reason:
+            yield f"{path}:{number}: {name} {reason}"
+    if path.parts[0] in ("src", "tools"):
+        code = COMMENT.sub(blank, text)
+        for number, line in enumerate(code.splitlines(), 1):
+            for driver, pattern in DRIVERS.items():
+                match = pattern.search(line)
+                if match and path.parts[:3] != ("src", "backend", driver):
+                    yield f"{path}:{number}: {match.group(0)[:-1].strip()} may be named under src/backend/{driver}/ only"
+
+
+def main():
+    files = [
+        path.relative_to(ROOT)
+        for folder in ("src", "tools", "bench", "examples")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".c", ".h", ".def")
+    ]
+    stray = [f"{p}: not in one of src/'s folders: {', '.join(LAYERS)}" for p in files
+             if p.parts[0] == "src" and (len(p.parts) < 3 or p.parts[1] not in LAYERS)]
+    problems = stray or [problem for path in files for problem in check(path)]
+    print("\n".join(problems) if problems else f"layers: {len(files)} files, order kept")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+/*
+ * Memory as users see it: check, find the context, call down.
+ */
+#include "device/ladder.h"
+#include "pool/address.h"
+#include "pool/inspect.h"
+#include "pool/pending.h"
+#include "thread/thread.h"
+
+static weir_status alloc_on(const char *call, size_t bytes, weir_stream stream, void **out)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "%s: out is NULL", call);
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    if (WR_UNLIKELY(bytes == 0)) {
+        *out = NULL;
+        return WEIR_OK;
+    }
+    return wr_device_alloc(device, s, bytes, out);
+}
+
+weir_status weir_alloc(size_t bytes, void **out)
+{
+    return alloc_on("weir_alloc", bytes, (weir_stream){ 0 }, out);
+}
+
+weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
+{
+    return alloc_on("weir_alloc_on", bytes, stream, out);
+}
+
+/* The segment a pointer lies in, or a refusal. */
+static weir_status find_segment(const char *call, const void *pointer, wr_segment **segment)
+{
+    WR_TRY(wr_runtime_enter());
+    *segment = wr_address_find(pointer);
+    WR_ENSURE(*segment, WEIR_ERR_UNKNOWN_POINTER, "%s: %p was not allocated by weir", call, pointer);
+    return WEIR_OK;
+}
+
+weir_status weir_free(void *pointer)
+{
+    wr_segment *segment = NULL;
+    if (WR_UNLIKELY(!pointer)) return WEIR_OK;
+    WR_TRY(find_segment("weir_free", pointer, &segment));
+    return wr_cache_free(segment->cache, segment, pointer);
+}
+
+weir_status weir_record_stream(const void *pointer, weir_stream stream)
+{
+    wr_segment *segment = NULL;
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    WR_TRY(find_segment("weir_record_stream", pointer, &segment));
+    return wr_pending_record(segment->cache, segment, pointer, s, &device->events);
+}
+
+weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
+{
+    wr_segment *segment = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_pointer_info_get: out is NULL or its size is not set");
+    WR_TRY(find_segment("weir_pointer_info_get", pointer, &segment));
+    return wr_inspect_pointer(segment->cache, segment, pointer, out);
+}
+
+weir_status weir_empty_cache(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_device_empty_cache(d);
+}
+
+weir_status weir_memory_limit_set(int device, uint64_t bytes)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    wr_lock_acquire(&d->cache.lock);
+    d->cache.limit = bytes;
+    wr_lock_release(&d->cache.lock);
+    return WEIR_OK;
+}
+
+weir_status weir_memory_limit_get(int device, uint64_t *bytes)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(bytes, WEIR_ERR_INVALID_ARGUMENT, "weir_memory_limit_get: bytes is NULL");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    wr_lock_acquire(&d->cache.lock);
+    *bytes = d->cache.limit;
+    wr_lock_release(&d->cache.lock);
+    return WEIR_OK;
+}
+
+weir_status weir_reclaim_add(weir_reclaim_fn function, void *user)
+{
+    WR_ENSURE(function, WEIR_ERR_INVALID_ARGUMENT, "weir_reclaim_add: function is NULL");
+    WR_TRY(wr_runtime_enter());
+    return wr_runtime_reclaimer_add(function, user);
+}
+
+weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user)
+{
+    WR_ENSURE(function, WEIR_ERR_INVALID_ARGUMENT, "weir_reclaim_remove: function is NULL");
+    WR_TRY(wr_runtime_enter());
+    return wr_runtime_reclaimer_remove(function, user);
+}

@@ -1,0 +1,176 @@
+/*
+ * What happened, as users see it: statistics, validation, recorded events.
+ */
+#include "base/meta.h"
+#include "pool/inspect.h"
+#include "thread/thread.h"
+#include "weir/trace.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+weir_status weir_stats_get(int device, weir_memory_stats *out)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    const size_t size = out->size;
+    wr_lock_acquire(&d->cache.lock);
+    *out = d->cache.stats;
+    wr_lock_release(&d->cache.lock);
+    out->size = size;
+    return WEIR_OK;
+}
+
+/* The statistics are an array of weir_stat between `allocation` and `hits`, then plain counters. */
+static void reset_locked(weir_memory_stats *s)
+{
+    for (weir_stat *stat = s->allocation; (void *)stat < (void *)&s->hits; stat++) {
+        stat->peak = stat->current;
+        stat->added = stat->removed = 0;
+    }
+    s->hits = s->driver_allocs = s->driver_frees = s->alloc_retries = s->ooms = s->syncs = 0;
+    s->rehomed = s->collected = 0;
+}
+
+weir_status weir_stats_reset(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    wr_lock_acquire(&d->cache.lock);
+    reset_locked(&d->cache.stats);
+    wr_lock_release(&d->cache.lock);
+    return WEIR_OK;
+}
+
+weir_status weir_driver_calls(uint64_t *count)
+{
+    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_driver_calls: count is NULL");
+    WR_TRY(wr_runtime_enter());
+    *count = wr_backend_calls();
+    return WEIR_OK;
+}
+
+weir_status weir_validate(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_inspect_validate(&d->cache);
+}
+
+/* ---- history ------------------------------------------------------------------------------------------------------ */
+
+weir_status weir_history_read(int device, weir_event *events, size_t capacity, size_t *count, uint64_t *dropped)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(count && (events || capacity == 0), WEIR_ERR_INVALID_ARGUMENT, "weir_history_read: %s is NULL",
+              count ? "events" : "count");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_ENSURE(d->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
+              "weir_history_read: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
+    uint64_t copied = 0, lost = 0;
+    wr_lock_acquire(&d->cache.lock);
+    wr_history_copy(&d->cache.history, events, capacity, &copied, &lost);
+    wr_lock_release(&d->cache.lock);
+    *count = (size_t)copied;
+    if (dropped) *dropped = lost;
+    return WEIR_OK;
+}
+
+weir_status weir_history_clear(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    wr_lock_acquire(&d->cache.lock);
+    d->cache.history.written = 0;
+    wr_lock_release(&d->cache.lock);
+    return WEIR_OK;
+}
+
+/* One device's recorded events, and how far writing them has come. */
+typedef struct recorded {
+    weir_event *events;
+    size_t count, next;
+} recorded;
+
+static void release_all(recorded all[WR_DEVICE_MAX])
+{
+    for (int i = 0; i < WR_DEVICE_MAX; i++) wr_meta_free(all[i].events);
+}
+
+static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
+{
+    const size_t capacity = (size_t)wr_runtime_global.options.value[WR_OPTION_history].number;
+    for (int i = 0; i < wr_runtime_global.device_count; i++) {
+        void *memory = NULL;
+        uint64_t lost = 0;
+        /* A device that was never used has no history, and asking would open it. */
+        if (!atomic_load(&wr_runtime_global.devices[i])) continue;
+        WR_TRY(wr_meta_resize(&memory, capacity ? capacity * sizeof(weir_event) : 1, "history to save"));
+        all[i].events = memory;
+        WR_TRY(weir_history_read(i, memory, capacity, &all[i].count, &lost));
+        *dropped += lost;
+    }
+    return WEIR_OK;
+}
+
+/* The earliest event not written yet; each device's are in order. */
+static const weir_event *next_event(recorded all[WR_DEVICE_MAX])
+{
+    recorded *first = NULL;
+    for (int i = 0; i < WR_DEVICE_MAX; i++) {
+        recorded *r = &all[i];
+        if (r->next < r->count && (!first || r->events[r->next].time_ns < first->events[first->next].time_ns)) first = r;
+    }
+    return first ? &first->events[first->next++] : NULL;
+}
+
+static bool write_trace(FILE *file, recorded all[WR_DEVICE_MAX], uint64_t dropped)
+{
+    weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
+                                 .version_minor = WEIR_TRACE_VERSION_MINOR,
+                                 .header_bytes = sizeof header,
+                                 .event_bytes = sizeof(weir_event),
+                                 .dropped = dropped };
+    memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
+    for (int i = 0; i < WR_DEVICE_MAX; i++) header.events += all[i].count;
+    if (fwrite(&header, sizeof header, 1, file) != 1) return false;
+    for (const weir_event *e = next_event(all); e; e = next_event(all))
+        if (fwrite(e, sizeof *e, 1, file) != 1) return false;
+    return true;
+}
+
+/* Written beside the target and renamed, so that a reader never meets half a file. */
+static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped)
+{
+    char beside[4096];
+    WR_ENSURE(snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid()) < (int)sizeof beside, WEIR_ERR_IO,
+              "weir_history_save: the path is longer than %zu bytes", sizeof beside);
+    FILE *file = fopen(beside, "wbxe");
+    WR_ENSURE(file, WEIR_ERR_IO, "weir_history_save: cannot create %s: %s", beside, strerror(errno));
+    bool written = write_trace(file, all, dropped);
+    int error = errno;
+    if (fclose(file) != 0 && written) {
+        written = false;
+        error = errno;
+    }
+    if (written && rename(beside, path) == 0) return WEIR_OK;
+    if (written) error = errno;
+    unlink(beside);
+    return wr_fail(WEIR_ERR_IO, "weir_history_save: cannot write %s: %s", path, strerror(error));
+}
+
+weir_status weir_history_save(const char *path)
+{
+    recorded all[WR_DEVICE_MAX] = { { 0 } };
+    uint64_t dropped = 0;
+    WR_ENSURE(path, WEIR_ERR_INVALID_ARGUMENT, "weir_history_save: path is NULL");
+    WR_TRY(wr_runtime_enter());
+    weir_status status = copy_all(all, &dropped);
+    if (status == WEIR_OK) status = save(path, all, dropped);
+    release_all(all);
+    return status;
+}

@@ -1,0 +1,297 @@
+/*
+ * Devices and streams as users see them.
+ */
+#include "pool/pending.h"
+#include "thread/thread.h"
+
+#include <string.h>
+
+/* ---- devices ------------------------------------------------------------------------------------------------------ */
+
+weir_status weir_device_count(int *count)
+{
+    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_device_count: count is NULL");
+    WR_TRY(wr_runtime_enter());
+    *count = wr_runtime_global.device_count;
+    return WEIR_OK;
+}
+
+weir_status weir_device_info_get(int device, weir_device_info *out)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_device_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    weir_device_info info = { .size = out->size,
+                              .total_memory = d->caps.total_memory,
+                              .memory_granularity = d->caps.granularity,
+                              .priority_least = d->caps.priority_least,
+                              .priority_greatest = d->caps.priority_greatest,
+                              .compute_major = d->caps.compute_major,
+                              .compute_minor = d->caps.compute_minor };
+    memcpy(info.name, d->caps.name, sizeof info.name);
+    strncpy(info.backend, d->backend->name, sizeof info.backend - 1);
+    uint64_t total = 0;
+    WR_TRY(wr_driver(d->backend, device_memory, d->ordinal, &info.free_memory, &total));
+    *out = info;
+    return WEIR_OK;
+}
+
+weir_status weir_device_get_current(int *device)
+{
+    WR_ENSURE(device, WEIR_ERR_INVALID_ARGUMENT, "weir_device_get_current: device is NULL");
+    WR_TRY(wr_runtime_enter());
+    return wr_thread_device(device);
+}
+
+weir_status weir_device_set_current(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_thread_set_device(d->ordinal);
+}
+
+weir_status weir_device_synchronize(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_driver(d->backend, device_synchronize, d->ordinal);
+}
+
+weir_status weir_device_enable_peer(int device, int peer)
+{
+    wr_device *d = NULL, *p = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_thread_resolve_device(peer, &p));
+    if (d == p) return WEIR_OK;
+    return wr_driver(d->backend, peer_enable, d->ordinal, p->ordinal);
+}
+
+/* ---- getting streams ---------------------------------------------------------------------------------------------- */
+
+static weir_stream named(const wr_stream *s)
+{
+    return (weir_stream){ atomic_load_explicit(&s->id, memory_order_relaxed) };
+}
+
+weir_status weir_stream_default(int device, weir_stream *out)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_default: out is NULL");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    *out = named(wr_stream_default_of(&d->streams));
+    return WEIR_OK;
+}
+
+weir_status weir_stream_from_pool(int device, int priority, weir_stream *out)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_from_pool: out is NULL");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_stream_from_pool(&d->streams, priority, &s));
+    *out = named(s);
+    return WEIR_OK;
+}
+
+weir_status weir_stream_create(int device, int priority, weir_stream *out)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_create: out is NULL");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_stream_create(&d->streams, priority, &s));
+    *out = named(s);
+    return WEIR_OK;
+}
+
+weir_status weir_stream_from_native(int device, void *native, weir_stream *out)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_from_native: out is NULL");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_stream_adopt(&d->streams, native, &s));
+    *out = named(s);
+    return WEIR_OK;
+}
+
+/* Blocks of any device may have been recorded on the stream. */
+static void end_waits(uint64_t stream_id)
+{
+    for (int i = 0; i < WR_DEVICE_MAX; i++) {
+        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        if (d) wr_pending_end_stream(&d->cache, stream_id);
+    }
+}
+
+weir_status weir_stream_destroy(weir_stream stream)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(stream.id != 0, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_destroy: name the stream; {0} is the current one");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    WR_ENSURE(s->owner == WR_STREAM_EXCLUSIVE || s->owner == WR_STREAM_FOREIGN, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stream_destroy: %s streams belong to weir and stay",
+              s->owner == WR_STREAM_DEFAULT ? "default" : "pooled");
+    WR_ENSURE(wr_thread_stream(d) != s, WEIR_ERR_BUSY,
+              "weir_stream_destroy: it is this thread's current stream of device %d; set another first", d->ordinal);
+    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
+              "weir_stream_destroy: the stream is capturing; end its capture first");
+    WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
+    WR_TRY(wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams)));
+    end_waits(stream.id);
+    return wr_stream_retire(&d->streams, s);
+}
+
+/* ---- current streams ---------------------------------------------------------------------------------------------- */
+
+weir_status weir_stream_get_current(int device, weir_stream *out)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_get_current: out is NULL");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    *out = named(wr_thread_stream(d));
+    return WEIR_OK;
+}
+
+weir_status weir_stream_set_current(weir_stream stream)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    return wr_thread_set_stream(d, s);
+}
+
+weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    int previous_device = 0;
+    WR_ENSURE(guard, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_enter: guard is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    WR_TRY(wr_thread_device(&previous_device));
+    weir_stream previous = named(wr_thread_stream(d));
+    WR_TRY(wr_thread_set_stream(d, s));
+    weir_status status = wr_thread_set_device(d->ordinal);
+    if (status != WEIR_OK) {
+        /* The context exists by now, so putting the stream back cannot fail. */
+        weir_status undone = weir_stream_set_current(previous);
+        (void)undone;
+        return status;
+    }
+    *guard = (weir_stream_guard){ .previous = previous, .previous_device = previous_device, .active = 1 };
+    return WEIR_OK;
+}
+
+weir_status weir_stream_leave(weir_stream_guard *guard)
+{
+    WR_ENSURE(guard && guard->active, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stream_leave: the guard was not entered, or was left already");
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(wr_stream_id_device(guard->previous.id), &d));
+    /* One that was destroyed meanwhile gives way to the default stream, as a current one does. */
+    wr_stream *previous = wr_stream_find(&d->streams, guard->previous.id);
+    WR_TRY(wr_thread_set_stream(d, previous ? previous : wr_stream_default_of(&d->streams)));
+    WR_TRY(wr_thread_set_device(guard->previous_device));
+    guard->active = 0;
+    return WEIR_OK;
+}
+
+/* ---- asking and using --------------------------------------------------------------------------------------------- */
+
+weir_status weir_stream_native(weir_stream stream, void **native)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(native, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_native: native is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    *native = s->native;
+    return WEIR_OK;
+}
+
+weir_status weir_stream_device(weir_stream stream, int *device)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(device, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_device: device is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    *device = d->ordinal;
+    return WEIR_OK;
+}
+
+weir_status weir_stream_priority(weir_stream stream, int *priority)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(priority, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_priority: priority is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    *priority = s->priority;
+    return WEIR_OK;
+}
+
+weir_status weir_stream_query(weir_stream stream)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
+              "weir_stream_query: the stream is capturing, and asking would end its capture");
+    return wr_driver(d->backend, stream_query, d->ordinal, s->native);
+}
+
+weir_status weir_stream_synchronize(weir_stream stream)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
+              "weir_stream_synchronize: the stream is capturing, and waiting would end its capture");
+    return wr_driver(d->backend, stream_synchronize, d->ordinal, s->native);
+}
+
+weir_status weir_stream_wait(weir_stream stream, weir_stream other)
+{
+    wr_device *d = NULL, *other_device = NULL;
+    wr_stream *s = NULL, *o = NULL;
+    void *event = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    WR_TRY(wr_thread_resolve_stream(other, &other_device, &o));
+    if (s == o) return WEIR_OK;
+    WR_TRY(wr_event_get(&other_device->events, &event));
+    weir_status status = wr_driver(d->backend, event_record, other_device->ordinal, event, o->native);
+    if (status == WEIR_OK) status = wr_driver(d->backend, stream_wait, d->ordinal, s->native, event);
+    /* The wait refers to this record, so the event may be recorded again at once. */
+    wr_event_put(&other_device->events, event);
+    return status;
+}
+
+weir_status weir_stream_callback(weir_stream stream, void (*function)(void *argument), void *argument)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(function, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_callback: function is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    return wr_driver(d->backend, stream_callback, d->ordinal, s->native, function, argument);
+}
+
+weir_status weir_copy(void *destination, const void *source, size_t bytes, weir_stream stream)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    if (bytes == 0) return WEIR_OK;
+    WR_ENSURE(destination && source, WEIR_ERR_INVALID_ARGUMENT, "weir_copy: %s is NULL",
+              destination ? "source" : "destination");
+    return wr_driver(d->backend, copy, d->ordinal, s->native, destination, source, bytes);
+}
+
+weir_status weir_fill(void *destination, unsigned char value, size_t bytes, weir_stream stream)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    if (bytes == 0) return WEIR_OK;
+    WR_ENSURE(destination, WEIR_ERR_INVALID_ARGUMENT, "weir_fill: destination is NULL");
+    return wr_driver(d->backend, fill, d->ordinal, s->native, destination, value, bytes);
+}

@@ -1,0 +1,141 @@
+#include "backend/backend.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
+
+/* In the order in which "auto" tries them. A new back end is one line here and its declaration in backend.h. */
+static const weir_backend *const tables[] = {
+    &wr_backend_host,
+};
+#define TABLE_COUNT (sizeof tables / sizeof tables[0])
+
+static const char *const entry_names[WEIR_BACKEND_ENTRY_COUNT] = {
+#define X(name) #name,
+    WEIR_BACKEND_ENTRIES(X)
+#undef X
+};
+
+/* Entries that come together or not at all: neighbours in WEIR_BACKEND_ENTRIES. All others are required. */
+static const struct {
+    enum weir_backend_entry first, last;
+} groups[] = {
+    { WEIR_BACKEND_device_get_current, WEIR_BACKEND_device_set_current },
+    { WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_access },
+    { WEIR_BACKEND_capture_begin, WEIR_BACKEND_graph_destroy },
+    { WEIR_BACKEND_last_error, WEIR_BACKEND_last_error },
+};
+#define GROUP_COUNT (sizeof groups / sizeof groups[0])
+
+const char *wr_backend_entry_name(enum weir_backend_entry entry)
+{
+    return (unsigned)entry < WEIR_BACKEND_ENTRY_COUNT ? entry_names[entry] : "unknown entry";
+}
+
+uint64_t wr_backend_calls(void)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++)
+        sum += atomic_load_explicit(&wr_driver_calls[i], memory_order_relaxed);
+    return sum;
+}
+
+static void clear_calls(void)
+{
+    for (size_t i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++)
+        atomic_store_explicit(&wr_driver_calls[i], 0, memory_order_relaxed);
+}
+
+/* Whether `entry` may be missing: the rest of its group, told by the group's first entry, is missing too. */
+static bool may_be_missing(const bool *present, enum weir_backend_entry entry, const char **with)
+{
+    for (size_t i = 0; i < GROUP_COUNT; i++) {
+        if (entry < groups[i].first || entry > groups[i].last) continue;
+        for (enum weir_backend_entry other = groups[i].first; other <= groups[i].last; other++)
+            if (present[other]) *with = entry_names[other];
+        return *with == NULL;
+    }
+    return false;
+}
+
+weir_status wr_backend_check(const weir_backend *backend)
+{
+    WR_ENSURE(backend->name != NULL, WEIR_ERR_INVALID_ARGUMENT, "a back end has no name");
+    WR_ENSURE(backend->size >= sizeof(weir_backend), WEIR_ERR_INCOMPATIBLE,
+              "back end \"%s\" has a table of %zu bytes, %zu are needed; compile it with this weir's headers",
+              backend->name, backend->size, sizeof(weir_backend));
+    const bool present[] = {
+#define X(name) backend->name != NULL,
+        WEIR_BACKEND_ENTRIES(X)
+#undef X
+    };
+    for (enum weir_backend_entry entry = 0; entry < WEIR_BACKEND_ENTRY_COUNT; entry++) {
+        const char *with = NULL;
+        if (present[entry] || may_be_missing(present, entry, &with)) continue;
+        if (with != NULL)
+            return wr_fail(WEIR_ERR_INCOMPATIBLE, "back end \"%s\" has %s but not %s; the group is all or nothing",
+                           backend->name, with, entry_names[entry]);
+        return wr_fail(WEIR_ERR_INCOMPATIBLE, "back end \"%s\" does not have %s, which is required", backend->name,
+                       entry_names[entry]);
+    }
+    return WEIR_OK;
+}
+
+/* Opens a table and makes sure that it has a device. */
+static weir_status try_table(const weir_backend *table, const weir_backend_config *config)
+{
+    int count = 0;
+    WR_TRY(wr_backend_check(table));
+    WR_TRY(wr_driver(table, open, config));
+    weir_status status = wr_driver(table, device_count, &count);
+    if (status == WEIR_OK && count > 0) return WEIR_OK;
+    if (status == WEIR_OK) status = wr_fail(WEIR_ERR_NO_DEVICE, "back end \"%s\" has no device", table->name);
+    weir_status closed = wr_driver(table, close); /* the reason for closing is what the caller is told */
+    (void)closed;
+    return status;
+}
+
+static weir_status open_first(const weir_backend_config *config, const weir_backend **backend)
+{
+    weir_status status = WEIR_ERR_NO_LIBRARY;
+    for (size_t i = 0; i < TABLE_COUNT && status != WEIR_OK; i++) {
+        status = try_table(tables[i], config);
+        if (status == WEIR_OK) *backend = tables[i];
+    }
+    return status;
+}
+
+static weir_status open_named(const char *name, const weir_backend_config *config, const weir_backend **backend)
+{
+    char known[128] = "";
+    for (size_t i = 0; i < TABLE_COUNT; i++) {
+        if (strcmp(tables[i]->name, name) == 0) {
+            WR_TRY(try_table(tables[i], config));
+            *backend = tables[i];
+            return WEIR_OK;
+        }
+        size_t length = strlen(known);
+        snprintf(known + length, sizeof known - length, "%s\"%s\"", i > 0 ? ", " : "", tables[i]->name);
+    }
+    return wr_fail(WEIR_ERR_NO_LIBRARY,
+                   "there is no back end \"%s\" in this build; there are \"auto\", %s "
+                   "(WEIR_BACKEND)",
+                   name, known);
+}
+
+weir_status wr_backend_open(const char *name, const weir_backend_config *config, const weir_backend **backend)
+{
+    clear_calls();
+    weir_status status = strcmp(name, "auto") == 0 ? open_first(config, backend) : open_named(name, config, backend);
+    if (status != WEIR_OK) clear_calls();
+    return status;
+}
+
+weir_status wr_backend_close(const weir_backend *backend)
+{
+    weir_status status = wr_driver(backend, close);
+    clear_calls();
+    return status;
+}

@@ -1,0 +1,42 @@
+/*
+ * backend: which drivers there are, the one in use, and the single door to its table.
+ * Owner: the open library. The chosen table is immutable while the library is open, so no lock.
+ */
+#ifndef WR_BACKEND_BACKEND_H
+#define WR_BACKEND_BACKEND_H
+
+#include "base/status.h"
+#include "weir/backend.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* Calls per entry since the library was opened. Relaxed: a count, not a synchronisation. */
+extern atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
+
+/* The one way to call a driver: wr_driver(backend, event_query, device, event). Counts, then calls. */
+#define wr_driver(backend, entry, ...)                                                                                 \
+    (atomic_fetch_add_explicit(&wr_driver_calls[WEIR_BACKEND_##entry], 1, memory_order_relaxed),                       \
+     (backend)->entry(__VA_ARGS__))
+
+/* Required entries are set, optional groups whole, and the table is as large as this weir's. */
+WR_CHECKED weir_status wr_backend_check(const weir_backend *backend);
+
+/* Opens the back end called `name` ("auto": the first registered one that has a device, host last) after
+ * wr_backend_check(). On failure nothing is left open and *backend is untouched. */
+WR_CHECKED weir_status wr_backend_open(const char *name, const weir_backend_config *config,
+                                       const weir_backend **backend);
+
+/* Closes it and clears the counts. */
+weir_status wr_backend_close(const weir_backend *backend);
+
+/* Sum of wr_driver_calls. */
+uint64_t wr_backend_calls(void);
+
+/* "event_query" for WEIR_BACKEND_event_query. */
+const char *wr_backend_entry_name(enum weir_backend_entry entry);
+
+/* The tables built in. Each is defined in its own folder and named nowhere else. */
+extern const weir_backend wr_backend_host;
+
+#endif

@@ -1,0 +1,313 @@
+#include "backend/host/host_internal.h"
+#include "base/meta.h"
+#include "base/size.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Address space costs nothing until touched, so a device gets far more of it than memory: reservations of virtual
+ * memory are several times the memory they are filled with. All devices together stay below this. */
+#define ADDRESSES_TOTAL ((uint64_t)16 << 40)
+#define ADDRESSES_PER_BYTE 64
+#define ADDRESSES_LEAST ((uint64_t)1 << 40)
+
+uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment)
+{
+    return (bytes + alignment - 1) & ~(alignment - 1);
+}
+
+/* ---- arenas --------------------------------------------------------------------------------------------------- */
+
+static uint64_t wanted_addresses(void)
+{
+    uint64_t most = ADDRESSES_TOTAL / (uint64_t)wr_host.count & ~(WR_HOST_GRANULARITY - 1);
+    if (wr_host.memory >= most / ADDRESSES_PER_BYTE) return most;
+    uint64_t wanted = wr_host_round_up(wr_host.memory, WR_HOST_GRANULARITY) * ADDRESSES_PER_BYTE;
+    if (wanted < ADDRESSES_LEAST) wanted = ADDRESSES_LEAST;
+    return wanted < most ? wanted : most;
+}
+
+/* Aligned to the granularity: reserves too much and gives the ends back. */
+static void *reserve(uint64_t bytes)
+{
+    uint64_t with_slack = bytes + WR_HOST_GRANULARITY;
+    char *memory = mmap(NULL, with_slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return NULL;
+    uint64_t head = wr_host_round_up((uintptr_t)memory, WR_HOST_GRANULARITY) - (uintptr_t)memory;
+    if (head > 0) munmap(memory, head);
+    munmap(memory + head + bytes, WR_HOST_GRANULARITY - head);
+    return memory + head;
+}
+
+/* Takes less where the process may not have so much (ulimit -v, sanitizers), down to the device's memory. */
+static weir_status arena_open(wr_host_arena *arena)
+{
+    uint64_t least = wr_host_round_up(wr_host.memory, WR_HOST_GRANULARITY);
+    uint64_t bytes = wanted_addresses();
+    void *start = NULL;
+    if (bytes < least) bytes = least;
+    while ((start = reserve(bytes)) == NULL && bytes / 2 >= least)
+        bytes = wr_host_round_up(bytes / 2, WR_HOST_GRANULARITY);
+    if (start == NULL)
+        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno,
+                              "host: cannot reserve %" PRIu64 " bytes of address space: %s; lower WEIR_HOST_MEMORY or "
+                              "raise the process's limit (ulimit -v)",
+                              bytes, strerror(errno));
+
+    weir_status status = wr_host_space_init(&arena->space, bytes);
+    if (status != WEIR_OK) {
+        munmap(start, bytes);
+        return status;
+    }
+    arena->start = start;
+    arena->bytes = bytes;
+    return WEIR_OK;
+}
+
+static void arena_close(wr_host_arena *arena)
+{
+    munmap(arena->start, arena->bytes);
+    wr_host_space_clear(&arena->space);
+}
+
+weir_status wr_host_memory_open(wr_host_device *device)
+{
+    WR_TRY(arena_open(&device->memory));
+    weir_status status = arena_open(&device->pinned);
+    if (status != WEIR_OK) {
+        arena_close(&device->memory);
+        return status;
+    }
+    device->used = 0;
+    device->file = -1;
+    device->places = NULL;
+    device->place_count = device->place_next = 0;
+    return WEIR_OK;
+}
+
+void wr_host_memory_close(wr_host_device *device)
+{
+    wr_host_vm_close(device);
+    arena_close(&device->memory);
+    arena_close(&device->pinned);
+    wr_meta_free(device->places);
+    device->places = NULL;
+}
+
+static weir_status fail_mapping(const char *call, const void *base, uint64_t bytes)
+{
+    int error = errno;
+    return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
+                          "host: %s of %" PRIu64 " bytes at %p: %s; the process may have too many mappings "
+                          "(vm.max_map_count)",
+                          call, bytes, base, strerror(error));
+}
+
+static weir_status commit(const wr_host_arena *arena, const wr_host_range *range)
+{
+    char *base = arena->start + range->base;
+    if (mprotect(base, range->bytes, PROT_READ | PROT_WRITE) != 0) return fail_mapping("mprotect", base, range->bytes);
+    return WEIR_OK;
+}
+
+weir_status wr_host_decommit(void *base, uint64_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (mmap(base, bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return fail_mapping("mmap", base, bytes);
+    return WEIR_OK;
+}
+
+static weir_status arena_take(wr_host_arena *arena, uint64_t bytes, wr_host_range **range)
+{
+    uint64_t alignment = bytes % WR_HOST_GRANULARITY == 0 ? WR_HOST_GRANULARITY : WR_HOST_PAGE;
+    WR_TRY(wr_host_space_take(&arena->space, bytes, alignment, range));
+    WR_ENSURE(*range != NULL, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "host: no %" PRIu64 " bytes in one piece among %" PRIu64 " bytes of addresses; free some", bytes,
+              arena->bytes);
+    return WEIR_OK;
+}
+
+static weir_status arena_give(wr_host_arena *arena, void *base, uint64_t bytes, wr_host_use use, const char *call)
+{
+    uint64_t offset = (uint64_t)((uintptr_t)base - (uintptr_t)arena->start);
+    wr_host_range *range = wr_host_space_find(&arena->space, offset);
+    WR_ENSURE(range != NULL && range->use == use, WEIR_ERR_UNKNOWN_POINTER,
+              "host: %s: nothing was allocated at %p, or it was freed already", call, base);
+    WR_ENSURE(range->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
+              "host: %s: %p was allocated with %" PRIu64 " bytes (in whole pages), not %" PRIu64, call, base,
+              range->bytes, bytes);
+    WR_TRY(wr_host_decommit(base, bytes));
+    wr_host_space_give(&arena->space, range);
+    return WEIR_OK;
+}
+
+/* In whole pages; 0 for a size that has none. */
+static uint64_t whole_pages(size_t bytes)
+{
+    return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_host_round_up(bytes, WR_HOST_PAGE) : 0;
+}
+
+/* ---- segments ------------------------------------------------------------------------------------------------- */
+
+weir_status wr_host_charge(wr_host_device *device, uint64_t bytes)
+{
+    uint64_t vacant = wr_host.memory - device->used;
+    if (bytes > vacant) {
+        char asked[WR_SIZE_TEXT], left[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
+        return wr_fail_native(
+            WEIR_ERR_OUT_OF_MEMORY, "host", 0, "host: %s asked, %s of %s are free; free some or raise WEIR_HOST_MEMORY",
+            wr_size_format(bytes, asked), wr_size_format(vacant, left), wr_size_format(wr_host.memory, total));
+    }
+    device->used += bytes;
+    return WEIR_OK;
+}
+
+static void end_places(wr_host_device *device)
+{
+    wr_meta_free(device->places);
+    device->places = NULL;
+    device->place_count = device->place_next = 0;
+}
+
+static weir_status take_place(wr_host_device *device, size_t asked, uint64_t bytes, wr_host_range **range)
+{
+    *range = NULL;
+    if (device->place_next == device->place_count) return WEIR_OK;
+    const weir_host_place *place = &device->places[device->place_next];
+    if (place->bytes == asked) WR_TRY(wr_host_space_take_at(&device->memory.space, place->offset, bytes, range));
+    if (*range == NULL || ++device->place_next == device->place_count) end_places(device);
+    return WEIR_OK;
+}
+
+static weir_status segment_alloc_locked(wr_host_device *device, size_t asked, uint64_t bytes, wr_host_range **out)
+{
+    wr_host_range *range;
+    WR_TRY(wr_host_charge(device, bytes));
+    weir_status status = take_place(device, asked, bytes, &range);
+    if (status == WEIR_OK && range == NULL) status = arena_take(&device->memory, bytes, &range);
+    if (status != WEIR_OK) goto fail;
+    range->use = WR_HOST_SEGMENT;
+    status = commit(&device->memory, range);
+    if (status != WEIR_OK) goto fail_range;
+    *out = range;
+    return WEIR_OK;
+
+fail_range:
+    wr_host_space_give(&device->memory.space, range);
+fail:
+    device->used -= bytes;
+    return status;
+}
+
+weir_status wr_host_segment_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_host_device *device;
+    wr_host_range *range;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_segment_alloc, ordinal, &device));
+    WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: segment_alloc: %s",
+              base == NULL ? "base is NULL" : "0 bytes asked");
+    uint64_t rounded = whole_pages(bytes);
+    WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_MEMORY, "host: segment_alloc: %zu bytes are more than any device has",
+              bytes);
+
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = segment_alloc_locked(device, bytes, rounded, &range);
+    if (status == WEIR_OK) *base = device->memory.start + range->base;
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+weir_status wr_host_segment_free(int ordinal, void *base, size_t bytes)
+{
+    wr_host_device *device;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_segment_free, ordinal, &device));
+    uint64_t rounded = whole_pages(bytes);
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = arena_give(&device->memory, base, rounded, WR_HOST_SEGMENT, "segment_free");
+    if (status == WEIR_OK) device->used -= rounded;
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+/* ---- pinned memory: plain memory with a record, so that a wrong free is noticed ------------------------------- */
+
+weir_status wr_host_pinned_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_host_device *device;
+    wr_host_range *range;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_pinned_alloc, ordinal, &device));
+    WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: pinned_alloc: %s",
+              base == NULL ? "base is NULL" : "0 bytes asked");
+    uint64_t rounded = whole_pages(bytes);
+    WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "host: pinned_alloc: %zu bytes are more than there can be",
+              bytes);
+
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = arena_take(&device->pinned, rounded, &range);
+    if (status == WEIR_OK) {
+        range->use = WR_HOST_PINNED;
+        status = commit(&device->pinned, range);
+        if (status == WEIR_OK)
+            *base = device->pinned.start + range->base;
+        else
+            wr_host_space_give(&device->pinned.space, range);
+    }
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+weir_status wr_host_pinned_free(int ordinal, void *base, size_t bytes)
+{
+    wr_host_device *device;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_pinned_free, ordinal, &device));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = arena_give(&device->pinned, base, whole_pages(bytes), WR_HOST_PINNED, "pinned_free");
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+/* ---- weir/host.h ---------------------------------------------------------------------------------------------- */
+
+static weir_status find_for_script(int ordinal, const char *call, wr_host_device **device)
+{
+    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
+              "%s: the host back end is not open; open the library with WEIR_BACKEND=host", call);
+    return wr_host_device_find(ordinal, device);
+}
+
+weir_status weir_host_place_segments(int ordinal, const weir_host_place *places, size_t count)
+{
+    wr_host_device *device;
+    void *copy = NULL;
+    WR_TRY(find_for_script(ordinal, "weir_host_place_segments", &device));
+    WR_ENSURE(count == 0 || places != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_place_segments: places is NULL");
+    for (size_t i = 0; i < count; i++) {
+        WR_ENSURE(
+            places[i].offset % WR_HOST_PAGE == 0 && places[i].offset <= device->memory.bytes, WEIR_ERR_INVALID_ARGUMENT,
+            "weir_host_place_segments: offset %" PRIu64 " of place %zu is not a multiple of %" PRIu64 " up to %" PRIu64,
+            places[i].offset, i, WR_HOST_PAGE, device->memory.bytes);
+    }
+    if (count > 0) {
+        WR_TRY(wr_meta_alloc(count * sizeof *places, "places of segments", &copy));
+        memcpy(copy, places, count * sizeof *places);
+    }
+
+    wr_lock_acquire(&device->memory_lock);
+    end_places(device);
+    device->places = copy;
+    device->place_count = count;
+    wr_lock_release(&device->memory_lock);
+    return WEIR_OK;
+}
+
+weir_status weir_host_address_range(int ordinal, uint64_t *bytes)
+{
+    wr_host_device *device;
+    WR_TRY(find_for_script(ordinal, "weir_host_address_range", &device));
+    WR_ENSURE(bytes != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_address_range: bytes is NULL");
+    *bytes = device->memory.bytes;
+    return WEIR_OK;
+}

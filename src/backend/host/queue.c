@@ -1,0 +1,340 @@
+#include "backend/host/host_internal.h"
+#include "base/meta.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#define WORKER_IDLE_NS 200000000 /* a worker without work for this long ends; the next item starts another */
+
+/* Everybody who waits for a stream to get somewhere waits here: nobody knows which stream's items will be waited for,
+ * and those who complete an item pay one load when nobody does. */
+static wr_lock progress_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "host progress");
+static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
+static atomic_uint waiters;
+
+/* ---- fences --------------------------------------------------------------------------------------------------- */
+
+bool wr_host_fence_passed(const wr_host_fence *fence)
+{
+    return fence->stream == NULL || atomic_load(&fence->stream->done) >= fence->count;
+}
+
+wr_host_fence wr_host_fence_copy(const wr_host_fence *fence)
+{
+    if (fence->stream != NULL) wr_host_stream_ref(fence->stream);
+    return *fence;
+}
+
+void wr_host_fence_drop(wr_host_fence *fence)
+{
+    if (fence->stream != NULL) wr_host_stream_unref(fence->stream);
+    *fence = (wr_host_fence){ NULL, 0 };
+}
+
+/* The count of waiters rises before the fence is looked at, and is read after an item was counted as done (both
+ * sequentially consistent): one side sees the other. */
+void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop)
+{
+    if (wr_host_fence_passed(fence)) return;
+    atomic_fetch_add(&waiters, 1);
+    wr_lock_acquire(&progress_lock);
+    while (!wr_host_fence_passed(fence) && !(stop != NULL && atomic_load(stop)))
+        wr_lock_wait(&progress_lock, &progress);
+    wr_lock_release(&progress_lock);
+    atomic_fetch_sub(&waiters, 1);
+}
+
+void wr_host_announce(void)
+{
+    if (atomic_load(&waiters) == 0) return;
+    wr_lock_acquire(&progress_lock);
+    pthread_cond_broadcast(&progress);
+    wr_lock_release(&progress_lock);
+}
+
+/* ---- work ----------------------------------------------------------------------------------------------------- */
+
+void wr_host_work_run(const wr_host_work *work)
+{
+    switch (work->kind) {
+    case WR_HOST_NOTHING:
+    case WR_HOST_WAIT: break; /* not begun before its fence has passed */
+    case WR_HOST_CALL: work->call.function(work->call.argument); break;
+    case WR_HOST_COPY: memmove(work->memory.destination, work->memory.source, work->memory.bytes); break;
+    case WR_HOST_FILL: memset(work->memory.destination, work->memory.value, work->memory.bytes); break;
+    case WR_HOST_GRAPH: wr_host_exec_run(work->exec); break;
+    }
+}
+
+static void release_work(wr_host_work *work)
+{
+    if (work->kind == WR_HOST_WAIT) wr_host_fence_drop(&work->fence);
+    if (work->kind == WR_HOST_GRAPH) wr_host_exec_unref(work->exec);
+}
+
+static bool blocked(const wr_host_work *work)
+{
+    return work->kind == WR_HOST_WAIT && !wr_host_fence_passed(&work->fence);
+}
+
+/* Callbacks never run in the thread that queues them: it may hold locks that they take. */
+static bool runs_in_caller(const wr_host_work *work)
+{
+    if (work->kind == WR_HOST_GRAPH) return !wr_host_exec_calls(work->exec);
+    return work->kind != WR_HOST_CALL && !blocked(work);
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+weir_status wr_host_stream_new(int ordinal, int priority, wr_host_stream **out)
+{
+    wr_host_device *device = &wr_host.devices[ordinal];
+    void *memory;
+    WR_TRY(wr_meta_alloc(sizeof(wr_host_stream), "a stream of the host back end", &memory));
+    wr_host_stream *stream = memory;
+    stream->magic = WR_HOST_IS_STREAM;
+    stream->device = ordinal;
+    stream->priority = priority;
+    stream->tip = -1;
+    atomic_init(&stream->references, 1); /* the list's */
+    wr_lock_init(&stream->lock, WR_RANK_BACKEND, "host stream");
+    STAILQ_INIT(&stream->items);
+
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&stream->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    wr_lock_acquire(&device->list_lock);
+    stream->serial = device->next_serial++;
+    TAILQ_INSERT_TAIL(&device->streams, stream, link);
+    wr_lock_release(&device->list_lock);
+    *out = stream;
+    return WEIR_OK;
+}
+
+void wr_host_stream_ref(wr_host_stream *stream)
+{
+    atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+}
+
+void wr_host_stream_unref(wr_host_stream *stream)
+{
+    if (atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) > 1) return;
+    pthread_cond_destroy(&stream->wake);
+    wr_lock_destroy(&stream->lock);
+    wr_meta_free(stream);
+}
+
+bool wr_host_stream_idle(wr_host_stream *stream)
+{
+    return atomic_load(&stream->queued) == atomic_load(&stream->done);
+}
+
+/* Runs `work` without the lock, which is held before and after. */
+static void run_unlocked(wr_host_stream *stream, wr_host_work *work)
+{
+    stream->running = true;
+    wr_lock_release(&stream->lock);
+    wr_host_work_run(work);
+    release_work(work);
+    wr_lock_acquire(&stream->lock);
+    stream->running = false;
+    atomic_fetch_add(&stream->done, 1);
+    if (!STAILQ_EMPTY(&stream->items)) pthread_cond_signal(&stream->wake);
+    wr_host_announce();
+}
+
+/* Runs the first item unless it must wait or there is none. Lock held, nothing running. */
+static bool run_first(wr_host_stream *stream)
+{
+    wr_host_item *item = STAILQ_FIRST(&stream->items);
+    if (item == NULL || blocked(&item->work)) return false;
+    STAILQ_REMOVE_HEAD(&stream->items, link);
+    run_unlocked(stream, &item->work);
+    wr_meta_free(item);
+    return true;
+}
+
+/* ---- workers -------------------------------------------------------------------------------------------------- */
+
+/* False when there was nothing to do for a while. The wait has a time limit, which wr_lock_wait() does not offer. */
+static bool sleep_until_woken(wr_host_stream *stream)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += WORKER_IDLE_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    int error = pthread_cond_timedwait(&stream->wake, &stream->lock.mutex, &until);
+    return error != ETIMEDOUT || !STAILQ_EMPTY(&stream->items);
+}
+
+/* The first item waits for another stream. It may be gone, or its stream held, when that has come about. */
+static void await_first(wr_host_stream *stream)
+{
+    wr_host_fence fence = wr_host_fence_copy(&STAILQ_FIRST(&stream->items)->work.fence);
+    wr_lock_release(&stream->lock);
+    wr_host_fence_wait(&fence, &stream->discarded);
+    wr_host_fence_drop(&fence);
+    wr_lock_acquire(&stream->lock);
+}
+
+static void *worker_main(void *argument)
+{
+    wr_host_stream *stream = argument;
+    wr_lock_acquire(&stream->lock);
+    for (;;) {
+        if (STAILQ_EMPTY(&stream->items) && (stream->destroyed || atomic_load(&stream->discarded))) break;
+        if (STAILQ_EMPTY(&stream->items) || atomic_load(&stream->held) || stream->running) {
+            if (!sleep_until_woken(stream)) break;
+        } else if (!run_first(stream)) {
+            await_first(stream);
+        }
+    }
+    atomic_store(&stream->worker, WR_HOST_WORKER_ENDED);
+    wr_lock_release(&stream->lock);
+    return NULL;
+}
+
+void wr_host_stream_join(wr_host_stream *stream)
+{
+    if (atomic_load(&stream->worker) == WR_HOST_NO_WORKER) return;
+    pthread_join(stream->thread, NULL);
+    atomic_store(&stream->worker, WR_HOST_NO_WORKER);
+}
+
+/* Lock held. The program's signals are for its own threads. */
+static weir_status ensure_worker(wr_host_stream *stream)
+{
+    if (atomic_load(&stream->worker) == WR_HOST_WORKER_RUNS) return WEIR_OK;
+    wr_host_stream_join(stream); /* one that has ended needs no lock any more */
+
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&stream->thread, NULL, worker_main, stream);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
+                              "host: cannot start a thread for stream %p: %s; the process may have too many",
+                              (void *)stream, strerror(error));
+    atomic_store(&stream->worker, WR_HOST_WORKER_RUNS);
+    return WEIR_OK;
+}
+
+/* ---- queueing ------------------------------------------------------------------------------------------------- */
+
+static weir_status append(wr_host_stream *stream, const wr_host_work *work)
+{
+    void *memory;
+    WR_TRY(wr_meta_alloc(sizeof(wr_host_item), "queued work", &memory));
+    wr_host_item *item = memory;
+    item->work = *work;
+    if (!atomic_load(&stream->held)) {
+        weir_status status = ensure_worker(stream);
+        if (status != WEIR_OK) {
+            wr_meta_free(item);
+            return status;
+        }
+    }
+    STAILQ_INSERT_TAIL(&stream->items, item, link);
+    atomic_fetch_add(&stream->queued, 1);
+    pthread_cond_signal(&stream->wake);
+    return WEIR_OK;
+}
+
+static weir_status submit_locked(wr_host_stream *stream, const wr_host_work *work, uint64_t *position)
+{
+    WR_ENSURE(!atomic_load(&stream->discarded), WEIR_ERR_DEVICE_LOST, "host: device %d is lost or closed",
+              stream->device);
+    *position = atomic_load(&stream->queued) + 1;
+    bool at_once = !atomic_load(&stream->held) && wr_host_stream_idle(stream) && runs_in_caller(work);
+    if (!at_once) return append(stream, work);
+    wr_host_work own = *work;
+    atomic_fetch_add(&stream->queued, 1);
+    run_unlocked(stream, &own);
+    return WEIR_OK;
+}
+
+weir_status wr_host_submit(wr_host_stream *stream, const wr_host_work *work, uint64_t *position)
+{
+    uint64_t ignored;
+    wr_lock_acquire(&stream->lock);
+    weir_status status = submit_locked(stream, work, position != NULL ? position : &ignored);
+    wr_lock_release(&stream->lock);
+    return status;
+}
+
+/* Nothing before it and nobody stepping by hand: the common case, without a lock. */
+weir_status wr_host_mark(wr_host_stream *stream, wr_host_fence *fence)
+{
+    if (wr_host_stream_idle(stream) && !atomic_load(&stream->held)) {
+        *fence = (wr_host_fence){ NULL, 0 };
+        return WEIR_OK;
+    }
+    wr_host_work mark = { .kind = WR_HOST_NOTHING };
+    uint64_t position;
+    WR_TRY(wr_host_submit(stream, &mark, &position));
+    wr_host_stream_ref(stream);
+    *fence = (wr_host_fence){ stream, position };
+    return WEIR_OK;
+}
+
+uint64_t wr_host_stream_run(wr_host_stream *stream, uint64_t limit)
+{
+    uint64_t ran = 0;
+    wr_lock_acquire(&stream->lock);
+    while (ran < limit) {
+        if (!stream->running) {
+            if (!run_first(stream)) break;
+            ran++;
+            continue;
+        }
+        wr_host_fence current = { stream, atomic_load(&stream->done) + 1 }; /* begun before the hold */
+        wr_lock_release(&stream->lock);
+        wr_host_fence_wait(&current, NULL);
+        wr_lock_acquire(&stream->lock);
+    }
+    wr_lock_release(&stream->lock);
+    return ran;
+}
+
+weir_status wr_host_stream_unhold(wr_host_stream *stream, bool destroy)
+{
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&stream->lock);
+    if (!STAILQ_EMPTY(&stream->items)) status = ensure_worker(stream);
+    if (status == WEIR_OK) {
+        atomic_store(&stream->held, false);
+        stream->destroyed = destroy;
+        if (destroy) stream->magic = 0;
+        pthread_cond_signal(&stream->wake);
+    }
+    wr_lock_release(&stream->lock);
+    return status;
+}
+
+void wr_host_stream_discard(wr_host_stream *stream)
+{
+    STAILQ_HEAD(, wr_host_item) dropped = STAILQ_HEAD_INITIALIZER(dropped);
+    wr_lock_acquire(&stream->lock);
+    atomic_store(&stream->discarded, true);
+    STAILQ_CONCAT(&dropped, &stream->items);
+    atomic_store(&stream->done, atomic_load(&stream->queued) - (stream->running ? 1 : 0));
+    pthread_cond_signal(&stream->wake);
+    wr_lock_release(&stream->lock);
+    wr_host_announce();
+
+    wr_host_item *item;
+    while ((item = STAILQ_FIRST(&dropped)) != NULL) {
+        STAILQ_REMOVE_HEAD(&dropped, link);
+        release_work(&item->work);
+        wr_meta_free(item);
+    }
+}

@@ -1,0 +1,228 @@
+#include "backend/host/host_internal.h"
+
+#include "base/meta.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#define ANY_ENTRY WEIR_BACKEND_ENTRY_COUNT
+
+/* One scripted failure: the `left`-th call from now on. */
+typedef struct failure {
+    enum weir_backend_entry entry;
+    weir_status status;
+    uint64_t left;
+} failure;
+
+/* The members are under the lock, except the two atomics. */
+static struct {
+    wr_lock lock;
+    atomic_uint_fast64_t calls[WEIR_BACKEND_ENTRY_COUNT];
+    atomic_bool armed; /* there is a failure or a latency: unscripted calls take no lock */
+    failure *failures;
+    size_t failure_count, failure_room;
+    uint64_t latency[WEIR_BACKEND_ENTRY_COUNT]; /* nanoseconds */
+    bool latencies;                             /* any is not 0 */
+    bool clock_held;
+    uint64_t clock;      /* while held */
+    int64_t clock_shift; /* while not: what holds in the past made it differ from the system's by */
+} script = { .lock = WR_LOCK_INITIALIZER(WR_RANK_BACKEND, "host script") };
+
+static uint64_t system_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void sleep_ns(uint64_t nanoseconds)
+{
+    struct timespec left = { (time_t)(nanoseconds / 1000000000u), (long)(nanoseconds % 1000000000u) };
+    while (nanosleep(&left, &left) != 0 && errno == EINTR);
+}
+
+static void update_armed_locked(void)
+{
+    atomic_store_explicit(&script.armed, script.failure_count > 0 || script.latencies, memory_order_relaxed);
+}
+
+/* Counts the call on every script that it concerns; the first that is due decides. */
+static weir_status take_failure_locked(enum weir_backend_entry entry)
+{
+    weir_status due = WEIR_OK;
+    size_t kept = 0;
+    for (size_t i = 0; i < script.failure_count; i++) {
+        failure *f = &script.failures[i];
+        bool concerned = f->entry == entry || f->entry == ANY_ENTRY;
+        if (concerned && --f->left == 0) {
+            wr_keep_first(&due, f->status);
+            continue;
+        }
+        script.failures[kept++] = *f;
+    }
+    script.failure_count = kept;
+    update_armed_locked();
+    return due;
+}
+
+static const char *entry_name(enum weir_backend_entry entry)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        WEIR_BACKEND_ENTRIES(X)
+#undef X
+    };
+    return names[entry];
+}
+
+weir_status wr_host_gate(enum weir_backend_entry entry)
+{
+    atomic_fetch_add_explicit(&script.calls[entry], 1, memory_order_relaxed);
+    if (WR_LIKELY(!atomic_load_explicit(&script.armed, memory_order_relaxed))) return WEIR_OK;
+
+    wr_lock_acquire(&script.lock);
+    uint64_t latency = script.latency[entry];
+    bool by_hand = script.clock_held;
+    if (by_hand) script.clock += latency;
+    weir_status status = take_failure_locked(entry);
+    wr_lock_release(&script.lock);
+
+    if (!by_hand && latency > 0) sleep_ns(latency);
+    if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
+    return wr_fail_native(status, "host", 0, "host: %s failed because a script said so (weir_host_fail)",
+                          entry_name(entry));
+}
+
+void wr_host_script_clear(void)
+{
+    wr_lock_acquire(&script.lock);
+    wr_meta_free(script.failures);
+    script.failures = NULL;
+    script.failure_count = script.failure_room = 0;
+    memset(script.latency, 0, sizeof script.latency);
+    script.latencies = script.clock_held = false;
+    script.clock_shift = 0;
+    for (size_t i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++) atomic_store(&script.calls[i], 0);
+    update_armed_locked();
+    wr_lock_release(&script.lock);
+}
+
+static uint64_t clock_locked(void)
+{
+    return script.clock_held ? script.clock : system_clock() + (uint64_t)script.clock_shift;
+}
+
+weir_status wr_host_clock_ns(uint64_t *now)
+{
+    WR_TRY(wr_host_gate(WEIR_BACKEND_clock_ns));
+    WR_ENSURE(now != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: clock_ns: now is NULL");
+    wr_lock_acquire(&script.lock);
+    *now = clock_locked();
+    wr_lock_release(&script.lock);
+    return WEIR_OK;
+}
+
+/* ---- weir/host.h ---------------------------------------------------------------------------------------------- */
+
+#define ENSURE_OPEN(call)                                                                                              \
+    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,                                                      \
+              call ": the host back end is not open; open the library with WEIR_BACKEND=host")
+
+#define ENSURE_ENTRY(call, entry)                                                                                      \
+    WR_ENSURE((unsigned)(entry) < WEIR_BACKEND_ENTRY_COUNT, WEIR_ERR_INVALID_ARGUMENT,                                 \
+              call ": there is no entry %d; use one of enum weir_backend_entry", (int)(entry))
+
+static weir_status add_failure_locked(enum weir_backend_entry entry, uint64_t nth, weir_status status)
+{
+    if (script.failure_count == script.failure_room) {
+        size_t room = script.failure_room > 0 ? 2 * script.failure_room : 8;
+        void *memory = script.failures;
+        WR_TRY(wr_meta_resize(&memory, room * sizeof(failure), "scripted failures"));
+        script.failures = memory;
+        script.failure_room = room;
+    }
+    script.failures[script.failure_count++] = (failure){ entry, status, nth };
+    update_armed_locked();
+    return WEIR_OK;
+}
+
+static weir_status add_failure(enum weir_backend_entry entry, uint64_t nth, weir_status status)
+{
+    WR_ENSURE(nth > 0, WEIR_ERR_INVALID_ARGUMENT, "weir_host_fail: nth is 0; the next call is number 1");
+    WR_ENSURE(status < 0, WEIR_ERR_INVALID_ARGUMENT, "weir_host_fail: status %d is not an error", (int)status);
+    wr_lock_acquire(&script.lock);
+    weir_status result = add_failure_locked(entry, nth, status);
+    wr_lock_release(&script.lock);
+    return result;
+}
+
+weir_status weir_host_fail(enum weir_backend_entry entry, uint64_t nth, weir_status status)
+{
+    ENSURE_OPEN("weir_host_fail");
+    ENSURE_ENTRY("weir_host_fail", entry);
+    return add_failure(entry, nth, status);
+}
+
+weir_status weir_host_fail_any(uint64_t nth, weir_status status)
+{
+    ENSURE_OPEN("weir_host_fail_any");
+    return add_failure(ANY_ENTRY, nth, status);
+}
+
+weir_status weir_host_fail_clear(void)
+{
+    ENSURE_OPEN("weir_host_fail_clear");
+    wr_lock_acquire(&script.lock);
+    script.failure_count = 0;
+    update_armed_locked();
+    wr_lock_release(&script.lock);
+    return WEIR_OK;
+}
+
+weir_status weir_host_latency(enum weir_backend_entry entry, uint64_t nanoseconds)
+{
+    ENSURE_OPEN("weir_host_latency");
+    ENSURE_ENTRY("weir_host_latency", entry);
+    wr_lock_acquire(&script.lock);
+    script.latency[entry] = nanoseconds;
+    script.latencies = false;
+    for (size_t i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++) script.latencies |= script.latency[i] > 0;
+    update_armed_locked();
+    wr_lock_release(&script.lock);
+    return WEIR_OK;
+}
+
+weir_status weir_host_clock_hold(bool hold)
+{
+    ENSURE_OPEN("weir_host_clock_hold");
+    wr_lock_acquire(&script.lock);
+    uint64_t now = clock_locked();
+    script.clock = now;
+    script.clock_shift = (int64_t)(now - system_clock()); /* goes on from where it stood, so it never steps back */
+    script.clock_held = hold;
+    wr_lock_release(&script.lock);
+    return WEIR_OK;
+}
+
+weir_status weir_host_clock_advance(uint64_t nanoseconds)
+{
+    ENSURE_OPEN("weir_host_clock_advance");
+    wr_lock_acquire(&script.lock);
+    bool held = script.clock_held;
+    if (held) script.clock += nanoseconds;
+    wr_lock_release(&script.lock);
+    WR_ENSURE(held, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_host_clock_advance: the clock runs; stop it with weir_host_clock_hold(true)");
+    return WEIR_OK;
+}
+
+weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count)
+{
+    ENSURE_OPEN("weir_host_calls");
+    ENSURE_ENTRY("weir_host_calls", entry);
+    WR_ENSURE(count != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_calls: count is NULL");
+    *count = atomic_load_explicit(&script.calls[entry], memory_order_relaxed);
+    return WEIR_OK;
+}

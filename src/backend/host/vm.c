@@ -1,0 +1,329 @@
+/*
+ * Virtual memory: a chunk is a range of the device's memory file, a reservation a range of its addresses, and a map of
+ * the one in the other is mmap(MAP_SHARED), so that aliases see each other's writes.
+ */
+#include "backend/host/host_internal.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* A handle is a chunk's place in the file, in granules, under a number that no other chunk of the process has: a stale
+ * handle is noticed. */
+#define HANDLE_PLACE_BITS 24
+#define FILE_BYTES (WR_HOST_GRANULARITY << HANDLE_PLACE_BITS)
+
+static atomic_uint_fast64_t next_chunk = 1;
+
+static weir_status check_multiple(const char *call, const char *what, uint64_t number)
+{
+    WR_ENSURE(number % WR_HOST_GRANULARITY == 0, WEIR_ERR_INVALID_ARGUMENT,
+              "host: %s: %s %#" PRIx64 " is not a multiple of the granularity, %" PRIu64, call, what, number,
+              WR_HOST_GRANULARITY);
+    return WEIR_OK;
+}
+
+static weir_status check_range(const char *call, const void *base, size_t bytes)
+{
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "host: %s: 0 bytes", call);
+    WR_TRY(check_multiple(call, "size", bytes));
+    return check_multiple(call, "address", (uintptr_t)base);
+}
+
+/* ---- chunks --------------------------------------------------------------------------------------------------- */
+
+static weir_status open_file(wr_host_device *device)
+{
+    int file = memfd_create("weir-host-memory", MFD_CLOEXEC);
+    weir_status status = WEIR_OK;
+    if (file < 0 || ftruncate(file, (off_t)FILE_BYTES) != 0)
+        status = wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno,
+                                "host: cannot make the file behind virtual memory (memfd_create, ftruncate): %s",
+                                strerror(errno));
+    if (status == WEIR_OK) status = wr_host_space_init(&device->chunks, FILE_BYTES);
+    if (status == WEIR_OK)
+        device->file = file;
+    else if (file >= 0)
+        close(file);
+    return status;
+}
+
+static weir_status vm_create_locked(wr_host_device *device, uint64_t bytes, wr_host_range **out)
+{
+    wr_host_range *chunk = NULL;
+    if (device->file < 0) WR_TRY(open_file(device));
+    WR_TRY(wr_host_charge(device, bytes));
+    weir_status status = wr_host_space_take(&device->chunks, bytes, WR_HOST_GRANULARITY, &chunk);
+    if (status == WEIR_OK && chunk == NULL)
+        status = wr_fail(WEIR_ERR_OUT_OF_MEMORY,
+                         "host: no %" PRIu64 " bytes in one piece in the file behind virtual "
+                         "memory; make smaller chunks",
+                         bytes);
+    if (status != WEIR_OK) {
+        device->used -= bytes;
+        return status;
+    }
+    chunk->use = WR_HOST_CHUNK;
+    chunk->handle = atomic_fetch_add(&next_chunk, 1) << HANDLE_PLACE_BITS | chunk->base / WR_HOST_GRANULARITY;
+    *out = chunk;
+    return WEIR_OK;
+}
+
+weir_status wr_host_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
+{
+    wr_host_device *device;
+    wr_host_range *range;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_create, ordinal, &device));
+    WR_ENSURE(chunk != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: vm_create: chunk is NULL");
+    WR_TRY(check_range("vm_create", NULL, bytes));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = vm_create_locked(device, bytes, &range);
+    if (status == WEIR_OK) *chunk = range->handle;
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+static weir_status find_chunk(const wr_host_device *device, weir_chunk handle, uint64_t bytes, const char *call,
+                              weir_status size_status, wr_host_range **out)
+{
+    uint64_t place = (handle & (((uint64_t)1 << HANDLE_PLACE_BITS) - 1)) * WR_HOST_GRANULARITY;
+    wr_host_range *chunk = device->file >= 0 ? wr_host_space_find(&device->chunks, place) : NULL;
+    WR_ENSURE(chunk != NULL && chunk->handle == handle && !chunk->destroyed, WEIR_ERR_INVALID_ARGUMENT,
+              "host: %s: %#" PRIx64 " is no chunk of this device, or it was destroyed", call, handle);
+    WR_ENSURE(chunk->bytes == bytes, size_status,
+              "host: %s: chunk %#" PRIx64 " has %" PRIu64 " bytes, not %" PRIu64
+              "; only whole chunks can be mapped and destroyed",
+              call, handle, chunk->bytes, bytes);
+    *out = chunk;
+    return WEIR_OK;
+}
+
+/* Gives the memory back once nobody can name or see it. */
+static void release_if_unused(wr_host_device *device, wr_host_range *chunk)
+{
+    if (!chunk->destroyed || chunk->map_count > 0) return;
+    if (fallocate(device->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->base, (off_t)chunk->bytes))
+        wr_log(WR_LOG_WARN, "host: the memory of a destroyed chunk stays in use until close: %s", strerror(errno));
+    device->used -= chunk->bytes;
+    wr_host_space_give(&device->chunks, chunk);
+}
+
+weir_status wr_host_vm_destroy(int ordinal, weir_chunk handle, size_t bytes)
+{
+    wr_host_device *device;
+    wr_host_range *chunk;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_destroy, ordinal, &device));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = find_chunk(device, handle, bytes, "vm_destroy", WEIR_ERR_INVALID_ARGUMENT, &chunk);
+    if (status == WEIR_OK) {
+        chunk->destroyed = true;
+        release_if_unused(device, chunk);
+    }
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+/* ---- reservations --------------------------------------------------------------------------------------------- */
+
+static weir_status take_addresses(wr_host_device *device, uint64_t bytes, uint64_t hint, wr_host_range **range)
+{
+    uint64_t offset = hint - (uintptr_t)device->memory.start;
+    *range = NULL;
+    if (hint != 0 && hint % WR_HOST_GRANULARITY == 0)
+        WR_TRY(wr_host_space_take_at(&device->memory.space, offset, bytes, range));
+    if (*range == NULL) WR_TRY(wr_host_space_take(&device->memory.space, bytes, WR_HOST_GRANULARITY, range));
+    WR_ENSURE(*range != NULL, WEIR_ERR_OUT_OF_MEMORY,
+              "host: no %" PRIu64 " bytes in one piece among the device's %" PRIu64 " bytes of addresses", bytes,
+              device->memory.bytes);
+    return WEIR_OK;
+}
+
+weir_status wr_host_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **base)
+{
+    wr_host_device *device;
+    wr_host_range *range;
+    void *maps;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_reserve, ordinal, &device));
+    WR_ENSURE(base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: vm_reserve: base is NULL");
+    WR_TRY(check_range("vm_reserve", NULL, bytes));
+    WR_TRY(wr_meta_alloc(sizeof(wr_host_space), "a reservation's maps", &maps));
+    weir_status status = wr_host_space_init(maps, bytes);
+    if (status != WEIR_OK) goto fail;
+
+    wr_lock_acquire(&device->memory_lock);
+    status = take_addresses(device, bytes, hint, &range);
+    if (status == WEIR_OK) {
+        range->use = WR_HOST_RESERVATION;
+        range->maps = maps;
+        *base = device->memory.start + range->base;
+    }
+    wr_lock_release(&device->memory_lock);
+    if (status == WEIR_OK) return WEIR_OK;
+
+    wr_host_space_clear(maps);
+fail:
+    wr_meta_free(maps);
+    return status;
+}
+
+/* The reservation that holds [base, base + bytes), and how far into it that is. */
+static weir_status find_reservation(const wr_host_device *device, const void *base, uint64_t bytes, const char *call,
+                                    wr_host_range **out, uint64_t *distance)
+{
+    uint64_t offset = (uint64_t)((uintptr_t)base - (uintptr_t)device->memory.start);
+    wr_host_range *range = wr_host_space_around(&device->memory.space, offset);
+    WR_ENSURE(range != NULL && range->use == WR_HOST_RESERVATION && range->bytes - (offset - range->base) >= bytes,
+              WEIR_ERR_INVALID_ARGUMENT, "host: %s: %" PRIu64 " bytes at %p are not inside one reservation", call,
+              bytes, base);
+    *distance = offset - range->base;
+    *out = range;
+    return WEIR_OK;
+}
+
+static weir_status vm_release_locked(wr_host_device *device, void *base, uint64_t bytes)
+{
+    wr_host_range *reservation;
+    uint64_t distance;
+    WR_TRY(find_reservation(device, base, WR_HOST_GRANULARITY, "vm_release", &reservation, &distance));
+    WR_ENSURE(distance == 0 && reservation->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
+              "host: vm_release: the reservation at %p has %" PRIu64
+              " bytes from %p on; only all of it can be released",
+              base, reservation->bytes, (void *)(device->memory.start + reservation->base));
+    WR_ENSURE(wr_host_space_empty(reservation->maps), WEIR_ERR_BUSY,
+              "host: vm_release: chunks are mapped in the reservation at %p; unmap them first", base);
+    wr_host_space_clear(reservation->maps);
+    wr_meta_free(reservation->maps);
+    wr_host_space_give(&device->memory.space, reservation);
+    return WEIR_OK;
+}
+
+weir_status wr_host_vm_release(int ordinal, void *base, size_t bytes)
+{
+    wr_host_device *device;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_release, ordinal, &device));
+    WR_TRY(check_range("vm_release", base, bytes));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = vm_release_locked(device, base, bytes);
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+/* ---- maps ----------------------------------------------------------------------------------------------------- */
+
+static weir_status vm_map_locked(wr_host_device *device, void *base, uint64_t bytes, weir_chunk handle)
+{
+    wr_host_range *reservation, *chunk, *map;
+    uint64_t distance;
+    WR_TRY(find_chunk(device, handle, bytes, "vm_map", WEIR_ERR_NOT_SUPPORTED, &chunk));
+    WR_TRY(find_reservation(device, base, bytes, "vm_map", &reservation, &distance));
+    WR_TRY(wr_host_space_take_at(reservation->maps, distance, bytes, &map));
+    WR_ENSURE(map != NULL, WEIR_ERR_BUSY, "host: vm_map: something is mapped in the %" PRIu64 " bytes at %p; unmap it",
+              bytes, base);
+
+    int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    if (mmap(base, bytes, PROT_NONE, flags, device->file, (off_t)chunk->base) == MAP_FAILED) {
+        int error = errno;
+        wr_host_space_give(reservation->maps, map);
+        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
+                              "host: vm_map: mmap of %" PRIu64 " bytes at %p: %s; the process may have too many "
+                              "mappings (vm.max_map_count)",
+                              bytes, base, strerror(error));
+    }
+    map->use = WR_HOST_MAP;
+    map->chunk = chunk;
+    chunk->map_count++;
+    return WEIR_OK;
+}
+
+weir_status wr_host_vm_map(int ordinal, void *base, size_t bytes, weir_chunk handle)
+{
+    wr_host_device *device;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_map, ordinal, &device));
+    WR_TRY(check_range("vm_map", base, bytes));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = vm_map_locked(device, base, bytes, handle);
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+/* The first of the maps that fill [base, base + bytes) without a gap and without reaching beyond it. */
+static weir_status find_maps(const wr_host_device *device, const void *base, uint64_t bytes, const char *call,
+                             wr_host_range **reservation, wr_host_range **first)
+{
+    uint64_t distance;
+    WR_TRY(find_reservation(device, base, bytes, call, reservation, &distance));
+    wr_host_range *map = wr_host_space_find((*reservation)->maps, distance);
+    uint64_t place = distance;
+    *first = map;
+    while (map != NULL && map->base == place && place < distance + bytes) {
+        place += map->bytes;
+        map = wr_host_space_next(map);
+    }
+    WR_ENSURE(place == distance + bytes, WEIR_ERR_INVALID_ARGUMENT,
+              "host: %s: %" PRIu64 " bytes at %p are not exactly one or more whole maps", call, bytes, base);
+    return WEIR_OK;
+}
+
+static weir_status vm_unmap_locked(wr_host_device *device, void *base, uint64_t bytes)
+{
+    wr_host_range *reservation, *map;
+    WR_TRY(find_maps(device, base, bytes, "vm_unmap", &reservation, &map));
+    WR_TRY(wr_host_decommit(base, bytes));
+    for (uint64_t left = bytes; left > 0;) {
+        wr_host_range *next = wr_host_space_next(map);
+        left -= map->bytes;
+        map->chunk->map_count--;
+        release_if_unused(device, map->chunk);
+        wr_host_space_give(reservation->maps, map);
+        map = next;
+    }
+    return WEIR_OK;
+}
+
+weir_status wr_host_vm_unmap(int ordinal, void *base, size_t bytes)
+{
+    wr_host_device *device;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_unmap, ordinal, &device));
+    WR_TRY(check_range("vm_unmap", base, bytes));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = vm_unmap_locked(device, base, bytes);
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+/* There is one page table for all devices, so access for one is access for all. */
+weir_status wr_host_vm_access(int ordinal, void *base, size_t bytes, int accessor)
+{
+    wr_host_device *device, *other;
+    wr_host_range *reservation, *map;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_access, ordinal, &device));
+    WR_TRY(check_range("vm_access", base, bytes));
+    WR_TRY(wr_host_device_find(accessor, &other));
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = find_maps(device, base, bytes, "vm_access", &reservation, &map);
+    if (status == WEIR_OK && mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
+        status = wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno, "host: vm_access: mprotect: %s",
+                                strerror(errno));
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+void wr_host_vm_close(wr_host_device *device)
+{
+    wr_host_range *range = wr_host_space_first(&device->memory.space);
+    for (; range != NULL; range = wr_host_space_next(range)) {
+        if (range->use != WR_HOST_RESERVATION) continue;
+        wr_host_space_clear(range->maps);
+        wr_meta_free(range->maps);
+        range->maps = NULL;
+    }
+    if (device->file < 0) return;
+    close(device->file);
+    device->file = -1;
+    wr_host_space_clear(&device->chunks);
+}

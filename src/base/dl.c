@@ -1,0 +1,96 @@
+#include "base/dl.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VARIABLE_SIZE = 48, REASONS_SIZE = 768 };
+
+/* What was tried and why it failed, a line each. */
+typedef struct attempts {
+    char text[REASONS_SIZE];
+    size_t length;
+} attempts;
+
+static void name_variable(const char *name, char variable[VARIABLE_SIZE])
+{
+    snprintf(variable, VARIABLE_SIZE, "WEIR_LIB_%s", name);
+    for (char *c = variable; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
+}
+
+/* The loader starts most of its reasons with the file's name; it is not said twice. */
+static void add_reason(attempts *tried, const char *file, const char *reason)
+{
+    size_t name_length = strlen(file);
+    if (strncmp(reason, file, name_length) == 0 && strncmp(reason + name_length, ": ", 2) == 0)
+        reason += name_length + 2;
+
+    size_t room = sizeof tried->text - tried->length;
+    int added = snprintf(tried->text + tried->length, room, "\n  %s: %s", file, reason);
+    if (added > 0) tried->length += (size_t)added < room ? (size_t)added : room - 1;
+}
+
+static void *try_load(const char *file, attempts *tried)
+{
+    if (file[0] == '\0') { /* which dlopen takes for the program itself */
+        add_reason(tried, "\"\"", "no file name");
+        return NULL;
+    }
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *reason = dlerror();
+        add_reason(tried, file, reason != NULL ? reason : "unknown reason");
+    }
+    return library;
+}
+
+weir_status wr_dl_open(const char *name, const char *const *sonames, void **library)
+{
+    attempts tried = { .length = 0 };
+    char variable[VARIABLE_SIZE];
+    name_variable(name, variable);
+
+    const char *chosen = secure_getenv(variable);
+    if (chosen != NULL) {
+        void *loaded = try_load(chosen, &tried);
+        WR_ENSURE(loaded != NULL, WEIR_ERR_NO_LIBRARY,
+                  "library %s not loaded; %s must be the path of a library that loads, or unset; it names:%s", name,
+                  variable, tried.text);
+        *library = loaded;
+        return WEIR_OK;
+    }
+
+    for (const char *const *soname = sonames; *soname != NULL; soname++) {
+        void *loaded = try_load(*soname, &tried);
+        if (loaded == NULL) continue;
+        *library = loaded;
+        return WEIR_OK;
+    }
+    return wr_fail(WEIR_ERR_NO_LIBRARY, "library %s not found; install it, or set %s to its path; tried:%s", name,
+                   variable, tried.text);
+}
+
+weir_status wr_dl_symbol(void *library, const char *name, const char *symbol, void **address)
+{
+    void *found = dlsym(library, symbol);
+    if (found != NULL) {
+        *address = found;
+        return WEIR_OK;
+    }
+
+    char variable[VARIABLE_SIZE];
+    struct link_map *map;
+    name_variable(name, variable);
+    const char *file = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "unknown file";
+    return wr_fail(WEIR_ERR_INCOMPATIBLE,
+                   "library %s (%s) has no symbol %s; set %s to the path of a version that has it", name, file, symbol,
+                   variable);
+}
+
+void wr_dl_close(void *library)
+{
+    if (library != NULL) dlclose(library);
+}

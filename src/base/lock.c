@@ -1,0 +1,137 @@
+#include "base/lock.h"
+
+#include "base/compiler.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A mutex call that fails means that the lock's memory is no lock any more. */
+static void must(int error, const char *call, const wr_lock *lock)
+{
+    if (WR_LIKELY(error == 0)) return;
+    fprintf(stderr, "weir: %s failed on lock \"%s\": %s\n", call, lock->name, strerror(error));
+    abort();
+}
+
+#ifndef NDEBUG
+
+/* The calling thread's locks, lowest rank first. Each rank once, so that it cannot overflow. */
+static WR_THREAD_LOCAL const wr_lock *held[WR_RANK_LEAF + 1];
+static WR_THREAD_LOCAL int held_count;
+
+static void check_order(const wr_lock *lock)
+{
+    if (held_count == 0) return;
+    const wr_lock *top = held[held_count - 1];
+    if (lock->rank > top->rank) return;
+    fprintf(stderr,
+            "weir: lock order: \"%s\" (rank %d) taken while holding \"%s\" (rank %d); take locks of rising rank only\n",
+            lock->name, (int)lock->rank, top->name, (int)top->rank);
+    abort();
+}
+
+static void push(const wr_lock *lock)
+{
+    held[held_count++] = lock;
+}
+
+static void pop(const wr_lock *lock)
+{
+    int at = held_count - 1;
+    while (at >= 0 && held[at] != lock) at--;
+    if (at < 0) {
+        fprintf(stderr, "weir: lock \"%s\" released by a thread that does not hold it\n", lock->name);
+        abort();
+    }
+    held_count--;
+    memmove(&held[at], &held[at + 1], (size_t)(held_count - at) * sizeof held[0]);
+}
+
+static void check_innermost(const wr_lock *lock)
+{
+    if (held_count > 0 && held[held_count - 1] == lock) return;
+    fprintf(stderr, "weir: waiting with lock \"%s\" while the innermost lock held is \"%s\"\n", lock->name,
+            held_count > 0 ? held[held_count - 1]->name : "none");
+    abort();
+}
+
+bool wr_lock_held(const wr_lock *lock)
+{
+    for (int i = 0; i < held_count; i++)
+        if (held[i] == lock) return true;
+    return false;
+}
+
+#else
+
+static void check_order(const wr_lock *lock)
+{
+    (void)lock;
+}
+
+static void push(const wr_lock *lock)
+{
+    (void)lock;
+}
+
+static void pop(const wr_lock *lock)
+{
+    (void)lock;
+}
+
+static void check_innermost(const wr_lock *lock)
+{
+    (void)lock;
+}
+
+bool wr_lock_held(const wr_lock *lock)
+{
+    (void)lock;
+    return true;
+}
+
+#endif
+
+void wr_lock_init(wr_lock *lock, wr_lock_rank rank, const char *name)
+{
+    lock->rank = rank;
+    lock->name = name;
+    must(pthread_mutex_init(&lock->mutex, NULL), "pthread_mutex_init", lock);
+}
+
+void wr_lock_destroy(wr_lock *lock)
+{
+    must(pthread_mutex_destroy(&lock->mutex), "pthread_mutex_destroy", lock);
+}
+
+void wr_lock_acquire(wr_lock *lock)
+{
+    check_order(lock);
+    must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);
+    push(lock);
+}
+
+bool wr_lock_try(wr_lock *lock)
+{
+    check_order(lock);
+    int error = pthread_mutex_trylock(&lock->mutex);
+    if (error == EBUSY) return false;
+    must(error, "pthread_mutex_trylock", lock);
+    push(lock);
+    return true;
+}
+
+void wr_lock_release(wr_lock *lock)
+{
+    pop(lock);
+    must(pthread_mutex_unlock(&lock->mutex), "pthread_mutex_unlock", lock);
+}
+
+/* The lock stays on the thread's stack while it sleeps: it takes no other before it has this one again. */
+void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition)
+{
+    check_innermost(lock);
+    must(pthread_cond_wait(condition, &lock->mutex), "pthread_cond_wait", lock);
+}

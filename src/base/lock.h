@@ -1,0 +1,45 @@
+/*
+ * lock: mutexes with a rank. A thread may take a lock only of a higher rank than every lock it holds; debug builds
+ * check that on each acquire and abort naming both locks. docs/threading.md has the order and its reasons.
+ */
+#ifndef WR_BASE_LOCK_H
+#define WR_BASE_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+/* Lowest first: the order in which they may be nested. */
+typedef enum wr_lock_rank {
+    WR_RANK_OPEN,    /* opening and closing the library and its devices; may be held across driver calls */
+    WR_RANK_POLL,    /* one thread at a time polls a device's pending frees; may be held across driver calls */
+    WR_RANK_STREAMS, /* a device's stream table */
+    WR_RANK_RECLAIM, /* the list of reclaim callbacks */
+    WR_RANK_CACHE,   /* a device's blocks, segments and statistics: never across a driver call */
+    WR_RANK_EVENTS,  /* a device's free events */
+    WR_RANK_ADDRESS, /* writers of the address map */
+    WR_RANK_HISTORY, /* a device's event ring */
+    WR_RANK_BACKEND, /* inside a back end, one at a time */
+    WR_RANK_LEAF     /* takes no other lock */
+} wr_lock_rank;
+
+typedef struct wr_lock {
+    pthread_mutex_t mutex;
+    wr_lock_rank rank;
+    const char *name;
+} wr_lock;
+
+#define WR_LOCK_INITIALIZER(rank, name) { PTHREAD_MUTEX_INITIALIZER, rank, name }
+
+void wr_lock_init(wr_lock *lock, wr_lock_rank rank, const char *name);
+void wr_lock_destroy(wr_lock *lock);
+void wr_lock_acquire(wr_lock *lock);
+bool wr_lock_try(wr_lock *lock); /* false: somebody else has it */
+void wr_lock_release(wr_lock *lock);
+
+/* Waits on a condition with the lock; for locks that are the innermost one held. */
+void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition);
+
+/* For assertions: true when the calling thread holds the lock; always true in release builds. */
+bool wr_lock_held(const wr_lock *lock);
+
+#endif

@@ -1,0 +1,117 @@
+#include "base/meta.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static _Atomic uint64_t live;
+static _Atomic uint64_t failing; /* allocations until one is made to fail; 0: none is */
+
+static bool must_fail(void)
+{
+    uint64_t left = atomic_load_explicit(&failing, memory_order_relaxed);
+    while (left != 0) {
+        if (atomic_compare_exchange_weak_explicit(&failing, &left, left - 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return left == 1;
+    }
+    return false;
+}
+
+static void count_one(void)
+{
+    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+}
+
+static void uncount_one(void)
+{
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+}
+
+static weir_status refuse(size_t bytes, const char *what)
+{
+    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
+                   "out of host memory: %zu bytes for %s; free memory of the process or raise its limits", bytes, what);
+}
+
+/* malloc may answer NULL to 0 bytes, which would read as a failure. */
+static size_t at_least_one(size_t bytes)
+{
+    return bytes != 0 ? bytes : 1;
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = must_fail() ? NULL : calloc(1, at_least_one(bytes));
+    if (memory != NULL) count_one();
+    return memory;
+}
+
+weir_status wr_meta_alloc(size_t bytes, const char *what, void **out)
+{
+    void *memory = allocate(bytes);
+    if (memory == NULL) return refuse(bytes, what);
+    *out = memory;
+    return WEIR_OK;
+}
+
+weir_status wr_meta_resize(void **memory, size_t bytes, const char *what)
+{
+    void *resized = must_fail() ? NULL : realloc(*memory, at_least_one(bytes));
+    if (resized == NULL) return refuse(bytes, what);
+    if (*memory == NULL) count_one();
+    *memory = resized;
+    return WEIR_OK;
+}
+
+void wr_meta_free(void *memory)
+{
+    if (memory == NULL) return;
+    uncount_one();
+    free(memory);
+}
+
+weir_status wr_meta_strdup(const char *text, char **out)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = allocate(bytes);
+    if (copy == NULL) return refuse(bytes, "a string");
+    memcpy(copy, text, bytes);
+    *out = copy;
+    return WEIR_OK;
+}
+
+weir_status wr_meta_reserve(size_t bytes, const char *what, void **out)
+{
+    errno = ENOMEM; /* what an injected failure reports */
+    void *memory = must_fail()
+                       ? MAP_FAILED
+                       : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
+                       "cannot reserve %zu bytes of address space for %s: %s; raise the process's limit (ulimit -v)",
+                       bytes, what, strerror(errno));
+    count_one();
+    *out = memory;
+    return WEIR_OK;
+}
+
+void wr_meta_release(void *memory, size_t bytes)
+{
+    if (memory == NULL) return;
+    uncount_one();
+    munmap(memory, bytes);
+}
+
+void wr_meta_fail_nth(uint64_t nth)
+{
+    atomic_store_explicit(&failing, nth, memory_order_relaxed);
+}
+
+uint64_t wr_meta_live(void)
+{
+    return atomic_load_explicit(&live, memory_order_relaxed);
+}

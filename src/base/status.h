@@ -1,0 +1,41 @@
+/*
+ * status: failing with a reason. The reason is the calling thread's own (no lock, no allocation, lives with the
+ * thread); the code travels by return value.
+ */
+#ifndef WR_BASE_STATUS_H
+#define WR_BASE_STATUS_H
+
+#include "base/compiler.h"
+#include "weir/weir.h"
+
+/* Sets this thread's error text and returns `status`: `return wr_fail(WEIR_ERR_BUSY, "stream %p ...", s);`
+ * The text says what was asked, what was found, and the remedy. */
+WR_CHECKED weir_status wr_fail(weir_status status, const char *format, ...) WR_PRINTF(2, 3);
+
+/* As wr_fail, for a driver's or vendor library's refusal: keeps its name and its own code too. */
+WR_CHECKED weir_status wr_fail_native(weir_status status, const char *library, int64_t native, const char *format, ...)
+    WR_PRINTF(4, 5);
+
+/* Puts context in front of this thread's text ("allocating 4.0 MiB on device 1: " + what was there). */
+void wr_fail_prefix(const char *format, ...) WR_PRINTF(1, 2);
+
+/* Forwards a failure. */
+#define WR_TRY(call)                                                                                                   \
+    do {                                                                                                               \
+        weir_status wr_try_status_ = (call);                                                                           \
+        if (WR_UNLIKELY(wr_try_status_ != WEIR_OK)) return wr_try_status_;                                             \
+    } while (0)
+
+/* Refuses: WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL"); */
+#define WR_ENSURE(condition, status, ...)                                                                              \
+    do {                                                                                                               \
+        if (WR_UNLIKELY(!(condition))) return wr_fail((status), __VA_ARGS__);                                          \
+    } while (0)
+
+/* A failure of clean-up that cannot change what the caller is told: the first one wins. */
+static inline void wr_keep_first(weir_status *kept, weir_status status)
+{
+    if (*kept == WEIR_OK) *kept = status;
+}
+
+#endif

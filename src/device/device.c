@@ -1,0 +1,60 @@
+#include "device/device.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pool/pending.h"
+
+static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
+{
+    WR_TRY(wr_streams_init(&d->streams, d->backend, d->ordinal, &d->caps));
+    wr_events_init(&d->events, d->backend, d->ordinal);
+    weir_status status = wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options,
+                                       &d->events, runtime->options.value[WR_OPTION_history].number);
+    if (status != WEIR_OK) {
+        wr_events_release(&d->events);
+        wr_streams_release(&d->streams);
+        return status;
+    }
+    d->cache.limit = runtime->options.value[WR_OPTION_memory_limit].number;
+    return WEIR_OK;
+}
+
+weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device)
+{
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_device), "device", &memory));
+    wr_device *d = memory;
+    d->ordinal = ordinal;
+    d->backend = runtime->backend;
+    weir_status status = wr_driver(d->backend, device_open, ordinal, &d->caps);
+    if (status == WEIR_OK) {
+        status = open_parts(runtime, d);
+        if (status != WEIR_OK) (void)wr_driver(d->backend, device_close, ordinal);
+    }
+    if (status != WEIR_OK) {
+        wr_meta_free(d);
+        return status;
+    }
+    wr_log(WR_LOG_INFO, "device %d opened: %s, %llu bytes", ordinal, d->caps.name,
+           (unsigned long long)d->caps.total_memory);
+    *device = d;
+    return WEIR_OK;
+}
+
+weir_status wr_device_stop(wr_device *device)
+{
+    weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
+    wr_pending_release(&device->cache);
+    return status;
+}
+
+weir_status wr_device_close(wr_device *device)
+{
+    weir_status first = WEIR_OK;
+    wr_keep_first(&first, wr_cache_release(&device->cache));
+    wr_keep_first(&first, wr_events_release(&device->events));
+    wr_keep_first(&first, wr_streams_release(&device->streams));
+    wr_keep_first(&first, wr_driver(device->backend, device_close, device->ordinal));
+    wr_meta_free(device);
+    return first;
+}

@@ -1,0 +1,33 @@
+/*
+ * device: everything weir keeps for one device.
+ * Owner: the runtime. Opened at first use under the runtime's lock, closed by weir_close; in between its address
+ * does not change and its parts have their own locks.
+ */
+#ifndef WR_DEVICE_DEVICE_H
+#define WR_DEVICE_DEVICE_H
+
+#include "device/runtime.h"
+#include "pool/cache.h"
+#include "pool/event.h"
+#include "pool/stream.h"
+
+struct wr_device {
+    int ordinal;
+    const weir_backend *backend;
+    weir_device_caps caps;
+    wr_stream_table streams;
+    wr_event_pool events;
+    wr_cache cache;
+};
+
+/* Runtime lock held. */
+WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
+
+/* Waits for the device and forgets pending frees. All devices are stopped before the first is closed: blocks of one
+ * wait for streams of another, with events of the other. */
+weir_status wr_device_stop(wr_device *device);
+
+/* Releases everything of a stopped device; the first failure is returned. Runtime lock held. */
+weir_status wr_device_close(wr_device *device);
+
+#endif

@@ -1,0 +1,159 @@
+#include "device/ladder.h"
+
+#include "base/log.h"
+#include "base/size.h"
+#include "pool/inspect.h"
+#include "pool/pending.h"
+
+#include <stdio.h>
+
+/* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
+ * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. */
+typedef weir_status (*rung)(wr_device *device, const wr_request *request, void **out);
+
+static weir_status take_finished(wr_device *device, const wr_request *request, void **out)
+{
+    wr_pending_poll(&device->cache);
+    return wr_cache_take(&device->cache, request, out);
+}
+
+static weir_status grow(wr_device *device, const wr_request *request, void **out)
+{
+    /* What cannot be there is not asked for: preparing records for it could fail in more confusing ways. */
+    if (request->fit.segment_bytes > device->caps.total_memory) return WEIR_OK;
+    weir_status status = wr_cache_grow(&device->cache, request, out);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
+}
+
+static weir_status collect_and_grow(wr_device *device, const wr_request *request, void **out)
+{
+    WR_TRY(wr_cache_collect(&device->cache));
+    return grow(device, request, out);
+}
+
+static weir_status take_rehomed(wr_device *device, const wr_request *request, void **out)
+{
+    bool moved = false;
+    if (!device->cache.policy->rehome) return WEIR_OK;
+    WR_TRY(wr_cache_rehome(&device->cache, request, &moved));
+    return moved ? wr_cache_take(&device->cache, request, out) : WEIR_OK;
+}
+
+/* One completed stream at a time, looking again after each: no longer than needed. */
+static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
+{
+    wr_cache *cache = &device->cache;
+    bool waited = atomic_load(&cache->pending) != 0;
+    if (waited) {
+        wr_lock_acquire(&cache->lock);
+        cache->stats.syncs++;
+        wr_lock_release(&cache->lock);
+    }
+    while (waited && !*out) {
+        WR_TRY(wr_pending_wait(cache, &waited));
+        if (waited) WR_TRY(wr_cache_take(cache, request, out));
+    }
+    return WEIR_OK;
+}
+
+/* Gives idle segments back to make room for one of the right size: just enough by number first, then, since the
+ * driver may not be able to join what it got, more until nothing is left. */
+static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
+{
+    wr_cache *cache = &device->cache;
+    const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
+    for (size_t released = 1; released != 0 && !*out;) {
+        WR_TRY(wr_cache_trim(cache, enough, &released));
+        if (released == 0) break;
+        wr_lock_acquire(&cache->lock);
+        cache->stats.alloc_retries++;
+        wr_lock_release(&cache->lock);
+        WR_TRY(grow(device, request, out));
+    }
+    return WEIR_OK;
+}
+
+static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
+{
+    if (!wr_runtime_reclaim(device->ordinal, request->fit.segment_bytes)) return WEIR_OK;
+    WR_TRY(take_finished(device, request, out));
+    if (!*out) WR_TRY(take_awaited(device, request, out));
+    if (!*out) WR_TRY(grow(device, request, out));
+    if (!*out) WR_TRY(trim_and_grow(device, request, out));
+    return WEIR_OK;
+}
+
+static const rung rungs[] = { take_finished, collect_and_grow, take_rehomed, take_awaited, trim_and_grow, ask_program };
+
+/* ---- giving up ---------------------------------------------------------------------------------------------------- */
+
+static const char *advice(const wr_cache_report *r, const wr_request *request, uint64_t driver_free)
+{
+    const uint64_t need = request->fit.segment_bytes;
+    if (r->limit != 0 && driver_free >= need && r->reserved + need > r->limit)
+        return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
+    if (r->split_bytes >= need)
+        return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, "
+               "or allocate them together.";
+    if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
+    return "Free something, ask for less, or use a larger device.";
+}
+
+static weir_status out_of_memory(wr_device *device, const wr_request *request)
+{
+    char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT], driver[WR_SIZE_TEXT], limit[WR_SIZE_TEXT + 16] = "no limit";
+    char used[WR_SIZE_TEXT], held[WR_SIZE_TEXT], idle[WR_SIZE_TEXT], split[WR_SIZE_TEXT], waiting[WR_SIZE_TEXT];
+    char largest[WR_SIZE_TEXT], text[WR_SIZE_TEXT];
+    wr_cache_report r;
+    uint64_t free_bytes = 0, total_bytes = device->caps.total_memory;
+
+    if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK) free_bytes = 0;
+    wr_inspect_report(&device->cache, request, &r);
+    if (r.limit) snprintf(limit, sizeof limit, "limit %s", wr_size_format(r.limit, text));
+    wr_lock_acquire(&device->cache.lock);
+    device->cache.stats.ooms++;
+    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
+                      request->stream->native);
+    wr_lock_release(&device->cache.lock);
+    return wr_fail(WEIR_ERR_OUT_OF_MEMORY,
+                   "out of memory on device %d (%s): asked for %s on stream %p, of %s in all, %s free, %s.\n"
+                   "weir holds %s there: %s in use, %s idle, %s free between blocks in use, %s freed but awaiting other "
+                   "streams (%llu blocks). Largest free block on this stream: %s.\n%s",
+                   device->ordinal, device->caps.name, wr_size_format(request->requested, asked),
+                   request->stream->native, wr_size_format(total_bytes, total), wr_size_format(free_bytes, driver),
+                   limit, wr_size_format(r.reserved, held), wr_size_format(r.allocated, used),
+                   wr_size_format(r.idle_bytes, idle), wr_size_format(r.split_bytes, split),
+                   wr_size_format(r.pending_bytes, waiting), (unsigned long long)r.pending_blocks,
+                   wr_size_format(r.largest_free, largest), advice(&r, request, free_bytes));
+}
+
+static WR_NOINLINE weir_status climb(wr_device *device, const wr_request *request, void **out)
+{
+    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
+        WR_TRY(rungs[i](device, request, out));
+        if (*out) return WEIR_OK;
+    }
+    return out_of_memory(device, request);
+}
+
+weir_status wr_device_alloc(wr_device *device, wr_stream *stream, size_t bytes, void **out)
+{
+    wr_cache *cache = &device->cache;
+    WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_MEMORY,
+              "%zu bytes asked on device %d: more than 1 EiB; is the size negative?", bytes, device->ordinal);
+    wr_request request = { .stream = stream, .requested = bytes };
+    void *found = NULL;
+    cache->policy->fit(&cache->options, bytes, &request.fit);
+    if (cache->policy->poll_always) wr_pending_poll(cache);
+    WR_TRY(wr_cache_take(cache, &request, &found));
+    if (WR_UNLIKELY(!found)) WR_TRY(climb(device, &request, &found));
+    *out = found;
+    return WEIR_OK;
+}
+
+weir_status wr_device_empty_cache(wr_device *device)
+{
+    size_t released = 0;
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(&device->cache, &waited));
+    return wr_cache_trim(&device->cache, SIZE_MAX, &released);
+}

@@ -1,0 +1,204 @@
+#include "device/runtime.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "device/device.h"
+#include "pool/address.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+wr_runtime wr_runtime_global = {
+    .epoch = 1,
+    .lock = WR_LOCK_INITIALIZER(WR_RANK_OPEN, "open"),
+    .reclaim_lock = WR_LOCK_INITIALIZER(WR_RANK_RECLAIM, "reclaim callbacks"),
+};
+
+static wr_runtime *const rt = &wr_runtime_global;
+
+static void set_state(wr_runtime_state state)
+{
+    atomic_store_explicit(&rt->state, state, memory_order_release);
+}
+
+/* ---- fork --------------------------------------------------------------------------------------------------------- */
+
+static bool any_device_open(void)
+{
+    for (int i = 0; i < WR_DEVICE_MAX; i++)
+        if (atomic_load_explicit(&rt->devices[i], memory_order_relaxed)) return true;
+    return false;
+}
+
+/* A driver does not survive fork. The child only remembers that: locks may be held by threads it does not have. */
+static void after_fork_in_child(void)
+{
+    atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
+    if (any_device_open()) set_state(WR_FORKED);
+}
+
+static void watch_fork(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------------------------ */
+
+static void apply_log_option(const wr_options *options)
+{
+    static const char *const words[] = { "off", "error", "warn", "info", "debug" };
+    for (int level = 0; level < (int)(sizeof words / sizeof words[0]); level++)
+        if (strcmp(options->value[WR_OPTION_log].text, words[level]) == 0) atomic_store(&wr_log_threshold, level);
+}
+
+static weir_status open_locked(const weir_settings *settings)
+{
+    static pthread_once_t fork_watch = PTHREAD_ONCE_INIT;
+    pthread_once(&fork_watch, watch_fork);
+
+    WR_TRY(wr_options_read(&rt->options, settings));
+    apply_log_option(&rt->options);
+    WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
+    rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
+    WR_ENSURE(rt->policy, WEIR_ERR_OPTION, "option policy: there is no policy \"%s\"",
+              rt->options.value[WR_OPTION_policy].text);
+
+    weir_backend_config config = { .size = sizeof config,
+                                   .host_devices = rt->options.value[WR_OPTION_host_devices].number,
+                                   .host_memory = rt->options.value[WR_OPTION_host_memory].number };
+    WR_TRY(wr_backend_open(rt->options.value[WR_OPTION_backend].text, &config, &rt->backend));
+    weir_status status = wr_driver(rt->backend, device_count, &rt->device_count);
+    if (status != WEIR_OK) {
+        wr_backend_close(rt->backend);
+        return status;
+    }
+    if (rt->device_count > WR_DEVICE_MAX) {
+        wr_log(WR_LOG_WARN, "%d devices found, the first %d are used", rt->device_count, WR_DEVICE_MAX);
+        rt->device_count = WR_DEVICE_MAX;
+    }
+    wr_log(WR_LOG_INFO, "opened: back end %s, %d devices, policy %s", rt->backend->name, rt->device_count,
+           rt->policy->name);
+    set_state(WR_OPEN);
+    return WEIR_OK;
+}
+
+static weir_status refuse_forked(void)
+{
+    return wr_fail(WEIR_ERR_FORKED, "this process was forked after a device was opened, and drivers do not survive "
+                                    "that; start workers with exec or before the first use of weir");
+}
+
+weir_status wr_runtime_open(const weir_settings *settings)
+{
+    if (atomic_load(&rt->state) == WR_FORKED) return refuse_forked();
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&rt->lock);
+    if (atomic_load(&rt->state) == WR_OPEN)
+        status = wr_fail(WEIR_ERR_BUSY, "the library is open already (an earlier call opened it with the defaults, "
+                                        "or weir_open was called twice); call weir_open first or weir_close before");
+    else
+        status = open_locked(settings);
+    wr_lock_release(&rt->lock);
+    return status;
+}
+
+weir_status wr_runtime_enter_slow(void)
+{
+    int state = atomic_load(&rt->state);
+    if (state == WR_FORKED) return refuse_forked();
+    if (state == WR_CLOSED) return wr_fail(WEIR_ERR_CLOSED, "weir_close was called; weir_open opens the library again");
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&rt->lock);
+    if (atomic_load(&rt->state) == WR_UNOPENED) status = open_locked(NULL);
+    wr_lock_release(&rt->lock);
+    return status;
+}
+
+weir_status wr_runtime_close(void)
+{
+    if (atomic_load(&rt->state) == WR_FORKED) return refuse_forked();
+    weir_status first = WEIR_OK;
+    wr_lock_acquire(&rt->lock);
+    if (atomic_load(&rt->state) == WR_OPEN) {
+        set_state(WR_CLOSED);
+        atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
+        for (int i = 0; i < WR_DEVICE_MAX; i++) {
+            wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
+            if (d) wr_keep_first(&first, wr_device_stop(d));
+        }
+        for (int i = 0; i < WR_DEVICE_MAX; i++) {
+            wr_device *d = atomic_exchange_explicit(&rt->devices[i], NULL, memory_order_acq_rel);
+            if (d) wr_keep_first(&first, wr_device_close(d));
+        }
+        wr_address_release();
+        wr_keep_first(&first, wr_backend_close(rt->backend));
+        rt->backend = NULL;
+        wr_meta_free(rt->reclaimers);
+        rt->reclaimers = NULL;
+        rt->reclaimer_count = rt->reclaimer_capacity = 0;
+    }
+    wr_lock_release(&rt->lock);
+    return first;
+}
+
+weir_status wr_runtime_device_slow(int ordinal, wr_device **device)
+{
+    WR_ENSURE(ordinal >= 0 && ordinal < rt->device_count, WEIR_ERR_NO_DEVICE, "device %d: back end %s has %d device%s",
+              ordinal, rt->backend->name, rt->device_count, rt->device_count == 1 ? "" : "s");
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&rt->lock);
+    wr_device *d = atomic_load_explicit(&rt->devices[ordinal], memory_order_relaxed);
+    if (!d) {
+        status = wr_device_open(rt, ordinal, &d);
+        if (status == WEIR_OK) atomic_store_explicit(&rt->devices[ordinal], d, memory_order_release);
+    }
+    wr_lock_release(&rt->lock);
+    if (status == WEIR_OK) *device = d;
+    return status;
+}
+
+/* ---- reclaim callbacks -------------------------------------------------------------------------------------------- */
+
+weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user)
+{
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&rt->reclaim_lock);
+    if (rt->reclaimer_count == rt->reclaimer_capacity) {
+        uint32_t capacity = rt->reclaimer_capacity ? rt->reclaimer_capacity * 2 : 4;
+        void *grown = rt->reclaimers;
+        status = wr_meta_resize(&grown, capacity * sizeof(wr_reclaimer), "reclaim callbacks");
+        if (status == WEIR_OK) {
+            rt->reclaimers = grown;
+            rt->reclaimer_capacity = capacity;
+        }
+    }
+    if (status == WEIR_OK) rt->reclaimers[rt->reclaimer_count++] = (wr_reclaimer){ function, user };
+    wr_lock_release(&rt->reclaim_lock);
+    return status;
+}
+
+weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
+{
+    wr_lock_acquire(&rt->reclaim_lock);
+    uint32_t i = 0;
+    while (i < rt->reclaimer_count && !(rt->reclaimers[i].function == function && rt->reclaimers[i].user == user)) i++;
+    const bool found = i < rt->reclaimer_count;
+    for (; i + 1 < rt->reclaimer_count; i++) rt->reclaimers[i] = rt->reclaimers[i + 1];
+    if (found) rt->reclaimer_count--;
+    wr_lock_release(&rt->reclaim_lock);
+    WR_ENSURE(found, WEIR_ERR_INVALID_ARGUMENT, "weir_reclaim_remove: this function with this user pointer was not added");
+    return WEIR_OK;
+}
+
+bool wr_runtime_reclaim(int device, size_t needed)
+{
+    for (uint32_t i = 0;; i++) {
+        wr_lock_acquire(&rt->reclaim_lock);
+        const bool more = i < rt->reclaimer_count;
+        wr_reclaimer one = more ? rt->reclaimers[i] : (wr_reclaimer){ 0 };
+        wr_lock_release(&rt->reclaim_lock);
+        if (!more) return false;
+        if (one.function(one.user, device, needed)) return true;
+    }
+}

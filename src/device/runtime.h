@@ -1,0 +1,88 @@
+/*
+ * runtime: the open library. Its state, its back end, its options, its devices.
+ * Owner: the process; there is one. Lock: WR_RANK_OPEN for opening and closing the library and its devices, held
+ * across driver calls; nobody on a hit path takes it. What is open is read without a lock.
+ */
+#ifndef WR_DEVICE_RUNTIME_H
+#define WR_DEVICE_RUNTIME_H
+
+#include "backend/backend.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "pool/policy.h"
+
+#include <stdatomic.h>
+
+#define WR_DEVICE_MAX 64
+
+typedef struct wr_device wr_device;
+
+typedef enum wr_runtime_state {
+    WR_UNOPENED, /* the next call opens it */
+    WR_OPEN,
+    WR_CLOSED,   /* by weir_close: only weir_open opens it again */
+    WR_FORKED    /* in a child of a process that had a device open: for ever */
+} wr_runtime_state;
+
+typedef struct wr_reclaimer {
+    weir_reclaim_fn function;
+    void *user;
+} wr_reclaimer;
+
+typedef struct wr_runtime {
+    atomic_int state;
+    /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
+    atomic_uint_fast64_t epoch;
+    wr_lock lock;
+
+    /* constants while open */
+    const weir_backend *backend;
+    const wr_policy *policy;
+    wr_policy_options policy_options;
+    wr_options options;
+    int device_count;
+
+    _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first used */
+
+    wr_lock reclaim_lock;
+    wr_reclaimer *reclaimers;
+    uint32_t reclaimer_count, reclaimer_capacity;
+} wr_runtime;
+
+extern wr_runtime wr_runtime_global;
+
+/* Opens with settings; for weir_open. */
+WR_CHECKED weir_status wr_runtime_open(const weir_settings *settings);
+
+/* For weir_close. */
+WR_CHECKED weir_status wr_runtime_close(void);
+
+/* What every call does first: WEIR_OK when the library is open, opening it when it never was. */
+WR_CHECKED weir_status wr_runtime_enter_slow(void);
+WR_CHECKED static inline weir_status wr_runtime_enter(void)
+{
+    if (WR_LIKELY(atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN)) return WEIR_OK;
+    return wr_runtime_enter_slow();
+}
+
+/* The device of that ordinal, opened when this is its first use. The library is open. */
+WR_CHECKED weir_status wr_runtime_device_slow(int ordinal, wr_device **device);
+WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **device)
+{
+    if (WR_LIKELY((unsigned)ordinal < WR_DEVICE_MAX)) {
+        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+        if (WR_LIKELY(d != NULL)) {
+            *device = d;
+            return WEIR_OK;
+        }
+    }
+    return wr_runtime_device_slow(ordinal, device);
+}
+
+WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
+WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);
+
+/* Asks the callbacks in order, no lock held, until one says it freed something. */
+bool wr_runtime_reclaim(int device, size_t needed);
+
+#endif

@@ -1,0 +1,94 @@
+#include "pool/block.h"
+
+#include <assert.h>
+
+static int compare(const wr_block *a, const wr_block *b)
+{
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    if (a->base != b->base) return a->base < b->base ? -1 : 1;
+    return 0;
+}
+
+RB_GENERATE(wr_free_tree, wr_block, node, compare)
+
+void wr_bin_insert(wr_bin *bin, wr_block *block)
+{
+    wr_block *twin = RB_INSERT(wr_free_tree, &bin->free, block);
+    assert(twin == NULL);
+    (void)twin;
+}
+
+void wr_bin_remove(wr_bin *bin, wr_block *block)
+{
+    RB_REMOVE(wr_free_tree, &bin->free, block);
+}
+
+wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
+{
+    wr_block key = { .bytes = bytes, .base = NULL };
+    return RB_NFIND(wr_free_tree, &bin->free, &key);
+}
+
+wr_block *wr_bin_largest(wr_bin *bin)
+{
+    return RB_MAX(wr_free_tree, &bin->free);
+}
+
+void wr_bin_add_segment(wr_bin *bin, wr_segment *segment)
+{
+    segment->bin = bin;
+    segment->prev = NULL;
+    segment->next = bin->segments;
+    if (bin->segments) bin->segments->prev = segment;
+    bin->segments = segment;
+}
+
+void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment)
+{
+    if (segment->next) segment->next->prev = segment->prev;
+    if (segment->prev)
+        segment->prev->next = segment->next;
+    else
+        bin->segments = segment->next;
+}
+
+static wr_block **start_of(const wr_segment *segment, const char *address)
+{
+    return &segment->starts[(size_t)(address - segment->base) >> segment->start_shift];
+}
+
+wr_block *wr_segment_block_at(const wr_segment *segment, const void *address)
+{
+    wr_block **start = start_of(segment, address);
+    /* A block that starts in the same slot but behind the address is not the one. */
+    if (*start && (const char *)address < (*start)->base) start--;
+    while (!*start) start--;
+    return *start;
+}
+
+void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
+{
+    assert(bytes > 0 && bytes < block->bytes);
+    *rest = (wr_block){ .base = block->base + bytes,
+                        .bytes = block->bytes - bytes,
+                        .segment = block->segment,
+                        .prev = block,
+                        .next = block->next,
+                        .state = WR_BLOCK_FREE };
+    if (block->next) block->next->prev = rest;
+    block->next = rest;
+    block->bytes = bytes;
+    block->segment->blocks++;
+    assert(*start_of(rest->segment, rest->base) == NULL);
+    *start_of(rest->segment, rest->base) = rest;
+}
+
+void wr_block_absorb_next(wr_block *left)
+{
+    wr_block *right = left->next;
+    *start_of(right->segment, right->base) = NULL;
+    left->bytes += right->bytes;
+    left->next = right->next;
+    if (right->next) right->next->prev = left;
+    left->segment->blocks--;
+}

@@ -1,0 +1,86 @@
+/*
+ * block: what the caching allocator is made of.
+ *
+ *   cache (one per device)
+ *     bin (one per stream and size class): the free blocks and the segments of that stream and class
+ *       segment: one allocation from the driver, cut without gaps into
+ *         blocks: free (in the bin's tree), live (handed out), or pending (freed, waiting for other streams)
+ *
+ * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
+ * never both free. Each segment has an index of block starts, so that an address finds its block in O(1).
+ * Owner: the cache. Lock: the cache's (WR_RANK_CACHE) for everything. Records are recycled, not freed, until the
+ * cache goes.
+ */
+#ifndef WR_POOL_BLOCK_H
+#define WR_POOL_BLOCK_H
+
+#include "pool/policy.h"
+#include "pool/stream.h"
+
+#include <bsd/sys/tree.h>
+
+typedef struct wr_block wr_block;
+typedef struct wr_segment wr_segment;
+typedef struct wr_bin wr_bin;
+typedef struct wr_use wr_use;
+
+typedef enum wr_block_state { WR_BLOCK_FREE, WR_BLOCK_LIVE, WR_BLOCK_PENDING } wr_block_state;
+
+struct wr_block {
+    RB_ENTRY(wr_block) node; /* in the bin's tree while free */
+    char *base;
+    size_t bytes;
+    size_t requested; /* what the user asked for; of the last use when free */
+    wr_segment *segment;
+    wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
+    wr_use *uses;      /* other streams that use it, or are waited for */
+    uint64_t freed_at; /* the cache's search count when it was freed: its age for collection */
+    wr_block_state state;
+};
+
+RB_HEAD(wr_free_tree, wr_block);
+
+struct wr_segment {
+    struct wr_cache *cache; /* never changes, also when the record is recycled */
+    char *base;
+    size_t bytes;
+    wr_bin *bin;
+    wr_block *first;
+    wr_block **starts;      /* starts[offset >> start_shift]: the block that begins there; at most one can */
+    unsigned start_shift;
+    uint32_t blocks;
+    wr_segment *prev, *next; /* in the bin; `next` also links unused records */
+};
+
+struct wr_bin {
+    struct wr_free_tree free; /* by size, then address */
+    wr_segment *segments;
+    wr_stream *stream;
+    wr_class class;
+};
+
+RB_PROTOTYPE(wr_free_tree, wr_block, node, compare)
+
+/* Bin: free blocks ordered by (size, address). */
+void wr_bin_insert(wr_bin *bin, wr_block *block);
+void wr_bin_remove(wr_bin *bin, wr_block *block);
+wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at least `bytes`, lowest address first */
+wr_block *wr_bin_largest(wr_bin *bin);
+void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
+void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
+
+static inline bool wr_segment_idle(const wr_segment *segment)
+{
+    return segment->blocks == 1 && segment->first->state == WR_BLOCK_FREE;
+}
+
+/* The block that `address` lies in. The address must be inside the segment. */
+wr_block *wr_segment_block_at(const wr_segment *segment, const void *address);
+
+/* Cuts `block` at `bytes`; `rest`, an unused record, becomes its right neighbour, in state free, in no tree. */
+void wr_block_split(wr_block *block, size_t bytes, wr_block *rest);
+
+/* `left` swallows its right neighbour, whose record is then unused. */
+void wr_block_absorb_next(wr_block *left);
+
+#endif

@@ -1,0 +1,63 @@
+#include "pool/event.h"
+
+#include "base/meta.h"
+
+#include <assert.h>
+
+void wr_events_init(wr_event_pool *pool, const weir_backend *backend, int device)
+{
+    *pool = (wr_event_pool){ .backend = backend, .device = device };
+    wr_lock_init(&pool->lock, WR_RANK_EVENTS, "events");
+}
+
+weir_status wr_events_release(wr_event_pool *pool)
+{
+    weir_status first = WEIR_OK;
+    for (uint32_t i = 0; i < pool->idle_count; i++)
+        wr_keep_first(&first, wr_driver(pool->backend, event_destroy, pool->device, pool->idle[i]));
+    wr_meta_free(pool->idle);
+    wr_lock_destroy(&pool->lock);
+    *pool = (wr_event_pool){ 0 };
+    return first;
+}
+
+static weir_status make_room_locked(wr_event_pool *pool)
+{
+    if (pool->made < pool->capacity) return WEIR_OK;
+    uint32_t capacity = pool->capacity ? pool->capacity * 2 : 16;
+    void *idle = pool->idle;
+    WR_TRY(wr_meta_resize(&idle, capacity * sizeof(void *), "idle events"));
+    pool->idle = idle;
+    pool->capacity = capacity;
+    return WEIR_OK;
+}
+
+weir_status wr_event_get(wr_event_pool *pool, void **event)
+{
+    wr_lock_acquire(&pool->lock);
+    if (pool->idle_count > 0) {
+        *event = pool->idle[--pool->idle_count];
+        wr_lock_release(&pool->lock);
+        return WEIR_OK;
+    }
+    weir_status status = make_room_locked(pool);
+    if (status == WEIR_OK) pool->made++;
+    wr_lock_release(&pool->lock);
+    if (status != WEIR_OK) return status;
+
+    status = wr_driver(pool->backend, event_create, pool->device, event);
+    if (status != WEIR_OK) {
+        wr_lock_acquire(&pool->lock);
+        pool->made--;
+        wr_lock_release(&pool->lock);
+    }
+    return status;
+}
+
+void wr_event_put(wr_event_pool *pool, void *event)
+{
+    wr_lock_acquire(&pool->lock);
+    assert(pool->idle_count < pool->made);
+    pool->idle[pool->idle_count++] = event;
+    wr_lock_release(&pool->lock);
+}

@@ -1,0 +1,26 @@
+/*
+ * event: used events of one device, kept for the next use; creating one costs more than recording it.
+ * Owner: the device. Lock: its own (WR_RANK_EVENTS), never held across a driver call. Lives as long as the device.
+ */
+#ifndef WR_POOL_EVENT_H
+#define WR_POOL_EVENT_H
+
+#include "backend/backend.h"
+#include "base/lock.h"
+#include "base/status.h"
+
+typedef struct wr_event_pool {
+    wr_lock lock;
+    const weir_backend *backend;
+    int device;
+    void **idle;
+    uint32_t idle_count, capacity, made; /* capacity >= made, so that giving one back cannot fail */
+} wr_event_pool;
+
+void wr_events_init(wr_event_pool *pool, const weir_backend *backend, int device);
+weir_status wr_events_release(wr_event_pool *pool);
+
+WR_CHECKED weir_status wr_event_get(wr_event_pool *pool, void **event);
+void wr_event_put(wr_event_pool *pool, void *event);
+
+#endif

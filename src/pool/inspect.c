@@ -1,0 +1,169 @@
+#include "pool/inspect.h"
+
+#include "pool/address.h"
+#include "pool/pending.h"
+
+weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address, weir_pointer_info *out)
+{
+    wr_block *block = NULL;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
+    if (status == WEIR_OK)
+        *out = (weir_pointer_info){ .size = out->size,
+                                    .base = block->base,
+                                    .bytes = block->bytes,
+                                    .requested = block->requested,
+                                    .segment = segment->base,
+                                    .segment_bytes = segment->bytes,
+                                    .stream = { segment->bin->stream->id },
+                                    .device = cache->device };
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *out)
+{
+    const bool own = bin->stream == request->stream;
+    const wr_block *largest = wr_bin_largest(bin);
+    uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
+    if (bin->class == request->fit.class && largest && largest->bytes > *best) *best = largest->bytes;
+    for (const wr_segment *s = bin->segments; s; s = s->next) {
+        if (!wr_segment_idle(s)) continue;
+        out->idle_bytes += s->bytes;
+    }
+    wr_block *block;
+    RB_FOREACH(block, wr_free_tree, &bin->free)
+    {
+        if (!own) out->other_streams_free += block->bytes;
+    }
+}
+
+void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
+{
+    wr_lock_acquire(&cache->lock);
+    const weir_memory_stats *s = &cache->stats;
+    *out = (wr_cache_report){
+        .reserved = (uint64_t)s->reserved_bytes[WEIR_STAT_ALL].current,
+        .allocated = (uint64_t)s->allocated_bytes[WEIR_STAT_ALL].current,
+        .requested = (uint64_t)s->requested_bytes[WEIR_STAT_ALL].current,
+        .limit = cache->limit,
+        .pending_bytes = (uint64_t)(s->active_bytes[WEIR_STAT_ALL].current - s->allocated_bytes[WEIR_STAT_ALL].current),
+        .pending_blocks = s->pending_frees,
+        .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,
+    };
+    for (uint32_t i = 0; i < cache->bin_capacity; i++)
+        if (cache->bins[i]) report_bin(request, cache->bins[i], out);
+    wr_lock_release(&cache->lock);
+}
+
+/* What the walk over all blocks adds up to, to be held against the statistics. */
+typedef struct totals {
+    uint64_t segments, reserved, live, live_bytes, pending, pending_bytes, requested, split, split_bytes, free_blocks;
+} totals;
+
+#define VALID(condition, ...) WR_ENSURE(condition, WEIR_ERR_INTERNAL, "validate: " __VA_ARGS__)
+
+static weir_status validate_block(const wr_segment *segment, const wr_block *block, const char *expected, totals *t)
+{
+    VALID(block->segment == segment, "block %p names another segment", (void *)block->base);
+    VALID(block->base == expected, "block at %p, its neighbour ends at %p", (void *)block->base, (void *)expected);
+    VALID(block->bytes > 0, "block %p is empty", (void *)block->base);
+    VALID(wr_segment_block_at(segment, block->base) == block, "block %p is not in the index", (void *)block->base);
+    VALID(!block->next || block->next->prev == block, "block %p: links disagree", (void *)block->base);
+    if (block->state != WR_BLOCK_FREE) {
+        uint64_t *number = block->state == WR_BLOCK_LIVE ? &t->live : &t->pending;
+        uint64_t *bytes = block->state == WR_BLOCK_LIVE ? &t->live_bytes : &t->pending_bytes;
+        ++*number;
+        *bytes += block->bytes;
+        t->requested += block->requested;
+        VALID(block->requested <= block->bytes, "block %p is smaller than what was asked", (void *)block->base);
+        return WEIR_OK;
+    }
+    VALID(!block->next || block->next->state != WR_BLOCK_FREE, "free neighbours at %p", (void *)block->base);
+    VALID(!block->uses, "free block %p is waited for", (void *)block->base);
+    t->free_blocks++;
+    if (block->prev || block->next) {
+        t->split++;
+        t->split_bytes += block->bytes;
+    }
+    return WEIR_OK;
+}
+
+static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment, totals *t)
+{
+    const char *at = segment->base;
+    uint32_t blocks = 0;
+    VALID(segment->bin == bin, "segment %p is in a bin it does not name", (void *)segment->base);
+    VALID(segment->first && !segment->first->prev, "segment %p has no first block", (void *)segment->base);
+    VALID(wr_address_find(segment->base) == segment, "segment %p is not in the address map", (void *)segment->base);
+    for (const wr_block *b = segment->first; b; b = b->next) {
+        WR_TRY(validate_block(segment, b, at, t));
+        at = b->base + b->bytes;
+        blocks++;
+    }
+    VALID(at == segment->base + segment->bytes, "segment %p: blocks do not fill it", (void *)segment->base);
+    VALID(blocks == segment->blocks, "segment %p: %u blocks, counted as %u", (void *)segment->base, blocks,
+          segment->blocks);
+    t->segments++;
+    t->reserved += segment->bytes;
+    return WEIR_OK;
+}
+
+static weir_status validate_bin(wr_bin *bin, totals *t)
+{
+    uint64_t in_tree = 0, before = t->free_blocks;
+    for (const wr_segment *s = bin->segments; s; s = s->next) WR_TRY(validate_segment(bin, s, t));
+    wr_block *block, *previous = NULL;
+    RB_FOREACH(block, wr_free_tree, &bin->free)
+    {
+        VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",
+              (void *)block->base);
+        VALID(!previous || previous->bytes < block->bytes ||
+                  (previous->bytes == block->bytes && previous->base < block->base),
+              "tree out of order at %p", (void *)block->base);
+        previous = block;
+        in_tree++;
+    }
+    VALID(in_tree == t->free_blocks - before, "%llu blocks in a tree, %llu free in its segments",
+          (unsigned long long)in_tree, (unsigned long long)(t->free_blocks - before));
+    return WEIR_OK;
+}
+
+static weir_status validate_stat(const char *name, const weir_stat stat[WEIR_STAT_KINDS], uint64_t found)
+{
+    const weir_stat *all = &stat[WEIR_STAT_ALL];
+    VALID(all->current >= 0 && (uint64_t)all->current == found, "statistics say %s is %lld, counted %llu", name,
+          (long long)all->current, (unsigned long long)found);
+    VALID(all->current == stat[WEIR_STAT_SMALL].current + stat[WEIR_STAT_LARGE].current,
+          "statistics of %s: small and large are not all", name);
+    VALID(all->peak >= all->current, "statistics of %s: peak below current", name);
+    return WEIR_OK;
+}
+
+static weir_status validate_locked(wr_cache *cache)
+{
+    totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes };
+    const weir_memory_stats *s = &cache->stats;
+    for (uint32_t i = 0; i < cache->bin_capacity; i++)
+        if (cache->bins[i]) WR_TRY(validate_bin(cache->bins[i], &t));
+    WR_TRY(validate_stat("segment", s->segment, t.segments));
+    WR_TRY(validate_stat("reserved_bytes", s->reserved_bytes, t.reserved));
+    WR_TRY(validate_stat("allocation", s->allocation, t.live));
+    WR_TRY(validate_stat("allocated_bytes", s->allocated_bytes, t.live_bytes));
+    WR_TRY(validate_stat("active", s->active, t.live + t.pending));
+    WR_TRY(validate_stat("active_bytes", s->active_bytes, t.live_bytes + t.pending_bytes));
+    WR_TRY(validate_stat("requested_bytes", s->requested_bytes, t.requested));
+    WR_TRY(validate_stat("inactive_split", s->inactive_split, t.split));
+    WR_TRY(validate_stat("inactive_split_bytes", s->inactive_split_bytes, t.split_bytes));
+    VALID(s->pending_frees == t.pending, "%llu frees pending, counted %llu", (unsigned long long)s->pending_frees,
+          (unsigned long long)t.pending);
+    return WEIR_OK;
+}
+
+weir_status wr_inspect_validate(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    weir_status status = validate_locked(cache);
+    wr_lock_release(&cache->lock);
+    return status;
+}

@@ -1,0 +1,29 @@
+/*
+ * inspect: looking at a cache without changing it: pointers, totals for an error text, invariants.
+ * Lock: each function takes the cache's.
+ */
+#ifndef WR_POOL_INSPECT_H
+#define WR_POOL_INSPECT_H
+
+#include "pool/cache.h"
+
+WR_CHECKED weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address,
+                                          weir_pointer_info *out);
+
+/* Where the bytes of a cache are, as seen by a request that failed. */
+typedef struct wr_cache_report {
+    uint64_t reserved, allocated, requested, limit;
+    uint64_t pending_bytes, pending_blocks;
+    uint64_t idle_bytes;         /* free, in segments with nothing else in them */
+    uint64_t split_bytes;        /* free, in segments partly in use */
+    uint64_t largest_free;       /* on the request's stream and class */
+    uint64_t largest_elsewhere;  /* on other streams, same class */
+    uint64_t other_streams_free; /* free on other streams */
+} wr_cache_report;
+
+void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out);
+
+/* Checks every structure against every other. WEIR_ERR_INTERNAL names what is broken. */
+WR_CHECKED weir_status wr_inspect_validate(wr_cache *cache);
+
+#endif

@@ -1,0 +1,218 @@
+#include "pool/pending.h"
+
+#include "base/meta.h"
+#include "pool/address.h"
+#include "pool/count.h"
+
+#include <assert.h>
+
+static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stream, wr_event_pool *events,
+                                          wr_wait **out)
+{
+    for (wr_wait *w = cache->waits; w; w = w->next)
+        if (w->stream_id == stream->id) {
+            *out = w;
+            return WEIR_OK;
+        }
+    void *made = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_wait), "stream wait", &made));
+    wr_wait *w = made;
+    w->stream_id = stream->id;
+    w->native = stream->native;
+    w->device = stream->device;
+    w->events = events;
+    w->next = cache->waits;
+    cache->waits = w;
+    *out = w;
+    return WEIR_OK;
+}
+
+/* Waits are unlinked by the holder of the poll lock only, who may be looking at one without the cache's lock. */
+static void drop_unused_waits_locked(wr_cache *cache)
+{
+    wr_wait **link = &cache->waits;
+    while (*link) {
+        wr_wait *w = *link;
+        if (w->uses != 0) {
+            link = &w->next;
+            continue;
+        }
+        *link = w->next;
+        wr_meta_free(w);
+    }
+}
+
+static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_stream *stream, wr_event_pool *events)
+{
+    if (block->segment->bin->stream == stream) return WEIR_OK;
+    for (const wr_use *u = block->uses; u; u = u->next_of_block)
+        if (u->wait->stream_id == stream->id) return WEIR_OK;
+    wr_use *use = NULL;
+    wr_wait *wait = NULL;
+    WR_TRY(wr_record_use(cache, &use));
+    weir_status status = wait_for_stream_locked(cache, stream, events, &wait);
+    if (status != WEIR_OK) {
+        wr_record_use_done(cache, use);
+        return status;
+    }
+    *use = (wr_use){ .block = block, .wait = wait, .next_of_block = block->uses };
+    block->uses = use;
+    wait->uses++;
+    wr_history_record(&cache->history, WEIR_EVENT_RECORD_STREAM, block->base, block->requested, stream->native);
+    return WEIR_OK;
+}
+
+weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const void *address, const wr_stream *stream,
+                              wr_event_pool *events)
+{
+    wr_block *block = NULL;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
+    if (status == WEIR_OK) status = add_use_locked(cache, block, stream, events);
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+/* An event behind the stream's present work, or NULL when there cannot be one now: the stream is capturing (the
+ * event would become part of the graph), or the driver refuses. */
+static void *mark(const wr_cache *cache, const wr_wait *wait)
+{
+    void *event = NULL;
+    if (atomic_load(&wait->ended)) return NULL;
+    if (wr_stream_capturing(cache->backend, wait->device, wait->native)) return NULL;
+    if (wr_event_get(wait->events, &event) != WEIR_OK) return NULL;
+    if (wr_driver(cache->backend, event_record, wait->device, event, wait->native) == WEIR_OK) return event;
+    wr_event_put(wait->events, event);
+    return NULL;
+}
+
+void wr_pending_start(wr_cache *cache, wr_block *block)
+{
+    for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(cache, u->wait);
+
+    wr_lock_acquire(&cache->lock);
+    for (wr_use *u = block->uses; u; u = u->next_of_block) {
+        wr_wait *w = u->wait;
+        if (w->last)
+            w->last->next_in_wait = u;
+        else
+            w->first = u;
+        w->last = u;
+        u->next_in_wait = NULL;
+        atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
+    }
+    wr_lock_release(&cache->lock);
+}
+
+/* The use's first in line; its block is reclaimed with its last use. Poll lock and cache lock held. */
+static void complete_locked(wr_cache *cache, wr_wait *wait)
+{
+    wr_use *use = wait->first;
+    wr_block *block = use->block;
+    wait->first = use->next_in_wait;
+    if (!wait->first) wait->last = NULL;
+    wait->uses--;
+    atomic_fetch_sub_explicit(&cache->pending, 1, memory_order_relaxed);
+
+    wr_use **link = &block->uses;
+    while (*link != use) link = &(*link)->next_of_block;
+    *link = use->next_of_block;
+    wr_record_use_done(cache, use);
+    if (block->uses) return;
+    cache->stats.pending_frees--;
+    wr_cache_reclaim_locked(cache, block);
+}
+
+/* Asks the driver about a use, without the cache's lock. `wait` for it, or just look. */
+static weir_status ask(const wr_cache *cache, const wr_wait *wait, wr_use *use, bool wait_for_it)
+{
+    if (!use->event) use->event = mark(cache, wait);
+    if (use->event && wait_for_it)
+        return wr_driver(cache->backend, event_synchronize, wait->device, use->event);
+    if (use->event) return wr_driver(cache->backend, event_query, wait->device, use->event);
+    if (atomic_load(&wait->ended)) return WEIR_OK;
+    /* No event, so the stream is asked; but asking a capturing stream would end its capture. */
+    if (wr_stream_capturing(cache->backend, wait->device, wait->native)) return WEIR_ERR_NOT_READY;
+    return wait_for_it ? wr_driver(cache->backend, stream_synchronize, wait->device, wait->native)
+                       : wr_driver(cache->backend, stream_query, wait->device, wait->native);
+}
+
+static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_use *use = wait->first;
+    wr_lock_release(&cache->lock);
+    return use;
+}
+
+/* Pops the stream's first use when its work is over. Poll lock held. */
+static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it)
+{
+    wr_use *use = first_use(cache, wait);
+    if (!use) return WEIR_ERR_NOT_READY;
+    weir_status status = ask(cache, wait, use, wait_for_it);
+    if (status != WEIR_OK) return status;
+    void *event = use->event;
+    wr_lock_acquire(&cache->lock);
+    complete_locked(cache, wait);
+    wr_lock_release(&cache->lock);
+    if (event) wr_event_put(wait->events, event);
+    return WEIR_OK;
+}
+
+static wr_wait *first_wait(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_wait *wait = cache->waits;
+    wr_lock_release(&cache->lock);
+    return wait;
+}
+
+static void poll_all(wr_cache *cache)
+{
+    for (wr_wait *w = first_wait(cache); w; w = w->next)
+        while (try_first(cache, w, false) == WEIR_OK) continue;
+    wr_lock_acquire(&cache->lock);
+    drop_unused_waits_locked(cache);
+    wr_lock_release(&cache->lock);
+}
+
+void wr_pending_poll(wr_cache *cache)
+{
+    if (WR_LIKELY(atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0)) return;
+    if (!wr_lock_try(&cache->poll_lock)) return;
+    poll_all(cache);
+    wr_lock_release(&cache->poll_lock);
+}
+
+weir_status wr_pending_wait(wr_cache *cache, bool *waited)
+{
+    weir_status status = WEIR_ERR_NOT_READY;
+    wr_lock_acquire(&cache->poll_lock);
+    for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = w->next)
+        status = try_first(cache, w, true);
+    poll_all(cache);
+    wr_lock_release(&cache->poll_lock);
+    *waited = status == WEIR_OK;
+    return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+}
+
+void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id)
+{
+    /* With the poll lock nobody is asking the driver about the stream meanwhile. */
+    wr_lock_acquire(&cache->poll_lock);
+    for (wr_wait *w = first_wait(cache); w; w = w->next)
+        if (w->stream_id == stream_id) atomic_store(&w->ended, true);
+    wr_lock_release(&cache->poll_lock);
+}
+
+void wr_pending_release(wr_cache *cache)
+{
+    while (cache->waits) {
+        wr_wait *w = cache->waits;
+        for (const wr_use *u = w->first; u; u = u->next_in_wait)
+            if (u->event) wr_event_put(w->events, u->event);
+        cache->waits = w->next;
+        wr_meta_free(w);
+    }
+}

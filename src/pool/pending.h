@@ -1,0 +1,54 @@
+/*
+ * pending: freed blocks that other streams may still use. Naming a stream makes a use; freeing the block records an
+ * event per use and queues it behind the stream's earlier ones; polling pops what has completed.
+ * Owner: the cache. Locks: the cache's for all links; only the holder of the cache's poll_lock takes uses out, so the
+ * first use of a queue stays put while its event is polled without the cache's lock.
+ */
+#ifndef WR_POOL_PENDING_H
+#define WR_POOL_PENDING_H
+
+#include "pool/cache.h"
+
+/* One stream that blocks wait for. Lives while a use names it. */
+struct wr_wait {
+    wr_wait *next;
+    uint64_t stream_id;
+    void *native;
+    int device;            /* the stream's, which may be another than the block's */
+    wr_event_pool *events; /* of that device */
+    wr_use *first, *last;  /* freed blocks, oldest first */
+    uint32_t uses;         /* queued here, or still held by a live block */
+    atomic_bool ended;     /* the stream's work is over and `native` is no more */
+};
+
+/* A block used on a stream. */
+struct wr_use {
+    wr_use *next_of_block;
+    wr_use *next_in_wait; /* also links unused records */
+    wr_block *block;
+    wr_wait *wait;
+    void *event; /* NULL: none could be recorded yet; the stream itself is asked */
+};
+
+/* Says that `stream` uses the live block at `address`. `events` is the pool of the stream's device. */
+WR_CHECKED weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const void *address,
+                                         const wr_stream *stream, wr_event_pool *events);
+
+/* Starts waiting for all uses of a block that has just become pending. No lock held. Cannot fail: a use whose event
+ * cannot be recorded falls back to asking the stream. */
+void wr_pending_start(wr_cache *cache, wr_block *block);
+
+/* Reclaims what has completed. Returns at once when another thread is at it. Device errors stay with the block. */
+void wr_pending_poll(wr_cache *cache);
+
+/* Waits for the oldest use of one stream, then polls. *waited: whether there was any that can be waited for. */
+WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, bool *waited);
+
+/* Nothing needs to be waited for on this stream any more: its work is over, and it is about to be destroyed. */
+void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id);
+
+/* Forgets all waits without touching the blocks; events go back to their pools, which may be other devices'. At
+ * close. */
+void wr_pending_release(wr_cache *cache);
+
+#endif

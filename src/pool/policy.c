@@ -1,0 +1,29 @@
+#include "pool/policy.h"
+
+#include <string.h>
+
+static const wr_policy *const policies[] = { &wr_policy_weir, &wr_policy_torch };
+
+const wr_policy *wr_policy_by_name(const char *name)
+{
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
+        if (strcmp(policies[i]->name, name) == 0) return policies[i];
+    return NULL;
+}
+
+weir_status wr_policy_options_read(const wr_options *options, wr_policy_options *out)
+{
+    wr_policy_options o = { 0 };
+    uint64_t max_split = options->value[WR_OPTION_max_split_size].number;
+    uint64_t large = options->value[WR_OPTION_large_segment].number;
+    WR_TRY(wr_options_parse_roundup(options->value[WR_OPTION_roundup_power2_divisions].text, o.roundup));
+    o.large_segment = (size_t)(large + WR_SEGMENT_UNIT - 1) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
+    WR_ENSURE(max_split == 0 || max_split >= o.large_segment, WEIR_ERR_OPTION,
+              "option max_split_size: %llu is below large_segment (%zu bytes), which would make every segment "
+              "unsplittable; set WEIR_MAX_SPLIT_SIZE to at least that, or 0",
+              (unsigned long long)max_split, o.large_segment);
+    o.max_split = max_split == 0 ? SIZE_MAX : (size_t)max_split;
+    o.gc_threshold = options->value[WR_OPTION_gc_threshold].share;
+    *out = o;
+    return WEIR_OK;
+}

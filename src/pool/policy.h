@@ -1,0 +1,61 @@
+/*
+ * policy: where a request goes, apart from how. A policy decides sizes, when a block is split and when a larger one
+ * is too large; the cache does the work. Policies are constant tables without state.
+ */
+#ifndef WR_POOL_POLICY_H
+#define WR_POOL_POLICY_H
+
+#include "base/options.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Size classes that never share a segment. */
+typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES } wr_class;
+
+/* The options a policy listens to, in bytes. */
+typedef struct wr_policy_options {
+    size_t max_split; /* SIZE_MAX: every block may be split */
+    size_t large_segment;
+    double gc_threshold;
+    uint32_t roundup[WR_ROUNDUP_ENTRIES];
+} wr_policy_options;
+
+/* What a policy makes of a request. */
+typedef struct wr_fit {
+    size_t block_bytes;   /* size of the block to hand out */
+    size_t segment_bytes; /* what to take from the driver when no block fits; a multiple of WR_SEGMENT_UNIT */
+    wr_class class;
+} wr_fit;
+
+/* Segments are multiples of the driver's page, so that no page is shared with a stranger. */
+#define WR_SEGMENT_UNIT ((size_t)2 << 20)
+
+/* Requests above this are refused before any arithmetic on them can overflow. */
+#define WR_REQUEST_MAX ((size_t)1 << 60)
+
+typedef struct wr_policy {
+    const char *name;
+    bool poll_always;  /* look at pending frees at every allocation, not only on a miss */
+    bool rehome;       /* under pressure, move idle segments of other streams here instead of releasing them */
+    bool release_all;  /* under pressure, give back all idle segments, not just enough of them */
+    size_t block_min[WR_CLASSES]; /* no block of the class is smaller: what the segment's block index relies on */
+
+    void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
+    /* May a request take a free block of `candidate` bytes, the smallest that is large enough? */
+    bool (*takes)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
+    /* Is the rest of a block of `candidate` bytes cut off for others? */
+    bool (*splits)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
+} wr_policy;
+
+extern const wr_policy wr_policy_torch;
+extern const wr_policy wr_policy_weir;
+
+/* NULL for a name that is none. */
+const wr_policy *wr_policy_by_name(const char *name);
+
+/* Reads the options a policy listens to. */
+WR_CHECKED weir_status wr_policy_options_read(const wr_options *options, wr_policy_options *out);
+
+#endif

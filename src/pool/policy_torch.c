@@ -1,0 +1,71 @@
+/*
+ * PyTorch's native rules (CUDACachingAllocator.cpp, 2025-12): same segments, same splits, same reuse, so that a
+ * recorded program reserves what it reserved then.
+ */
+#include "base/size.h"
+#include "pool/policy.h"
+
+enum { MIN_BLOCK = 512 };
+static const size_t SMALL_MAX = 1 * WR_MIB;
+static const size_t SMALL_SEGMENT = 2 * WR_MIB;
+static const size_t LARGE_MIN_OWN = 10 * WR_MIB; /* from here on a segment is made to measure */
+
+/* Requests below 2 MiB use the first entry, above 32 GiB the last. */
+static uint32_t divisions_for(const wr_policy_options *options, size_t bytes)
+{
+    unsigned log2 = 63u - (unsigned)__builtin_clzll(bytes);
+    unsigned entry = log2 < 20 ? 0 : log2 - 20;
+    return options->roundup[entry < WR_ROUNDUP_ENTRIES ? entry : WR_ROUNDUP_ENTRIES - 1];
+}
+
+/* Up to the next of `divisions` equal steps between two powers of two; powers of two stay. */
+static size_t round_to_division(size_t bytes, uint32_t divisions)
+{
+    if ((bytes & (bytes - 1)) == 0) return bytes;
+    size_t floor = (size_t)1 << (63u - (unsigned)__builtin_clzll(bytes));
+    size_t step = floor / divisions;
+    if (step == 0) return floor * 2;
+    return (bytes + step - 1) & ~(step - 1);
+}
+
+static size_t round_request(const wr_policy_options *options, size_t bytes)
+{
+    if (bytes < MIN_BLOCK) return MIN_BLOCK;
+    uint32_t divisions = divisions_for(options, bytes);
+    if (divisions > 1 && bytes > (size_t)MIN_BLOCK * divisions) return round_to_division(bytes, divisions);
+    return (bytes + MIN_BLOCK - 1) & ~(size_t)(MIN_BLOCK - 1);
+}
+
+static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
+{
+    size_t bytes = round_request(options, requested);
+    size_t segment = SMALL_SEGMENT;
+    if (bytes > SMALL_MAX) segment = options->large_segment;
+    if (bytes >= LARGE_MIN_OWN || bytes > segment) segment = (bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
+    *out = (wr_fit){ .block_bytes = bytes, .segment_bytes = segment, .class = bytes <= SMALL_MAX ? WR_SMALL : WR_LARGE };
+}
+
+/* Oversize blocks serve oversize requests only, and only of nearly their size. */
+static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)
+{
+    if (candidate < options->max_split) return true;
+    return request->block_bytes >= options->max_split &&
+           candidate < request->block_bytes + options->large_segment; /* max_non_split_rounding's default */
+}
+
+static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
+{
+    size_t rest = candidate - request->block_bytes;
+    if (request->class == WR_SMALL) return rest >= MIN_BLOCK;
+    return request->block_bytes < options->max_split && rest > SMALL_MAX;
+}
+
+const wr_policy wr_policy_torch = {
+    .name = "torch",
+    .poll_always = true,
+    .release_all = true,
+    .block_min = { MIN_BLOCK, 1 * WR_MIB },
+    .fit = fit,
+    .takes = takes,
+    .splits = splits,
+};

@@ -1,0 +1,104 @@
+/*
+ * records: the cache's own small objects, cut from slabs and recycled. A slab is never given back before the cache
+ * goes, so a record can be read without a lock by somebody who is late.
+ */
+#include "base/meta.h"
+#include "pool/pending.h"
+
+enum { SLAB_RECORDS = 64 };
+
+struct wr_slab {
+    wr_slab *next;
+};
+
+static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **records)
+{
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINE + SLAB_RECORDS * record_bytes, "allocator records", &memory));
+    wr_slab *slab = memory;
+    slab->next = cache->slabs;
+    cache->slabs = slab;
+    *records = (char *)memory + WR_CACHE_LINE;
+    return WEIR_OK;
+}
+
+static weir_status more_blocks(wr_cache *cache)
+{
+    void *records = NULL;
+    WR_TRY(slab_alloc(cache, sizeof(wr_block), &records));
+    wr_block *block = records;
+    for (int i = 0; i < SLAB_RECORDS; i++) wr_record_block_done(cache, &block[i]);
+    return WEIR_OK;
+}
+
+static weir_status more_segments(wr_cache *cache)
+{
+    void *records = NULL;
+    WR_TRY(slab_alloc(cache, sizeof(wr_segment), &records));
+    wr_segment *segment = records;
+    for (int i = 0; i < SLAB_RECORDS; i++) {
+        segment[i].cache = cache;
+        segment[i].next = cache->unused_segments;
+        cache->unused_segments = &segment[i];
+    }
+    return WEIR_OK;
+}
+
+weir_status wr_record_block(wr_cache *cache, wr_block **block)
+{
+    if (!cache->unused_blocks) WR_TRY(more_blocks(cache));
+    *block = cache->unused_blocks;
+    cache->unused_blocks = (*block)->next;
+    return WEIR_OK;
+}
+
+void wr_record_block_done(wr_cache *cache, wr_block *block)
+{
+    block->next = cache->unused_blocks;
+    cache->unused_blocks = block;
+}
+
+weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
+{
+    if (!cache->unused_segments) WR_TRY(more_segments(cache));
+    *segment = cache->unused_segments;
+    cache->unused_segments = (*segment)->next;
+    return WEIR_OK;
+}
+
+void wr_record_segment_done(wr_cache *cache, wr_segment *segment)
+{
+    wr_meta_free(segment->starts);
+    /* `cache` is not written again: somebody with a stale pointer may be reading it. */
+    segment->starts = NULL;
+    segment->next = cache->unused_segments;
+    cache->unused_segments = segment;
+}
+
+weir_status wr_record_use(wr_cache *cache, wr_use **use)
+{
+    if (!cache->unused_uses) {
+        void *records = NULL;
+        WR_TRY(slab_alloc(cache, sizeof(wr_use), &records));
+        wr_use *made = records;
+        for (int i = 0; i < SLAB_RECORDS; i++) wr_record_use_done(cache, &made[i]);
+    }
+    *use = cache->unused_uses;
+    cache->unused_uses = (*use)->next_in_wait;
+    return WEIR_OK;
+}
+
+void wr_record_use_done(wr_cache *cache, wr_use *use)
+{
+    use->next_in_wait = cache->unused_uses;
+    cache->unused_uses = use;
+}
+
+void wr_records_release(wr_cache *cache)
+{
+    while (cache->slabs) {
+        wr_slab *slab = cache->slabs;
+        cache->slabs = slab->next;
+        wr_meta_free(slab);
+    }
+}

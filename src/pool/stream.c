@@ -1,0 +1,173 @@
+#include "pool/stream.h"
+
+#include "base/meta.h"
+
+#include <assert.h>
+
+/* Serial numbers of all streams ever; never reset, so that ids from before a weir_close stay invalid. */
+static atomic_uint_fast64_t last_serial;
+
+static int clamp_priority(const wr_stream_table *table, int priority)
+{
+    if (priority > table->priority_least) return table->priority_least;
+    if (priority < table->priority_greatest) return table->priority_greatest;
+    return priority;
+}
+
+/* Publishes a record: the id is stored last, so that a lock-free reader sees the rest. Lock held. */
+static wr_stream *publish_locked(wr_stream_table *table, uint32_t index, void *native, int priority,
+                                 wr_stream_owner owner)
+{
+    uint64_t serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
+    uint64_t id = serial << (WR_STREAM_INDEX_BITS + WR_STREAM_DEVICE_BITS) |
+                  (uint64_t)table->device << WR_STREAM_INDEX_BITS | index;
+    wr_stream *s = &table->records[index];
+    s->native = native;
+    s->index = index;
+    s->device = table->device;
+    s->priority = priority;
+    s->owner = owner;
+    atomic_store_explicit(&s->id, id, memory_order_release);
+    return s;
+}
+
+/* Room in free_indices is made here, when a record comes into use, so that retiring it cannot fail. */
+static weir_status take_index_locked(wr_stream_table *table, uint32_t *index)
+{
+    if (table->free_count > 0) {
+        *index = table->free_indices[--table->free_count];
+        return WEIR_OK;
+    }
+    WR_ENSURE(table->used < WR_STREAM_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "device %d has %u streams, as many as weir can name; destroy some", table->device, table->used);
+    if (table->used >= table->free_capacity) {
+        uint32_t capacity = table->free_capacity ? table->free_capacity * 2 : 64;
+        void *indices = table->free_indices;
+        WR_TRY(wr_meta_resize(&indices, capacity * sizeof(uint32_t), "stream numbers"));
+        table->free_indices = indices;
+        table->free_capacity = capacity;
+    }
+    *index = table->used++;
+    return WEIR_OK;
+}
+
+weir_status wr_streams_init(wr_stream_table *table, const weir_backend *backend, int device,
+                            const weir_device_caps *caps)
+{
+    void *records = NULL;
+    WR_TRY(wr_meta_reserve(WR_STREAM_MAX * sizeof(wr_stream), "stream table", &records));
+    *table = (wr_stream_table){ .backend = backend,
+                                .device = device,
+                                .priority_least = caps->priority_least,
+                                .priority_greatest = caps->priority_greatest,
+                                .records = records };
+    wr_lock_init(&table->lock, WR_RANK_STREAMS, "streams");
+    table->used = 1;
+    publish_locked(table, 0, NULL, clamp_priority(table, WEIR_PRIORITY_DEFAULT), WR_STREAM_DEFAULT);
+    return WEIR_OK;
+}
+
+weir_status wr_streams_release(wr_stream_table *table)
+{
+    weir_status first = WEIR_OK;
+    for (uint32_t i = 0; i < table->used; i++) {
+        wr_stream *s = &table->records[i];
+        if (atomic_load_explicit(&s->id, memory_order_relaxed) == 0) continue;
+        if (s->owner == WR_STREAM_POOLED || s->owner == WR_STREAM_EXCLUSIVE)
+            wr_keep_first(&first, wr_driver(table->backend, stream_destroy, table->device, s->native));
+    }
+    wr_meta_free(table->free_indices);
+    wr_meta_release(table->records, WR_STREAM_MAX * sizeof(wr_stream));
+    wr_lock_destroy(&table->lock);
+    *table = (wr_stream_table){ 0 };
+    return first;
+}
+
+/* Creates a native stream outside the lock, then gives it a record. */
+static weir_status create_stream(wr_stream_table *table, int priority, wr_stream_owner owner, wr_stream **out)
+{
+    void *native = NULL;
+    WR_TRY(wr_driver(table->backend, stream_create, table->device, priority, &native));
+    uint32_t index = 0;
+    wr_lock_acquire(&table->lock);
+    weir_status status = take_index_locked(table, &index);
+    if (status == WEIR_OK) *out = publish_locked(table, index, native, priority, owner);
+    wr_lock_release(&table->lock);
+    if (status != WEIR_OK) (void)wr_driver(table->backend, stream_destroy, table->device, native);
+    return status;
+}
+
+weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out)
+{
+    return create_stream(table, clamp_priority(table, priority), WR_STREAM_EXCLUSIVE, out);
+}
+
+weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream **out)
+{
+    priority = clamp_priority(table, priority);
+    uint32_t level = (uint32_t)(table->priority_least - priority);
+    if (level >= WR_STREAM_PRIORITIES) level = WR_STREAM_PRIORITIES - 1;
+    wr_lock_acquire(&table->lock);
+    if (table->pool[level].count == WR_STREAM_POOL_SIZE) {
+        uint32_t turn = table->pool[level].next++ % WR_STREAM_POOL_SIZE;
+        *out = wr_stream_find(table, table->pool[level].ids[turn]);
+        wr_lock_release(&table->lock);
+        return WEIR_OK;
+    }
+    wr_lock_release(&table->lock);
+
+    wr_stream *made = NULL;
+    WR_TRY(create_stream(table, priority, WR_STREAM_POOLED, &made));
+    wr_lock_acquire(&table->lock);
+    bool room = table->pool[level].count < WR_STREAM_POOL_SIZE;
+    if (room) table->pool[level].ids[table->pool[level].count++] = made->id;
+    wr_lock_release(&table->lock);
+    *out = made;
+    if (room) return WEIR_OK;
+    /* Other threads filled the pool meanwhile: this one is surplus. */
+    WR_TRY(wr_stream_retire(table, made));
+    return wr_stream_from_pool(table, priority, out);
+}
+
+weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out)
+{
+    if (native == NULL) {
+        *out = wr_stream_default_of(table);
+        return WEIR_OK;
+    }
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&table->lock);
+    wr_stream *found = NULL;
+    for (uint32_t i = 1; i < table->used && !found; i++) {
+        wr_stream *s = &table->records[i];
+        if (atomic_load_explicit(&s->id, memory_order_relaxed) != 0 && s->native == native) found = s;
+    }
+    if (!found) {
+        uint32_t index = 0;
+        status = take_index_locked(table, &index);
+        if (status == WEIR_OK) found = publish_locked(table, index, native, WEIR_PRIORITY_DEFAULT, WR_STREAM_FOREIGN);
+    }
+    wr_lock_release(&table->lock);
+    if (status == WEIR_OK) *out = found;
+    return status;
+}
+
+bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
+{
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id = 0;
+    if (!backend->capture_status) return false;
+    return wr_driver(backend, capture_status, device, native, &state, &id) != WEIR_OK || state != WEIR_CAPTURE_NONE;
+}
+
+weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream)
+{
+    void *native = stream->native;
+    bool ours = stream->owner != WR_STREAM_FOREIGN;
+    wr_lock_acquire(&table->lock);
+    atomic_store_explicit(&stream->id, 0, memory_order_release);
+    assert(table->free_count < table->free_capacity);
+    table->free_indices[table->free_count++] = stream->index;
+    wr_lock_release(&table->lock);
+    return ours ? wr_driver(table->backend, stream_destroy, table->device, native) : WEIR_OK;
+}

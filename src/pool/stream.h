@@ -1,0 +1,84 @@
+/*
+ * stream: the streams weir knows on one device, by number. Default, pooled, exclusive and foreign ones are the same
+ * thing with a different owner.
+ * Owner: the device. Lock: the table's (WR_RANK_STREAMS) for changes; looking up takes none. Records are never
+ * unmapped while the device is open, so a stale number meets a record whose id differs.
+ */
+#ifndef WR_POOL_STREAM_H
+#define WR_POOL_STREAM_H
+
+#include "backend/backend.h"
+#include "base/lock.h"
+#include "base/status.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* An id is a serial number that is never reused (also not after weir_close), the device, and the record's index. */
+#define WR_STREAM_INDEX_BITS 20
+#define WR_STREAM_DEVICE_BITS 8
+#define WR_STREAM_MAX ((uint32_t)1 << WR_STREAM_INDEX_BITS)
+
+typedef enum wr_stream_owner { WR_STREAM_DEFAULT, WR_STREAM_POOLED, WR_STREAM_EXCLUSIVE, WR_STREAM_FOREIGN } wr_stream_owner;
+
+typedef struct wr_stream {
+    _Atomic uint64_t id; /* 0: the record is unused */
+    void *native;
+    uint32_t index; /* in the table: small, dense, reused */
+    int32_t device, priority;
+    wr_stream_owner owner;
+} wr_stream;
+
+#define WR_STREAM_POOL_SIZE 32 /* per priority, as in PyTorch; created one by one */
+#define WR_STREAM_PRIORITIES 16
+
+typedef struct wr_stream_table {
+    wr_lock lock;
+    const weir_backend *backend;
+    int32_t device, priority_least, priority_greatest;
+    wr_stream *records; /* WR_STREAM_MAX of them in lazily backed memory; record 0 is the default stream */
+    uint32_t used;      /* records touched so far */
+    uint32_t *free_indices;
+    uint32_t free_count, free_capacity;
+    struct {
+        uint32_t count, next;
+        uint64_t ids[WR_STREAM_POOL_SIZE];
+    } pool[WR_STREAM_PRIORITIES];
+} wr_stream_table;
+
+WR_CHECKED weir_status wr_streams_init(wr_stream_table *table, const weir_backend *backend, int device,
+                                       const weir_device_caps *caps);
+
+/* Destroys pooled and exclusive streams; the first driver failure is returned, the table is released regardless. */
+weir_status wr_streams_release(wr_stream_table *table);
+
+static inline int wr_stream_id_device(uint64_t id)
+{
+    return (int)((id >> WR_STREAM_INDEX_BITS) & ((1u << WR_STREAM_DEVICE_BITS) - 1));
+}
+
+/* NULL when the id names no stream of this table now. */
+static inline wr_stream *wr_stream_find(const wr_stream_table *table, uint64_t id)
+{
+    wr_stream *s = &table->records[id & (WR_STREAM_MAX - 1)];
+    return WR_LIKELY(atomic_load_explicit(&s->id, memory_order_acquire) == id && id != 0) ? s : NULL;
+}
+
+static inline wr_stream *wr_stream_default_of(const wr_stream_table *table)
+{
+    return &table->records[0];
+}
+
+WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream **out);
+WR_CHECKED weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out);
+WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out);
+
+/* Whether work queued on the native stream now would be captured instead of run. When in doubt, yes. */
+bool wr_stream_capturing(const weir_backend *backend, int device, void *native);
+
+/* Takes an exclusive or foreign stream out of the table, and destroys an exclusive one's native stream. Nothing may
+ * refer to the record any more. */
+WR_CHECKED weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream);
+
+#endif

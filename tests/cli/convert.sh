@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# weir convert: the native trace replays as the original did, converts to itself, and takes a name from the file.
+. "$(dirname "$0")/lib.sh"
+need_traces
+
+members='("operations", "peak_requested", "peak_reserved", "driver_calls", "oom")'
+summary()
+{
+    expect 0 replay --policy torch,weir --repeat 1 --json - "$1"
+    python3 -c 'import json, sys
+print([[row[m] for m in eval(sys.argv[2])] for row in json.load(open(sys.argv[1]))])' "$scratch/out" "$members"
+}
+
+for trace in "$DATA"/traces/resnet50_amp.pickle.gz "$DATA"/traces/convnext_prefetch.pickle.gz; do
+    expect 0 convert "$trace" -o "$scratch/made.weirtrace"
+    [ -z "$out$err" ] || die "convert is not silent: $out$err"
+    [ "$(head -c 7 "$scratch/made.weirtrace")" = weirtrc ] || die "no magic"
+    expect 0 check "$scratch/made.weirtrace"
+    contains "$out" "made: well formed; weir, "
+
+    [ "$(summary "$trace")" = "$(summary "$scratch/made.weirtrace")" ] || die "replays differ for $trace"
+
+    expect 0 convert "$scratch/made.weirtrace" --output "$scratch/again.weirtrace"
+    cmp "$scratch/made.weirtrace" "$scratch/again.weirtrace"
+    "$WEIR" convert - -o - <"$trace" | cmp - "$scratch/made.weirtrace"
+done

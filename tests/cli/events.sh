@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# weir replay on traces made here, event by event: pending frees, emptied caches, blocks from before, nonsense.
+. "$(dirname "$0")/lib.sh"
+
+# make KIND:DEVICE:STREAM:ADDRESS:SIZE...: writes a native trace.
+make()
+{
+    python3 - "$scratch/made.weirtrace" "$@" <<'END'
+import struct, sys
+kinds = {"alloc": 1, "free": 2, "done": 3, "segment": 4, "release": 5, "map": 6}
+events = []
+for time, text in enumerate(sys.argv[2:]):
+    kind, device, stream, address, size = text.split(":")
+    events.append(struct.pack("<6Q2HI", time, int(address, 16), int(size), int(stream, 16), 0, 0, kinds[kind],
+                              int(device), 1))
+header = struct.pack("<8s2H3I2Q3Q", b"weirtrc\n", 1, 0, 64, 56, 0, len(events), 0, 0, 0, 0)
+open(sys.argv[1], "wb").write(header + b"".join(events))
+END
+}
+replay()
+{
+    expect 0 replay --policy torch,weir --repeat 2 --json - "$@" "$scratch/made.weirtrace"
+}
+
+mib=1048576
+# A block that another stream still uses cannot be reused: two are needed. Once completed, it is one.
+make alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) alloc:0:0:9000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
+    free:0:0:9000:$((64 * mib)) done:0:0:9000:$((64 * mib))
+replay
+json "all(row['peak_reserved'] == 128 * $mib and row['peak_requested'] == 128 * $mib for row in rows)"
+json 'all(row["operations"] == 4 and "anomalies" not in row and "residents" not in row for row in rows)'
+make alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) \
+    free:0:0:1000:$((64 * mib)) alloc:1:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib))
+replay
+json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
+
+# When memory is short the allocator waits for pending frees; the replay must go on, with nothing failed.
+make alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) alloc:0:0:9000:$((64 * mib)) done:0:0:1000:$((64 * mib))
+replay --device-memory 64MiB
+json "all(row['peak_reserved'] == 64 * $mib and row['oom'] == 0 for row in rows)"
+
+# A cache that the program emptied is emptied; memory given back to make room is policy torch's matter.
+make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
+    release:0:0:1000:$((64 * mib)) alloc:0:0:1000:512
+replay
+json "all(row['driver_calls'] >= 3 for row in rows)"
+expect 1 check --reproduce "$scratch/made.weirtrace"
+contains "$out" "device 0 diverges at its segment event 2 of 2:"
+contains "$out" "recorded      2: nothing more"
+contains "$out" "made: reproduced: 2 of 2 segment events"
+make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
+    release:0:0:1000:$((64 * mib)) segment:0:0:1000:$((96 * mib)) alloc:0:0:1000:$((96 * mib))
+replay
+json "rows[0]['peak_reserved'] == 96 * $mib"
+expect 0 check --reproduce "$scratch/made.weirtrace"
+contains "$out" "made: reproduced: 3 of 3 segment events"
+
+# Streams do not share blocks under policy torch, and segments are compared by the stream they were taken on.
+make segment:0:7f00:1000:$((64 * mib)) alloc:0:7f00:1000:$((64 * mib)) free:0:7f00:1000:$((64 * mib)) \
+    done:0:7f00:1000:$((64 * mib)) segment:0:0:9000000:$((64 * mib)) alloc:0:0:9000000:$((64 * mib))
+replay
+json "rows[0]['peak_reserved'] == 128 * $mib"
+expect 0 check --reproduce "$scratch/made.weirtrace"
+
+# Blocks from before the first event.
+make free:0:0:5000:4096 done:0:0:5000:4096 alloc:0:0:5000:4096 done:0:0:7000:512
+replay
+contains "$err" "made: 2 residents"
+json 'all(row["residents"] == 2 and row["operations"] == 3 for row in rows)'
+expect 1 check --reproduce "$scratch/made.weirtrace"
+contains "$err" "does not begin at the beginning"
+
+# Nonsense is counted and survived.
+make alloc:0:0:1000:512 alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512 \
+    alloc:0:0:1000:0 free:0:0:1000:0 alloc:0:0:1000:512
+replay
+contains "$err" "made: 4 anomalies"
+json 'all(row["anomalies"] == 4 and row["oom"] == 0 for row in rows)'
+
+# Nothing at all, and nothing that can be compared.
+make
+replay
+json 'all(row["operations"] == 0 and row["fragmentation"] is None and row["ns_per_op_warm"] is None for row in rows)'
+make alloc:0:0:1000:512
+expect 1 check --reproduce "$scratch/made.weirtrace"
+contains "$err" "it has no segment events"
+make map:0:0:1000:$((2 * mib)) alloc:0:0:1000:512
+expect 1 check --reproduce "$scratch/made.weirtrace"
+contains "$err" "expandable segments"

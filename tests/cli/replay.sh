@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# weir replay on recorded PyTorch jobs: what the contract promises of peaks, members, exit codes and streams.
+. "$(dirname "$0")/lib.sh"
+need_traces
+
+# Peaks are PyTorch's own statistics of the recorded runs.
+while read -r trace operations requested reserved; do
+    expect 0 replay --policy torch --policy weir --repeat 1 --json - "$DATA/traces/$trace.pickle.gz"
+    [ -z "$err" ] || die "$trace: $err"
+    json 'all(list(row) == ["trace", "policy", "backend", "operations", "peak_requested", "peak_reserved",
+        "fragmentation", "ns_per_op_cold", "ns_per_op_warm", "driver_calls", "oom"] for row in rows)'
+    json "[(row['trace'], row['policy'], row['backend']) for row in rows] == [('$trace', 'torch', 'host'),
+        ('$trace', 'weir', 'host')]"
+    json "all(row['operations'] == $operations and row['peak_requested'] == $requested for row in rows)"
+    json "rows[0]['peak_reserved'] == $reserved"
+    json 'all(abs(row["fragmentation"] - row["peak_reserved"] / row["peak_requested"]) < 1e-6 for row in rows)'
+    json 'all(row["fragmentation"] >= 1 and row["oom"] == 0 and row["driver_calls"] > 0 for row in rows)'
+    json 'all(row["ns_per_op_cold"] > 0 and row["ns_per_op_warm"] > 0 for row in rows)'
+
+    expect 0 replay --policy torch --repeat 1 --reproduce "$DATA/traces/$trace.pickle.gz"
+    [[ $out =~ $trace:\ reproduced:\ ([0-9]+)\ of\ ([0-9]+)\ segment\ events ]] || die "$trace: $out"
+    [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ] || die "$trace: $out"
+    expect 0 check --reproduce "$DATA/traces/$trace.pickle.gz"
+    contains "$out" "${BASH_REMATCH[0]}"
+done <<'END'
+resnet50_amp 19373 3192592912 3797942272
+gpt2_varlen 77915 24261888472 28546433024
+gpt2_lora_recompute 143868 6680997208 10796138496
+convnext_prefetch 43239 3487423400 4387241984
+graphsage 9177 4013864116 16494100480
+END
+
+small=$DATA/traces/graphsage.pickle.gz
+
+# Running out of memory is a result.
+expect 0 replay --policy torch,weir --repeat 1 --device-memory 2GiB --json - "$small"
+json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
+contains "$err" "allocations failed; the first one:"
+
+# Both policies by default, each once however often it is named, and in the order asked.
+expect 0 replay --repeat 1 --json - "$small"
+json '[row["policy"] for row in rows] == ["torch", "weir"]'
+expect 0 replay --repeat 1 --policy weir,torch,weir --policy torch --json - "$small"
+json '[row["policy"] for row in rows] == ["weir", "torch"]'
+
+# The command line beats the environment.
+WEIR_POLICY=weir WEIR_HOST_MEMORY=4MiB WEIR_BACKEND=cuda expect 0 replay --repeat 1 --policy torch --device-memory 80GiB \
+    --json - "$small"
+json "[(row['policy'], row['peak_reserved'], row['oom']) for row in rows] == [('torch', 16494100480, 0)]"
+
+# A table for people, and JSON in a file at once.
+expect 0 replay --repeat 1 --policy torch --json "$scratch/rows.json" "$small"
+contains "$out" "TRACE"
+contains "$out" "15.4 GiB"
+cp "$scratch/rows.json" "$scratch/out"
+json 'len(rows) == 1'
+
+# Peaks do not depend on how often, nor on which traces came before.
+expect 0 replay --repeat 2 --policy torch,weir --json - "$small" "$small"
+json '[row["peak_reserved"] for row in rows[:2]] == [row["peak_reserved"] for row in rows[2:]]'
+
+expect 1 replay --backend hip "$small"
+contains "$err" "weir replay: graphsage, policy torch: cannot open the library: "

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Help, versions, and every way to hold the command wrongly.
+. "$(dirname "$0")/lib.sh"
+
+for command in replay check convert info; do
+    expect 0 --help
+    contains "$out" "  $command "
+    expect 0 "$command" --help
+    contains "$out" "usage: weir $command"
+    [ -z "$err" ] || die "help of $command on stderr: $err"
+done
+expect 0 --version
+[[ $out =~ ^weir\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || die "version: $out"
+
+expect 2
+contains "$err" "which command?"
+expect 2 repaly
+contains "$err" "did you mean 'replay'?"
+contains "$err" "Try 'weir --help'."
+expect 2 zzzzzzzz
+contains "$err" "there is no command 'zzzzzzzz'"
+[[ $err != *"did you mean"* ]] || die "a nearest word that is not near: $err"
+expect 2 --hepl
+contains "$err" "there is no option '--hepl'"
+
+expect 2 replay
+contains "$err" "which trace?"
+expect 2 replay --polcy torch x
+contains "$err" "did you mean '--policy'?"
+contains "$err" "Try 'weir replay --help'."
+expect 2 replay --policy
+contains "$err" "needs a value"
+expect 2 replay --reproduce=yes x
+contains "$err" "takes no value"
+expect 2 replay -Z x
+contains "$err" "there is no option '-Z'"
+expect 2 replay --policy torhc x
+contains "$err" "did you mean 'torch'?"
+expect 2 replay --policy torch,nothing-like-it x
+contains "$err" "known are torch, weir"
+expect 2 replay --backend hsot x
+contains "$err" "did you mean 'host'?"
+for size in 0 -1 12x 1.5.2G GiB 99999999999T ""; do
+    expect 2 replay --device-memory "$size" x
+    contains "$err" "is no size"
+done
+for count in 0 1001 -1 1.5 x ""; do
+    expect 2 replay --repeat "$count" x
+    contains "$err" "is not a number from 1 to 1000"
+done
+expect 2 check
+expect 2 check --jsn - x
+contains "$err" "did you mean '--json'?"
+expect 2 convert x
+contains "$err" "-o"
+expect 2 convert -o y
+expect 2 convert x y -o z
+expect 2 info something
+contains "$err" "'something' is not expected"
+[ -z "$out" ] || die "usage errors on stdout: $out"

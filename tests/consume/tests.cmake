@@ -1,0 +1,27 @@
+# weir as its users get it: headers alone, the library file, an installed copy linked from outside.
+
+find_program(WEIR_CXX NAMES g++ c++ clang++-19 clang++)
+set(consume ${PROJECT_SOURCE_DIR}/tests/consume)
+if(NOT WEIR_CXX)
+    message(WARNING "no C++ compiler: the tests of the installed copy are left out")
+    return()
+endif()
+
+weir_test(consume/headers consume 120
+    ${BASH} ${consume}/check_headers.sh ${PROJECT_SOURCE_DIR}/include ${CMAKE_C_COMPILER} ${WEIR_CXX})
+
+# Instrumented libraries need their run-time linked first; plain programs cannot use them.
+if(WEIR_SANITIZE OR CMAKE_C_FLAGS_DEBUG MATCHES "--coverage" OR NOT TARGET weir-tool)
+    return()
+endif()
+weir_test(consume/elf consume 60 ${BASH} ${consume}/check_elf.sh $<TARGET_FILE:weir> ${PROJECT_SOURCE_DIR}/include)
+
+set(prefix ${PROJECT_BINARY_DIR}/tests/prefix)
+weir_test(consume/install consume 120
+    ${CMAKE_COMMAND} --install ${PROJECT_BINARY_DIR} --prefix ${prefix})
+weir_test(consume/pkgconfig consume 120
+    ${BASH} ${consume}/check_pkgconfig.sh ${prefix} ${consume} ${CMAKE_C_COMPILER} ${WEIR_CXX})
+weir_test(consume/package consume 180
+    ${BASH} ${consume}/check_package.sh ${prefix} ${consume} ${PROJECT_VERSION} ${CMAKE_C_COMPILER} ${WEIR_CXX})
+set_tests_properties(consume/install PROPERTIES FIXTURES_SETUP installed)
+set_tests_properties(consume/pkgconfig consume/package PROPERTIES FIXTURES_REQUIRED installed)

@@ -1,0 +1,132 @@
+/*
+ * host_support: what tests of the whole library share: the library opened on the host back end, calls that must
+ * succeed, and streams that are held by hand. Include after the cmocka headers.
+ */
+#ifndef WEIR_TESTS_HOST_SUPPORT_H
+#define WEIR_TESTS_HOST_SUPPORT_H
+
+#include "weir/host.h"
+#include "weir/weir.h"
+
+#define MIB ((size_t)1 << 20)
+
+/* Shows the library's own explanation, not only a number. */
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != WEIR_OK)                                                                                        \
+            fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());                               \
+    } while (0)
+
+#define assert_status(call, expected)                                                                                  \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != (expected))                                                                                     \
+            fail_msg("%s: %s, expected %s: %s", #call, weir_status_name(status_), #expected, weir_error_text());       \
+    } while (0)
+
+static inline void open_host(weir_settings settings)
+{
+    settings.size = sizeof settings;
+    settings.backend = "host";
+    assert_ok(weir_open(&settings));
+}
+
+static inline void *alloc_on(size_t bytes, weir_stream stream)
+{
+    void *pointer = NULL;
+    assert_ok(weir_alloc_on(bytes, stream, &pointer));
+    assert_non_null(pointer);
+    return pointer;
+}
+
+static inline void *alloc(size_t bytes)
+{
+    return alloc_on(bytes, WEIR_STREAM_CURRENT);
+}
+
+static inline weir_stream new_stream(int device)
+{
+    weir_stream stream = { 0 };
+    assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &stream));
+    return stream;
+}
+
+static inline weir_stream default_stream(int device)
+{
+    weir_stream stream = { 0 };
+    assert_ok(weir_stream_default(device, &stream));
+    return stream;
+}
+
+static inline void *native_of(weir_stream stream)
+{
+    void *native = NULL;
+    assert_ok(weir_stream_native(stream, &native));
+    return native;
+}
+
+static inline int device_of(weir_stream stream)
+{
+    int device = -1;
+    assert_ok(weir_stream_device(stream, &device));
+    return device;
+}
+
+/* From now on work on the stream does not run. */
+static inline void hold(weir_stream stream)
+{
+    assert_ok(weir_host_stream_hold(device_of(stream), native_of(stream)));
+}
+
+static inline void let_run(weir_stream stream)
+{
+    assert_ok(weir_host_stream_release(device_of(stream), native_of(stream)));
+    assert_ok(weir_stream_synchronize(stream));
+}
+
+static inline weir_memory_stats stats_of(int device)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_stats_get(device, &stats));
+    return stats;
+}
+
+static inline int64_t reserved_on(int device)
+{
+    return stats_of(device).reserved_bytes[WEIR_STAT_ALL].current;
+}
+
+static inline uint64_t driver_calls(void)
+{
+    uint64_t count = 0;
+    assert_ok(weir_driver_calls(&count));
+    return count;
+}
+
+static inline uint64_t calls_of(enum weir_backend_entry entry)
+{
+    uint64_t count = 0;
+    assert_ok(weir_host_calls(entry, &count));
+    return count;
+}
+
+static inline weir_pointer_info info_of(const void *pointer)
+{
+    weir_pointer_info info = { .size = sizeof info };
+    assert_ok(weir_pointer_info_get(pointer, &info));
+    return info;
+}
+
+/* Teardown: every structure still agrees, and closing works. */
+static inline int close_host(void **state)
+{
+    (void)state;
+    int count = 0;
+    assert_ok(weir_device_count(&count));
+    for (int device = 0; device < count; device++) assert_ok(weir_validate(device));
+    assert_ok(weir_close());
+    return 0;
+}
+
+#endif

@@ -1,0 +1,331 @@
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "unit/input_support.h"
+
+static const char *const shapes[] = { "0", "1", "2", "3", "4", "5", "batch1", "batch3", "optimized", "torch" };
+#define SHAPES (sizeof shapes / sizeof *shapes)
+
+static file_bytes shape(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, WEIR_TEST_DATA "/pickles/snapshot-%s.pickle", name);
+    return read_file(path);
+}
+
+/* What tests/data/pickles/make.py puts into its snapshot. */
+static void check_snapshot(const trace *t)
+{
+    static const weir_event expected[] = {
+        { 1000000, 0x7f0000000000, 2097152, 0, { 0, 0 }, WEIR_EVENT_SEGMENT_ALLOC, 0, 0 },
+        { 1001000, 0x7f0000000000, 1000, 0, { 0, 0 }, WEIR_EVENT_ALLOC, 0, 0 },
+        { 1002000, 4096, UINT64_C(1) << 40, 0, { 0, 0 }, WEIR_EVENT_OOM, 1, 0 },
+        { 1003000, 0x7f0000000400, 5000, 0x55550000, { 0, 7 }, WEIR_EVENT_ALLOC, 0, 0 },
+        { 1003000, 0x7f1000000000, 2097152, 0, { 0, 0 }, WEIR_EVENT_SEGMENT_FREE, 1, 0 },
+        { 1005000, 0x7f0000000000, 1000, 0, { 0, 0 }, WEIR_EVENT_FREE_REQUESTED, 0, 0 },
+        { 1006000, 0x7f0000000000, 1000, 0, { 0, 0 }, WEIR_EVENT_FREE_COMPLETED, 0, 0 },
+        { 1007000, 0xffff800000000000, 20971520, 0, { 0, 0 }, WEIR_EVENT_SEGMENT_MAP, 0, 0 },
+        { 1008000, 0xffff800000000000, 20971520, 0, { 0, 0 }, WEIR_EVENT_SEGMENT_UNMAP, 0, 0 },
+        { 1010000, 0, 5000, 0, { 0, 0 }, WEIR_EVENT_SNAPSHOT, 0, 0 },
+    };
+    assert_int_equal(t->count, sizeof expected / sizeof *expected);
+    assert_memory_equal(t->events, expected, sizeof expected);
+
+    static const trace_live live[] = {
+        { .address = 0x7f0000000400, .bytes = 5120, .requested = 5000, .pool = { 0, 7 } },
+        { .address = 0x7f0000001800, .bytes = 2048, .requested = 2000, .pool = { 0, 7 }, .pending = true },
+    };
+    assert_int_equal(t->live_count, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t->live[i].address, live[i].address);
+        assert_int_equal(t->live[i].bytes, live[i].bytes);
+        assert_int_equal(t->live[i].requested, live[i].requested);
+        assert_int_equal(t->live[i].pool[1], live[i].pool[1]);
+        assert_int_equal(t->live[i].pending, live[i].pending);
+    }
+    assert_true(t->settings.known && t->settings.expandable_segments);
+    assert_int_equal(t->settings.max_split_size, 67108864);
+    assert_true(t->settings.gc_threshold == 0.75);
+    assert_string_equal(t->settings.config, "expandable_segments:True,max_split_size_mb:64");
+    assert_string_equal(t->settings.roundup_power2_divisions,
+                        "[1:0,2:0,4:0,8:0,16:0,32:0,64:0,128:0,256:1,512:2,1024:8,2048:0,4096:0,8192:0,16384:0,32768:0]");
+}
+
+static void every_protocol_and_shape_reads_the_same(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        file_bytes f = shape(shapes[i]);
+        trace t;
+        trace_error e;
+        if (!read_exact(f.bytes, f.count, NULL, &t, &e)) fail_msg("%s: %s", shapes[i], e.text);
+        check_snapshot(&t);
+        trace_release(&t);
+        free(f.bytes);
+    }
+}
+
+static void a_pickle_cut_anywhere_is_refused_with_an_offset(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < SHAPES; i++) {
+        file_bytes f = shape(shapes[i]);
+        for (size_t count = 0; count < f.count; count++) {
+            trace t;
+            trace_error e = { .offset = UINT64_MAX, .text = "" };
+            assert_false(read_exact(f.bytes, count, NULL, &t, &e));
+            assert_true(e.offset <= count);
+            assert_true(e.text[0] != '\0');
+        }
+        free(f.bytes);
+    }
+}
+
+static void a_pickle_with_any_byte_changed_is_read_or_refused(void **state)
+{
+    (void)state;
+    file_bytes f = shape("4");
+    for (size_t at = 0; at < f.count; at++) {
+        for (int change = 1; change < 256; change <<= 1) {
+            f.bytes[at] ^= (uint8_t)change;
+            trace t;
+            trace_error e = { .offset = UINT64_MAX, .text = "" };
+            if (read_exact(f.bytes, f.count, NULL, &t, &e))
+                trace_release(&t);
+            else
+                assert_true(e.text[0] != '\0' && e.offset <= f.count);
+            f.bytes[at] ^= (uint8_t)change;
+        }
+    }
+    free(f.bytes);
+}
+
+static void code_is_refused_by_opcode_and_offset(void **state)
+{
+    (void)state;
+    assert_int_equal(REFUSED("\x80\x02\x63os\nsystem\nX\x02\0\0\0id\x85R.", "opcode 0x63 (GLOBAL) is not data"), 2);
+    assert_int_equal(REFUSED("\x80\x04\x8c\x02os\x8c\x06system\x93.", "opcode 0x93 (STACK_GLOBAL) is not data"), 14);
+    assert_int_equal(REFUSED("\x80\x02}q\0)R.", "(REDUCE) is not data"), 6);
+    assert_int_equal(REFUSED("\x80\x02}}b.", "(BUILD) is not data"), 4);
+    assert_int_equal(REFUSED("(lp0\n(ios\nsystem\n.", "(INST) is not data"), 6);
+    REFUSED("\x80\x02(o.", "(OBJ) is not data");
+    REFUSED("\x80\x02}\x81.", "(NEWOBJ) is not data");
+    REFUSED("\x80\x04}\x92.", "(NEWOBJ_EX) is not data");
+    REFUSED("\x80\x02\x82\x01.", "(EXT1) is not data");
+    REFUSED("\x80\x02\x83\x01\0.", "(EXT2) is not data");
+    REFUSED("\x80\x02\x84\x01\0\0\0.", "(EXT4) is not data");
+    REFUSED("\x80\x02Pid\n.", "(PERSID) is not data");
+    REFUSED("\x80\x02Q.", "(BINPERSID) is not data");
+    REFUSED("\x80\x05\x97.", "(NEXT_BUFFER) is not data");
+    REFUSED("\x80\x05\x98.", "(READONLY_BUFFER) is not data");
+}
+
+static void unknown_opcodes_and_protocols_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(REFUSED("\x80\x02}\xff.", "opcode 0xff is unknown"), 3);
+    assert_int_equal(REFUSED("\x80\x09}.", "protocol 9 is newer than 5"), 0);
+}
+
+static void the_stack_cannot_be_dug_under(void **state)
+{
+    (void)state;
+    REFUSED("\x80\x02.", "needs 1 values, the stack has 0");
+    REFUSED("\x80\x02""0.", "needs 1 values");
+    REFUSED("\x80\x02""2.", "needs 1 values");
+    REFUSED("\x80\x02]a.", "needs 2 values, the stack has 1");
+    REFUSED("\x80\x02}Ns.", "needs 3 values, the stack has 2");
+    REFUSED("\x80\x02K\x01\x86.", "needs 2 values");
+    REFUSED("\x80\x02q\0.", "needs 1 values");
+    REFUSED("\x80\x02](a.", "needs 2 values, the stack has 0");
+    REFUSED("\x80\x02(.", "needs 1 values");
+}
+
+static void marks_must_match(void **state)
+{
+    (void)state;
+    REFUSED("\x80\x02]e.", "without a MARK");
+    REFUSED("\x80\x02}u.", "without a MARK");
+    REFUSED("\x80\x02t.", "without a MARK");
+    REFUSED("\x80\x02""1.", "without a MARK");
+    REFUSED("\x80\x02(e.", "no new list");
+    REFUSED("\x80\x02}(e.", "no new list");
+    REFUSED("\x80\x02](NNu.", "no new dict");
+    REFUSED("\x80\x02}(Nu.", "a key without a value");
+    REFUSED("\x80\x02(Nd.", "a key without a value");
+    REFUSED("\x80\x04](N\x90.", "no new set");
+}
+
+static void memo_indices_are_checked(void **state)
+{
+    (void)state;
+    REFUSED("\x80\x02h\x05.", "memo index 5 was never stored");
+    REFUSED("\x80\x02j\xff\xff\xff\xff.", "memo index 4294967295 was never stored");
+    REFUSED("\x80\x02}r\xff\xff\xff\xff.", "memo index 4294967295 is out of range");
+    REFUSED("(lp99999999999999999999\n.", "bad memo index");
+    REFUSED("(lp-1\n.", "bad memo index");
+    REFUSED("(lpx\n.", "bad memo index");
+}
+
+static void sizes_over_the_limit_are_refused_before_they_are_read(void **state)
+{
+    (void)state;
+    REFUSED("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a.", "18446744073709551615 bytes, more than the limit");
+    REFUSED("\x80\x04\x8e\0\0\0\0\0\0\0\x10.", "more than the limit");
+    REFUSED("\x80\x05\x96\0\0\0\0\0\0\0\x10.", "more than the limit");
+    REFUSED("\x80\x02\x8b\xff\xff\xff\xff.", "more than the limit");
+    REFUSED("\x80\x02X\xff\xff\xff\x3f" "a.", "ends inside opcode 0x58 (BINUNICODE)");
+}
+
+static void nesting_is_bounded(void **state)
+{
+    (void)state;
+    enum { DEEP = 200000 };
+    uint8_t *bytes = malloc(DEEP);
+    assert_non_null(bytes);
+    memset(bytes, '(', DEEP);
+    memcpy(bytes, "\x80\x02", 2);
+    uint64_t offset = refused(bytes, DEEP, NULL, "nested deeper than 10000");
+    assert_int_equal(offset, 2 + 10000);
+
+    memset(bytes, ']', DEEP); /* lists in lists, without marks */
+    memcpy(bytes, "\x80\x02", 2);
+    memset(bytes + DEEP / 2, 'a', DEEP / 2);
+    bytes[DEEP - 1] = '.';
+    refused(bytes, DEEP, NULL, "is not the list");
+    free(bytes);
+}
+
+static void dictionaries_in_dictionaries_do_not_recurse(void **state)
+{
+    (void)state;
+    enum { DEEP = 50000 };
+    static const char open[] = "}X\x08\0\0\0segments";
+    size_t each = sizeof open - 1, count = 2 + DEEP * each + 1 + DEEP + 1;
+    char *bytes = malloc(count), *at = bytes + 2;
+    assert_non_null(bytes);
+    memcpy(bytes, "\x80\x02", 2);
+    for (int i = 0; i < DEEP; i++, at += each) memcpy(at, open, each);
+    *at++ = 'N';
+    memset(at, 's', DEEP);
+    at[DEEP] = '.';
+    refused(bytes, count, NULL, "neither \"device_traces\" nor \"segments\"");
+    free(bytes);
+}
+
+static void limits_bound_values_memo_and_strings(void **state)
+{
+    (void)state;
+    trace_limits few = trace_limits_default;
+    few.memo = 100;
+    uint8_t bytes[1000] = { 0x80, 2 };
+    memset(bytes + 2, 'N', sizeof bytes - 2);
+    assert_int_equal(refused(bytes, sizeof bytes, &few, "more than 100 values on the stack"), 102);
+
+    memset(bytes + 2, 0x94, sizeof bytes - 2);
+    bytes[2] = '}';
+    refused(bytes, sizeof bytes, &few, "memo index 100 is out of range");
+
+    for (size_t i = 2; i + 4 < sizeof bytes; i += 4) memcpy(bytes + i, (uint8_t[]){ 'M', (uint8_t)i, (uint8_t)(i >> 8), 0x94 }, 4);
+    refused(bytes, sizeof bytes, &few, "limit");
+
+    trace_limits short_strings = trace_limits_default;
+    short_strings.string_bytes = 1000;
+    for (size_t i = 2; i + 8 < sizeof bytes; i += 9)
+        memcpy(bytes + i, (uint8_t[]){ 0x8c, 6, (uint8_t)i, (uint8_t)(i >> 8), 'a', 'b', 'c', 'd', '0' }, 9);
+    refused(bytes, sizeof bytes, &short_strings, "distinct strings of more than 1000 bytes");
+}
+
+static void a_list_in_itself_is_no_content(void **state)
+{
+    (void)state;
+    REFUSED("\x80\x02]q\0h\0a.", "is not the list");
+    REFUSED("\x80\x02}q\0X\x08\0\0\0segmentsh\0s.", "\"segments\" is shared");
+    REFUSED("\x80\x02]q\0h\0N\x61.", "no new list"); /* filling one that comes from the memo */
+}
+
+static void all_kinds_of_values_may_be_anywhere(void **state)
+{
+    (void)state;
+    /* A dict whose unknown keys hold one of everything. */
+    static const char bytes[] = "\x80\x05}(\x8c\x08segments]"
+                                "\x8c\x01" "a\x8f(K\x01K\x02\x90"                /* set */
+                                "\x8c\x01" "b(K\x01\x91"                         /* frozenset */
+                                "\x8c\x01" "c(K\x01K\x02K\x03t"                  /* tuples */
+                                "\x8c\x01" "d)" "\x8c\x01" "eN\x85" "\x8c\x01" "fNNN\x87"
+                                "\x8c\x01" "gB\x02\0\0\0xy" "\x8c\x01hC\x01x"    /* bytes */
+                                "\x8c\x01i\x8e\x01\0\0\0\0\0\0\0x"
+                                "\x8c\x01j\x96\x01\0\0\0\0\0\0\0x"
+                                "\x8c\x01k\x8d\x01\0\0\0\0\0\0\0x"
+                                "\x8c\x01lG?\xf0\0\0\0\0\0\0" "\x8c\x01mF1.5\n"  /* floats */
+                                "\x8c\x01nI-12\n" "\x8c\x01oI01\n" "\x8c\x01pL123456789012345678901234567890L\n"
+                                "\x8c\x01q\x8a\x0a\0\0\0\0\0\0\0\0\0\x01" "\x8c\x01r\x8b\x01\0\0\0\x07" "\x8c\x01s\x8a\0"
+                                "\x8c\x01tV\\u00e9\\U0001F600\xe9\n" "\x8c\x01uS'a\\n\\x41\\''\n"
+                                "\x8c\x01vT\x01\0\0\0x" "\x8c\x01wU\x01x"
+                                "\x8c\x01x]2" "0" "\x8c\x01y(K\x01(1" "0" "]0]"  /* DUP, POP, POP_MARK */
+                                "\x8c\x01z\x88\x8c\x02zz\x89"
+                                "\x95\x01\0\0\0\0\0\0\0" "u.";
+    trace t;
+    trace_error e = { .text = "" };
+    if (!read_exact(bytes, sizeof bytes - 1, NULL, &t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
+    assert_int_equal(t.count, 0);
+    trace_release(&t);
+}
+
+static void bad_text_arguments_are_refused(void **state)
+{
+    (void)state;
+    REFUSED("\x80\x02I12x\n.", "\"12x\" is no decimal number");
+    REFUSED("\x80\x02L\n.", "no decimal number");
+    REFUSED("\x80\x02" "F1.5.2\n.", "no number");
+    REFUSED("\x80\x02V\\u12\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02V\\U00110000\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02Sabc\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02S'abc\\'\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02S'\\q'\n.", "bad quotes or escapes");
+    REFUSED("\x80\x02I\x1b[31m\n.", "\"?[31m\""); /* nothing from the file reaches a terminal as it is */
+}
+
+static void very_long_strings_are_passed_over(void **state)
+{
+    (void)state;
+    enum { LONG = 300000 }; /* more than the window holds */
+    static const char head[] = "\x80\x02}(X\x01\0\0\0aX\xe0\x93\x04\0", tail[] = "X\x08\0\0\0segments]u.";
+    size_t count = sizeof head - 1 + LONG + sizeof tail - 1;
+    char *bytes = malloc(count);
+    assert_non_null(bytes);
+    memcpy(bytes, head, sizeof head - 1);
+    memset(bytes + sizeof head - 1, 'x', LONG);
+    memcpy(bytes + sizeof head - 1 + LONG, tail, sizeof tail - 1);
+    trace t;
+    trace_error e = { .text = "" };
+    if (!read_exact(bytes, count, NULL, &t, &e)) fail_msg("%s", e.text);
+    trace_release(&t);
+    free(bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_protocol_and_shape_reads_the_same),
+        cmocka_unit_test(a_pickle_cut_anywhere_is_refused_with_an_offset),
+        cmocka_unit_test(a_pickle_with_any_byte_changed_is_read_or_refused),
+        cmocka_unit_test(code_is_refused_by_opcode_and_offset),
+        cmocka_unit_test(unknown_opcodes_and_protocols_are_refused),
+        cmocka_unit_test(the_stack_cannot_be_dug_under),
+        cmocka_unit_test(marks_must_match),
+        cmocka_unit_test(memo_indices_are_checked),
+        cmocka_unit_test(sizes_over_the_limit_are_refused_before_they_are_read),
+        cmocka_unit_test(nesting_is_bounded),
+        cmocka_unit_test(dictionaries_in_dictionaries_do_not_recurse),
+        cmocka_unit_test(limits_bound_values_memo_and_strings),
+        cmocka_unit_test(a_list_in_itself_is_no_content),
+        cmocka_unit_test(all_kinds_of_values_may_be_anywhere),
+        cmocka_unit_test(bad_text_arguments_are_refused),
+        cmocka_unit_test(very_long_strings_are_passed_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,180 @@
+#include "cli.h"
+
+#include "command.h"
+#include "output/progress.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void say(const char *command, const char *format, va_list arguments)
+{
+    fprintf(stderr, "weir%s%s: ", command ? " " : "", command ? command : "");
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
+void cli_say(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(command, format, arguments);
+    va_end(arguments);
+}
+
+int cli_usage(const char *command, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(command, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "Try 'weir%s%s --help'.\n", command ? " " : "", command ? command : "");
+    return COMMAND_USAGE;
+}
+
+#define LONGEST_WORD 63
+
+/* Edits (insert, delete, replace, swap neighbours) between two words; of longer words the heads are compared. */
+static unsigned distance(const char *a, const char *b)
+{
+    size_t rows = strnlen(a, LONGEST_WORD), columns = strnlen(b, LONGEST_WORD);
+    unsigned cost[LONGEST_WORD + 1][LONGEST_WORD + 1];
+
+    for (size_t i = 0; i <= rows; i++) cost[i][0] = (unsigned)i;
+    for (size_t j = 0; j <= columns; j++) cost[0][j] = (unsigned)j;
+    for (size_t i = 1; i <= rows; i++) {
+        for (size_t j = 1; j <= columns; j++) {
+            unsigned best = cost[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (cost[i - 1][j] + 1 < best) best = cost[i - 1][j] + 1;
+            if (cost[i][j - 1] + 1 < best) best = cost[i][j - 1] + 1;
+            bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped && cost[i - 2][j - 2] + 1 < best) best = cost[i - 2][j - 2] + 1;
+            cost[i][j] = best;
+        }
+    }
+    return cost[rows][columns];
+}
+
+const char *cli_nearest(const char *word, const char *const *words, size_t count)
+{
+    size_t length = strlen(word);
+    unsigned near = length < 6 ? 2 : (unsigned)(length / 3) + 1;
+    const char *nearest = NULL;
+
+    for (size_t i = 0; i < count; i++) {
+        unsigned d = distance(word, words[i]);
+        /* A distance of the whole word means that nothing of it is left. */
+        if (d > near || d >= strlen(words[i]) || d >= length) continue;
+        near = d ? d - 1 : 0;
+        nearest = words[i];
+        if (d == 0) break;
+    }
+    return nearest;
+}
+
+static void unknown_option(const char *command, const char *given, const struct option *options)
+{
+    const char *words[32];
+    size_t count = 0;
+    for (const struct option *o = options; o->name && count < sizeof words / sizeof *words; o++)
+        words[count++] = o->name;
+
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(given + 2, "="), given + 2);
+    const char *nearest = cli_nearest(name, words, count);
+    if (nearest)
+        cli_usage(command, "there is no option '--%s'; did you mean '--%s'?", name, nearest);
+    else
+        cli_usage(command, "there is no option '--%s'", name);
+}
+
+int cli_option(const char *command, int argc, char **argv, const char *letters, const struct option *options)
+{
+    opterr = 0;
+    int argument = optind ? optind : 1;
+    int found = getopt_long(argc, argv, letters, options, NULL);
+    if (found != '?' && found != ':') return found;
+
+    /* Operands are moved behind the option, so the option stands just before optind; in a bundle of letters
+     * optind has not moved yet. */
+    const char *given = optind > argument ? argv[optind - 1] : argv[argument];
+    bool needs_value = false;
+    for (const struct option *o = options; o->name; o++)
+        if (optopt && o->val == optopt) needs_value = o->has_arg == required_argument;
+
+    if (strncmp(given, "--", 2) != 0 && !needs_value)
+        cli_usage(command, "there is no option '-%c'", optopt);
+    else if (optopt == 0)
+        unknown_option(command, given, options);
+    else if (needs_value)
+        cli_usage(command, "option '%s' needs a value", given);
+    else
+        cli_usage(command, "option '%.*s' takes no value", (int)strcspn(given, "="), given);
+    return '?';
+}
+
+bool cli_size(const char *text, uint64_t *bytes)
+{
+    static const char units[] = "kmgt";
+    char *end;
+
+    if (text[0] < '0' || text[0] > '9') return false;
+    errno = 0;
+    double number = strtod(text, &end);
+    unsigned long long whole = 0;
+    bool exact = strspn(text, "0123456789") == (size_t)(end - text);
+    if (exact) whole = strtoull(text, &end, 10);
+    if (errno) return false;
+
+    end += strspn(end, " ");
+    unsigned shift = 0;
+    for (unsigned i = 0; units[i] && *end; i++)
+        if ((*end | 0x20) == units[i]) shift = 10 * (i + 1);
+    if (shift && (*++end | 0x20) == 'i') end++;
+    if ((*end | 0x20) == 'b') end++;
+    if (*end) return false;
+
+    double scaled = number * (double)(UINT64_C(1) << shift);
+    if (!(scaled < 18446744073709551616.0)) return false;
+    *bytes = exact ? (uint64_t)whole << shift : (uint64_t)scaled;
+    return true;
+}
+
+bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count)
+{
+    if (!*text || text[strspn(text, "0123456789")]) return false;
+    errno = 0;
+    unsigned long long number = strtoull(text, NULL, 10);
+    if (errno || number < least || number > most) return false;
+    *count = number;
+    return true;
+}
+
+static void read_progress(void *user, uint64_t bytes_read, uint64_t total)
+{
+    progress_update(user, bytes_read, total);
+}
+
+bool cli_trace(const char *command, const char *path, trace *out)
+{
+    progress bar;
+    trace_error error = { 0 };
+
+    progress_begin(&bar, "reading", path);
+    bool good = trace_read(path, out, &error, bar.shown ? read_progress : NULL, &bar);
+    progress_end(&bar);
+    if (!good) {
+        if (error.offset)
+            cli_say(command, "%s: at byte %llu: %s", path, (unsigned long long)error.offset, error.text);
+        else
+            cli_say(command, "%s: %s", path, error.text);
+    }
+    return good;
+}
+
+const char *cli_trace_name(const trace *t, const char *path)
+{
+    return t->name && *t->name ? t->name : path;
+}

@@ -1,0 +1,39 @@
+/*
+ * cli: what every command does with its command line. Messages go to stderr and begin with "weir COMMAND: ".
+ */
+#ifndef WEIR_TOOLS_CLI_H
+#define WEIR_TOOLS_CLI_H
+
+#include "input/input.h"
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One message, with "weir " and the command (NULL: none) before it and a newline after it. */
+void cli_say(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* As cli_say, then where help is. Returns the exit code of a usage error. */
+int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The one of `count` words that `word` most likely meant; NULL when none is near. */
+const char *cli_nearest(const char *word, const char *const *words, size_t count);
+
+/* getopt_long for options with long names and val other than '?'. On an error it has said what is wrong, naming the
+ * nearest option, and returns '?'. */
+int cli_option(const char *command, int argc, char **argv, const char *letters, const struct option *options);
+
+/* "80GiB", "80 GB", "1.5g", "4096": K, M, G, T are powers of 1024, in any case, with or without "iB" or "B". */
+bool cli_size(const char *text, uint64_t *bytes);
+
+/* A whole number from `least` to `most`, decimal. */
+bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count);
+
+/* trace_read with a progress bar, and the reason on stderr when it fails. */
+bool cli_trace(const char *command, const char *path, trace *out);
+
+/* The trace's name, or "-" and the like when it has none. Valid as long as the trace. */
+const char *cli_trace_name(const trace *t, const char *path);
+
+#endif

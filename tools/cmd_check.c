@@ -1,0 +1,295 @@
+/* weir check: is a trace well formed, and what does it leak? */
+#include "cli.h"
+#include "command.h"
+#include "grow.h"
+#include "output/json.h"
+#include "output/table.h"
+#include "replay/map.h"
+#include "replay/reproduce.h"
+
+#include <inttypes.h>
+#include <search.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: weir check [OPTION]... TRACE...\n\n"
+    "Says whether traces are well formed: that every free has its allocation, nothing is freed twice and no two live\n"
+    "blocks overlap. Says what is still live at the end. Exit code 1 when a trace is malformed; blocks that are live\n"
+    "at the end are not a fault.\n\n"
+    "      --reproduce  also replay with policy torch and compare with the recorded segments, one by one; exit code\n"
+    "                   1 when they differ\n"
+    "      --json FILE  the results as JSON; - is stdout, instead of the text\n"
+    "  -h, --help       this text\n\n"
+    "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
+
+/* Faults shown per trace; all are counted. */
+#define SHOWN 5
+
+/* A block that holds its memory. Blocks are in a search tree whose order calls overlapping ranges equal, so looking a
+ * range up finds a block that it overlaps. */
+typedef struct block {
+    uint64_t address, bytes;
+    int16_t device;
+    bool pending; /* freed, not completed */
+} block;
+
+typedef struct check {
+    const char *name;
+    FILE *text; /* where faults are shown */
+    void *live; /* tree of block */
+    map seen;   /* addresses that ever were a block's */
+    uint64_t allocations, frees;
+    uint64_t unmatched_frees, double_frees, overlaps; /* faults */
+    uint64_t residents; /* blocks from before the first event, where the trace admits that it begins late */
+    uint64_t incomplete_frees, live_blocks, live_bytes;
+    uint64_t shown;
+    bool begins_late;
+} check;
+
+static uint64_t block_end(const block *b)
+{
+    uint64_t bytes = b->bytes ? b->bytes : 1;
+    return b->address > UINT64_MAX - bytes ? UINT64_MAX : b->address + bytes;
+}
+
+static int by_range(const void *left, const void *right)
+{
+    const block *a = left, *b = right;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    if (block_end(a) <= b->address) return -1;
+    return a->address >= block_end(b);
+}
+
+/* A block that overlaps `bytes` bytes from the event's address. */
+static block *find_overlap(const check *c, const weir_event *e, uint64_t bytes)
+{
+    block wanted = { .address = e->address, .bytes = bytes, .device = e->device };
+    block **found = tfind(&wanted, &c->live, by_range);
+    return found ? *found : NULL;
+}
+
+static void drop(check *c, block *b)
+{
+    tdelete(b, &c->live, by_range);
+    free(b);
+}
+
+static void fault(check *c, uint64_t *counter, size_t index, const weir_event *e, const char *what)
+{
+    ++*counter;
+    if (!c->text || c->shown++ >= SHOWN) return;
+    fprintf(c->text, "%s: event %zu: %s %#" PRIx64 " (%" PRIu64 " bytes, device %d)\n", c->name, index, what,
+            e->address, e->size, e->device);
+}
+
+static void see(check *c, const weir_event *e)
+{
+    map_put(&c->seen, e->device, e->address)->state = 1;
+}
+
+static void on_alloc(check *c, size_t index, const weir_event *e)
+{
+    c->allocations++;
+    bool overlaps = false;
+    for (block *b; (b = find_overlap(c, e, e->size)); overlaps = true) drop(c, b);
+    if (overlaps) fault(c, &c->overlaps, index, e, "allocation overlaps a block that was not freed,");
+
+    block *made = grow_new(1, sizeof *made);
+    *made = (block){ e->address, e->size, e->device, false };
+    if (!tsearch(made, &c->live, by_range)) {
+        cli_say("check", "out of memory; close other programs or use a machine with more");
+        exit(COMMAND_FAILED);
+    }
+    see(c, e);
+}
+
+/* A free of what is not live: of a block from before the trace, of one freed already, or of nothing. */
+static void on_stray_free(check *c, size_t index, const weir_event *e, const block *overlapped)
+{
+    bool seen = map_find(&c->seen, e->device, e->address) != NULL;
+    if (seen && !overlapped)
+        fault(c, &c->double_frees, index, e, "second free of");
+    else if (c->begins_late && !seen && !overlapped)
+        c->residents++;
+    else
+        fault(c, &c->unmatched_frees, index, e, "free of what was not allocated,");
+    see(c, e);
+}
+
+static void on_free(check *c, size_t index, const weir_event *e)
+{
+    c->frees++;
+    block *b = find_overlap(c, e, 1);
+    if (!b || b->address != e->address)
+        on_stray_free(c, index, e, b);
+    else if (b->pending)
+        fault(c, &c->double_frees, index, e, "second free of");
+    else
+        b->pending = true;
+}
+
+static void on_completed(check *c, size_t index, const weir_event *e)
+{
+    block *b = find_overlap(c, e, 1);
+    bool exact = b && b->address == e->address;
+    if (exact && b->pending)
+        drop(c, b);
+    else if (exact)
+        fault(c, &c->unmatched_frees, index, e, "completed free that was not asked for, of");
+    else if (!map_find(&c->seen, e->device, e->address))
+        on_stray_free(c, index, e, b);
+    /* Else what was wrong was said of its request, or it is a resident's. */
+}
+
+static void count_live(const void *node, VISIT visit, void *closure)
+{
+    check *c = closure;
+    if (visit != postorder && visit != leaf) return;
+    const block *b = *(block *const *)node;
+    c->live_blocks++;
+    c->live_bytes += b->bytes;
+    c->incomplete_frees += b->pending;
+}
+
+/* Blocks that the file lists as live and no event made prove that recording began late. */
+static bool begins_late(const trace *t)
+{
+    if (t->dropped) return true;
+    map made = { 0 };
+    bool late = false;
+    for (size_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == WEIR_EVENT_ALLOC) map_put(&made, t->events[i].device, t->events[i].address)->state = 1;
+    for (size_t i = 0; !late && i < t->live_count; i++) late = !map_find(&made, t->live[i].device, t->live[i].address);
+    map_release(&made);
+    return late;
+}
+
+static void examine(check *c, const trace *t)
+{
+    c->begins_late = begins_late(t);
+    for (size_t i = 0; i < t->count; i++) {
+        const weir_event *e = &t->events[i];
+        switch (e->kind) {
+        case WEIR_EVENT_ALLOC: on_alloc(c, i, e); break;
+        case WEIR_EVENT_FREE_REQUESTED: on_free(c, i, e); break;
+        case WEIR_EVENT_FREE_COMPLETED: on_completed(c, i, e); break;
+        default: break;
+        }
+    }
+    twalk_r(c->live, count_live, c);
+    tdestroy(c->live, free);
+    map_release(&c->seen);
+}
+
+static bool well_formed(const check *c)
+{
+    return c->unmatched_frees + c->double_frees + c->overlaps == 0;
+}
+
+static void print_summary(const check *c, const trace *t)
+{
+    char size[TABLE_SIZE];
+    uint64_t faults = c->unmatched_frees + c->double_frees + c->overlaps;
+    if (c->shown > SHOWN) printf("%s: and %" PRIu64 " more faults\n", c->name, c->shown - SHOWN);
+    printf("%s: %s; %s, %zu events, %" PRIu64 " allocations, %" PRIu64 " frees\n", c->name,
+           faults ? "malformed" : "well formed", t->format, t->count, c->allocations, c->frees);
+    if (faults)
+        printf("%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n", c->name,
+               c->unmatched_frees, c->double_frees, c->overlaps);
+    if (c->begins_late)
+        printf("%s: begins late: %" PRIu64 " events lost, %" PRIu64 " frees of blocks from before\n", c->name,
+               t->dropped, c->residents);
+    if (c->incomplete_frees) printf("%s: frees never completed: %" PRIu64 "\n", c->name, c->incomplete_frees);
+    printf("%s: live at the end: %" PRIu64 " blocks, %s\n", c->name, c->live_blocks, table_size(c->live_bytes, size));
+}
+
+static json_t *summary_json(const check *c, const trace *t)
+{
+    json_t *object = json_object();
+    json_add(object, "trace", json_string(c->name));
+    json_add(object, "format", json_string(t->format));
+    json_add(object, "well_formed", json_boolean(well_formed(c)));
+    json_add(object, "events", json_count(t->count));
+    json_add(object, "allocations", json_count(c->allocations));
+    json_add(object, "frees", json_count(c->frees));
+    json_add(object, "unmatched_frees", json_count(c->unmatched_frees));
+    json_add(object, "double_frees", json_count(c->double_frees));
+    json_add(object, "overlaps", json_count(c->overlaps));
+    json_add(object, "incomplete_frees", json_count(c->incomplete_frees));
+    json_add(object, "begins_late", json_boolean(c->begins_late));
+    json_add(object, "dropped", json_count(t->dropped));
+    json_add(object, "residents", json_count(c->residents));
+    json_add(object, "live_blocks", json_count(c->live_blocks));
+    json_add(object, "live_bytes", json_count(c->live_bytes));
+    return object;
+}
+
+static bool check_reproduce(const trace *t, const char *name, FILE *text, json_t *object)
+{
+    script sc;
+    reproduction result;
+    char error[1200];
+
+    bool good = script_build(t, &sc, error, sizeof error);
+    if (good) {
+        good = reproduce(t, &sc, text, &result, error);
+        script_release(&sc);
+    }
+    if (!good) {
+        cli_say("check", "%s: %s", name, error);
+        return false;
+    }
+    if (text) fprintf(text, "%s: reproduced: %zu of %zu segment events\n", name, result.reproduced, result.recorded);
+    json_add(object, "segment_events", json_count(result.recorded));
+    json_add(object, "reproduced", json_count(result.reproduced));
+    return result.same;
+}
+
+static bool check_trace(const char *path, bool reproducing, bool silent, json_t *array)
+{
+    trace t;
+    if (!cli_trace("check", path, &t)) return false;
+
+    FILE *text = silent ? NULL : stdout;
+    check c = { .name = cli_trace_name(&t, path), .text = text };
+    examine(&c, &t);
+    if (!silent) print_summary(&c, &t);
+
+    bool good = well_formed(&c);
+    json_t *object = summary_json(&c, &t);
+    if (reproducing) good &= check_reproduce(&t, c.name, text, object);
+    json_push(array, object);
+    trace_release(&t);
+    return good;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "reproduce", no_argument, NULL, 'R' },
+        { "json", required_argument, NULL, 'j' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    const char *json = NULL;
+    bool reproducing = false;
+    for (int option; (option = cli_option("check", argc, argv, "h", options)) != -1;) {
+        switch (option) {
+        case 'R': reproducing = true; break;
+        case 'j': json = optarg; break;
+        case 'h': fputs(help, stdout); return 0;
+        default: return COMMAND_USAGE;
+        }
+    }
+    if (optind == argc) return cli_usage("check", "which trace? Name at least one file, or - for stdin");
+
+    bool good = true, silent = json && strcmp(json, "-") == 0;
+    json_t *array = json_array();
+    for (int i = optind; i < argc; i++) good &= check_trace(argv[i], reproducing, silent, array);
+    if (json) good &= json_write("check", array, json);
+    json_decref(array);
+    return good ? 0 : COMMAND_FAILED;
+}

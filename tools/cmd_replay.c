@@ -1,0 +1,251 @@
+/* weir replay: what recorded traces cost under each policy, by running the library itself. */
+#include "cli.h"
+#include "command.h"
+#include "grow.h"
+#include "output/json.h"
+#include "output/progress.h"
+#include "output/table.h"
+#include "replay/reproduce.h"
+#include "replay/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: weir replay [OPTION]... TRACE...\n\n"
+    "Replays recorded allocation traces with the library's own allocator, once per policy, and says what each\n"
+    "reserved and how long it took. No GPU is needed.\n\n"
+    "  -p, --policy NAME         torch (PyTorch's rules) or weir; repeatable, or a list with commas; default: both\n"
+    "  -b, --backend NAME        host, cuda or hip; default host\n"
+    "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: 80GiB on host, what there is elsewhere\n"
+    "  -r, --repeat N            warm passes after the cold one, 1 to 1000; default 3\n"
+    "      --reproduce           also compare with the recorded segments, one by one; exit code 1 when they differ\n"
+    "      --json FILE           the results as JSON; - is stdout, instead of the table\n"
+    "  -h, --help                this text\n\n"
+    "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n"
+    "Allocations that fail for want of memory are counted, not an error.\n";
+
+static const char *const policies[] = { "torch", "weir" };
+enum { POLICIES = sizeof policies / sizeof *policies };
+static const char *const backends[] = { "host", "cuda", "hip" };
+enum { BACKENDS = sizeof backends / sizeof *backends };
+
+typedef struct request {
+    const char *policy[POLICIES]; /* each at most once, in the order asked */
+    size_t policy_count;
+    const char *backend, *json;
+    uint64_t device_memory, warm;
+    bool reproduce;
+} request;
+
+/* The known word, or NULL having said what is wrong. */
+static const char *known_word(const char *what, const char *word, const char *const *known, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, known[i]) == 0) return known[i];
+
+    const char *nearest = cli_nearest(word, known, count);
+    char list[64] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", known[i]);
+    if (nearest)
+        cli_usage("replay", "there is no %s '%s'; did you mean '%s'?", what, word, nearest);
+    else
+        cli_usage("replay", "there is no %s '%s'; known are %s", what, word, list);
+    return NULL;
+}
+
+static bool add_policies(request *r, const char *list)
+{
+    char *copy = strdup(list), *rest = copy, *word;
+    bool good = copy != NULL;
+    while (good && (word = strsep(&rest, ","))) {
+        const char *policy = known_word("policy", word, policies, POLICIES);
+        bool twice = false;
+        for (size_t i = 0; i < r->policy_count; i++) twice |= policy == r->policy[i];
+        good = policy != NULL;
+        if (good && !twice) r->policy[r->policy_count++] = policy;
+    }
+    free(copy);
+    return good;
+}
+
+static bool take_option(request *r, int option)
+{
+    switch (option) {
+    case 'p': return add_policies(r, optarg);
+    case 'b': return (r->backend = known_word("back end", optarg, backends, BACKENDS)) != NULL;
+    case 'j': r->json = optarg; return true;
+    case 'R': r->reproduce = true; return true;
+    case 'm':
+        if (cli_size(optarg, &r->device_memory) && r->device_memory) return true;
+        cli_usage("replay", "--device-memory '%s' is no size; write it as 24GiB or 512M", optarg);
+        return false;
+    case 'r':
+        if (cli_count(optarg, 1, 1000, &r->warm)) return true;
+        cli_usage("replay", "--repeat '%s' is not a number from 1 to 1000", optarg);
+        return false;
+    default: return false;
+    }
+}
+
+/* What the results go to. */
+typedef struct report {
+    table rows;
+    json_t *array;
+} report;
+
+static void report_init(report *out)
+{
+    static const char *const titles[] = { "TRACE", "POLICY",  "BACKEND", "OPERATIONS", "REQUESTED", "RESERVED",
+                                          "RATIO", "COLD/OP", "WARM/OP", "CALLS",      "OOM" };
+    table_init(&out->rows, "lllrrrrrrrr");
+    table_titles(&out->rows, titles);
+    out->array = json_array();
+}
+
+static void report_add(report *out, const char *name, const char *policy, const measurement *m, const script *sc)
+{
+    char requested[TABLE_SIZE], reserved[TABLE_SIZE];
+    double ratio = m->peak_requested ? (double)m->peak_reserved / (double)m->peak_requested : NAN;
+
+    table *t = &out->rows;
+    table_cell(t, "%s", name);
+    table_cell(t, "%s", policy);
+    table_cell(t, "%s", m->backend);
+    table_cell(t, "%" PRIu64, m->operations);
+    table_cell(t, "%s", table_size(m->peak_requested, requested));
+    table_cell(t, "%s", table_size(m->peak_reserved, reserved));
+    table_cell(t, isnan(ratio) ? "-" : "%.3f", ratio);
+    table_cell(t, isnan(m->ns_per_op_cold) ? "-" : "%.1f ns", m->ns_per_op_cold);
+    table_cell(t, isnan(m->ns_per_op_warm) ? "-" : "%.1f ns", m->ns_per_op_warm);
+    table_cell(t, "%" PRIu64, m->driver_calls);
+    table_cell(t, "%" PRIu64, m->oom);
+
+    json_t *object = json_object();
+    json_add(object, "trace", json_string(name));
+    json_add(object, "policy", json_string(policy));
+    json_add(object, "backend", json_string(m->backend));
+    json_add(object, "operations", json_count(m->operations));
+    json_add(object, "peak_requested", json_count(m->peak_requested));
+    json_add(object, "peak_reserved", json_count(m->peak_reserved));
+    json_add(object, "fragmentation", json_ratio(ratio, 6));
+    json_add(object, "ns_per_op_cold", json_ratio(m->ns_per_op_cold, 2));
+    json_add(object, "ns_per_op_warm", json_ratio(m->ns_per_op_warm, 2));
+    json_add(object, "driver_calls", json_count(m->driver_calls));
+    json_add(object, "oom", json_count(m->oom));
+    if (sc->residents) json_add(object, "residents", json_count(sc->residents));
+    if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));
+    json_push(out->array, object);
+}
+
+static void measure_bar(void *user, unsigned done, unsigned total)
+{
+    progress_update(user, done, total);
+}
+
+static bool replay_policy(const request *r, const trace *t, const script *sc, const char *name, const char *policy,
+                          report *out)
+{
+    session_options options = { .policy = policy, .backend = r->backend, .device_memory = r->device_memory };
+    measurement m;
+    char error[1200];
+    progress bar;
+
+    progress_begin(&bar, policy, name);
+    bool good = measure(sc, &t->settings, &options, (unsigned)r->warm, measure_bar, &bar, &m, error);
+    progress_end(&bar);
+    if (m.note[0]) cli_say("replay", "%s, policy %s: %s", name, policy, m.note);
+    if (!good) {
+        cli_say("replay", "%s, policy %s: %s", name, policy, error);
+        return false;
+    }
+    if (m.oom)
+        cli_say("replay", "%s, policy %s: %" PRIu64 " allocations failed; the first one:\n%s", name, policy, m.oom,
+                m.oom_text);
+    report_add(out, name, policy, &m, sc);
+    return true;
+}
+
+static bool replay_reproduce(const trace *t, const script *sc, const char *name, FILE *to)
+{
+    reproduction result;
+    char error[1200];
+    if (!reproduce(t, sc, to, &result, error)) {
+        cli_say("replay", "%s: %s", name, error);
+        return false;
+    }
+    fprintf(to, "%s: reproduced: %zu of %zu segment events\n", name, result.reproduced, result.recorded);
+    return result.same;
+}
+
+static bool replay_trace(const request *r, const char *path, report *out)
+{
+    trace t;
+    script sc;
+    char error[256];
+
+    if (!cli_trace("replay", path, &t)) return false;
+    const char *name = cli_trace_name(&t, path);
+    bool good = script_build(&t, &sc, error, sizeof error);
+    if (!good) {
+        cli_say("replay", "%s: %s", path, error);
+        trace_release(&t);
+        return false;
+    }
+    if (sc.residents)
+        cli_say("replay", "%s: %zu residents: blocks made before the first event, allocated first", name, sc.residents);
+    if (sc.anomalies)
+        cli_say("replay", "%s: %zu anomalies: events that make no sense; 'weir check' names them", name, sc.anomalies);
+
+    for (size_t i = 0; i < r->policy_count; i++) good &= replay_policy(r, &t, &sc, name, r->policy[i], out);
+    /* JSON on stdout must stay JSON. */
+    bool only_json = r->json && strcmp(r->json, "-") == 0;
+    if (r->reproduce) good &= replay_reproduce(&t, &sc, name, only_json ? stderr : stdout);
+    script_release(&sc);
+    trace_release(&t);
+    return good;
+}
+
+static bool replay_all(const request *r, char **paths, int count)
+{
+    report out;
+    bool good = true;
+    report_init(&out);
+    for (int i = 0; i < count; i++) good &= replay_trace(r, paths[i], &out);
+
+    if (r->json) good &= json_write("replay", out.array, r->json);
+    if ((!r->json || strcmp(r->json, "-") != 0) && json_array_size(out.array)) table_print(&out.rows, stdout);
+    table_release(&out.rows);
+    json_decref(out.array);
+    return good;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "policy", required_argument, NULL, 'p' },
+        { "backend", required_argument, NULL, 'b' },
+        { "device-memory", required_argument, NULL, 'm' },
+        { "repeat", required_argument, NULL, 'r' },
+        { "reproduce", no_argument, NULL, 'R' },
+        { "json", required_argument, NULL, 'j' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    request r = { .backend = "host", .warm = 3 };
+    for (int option; (option = cli_option("replay", argc, argv, "p:b:m:r:h", options)) != -1;) {
+        if (option == 'h') {
+            fputs(help, stdout);
+            return 0;
+        }
+        if (!take_option(&r, option)) return COMMAND_USAGE;
+    }
+    if (optind == argc) return cli_usage("replay", "which trace? Name at least one file, or - for stdin");
+    for (size_t i = 0; r.policy_count == 0 && i < POLICIES; i++) r.policy[i] = policies[i];
+    if (r.policy_count == 0) r.policy_count = POLICIES;
+    return replay_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
+}

@@ -1,0 +1,17 @@
+/*
+ * command: the commands of `weir`. Each takes its own name in argv[0] and returns the exit code. A new one is one
+ * file, one line here and one row in weir.c.
+ */
+#ifndef WEIR_TOOLS_COMMAND_H
+#define WEIR_TOOLS_COMMAND_H
+
+/* Exit codes, besides 0. */
+#define COMMAND_FAILED 1 /* the input or the run */
+#define COMMAND_USAGE 2
+
+int cmd_check(int argc, char **argv);
+int cmd_convert(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+int cmd_replay(int argc, char **argv);
+
+#endif

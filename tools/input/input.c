@@ -1,0 +1,105 @@
+#include "input.h"
+
+#include "csv.h"
+#include "native.h"
+#include "snapshot.h"
+#include "source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD_BYTES 1024 /* what detection may look at */
+
+const trace_limits trace_limits_default = {
+    .events = UINT64_C(1) << 31,
+    .memo = UINT64_C(1) << 28,
+    .depth = 10000,
+    .string_bytes = UINT64_C(1) << 30,
+};
+
+typedef struct input_format {
+    const char *name;
+    bool (*detect)(const uint8_t *head, size_t count);
+    bool (*read)(source *s, const trace_limits *limits, trace *out);
+} input_format;
+
+static const input_format formats[] = {
+    { "weir", native_detect, native_read },
+    { "pytorch-snapshot", snapshot_detect, snapshot_read },
+    { "rmm-csv", csv_detect, csv_read },
+};
+
+static bool read_as_found(source *s, const trace_limits *limits, trace *out)
+{
+    size_t have = source_need(s, HEAD_BYTES);
+    if (s->failed) return false;
+    if (have == 0) return source_fail(s, 0, "the file is empty");
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        if (!formats[i].detect(s->at, have)) continue;
+        out->format = formats[i].name;
+        if (!formats[i].read(s, limits, out)) return false;
+        source_need(s, 1); /* at the end of gzip data its checksum is compared */
+        if (s->failed) return false;
+        weir_event *exact = out->count ? realloc(out->events, out->count * sizeof *exact) : NULL;
+        if (exact) out->events = exact;
+        return true;
+    }
+    return source_fail(s, 0,
+                       "neither a PyTorch memory snapshot (pickle), an RMM log (CSV) nor a weir trace, gzip or not");
+}
+
+/* Without folders and without the extensions of traces: "runs/gpt2.v1.pickle.gz" is "gpt2.v1". */
+static char *name_of(const char *path)
+{
+    static const char *const extensions[] = { ".gz", ".pickle", ".pkl", ".csv", ".txt", ".log", ".weirtrace" };
+    const char *slash = strrchr(path, '/');
+    char *name = strdup(strcmp(path, "-") == 0 ? "stdin" : slash ? slash + 1 : path);
+    if (!name) return NULL;
+    size_t length = strlen(name);
+    for (bool found = true; found;) {
+        found = false;
+        for (size_t i = 0; i < sizeof extensions / sizeof *extensions && !found; i++) {
+            size_t tail = strlen(extensions[i]);
+            found = length > tail && strcmp(name + length - tail, extensions[i]) == 0;
+            if (found) name[length -= tail] = '\0';
+        }
+    }
+    return name;
+}
+
+/* The rest of a reading whose source was opened, or not. */
+static bool read_and_close(source *s, bool opened, const char *path, const trace_limits *limits, trace *out,
+                           trace_error *error)
+{
+    *out = (trace){ .name = name_of(path) };
+    bool good = opened && (out->name || source_fail_memory(s)) && read_as_found(s, limits, out);
+    if (!good) {
+        if (error) *error = s->error;
+        trace_release(out);
+    }
+    source_close(s);
+    return good;
+}
+
+bool trace_read(const char *path, trace *out, trace_error *error, trace_progress progress, void *user)
+{
+    source s;
+    bool opened = source_open(&s, path, progress, user);
+    return read_and_close(&s, opened, path, &trace_limits_default, out, error);
+}
+
+bool trace_read_memory(const void *bytes, size_t count, const trace_limits *limits, trace *out, trace_error *error)
+{
+    source s;
+    bool opened = source_open_memory(&s, bytes, count);
+    return read_and_close(&s, opened, "memory", limits ? limits : &trace_limits_default, out, error);
+}
+
+void trace_release(trace *t)
+{
+    if (!t) return;
+    free(t->name);
+    free(t->events);
+    free(t->live);
+    *t = (trace){ 0 };
+}

@@ -1,0 +1,68 @@
+/*
+ * input: recorded allocation traces, whatever wrote them, as one array of weir_event.
+ * Owner: the caller of trace_read, until trace_release. No locks: a trace belongs to one thread until it is read.
+ * A new format is one file and one row in input.c's table.
+ */
+#ifndef WEIR_TOOLS_INPUT_H
+#define WEIR_TOOLS_INPUT_H
+
+#include "weir/trace.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Settings of the allocator that recorded the trace, where the file tells them (PyTorch snapshots do). */
+typedef struct trace_settings {
+    bool known;
+    bool expandable_segments;
+    uint64_t max_split_size; /* 0: unlimited */
+    double gc_threshold;
+    char roundup_power2_divisions[256]; /* PyTorch's grammar; "" when off */
+    char config[512];                   /* PYTORCH_CUDA_ALLOC_CONF as recorded, cut to fit */
+} trace_settings;
+
+/* A block that was live when the snapshot was taken (PyTorch snapshots list them). */
+typedef struct trace_live {
+    uint64_t address, bytes, requested, stream, pool[2];
+    int16_t device;
+    bool pending; /* freed, waiting for a stream */
+} trace_live;
+
+typedef struct trace {
+    char *name;         /* the file's name without folders and without .pickle.gz and the like */
+    const char *format; /* "pytorch-snapshot", "rmm-csv", "weir" */
+    weir_event *events; /* each device's in recorded order; devices merged by time, stably */
+    size_t count;
+    uint64_t dropped; /* events lost before the first one, where the file tells */
+    trace_live *live; /* blocks live at the end, where the file tells; by device, then address */
+    size_t live_count;
+    trace_settings settings;
+} trace;
+
+/* Where and why reading failed. */
+typedef struct trace_error {
+    uint64_t offset; /* byte of the (decompressed) input */
+    char text[256];  /* "opcode 0x63 (GLOBAL) is not data", without path and offset */
+} trace_error;
+
+/* How far reading is, for a progress bar; `total` is 0 when unknown. May be NULL. */
+typedef void (*trace_progress)(void *user, uint64_t bytes_read, uint64_t total);
+
+/* Bounds on hostile input; trace_limits_default are far above any real file. */
+typedef struct trace_limits {
+    uint64_t events, memo, depth, string_bytes;
+} trace_limits;
+extern const trace_limits trace_limits_default;
+
+/* Reads `path` ("-": standard input), gzip or not, the format found by content. False: *error says why and where,
+ * *out is empty. */
+bool trace_read(const char *path, trace *out, trace_error *error, trace_progress progress, void *user);
+
+/* As trace_read, from memory, with limits: for fuzzers and tests. */
+bool trace_read_memory(const void *bytes, size_t count, const trace_limits *limits, trace *out, trace_error *error);
+
+void trace_release(trace *t);
+
+#endif

@@ -1,0 +1,48 @@
+#include "output/json.h"
+
+#include "cli.h"
+#include "output/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void must(int result)
+{
+    if (result == 0) return;
+    cli_say(NULL, "out of memory for JSON; close other programs or use a machine with more");
+    exit(EXIT_FAILURE);
+}
+
+void json_add(json_t *object, const char *name, json_t *value)
+{
+    must(json_object_set_new(object, name, value));
+}
+
+void json_push(json_t *array, json_t *value)
+{
+    must(json_array_append_new(array, value));
+}
+
+json_t *json_count(uint64_t value)
+{
+    return json_integer(value < INT64_MAX ? (json_int_t)value : INT64_MAX);
+}
+
+json_t *json_ratio(double ratio, int digits)
+{
+    if (!isfinite(ratio)) return json_null();
+    double unit = pow(10, digits);
+    return json_real(round(ratio * unit) / unit);
+}
+
+bool json_write(const char *command, const json_t *value, const char *path)
+{
+    output_file file;
+    if (!output_open(command, path, &file)) return false;
+    /* 15 digits are what a double holds of a decimal number: 1.19 does not become 1.1899999999999999. */
+    json_dumpf(value, file.stream, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15));
+    fputc('\n', file.stream);
+    return output_commit(command, &file);
+}

@@ -1,0 +1,49 @@
+#include "output/progress.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BAR 30
+#define REDRAW_NS 100000000
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void progress_begin(progress *p, const char *what, const char *name)
+{
+    const char *folder_end = strrchr(name, '/');
+    *p = (progress){ isatty(STDERR_FILENO) == 1, what, folder_end ? folder_end + 1 : name, 0 };
+    progress_update(p, 0, 0);
+}
+
+void progress_update(progress *p, uint64_t done, uint64_t total)
+{
+    if (!p->shown) return;
+    uint64_t now = now_ns();
+    if (now < p->next_ns) return;
+    p->next_ns = now + REDRAW_NS;
+
+    fprintf(stderr, "\r%s %.40s ", p->what, p->name);
+    if (total == 0) {
+        if (done) fprintf(stderr, "%" PRIu64, done);
+    } else {
+        double share = done < total ? (double)done / (double)total : 1;
+        int full = (int)(share * BAR);
+        fprintf(stderr, "[%.*s%*s] %3d%%", full, "##############################", BAR - full, "", (int)(share * 100));
+    }
+    fputs("\033[K", stderr);
+    fflush(stderr);
+}
+
+void progress_end(progress *p)
+{
+    if (p->shown) fputs("\r\033[K", stderr);
+    p->shown = false;
+}

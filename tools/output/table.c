@@ -1,0 +1,73 @@
+#include "output/table.h"
+
+#include "grow.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+void table_init(table *t, const char *align)
+{
+    *t = (table){ .columns = strlen(align), .align = align };
+}
+
+void table_cell(table *t, const char *format, ...)
+{
+    char *text = NULL;
+    va_list arguments;
+    va_start(arguments, format);
+    if (vasprintf(&text, format, arguments) < 0) text = grow_new(1, 1);
+    va_end(arguments);
+
+    t->cells = grow_array(t->cells, t->count + 1, &t->capacity, sizeof *t->cells);
+    t->cells[t->count++] = text;
+}
+
+void table_titles(table *t, const char *const *titles)
+{
+    for (size_t i = 0; i < t->columns; i++) table_cell(t, "%s", titles[i]);
+}
+
+void table_print(const table *t, FILE *out)
+{
+    size_t width[TABLE_COLUMNS] = { 0 };
+    for (size_t i = 0; i < t->count; i++) {
+        size_t length = strlen(t->cells[i]);
+        if (length > width[i % t->columns]) width[i % t->columns] = length;
+    }
+    for (size_t i = 0; i < t->count; i++) {
+        size_t column = i % t->columns;
+        bool last = column + 1 == t->columns;
+        if (t->align[column] == 'r')
+            fprintf(out, "%*s", (int)width[column], t->cells[i]);
+        else
+            fprintf(out, "%-*s", last ? 0 : (int)width[column], t->cells[i]);
+        fputs(last ? "\n" : "  ", out);
+    }
+}
+
+void table_release(table *t)
+{
+    for (size_t i = 0; i < t->count; i++) free(t->cells[i]);
+    free(t->cells);
+    *t = (table){ 0 };
+}
+
+const char *table_size(uint64_t bytes, char buffer[TABLE_SIZE])
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    if (bytes < 1024) {
+        snprintf(buffer, TABLE_SIZE, "%" PRIu64 " B", bytes);
+        return buffer;
+    }
+    double size = (double)bytes / 1024;
+    size_t unit = 0;
+    while (size >= 1023.95 && unit + 1 < sizeof units / sizeof *units) {
+        size /= 1024;
+        unit++;
+    }
+    snprintf(buffer, TABLE_SIZE, "%.*f %s", size < 10 ? 2 : size < 100 ? 1 : 0, size, units[unit]);
+    return buffer;
+}

@@ -1,0 +1,144 @@
+#include "replay/reproduce.h"
+
+#include "grow.h"
+#include "replay/run.h"
+#include "weir/trace.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Segment events of one device. */
+typedef struct sequence {
+    script_segment *at;
+    size_t count, capacity;
+} sequence;
+
+static void append(sequence *q, script_segment event)
+{
+    q->at = grow_array(q->at, q->count + 1, &q->capacity, sizeof *q->at);
+    q->at[q->count++] = event;
+}
+
+static sequence recorded_on(const script *sc, int device)
+{
+    sequence q = { 0 };
+    for (size_t i = 0; i < sc->segment_count; i++)
+        if (sc->segments[i].device == device) append(&q, sc->segments[i]);
+    return q;
+}
+
+/* The stream's number in the recording; of one that the script did not make, the handle itself. */
+static uint64_t recorded_stream(const session *s, int device, uint64_t handle)
+{
+    if (handle == 0) return 0;
+    for (size_t i = 0; i < s->script->stream_count; i++) {
+        void *native = NULL;
+        if (s->script->streams[i].device != device) continue;
+        if (weir_stream_native(s->streams[i], &native) == WEIR_OK && (uintptr_t)native == handle)
+            return s->script->streams[i].number;
+    }
+    return handle;
+}
+
+static bool replayed_on(const session *s, int device, size_t capacity, sequence *q, char error[1200])
+{
+    size_t count = 0;
+    uint64_t dropped = 0;
+    weir_event *events = grow_new(capacity, sizeof *events);
+    weir_status status = weir_history_read(device, events, capacity, &count, &dropped);
+    bool good = status == WEIR_OK && dropped == 0;
+    if (status != WEIR_OK)
+        snprintf(error, 1200, "cannot read the history: %s", weir_error_text());
+    else if (dropped)
+        snprintf(error, 1200, "the library's history lost %" PRIu64 " events; this is a defect of weir", dropped);
+
+    for (size_t i = 0; good && i < count; i++) {
+        const weir_event *e = &events[i];
+        if (e->kind != WEIR_EVENT_SEGMENT_ALLOC && e->kind != WEIR_EVENT_SEGMENT_FREE) continue;
+        append(q, (script_segment){ e->address, e->size, recorded_stream(s, device, e->stream),
+                                    (weir_event_kind)e->kind, device });
+    }
+    free(events);
+    return good;
+}
+
+static bool equal(const script_segment *a, const script_segment *b)
+{
+    return a->kind == b->kind && a->bytes == b->bytes && a->stream == b->stream;
+}
+
+static void describe(FILE *out, const char *who, const sequence *q, size_t index)
+{
+    if (index >= q->count) {
+        fprintf(out, "  %8s %6zu: nothing more\n", who, index);
+        return;
+    }
+    const script_segment *e = &q->at[index];
+    const char *kind = e->kind == WEIR_EVENT_SEGMENT_ALLOC ? "SEGMENT_ALLOC" : "SEGMENT_FREE";
+    fprintf(out, "  %8s %6zu: %-13s %12" PRIu64 " bytes, stream %#" PRIx64 "\n", who, index, kind, e->bytes, e->stream);
+}
+
+#define CONTEXT 3
+
+static void describe_divergence(FILE *out, int device, const sequence *recorded, const sequence *replayed, size_t first)
+{
+    fprintf(out, "device %d diverges at its segment event %zu of %zu:\n", device, first, recorded->count);
+    for (size_t i = first > CONTEXT ? first - CONTEXT : 0; i < first; i++) describe(out, "both", recorded, i);
+    for (size_t i = first; i < first + CONTEXT && (i == first || i < recorded->count); i++)
+        describe(out, "recorded", recorded, i);
+    for (size_t i = first; i < first + CONTEXT && (i == first || i < replayed->count); i++)
+        describe(out, "replayed", replayed, i);
+}
+
+static bool compare_device(const session *s, int device, size_t capacity, FILE *out, reproduction *result,
+                           char error[1200])
+{
+    sequence recorded = recorded_on(s->script, device), replayed = { 0 };
+    bool good = replayed_on(s, device, capacity, &replayed, error);
+    if (good) {
+        size_t same = 0;
+        while (same < recorded.count && same < replayed.count && equal(&recorded.at[same], &replayed.at[same])) same++;
+        result->reproduced += same;
+        if (same < recorded.count || same < replayed.count) {
+            result->same = false;
+            if (out) describe_divergence(out, device, &recorded, &replayed, same);
+        }
+    }
+    free(recorded.at);
+    free(replayed.at);
+    return good;
+}
+
+static const char *nothing_to_compare(const trace *t, const script *sc)
+{
+    if (sc->expandable) return "it was recorded with expandable segments, which policy torch does not have";
+    if (sc->residents || t->dropped) return "it does not begin at the beginning, so what its segments held is unknown";
+    if (sc->segment_count == 0) return "it has no segment events";
+    return NULL;
+}
+
+bool reproduce(const trace *t, const script *sc, FILE *out, reproduction *result, char error[1200])
+{
+    const char *reason = nothing_to_compare(t, sc);
+    if (reason) {
+        snprintf(error, 1200, "there is nothing to compare: %s", reason);
+        return false;
+    }
+
+    /* The library may tell more of each operation than the recorder did, and the script ends with frees of its own. */
+    session_options options = { .policy = "torch", .backend = "host", .history = 4 * (uint64_t)t->count + 1024 };
+    session s;
+    pass cold;
+    *result = (reproduction){ .recorded = sc->segment_count, .same = true };
+
+    bool good = session_open(&s, sc, &t->settings, &options);
+    if (good) {
+        good = session_pass(&s, &cold);
+        for (int device = 0; good && device < sc->devices; device++)
+            good = compare_device(&s, device, options.history, out, result, s.error);
+        session_close(&s);
+    }
+    memcpy(error, s.error, sizeof s.error);
+    return good;
+}

@@ -1,0 +1,254 @@
+#include "replay/run.h"
+
+#include "grow.h"
+#include "replay/place.h"
+#include "weir/host.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool refuse(session *s, const char *what, weir_status status)
+{
+    weir_error error = { .size = sizeof error };
+    bool told = weir_last_error(&error) == WEIR_OK && error.status == status && error.text[0];
+    snprintf(s->error, sizeof s->error, "%s: %s", what, told ? error.text : weir_status_text(status));
+    return false;
+}
+
+/* The command line is a later word of the operator than the environment. */
+static void override_environment(const session_options *options)
+{
+    unsetenv("WEIR_POLICY");
+    unsetenv("WEIR_HOST_DEVICES");
+    if (options->backend) unsetenv("WEIR_BACKEND");
+    if (options->device_memory) {
+        unsetenv("WEIR_HOST_MEMORY");
+        unsetenv("WEIR_MEMORY_LIMIT");
+    }
+    if (options->history) unsetenv("WEIR_HISTORY");
+}
+
+static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
+{
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = options->backend;
+    settings.policy = options->policy;
+    settings.host_devices = (uint64_t)s->script->devices;
+    settings.history = options->history;
+    if (options->device_memory) settings.host_memory = settings.memory_limit = options->device_memory;
+    if (s->torch && recorded->known) {
+        settings.max_split_size = recorded->max_split_size;
+        settings.gc_threshold = recorded->gc_threshold;
+        if (recorded->roundup_power2_divisions[0])
+            settings.roundup_power2_divisions = recorded->roundup_power2_divisions;
+    }
+    override_environment(options);
+    weir_status status = weir_open(&settings);
+    if (status != WEIR_OK) return refuse(s, "cannot open the library", status);
+
+    status = weir_backend_name(&s->backend);
+    if (status != WEIR_OK) return refuse(s, "cannot open the back end", status);
+    return true;
+}
+
+static bool make_streams(session *s)
+{
+    const script *sc = s->script;
+    s->streams = grow_new(sc->stream_count, sizeof *s->streams);
+    for (size_t i = 0; i < sc->stream_count; i++) {
+        const script_stream *wanted = &sc->streams[i];
+        weir_status status = wanted->number ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, &s->streams[i])
+                                            : weir_stream_default(wanted->device, &s->streams[i]);
+        if (status != WEIR_OK) return refuse(s, "cannot make a stream", status);
+    }
+    return true;
+}
+
+static bool place_as_recorded(session *s)
+{
+    for (int device = 0; device < s->script->devices; device++) {
+        weir_host_place *places;
+        uint64_t span, range = 0;
+        size_t count = place_segments(s->script, device, &places, &span);
+        weir_status status = count ? weir_host_address_range(device, &range) : WEIR_OK;
+        if (status == WEIR_OK && span > range)
+            snprintf(s->note, sizeof s->note, "recorded segment addresses span too much to be repeated on device %d",
+                     device);
+        else if (status == WEIR_OK && count)
+            status = weir_host_place_segments(device, places, count);
+        free(places);
+        if (status != WEIR_OK) return refuse(s, "cannot place segments as recorded", status);
+    }
+    return true;
+}
+
+bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options)
+{
+    *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0 };
+    if (!open_library(s, recorded, options)) return false;
+
+    bool host = strcmp(s->backend, "host") == 0;
+    if (!make_streams(s)) goto fail;
+    weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, host, &s->position);
+    if (status != WEIR_OK) {
+        refuse(s, "cannot make streams for pending frees", status);
+        goto fail;
+    }
+    /* Residents take segments that the recording does not tell of, so its list would not fit. */
+    if (s->torch && host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
+    s->slots = grow_new(sc->slots, sizeof *s->slots);
+    return true;
+
+fail:
+    session_close(s);
+    return false;
+}
+
+static weir_status alloc_failed(session *s, uint32_t slot, weir_status status)
+{
+    s->slots[slot] = NULL;
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    s->oom++;
+    if (!s->oom_text[0]) snprintf(s->oom_text, sizeof s->oom_text, "%s", weir_error_text());
+    return WEIR_OK;
+}
+
+static weir_status free_later(session *s, const script_op *op)
+{
+    void *pointer = s->slots[op->slot];
+    if (!pointer) return WEIR_OK;
+    weir_status status = gate_hold(&s->gates, op->where);
+    if (status == WEIR_OK) status = weir_record_stream(pointer, s->gates.at[op->where].stream);
+    if (status == WEIR_OK) status = weir_free(pointer);
+    return status;
+}
+
+static bool play(session *s, const script_ops *ops)
+{
+    void **slots = s->slots;
+    const weir_stream *streams = s->streams;
+
+    for (const script_op *op = ops->at, *end = ops->at + ops->count; op < end; op++) {
+        weir_status status = WEIR_OK;
+        atomic_store_explicit(&s->position, (uintptr_t)op, memory_order_relaxed);
+        switch ((script_kind)op->kind) {
+        case SCRIPT_ALLOC:
+            status = weir_alloc_on(op->bytes, streams[op->where], &slots[op->slot]);
+            if (status != WEIR_OK) status = alloc_failed(s, op->slot, status);
+            break;
+        case SCRIPT_FREE: status = weir_free(slots[op->slot]); break;
+        case SCRIPT_FREE_LATER: status = free_later(s, op); break;
+        case SCRIPT_COMPLETE: status = gate_release(&s->gates, op->where); break;
+        case SCRIPT_RELIEVE:
+            /* Other policies give memory back when they themselves are short of it. */
+            if (!s->torch) break;
+            /* fall through */
+        case SCRIPT_EMPTY: status = weir_empty_cache((int)op->where); break;
+        }
+        if (status != WEIR_OK) {
+            char what[64];
+            snprintf(what, sizeof what, "replay stopped at operation %td of %zu", op - ops->at, ops->count);
+            return refuse(s, what, status);
+        }
+    }
+    return true;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+bool session_pass(session *s, pass *out)
+{
+    const script *sc = s->script;
+    uint64_t calls_before = 0, calls_after = 0;
+    s->oom = 0;
+
+    weir_status status = weir_driver_calls(&calls_before);
+    if (status != WEIR_OK) return refuse(s, "cannot count driver calls", status);
+    if (!play(s, &sc->before)) return false;
+
+    uint64_t start = now_ns();
+    if (!play(s, &sc->body)) return false;
+    uint64_t end = now_ns();
+
+    status = weir_driver_calls(&calls_after);
+    if (status != WEIR_OK) return refuse(s, "cannot count driver calls", status);
+    *out = (pass){ end - start, calls_after - calls_before, s->oom };
+    return play(s, &sc->after);
+}
+
+bool session_peaks(session *s, uint64_t *requested, uint64_t *reserved)
+{
+    *requested = *reserved = 0;
+    for (int device = 0; device < s->script->devices; device++) {
+        weir_memory_stats stats = { .size = sizeof stats };
+        weir_status status = weir_stats_get(device, &stats);
+        if (status != WEIR_OK) return refuse(s, "cannot read statistics", status);
+        *requested += (uint64_t)stats.requested_bytes[WEIR_STAT_ALL].peak;
+        *reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+    }
+    return true;
+}
+
+void session_close(session *s)
+{
+    gates_close(&s->gates);
+    (void)weir_close();
+    free(s->streams);
+    free(s->slots);
+    s->streams = NULL;
+    s->slots = NULL;
+}
+
+static int by_time(const void *left, const void *right)
+{
+    uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+static double median(uint64_t *times, unsigned count)
+{
+    qsort(times, count, sizeof *times, by_time);
+    return count % 2 ? (double)times[count / 2] : ((double)times[count / 2 - 1] + (double)times[count / 2]) / 2;
+}
+
+bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
+             measure_progress progress, void *user, measurement *out, char error[1200])
+{
+    session s;
+    pass cold, again;
+    uint64_t *times = grow_new(warm, sizeof *times);
+    *out = (measurement){ .operations = sc->operations };
+
+    bool good = session_open(&s, sc, recorded, options);
+    if (good) {
+        snprintf(out->backend, sizeof out->backend, "%s", s.backend);
+        progress(user, 0, warm + 1);
+        good = session_pass(&s, &cold) && session_peaks(&s, &out->peak_requested, &out->peak_reserved);
+        for (unsigned i = 0; good && i < warm; i++) {
+            progress(user, i + 1, warm + 1);
+            good = session_pass(&s, &again);
+            times[i] = again.ns;
+        }
+        session_close(&s);
+    }
+    if (good) {
+        double operations = (double)sc->operations;
+        out->driver_calls = cold.driver_calls;
+        out->oom = cold.oom;
+        out->ns_per_op_cold = operations > 0 ? (double)cold.ns / operations : NAN;
+        out->ns_per_op_warm = operations > 0 ? median(times, warm) / operations : NAN;
+    }
+    memcpy(out->oom_text, s.oom_text, sizeof out->oom_text);
+    memcpy(out->note, s.note, sizeof out->note);
+    memcpy(error, s.error, sizeof s.error);
+    free(times);
+    return good;
+}

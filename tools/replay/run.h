@@ -1,0 +1,64 @@
+/*
+ * run: plays a script against the library. A session is the open library with one stream per stream of the trace and
+ * the slots of the script; the first pass is cold, later ones find what it cached.
+ * Owner: the caller, until session_close. One session at a time: the library is one per process.
+ */
+#ifndef WEIR_TOOLS_REPLAY_RUN_H
+#define WEIR_TOOLS_REPLAY_RUN_H
+
+#include "replay/gate.h"
+#include "replay/script.h"
+
+typedef struct session_options {
+    const char *policy;
+    const char *backend;    /* NULL: as the environment says */
+    uint64_t device_memory; /* 0: as the environment says */
+    uint64_t history;       /* events kept; 0: recording off */
+} session_options;
+
+typedef struct session {
+    const script *script;
+    const char *backend;
+    bool torch;
+    weir_stream *streams; /* by the script's index */
+    void **slots;
+    gates gates;
+    atomic_uintptr_t position; /* of the replay; only that it changes matters */
+    uint64_t oom;              /* failed allocations of the pass */
+    char oom_text[1024];       /* what the library said of the first one; "" when there was none */
+    char note[160];            /* what could not be set up as recorded; "" when all was */
+    char error[1200];          /* why session_open or session_pass returned false */
+} session;
+
+typedef struct pass {
+    uint64_t ns; /* of the script's body */
+    uint64_t driver_calls, oom;
+} pass;
+
+/* Under policy torch the settings of the recorded allocator and the addresses of its segments are taken over. */
+bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options);
+
+/* Plays the script once; afterwards nothing is allocated. */
+bool session_pass(session *s, pass *out);
+
+/* Peaks so far of requested and reserved bytes: each device's own, summed. */
+bool session_peaks(session *s, uint64_t *requested, uint64_t *reserved);
+
+void session_close(session *s);
+
+/* What a trace costs under a policy. */
+typedef struct measurement {
+    char backend[16];
+    uint64_t operations, peak_requested, peak_reserved, driver_calls, oom;
+    double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
+    char oom_text[1024], note[160];
+} measurement;
+
+/* Called before each pass, from 0. */
+typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);
+
+/* One cold and `warm` warm passes in a session of their own. False: error[] says why. */
+bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
+             measure_progress progress, void *user, measurement *out, char error[1200]);
+
+#endif

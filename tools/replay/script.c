@@ -1,0 +1,312 @@
+#include "replay/script.h"
+
+#include "grow.h"
+#include "replay/map.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_LIVE = 1, BLOCK_PENDING, BLOCK_GONE };
+#define NONE UINT32_MAX
+
+/* What is remembered of a device's last event: whether a free completed at once, and whether segments were given
+ * back for want of memory, shows only in the next one. */
+typedef struct device_state {
+    uint16_t last_kind;
+    bool free_open; /* it was a free of `last_address` */
+    uint64_t last_address;
+    size_t last_op; /* index in the body of the op that the last free or run of segment frees made */
+    uint32_t idle_gate;
+} device_state;
+
+typedef struct resident {
+    uint64_t address, bytes;
+    uint32_t slot, stream;
+    int16_t device;
+} resident;
+
+typedef struct builder {
+    script *s;
+    map blocks;  /* value: the slot while live, the gate while pending */
+    map streams; /* value: the index */
+    device_state *devices;
+    uint32_t *idle_slots;
+    size_t idle_count, idle_capacity;
+    uint32_t *next_gate; /* links of the devices' idle gates */
+    size_t next_capacity;
+    resident *residents;
+    size_t resident_capacity;
+} builder;
+
+static void add_op(script_ops *ops, script_kind kind, uint32_t slot, uint32_t where, uint64_t bytes)
+{
+    ops->at = grow_array(ops->at, ops->count + 1, &ops->capacity, sizeof *ops->at);
+    ops->at[ops->count++] = (script_op){ .bytes = bytes, .slot = slot, .kind = kind, .where = where };
+}
+
+static uint32_t stream_index(builder *b, int16_t device, uint64_t number)
+{
+    map_entry *e = map_put(&b->streams, device, number);
+    if (e->state) return e->value;
+
+    script *s = b->s;
+    s->streams = grow_array(s->streams, s->stream_count + 1, &s->stream_capacity, sizeof *s->streams);
+    s->streams[s->stream_count] = (script_stream){ number, device };
+    e->state = 1;
+    e->value = (uint32_t)s->stream_count++;
+    return e->value;
+}
+
+static uint32_t take_slot(builder *b)
+{
+    if (b->idle_count) return b->idle_slots[--b->idle_count];
+    return (uint32_t)b->s->slots++;
+}
+
+static void return_slot(builder *b, uint32_t slot)
+{
+    b->idle_slots = grow_array(b->idle_slots, b->idle_count + 1, &b->idle_capacity, sizeof *b->idle_slots);
+    b->idle_slots[b->idle_count++] = slot;
+}
+
+static uint32_t take_gate(builder *b, int device)
+{
+    device_state *d = &b->devices[device];
+    uint32_t gate = d->idle_gate;
+    if (gate != NONE) {
+        d->idle_gate = b->next_gate[gate];
+        return gate;
+    }
+    script *s = b->s;
+    s->gates = grow_array(s->gates, s->gate_count + 1, &s->gate_capacity, sizeof *s->gates);
+    b->next_gate = grow_array(b->next_gate, s->gate_count + 1, &b->next_capacity, sizeof *b->next_gate);
+    s->gates[s->gate_count] = device;
+    return (uint32_t)s->gate_count++;
+}
+
+static void complete(builder *b, map_entry *e)
+{
+    device_state *d = &b->devices[e->device];
+    add_op(&b->s->body, SCRIPT_COMPLETE, 0, e->value, 0);
+    b->next_gate[e->value] = d->idle_gate;
+    d->idle_gate = e->value;
+    e->state = BLOCK_GONE;
+}
+
+static void free_now(builder *b, map_entry *e)
+{
+    add_op(&b->s->body, SCRIPT_FREE, e->value, 0, 0);
+    b->s->operations++;
+    return_slot(b, e->value);
+    e->state = BLOCK_GONE;
+}
+
+/* A block that nothing in the trace has allocated: it was there before. */
+static map_entry *add_resident(builder *b, int16_t device, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+    script *s = b->s;
+    b->residents = grow_array(b->residents, s->residents + 1, &b->resident_capacity, sizeof *b->residents);
+    /* A fresh slot: one that others used earlier in the trace is not free at its beginning. */
+    uint32_t slot = (uint32_t)s->slots++;
+    b->residents[s->residents++] = (resident){ address, bytes, slot, stream_index(b, device, stream), device };
+
+    map_entry *e = map_put(&b->blocks, device, address);
+    e->state = BLOCK_LIVE;
+    e->value = slot;
+    return e;
+}
+
+static void on_alloc(builder *b, const weir_event *event)
+{
+    map_entry *e = map_put(&b->blocks, event->device, event->address);
+    if (e->state == BLOCK_LIVE || e->state == BLOCK_PENDING) b->s->anomalies++;
+    if (e->state == BLOCK_LIVE) free_now(b, e);
+    if (e->state == BLOCK_PENDING) complete(b, e);
+
+    e->state = BLOCK_LIVE;
+    e->value = take_slot(b);
+    add_op(&b->s->body, SCRIPT_ALLOC, e->value, stream_index(b, event->device, event->stream), event->size);
+    b->s->operations++;
+}
+
+static void on_free(builder *b, const weir_event *event)
+{
+    map_entry *e = map_find(&b->blocks, event->device, event->address);
+    if (!e) e = add_resident(b, event->device, event->address, event->size, event->stream);
+    if (e->state != BLOCK_LIVE) {
+        b->s->anomalies++;
+        return;
+    }
+    free_now(b, e);
+    device_state *d = &b->devices[event->device];
+    d->free_open = true;
+    d->last_op = b->s->body.count - 1;
+    d->last_address = event->address;
+}
+
+/* The device's next event was not the completion of its last free: another stream still uses the block. */
+static void free_was_early(builder *b, int16_t device)
+{
+    device_state *d = &b->devices[device];
+    d->free_open = false;
+    map_entry *e = map_find(&b->blocks, device, d->last_address);
+    uint32_t gate = take_gate(b, device);
+    script_op *op = &b->s->body.at[d->last_op];
+    op->kind = SCRIPT_FREE_LATER;
+    op->where = gate;
+    e->state = BLOCK_PENDING;
+    e->value = gate;
+}
+
+static void on_completed(builder *b, const weir_event *event)
+{
+    map_entry *e = map_find(&b->blocks, event->device, event->address);
+    if (!e) {
+        /* Its free was asked for before the first event. */
+        free_now(b, add_resident(b, event->device, event->address, event->size, event->stream));
+    } else if (e->state == BLOCK_PENDING) {
+        complete(b, e);
+    } else {
+        if (e->state == BLOCK_LIVE) free_now(b, e);
+        b->s->anomalies++;
+    }
+}
+
+static void on_segment(builder *b, const weir_event *event)
+{
+    script *s = b->s;
+    device_state *d = &b->devices[event->device];
+
+    s->segments = grow_array(s->segments, s->segment_count + 1, &s->segment_capacity, sizeof *s->segments);
+    s->segments[s->segment_count++] =
+        (script_segment){ event->address, event->size, event->stream, (weir_event_kind)event->kind, event->device };
+
+    bool first_of_run = event->kind == WEIR_EVENT_SEGMENT_FREE && d->last_kind != WEIR_EVENT_SEGMENT_FREE;
+    bool end_of_run = event->kind == WEIR_EVENT_SEGMENT_ALLOC && d->last_kind == WEIR_EVENT_SEGMENT_FREE;
+    if (end_of_run) s->body.at[d->last_op].kind = SCRIPT_RELIEVE;
+    if (first_of_run) {
+        d->last_op = s->body.count;
+        add_op(&s->body, SCRIPT_EMPTY, 0, (uint32_t)event->device, 0);
+    }
+}
+
+static void on_event(builder *b, const weir_event *event)
+{
+    device_state *d = &b->devices[event->device];
+    bool completes = event->kind == WEIR_EVENT_FREE_COMPLETED && event->address == d->last_address;
+
+    switch (event->kind) {
+    case WEIR_EVENT_ALLOC:
+        if (d->free_open) free_was_early(b, event->device);
+        on_alloc(b, event);
+        break;
+    case WEIR_EVENT_FREE_REQUESTED:
+        if (d->free_open) free_was_early(b, event->device);
+        on_free(b, event);
+        break;
+    case WEIR_EVENT_FREE_COMPLETED:
+        if (d->free_open && !completes) free_was_early(b, event->device);
+        if (!d->free_open) on_completed(b, event);
+        d->free_open = false;
+        break;
+    case WEIR_EVENT_SEGMENT_ALLOC:
+    case WEIR_EVENT_SEGMENT_FREE:
+        if (d->free_open) free_was_early(b, event->device);
+        on_segment(b, event);
+        break;
+    case WEIR_EVENT_SEGMENT_MAP: b->s->expandable = true; return;
+    default: return;
+    }
+    d->last_kind = event->kind;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const resident *a = left, *b = right;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    return a->address < b->address ? -1 : a->address > b->address;
+}
+
+static void finish(builder *b, const trace *t)
+{
+    script *s = b->s;
+    for (int16_t device = 0; device < s->devices; device++)
+        if (b->devices[device].free_open) free_was_early(b, device);
+
+    for (size_t i = 0; i < t->live_count; i++) {
+        const trace_live *l = &t->live[i];
+        if (!map_find(&b->blocks, l->device, l->address))
+            add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes, l->stream);
+    }
+    /* In address order, because that is how a fresh allocator would lay them out. */
+    if (s->residents) qsort(b->residents, s->residents, sizeof *b->residents, by_place);
+    for (size_t i = 0; i < s->residents; i++) {
+        const resident *r = &b->residents[i];
+        add_op(&s->before, SCRIPT_ALLOC, r->slot, r->stream, r->bytes);
+    }
+    for (size_t i = 0; i < b->blocks.capacity; i++) {
+        const map_entry *e = &b->blocks.entries[i];
+        if (e->state == BLOCK_LIVE) add_op(&s->after, SCRIPT_FREE, e->value, 0, 0);
+        if (e->state == BLOCK_PENDING) add_op(&s->after, SCRIPT_COMPLETE, 0, e->value, 0);
+    }
+}
+
+/* Highest device index and one; -1 when a device is no index. */
+static int count_devices(const trace *t, char *error, size_t error_size)
+{
+    int devices = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        int device = t->events[i].device;
+        if (device < 0) {
+            snprintf(error, error_size, "event %zu is on device %d, which is no device", i, device);
+            return -1;
+        }
+        if (device >= devices) devices = device + 1;
+    }
+    for (size_t i = 0; i < t->live_count; i++) {
+        int device = t->live[i].device;
+        if (device < 0) {
+            snprintf(error, error_size, "live block %zu is on device %d, which is no device", i, device);
+            return -1;
+        }
+        if (device >= devices) devices = device + 1;
+    }
+    return devices;
+}
+
+bool script_build(const trace *t, script *out, char *error, size_t error_size)
+{
+    /* Slots are numbered in 32 bits, streams and gates in 29; no event makes more than one of each. */
+    if (t->count + t->live_count >= UINT32_C(1) << 29) {
+        snprintf(error, error_size, "the trace has %zu events; at most %u can be replayed", t->count, 1U << 29);
+        return false;
+    }
+    int devices = count_devices(t, error, error_size);
+    if (devices < 0) return false;
+
+    *out = (script){ .devices = devices };
+    builder b = { .s = out, .devices = grow_new((size_t)devices, sizeof *b.devices) };
+    for (int i = 0; i < devices; i++) b.devices[i].idle_gate = NONE;
+
+    for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
+    finish(&b, t);
+
+    map_release(&b.blocks);
+    map_release(&b.streams);
+    free(b.devices);
+    free(b.idle_slots);
+    free(b.next_gate);
+    free(b.residents);
+    return true;
+}
+
+void script_release(script *s)
+{
+    free(s->before.at);
+    free(s->body.at);
+    free(s->after.at);
+    free(s->streams);
+    free(s->gates);
+    free(s->segments);
+    *s = (script){ 0 };
+}

@@ -1,0 +1,68 @@
+/*
+ * script: a trace made ready for replay. Addresses have become slots, streams and devices have become indices, so that
+ * the timed loop looks nothing up.
+ * Owner: the caller of script_build, until script_release. Immutable in between.
+ */
+#ifndef WEIR_TOOLS_REPLAY_SCRIPT_H
+#define WEIR_TOOLS_REPLAY_SCRIPT_H
+
+#include "input/input.h"
+
+typedef enum script_kind {
+    SCRIPT_ALLOC,      /* `bytes` on stream `where`, into the slot */
+    SCRIPT_FREE,       /* reusable at once on its own stream */
+    SCRIPT_FREE_LATER, /* freed while another stream still uses it, until gate `where` is completed */
+    SCRIPT_COMPLETE,   /* gate `where` */
+    SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
+    SCRIPT_RELIEVE     /* the allocator that was recorded gave memory back to get other memory; not of every policy */
+} script_kind;
+
+typedef struct script_op {
+    uint64_t bytes;
+    uint32_t slot;
+    uint32_t kind : 3; /* script_kind */
+    uint32_t where : 29;
+} script_op;
+
+typedef struct script_ops {
+    script_op *at;
+    size_t count, capacity;
+} script_ops;
+
+typedef struct script_stream {
+    uint64_t number; /* as recorded; 0 is the default stream */
+    int device;
+} script_stream;
+
+/* A SEGMENT_ALLOC or SEGMENT_FREE as recorded. */
+typedef struct script_segment {
+    uint64_t address, bytes, stream;
+    weir_event_kind kind;
+    int device;
+} script_segment;
+
+typedef struct script {
+    script_ops before; /* allocates the residents: blocks made before the first event */
+    script_ops body;   /* the trace */
+    script_ops after;  /* frees what the trace left, so that passes are equal */
+    size_t slots;
+    size_t operations; /* allocations and frees in the body */
+    size_t residents;
+    size_t anomalies; /* events that make no sense where they stand */
+
+    script_stream *streams;
+    size_t stream_count, stream_capacity;
+    int *gates; /* the device of each; as many per device as frees are ever pending there at once */
+    size_t gate_count, gate_capacity;
+    script_segment *segments; /* in recorded order */
+    size_t segment_count, segment_capacity;
+    int devices;     /* highest device index and one */
+    bool expandable; /* segments grew by mapping: their events do not tell what native segments would have been */
+} script;
+
+/* False: error[] says which event cannot be replayed and why; *out is empty. */
+bool script_build(const trace *t, script *out, char *error, size_t error_size);
+
+void script_release(script *s);
+
+#endif

@@ -1,0 +1,58 @@
+/* weir: the command. Each of its commands is a file cmd_NAME.c and a row of the table below. */
+#include "weir/weir.h"
+
+#include "cli.h"
+#include "command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    { "replay", cmd_replay, "replay recorded allocation traces and say what each policy costs" },
+    { "check", cmd_check, "say whether a trace is well formed, and what it leaks" },
+    { "convert", cmd_convert, "rewrite a trace in weir's own format" },
+    { "info", cmd_info, "show back end, devices and options in force" },
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void help(FILE *out)
+{
+    fputs("usage: weir COMMAND [OPTION]... [ARGUMENT]...\n\n", out);
+    for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s  %s\n", commands[i].name, commands[i].summary);
+    fputs("\n'weir COMMAND --help' and the manual pages weir(1) and weir-COMMAND(1) say more.\n"
+          "Exit codes: 0 good, 1 the input or the run failed, 2 usage.\n",
+          out);
+}
+
+static int unknown(const char *name)
+{
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+    const char *nearest = cli_nearest(name, names, COMMANDS);
+
+    const char *what = name[0] == '-' ? "option" : "command";
+    if (nearest) return cli_usage(NULL, "there is no %s '%s'; did you mean '%s'?", what, name, nearest);
+    return cli_usage(NULL, "there is no %s '%s'", what, name);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) return cli_usage(NULL, "which command?");
+
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {
+        help(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
+        printf("weir %s\n", weir_version());
+        return 0;
+    }
+    for (size_t i = 0; i < COMMANDS; i++)
+        if (strcmp(name, commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    return unknown(name);
+}

@@ -5,7 +5,6 @@
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <weir/weir.h>
@@ -99,16 +98,8 @@ static const struct {
 
 int bench_alloc(int argc, char **argv)
 {
-    static const struct option options[] = { { "threads", required_argument, NULL, 't' }, { 0 } };
-    unsigned most = 2;
-    for (int c; (c = getopt_long(argc, argv, "t:", options, NULL)) != -1;) {
-        const long n = c == 't' ? strtol(optarg, NULL, 10) : 0;
-        if (n < 1 || n > 256) {
-            fputs("usage: weir-bench alloc [--threads 1..256]\n", stderr);
-            return 2;
-        }
-        most = (unsigned)n;
-    }
+    const unsigned most = bench_threads_option("alloc", argc, argv);
+    if (most == 0) return 2;
     bench_allocator allocators[4] = { { "weir", weir_prepare, weir_take, weir_give }, { "malloc", NULL, malloc, free } };
     size_t count = 2;
     static const char *const mimalloc[] = { "libmimalloc.so.2", "libmimalloc.so", NULL };

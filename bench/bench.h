@@ -30,7 +30,11 @@ double bench_median(double *samples, size_t count);
  * end. */
 uint64_t bench_run_threads(unsigned threads, void (*work)(void *argument, unsigned thread), void *argument);
 
-/* One command of weir-bench: exit code as main's. */
+/* The most threads to run, from --threads N (2 without); 0, with a message, for bad options. */
+unsigned bench_threads_option(const char *bench, int argc, char **argv);
+
+/* Commands of weir-bench: exit code as main's. */
 int bench_alloc(int argc, char **argv);
+int bench_handles(int argc, char **argv);
 
 #endif

@@ -1,6 +1,7 @@
 #include "bench.h"
 
 #include <dlfcn.h>
+#include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,4 +82,17 @@ uint64_t bench_run_threads(unsigned threads, void (*work)(void *, unsigned), voi
     pthread_barrier_destroy(&end);
     free(all);
     return took;
+}
+
+unsigned bench_threads_option(const char *bench, int argc, char **argv)
+{
+    static const struct option options[] = { { "threads", required_argument, NULL, 't' }, { 0 } };
+    long most = 2;
+    for (int c; (c = getopt_long(argc, argv, "t:", options, NULL)) != -1;) {
+        most = c == 't' ? strtol(optarg, NULL, 10) : 0;
+        if (most >= 1 && most <= 256) continue;
+        fprintf(stderr, "usage: weir-bench %s [--threads 1..256]\n", bench);
+        return 0;
+    }
+    return (unsigned)most;
 }

@@ -7,7 +7,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *help;
-} benches[] = { { "alloc", bench_alloc, "an allocation and its free against malloc, mimalloc, jemalloc" } };
+} benches[] = { { "alloc", bench_alloc, "an allocation and its free against malloc, mimalloc, jemalloc" },
+              { "handles", bench_handles, "getting a library handle against a mutex-guarded map and create per call" } };
 
 static int usage(FILE *to, int code)
 {

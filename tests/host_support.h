@@ -8,6 +8,9 @@
 #include "weir/host.h"
 #include "weir/weir.h"
 
+#include <stdatomic.h>
+#include <time.h>
+
 #define MIB ((size_t)1 << 20)
 
 /* Shows the library's own explanation, not only a number. */
@@ -83,6 +86,25 @@ static inline void let_run(weir_stream stream)
 {
     assert_ok(weir_host_stream_release(device_of(stream), native_of(stream)));
     assert_ok(weir_stream_synchronize(stream));
+}
+
+/* Work that takes a while and says when it is over. */
+typedef struct slow_work {
+    atomic_bool done;
+    int milliseconds;
+} slow_work;
+
+static inline void do_slow_work(void *argument)
+{
+    slow_work *work = argument;
+    struct timespec time = { 0, work->milliseconds * 1000000L };
+    nanosleep(&time, NULL);
+    atomic_store(&work->done, true);
+}
+
+static inline void start_slow_work(weir_stream stream, slow_work *work)
+{
+    assert_ok(weir_stream_callback(stream, do_slow_work, work));
 }
 
 static inline weir_memory_stats stats_of(int device)

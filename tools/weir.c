@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "command.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ static int unknown(const char *name)
     return cli_usage(NULL, "there is no %s '%s'", what, name);
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) return cli_usage(NULL, "which command?");
 
@@ -55,4 +56,12 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < COMMANDS; i++)
         if (strcmp(name, commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
     return unknown(name);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    cli_say(NULL, "cannot write to standard output: %s", strerror(errno));
+    return code ? code : COMMAND_FAILED;
 }

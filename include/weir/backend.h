@@ -57,6 +57,11 @@ typedef enum weir_capture_state {
 /** A physical chunk of device memory made by vm_create. */
 typedef uint64_t weir_chunk;
 
+/** What scope_enter replaced; the back end's own business. */
+typedef struct weir_backend_scope {
+    uint64_t saved[4];
+} weir_backend_scope;
+
 /** Every entry of the table once, in order; names for counters, scripted failures and messages. */
 /* clang-format off */
 #define WEIR_BACKEND_ENTRIES(X)                                                                                        \
@@ -70,7 +75,7 @@ typedef uint64_t weir_chunk;
     X(copy) X(fill)                                                                                                    \
     X(capture_begin) X(capture_end) X(capture_status) X(graph_instantiate) X(graph_launch) X(graph_exec_destroy)       \
     X(graph_destroy)                                                                                                   \
-    X(clock_ns) X(last_error)
+    X(clock_ns) X(last_error) X(scope_enter) X(scope_leave)
 
 enum weir_backend_entry {
 #define WEIR_BACKEND_ENTRY(name) WEIR_BACKEND_##name,
@@ -169,6 +174,13 @@ typedef struct weir_backend {
     weir_status (*clock_ns)(uint64_t *now);
     /** This thread's last driver failure: native code and text. Optional. */
     weir_status (*last_error)(int64_t *native, const char **text);
+
+    /** For calls of other people's code (a vendor library's create): until scope_leave, the device is current for
+     *  this thread, and driver calls made by it do not end a capture where that can be helped (CUDA: the relaxed
+     *  capture mode exchange). Nests. Optional, together. */
+    weir_status (*scope_enter)(int device, weir_backend_scope *scope);
+    /** Puts back what scope_enter replaced. Cannot fail. */
+    void (*scope_leave)(weir_backend_scope *scope);
 } weir_backend;
 
 #ifdef __cplusplus

@@ -37,12 +37,16 @@ WEIR_API weir_status weir_host_clock_advance(uint64_t nanoseconds);
 /** Calls of an entry so far, failed ones included. Since 0.1. */
 WEIR_API weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count);
 
-/** From now on work queued on the native stream (NULL: the default stream) waits to be stepped by hand. */
+/** From now on work queued on the native stream (NULL: the default stream) waits to be stepped by hand. A thread that
+ *  synchronises with the stream, or with an event or another stream behind it, runs the work it waits for itself. */
 WEIR_API weir_status weir_host_stream_hold(int device, void *stream);
 
 /** Runs up to `count` queued items of a held stream in the calling thread; `*ran` says how many ran. It stops early
  *  at an item that waits for an event of another stream. Since 0.1. */
 WEIR_API weir_status weir_host_stream_step(int device, void *stream, uint64_t count, uint64_t *ran);
+
+/** How many items are queued on the native stream. Since 0.1. */
+WEIR_API weir_status weir_host_stream_queued(int device, void *stream, uint64_t *count);
 
 /** Ends the hold: runs what is queued and can run in the calling thread; the stream then runs by itself again. */
 WEIR_API weir_status weir_host_stream_release(int device, void *stream);

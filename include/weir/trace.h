@@ -59,8 +59,8 @@ typedef struct weir_trace_header {
 } weir_trace_header;
 
 /**
- * Copies up to `capacity` of the device's recorded events, oldest first, and says how many there were to copy and
- * how many had been overwritten. Recording is switched on by the option `history`. Since 0.1.
+ * Copies up to `capacity` of the device's recorded events, oldest first, and says how many it copied and how many had
+ * been overwritten before the first. Recording is switched on by the option `history`. Since 0.1.
  * @param dropped may be NULL.
  * @return WEIR_ERR_NOT_SUPPORTED when recording is off.
  */

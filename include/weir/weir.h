@@ -363,6 +363,148 @@ WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
 /** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT. */
 WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
+/* ---- library handles ------------------------------------------------------------------------------------------- */
+
+/**
+ * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
+ * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its
+ * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly.
+ */
+typedef int32_t weir_handle_kind;
+
+/** Built-in kinds; values are pinned. */
+enum {
+    WEIR_CUBLAS = 1,
+    WEIR_CUBLASLT = 2,
+    WEIR_CUSPARSE = 3,
+    WEIR_CUSOLVER_DN = 4,
+    WEIR_CUSOLVER_SP = 5,
+    WEIR_CUDNN = 6,
+    WEIR_CUDSS = 7,
+    WEIR_CURAND = 8, /**< a default pseudo-random generator; reseeded whenever it changes hands */
+    WEIR_CUTENSOR = 9,
+    WEIR_MIOPEN = 17,
+    WEIR_ROCBLAS = 18,
+    WEIR_HIPBLAS = 19,
+    WEIR_HIPBLASLT = 20,
+    WEIR_ROCSPARSE = 21,
+    WEIR_HIPSPARSE = 22,
+    WEIR_HIPSOLVER = 23,
+    WEIR_ROCRAND = 24,
+    WEIR_HANDLE_KIND_FIRST_USER = 32, /**< registered kinds count from here */
+    WEIR_HANDLE_KIND_MAX = 64         /**< all kinds are below this */
+};
+
+/**
+ * The calling thread's handle of a kind, on its current device, bound to its current stream there. The first call
+ * creates it or takes over an idle one; later calls give the same one, bound anew when the current stream changed.
+ * It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy it, and
+ * do not call the library's own set-stream on it.
+ * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
+ *         WEIR_ERR_BUSY when the budget of the kind is used up. Since 0.1.
+ */
+WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
+
+/** As weir_handle_get(), on a named stream (and its device). The fastest form: it asks the driver for nothing. */
+WEIR_API weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle);
+
+/** Gives the calling thread's handle of a kind on a device back before the thread ends. None is fine. Since 0.1. */
+WEIR_API weir_status weir_handle_release(weir_handle_kind kind, int device);
+
+/** A borrowed handle. {0} is none. */
+typedef struct weir_lease {
+    uint64_t id;
+} weir_lease;
+
+#define WEIR_FOREVER UINT64_MAX
+
+/**
+ * Borrows a handle bound to a stream, for a task that moves between threads or must be bounded in number. Within the
+ * budget of weir_handle_budget_set() it is given at once; beyond it callers queue in order of arrival. `timeout_ns` 0
+ * does not wait, WEIR_FOREVER has no limit. The lease, not the thread, owns it: any thread may use or return it.
+ * @return WEIR_ERR_TIMEOUT; otherwise as weir_handle_get(). Since 0.1.
+ */
+WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64_t timeout_ns,
+                                        weir_lease *lease);
+
+/** The handle of a lease; NULL (with an error text) when it was returned already or never was one. Since 0.1. */
+WEIR_API void *weir_lease_handle(weir_lease lease);
+
+/** Ends a lease, from any thread. The next user waits for the work now on the lease's stream.
+ *  @return WEIR_ERR_INVALID_ARGUMENT for a lease that was returned already or never was one. Since 0.1. */
+WEIR_API weir_status weir_handle_return(weir_lease lease);
+
+/** Limits how many handles of a kind exist on a device and how many bytes of device memory they may take; 0 is no
+ *  limit. More that exist already stay. Since 0.1. */
+WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
+
+/** Destroys idle handles of a kind (0: of all kinds) on a device and frees workspaces that are not in use. Handles
+ *  whose destruction would end a stream capture are kept until a later call. `destroyed` may be NULL. Since 0.1. */
+WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed);
+
+/** Numbers of one kind on one device. Set `size` first. */
+typedef struct weir_handle_stats {
+    size_t size;
+    uint64_t live;            /**< that exist now */
+    uint64_t idle;            /**< of those, owned by nobody */
+    uint64_t borrowed;        /**< of those, on lease */
+    uint64_t peak;            /**< most that existed at once */
+    uint64_t created, destroyed, failed_creates;
+    uint64_t hits;            /**< served without touching library or driver */
+    uint64_t reuses;          /**< idle ones taken over */
+    uint64_t rebinds;         /**< set-stream calls */
+    uint64_t waits;           /**< borrows that had to queue */
+    uint64_t timeouts;
+    uint64_t bytes;           /**< device memory that creating them took, by the driver's figures */
+    uint64_t workspace_bytes; /**< of weir's own memory attached to them */
+    uint64_t doomed;          /**< to be destroyed when no capture is underway */
+} weir_handle_stats;
+
+/** Copies the numbers. Does not load the library. Since 0.1. */
+WEIR_API weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle_stats *out);
+
+/** What is known of a kind. Set `size` first. */
+typedef struct weir_handle_kind_info {
+    size_t size;
+    char name[32];     /**< "cusparse" */
+    char library[256]; /**< file the library was loaded from; empty when not loaded (yet) or registered */
+    char version[32];  /**< as the library tells; empty when it does not */
+} weir_handle_kind_info;
+
+/** Describes a kind, loading its library if it can be found. @return WEIR_ERR_NO_LIBRARY. Since 0.1. */
+WEIR_API weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out);
+
+/**
+ * How to make, bind and unmake handles of a registered kind. Only the tail grows. The functions are called without
+ * any lock of weir's, from any thread, with the device current where the driver has such a notion; create and bind
+ * must not call weir. They return 0 for success; any other value is reported as the library's code.
+ */
+typedef struct weir_handle_ops {
+    size_t size;      /**< sizeof(weir_handle_ops); set by WEIR_HANDLE_OPS_INIT */
+    const char *name; /**< "cholmod"; unique, copied */
+    int (*create)(void *user, int device, void **handle);
+    int (*destroy)(void *user, void *handle);                    /**< single-shot: not called again after an error */
+    int (*bind)(void *user, void *handle, void *native_stream);  /**< NULL: handles have no stream */
+    int (*reset)(void *user, void *handle);                      /**< before another owner gets it; NULL: nothing to */
+    const char *(*error_text)(void *user, int code);             /**< NULL: codes are numbers */
+    void *user;
+    uint32_t flags;   /**< of WEIR_HANDLE_* below */
+    uint32_t reserved;
+} weir_handle_ops;
+
+#define WEIR_HANDLE_OPS_INIT .size = sizeof(weir_handle_ops)
+
+/** Destroying one synchronises the device and would end a stream capture: it waits until none is underway. */
+#define WEIR_HANDLE_DESTROY_SYNCS 1u
+/** The first create on a device must finish before others start. */
+#define WEIR_HANDLE_FIRST_ALONE 2u
+/** bind is called at every get, not only when the stream changed. */
+#define WEIR_HANDLE_BIND_ALWAYS 4u
+
+/** Registers a kind. Registering needs no device. @return WEIR_ERR_INVALID_ARGUMENT naming what is missing or taken;
+ *  WEIR_ERR_OUT_OF_HOST_MEMORY when there are too many kinds. Since 0.1. */
+WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind);
+
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
 /** A quantity over time. */

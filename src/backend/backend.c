@@ -8,6 +8,7 @@ atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
 
 /* In the order in which "auto" tries them. A new back end is one line here and its declaration in backend.h. */
 static const weir_backend *const tables[] = {
+    &wr_backend_cuda,
     &wr_backend_host,
 };
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])
@@ -26,6 +27,7 @@ static const struct {
     { WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_access },
     { WEIR_BACKEND_capture_begin, WEIR_BACKEND_graph_destroy },
     { WEIR_BACKEND_last_error, WEIR_BACKEND_last_error },
+    { WEIR_BACKEND_scope_enter, WEIR_BACKEND_scope_leave },
 };
 #define GROUP_COUNT (sizeof groups / sizeof groups[0])
 

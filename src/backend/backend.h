@@ -37,6 +37,7 @@ uint64_t wr_backend_calls(void);
 const char *wr_backend_entry_name(enum weir_backend_entry entry);
 
 /* The tables built in. Each is defined in its own folder and named nowhere else. */
+extern const weir_backend wr_backend_cuda;
 extern const weir_backend wr_backend_host;
 
 #endif

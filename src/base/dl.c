@@ -63,6 +63,13 @@ weir_status wr_dl_open(const char *name, const char *const *sonames, void **libr
         return WEIR_OK;
     }
 
+    /* What the program uses already, in whatever folder it lies, before what the loader would find. */
+    for (const char *const *soname = sonames; *soname != NULL; soname++) {
+        void *present = dlopen(*soname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+        if (present == NULL) continue;
+        *library = present;
+        return WEIR_OK;
+    }
     for (const char *const *soname = sonames; *soname != NULL; soname++) {
         void *loaded = try_load(*soname, &tried);
         if (loaded == NULL) continue;
@@ -71,6 +78,12 @@ weir_status wr_dl_open(const char *name, const char *const *sonames, void **libr
     }
     return wr_fail(WEIR_ERR_NO_LIBRARY, "library %s not found; install it, or set %s to its path; tried:%s", name,
                    variable, tried.text);
+}
+
+static const char *file_name(void *library)
+{
+    struct link_map *map;
+    return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "";
 }
 
 weir_status wr_dl_symbol(void *library, const char *name, const char *symbol, void **address)
@@ -82,12 +95,20 @@ weir_status wr_dl_symbol(void *library, const char *name, const char *symbol, vo
     }
 
     char variable[VARIABLE_SIZE];
-    struct link_map *map;
     name_variable(name, variable);
-    const char *file = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map->l_name : "unknown file";
     return wr_fail(WEIR_ERR_INCOMPATIBLE,
-                   "library %s (%s) has no symbol %s; set %s to the path of a version that has it", name, file, symbol,
-                   variable);
+                   "library %s (%s) has no symbol %s; set %s to the path of a version that has it", name,
+                   file_name(library), symbol, variable);
+}
+
+void *wr_dl_find(void *library, const char *symbol)
+{
+    return dlsym(library, symbol);
+}
+
+void wr_dl_file(void *library, char *file, size_t size)
+{
+    snprintf(file, size, "%s", file_name(library));
 }
 
 void wr_dl_close(void *library)

@@ -7,15 +7,23 @@
 
 #include "base/status.h"
 
+#include <stddef.h>
+
 /*
  * Loads the library `name` ("cuda"): the path in the environment variable WEIR_LIB_<NAME> if set (and then nothing
- * else), otherwise the first of `sonames` (NULL-terminated, best first) that loads. WEIR_ERR_NO_LIBRARY lists what
- * was tried with the loader's reasons and names the variable.
+ * else), otherwise the first of `sonames` (NULL-terminated, best first) that is in the process already, otherwise the
+ * first that loads. WEIR_ERR_NO_LIBRARY lists what was tried with the loader's reasons and names the variable.
  */
 WR_CHECKED weir_status wr_dl_open(const char *name, const char *const *sonames, void **library);
 
 /* WEIR_ERR_INCOMPATIBLE names the symbol and the library's file. */
 WR_CHECKED weir_status wr_dl_symbol(void *library, const char *name, const char *symbol, void **address);
+
+/* The same for a symbol that may be absent: NULL then, and no error text. */
+void *wr_dl_find(void *library, const char *symbol);
+
+/* The library's file; empty when the loader does not say. */
+void wr_dl_file(void *library, char *file, size_t size);
 
 /* NULL is fine. */
 void wr_dl_close(void *library);

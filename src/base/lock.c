@@ -135,3 +135,12 @@ void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition)
     check_innermost(lock);
     must(pthread_cond_wait(condition, &lock->mutex), "pthread_cond_wait", lock);
 }
+
+int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline)
+{
+    check_innermost(lock);
+    int error = deadline ? pthread_cond_timedwait(condition, &lock->mutex, deadline)
+                         : pthread_cond_wait(condition, &lock->mutex);
+    if (error != ETIMEDOUT) must(error, "pthread_cond_timedwait", lock);
+    return error;
+}

@@ -7,12 +7,16 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <time.h>
 
 /* Lowest first: the order in which they may be nested. */
 typedef enum wr_lock_rank {
     WR_RANK_OPEN,    /* opening and closing the library and its devices; may be held across driver calls */
+    WR_RANK_EXIT,    /* a thread that ends gives its handles back; closing the library keeps it from doing so late */
+    WR_RANK_KINDS,   /* the registry of handle kinds */
     WR_RANK_POLL,    /* one thread at a time polls a device's pending frees; may be held across driver calls */
     WR_RANK_STREAMS, /* a device's stream table */
+    WR_RANK_HANDLES, /* the handles of one kind on one device: never across a library or driver call */
     WR_RANK_RECLAIM, /* the list of reclaim callbacks */
     WR_RANK_CACHE,   /* a device's blocks, segments and statistics: never across a driver call */
     WR_RANK_EVENTS,  /* a device's free events */
@@ -38,6 +42,9 @@ void wr_lock_release(wr_lock *lock);
 
 /* Waits on a condition with the lock; for locks that are the innermost one held. */
 void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition);
+
+/* As wr_lock_wait, until a time of CLOCK_MONOTONIC (the condition's clock); NULL: for ever. 0 or ETIMEDOUT. */
+int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline);
 
 /* For assertions: true when the calling thread holds the lock; always true in release builds. */
 bool wr_lock_held(const wr_lock *lock);

@@ -3,13 +3,46 @@
 #include "base/log.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The calling thread's last failure; `size` is unused here. */
-static WR_THREAD_LOCAL weir_error last;
+/* The calling thread's last failure (`size` is unused here), made when there is one: room for thread-local data is
+ * scarce in a library that is loaded late. When there is no memory for it, the status alone is kept. */
+static WR_THREAD_LOCAL weir_error *last;
+static WR_THREAD_LOCAL weir_status bare;
+
+static pthread_key_t exit_key;
+static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
+static int exit_key_error;
+
+static void at_thread_exit(void *error)
+{
+    last = NULL;
+    free(error);
+}
+
+static void make_exit_key(void)
+{
+    exit_key_error = pthread_key_create(&exit_key, at_thread_exit);
+}
+
+/* NULL when there is no memory for it. */
+static weir_error *own_error(void)
+{
+    if (last) return last;
+    pthread_once(&exit_key_once, make_exit_key);
+    if (exit_key_error != 0) return NULL;
+    weir_error *made = calloc(1, sizeof *made);
+    if (made && pthread_setspecific(exit_key, made) != 0) {
+        free(made);
+        return NULL;
+    }
+    last = made;
+    return last;
+}
 
 const char *weir_status_name(weir_status status)
 {
@@ -35,7 +68,8 @@ const char *weir_status_text(weir_status status)
 
 const char *weir_error_text(void)
 {
-    return last.text;
+    if (last) return last->text;
+    return bare == WEIR_OK ? "" : weir_status_text(bare);
 }
 
 weir_status weir_last_error(weir_error *out)
@@ -46,7 +80,7 @@ weir_status weir_last_error(weir_error *out)
               sizeof(weir_error));
 
     size_t size = out->size;
-    *out = last;
+    *out = last ? *last : (weir_error){ .status = bare };
     out->size = size;
     return WEIR_OK;
 }
@@ -54,57 +88,63 @@ weir_status weir_last_error(weir_error *out)
 void weir_check_failed(const char *call, weir_status status, const char *file, int line)
 {
     fprintf(stderr, "%s:%d: %s: %s (%s)\n", file, line, call, weir_status_name(status), weir_status_text(status));
-    if (last.status == status && last.text[0] != '\0') fprintf(stderr, "%s\n", last.text);
+    if (last && last->status == status && last->text[0] != '\0') fprintf(stderr, "%s\n", last->text);
     exit(1);
 }
 
 /* Through a copy, because the arguments may point into the text that is being replaced. */
-static void set_text(const char *format, va_list arguments, const char *tail)
+static void set_text(weir_error *error, const char *format, va_list arguments, const char *tail)
 {
     static const char cut[] = "...";
-    char text[sizeof last.text];
+    char text[sizeof error->text];
 
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (length < 0) length = 0;
     if ((size_t)length < sizeof text) length += snprintf(text + length, sizeof text - (size_t)length, "%s", tail);
     if ((size_t)length >= sizeof text) memcpy(text + sizeof text - sizeof cut, cut, sizeof cut);
-    memcpy(last.text, text, sizeof text);
+    memcpy(error->text, text, sizeof text);
+}
+
+static void fail(weir_status status, const char *library, int64_t native, const char *format, va_list arguments)
+{
+    weir_error *error = own_error();
+    bare = status;
+    if (!error) return;
+    set_text(error, format, arguments, "");
+    error->status = status;
+    error->native_code = native;
+    snprintf(error->library, sizeof error->library, "%s", library);
+    if (library[0])
+        wr_log(WR_LOG_DEBUG, "%s: %s error %" PRId64 ": %s", weir_status_name(status), library, native, error->text);
+    else
+        wr_log(WR_LOG_DEBUG, "%s: %s", weir_status_name(status), error->text);
 }
 
 weir_status wr_fail(weir_status status, const char *format, ...)
 {
     if (status == WEIR_ERR_NOT_READY) return status;
-
     va_list arguments;
     va_start(arguments, format);
-    set_text(format, arguments, "");
+    fail(status, "", 0, format, arguments);
     va_end(arguments);
-    last.status = status;
-    last.native_code = 0;
-    last.library[0] = '\0';
-    wr_log(WR_LOG_DEBUG, "%s: %s", weir_status_name(status), last.text);
     return status;
 }
 
 weir_status wr_fail_native(weir_status status, const char *library, int64_t native, const char *format, ...)
 {
     if (status == WEIR_ERR_NOT_READY) return status;
-
     va_list arguments;
     va_start(arguments, format);
-    set_text(format, arguments, "");
+    fail(status, library, native, format, arguments);
     va_end(arguments);
-    last.status = status;
-    last.native_code = native;
-    snprintf(last.library, sizeof last.library, "%s", library);
-    wr_log(WR_LOG_DEBUG, "%s: %s error %" PRId64 ": %s", weir_status_name(status), library, native, last.text);
     return status;
 }
 
 void wr_fail_prefix(const char *format, ...)
 {
     va_list arguments;
+    if (!last) return;
     va_start(arguments, format);
-    set_text(format, arguments, last.text);
+    set_text(last, format, arguments, last->text);
     va_end(arguments);
 }

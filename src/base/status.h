@@ -26,10 +26,14 @@ void wr_fail_prefix(const char *format, ...) WR_PRINTF(1, 2);
         if (WR_UNLIKELY(wr_try_status_ != WEIR_OK)) return wr_try_status_;                                             \
     } while (0)
 
-/* Refuses: WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL"); */
+/* Refuses: WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
+ * It returns `status` itself, not what wr_fail() returns, so that compilers and analysers see that it is no success. */
 #define WR_ENSURE(condition, status, ...)                                                                              \
     do {                                                                                                               \
-        if (WR_UNLIKELY(!(condition))) return wr_fail((status), __VA_ARGS__);                                          \
+        if (WR_UNLIKELY(!(condition))) {                                                                               \
+            (void)!wr_fail((status), __VA_ARGS__);                                                                     \
+            return (status);                                                                                           \
+        }                                                                                                              \
     } while (0)
 
 /* A failure of clean-up that cannot change what the caller is told: the first one wins. */

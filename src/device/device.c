@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "device/kinds.h"
 #include "pool/pending.h"
 
 static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
@@ -43,9 +44,10 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
 
 weir_status wr_device_stop(wr_device *device)
 {
-    weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
+    weir_status first = wr_driver(device->backend, device_synchronize, device->ordinal);
+    wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */
     wr_pending_release(&device->cache);
-    return status;
+    return first;
 }
 
 weir_status wr_device_close(wr_device *device)

@@ -9,6 +9,7 @@
 #include "device/runtime.h"
 #include "pool/cache.h"
 #include "pool/event.h"
+#include "pool/handle.h"
 #include "pool/stream.h"
 
 struct wr_device {
@@ -18,12 +19,13 @@ struct wr_device {
     wr_stream_table streams;
     wr_event_pool events;
     wr_cache cache;
+    _Atomic(wr_handle_pool *) handles[WEIR_HANDLE_KIND_MAX]; /* NULL until a handle of the kind is asked for */
 };
 
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Waits for the device and forgets pending frees. All devices are stopped before the first is closed: blocks of one
+/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is closed: blocks of one
  * wait for streams of another, with events of the other. */
 weir_status wr_device_stop(wr_device *device);
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/size.h"
+#include "device/kinds.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
 
@@ -73,6 +74,19 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     return WEIR_OK;
 }
 
+/* Idle handles of libraries hold device memory of their own, and workspaces of weir's. */
+static weir_status drop_idle_handles(wr_device *device, const wr_request *request, void **out)
+{
+    uint64_t destroyed = 0;
+    weir_status status = wr_device_trim_handles(device, 0, &destroyed);
+    (void)status; /* a library that fails to destroy its handle is no reason to refuse memory */
+    if (destroyed == 0) return WEIR_OK;
+    WR_TRY(take_finished(device, request, out));
+    if (!*out) WR_TRY(trim_and_grow(device, request, out));
+    if (!*out) WR_TRY(grow(device, request, out));
+    return WEIR_OK;
+}
+
 static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
 {
     if (!wr_runtime_reclaim(device->ordinal, request->fit.segment_bytes)) return WEIR_OK;
@@ -83,7 +97,8 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
-static const rung rungs[] = { take_finished, collect_and_grow, take_rehomed, take_awaited, trim_and_grow, ask_program };
+static const rung rungs[] = { take_finished, collect_and_grow, take_rehomed, take_awaited, trim_and_grow,
+                              drop_idle_handles, ask_program };
 
 /* ---- giving up ---------------------------------------------------------------------------------------------------- */
 

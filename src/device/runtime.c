@@ -12,6 +12,7 @@
 wr_runtime wr_runtime_global = {
     .epoch = 1,
     .lock = WR_LOCK_INITIALIZER(WR_RANK_OPEN, "open"),
+    .exit_lock = WR_LOCK_INITIALIZER(WR_RANK_EXIT, "thread exit"),
     .reclaim_lock = WR_LOCK_INITIALIZER(WR_RANK_RECLAIM, "reclaim callbacks"),
 };
 
@@ -121,8 +122,11 @@ weir_status wr_runtime_close(void)
     weir_status first = WEIR_OK;
     wr_lock_acquire(&rt->lock);
     if (atomic_load(&rt->state) == WR_OPEN) {
+        /* A thread that is ending has given its handles back before this, or will not any more. */
+        wr_lock_acquire(&rt->exit_lock);
         set_state(WR_CLOSED);
         atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
+        wr_lock_release(&rt->exit_lock);
         for (int i = 0; i < WR_DEVICE_MAX; i++) {
             wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
             if (d) wr_keep_first(&first, wr_device_stop(d));

@@ -34,6 +34,7 @@ typedef struct wr_runtime {
     /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
     atomic_uint_fast64_t epoch;
     wr_lock lock;
+    wr_lock exit_lock; /* WR_RANK_EXIT: held by a thread that ends while it gives its handles back */
 
     /* constants while open */
     const weir_backend *backend;

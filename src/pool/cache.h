@@ -24,7 +24,7 @@ typedef struct wr_cache {
 
     wr_lock lock;
     uint64_t limit;    /* bytes; 0: none */
-    uint64_t growing;  /* bytes being asked from the driver right now, which the limit must count */
+    uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
     wr_bin **bins;     /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
@@ -37,7 +37,7 @@ typedef struct wr_cache {
     wr_segment *unused_segments;
     wr_use *unused_uses;
 
-    wr_lock poll_lock;        /* WR_RANK_POLL: who holds it may take uses out of the waits */
+    wr_lock poll_lock;        /* WR_RANK_POLL: who holds it may take uses out of the waits, and no stream ends meanwhile */
     wr_wait *waits;           /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
 } wr_cache;

@@ -4,7 +4,7 @@
 #include "pool/address.h"
 #include "pool/count.h"
 
-#include <assert.h>
+#include <sched.h>
 
 static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stream, wr_event_pool *events,
                                           wr_wait **out)
@@ -75,15 +75,24 @@ weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const 
 
 /* An event behind the stream's present work, or NULL when there cannot be one now: the stream is capturing (the
  * event would become part of the graph), or the driver refuses. */
-static void *mark(const wr_cache *cache, const wr_wait *wait)
+static void *record_event(const wr_cache *cache, const wr_wait *wait)
 {
     void *event = NULL;
-    if (atomic_load(&wait->ended)) return NULL;
     if (wr_stream_capturing(cache->backend, wait->device, wait->native)) return NULL;
     if (wr_event_get(wait->events, &event) != WEIR_OK) return NULL;
     if (wr_driver(cache->backend, event_record, wait->device, event, wait->native) == WEIR_OK) return event;
     wr_event_put(wait->events, event);
     return NULL;
+}
+
+/* Whoever ends the stream sets `ended` before it reads `marking`, so one side sees the other. */
+static void *mark(const wr_cache *cache, wr_wait *wait)
+{
+    void *event = NULL;
+    atomic_fetch_add(&wait->marking, 1);
+    if (!atomic_load(&wait->ended)) event = record_event(cache, wait);
+    atomic_fetch_sub(&wait->marking, 1);
+    return event;
 }
 
 void wr_pending_start(wr_cache *cache, wr_block *block)
@@ -124,7 +133,7 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
 }
 
 /* Asks the driver about a use, without the cache's lock. `wait` for it, or just look. */
-static weir_status ask(const wr_cache *cache, const wr_wait *wait, wr_use *use, bool wait_for_it)
+static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool wait_for_it)
 {
     if (!use->event) use->event = mark(cache, wait);
     if (use->event && wait_for_it)
@@ -201,8 +210,11 @@ void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id)
 {
     /* With the poll lock nobody is asking the driver about the stream meanwhile. */
     wr_lock_acquire(&cache->poll_lock);
-    for (wr_wait *w = first_wait(cache); w; w = w->next)
-        if (w->stream_id == stream_id) atomic_store(&w->ended, true);
+    for (wr_wait *w = first_wait(cache); w; w = w->next) {
+        if (w->stream_id != stream_id) continue;
+        atomic_store(&w->ended, true);
+        while (atomic_load(&w->marking) != 0) sched_yield(); /* as long as recording an event takes */
+    }
     wr_lock_release(&cache->poll_lock);
 }
 

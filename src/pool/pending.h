@@ -19,6 +19,7 @@ struct wr_wait {
     wr_use *first, *last;  /* freed blocks, oldest first */
     uint32_t uses;         /* queued here, or still held by a live block */
     atomic_bool ended;     /* the stream's work is over and `native` is no more */
+    atomic_uint marking;   /* threads that may be using `native` without the poll lock */
 };
 
 /* A block used on a stream. */

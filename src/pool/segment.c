@@ -60,7 +60,7 @@ static void drop_growth_locked(wr_cache *cache, growth *g, size_t bytes)
 static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *request, growth *g)
 {
     const size_t bytes = request->fit.segment_bytes;
-    const uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing;
+    const uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing + cache->leaving;
     WR_ENSURE(cache->limit == 0 || (held <= cache->limit && bytes <= cache->limit - held), WEIR_ERR_OUT_OF_MEMORY,
               "device %d: %llu bytes held, %zu more asked, limit %llu", cache->device, (unsigned long long)held, bytes,
               (unsigned long long)cache->limit);
@@ -141,17 +141,41 @@ static void unhide_locked(const wr_segment *segment)
     segment->cache->hidden_bytes -= segment->bytes;
 }
 
-static void show_locked(wr_segment *segment)
+static void into_bin_locked(wr_segment *segment)
 {
-    unhide_locked(segment);
     wr_bin_add_segment(segment->bin, segment);
     wr_bin_insert(segment->bin, segment->first);
 }
 
-static void forget_locked(wr_cache *cache, wr_segment *segment)
+static void show_locked(wr_segment *segment)
 {
     unhide_locked(segment);
+    into_bin_locked(segment);
+}
+
+/* A hidden segment goes to the driver. It counts as given back already, so that what another thread gets instead is
+ * not reserved twice; the limit still counts it. Unmapped now: once the driver has the addresses, another thread may
+ * get and map them. */
+static void leave_locked(wr_cache *cache, const wr_segment *segment)
+{
+    unhide_locked(segment);
+    cache->leaving += segment->bytes;
     wr_count_out(cache->stats.segment, cache->stats.reserved_bytes, segment->bin->class, segment->bytes);
+    wr_address_remove(segment->base, segment->bytes);
+}
+
+/* The driver refused. The address tables are there, so mapping cannot fail. */
+static void come_back_locked(wr_cache *cache, wr_segment *segment)
+{
+    weir_status mapped = wr_address_insert(segment->base, segment->bytes, segment);
+    assert(mapped == WEIR_OK);
+    (void)mapped;
+    wr_count_in(cache->stats.segment, cache->stats.reserved_bytes, segment->bin->class, segment->bytes);
+    into_bin_locked(segment);
+}
+
+static void forget_locked(wr_cache *cache, wr_segment *segment)
+{
     cache->stats.driver_frees++;
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native);
@@ -162,19 +186,17 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
 static weir_status give_back(wr_cache *cache, wr_segment *segment)
 {
-    /* Unmapped first: once the driver has the addresses, another thread may get them and map them. */
-    wr_address_remove(segment->base, segment->bytes);
-    weir_status status = wr_driver(cache->backend, segment_free, cache->device, segment->base, segment->bytes);
+    const size_t bytes = segment->bytes;
     wr_lock_acquire(&cache->lock);
-    if (status == WEIR_OK) {
+    leave_locked(cache, segment);
+    wr_lock_release(&cache->lock);
+    weir_status status = wr_driver(cache->backend, segment_free, cache->device, segment->base, bytes);
+    wr_lock_acquire(&cache->lock);
+    cache->leaving -= bytes;
+    if (status == WEIR_OK)
         forget_locked(cache, segment);
-    } else {
-        /* The tables for these addresses are there, so this cannot fail. */
-        weir_status mapped = wr_address_insert(segment->base, segment->bytes, segment);
-        assert(mapped == WEIR_OK);
-        (void)mapped;
-        show_locked(segment);
-    }
+    else
+        come_back_locked(cache, segment);
     wr_lock_release(&cache->lock);
     return status;
 }
@@ -361,7 +383,7 @@ static bool fits_request(const wr_cache *cache, const wr_segment *segment, const
            cache->policy->takes(&cache->options, &request->fit, segment->bytes);
 }
 
-weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved)
+static weir_status rehome(wr_cache *cache, const wr_request *request, bool *moved)
 {
     wr_bin *home = NULL;
     wr_segment *segment = NULL;
@@ -385,6 +407,15 @@ weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *mo
     return WEIR_OK;
 }
 
+/* The poll lock keeps the stream that a segment comes from alive until the chaining is over. */
+weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved)
+{
+    wr_lock_acquire(&cache->poll_lock);
+    weir_status status = rehome(cache, request, moved);
+    wr_lock_release(&cache->poll_lock);
+    return status;
+}
+
 static void move_segments_locked(wr_bin *from, wr_bin *to)
 {
     while (from->segments) {
@@ -401,6 +432,7 @@ static void move_segments_locked(wr_bin *from, wr_bin *to)
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
 {
     weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->poll_lock);
     wr_lock_acquire(&cache->lock);
     for (int class = WR_SMALL; class < WR_CLASSES && status == WEIR_OK; class++) {
         uint32_t index = stream->index * WR_CLASSES + (uint32_t)class;
@@ -410,6 +442,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
         if (status == WEIR_OK) move_segments_locked(old, home);
     }
     wr_lock_release(&cache->lock);
+    wr_lock_release(&cache->poll_lock);
     return status;
 }
 

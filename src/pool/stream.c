@@ -160,6 +160,19 @@ bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
     return wr_driver(backend, capture_status, device, native, &state, &id) != WEIR_OK || state != WEIR_CAPTURE_NONE;
 }
 
+bool wr_streams_any_capturing(wr_stream_table *table)
+{
+    wr_lock_acquire(&table->lock);
+    const uint32_t used = table->used;
+    wr_lock_release(&table->lock);
+    for (uint32_t i = 0; i < used; i++) {
+        const wr_stream *s = &table->records[i];
+        if (atomic_load_explicit(&s->id, memory_order_acquire) == 0) continue;
+        if (wr_stream_capturing(table->backend, table->device, s->native)) return true;
+    }
+    return false;
+}
+
 weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream)
 {
     void *native = stream->native;

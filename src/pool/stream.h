@@ -77,6 +77,9 @@ WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_
 /* Whether work queued on the native stream now would be captured instead of run. When in doubt, yes. */
 bool wr_stream_capturing(const weir_backend *backend, int device, void *native);
 
+/* Whether any stream weir knows on the device is capturing. Foreign streams that weir was never told of are not seen. */
+bool wr_streams_any_capturing(wr_stream_table *table);
+
 /* Takes an exclusive or foreign stream out of the table, and destroys an exclusive one's native stream. Nothing may
  * refer to the record any more. */
 WR_CHECKED weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream);

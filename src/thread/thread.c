@@ -7,16 +7,35 @@
 /* What every thread has until it changes something: epoch 0 is never the library's, so it is always void. */
 static wr_thread nothing = { .device = -1 };
 
-/* One pointer of static TLS, so that reaching it is one instruction also from a library loaded with dlopen. */
-static WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread *self = &nothing;
+WR_THREAD_LOCAL wr_thread *wr_thread_current = &nothing;
 
 static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;
 
+/* The handles go back to their pools; no call of library or driver is made here, since the thread may end after
+ * main did. The lock keeps weir_close from destroying the pools meanwhile. */
+static void give_handles_back(const wr_thread *t)
+{
+    /* In a child of fork the lock may be held by a thread that does not exist there. */
+    if (wr_thread_is_void(t)) return;
+    wr_lock_acquire(&wr_runtime_global.exit_lock);
+    for (int device = 0; device < WR_DEVICE_MAX && !wr_thread_is_void(t); device++)
+        for (int kind = 0; t->handles[device] && kind < WEIR_HANDLE_KIND_MAX; kind++)
+            if (t->handles[device][kind]) wr_handle_give_back(t->handles[device][kind]);
+    wr_lock_release(&wr_runtime_global.exit_lock);
+}
+
+static void free_slots(const wr_thread *t)
+{
+    for (int device = 0; device < WR_DEVICE_MAX; device++) wr_meta_free(t->handles[device]);
+}
+
 static void at_thread_exit(void *thread)
 {
-    self = &nothing; /* for destructors of others that run later and call weir */
+    wr_thread_current = &nothing; /* for destructors of others that run later and call weir */
+    give_handles_back(thread);
+    free_slots(thread);
     wr_meta_free(thread);
 }
 
@@ -25,15 +44,9 @@ static void make_exit_key(void)
     exit_key_error = pthread_key_create(&exit_key, at_thread_exit);
 }
 
-static bool is_void(const wr_thread *t)
+weir_status wr_thread_own(wr_thread **out)
 {
-    return t->epoch != atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
-}
-
-/* The thread's own context, valid for this epoch. */
-static weir_status own(wr_thread **out)
-{
-    if (self == &nothing) {
+    if (wr_thread_current == &nothing) {
         void *made = NULL;
         pthread_once(&exit_key_once, make_exit_key);
         WR_ENSURE(exit_key_error == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no thread-specific key is left in this process");
@@ -42,14 +55,15 @@ static weir_status own(wr_thread **out)
             wr_meta_free(made);
             return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no memory for this thread's context");
         }
-        self = made;
-        *self = nothing;
+        wr_thread_current = made;
+        *wr_thread_current = nothing;
     }
-    if (is_void(self)) {
-        *self = nothing;
-        self->epoch = atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
+    if (wr_thread_is_void(wr_thread_current)) {
+        free_slots(wr_thread_current);
+        *wr_thread_current = nothing;
+        wr_thread_current->epoch = atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
     }
-    *out = self;
+    *out = wr_thread_current;
     return WEIR_OK;
 }
 
@@ -58,8 +72,8 @@ weir_status wr_thread_device(int *ordinal)
     const weir_backend *backend = wr_runtime_global.backend;
     /* Where the driver has a current device it is the truth: others in the process set it too. */
     if (backend->device_get_current) return wr_driver(backend, device_get_current, ordinal);
-    const wr_thread *t = self;
-    *ordinal = t->device >= 0 && !is_void(t) ? t->device : 0;
+    const wr_thread *t = wr_thread_current;
+    *ordinal = t->device >= 0 && !wr_thread_is_void(t) ? t->device : 0;
     return WEIR_OK;
 }
 
@@ -67,7 +81,7 @@ weir_status wr_thread_set_device(int ordinal)
 {
     const weir_backend *backend = wr_runtime_global.backend;
     wr_thread *t = NULL;
-    WR_TRY(own(&t));
+    WR_TRY(wr_thread_own(&t));
     if (backend->device_set_current) WR_TRY(wr_driver(backend, device_set_current, ordinal));
     t->device = ordinal;
     return WEIR_OK;
@@ -82,8 +96,8 @@ weir_status wr_thread_resolve_device(int ordinal, wr_device **device)
 
 wr_stream *wr_thread_stream(wr_device *device)
 {
-    const wr_thread *t = self;
-    const uint64_t id = is_void(t) ? 0 : t->stream_ids[device->ordinal];
+    const wr_thread *t = wr_thread_current;
+    const uint64_t id = wr_thread_is_void(t) ? 0 : t->stream_ids[device->ordinal];
     wr_stream *s = id ? wr_stream_find(&device->streams, id) : NULL;
     return s ? s : wr_stream_default_of(&device->streams);
 }
@@ -91,7 +105,7 @@ wr_stream *wr_thread_stream(wr_device *device)
 weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream)
 {
     wr_thread *t = NULL;
-    WR_TRY(own(&t));
+    WR_TRY(wr_thread_own(&t));
     t->stream_ids[device->ordinal] = atomic_load_explicit(&stream->id, memory_order_relaxed);
     return WEIR_OK;
 }

@@ -1,5 +1,6 @@
 /*
- * thread: what a thread has of its own: its current device and, per device, its current stream.
+ * thread: what a thread has of its own: its current device and, per device, its current stream and
+ * its library handles.
  * Owner: the thread; nobody else reads it, so no lock. Made at the first call that changes something from the
  * default, freed at thread exit. What it remembers is void when the library's epoch has moved on.
  */
@@ -7,12 +8,32 @@
 #define WR_THREAD_THREAD_H
 
 #include "device/device.h"
+#include "pool/handle.h"
 
 typedef struct wr_thread {
     uint64_t epoch;
-    int device;                            /* -1: none chosen */
-    uint64_t stream_ids[WR_DEVICE_MAX];    /* 0: the default stream */
+    int device;                         /* -1: none chosen */
+    uint64_t stream_ids[WR_DEVICE_MAX]; /* 0: the default stream */
+    wr_handle **handles[WR_DEVICE_MAX]; /* [device][kind]; NULL until the thread gets its first there */
 } wr_thread;
+
+/* Never NULL: a thread that changed nothing has a static empty context, which is always void. One pointer of static
+ * TLS, so that reaching it is one instruction also from a library loaded with dlopen (docs/decisions/0005). */
+extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread *wr_thread_current;
+
+static inline const wr_thread *wr_thread_self(void)
+{
+    return wr_thread_current;
+}
+
+/* What it remembers is of another epoch: the library was closed since, or this is a child of fork. */
+static inline bool wr_thread_is_void(const wr_thread *thread)
+{
+    return thread->epoch != atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
+}
+
+/* The calling thread's own context, made if need be, valid for this epoch. */
+WR_CHECKED weir_status wr_thread_own(wr_thread **out);
 
 /* The calling thread's current device. */
 WR_CHECKED weir_status wr_thread_device(int *ordinal);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # weir check: leaks are told and are no fault, every kind of fault is found and named.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 log()

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # weir convert: the native trace replays as the original did, converts to itself, and takes a name from the file.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # weir replay on traces made here, event by event: pending frees, emptied caches, blocks from before, nonsense.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 # make KIND:DEVICE:STREAM:ADDRESS:SIZE...: writes a native trace.

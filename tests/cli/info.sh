@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # weir info: devices and options, with where each came from.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 export WEIR_BACKEND=host WEIR_HOST_DEVICES=2 WEIR_HOST_MEMORY=3GiB

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # weir replay on recorded PyTorch jobs: what the contract promises of peaks, members, exit codes and streams.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces
 

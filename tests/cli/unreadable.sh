@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Input that cannot be read or is no trace: exit code 1, a reason that names the file, and the rest is still done.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 printf 'neither fish nor fowl\n' >"$scratch/text"
@@ -24,3 +25,14 @@ expect 1 convert "$scratch/good.csv" -o "$scratch/no/such/folder"
 contains "$err" "cannot write $scratch/no/such/folder"
 expect 1 replay --json "$scratch/no/such/folder" "$scratch/good.csv"
 contains "$err" "cannot write $scratch/no/such/folder"
+
+# Nor is output that cannot be written taken for good.
+if [ -e /dev/full ]; then
+    code=0
+    "$WEIR" replay --repeat 1 "$scratch/good.csv" >/dev/full 2>"$scratch/err" || code=$?
+    [ "$code" = 1 ] || die "replay to a full device: exit code $code"
+    contains "$(<"$scratch/err")" "cannot write to standard output"
+    code=0
+    "$WEIR" convert "$scratch/good.csv" -o - >/dev/full 2>"$scratch/err" || code=$?
+    [ "$code" = 1 ] || die "convert to a full device: exit code $code"
+fi

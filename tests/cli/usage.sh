@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Help, versions, and every way to hold the command wrongly.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
 for command in replay check convert info; do

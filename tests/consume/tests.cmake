@@ -9,6 +9,8 @@ endif()
 
 weir_test(consume/headers consume 120
     ${BASH} ${consume}/check_headers.sh ${PROJECT_SOURCE_DIR}/include ${CMAKE_C_COMPILER} ${WEIR_CXX})
+weir_test(consume/vendor consume 120
+    ${BASH} ${consume}/check_vendor.sh ${PROJECT_SOURCE_DIR}/include ${consume} ${CMAKE_C_COMPILER} ${WEIR_CXX})
 
 # Instrumented libraries need their run-time linked first; plain programs cannot use them.
 if(WEIR_SANITIZE OR CMAKE_C_FLAGS_DEBUG MATCHES "--coverage" OR NOT TARGET weir-tool)

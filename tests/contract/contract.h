@@ -114,8 +114,7 @@ static inline void gate_wait(void *argument)
 {
     gate *g = argument;
     sem_post(&g->reached);
-    while (sem_wait(&g->open) != 0) {
-    }
+    while (sem_wait(&g->open) != 0) {}
 }
 
 static inline void gate_close(gate *g, int device, void *stream)
@@ -123,8 +122,7 @@ static inline void gate_close(gate *g, int device, void *stream)
     sem_init(&g->reached, 0, 0);
     sem_init(&g->open, 0, 0);
     ok(b->stream_callback(device, stream, gate_wait, g));
-    while (sem_wait(&g->reached) != 0) {
-    }
+    while (sem_wait(&g->reached) != 0) {}
 }
 
 static inline void gate_open(gate *g)

@@ -137,14 +137,10 @@ static void event_outlives_its_stream(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(never_recorded_event_is_complete),
-    cmocka_unit_test(event_on_an_idle_stream_completes),
-    cmocka_unit_test(event_completes_with_the_work_before_it),
-    cmocka_unit_test(event_does_not_wait_for_later_work),
-    cmocka_unit_test(query_is_about_the_last_record),
-    cmocka_unit_test(wait_keeps_the_record_it_saw),
-    cmocka_unit_test(pending_event_can_be_destroyed),
-    cmocka_unit_test(event_outlives_its_stream),
+    cmocka_unit_test(never_recorded_event_is_complete),        cmocka_unit_test(event_on_an_idle_stream_completes),
+    cmocka_unit_test(event_completes_with_the_work_before_it), cmocka_unit_test(event_does_not_wait_for_later_work),
+    cmocka_unit_test(query_is_about_the_last_record),          cmocka_unit_test(wait_keeps_the_record_it_saw),
+    cmocka_unit_test(pending_event_can_be_destroyed),          cmocka_unit_test(event_outlives_its_stream),
 };
 
 CONTRACT_MAIN(tests)

@@ -149,18 +149,12 @@ static void fill_stays_within_its_bytes(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(contents_survive_until_freed),
-    cmocka_unit_test(segments_do_not_overlap),
-    cmocka_unit_test(segments_are_aligned),
-    cmocka_unit_test(exceeding_the_device_is_out_of_memory),
-    cmocka_unit_test(out_of_memory_is_recoverable),
-    cmocka_unit_test(free_returns_capacity),
-    cmocka_unit_test(unknown_free_is_refused),
-    cmocka_unit_test(zero_bytes_are_refused),
-    cmocka_unit_test(pinned_memory_is_plain_memory),
-    cmocka_unit_test(pinned_memory_does_not_count_against_the_device),
-    cmocka_unit_test(unknown_pinned_free_is_refused),
-    cmocka_unit_test(copies_go_between_all_kinds),
+    cmocka_unit_test(contents_survive_until_freed),   cmocka_unit_test(segments_do_not_overlap),
+    cmocka_unit_test(segments_are_aligned),           cmocka_unit_test(exceeding_the_device_is_out_of_memory),
+    cmocka_unit_test(out_of_memory_is_recoverable),   cmocka_unit_test(free_returns_capacity),
+    cmocka_unit_test(unknown_free_is_refused),        cmocka_unit_test(zero_bytes_are_refused),
+    cmocka_unit_test(pinned_memory_is_plain_memory),  cmocka_unit_test(pinned_memory_does_not_count_against_the_device),
+    cmocka_unit_test(unknown_pinned_free_is_refused), cmocka_unit_test(copies_go_between_all_kinds),
     cmocka_unit_test(fill_stays_within_its_bytes),
 };
 

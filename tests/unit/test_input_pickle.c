@@ -1,7 +1,8 @@
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "unit/input_support.h"
@@ -50,8 +51,9 @@ static void check_snapshot(const trace *t)
     assert_int_equal(t->settings.max_split_size, 67108864);
     assert_true(t->settings.gc_threshold == 0.75);
     assert_string_equal(t->settings.config, "expandable_segments:True,max_split_size_mb:64");
-    assert_string_equal(t->settings.roundup_power2_divisions,
-                        "[1:0,2:0,4:0,8:0,16:0,32:0,64:0,128:0,256:1,512:2,1024:8,2048:0,4096:0,8192:0,16384:0,32768:0]");
+    assert_string_equal(
+        t->settings.roundup_power2_divisions,
+        "[1:0,2:0,4:0,8:0,16:0,32:0,64:0,128:0,256:1,512:2,1024:8,2048:0,4096:0,8192:0,16384:0,32768:0]");
 }
 
 static void every_protocol_and_shape_reads_the_same(void **state)
@@ -134,8 +136,12 @@ static void the_stack_cannot_be_dug_under(void **state)
 {
     (void)state;
     REFUSED("\x80\x02.", "needs 1 values, the stack has 0");
-    REFUSED("\x80\x02""0.", "needs 1 values");
-    REFUSED("\x80\x02""2.", "needs 1 values");
+    REFUSED("\x80\x02"
+            "0.",
+            "needs 1 values");
+    REFUSED("\x80\x02"
+            "2.",
+            "needs 1 values");
     REFUSED("\x80\x02]a.", "needs 2 values, the stack has 1");
     REFUSED("\x80\x02}Ns.", "needs 3 values, the stack has 2");
     REFUSED("\x80\x02K\x01\x86.", "needs 2 values");
@@ -150,7 +156,9 @@ static void marks_must_match(void **state)
     REFUSED("\x80\x02]e.", "without a MARK");
     REFUSED("\x80\x02}u.", "without a MARK");
     REFUSED("\x80\x02t.", "without a MARK");
-    REFUSED("\x80\x02""1.", "without a MARK");
+    REFUSED("\x80\x02"
+            "1.",
+            "without a MARK");
     REFUSED("\x80\x02(e.", "no new list");
     REFUSED("\x80\x02}(e.", "no new list");
     REFUSED("\x80\x02](NNu.", "no new dict");
@@ -173,11 +181,15 @@ static void memo_indices_are_checked(void **state)
 static void sizes_over_the_limit_are_refused_before_they_are_read(void **state)
 {
     (void)state;
-    REFUSED("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a.", "18446744073709551615 bytes, more than the limit");
+    REFUSED("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+            "a.",
+            "18446744073709551615 bytes, more than the limit");
     REFUSED("\x80\x04\x8e\0\0\0\0\0\0\0\x10.", "more than the limit");
     REFUSED("\x80\x05\x96\0\0\0\0\0\0\0\x10.", "more than the limit");
     REFUSED("\x80\x02\x8b\xff\xff\xff\xff.", "more than the limit");
-    REFUSED("\x80\x02X\xff\xff\xff\x3f" "a.", "ends inside opcode 0x58 (BINUNICODE)");
+    REFUSED("\x80\x02X\xff\xff\xff\x3f"
+            "a.",
+            "ends inside opcode 0x58 (BINUNICODE)");
 }
 
 static void nesting_is_bounded(void **state)
@@ -193,7 +205,7 @@ static void nesting_is_bounded(void **state)
 
     memset(bytes, ']', DEEP); /* lists in lists, without marks */
     memcpy(bytes, "\x80\x02", 2);
-    memset(bytes + DEEP / 2, 'a', DEEP / 2);
+    memset(bytes + DEEP / 2 + 1, 'a', DEEP / 2 - 1);
     bytes[DEEP - 1] = '.';
     refused(bytes, DEEP, NULL, "is not the list");
     free(bytes);
@@ -229,7 +241,8 @@ static void limits_bound_values_memo_and_strings(void **state)
     bytes[2] = '}';
     refused(bytes, sizeof bytes, &few, "memo index 100 is out of range");
 
-    for (size_t i = 2; i + 4 < sizeof bytes; i += 4) memcpy(bytes + i, (uint8_t[]){ 'M', (uint8_t)i, (uint8_t)(i >> 8), 0x94 }, 4);
+    for (size_t i = 2; i + 4 < sizeof bytes; i += 4)
+        memcpy(bytes + i, (uint8_t[]){ 'M', (uint8_t)i, (uint8_t)(i >> 8), 0x94 }, 4);
     refused(bytes, sizeof bytes, &few, "limit");
 
     trace_limits short_strings = trace_limits_default;
@@ -252,25 +265,48 @@ static void all_kinds_of_values_may_be_anywhere(void **state)
     (void)state;
     /* A dict whose unknown keys hold one of everything. */
     static const char bytes[] = "\x80\x05}(\x8c\x08segments]"
-                                "\x8c\x01" "a\x8f(K\x01K\x02\x90"                /* set */
-                                "\x8c\x01" "b(K\x01\x91"                         /* frozenset */
-                                "\x8c\x01" "c(K\x01K\x02K\x03t"                  /* tuples */
-                                "\x8c\x01" "d)" "\x8c\x01" "eN\x85" "\x8c\x01" "fNNN\x87"
-                                "\x8c\x01" "gB\x02\0\0\0xy" "\x8c\x01hC\x01x"    /* bytes */
+                                "\x8c\x01"
+                                "a\x8f(K\x01K\x02\x90" /* set */
+                                "\x8c\x01"
+                                "b(K\x01\x91" /* frozenset */
+                                "\x8c\x01"
+                                "c(K\x01K\x02K\x03t" /* tuples */
+                                "\x8c\x01"
+                                "d)"
+                                "\x8c\x01"
+                                "eN\x85"
+                                "\x8c\x01"
+                                "fNNN\x87"
+                                "\x8c\x01"
+                                "gB\x02\0\0\0xy"
+                                "\x8c\x01hC\x01x" /* bytes */
                                 "\x8c\x01i\x8e\x01\0\0\0\0\0\0\0x"
                                 "\x8c\x01j\x96\x01\0\0\0\0\0\0\0x"
                                 "\x8c\x01k\x8d\x01\0\0\0\0\0\0\0x"
-                                "\x8c\x01lG?\xf0\0\0\0\0\0\0" "\x8c\x01mF1.5\n"  /* floats */
-                                "\x8c\x01nI-12\n" "\x8c\x01oI01\n" "\x8c\x01pL123456789012345678901234567890L\n"
-                                "\x8c\x01q\x8a\x0a\0\0\0\0\0\0\0\0\0\x01" "\x8c\x01r\x8b\x01\0\0\0\x07" "\x8c\x01s\x8a\0"
-                                "\x8c\x01tV\\u00e9\\U0001F600\xe9\n" "\x8c\x01uS'a\\n\\x41\\''\n"
-                                "\x8c\x01vT\x01\0\0\0x" "\x8c\x01wU\x01x"
-                                "\x8c\x01x]2" "0" "\x8c\x01y(K\x01(1" "0" "]0]"  /* DUP, POP, POP_MARK */
+                                "\x8c\x01lG?\xf0\0\0\0\0\0\0"
+                                "\x8c\x01mF1.5\n" /* floats */
+                                "\x8c\x01nI-12\n"
+                                "\x8c\x01oI01\n"
+                                "\x8c\x01pL123456789012345678901234567890L\n"
+                                "\x8c\x01q\x8a\x0a\0\0\0\0\0\0\0\0\0\x01"
+                                "\x8c\x01r\x8b\x01\0\0\0\x07"
+                                "\x8c\x01s\x8a\0"
+                                "\x8c\x01tV\\u00e9\\U0001F600\xe9\n"
+                                "\x8c\x01uS'a\\n\\x41\\''\n"
+                                "\x8c\x01vT\x01\0\0\0x"
+                                "\x8c\x01wU\x01x"
+                                "\x8c\x01x]2"
+                                "0"
+                                "\x8c\x01y(K\x01(1"
+                                "0"
+                                "0]" /* DUP, POP, POP_MARK */
                                 "\x8c\x01z\x88\x8c\x02zz\x89"
-                                "\x95\x01\0\0\0\0\0\0\0" "u.";
+                                "\x95\x01\0\0\0\0\0\0\0"
+                                "u.";
     trace t;
     trace_error e = { .text = "" };
-    if (!read_exact(bytes, sizeof bytes - 1, NULL, &t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
+    if (!read_exact(bytes, sizeof bytes - 1, NULL, &t, &e))
+        fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
     assert_int_equal(t.count, 0);
     trace_release(&t);
 }
@@ -280,7 +316,9 @@ static void bad_text_arguments_are_refused(void **state)
     (void)state;
     REFUSED("\x80\x02I12x\n.", "\"12x\" is no decimal number");
     REFUSED("\x80\x02L\n.", "no decimal number");
-    REFUSED("\x80\x02" "F1.5.2\n.", "no number");
+    REFUSED("\x80\x02"
+            "F1.5.2\n.",
+            "no number");
     REFUSED("\x80\x02V\\u12\n.", "bad quotes or escapes");
     REFUSED("\x80\x02V\\U00110000\n.", "bad quotes or escapes");
     REFUSED("\x80\x02Sabc\n.", "bad quotes or escapes");

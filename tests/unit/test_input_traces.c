@@ -1,7 +1,8 @@
+#include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <setjmp.h>
 #include <stdint.h>
+
 #include <cmocka.h>
 
 #include "unit/input_support.h"
@@ -20,17 +21,51 @@ typedef struct facts {
 } facts;
 
 static const facts recorded[] = {
-    { "convnext_prefetch", { 21621, 21618, 21617, 134 }, { 157996864933, 157928707493, 157919073701, 4387241984 },
-      64990, 0x9aa46e84de7e6421, 4, 77791232, 77791232, 1 },
-    { "gpt2_lora_recompute", { 71936, 71932, 71932, 163 },
-      { 1327488863062, 1327419657046, 1327419657046, 10796138496 }, 215963, 0xe794b3b19beb736, 4, 69206016, 69206016,
+    { "convnext_prefetch",
+      { 21621, 21618, 21617, 134 },
+      { 157996864933, 157928707493, 157919073701, 4387241984 },
+      64990,
+      0x9aa46e84de7e6421,
+      4,
+      77791232,
+      77791232,
+      1 },
+    { "gpt2_lora_recompute",
+      { 71936, 71932, 71932, 163 },
+      { 1327488863062, 1327419657046, 1327419657046, 10796138496 },
+      215963,
+      0xe794b3b19beb736,
+      4,
+      69206016,
+      69206016,
       0 },
-    { "gpt2_varlen", { 38959, 38956, 38956, 341 }, { 873194675371, 873126517931, 873126517931, 28546433024 }, 117212,
-      0x610c349f401d2dbf, 3, 68157440, 68157440, 0 },
-    { "graphsage", { 4590, 4587, 4587, 23 }, { 544685360824, 544617203384, 544617203384, 16494100480 }, 13787,
-      0xeb9f8b8d546a3298, 3, 68157440, 68157440, 0 },
-    { "resnet50_amp", { 9688, 9685, 9685, 104 }, { 129151298484, 129083141044, 129083141044, 3797942272 }, 29162,
-      0x451110a4baa2bf44, 3, 68157440, 68157440, 0 },
+    { "gpt2_varlen",
+      { 38959, 38956, 38956, 341 },
+      { 873194675371, 873126517931, 873126517931, 28546433024 },
+      117212,
+      0x610c349f401d2dbf,
+      3,
+      68157440,
+      68157440,
+      0 },
+    { "graphsage",
+      { 4590, 4587, 4587, 23 },
+      { 544685360824, 544617203384, 544617203384, 16494100480 },
+      13787,
+      0xeb9f8b8d546a3298,
+      3,
+      68157440,
+      68157440,
+      0 },
+    { "resnet50_amp",
+      { 9688, 9685, 9685, 104 },
+      { 129151298484, 129083141044, 129083141044, 3797942272 },
+      29162,
+      0x451110a4baa2bf44,
+      3,
+      68157440,
+      68157440,
+      0 },
 };
 
 static void read_recorded(const facts *f, trace *t)
@@ -38,7 +73,8 @@ static void read_recorded(const facts *f, trace *t)
     char path[512];
     snprintf(path, sizeof path, WEIR_TEST_DATA "/traces/%s.pickle.gz", f->name);
     trace_error e;
-    if (!trace_read(path, t, &e, NULL, NULL)) fail_msg("%s at byte %llu: %s", path, (unsigned long long)e.offset, e.text);
+    if (!trace_read(path, t, &e, NULL, NULL))
+        fail_msg("%s at byte %llu: %s", path, (unsigned long long)e.offset, e.text);
 }
 
 static void recorded_snapshots_give_every_event(void **state)
@@ -193,9 +229,12 @@ static void put_memoized(writer *w, char opcode)
 }
 
 enum { ACTION, ALLOC, ADDR, SIZE, STREAM, TIME_US, STACK, FILENAME, PATH, LINE, NAME, CALL, TEXTS };
-static const char *const texts[TEXTS] = { "action", "alloc", "addr", "size", "stream", "time_us", "frames", "filename",
-                                          "/usr/lib/python3/site-packages/torch/nn/modules/module.py", "line", "name",
-                                          "_wrapped_call_impl" };
+static const char *const texts[TEXTS] = {
+    "action", "alloc",    "addr",
+    "size",   "stream",   "time_us",
+    "frames", "filename", "/usr/lib/python3/site-packages/torch/nn/modules/module.py",
+    "line",   "name",     "_wrapped_call_impl"
+};
 
 static uint32_t put_stack(writer *w, uint32_t base)
 {

@@ -28,19 +28,29 @@ static void *chunk_alloc(atom_table *t, size_t bytes)
     return memory;
 }
 
-/* FNV-1a, then mixed, because the table takes the low bits. */
-static uint64_t hash_bytes(const void *bytes, size_t length, uint64_t seed)
+/* The table takes the low bits: the high ones, where a multiplication mixes best, come down. */
+static uint64_t mix(uint64_t hash)
 {
-    uint64_t hash = 0xcbf29ce484222325u ^ seed;
-    for (const uint8_t *at = bytes, *end = at + length; at < end; at++) hash = (hash ^ *at) * 0x100000001b3u;
-    hash ^= hash >> 32;
-    return hash * 0x9e3779b97f4a7c15u >> 16;
+    return (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u >> 16;
+}
+
+/* FNV-1a */
+static uint64_t hash_text(const char *text, size_t length)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < length; i++) hash = (hash ^ (uint8_t)text[i]) * 0x100000001b3u;
+    return mix(hash);
+}
+
+static uint64_t hash_pair(uint64_t first, uint64_t second)
+{
+    return mix(mix(first) + second);
 }
 
 static uint64_t hash_value(pickle_value value)
 {
-    if (value.type == PICKLE_STRING) return hash_bytes(value.string->text, value.string->length, PICKLE_STRING);
-    return hash_bytes(value.pair, sizeof *value.pair, PICKLE_PAIR);
+    if (value.type == PICKLE_STRING) return hash_text(value.string->text, value.string->length);
+    return hash_pair(value.pair->of[0], value.pair->of[1]);
 }
 
 static bool equals(pickle_value value, uint32_t type, const void *bytes, size_t length)
@@ -102,10 +112,10 @@ void atoms_release(atom_table *t)
 }
 
 /* Finds the atom, or the free slot where it belongs. */
-static uint32_t *find(atom_table *t, uint32_t type, const void *bytes, size_t length)
+static uint32_t *find(atom_table *t, uint64_t hash, uint32_t type, const void *bytes, size_t length)
 {
     size_t mask = t->slot_count - 1;
-    size_t at = hash_bytes(bytes, length, type) & mask;
+    size_t at = hash & mask;
     while (t->slots[at] != ATOM_UNSET && !equals(t->values[t->slots[at]], type, bytes, length)) at = (at + 1) & mask;
     return &t->slots[at];
 }
@@ -120,7 +130,7 @@ static bool insert(atom_table *t, uint32_t *slot, pickle_value value, pickle_val
 
 bool atoms_string(atom_table *t, const void *text, size_t length, pickle_value *out)
 {
-    uint32_t *slot = find(t, PICKLE_STRING, text, length);
+    uint32_t *slot = find(t, hash_text(text, length), PICKLE_STRING, text, length);
     if (*slot != ATOM_UNSET) {
         *out = t->values[*slot];
         return true;
@@ -141,7 +151,7 @@ bool atoms_string(atom_table *t, const void *text, size_t length, pickle_value *
 bool atoms_pair(atom_table *t, uint64_t first, uint64_t second, pickle_value *out)
 {
     pickle_pair key = { { first, second } };
-    uint32_t *slot = find(t, PICKLE_PAIR, &key, sizeof key);
+    uint32_t *slot = find(t, hash_pair(first, second), PICKLE_PAIR, &key, sizeof key);
     if (*slot != ATOM_UNSET) {
         *out = t->values[*slot];
         return true;

@@ -43,8 +43,9 @@ static size_t read_raw(source *s, uint8_t *to, size_t capacity)
 static bool more_compressed(source *s)
 {
     if (s->raw_at < s->raw_end) return true;
+    if (!s->raw) return false; /* memory, and all of it was given */
     s->raw_at = s->raw;
-    s->raw_end = s->raw + (s->raw ? read_raw(s, s->raw, SOURCE_WINDOW) : 0);
+    s->raw_end = s->raw + read_raw(s, s->raw, SOURCE_WINDOW);
     return s->raw_at < s->raw_end;
 }
 

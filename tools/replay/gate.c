@@ -7,126 +7,84 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define TICK_NS 1000000
-/* The host back end counts calls that wait, so that standing still after one is proof enough; elsewhere standing still
- * for long is the only sign. */
-#define STILL_TICKS_HOST 5
-#define STILL_TICKS_DRIVER 200
+#define LONGEST_WAIT_NS 50000000
 
-/* Calls so far that may wait for a gate. */
-static uint64_t waiting_calls(void)
-{
-    static const enum weir_backend_entry entries[] = { WEIR_BACKEND_event_synchronize, WEIR_BACKEND_stream_synchronize,
-                                                       WEIR_BACKEND_device_synchronize };
-    uint64_t sum = 0;
-    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        uint64_t count = 0;
-        if (weir_host_calls(entries[i], &count) == WEIR_OK) sum += count;
-    }
-    return sum;
-}
-
-static void release_all(gates *g)
-{
-    for (size_t i = 0; i < g->count; i++) (void)gate_release(g, i);
-}
-
-static void *watch(void *argument)
-{
-    gates *g = argument;
-    const struct timespec tick = { .tv_nsec = TICK_NS };
-    uintptr_t position = 0;
-    unsigned still = 0;
-    /* Up to the last tick, and up to the one before the replay stood still. */
-    uint64_t calls = g->calls_at_start, calls_before = calls;
-
-    while (!atomic_load(&g->stop)) {
-        nanosleep(&tick, NULL);
-        uintptr_t now = atomic_load_explicit(g->position, memory_order_relaxed);
-        if (now != position) {
-            position = now;
-            still = 0;
-            calls_before = calls;
-        } else {
-            still++;
-        }
-        if (g->host) calls = waiting_calls();
-        bool waits = g->host ? still >= STILL_TICKS_HOST && calls > calls_before : still >= STILL_TICKS_DRIVER;
-        if (!waits) continue;
-        release_all(g);
-        still = 0;
-    }
-    return NULL;
-}
-
-static void wait_until_opened(void *argument)
+static void wait_to_pass(void *argument)
 {
     gate *at = argument;
-    while (sem_wait(&at->opened) != 0 && errno == EINTR) continue;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until); /* the clock of sem_timedwait */
+    until.tv_nsec += LONGEST_WAIT_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    while (sem_timedwait(&at->pass, &until) != 0 && errno == EINTR) continue;
 }
 
-weir_status gates_open(gates *g, const int *devices, size_t count, bool host, const atomic_uintptr_t *position)
+static void nothing(void *argument)
 {
-    *g = (gates){ .host = host, .position = position };
-    if (count == 0) return WEIR_OK;
+    (void)argument;
+}
 
+static weir_status gate_open(gate *at, int device, bool host)
+{
+    at->device = device;
+    weir_status status = weir_stream_create(device, WEIR_PRIORITY_DEFAULT, &at->stream);
+    if (status != WEIR_OK) return status;
+    sem_init(&at->pass, 0, 0);
+    status = weir_stream_native(at->stream, &at->native);
+    return status == WEIR_OK && host ? weir_host_stream_hold(device, at->native) : status;
+}
+
+weir_status gates_open(gates *g, const int *devices, size_t count, bool host)
+{
+    *g = (gates){ .host = host };
+    if (count == 0) return WEIR_OK;
     g->at = grow_new(count, sizeof *g->at);
-    for (; g->count < count; g->count++) {
-        gate *at = &g->at[g->count];
-        at->device = devices[g->count];
-        weir_status status = weir_stream_create(at->device, WEIR_PRIORITY_DEFAULT, &at->stream);
-        if (status == WEIR_OK) status = weir_stream_native(at->stream, &at->native);
+    while (g->count < count) {
+        weir_status status = gate_open(&g->at[g->count], devices[g->count], host);
         if (status != WEIR_OK) {
             gates_close(g);
             return status;
         }
-        sem_init(&at->opened, 0, 0);
+        g->count++;
     }
-    g->calls_at_start = host ? waiting_calls() : 0;
-    if (pthread_create(&g->watcher, NULL, watch, g) != 0) {
-        gates_close(g);
-        return WEIR_ERR_OUT_OF_HOST_MEMORY;
-    }
-    g->watched = true;
     return WEIR_OK;
 }
 
-weir_status gate_hold(gates *g, size_t index)
+weir_status gate_free(gates *g, size_t index, void *pointer)
 {
     gate *at = &g->at[index];
-    weir_status status = g->host ? weir_host_stream_hold(at->device, at->native)
-                                 : weir_stream_callback(at->stream, wait_until_opened, at);
-    if (status == WEIR_OK) atomic_store(&at->held, true);
+    weir_status status = WEIR_OK;
+    if (!g->host) status = weir_stream_callback(at->stream, wait_to_pass, at);
+    if (!pointer && g->host) status = weir_stream_callback(at->stream, nothing, NULL);
+    if (status == WEIR_OK && pointer) status = weir_record_stream(pointer, at->stream);
+    if (status == WEIR_OK && pointer) status = weir_free(pointer);
+    if (status == WEIR_OK) at->waiting++;
     return status;
 }
 
-static bool any_held(const gates *g)
-{
-    for (size_t i = 0; i < g->count; i++)
-        if (atomic_load(&g->at[i].held)) return true;
-    return false;
-}
-
-weir_status gate_release(gates *g, size_t index)
+weir_status gate_pass(gates *g, size_t index)
 {
     gate *at = &g->at[index];
-    if (!atomic_exchange(&at->held, false)) return WEIR_OK;
-    if (g->host) return weir_host_stream_release(at->device, at->native);
-    sem_post(&at->opened);
-    /* Only the release of the last one is sure to take effect, and worth waiting for to make replays repeatable. */
-    return any_held(g) ? WEIR_OK : weir_stream_synchronize(at->stream);
+    uint64_t queued = 0, ran = 0;
+    at->waiting--;
+    if (!g->host) return sem_post(&at->pass) == 0 ? WEIR_OK : WEIR_ERR_INTERNAL;
+    weir_status status = weir_host_stream_queued(at->device, at->native, &queued);
+    /* Fewer are queued than wait when the library has waited for some itself. */
+    if (status != WEIR_OK || queued <= at->waiting) return status;
+    return weir_host_stream_step(at->device, at->native, queued - at->waiting, &ran);
 }
 
 void gates_close(gates *g)
 {
-    if (g->watched) {
-        atomic_store(&g->stop, true);
-        pthread_join(g->watcher, NULL);
-    }
-    release_all(g);
     for (size_t i = 0; i < g->count; i++) {
-        (void)weir_stream_destroy(g->at[i].stream);
-        sem_destroy(&g->at[i].opened);
+        gate *at = &g->at[i];
+        while (!g->host && at->waiting) {
+            sem_post(&at->pass);
+            at->waiting--;
+        }
+        (void)weir_stream_destroy(at->stream); /* which waits for what is queued */
+        sem_destroy(&at->pass);
     }
     free(g->at);
     *g = (gates){ 0 };

@@ -23,7 +23,7 @@ static void override_environment(const session_options *options)
 {
     unsetenv("WEIR_POLICY");
     unsetenv("WEIR_HOST_DEVICES");
-    if (options->backend) unsetenv("WEIR_BACKEND");
+    unsetenv("WEIR_BACKEND");
     if (options->device_memory) {
         unsetenv("WEIR_HOST_MEMORY");
         unsetenv("WEIR_MEMORY_LIMIT");
@@ -92,7 +92,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
 
     bool host = strcmp(s->backend, "host") == 0;
     if (!make_streams(s)) goto fail;
-    weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, host, &s->position);
+    weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, host);
     if (status != WEIR_OK) {
         refuse(s, "cannot make streams for pending frees", status);
         goto fail;
@@ -116,16 +116,6 @@ static weir_status alloc_failed(session *s, uint32_t slot, weir_status status)
     return WEIR_OK;
 }
 
-static weir_status free_later(session *s, const script_op *op)
-{
-    void *pointer = s->slots[op->slot];
-    if (!pointer) return WEIR_OK;
-    weir_status status = gate_hold(&s->gates, op->where);
-    if (status == WEIR_OK) status = weir_record_stream(pointer, s->gates.at[op->where].stream);
-    if (status == WEIR_OK) status = weir_free(pointer);
-    return status;
-}
-
 static bool play(session *s, const script_ops *ops)
 {
     void **slots = s->slots;
@@ -133,15 +123,14 @@ static bool play(session *s, const script_ops *ops)
 
     for (const script_op *op = ops->at, *end = ops->at + ops->count; op < end; op++) {
         weir_status status = WEIR_OK;
-        atomic_store_explicit(&s->position, (uintptr_t)op, memory_order_relaxed);
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:
             status = weir_alloc_on(op->bytes, streams[op->where], &slots[op->slot]);
             if (status != WEIR_OK) status = alloc_failed(s, op->slot, status);
             break;
         case SCRIPT_FREE: status = weir_free(slots[op->slot]); break;
-        case SCRIPT_FREE_LATER: status = free_later(s, op); break;
-        case SCRIPT_COMPLETE: status = gate_release(&s->gates, op->where); break;
+        case SCRIPT_FREE_LATER: status = gate_free(&s->gates, op->where, slots[op->slot]); break;
+        case SCRIPT_COMPLETE: status = gate_pass(&s->gates, op->where); break;
         case SCRIPT_RELIEVE:
             /* Other policies give memory back when they themselves are short of it. */
             if (!s->torch) break;
@@ -216,14 +205,15 @@ static int by_time(const void *left, const void *right)
 static double median(uint64_t *times, unsigned count)
 {
     qsort(times, count, sizeof *times, by_time);
-    return count % 2 ? (double)times[count / 2] : ((double)times[count / 2 - 1] + (double)times[count / 2]) / 2;
+    unsigned middle = count / 2;
+    return count % 2 ? (double)times[middle] : ((double)times[middle - 1] + (double)times[middle]) / 2;
 }
 
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
              measure_progress progress, void *user, measurement *out, char error[1200])
 {
     session s;
-    pass cold, again;
+    pass cold = { 0 }, again = { 0 };
     uint64_t *times = grow_new(warm, sizeof *times);
     *out = (measurement){ .operations = sc->operations };
 

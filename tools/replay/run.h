@@ -10,8 +10,7 @@
 #include "replay/script.h"
 
 typedef struct session_options {
-    const char *policy;
-    const char *backend;    /* NULL: as the environment says */
+    const char *policy, *backend;
     uint64_t device_memory; /* 0: as the environment says */
     uint64_t history;       /* events kept; 0: recording off */
 } session_options;
@@ -23,11 +22,10 @@ typedef struct session {
     weir_stream *streams; /* by the script's index */
     void **slots;
     gates gates;
-    atomic_uintptr_t position; /* of the replay; only that it changes matters */
-    uint64_t oom;              /* failed allocations of the pass */
-    char oom_text[1024];       /* what the library said of the first one; "" when there was none */
-    char note[160];            /* what could not be set up as recorded; "" when all was */
-    char error[1200];          /* why session_open or session_pass returned false */
+    uint64_t oom;        /* failed allocations of the pass */
+    char oom_text[1024]; /* what the library said of the first one; "" when there was none */
+    char note[160];      /* what could not be set up as recorded; "" when all was */
+    char error[1200];    /* why session_open or session_pass returned false */
 } session;
 
 typedef struct pass {

@@ -7,7 +7,12 @@
 #include <string.h>
 
 enum { BLOCK_LIVE = 1, BLOCK_PENDING, BLOCK_GONE };
-#define NONE UINT32_MAX
+
+/* Numbers that are free to be used again. */
+typedef struct idle {
+    uint32_t *at;
+    size_t count, capacity;
+} idle;
 
 /* What is remembered of a device's last event: whether a free completed at once, and whether segments were given
  * back for want of memory, shows only in the next one. */
@@ -16,7 +21,6 @@ typedef struct device_state {
     bool free_open; /* it was a free of `last_address` */
     uint64_t last_address;
     size_t last_op; /* index in the body of the op that the last free or run of segment frees made */
-    uint32_t idle_gate;
 } device_state;
 
 typedef struct resident {
@@ -25,17 +29,23 @@ typedef struct resident {
     int16_t device;
 } resident;
 
+/* From a block's free to the end of its use by another stream: operations of the body, SIZE_MAX for never. */
+typedef struct use {
+    size_t from, to;
+    int device;
+    uint32_t gate;
+} use;
+
 typedef struct builder {
     script *s;
-    map blocks;  /* value: the slot while live, the gate while pending */
+    map blocks;  /* value: the slot while live, the use while pending */
     map streams; /* value: the index */
     device_state *devices;
-    uint32_t *idle_slots;
-    size_t idle_count, idle_capacity;
-    uint32_t *next_gate; /* links of the devices' idle gates */
-    size_t next_capacity;
+    idle slots;
     resident *residents;
     size_t resident_capacity;
+    use *uses; /* in the order in which they began */
+    size_t use_count, use_capacity;
 } builder;
 
 static void add_op(script_ops *ops, script_kind kind, uint32_t slot, uint32_t where, uint64_t bytes)
@@ -57,39 +67,22 @@ static uint32_t stream_index(builder *b, int16_t device, uint64_t number)
     return e->value;
 }
 
+static void put_idle(idle *from, uint32_t number)
+{
+    from->at = grow_array(from->at, from->count + 1, &from->capacity, sizeof *from->at);
+    from->at[from->count++] = number;
+}
+
 static uint32_t take_slot(builder *b)
 {
-    if (b->idle_count) return b->idle_slots[--b->idle_count];
+    if (b->slots.count) return b->slots.at[--b->slots.count];
     return (uint32_t)b->s->slots++;
-}
-
-static void return_slot(builder *b, uint32_t slot)
-{
-    b->idle_slots = grow_array(b->idle_slots, b->idle_count + 1, &b->idle_capacity, sizeof *b->idle_slots);
-    b->idle_slots[b->idle_count++] = slot;
-}
-
-static uint32_t take_gate(builder *b, int device)
-{
-    device_state *d = &b->devices[device];
-    uint32_t gate = d->idle_gate;
-    if (gate != NONE) {
-        d->idle_gate = b->next_gate[gate];
-        return gate;
-    }
-    script *s = b->s;
-    s->gates = grow_array(s->gates, s->gate_count + 1, &s->gate_capacity, sizeof *s->gates);
-    b->next_gate = grow_array(b->next_gate, s->gate_count + 1, &b->next_capacity, sizeof *b->next_gate);
-    s->gates[s->gate_count] = device;
-    return (uint32_t)s->gate_count++;
 }
 
 static void complete(builder *b, map_entry *e)
 {
-    device_state *d = &b->devices[e->device];
-    add_op(&b->s->body, SCRIPT_COMPLETE, 0, e->value, 0);
-    b->next_gate[e->value] = d->idle_gate;
-    d->idle_gate = e->value;
+    b->uses[e->value].to = b->s->body.count;
+    add_op(&b->s->body, SCRIPT_COMPLETE, 0, 0, 0);
     e->state = BLOCK_GONE;
 }
 
@@ -97,7 +90,7 @@ static void free_now(builder *b, map_entry *e)
 {
     add_op(&b->s->body, SCRIPT_FREE, e->value, 0, 0);
     b->s->operations++;
-    return_slot(b, e->value);
+    put_idle(&b->slots, e->value);
     e->state = BLOCK_GONE;
 }
 
@@ -145,17 +138,16 @@ static void on_free(builder *b, const weir_event *event)
 }
 
 /* The device's next event was not the completion of its last free: another stream still uses the block. */
-static void free_was_early(builder *b, int16_t device)
+static void free_was_early(builder *b, int device)
 {
     device_state *d = &b->devices[device];
     d->free_open = false;
-    map_entry *e = map_find(&b->blocks, device, d->last_address);
-    uint32_t gate = take_gate(b, device);
-    script_op *op = &b->s->body.at[d->last_op];
-    op->kind = SCRIPT_FREE_LATER;
-    op->where = gate;
+    map_entry *e = map_find(&b->blocks, (int16_t)device, d->last_address);
+    b->uses = grow_array(b->uses, b->use_count + 1, &b->use_capacity, sizeof *b->uses);
+    b->uses[b->use_count] = (use){ .from = d->last_op, .to = SIZE_MAX, .device = device };
+    b->s->body.at[d->last_op].kind = SCRIPT_FREE_LATER;
     e->state = BLOCK_PENDING;
-    e->value = gate;
+    e->value = (uint32_t)b->use_count++;
 }
 
 static void on_completed(builder *b, const weir_event *event)
@@ -227,10 +219,55 @@ static int by_place(const void *left, const void *right)
     return a->address < b->address ? -1 : a->address > b->address;
 }
 
+static void allocate_residents(builder *b)
+{
+    script *s = b->s;
+    if (!b->residents) return;
+    /* In address order, because that is how a fresh allocator would lay them out. */
+    qsort(b->residents, s->residents, sizeof *b->residents, by_place);
+    for (size_t i = 0; i < s->residents; i++) {
+        const resident *r = &b->residents[i];
+        add_op(&s->before, SCRIPT_ALLOC, r->slot, r->stream, r->bytes);
+    }
+}
+
+/* The gate for a use: the one of its device whose last use ends latest among those that end before this one does. So
+ * each gate's uses end in the order in which they began, and there are as few gates as streams explain. */
+static uint32_t gate_for(script *s, const use *u, size_t *capacity, size_t **ends)
+{
+    size_t best = s->gate_count;
+    for (size_t i = 0; i < s->gate_count; i++)
+        if (s->gates[i] == u->device && (*ends)[i] <= u->to && (best == s->gate_count || (*ends)[i] > (*ends)[best]))
+            best = i;
+    if (best == s->gate_count) {
+        size_t gates_capacity = *capacity;
+        s->gates = grow_array(s->gates, best + 1, &gates_capacity, sizeof *s->gates);
+        *ends = grow_array(*ends, best + 1, capacity, sizeof **ends);
+        s->gates[s->gate_count++] = u->device;
+    }
+    (*ends)[best] = u->to;
+    return (uint32_t)best;
+}
+
+static void open_gates(builder *b)
+{
+    script *s = b->s;
+    size_t capacity = 0, *ends = NULL;
+    for (size_t i = 0; i < b->use_count; i++) {
+        use *u = &b->uses[i];
+        u->gate = gate_for(s, u, &capacity, &ends);
+        s->body.at[u->from].where = u->gate;
+        if (u->to != SIZE_MAX) s->body.at[u->to].where = u->gate;
+    }
+    for (size_t i = 0; i < b->use_count; i++)
+        if (b->uses[i].to == SIZE_MAX) add_op(&s->after, SCRIPT_COMPLETE, 0, b->uses[i].gate, 0);
+    free(ends);
+}
+
 static void finish(builder *b, const trace *t)
 {
     script *s = b->s;
-    for (int16_t device = 0; device < s->devices; device++)
+    for (int device = 0; device < s->devices; device++)
         if (b->devices[device].free_open) free_was_early(b, device);
 
     for (size_t i = 0; i < t->live_count; i++) {
@@ -238,44 +275,34 @@ static void finish(builder *b, const trace *t)
         if (!map_find(&b->blocks, l->device, l->address))
             add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes, l->stream);
     }
-    /* In address order, because that is how a fresh allocator would lay them out. */
-    if (s->residents) qsort(b->residents, s->residents, sizeof *b->residents, by_place);
-    for (size_t i = 0; i < s->residents; i++) {
-        const resident *r = &b->residents[i];
-        add_op(&s->before, SCRIPT_ALLOC, r->slot, r->stream, r->bytes);
-    }
+    allocate_residents(b);
     for (size_t i = 0; i < b->blocks.capacity; i++) {
         const map_entry *e = &b->blocks.entries[i];
         if (e->state == BLOCK_LIVE) add_op(&s->after, SCRIPT_FREE, e->value, 0, 0);
-        if (e->state == BLOCK_PENDING) add_op(&s->after, SCRIPT_COMPLETE, 0, e->value, 0);
     }
+    open_gates(b);
 }
 
-/* Highest device index and one; -1 when a device is no index. */
+/* Highest device index and one; -1, with error[], when a device is no index. */
 static int count_devices(const trace *t, char *error, size_t error_size)
 {
-    int devices = 0;
-    for (size_t i = 0; i < t->count; i++) {
-        int device = t->events[i].device;
+    int highest = -1;
+    for (size_t i = 0; i < t->count + t->live_count; i++) {
+        bool event = i < t->count;
+        int device = event ? t->events[i].device : t->live[i - t->count].device;
         if (device < 0) {
-            snprintf(error, error_size, "event %zu is on device %d, which is no device", i, device);
+            snprintf(error, error_size, "%s %zu is on device %d, which is no device", event ? "event" : "live block",
+                     event ? i : i - t->count, device);
             return -1;
         }
-        if (device >= devices) devices = device + 1;
+        if (device > highest) highest = device;
     }
-    for (size_t i = 0; i < t->live_count; i++) {
-        int device = t->live[i].device;
-        if (device < 0) {
-            snprintf(error, error_size, "live block %zu is on device %d, which is no device", i, device);
-            return -1;
-        }
-        if (device >= devices) devices = device + 1;
-    }
-    return devices;
+    return highest + 1;
 }
 
 bool script_build(const trace *t, script *out, char *error, size_t error_size)
 {
+    *out = (script){ 0 };
     /* Slots are numbered in 32 bits, streams and gates in 29; no event makes more than one of each. */
     if (t->count + t->live_count >= UINT32_C(1) << 29) {
         snprintf(error, error_size, "the trace has %zu events; at most %u can be replayed", t->count, 1U << 29);
@@ -284,9 +311,8 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     int devices = count_devices(t, error, error_size);
     if (devices < 0) return false;
 
-    *out = (script){ .devices = devices };
+    out->devices = devices;
     builder b = { .s = out, .devices = grow_new((size_t)devices, sizeof *b.devices) };
-    for (int i = 0; i < devices; i++) b.devices[i].idle_gate = NONE;
 
     for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
     finish(&b, t);
@@ -294,9 +320,9 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     map_release(&b.blocks);
     map_release(&b.streams);
     free(b.devices);
-    free(b.idle_slots);
-    free(b.next_gate);
+    free(b.slots.at);
     free(b.residents);
+    free(b.uses);
     return true;
 }
 

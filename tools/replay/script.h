@@ -12,7 +12,7 @@ typedef enum script_kind {
     SCRIPT_ALLOC,      /* `bytes` on stream `where`, into the slot */
     SCRIPT_FREE,       /* reusable at once on its own stream */
     SCRIPT_FREE_LATER, /* freed while another stream still uses it, until gate `where` is completed */
-    SCRIPT_COMPLETE,   /* gate `where` */
+    SCRIPT_COMPLETE,   /* the first that waits at gate `where` */
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
     SCRIPT_RELIEVE     /* the allocator that was recorded gave memory back to get other memory; not of every policy */
 } script_kind;
@@ -52,8 +52,8 @@ typedef struct script {
 
     script_stream *streams;
     size_t stream_count, stream_capacity;
-    int *gates; /* the device of each; as many per device as frees are ever pending there at once */
-    size_t gate_count, gate_capacity;
+    int *gates; /* the device of each; what waits at one passes in order */
+    size_t gate_count;
     script_segment *segments; /* in recorded order */
     size_t segment_count, segment_capacity;
     int devices;     /* highest device index and one */

@@ -103,7 +103,7 @@ weir_status wr_host_event_synchronize(int ordinal, void *native)
     WR_TRY(enter(WEIR_BACKEND_event_synchronize, ordinal, native, &asked));
     wr_host_target target = wr_host_event_target(asked);
     WR_TRY(wr_host_capture_refuse_event(&target, "event_synchronize"));
-    wr_host_fence_wait(&target.fence, NULL);
+    wr_host_fence_reach(&target.fence);
     wr_host_fence_drop(&target.fence);
     WR_ENSURE(!atomic_load(&wr_host.devices[ordinal].lost), WEIR_ERR_DEVICE_LOST,
               "host: device %d was lost while its work was waited for; close the library and open it again", ordinal);

@@ -188,22 +188,22 @@ void wr_host_capture_abandon(int device)
 
 /* ---- recording ------------------------------------------------------------------------------------------------ */
 
-/* The stream's capture, if it is still good. */
-static weir_status good_capture(wr_host_stream *stream, wr_host_capture **out)
+/* The stream's capture; NULL, with the reason in *status, when there is none or it is invalidated. */
+static wr_host_capture *good_capture(wr_host_stream *stream, weir_status *status)
 {
     wr_host_capture *capture = capture_of(stream);
-    WR_ENSURE(capture != NULL, WEIR_ERR_CAPTURE, "host: the capture of stream %p ended during the call",
-              (void *)stream);
-    if (capture->spoiled != NULL) return fail_spoiled(capture);
-    *out = capture;
-    return WEIR_OK;
+    if (capture != NULL && capture->spoiled == NULL) return capture;
+    *status = capture != NULL
+                  ? fail_spoiled(capture)
+                  : wr_fail(WEIR_ERR_CAPTURE, "host: the capture of stream %p ended during the call", (void *)stream);
+    return NULL;
 }
 
 static weir_status add_locked(wr_host_stream *stream, const wr_host_work *work)
 {
-    wr_host_capture *capture = NULL;
-    WR_TRY(good_capture(stream, &capture));
-    return add_node(capture, stream, work, -1);
+    weir_status status;
+    wr_host_capture *capture = good_capture(stream, &status);
+    return capture != NULL ? add_node(capture, stream, work, -1) : status;
 }
 
 weir_status wr_host_capture_add(wr_host_stream *stream, const wr_host_work *work)
@@ -216,15 +216,25 @@ weir_status wr_host_capture_add(wr_host_stream *stream, const wr_host_work *work
 
 weir_status wr_host_capture_tip(wr_host_stream *stream, wr_host_target *target)
 {
-    wr_host_capture *capture;
+    weir_status status = WEIR_OK;
     wr_lock_acquire(&captures_lock);
-    weir_status status = good_capture(stream, &capture);
-    if (status == WEIR_OK) {
+    const wr_host_capture *capture = good_capture(stream, &status);
+    if (capture != NULL) {
         target->capture = capture->id;
         target->node = stream->tip;
     }
     wr_lock_release(&captures_lock);
     return status;
+}
+
+/* Why CUDA lets the stream not wait for what was recorded in `other`; NULL when it may. */
+static const char *no_join(const wr_host_stream *stream, const wr_host_capture *own, const wr_host_capture *other)
+{
+    if (other == NULL) return "a wait for an event that was not recorded in a capture that is underway";
+    if (own != NULL && own != other) return "a wait that would merge two captures";
+    if (stream == wr_host.devices[stream->device].default_stream)
+        return "a wait by the default stream, which cannot be captured";
+    return NULL;
 }
 
 static weir_status wait_locked(wr_host_stream *stream, const wr_host_target *target)
@@ -235,19 +245,12 @@ static weir_status wait_locked(wr_host_stream *stream, const wr_host_target *tar
 
     if (own != NULL && own->spoiled != NULL) return fail_spoiled(own);
     if (other != NULL && other->spoiled != NULL) return fail_spoiled(other);
-    if (other == NULL) {
-        spoil(own, "a wait for an event that was not recorded in the capture");
-        return wr_fail(WEIR_ERR_CAPTURE,
-                       "host: stream_wait on stream %p for an event that was recorded %s; record it again where it is "
-                       "to be waited for",
-                       (void *)stream, own != NULL ? "outside the stream's capture" : "in a capture that has ended");
-    }
-    if ((own != NULL && own != other) || stream == wr_host.devices[stream->device].default_stream) {
-        const char *reason = own != NULL ? "a wait that would merge two captures"
-                                         : "a wait by the default stream, which cannot be captured";
+    const char *reason = no_join(stream, own, other);
+    if (reason != NULL) {
         spoil(own, reason);
         spoil(other, reason);
-        return wr_fail(WEIR_ERR_CAPTURE, "host: stream_wait on stream %p invalidated a capture: %s", (void *)stream,
+        return wr_fail(WEIR_ERR_CAPTURE,
+                       "host: stream_wait on stream %p: %s; captures that it concerns are invalidated", (void *)stream,
                        reason);
     }
 

@@ -137,6 +137,10 @@ void wr_host_fence_drop(wr_host_fence *fence);
 void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop);
 void wr_host_announce(void);
 
+/* As wr_host_fence_wait, for threads that synchronise: runs the items of held streams that the fence needs, since those
+ * who would step them may be waiting here. */
+void wr_host_fence_reach(const wr_host_fence *fence);
+
 /* What WR_HOST_CALL, _COPY and _FILL do. */
 void wr_host_work_run(const wr_host_work *work);
 

@@ -159,6 +159,37 @@ static bool run_first(wr_host_stream *stream)
     return true;
 }
 
+/* Brings the stream one item nearer to its end where that is up to the caller: runs the first item of a held one. Where
+ * the first item waits for another stream, gives what it waits for, with a reference. False: somebody else is at it. */
+static bool advance(wr_host_stream *stream, wr_host_fence *obstacle)
+{
+    bool advanced = false;
+    wr_lock_acquire(&stream->lock);
+    wr_host_item *first = STAILQ_FIRST(&stream->items);
+    if (first != NULL && !stream->running) {
+        if (blocked(&first->work))
+            *obstacle = wr_host_fence_copy(&first->work.fence);
+        else if (atomic_load(&stream->held))
+            advanced = run_first(stream);
+    }
+    wr_lock_release(&stream->lock);
+    return advanced || obstacle->stream != NULL;
+}
+
+/* Work waits only for work that was queued before it, so the recursion ends. */
+void wr_host_fence_reach(const wr_host_fence *fence)
+{
+    while (!wr_host_fence_passed(fence)) {
+        wr_host_fence obstacle = { NULL, 0 }, next = { fence->stream, atomic_load(&fence->stream->done) + 1 };
+        if (!advance(fence->stream, &obstacle)) {
+            wr_host_fence_wait(&next, NULL);
+        } else {
+            wr_host_fence_reach(&obstacle);
+            wr_host_fence_drop(&obstacle);
+        }
+    }
+}
+
 /* ---- workers -------------------------------------------------------------------------------------------------- */
 
 /* False when there was nothing to do for a while. The wait has a time limit, which wr_lock_wait() does not offer. */

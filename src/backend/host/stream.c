@@ -103,7 +103,7 @@ weir_status wr_host_stream_query(int ordinal, void *native)
 
 static weir_status wait_for(int ordinal, const wr_host_fence *fence)
 {
-    wr_host_fence_wait(fence, NULL);
+    wr_host_fence_reach(fence);
     WR_ENSURE(!atomic_load(&wr_host.devices[ordinal].lost), WEIR_ERR_DEVICE_LOST,
               "host: device %d was lost while its work was waited for; close the library and open it again", ordinal);
     return WEIR_OK;
@@ -219,6 +219,17 @@ weir_status weir_host_stream_step(int device, void *native, uint64_t count, uint
     WR_ENSURE(atomic_load(&stream->held), WEIR_ERR_INVALID_ARGUMENT,
               "weir_host_stream_step: stream %p runs by itself; hold it with weir_host_stream_hold() first", native);
     *ran = wr_host_stream_run(stream, count);
+    return WEIR_OK;
+}
+
+weir_status weir_host_stream_queued(int device, void *native, uint64_t *count)
+{
+    wr_host_stream *stream;
+    WR_TRY(find_for_script("weir_host_stream_queued", device, native, &stream));
+    WR_ENSURE(count != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_stream_queued: count is NULL");
+    wr_lock_acquire(&stream->lock);
+    *count = atomic_load(&stream->queued) - atomic_load(&stream->done);
+    wr_lock_release(&stream->lock);
     return WEIR_OK;
 }
 

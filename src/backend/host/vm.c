@@ -53,25 +53,25 @@ static weir_status open_file(wr_host_device *device)
     return status;
 }
 
-static weir_status vm_create_locked(wr_host_device *device, uint64_t bytes, wr_host_range **out)
+static weir_status take_chunk(wr_host_device *device, uint64_t bytes, wr_host_range **out)
 {
-    wr_host_range *chunk = NULL;
-    if (device->file < 0) WR_TRY(open_file(device));
-    WR_TRY(wr_host_charge(device, bytes));
-    weir_status status = wr_host_space_take(&device->chunks, bytes, WR_HOST_GRANULARITY, &chunk);
-    if (status == WEIR_OK && chunk == NULL)
-        status = wr_fail(WEIR_ERR_OUT_OF_MEMORY,
-                         "host: no %" PRIu64 " bytes in one piece in the file behind virtual "
-                         "memory; make smaller chunks",
-                         bytes);
-    if (status != WEIR_OK) {
-        device->used -= bytes;
-        return status;
-    }
+    wr_host_range *chunk;
+    WR_TRY(wr_host_space_take(&device->chunks, bytes, WR_HOST_GRANULARITY, &chunk));
+    WR_ENSURE(chunk != NULL, WEIR_ERR_OUT_OF_MEMORY,
+              "host: no %" PRIu64 " bytes in one piece in the file behind virtual memory; make smaller chunks", bytes);
     chunk->use = WR_HOST_CHUNK;
     chunk->handle = atomic_fetch_add(&next_chunk, 1) << HANDLE_PLACE_BITS | chunk->base / WR_HOST_GRANULARITY;
     *out = chunk;
     return WEIR_OK;
+}
+
+static weir_status vm_create_locked(wr_host_device *device, uint64_t bytes, wr_host_range **out)
+{
+    if (device->file < 0) WR_TRY(open_file(device));
+    WR_TRY(wr_host_charge(device, bytes));
+    weir_status status = take_chunk(device, bytes, out);
+    if (status != WEIR_OK) device->used -= bytes;
+    return status;
 }
 
 weir_status wr_host_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)

@@ -1,0 +1,39 @@
+/**
+ * @file getter.h
+ * @brief Typed forms of weir_handle_get() and weir_handle_get_on(). weir/cuda.h and weir/hip.h use it for the
+ *        built-in kinds; a program may use it for kinds that it registered.
+ */
+#ifndef WEIR_GETTER_H
+#define WEIR_GETTER_H
+
+#include "weir/weir.h"
+
+#ifdef __cplusplus
+#define WEIR_GETTER_CAST(type, pointer) static_cast<type>(pointer)
+#else
+#define WEIR_GETTER_CAST(type, pointer) ((type)(pointer))
+#endif
+
+/**
+ * Defines
+ *     weir_status name(type *handle);                        as weir_handle_get(kind, ...)
+ *     weir_status name_on(weir_stream stream, type *handle); as weir_handle_get_on(kind, stream, ...)
+ * where `type` is a pointer type. Through a `void *` of their own: `type` may not alias it.
+ */
+#define WEIR_HANDLE_GETTER(name, type, kind)                                                                           \
+    static inline weir_status name(type *handle)                                                                       \
+    {                                                                                                                  \
+        void *found = 0;                                                                                               \
+        weir_status status = weir_handle_get(kind, handle ? &found : 0);                                               \
+        if (status == WEIR_OK) *handle = WEIR_GETTER_CAST(type, found);                                                \
+        return status;                                                                                                 \
+    }                                                                                                                  \
+    static inline weir_status name##_on(weir_stream stream, type *handle)                                              \
+    {                                                                                                                  \
+        void *found = 0;                                                                                               \
+        weir_status status = weir_handle_get_on(kind, stream, handle ? &found : 0);                                    \
+        if (status == WEIR_OK) *handle = WEIR_GETTER_CAST(type, found);                                                \
+        return status;                                                                                                 \
+    }
+
+#endif

@@ -1,0 +1,163 @@
+/*
+ * Library handles as users see them.
+ */
+#include "device/kinds.h"
+#include "thread/handles.h"
+
+#include <stdio.h>
+
+weir_status weir_handle_get(weir_handle_kind kind, void **handle)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(handle, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_get: handle is NULL");
+    WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &d, &s));
+    return wr_thread_handle(d, s, kind, handle);
+}
+
+weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(handle, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_get_on: handle is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    return wr_thread_handle(d, s, kind, handle);
+}
+
+weir_status weir_handle_release(weir_handle_kind kind, int device)
+{
+    wr_device *d = NULL;
+    wr_kind *known = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_kind_find(kind, &known));
+    wr_thread_handle_release(d, kind);
+    return WEIR_OK;
+}
+
+/* ---- leases ------------------------------------------------------------------------------------------------------- */
+
+/* A lease names the device and the kind, so that its pool is found without asking what is current. */
+enum { LEASE_KIND_BITS = 8, LEASE_DEVICE_BITS = 8 };
+
+static uint64_t new_lease(const wr_device *device, weir_handle_kind kind)
+{
+    static atomic_uint_fast64_t last;
+    const uint64_t serial = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+    return serial << (LEASE_KIND_BITS + LEASE_DEVICE_BITS) | (uint64_t)device->ordinal << LEASE_KIND_BITS |
+           (uint64_t)kind;
+}
+
+weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64_t timeout_ns, weir_lease *lease)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    wr_handle_pool *pool = NULL;
+    wr_handle *h = NULL;
+    WR_ENSURE(lease, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_borrow: lease is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    WR_TRY(wr_device_handles(d, kind, &pool));
+    WR_TRY(wr_handle_acquire(pool, WR_HANDLE_LEASED, timeout_ns, &h));
+    weir_status status = wr_handle_bind(h, s);
+    if (status != WEIR_OK) {
+        wr_handle_give_back(h);
+        return status;
+    }
+    lease->id = new_lease(d, kind);
+    wr_handle_lend(h, lease->id);
+    return WEIR_OK;
+}
+
+/* The pool that a lease's handle is of; NULL when there is no such pool now. */
+static wr_handle_pool *pool_of(weir_lease lease)
+{
+    const uint64_t device = lease.id >> LEASE_KIND_BITS & ((1u << LEASE_DEVICE_BITS) - 1);
+    const uint64_t kind = lease.id & ((1u << LEASE_KIND_BITS) - 1);
+    wr_device *d = lease.id && device < WR_DEVICE_MAX ? atomic_load(&wr_runtime_global.devices[device]) : NULL;
+    return d && kind < WEIR_HANDLE_KIND_MAX ? atomic_load(&d->handles[kind]) : NULL;
+}
+
+static weir_status over(const char *call, weir_lease lease)
+{
+    return wr_fail(WEIR_ERR_INVALID_ARGUMENT, "%s: lease %#llx is over: it was returned already, or never was one",
+                   call, (unsigned long long)lease.id);
+}
+
+void *weir_lease_handle(weir_lease lease)
+{
+    if (wr_runtime_enter() != WEIR_OK) return NULL;
+    wr_handle_pool *pool = pool_of(lease);
+    void *native = pool ? wr_handle_leased(pool, lease.id) : NULL;
+    if (native) return native;
+    weir_status status = over("weir_lease_handle", lease);
+    (void)status; /* the answer is NULL; the text says why */
+    return NULL;
+}
+
+weir_status weir_handle_return(weir_lease lease)
+{
+    WR_TRY(wr_runtime_enter());
+    wr_handle_pool *pool = pool_of(lease);
+    wr_handle *h = pool ? wr_handle_end_lease(pool, lease.id) : NULL;
+    if (!h) return over("weir_handle_return", lease);
+    wr_handle_give_back(h);
+    return WEIR_OK;
+}
+
+/* ---- budgets, trimming, numbers ----------------------------------------------------------------------------------- */
+
+weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes)
+{
+    wr_device *d = NULL;
+    wr_handle_pool *pool = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_device_handles(d, kind, &pool));
+    wr_handle_pool_budget(pool, count, bytes);
+    return WEIR_OK;
+}
+
+weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed)
+{
+    wr_device *d = NULL;
+    wr_kind *known = NULL;
+    uint64_t gone = 0;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    if (kind != 0) WR_TRY(wr_kind_find(kind, &known));
+    weir_status status = wr_device_trim_handles(d, kind, &gone);
+    if (destroyed) *destroyed = gone;
+    return status;
+}
+
+weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle_stats *out)
+{
+    wr_device *d = NULL;
+    wr_kind *known = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_kind_find(kind, &known));
+    wr_handle_pool *pool = atomic_load(&d->handles[kind]);
+    if (pool)
+        wr_handle_pool_stats(pool, out);
+    else
+        *out = (weir_handle_stats){ .size = out->size };
+    return WEIR_OK;
+}
+
+weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out)
+{
+    wr_kind *k = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_kind_find(kind, &k));
+    if (k->load) WR_TRY(k->load(k->self));
+    snprintf(out->name, sizeof out->name, "%s", k->name);
+    k->describe(k->self, out);
+    return WEIR_OK;
+}
+
+weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind)
+{
+    WR_ENSURE(ops && kind && ops->size >= sizeof *ops, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_register: %s", !ops || !kind ? "ops or kind is NULL" : "ops.size is not set");
+    return wr_kind_register(ops, kind);
+}

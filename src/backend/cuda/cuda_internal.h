@@ -1,0 +1,128 @@
+/*
+ * cuda: NVIDIA's driver API, found at run time, on the primary context of each device, which a program that uses the
+ * CUDA runtime shares.
+ *
+ * Owner: the open back end; one set per process. No locks: the driver has its own. The table of functions and the
+ * devices are written by open and device_open and read by everybody afterwards; what ended a device is atomic.
+ *
+ * Files: symbols.def the driver's functions; errors.def what its codes mean; driver.c loading and errors; device.c the
+ * way into the driver and out of it, and devices; memory.c, stream.c, graph.c the entries of those names.
+ */
+#ifndef WR_BACKEND_CUDA_INTERNAL_H
+#define WR_BACKEND_CUDA_INTERNAL_H
+
+#include "backend/cuda/types.h"
+#include "base/status.h"
+#include "weir/backend.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WR_CUDA_DEVICES_MAX 64
+
+/* The driver's functions, by their names without suffix. NULL: an optional one that this driver does not have. */
+typedef struct wr_cuda_api {
+#define X(need, name, suffix, version, parameters) CUresult(*name) parameters;
+#include "backend/cuda/symbols.def"
+#undef X
+} wr_cuda_api;
+
+extern wr_cuda_api wr_cu;
+
+/* The members behind `open` are set while it is true. */
+typedef struct wr_cuda_device {
+    CUdevice handle; /* set by open */
+    atomic_bool open;
+    atomic_int lost; /* the code that ended the context; 0: it is alive */
+    CUcontext context;
+    unsigned long long generation; /* the context's id; 0 where the driver does not tell */
+    uint64_t total_memory;
+    uint64_t granularity; /* 0: no virtual memory */
+} wr_cuda_device;
+
+typedef struct wr_cuda_state {
+    int count; /* 0: the back end is not open */
+    wr_cuda_device devices[WR_CUDA_DEVICES_MAX];
+} wr_cuda_state;
+
+extern wr_cuda_state wr_cuda;
+
+/* ---- driver.c ------------------------------------------------------------------------------------------------- */
+
+weir_status wr_cuda_open(const weir_backend_config *config);
+
+/* What a code means; *ends (may be NULL): the context it came from is of no use any more. */
+weir_status wr_cuda_status(CUresult code, bool *ends);
+
+/* WEIR_OK for codes that mean success; otherwise sets the error text, with the driver's words, and remembers what ends
+ * the device, which may be NULL. */
+WR_CHECKED weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code);
+
+/* ---- device.c ------------------------------------------------------------------------------------------------- */
+
+/* What an entry replaces while it is in the driver. */
+typedef struct wr_cuda_frame {
+    wr_cuda_device *device;
+    CUcontext before;
+    CUstreamCaptureMode mode;
+    bool switched; /* `before` was another context */
+} wr_cuda_frame;
+
+/*
+ * The one way into the driver. The device is open and alive, its primary context becomes the thread's current one, and
+ * the thread's capture mode becomes relaxed: a poll, an allocation or a free would otherwise end every capture in
+ * global mode, also of other threads. On failure nothing has changed and wr_cuda_leave() must not be called.
+ */
+WR_CHECKED weir_status wr_cuda_enter(int ordinal, wr_cuda_frame *frame);
+
+/* The one way out: puts back what wr_cuda_enter() replaced, then judges the code. */
+WR_CHECKED weir_status wr_cuda_leave(const wr_cuda_frame *frame, const char *call, CUresult code);
+
+/* Calls the driver and leaves: return wr_cuda_last(&frame, cuEventQuery, event); */
+#define wr_cuda_last(frame, name, ...) wr_cuda_leave((frame), #name, wr_cu.name(__VA_ARGS__))
+
+/* Open and not lost. */
+WR_CHECKED weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out);
+
+/* Memory on the device, as virtual memory has it. */
+CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device);
+
+/* ---- entries -------------------------------------------------------------------------------------------------- */
+
+weir_status wr_cuda_segment_alloc(int device, size_t bytes, void **base);
+weir_status wr_cuda_segment_free(int device, void *base, size_t bytes);
+weir_status wr_cuda_vm_reserve(int device, size_t bytes, uint64_t hint, void **base);
+weir_status wr_cuda_vm_release(int device, void *base, size_t bytes);
+weir_status wr_cuda_vm_create(int device, size_t bytes, weir_chunk *chunk);
+weir_status wr_cuda_vm_destroy(int device, weir_chunk chunk, size_t bytes);
+weir_status wr_cuda_vm_map(int device, void *base, size_t bytes, weir_chunk chunk);
+weir_status wr_cuda_vm_unmap(int device, void *base, size_t bytes);
+weir_status wr_cuda_vm_access(int device, void *base, size_t bytes, int accessor);
+weir_status wr_cuda_pinned_alloc(int device, size_t bytes, void **base);
+weir_status wr_cuda_pinned_free(int device, void *base, size_t bytes);
+
+weir_status wr_cuda_stream_create(int device, int priority, void **stream);
+weir_status wr_cuda_stream_destroy(int device, void *stream);
+weir_status wr_cuda_stream_query(int device, void *stream);
+weir_status wr_cuda_stream_synchronize(int device, void *stream);
+weir_status wr_cuda_stream_wait(int device, void *stream, void *event);
+weir_status wr_cuda_stream_callback(int device, void *stream, void (*function)(void *), void *argument);
+weir_status wr_cuda_event_create(int device, void **event);
+weir_status wr_cuda_event_destroy(int device, void *event);
+weir_status wr_cuda_event_record(int device, void *event, void *stream);
+weir_status wr_cuda_event_query(int device, void *event);
+weir_status wr_cuda_event_synchronize(int device, void *event);
+weir_status wr_cuda_copy(int device, void *stream, void *destination, const void *source, size_t bytes);
+weir_status wr_cuda_fill(int device, void *stream, void *destination, unsigned char value, size_t bytes);
+
+weir_status wr_cuda_capture_begin(int device, void *stream, weir_capture_mode mode);
+weir_status wr_cuda_capture_end(int device, void *stream, void **graph);
+weir_status wr_cuda_capture_status(int device, void *stream, weir_capture_state *state, uint64_t *id);
+weir_status wr_cuda_graph_instantiate(int device, void *graph, void **exec);
+weir_status wr_cuda_graph_launch(int device, void *exec, void *stream);
+weir_status wr_cuda_graph_exec_destroy(int device, void *exec);
+weir_status wr_cuda_graph_destroy(int device, void *graph);
+
+#endif

@@ -1,0 +1,372 @@
+#include "backend/backend.h"
+#include "backend/cuda/cuda_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+wr_cuda_state wr_cuda;
+
+/* ---- finding -------------------------------------------------------------------------------------------------- */
+
+static weir_status check_ordinal(int ordinal)
+{
+    WR_ENSURE(ordinal >= 0 && ordinal < wr_cuda.count, WEIR_ERR_NO_DEVICE,
+              "cuda: there is no device %d; the driver shows %d (CUDA_VISIBLE_DEVICES)", ordinal, wr_cuda.count);
+    return WEIR_OK;
+}
+
+static weir_status check_alive(const wr_cuda_device *device)
+{
+    CUresult reason = atomic_load_explicit(&device->lost, memory_order_relaxed);
+    if (WR_LIKELY(reason == WR_CUDA_SUCCESS)) return WEIR_OK;
+    const char *name = NULL;
+    if (wr_cu.cuGetErrorName(reason, &name) != WR_CUDA_SUCCESS || name == NULL) name = "a code without a name";
+    return wr_fail_native(WEIR_ERR_DEVICE_LOST, "cuda", reason,
+                          "cuda: device %td was lost before: %s (%d); close the library and open it again, or restart "
+                          "the process",
+                          device - wr_cuda.devices, name, reason);
+}
+
+static weir_status find_open(int ordinal, wr_cuda_device **out)
+{
+    WR_TRY(check_ordinal(ordinal));
+    wr_cuda_device *found = &wr_cuda.devices[ordinal];
+    WR_ENSURE(atomic_load_explicit(&found->open, memory_order_acquire), WEIR_ERR_INVALID_ARGUMENT,
+              "cuda: device %d is not open; call device_open first", ordinal);
+    *out = found;
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out)
+{
+    wr_cuda_device *found = NULL;
+    WR_TRY(find_open(ordinal, &found));
+    WR_TRY(check_alive(found));
+    *out = found;
+    return WEIR_OK;
+}
+
+/* ---- into the driver and out of it ---------------------------------------------------------------------------- */
+
+/* Whoever resets a device destroys its primary context, and the next user of it makes another one that may have the
+ * same address. Nothing of ours is in that. */
+static CUresult check_generation(const wr_cuda_device *device)
+{
+    unsigned long long now = 0;
+    if (device->generation == 0) return WR_CUDA_SUCCESS;
+    CUresult code = wr_cu.cuCtxGetId(device->context, &now);
+    if (code == WR_CUDA_SUCCESS && now != device->generation) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return code;
+}
+
+static void restore(const wr_cuda_frame *frame)
+{
+    CUstreamCaptureMode mode = frame->mode;
+    if (frame->switched) (void)wr_cu.cuCtxSetCurrent(frame->before); /* fails when it was destroyed meanwhile */
+    (void)wr_cu.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+static weir_status enter_context(wr_cuda_device *device, wr_cuda_frame *frame)
+{
+    *frame = (wr_cuda_frame){ .device = device, .mode = WR_CU_STREAM_CAPTURE_MODE_RELAXED };
+    WR_TRY(wr_cuda_check(device, "cuThreadExchangeStreamCaptureMode",
+                         wr_cu.cuThreadExchangeStreamCaptureMode(&frame->mode)));
+    const char *call = "cuCtxGetCurrent";
+    CUresult code = wr_cu.cuCtxGetCurrent(&frame->before);
+    if (code == WR_CUDA_SUCCESS && frame->before != device->context) {
+        call = "cuCtxSetCurrent";
+        code = wr_cu.cuCtxSetCurrent(device->context);
+        frame->switched = code == WR_CUDA_SUCCESS;
+    }
+    if (code == WR_CUDA_SUCCESS) {
+        call = "cuCtxGetId";
+        code = check_generation(device);
+    }
+    if (WR_LIKELY(code == WR_CUDA_SUCCESS)) return WEIR_OK;
+    restore(frame);
+    if (code == WR_CUDA_ERROR_INVALID_CONTEXT) code = WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    return wr_cuda_check(device, call, code);
+}
+
+weir_status wr_cuda_enter(int ordinal, wr_cuda_frame *frame)
+{
+    wr_cuda_device *device = NULL;
+    WR_TRY(wr_cuda_device_find(ordinal, &device));
+    return enter_context(device, frame);
+}
+
+weir_status wr_cuda_leave(const wr_cuda_frame *frame, const char *call, CUresult code)
+{
+    restore(frame);
+    return wr_cuda_check(frame->device, call, code);
+}
+
+static weir_status scope_enter(int ordinal, weir_backend_scope *scope)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    *scope = (weir_backend_scope){ { (uintptr_t)frame.before, (uint64_t)frame.mode, frame.switched } };
+    return WEIR_OK;
+}
+
+/* The other code may have made another context current, so ours being the same as before says nothing. */
+static void scope_leave(weir_backend_scope *scope)
+{
+    const wr_cuda_frame frame = {
+        .before = (CUcontext)(uintptr_t)scope->saved[0],
+        .mode = (CUstreamCaptureMode)scope->saved[1],
+        .switched = true,
+    };
+    restore(&frame);
+}
+
+/* ---- opening and closing -------------------------------------------------------------------------------------- */
+
+CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device)
+{
+    return (CUmemAllocationProp){
+        .type = WR_CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = { .type = WR_CU_MEM_LOCATION_TYPE_DEVICE, .id = device->handle },
+    };
+}
+
+static weir_status attribute(wr_cuda_device *device, CUdevice_attribute which, int *value)
+{
+    return wr_cuda_check(device, "cuDeviceGetAttribute", wr_cu.cuDeviceGetAttribute(value, which, device->handle));
+}
+
+/* 0 where the driver or the device (some virtual GPUs) has no virtual memory. */
+static weir_status ask_granularity(wr_cuda_device *device)
+{
+    int supported = 0;
+    size_t bytes = 0;
+    device->granularity = 0;
+    if (wr_cu.cuMemGetAllocationGranularity == NULL) return WEIR_OK;
+    WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &supported));
+    if (!supported) return WEIR_OK;
+    CUmemAllocationProp kind = wr_cuda_chunk_kind(device);
+    WR_TRY(wr_cuda_check(device, "cuMemGetAllocationGranularity",
+                         wr_cu.cuMemGetAllocationGranularity(&bytes, &kind, WR_CU_MEM_ALLOC_GRANULARITY_MINIMUM)));
+    device->granularity = bytes;
+    return WEIR_OK;
+}
+
+/* Inside the device's context. */
+static weir_status ask_caps(wr_cuda_device *device, weir_device_caps *caps)
+{
+    size_t free_bytes, total_bytes;
+    int least, greatest, major, minor;
+    weir_device_caps told = { 0 };
+    WR_TRY(wr_cuda_check(device, "cuDeviceGetName",
+                         wr_cu.cuDeviceGetName(told.name, sizeof told.name, device->handle)));
+    WR_TRY(wr_cuda_check(device, "cuMemGetInfo", wr_cu.cuMemGetInfo(&free_bytes, &total_bytes)));
+    WR_TRY(wr_cuda_check(device, "cuCtxGetStreamPriorityRange", wr_cu.cuCtxGetStreamPriorityRange(&least, &greatest)));
+    WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));
+    WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &minor));
+    WR_TRY(ask_granularity(device));
+    device->total_memory = total_bytes;
+    told.name[sizeof told.name - 1] = '\0';
+    told.total_memory = total_bytes;
+    told.granularity = device->granularity;
+    told.priority_least = least;
+    told.priority_greatest = greatest;
+    told.compute_major = (uint32_t)major;
+    told.compute_minor = (uint32_t)minor;
+    *caps = told;
+    return WEIR_OK;
+}
+
+static weir_status set_up(wr_cuda_device *device, weir_device_caps *caps)
+{
+    wr_cuda_frame frame;
+    device->generation = 0;
+    if (wr_cu.cuCtxGetId != NULL)
+        WR_TRY(wr_cuda_check(device, "cuCtxGetId", wr_cu.cuCtxGetId(device->context, &device->generation)));
+    WR_TRY(enter_context(device, &frame));
+    weir_status status = ask_caps(device, caps);
+    restore(&frame);
+    return status;
+}
+
+/* A thread must not keep a context that the release has destroyed; one that others still hold stays as it is. */
+static void forget_destroyed(const wr_cuda_device *device)
+{
+    unsigned flags;
+    int active = 1;
+    CUcontext current = NULL;
+    if (wr_cu.cuDevicePrimaryCtxGetState(device->handle, &flags, &active) != WR_CUDA_SUCCESS || active) return;
+    if (wr_cu.cuCtxGetCurrent(&current) == WR_CUDA_SUCCESS && current == device->context)
+        (void)wr_cu.cuCtxSetCurrent(NULL);
+}
+
+/* The retain is ours also after somebody reset the device: a reset does not release it. */
+static weir_status release(wr_cuda_device *device)
+{
+    weir_status lost = check_alive(device);
+    atomic_store(&device->open, false);
+    CUresult code = wr_cu.cuDevicePrimaryCtxRelease(device->handle);
+    forget_destroyed(device);
+    device->context = NULL;
+    return lost != WEIR_OK ? lost : wr_cuda_check(device, "cuDevicePrimaryCtxRelease", code);
+}
+
+static weir_status device_open(int ordinal, weir_device_caps *caps)
+{
+    WR_TRY(check_ordinal(ordinal));
+    wr_cuda_device *device = &wr_cuda.devices[ordinal];
+    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "cuda: device %d is open already", ordinal);
+    atomic_store(&device->lost, WR_CUDA_SUCCESS);
+    WR_TRY(wr_cuda_check(device, "cuDevicePrimaryCtxRetain",
+                         wr_cu.cuDevicePrimaryCtxRetain(&device->context, device->handle)));
+    weir_status status = set_up(device, caps);
+    if (status == WEIR_OK) {
+        atomic_store_explicit(&device->open, true, memory_order_release);
+        return WEIR_OK;
+    }
+    (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle); /* the reason is what the caller is told */
+    device->context = NULL;
+    return status;
+}
+
+static weir_status device_close(int ordinal)
+{
+    wr_cuda_device *device = NULL;
+    WR_TRY(find_open(ordinal, &device));
+    return release(device);
+}
+
+static weir_status close_all(void)
+{
+    weir_status first = WEIR_OK;
+    for (int i = 0; i < wr_cuda.count; i++)
+        if (atomic_load(&wr_cuda.devices[i].open)) wr_keep_first(&first, release(&wr_cuda.devices[i]));
+    wr_cuda.count = 0;
+    return first;
+}
+
+/* ---- small entries -------------------------------------------------------------------------------------------- */
+
+static weir_status device_count(int *count)
+{
+    WR_ENSURE(wr_cuda.count > 0, WEIR_ERR_NO_DEVICE, "cuda: the back end is not open");
+    *count = wr_cuda.count;
+    return WEIR_OK;
+}
+
+/* A thread without a context is on device 0, as in the CUDA runtime. Context or not, nothing is created. */
+static weir_status device_get_current(int *ordinal)
+{
+    CUdevice handle;
+    CUresult code = wr_cu.cuCtxGetDevice(&handle);
+    if (code == WR_CUDA_ERROR_INVALID_CONTEXT) {
+        *ordinal = 0;
+        return WEIR_OK;
+    }
+    WR_TRY(wr_cuda_check(NULL, "cuCtxGetDevice", code));
+    for (int i = 0; i < wr_cuda.count; i++) {
+        if (wr_cuda.devices[i].handle != handle) continue;
+        *ordinal = i;
+        return WEIR_OK;
+    }
+    return wr_fail(WEIR_ERR_NO_DEVICE, "cuda: the thread's current context is of device %d, of which weir uses %d",
+                   handle, wr_cuda.count);
+}
+
+static weir_status device_set_current(int ordinal)
+{
+    wr_cuda_device *device = NULL;
+    WR_TRY(wr_cuda_device_find(ordinal, &device));
+    return wr_cuda_check(device, "cuCtxSetCurrent", wr_cu.cuCtxSetCurrent(device->context));
+}
+
+static weir_status device_memory(int ordinal, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    wr_cuda_frame frame;
+    size_t free_now, total;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuMemGetInfo, &free_now, &total));
+    *free_bytes = free_now;
+    *total_bytes = total;
+    return WEIR_OK;
+}
+
+static weir_status device_synchronize(int ordinal)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_leave(&frame, "cuCtxSynchronize", wr_cu.cuCtxSynchronize());
+}
+
+static weir_status peer_enable(int ordinal, int peer_ordinal)
+{
+    wr_cuda_frame frame;
+    wr_cuda_device *peer = NULL;
+    int can = 0;
+    WR_TRY(wr_cuda_device_find(peer_ordinal, &peer));
+    if (ordinal == peer_ordinal) return WEIR_OK;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    CUresult code = wr_cu.cuDeviceCanAccessPeer(&can, frame.device->handle, peer->handle);
+    if (code != WR_CUDA_SUCCESS) return wr_cuda_leave(&frame, "cuDeviceCanAccessPeer", code);
+    if (can) return wr_cuda_last(&frame, cuCtxEnablePeerAccess, peer->context, 0);
+    restore(&frame);
+    return wr_fail(WEIR_ERR_NOT_SUPPORTED, "cuda: device %d cannot access memory of device %d; copy through the host",
+                   ordinal, peer_ordinal);
+}
+
+static weir_status clock_ns(uint64_t *now)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    *now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    return WEIR_OK;
+}
+
+const weir_backend wr_backend_cuda = {
+    .size = sizeof(weir_backend),
+    .name = "cuda",
+    .open = wr_cuda_open,
+    .close = close_all,
+    .device_count = device_count,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_get_current = device_get_current,
+    .device_set_current = device_set_current,
+    .device_memory = device_memory,
+    .device_synchronize = device_synchronize,
+    .peer_enable = peer_enable,
+    .segment_alloc = wr_cuda_segment_alloc,
+    .segment_free = wr_cuda_segment_free,
+    .vm_reserve = wr_cuda_vm_reserve,
+    .vm_release = wr_cuda_vm_release,
+    .vm_create = wr_cuda_vm_create,
+    .vm_destroy = wr_cuda_vm_destroy,
+    .vm_map = wr_cuda_vm_map,
+    .vm_unmap = wr_cuda_vm_unmap,
+    .vm_access = wr_cuda_vm_access,
+    .pinned_alloc = wr_cuda_pinned_alloc,
+    .pinned_free = wr_cuda_pinned_free,
+    .stream_create = wr_cuda_stream_create,
+    .stream_destroy = wr_cuda_stream_destroy,
+    .stream_query = wr_cuda_stream_query,
+    .stream_synchronize = wr_cuda_stream_synchronize,
+    .stream_wait = wr_cuda_stream_wait,
+    .stream_callback = wr_cuda_stream_callback,
+    .event_create = wr_cuda_event_create,
+    .event_destroy = wr_cuda_event_destroy,
+    .event_record = wr_cuda_event_record,
+    .event_query = wr_cuda_event_query,
+    .event_synchronize = wr_cuda_event_synchronize,
+    .copy = wr_cuda_copy,
+    .fill = wr_cuda_fill,
+    .capture_begin = wr_cuda_capture_begin,
+    .capture_end = wr_cuda_capture_end,
+    .capture_status = wr_cuda_capture_status,
+    .graph_instantiate = wr_cuda_graph_instantiate,
+    .graph_launch = wr_cuda_graph_launch,
+    .graph_exec_destroy = wr_cuda_graph_exec_destroy,
+    .graph_destroy = wr_cuda_graph_destroy,
+    .clock_ns = clock_ns,
+    .scope_enter = scope_enter,
+    .scope_leave = scope_leave,
+};

@@ -1,0 +1,150 @@
+#include "backend/cuda/cuda_internal.h"
+#include "base/dl.h"
+#include "base/log.h"
+
+#include <string.h>
+
+wr_cuda_api wr_cu;
+
+/* ---- loading -------------------------------------------------------------------------------------------------- */
+
+typedef enum need { REQUIRED, OPTIONAL, VMM } need;
+
+typedef CUresult (*proc_address)(const char *name, void **address, int version, cuuint64_t flags,
+                                 CUdriverProcAddressQueryResult *result);
+
+static const struct symbol {
+    const char *name, *export;
+    int version;
+    need need;
+    size_t offset; /* of its pointer in wr_cuda_api */
+} symbols[] = {
+#define X(need, name, suffix, version, parameters) { #name, #name #suffix, version, need, offsetof(wr_cuda_api, name) },
+#include "backend/cuda/symbols.def"
+#undef X
+};
+#define SYMBOL_COUNT (sizeof symbols / sizeof symbols[0])
+
+/* The driver's own lookup first, which knows about versions; NULL before CUDA 12. It says success also when it found
+ * nothing. */
+static weir_status find_symbol(void *library, proc_address lookup, const struct symbol *symbol, void **address)
+{
+    CUdriverProcAddressQueryResult result = 0;
+    *address = NULL;
+    if (lookup != NULL && lookup(symbol->name, address, symbol->version, 0, &result) == WR_CUDA_SUCCESS && result == 0 &&
+        *address != NULL)
+        return WEIR_OK;
+    *address = NULL;
+    return wr_dl_symbol(library, "cuda", symbol->export, address);
+}
+
+static weir_status find_symbols(void *library, wr_cuda_api *api)
+{
+    void *found = NULL;
+    proc_address lookup = NULL;
+    bool vmm = true;
+    if (wr_dl_symbol(library, "cuda", "cuGetProcAddress_v2", &found) == WEIR_OK) memcpy(&lookup, &found, sizeof found);
+    for (size_t i = 0; i < SYMBOL_COUNT; i++) {
+        weir_status status = find_symbol(library, lookup, &symbols[i], &found);
+        if (status != WEIR_OK && symbols[i].need == REQUIRED) return status;
+        if (status != WEIR_OK && symbols[i].need == VMM) vmm = false;
+        memcpy((char *)api + symbols[i].offset, &found, sizeof found);
+    }
+    for (size_t i = 0; i < SYMBOL_COUNT && !vmm; i++)
+        if (symbols[i].need == VMM) memset((char *)api + symbols[i].offset, 0, sizeof found);
+    return WEIR_OK;
+}
+
+/* Never the bare libcuda.so: toolkits have a stub of that name. */
+static weir_status load(void)
+{
+    static const char *const sonames[] = { "libcuda.so.1", NULL };
+    wr_cuda_api api = { 0 };
+    void *library;
+    WR_TRY(wr_dl_open("cuda", sonames, &library));
+    weir_status status = find_symbols(library, &api);
+    if (status != WEIR_OK) {
+        wr_dl_close(library);
+        return status;
+    }
+    wr_cu = api; /* the library stays loaded for good: it may have started threads and registered exit functions */
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_open(const weir_backend_config *config)
+{
+    int count = 0;
+    (void)config;
+    WR_ENSURE(wr_cuda.count == 0, WEIR_ERR_BUSY, "cuda: the back end is open already");
+    WR_TRY(load());
+    WR_TRY(wr_cuda_check(NULL, "cuInit", wr_cu.cuInit(0)));
+    WR_TRY(wr_cuda_check(NULL, "cuDeviceGetCount", wr_cu.cuDeviceGetCount(&count)));
+    WR_TRY(wr_cuda_check(NULL, "cuDeviceGetCount", count > 0 ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_NO_DEVICE));
+    if (count > WR_CUDA_DEVICES_MAX) {
+        wr_log(WR_LOG_WARN, "cuda: %d devices found, the first %d are used", count, WR_CUDA_DEVICES_MAX);
+        count = WR_CUDA_DEVICES_MAX;
+    }
+    for (int i = 0; i < count; i++)
+        WR_TRY(wr_cuda_check(NULL, "cuDeviceGet", wr_cu.cuDeviceGet(&wr_cuda.devices[i].handle, i)));
+    wr_cuda.count = count;
+    return WEIR_OK;
+}
+
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
+weir_status wr_cuda_status(CUresult code, bool *ends)
+{
+    static const struct {
+        CUresult code;
+        weir_status status;
+        bool ends;
+    } meanings[] = {
+#define X(name, code, status, ends) { code, status, ends },
+#include "backend/cuda/errors.def"
+#undef X
+    };
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        if (meanings[i].code != code) continue;
+        if (ends != NULL) *ends = meanings[i].ends;
+        return meanings[i].status;
+    }
+    if (ends != NULL) *ends = false;
+    return WEIR_ERR_DRIVER;
+}
+
+static const char *remedy(weir_status status)
+{
+    switch (status) {
+    case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (nvidia-smi lists them)";
+    case WEIR_ERR_NO_LIBRARY: return "; set WEIR_LIB_CUDA to the driver's libcuda.so.1, not to a toolkit's stub";
+    case WEIR_ERR_NO_DEVICE: return "; see nvidia-smi and CUDA_VISIBLE_DEVICES";
+    case WEIR_ERR_BUSY: return "; another process has the device for itself (nvidia-smi -q -d COMPUTE)";
+    case WEIR_ERR_INCOMPATIBLE: return "; update the NVIDIA driver";
+    case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
+    case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
+    case WEIR_ERR_DEVICE_LOST:
+        return "; the device's context is of no use any more: close the library and open it again, or restart the "
+               "process";
+    default: return "";
+    }
+}
+
+weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code)
+{
+    if (WR_LIKELY(code == WR_CUDA_SUCCESS)) return WEIR_OK;
+    bool ends;
+    weir_status status = wr_cuda_status(code, &ends);
+    if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
+    if (ends && device != NULL) {
+        int alive = WR_CUDA_SUCCESS;
+        atomic_compare_exchange_strong(&device->lost, &alive, code); /* the first reason stays */
+    }
+
+    const char *name = NULL, *text = NULL;
+    if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "a code without a name";
+    if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
+    if (device == NULL)
+        return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));
+    return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call,
+                          device - wr_cuda.devices, text, name, code, remedy(status));
+}

@@ -1,0 +1,159 @@
+#include "backend/cuda/cuda_internal.h"
+#include "base/size.h"
+
+#include <inttypes.h>
+
+static CUdeviceptr address_of(const void *base)
+{
+    return (uintptr_t)base;
+}
+
+static void *pointer_to(CUdeviceptr base)
+{
+    return (void *)(uintptr_t)base;
+}
+
+/* Sizes that cannot be had are not asked for: what the driver says to them differs between versions. */
+static weir_status check_size(const wr_cuda_frame *frame, const char *call, size_t bytes)
+{
+    char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: %s: 0 bytes asked", call);
+    WR_ENSURE(bytes <= frame->device->total_memory, WEIR_ERR_OUT_OF_MEMORY,
+              "cuda: %s: %s asked, the whole device has %s; ask for less", call, wr_size_format(bytes, asked),
+              wr_size_format(frame->device->total_memory, total));
+    return WEIR_OK;
+}
+
+/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+
+weir_status wr_cuda_segment_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_cuda_frame frame;
+    CUdeviceptr made = 0;
+    WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
+    WR_TRY(check_size(&frame, "segment_alloc", bytes));
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuMemAlloc, &made, bytes));
+    *base = pointer_to(made);
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_segment_free(int ordinal, void *base, size_t bytes)
+{
+    wr_cuda_frame frame;
+    (void)bytes;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuMemFree, address_of(base));
+}
+
+weir_status wr_cuda_pinned_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_cuda_frame frame;
+    void *made = NULL;
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: pinned_alloc: 0 bytes asked");
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    weir_status status = wr_cuda_last(&frame, cuMemHostAlloc, &made, bytes, WR_CU_MEMHOSTALLOC_PORTABLE);
+    if (status == WEIR_ERR_OUT_OF_MEMORY) /* it is the host's that ran out, though the driver's code is the same */
+        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "cuda", WR_CUDA_ERROR_OUT_OF_MEMORY,
+                              "cuda: cuMemHostAlloc: %zu bytes of pinned memory cannot be had; free some, or raise the "
+                              "limit of locked memory (ulimit -l, the container's memory)",
+                              bytes);
+    WR_TRY(status);
+    *base = made;
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_pinned_free(int ordinal, void *base, size_t bytes)
+{
+    wr_cuda_frame frame;
+    (void)bytes;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuMemFreeHost, base);
+}
+
+/* ---- virtual memory ------------------------------------------------------------------------------------------- */
+
+static weir_status check_granules(const wr_cuda_frame *frame, const char *call, size_t bytes)
+{
+    uint64_t granularity = frame->device->granularity;
+    WR_ENSURE(granularity > 0, WEIR_ERR_NOT_SUPPORTED, "cuda: %s: device %td has no virtual memory management", call,
+              frame->device - wr_cuda.devices);
+    WR_ENSURE(bytes > 0 && bytes % granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
+              "cuda: %s: %zu bytes are not a multiple of the granularity, %" PRIu64, call, bytes, granularity);
+    return WEIR_OK;
+}
+
+/* Every entry about virtual memory begins with this. */
+static weir_status enter_vm(int ordinal, const char *call, size_t bytes, wr_cuda_frame *frame)
+{
+    WR_TRY(wr_cuda_device_find(ordinal, &frame->device));
+    WR_TRY(check_granules(frame, call, bytes));
+    return wr_cuda_enter(ordinal, frame);
+}
+
+weir_status wr_cuda_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **base)
+{
+    wr_cuda_frame frame;
+    CUdeviceptr made = 0;
+    WR_TRY(enter_vm(ordinal, "vm_reserve", bytes, &frame));
+    CUresult code = wr_cu.cuMemAddressReserve(&made, bytes, 0, hint, 0);
+    if (hint != 0 && code != WR_CUDA_SUCCESS) code = wr_cu.cuMemAddressReserve(&made, bytes, 0, 0, 0);
+    WR_TRY(wr_cuda_leave(&frame, "cuMemAddressReserve", code));
+    *base = pointer_to(made);
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_vm_release(int ordinal, void *base, size_t bytes)
+{
+    wr_cuda_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_release", bytes, &frame));
+    return wr_cuda_last(&frame, cuMemAddressFree, address_of(base), bytes);
+}
+
+weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
+{
+    wr_cuda_frame frame;
+    CUmemGenericAllocationHandle made = 0;
+    WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
+    WR_TRY(check_granules(&frame, "vm_create", bytes));
+    WR_TRY(check_size(&frame, "vm_create", bytes));
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    CUmemAllocationProp kind = wr_cuda_chunk_kind(frame.device);
+    WR_TRY(wr_cuda_last(&frame, cuMemCreate, &made, bytes, &kind, 0));
+    *chunk = made;
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_vm_destroy(int ordinal, weir_chunk chunk, size_t bytes)
+{
+    wr_cuda_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_destroy", bytes, &frame));
+    return wr_cuda_last(&frame, cuMemRelease, chunk);
+}
+
+weir_status wr_cuda_vm_map(int ordinal, void *base, size_t bytes, weir_chunk chunk)
+{
+    wr_cuda_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_map", bytes, &frame));
+    return wr_cuda_last(&frame, cuMemMap, address_of(base), bytes, 0, chunk, 0);
+}
+
+weir_status wr_cuda_vm_unmap(int ordinal, void *base, size_t bytes)
+{
+    wr_cuda_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_unmap", bytes, &frame));
+    return wr_cuda_last(&frame, cuMemUnmap, address_of(base), bytes);
+}
+
+weir_status wr_cuda_vm_access(int ordinal, void *base, size_t bytes, int accessor)
+{
+    wr_cuda_frame frame;
+    wr_cuda_device *other = NULL;
+    WR_TRY(wr_cuda_device_find(accessor, &other));
+    WR_TRY(enter_vm(ordinal, "vm_access", bytes, &frame));
+    const CUmemAccessDesc access = {
+        .location = { .type = WR_CU_MEM_LOCATION_TYPE_DEVICE, .id = other->handle },
+        .flags = WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    return wr_cuda_last(&frame, cuMemSetAccess, address_of(base), bytes, &access, 1);
+}

@@ -1,0 +1,104 @@
+#include "backend/cuda/cuda_internal.h"
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+weir_status wr_cuda_stream_create(int ordinal, int priority, void **stream)
+{
+    wr_cuda_frame frame;
+    CUstream made = NULL;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuStreamCreateWithPriority, &made, WR_CU_STREAM_NON_BLOCKING, priority));
+    *stream = made;
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_stream_destroy(int ordinal, void *stream)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuStreamDestroy, stream);
+}
+
+weir_status wr_cuda_stream_query(int ordinal, void *stream)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuStreamQuery, stream);
+}
+
+weir_status wr_cuda_stream_synchronize(int ordinal, void *stream)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuStreamSynchronize, stream);
+}
+
+weir_status wr_cuda_stream_wait(int ordinal, void *stream, void *event)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuStreamWaitEvent, stream, event, 0);
+}
+
+weir_status wr_cuda_stream_callback(int ordinal, void *stream, void (*function)(void *), void *argument)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuLaunchHostFunc, stream, function, argument);
+}
+
+weir_status wr_cuda_copy(int ordinal, void *stream, void *destination, const void *source, size_t bytes)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    if (bytes == 0) return wr_cuda_leave(&frame, "copy", WR_CUDA_SUCCESS);
+    return wr_cuda_last(&frame, cuMemcpyAsync, (uintptr_t)destination, (uintptr_t)source, bytes, stream);
+}
+
+weir_status wr_cuda_fill(int ordinal, void *stream, void *destination, unsigned char value, size_t bytes)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    if (bytes == 0) return wr_cuda_leave(&frame, "fill", WR_CUDA_SUCCESS);
+    return wr_cuda_last(&frame, cuMemsetD8Async, (uintptr_t)destination, value, bytes, stream);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+weir_status wr_cuda_event_create(int ordinal, void **event)
+{
+    wr_cuda_frame frame;
+    CUevent made = NULL;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuEventCreate, &made, WR_CU_EVENT_DISABLE_TIMING));
+    *event = made;
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_event_destroy(int ordinal, void *event)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuEventDestroy, event);
+}
+
+weir_status wr_cuda_event_record(int ordinal, void *event, void *stream)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuEventRecord, event, stream);
+}
+
+weir_status wr_cuda_event_query(int ordinal, void *event)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuEventQuery, event);
+}
+
+weir_status wr_cuda_event_synchronize(int ordinal, void *event)
+{
+    wr_cuda_frame frame;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuEventSynchronize, event);
+}

@@ -1,0 +1,181 @@
+/*
+ * AMD's libraries, ROCm 5 to 7. Destroying any of their handles calls hipFree, which waits for all streams of the
+ * device and is refused during a capture; rocBLAS and MIOpen then abort and hipBLASLt exits.
+ */
+#include "backend/library.h"
+
+/* Attaching it frees the block of 32 MiB (128 MiB on MI300) that rocBLAS took at create. */
+static size_t rocblas_workspace(const weir_device_caps *caps)
+{
+    (void)caps;
+    return (size_t)32 << 20;
+}
+
+static const char *const hipblas_codes[] = {
+    "1 not initialized",  "2 allocation failed",   "3 invalid value", "4 mapping error",
+    "5 execution failed", "6 internal error",      "7 not supported", "8 architecture mismatch",
+    "9 null handle",      "10 invalid enumerator", "11 unknown",      NULL,
+};
+
+/* cuSPARSE's numbers. */
+static const char *const hipsparse_codes[] = {
+    "1 not initialized", "2 allocation failed", "3 invalid value",           "4 architecture mismatch",
+    "5 mapping error",   "6 execution failed",  "7 internal error",          "8 matrix type not supported",
+    "9 zero pivot",      "10 not supported",    "11 insufficient resources", NULL,
+};
+
+/* hipBLAS's numbers and two more, not cuSOLVER's. */
+static const char *const hipsolver_codes[] = {
+    "1 not initialized",
+    "2 allocation failed",
+    "3 invalid value",
+    "4 mapping error",
+    "5 execution failed",
+    "6 internal error",
+    "7 not supported",
+    "8 architecture mismatch",
+    "9 null handle",
+    "10 invalid enumerator",
+    "11 unknown",
+    "12 zero pivot",
+    "13 matrix type not supported",
+    NULL,
+};
+
+static const char *const rocrand_codes[] = {
+    "100 version mismatch",
+    "101 not created",
+    "102 allocation failed",
+    "103 type error",
+    "104 out of range",
+    "105 length not a multiple",
+    "106 double precision required",
+    "107 launch failure",
+    "108 internal error",
+    NULL,
+};
+
+const wr_library_row wr_hip_kinds[] = {
+    {
+        .kind = WEIR_MIOPEN,
+        .name = "miopen",
+        .sonames = { "libMIOpen.so.1" },
+        .create = "miopenCreate",
+        .destroy = "miopenDestroy",
+        .set_stream = "miopenSetStream",
+        .version = "miopenGetVersion",
+        .version_form = WR_VERSION_TRIPLE,
+        .error_text = "miopenGetErrorString",
+        .set_memory = "miopenSetAllocator",
+        .memory_form = WR_MEMORY_MIOPEN,
+        .reset = { { WR_RESET_BOOL, "miopenEnableProfiling", 0 } },
+        .out_of_memory = { 4 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        .device_count = "hipGetDeviceCount", /* where it was built with hipBLASLt */
+    },
+    {
+        .kind = WEIR_ROCBLAS,
+        .name = "rocblas",
+        .sonames = { "librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0" },
+        .create = "rocblas_create_handle",
+        .destroy = "rocblas_destroy_handle",
+        .set_stream = "rocblas_set_stream",
+        .version = "rocblas_get_version_string",
+        .version_form = WR_VERSION_STRING,
+        .error_text = "rocblas_status_to_string",
+        .set_workspace = "rocblas_set_workspace",
+        .workspace_bytes = rocblas_workspace,
+        .reset = { { WR_RESET_INT, "rocblas_set_pointer_mode", 0 },
+                   { WR_RESET_INT, "rocblas_set_atomics_mode", 1 }, /* allowed, unlike cuBLAS */
+                   { WR_RESET_INT, "rocblas_set_math_mode", 0 },
+                   { WR_RESET_INT, "rocblas_set_performance_metric", 0 },
+                   { WR_RESET_POINTER, "rocblas_set_solution_fitness_query", 0 } },
+        .out_of_memory = { 5 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+    },
+    {
+        .kind = WEIR_HIPBLAS,
+        .name = "hipblas",
+        .sonames = { "libhipblas.so.3", "libhipblas.so.2", "libhipblas.so.1", "libhipblas.so.0" },
+        .create = "hipblasCreate",
+        .destroy = "hipblasDestroy",
+        .set_stream = "hipblasSetStream",
+        .error_text = "hipblasStatusToString",
+        .codes = hipblas_codes,
+        .set_workspace = "hipblasSetWorkspace", /* from ROCm 7 on */
+        .workspace_bytes = rocblas_workspace,   /* its handle is a rocblas_handle */
+        .reset = { { WR_RESET_INT, "hipblasSetPointerMode", 0 },
+                   { WR_RESET_INT, "hipblasSetAtomicsMode", 1 },
+                   { WR_RESET_INT, "hipblasSetMathMode", 0 } },
+        .out_of_memory = { 2 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+    },
+    {
+        .kind = WEIR_HIPBLASLT,
+        .name = "hipblaslt",
+        .sonames = { "libhipblaslt.so.1", "libhipblaslt.so.0" },
+        .create = "hipblasLtCreate",
+        .destroy = "hipblasLtDestroy",
+        .codes = hipblas_codes,
+        .out_of_memory = { 2 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        .device_count = "hipGetDeviceCount",
+    },
+    {
+        .kind = WEIR_ROCSPARSE,
+        .name = "rocsparse",
+        .sonames = { "librocsparse.so.1", "librocsparse.so.0" },
+        .create = "rocsparse_create_handle",
+        .destroy = "rocsparse_destroy_handle",
+        .set_stream = "rocsparse_set_stream",
+        .error_text = "rocsparse_get_status_name",
+        .reset = { { WR_RESET_INT, "rocsparse_set_pointer_mode", 0 } },
+        .out_of_memory = { 5 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+    },
+    {
+        .kind = WEIR_HIPSPARSE,
+        .name = "hipsparse",
+        .sonames = { "libhipsparse.so.4", "libhipsparse.so.1", "libhipsparse.so.0" },
+        .create = "hipsparseCreate",
+        .destroy = "hipsparseDestroy",
+        .set_stream = "hipsparseSetStream",
+        .error_text = "hipsparseGetErrorString",
+        .codes = hipsparse_codes,
+        .reset = { { WR_RESET_INT, "hipsparseSetPointerMode", 0 } },
+        .out_of_memory = { 2 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+    },
+    {
+        .kind = WEIR_HIPSOLVER,
+        .name = "hipsolver",
+        .sonames = { "libhipsolver.so.1", "libhipsolver.so.0" },
+        .create = "hipsolverCreate",
+        .destroy = "hipsolverDestroy",
+        .set_stream = "hipsolverSetStream",
+        .codes = hipsolver_codes,
+        .reset = { { WR_RESET_INT, "hipsolverSetDeterministicMode", 242 } }, /* rocBLAS's default: atomics allowed */
+        .out_of_memory = { 2 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+    },
+    {
+        .kind = WEIR_ROCRAND,
+        .name = "rocrand",
+        .sonames = { "librocrand.so.1" },
+        .create = "rocrand_create_generator",
+        .destroy = "rocrand_destroy_generator",
+        .set_stream = "rocrand_set_stream",
+        .version = "rocrand_get_version",
+        .version_form = WR_VERSION_INT,
+        .codes = rocrand_codes,
+        .create_has_argument = true,
+        .create_argument = 401,                                   /* XORWOW, which is the default type */
+        .reset = { { WR_RESET_INT, "rocrand_set_ordering", 101 }, /* ROCRAND_ORDERING_PSEUDO_DEFAULT */
+                   { WR_RESET_U64, "rocrand_set_seed", 0 },
+                   { WR_RESET_U64, "rocrand_set_offset", 0 } },
+        .out_of_memory = { 102 },
+        .flags = WEIR_HANDLE_DESTROY_SYNCS,
+    },
+};
+
+const size_t wr_hip_kind_count = sizeof wr_hip_kinds / sizeof wr_hip_kinds[0];

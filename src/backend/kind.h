@@ -1,0 +1,52 @@
+/*
+ * kind: what a pool of handles needs to know of one kind of handle. Vendor libraries (library.h) and registered kinds
+ * look the same from above.
+ * Owner: the registry of kinds (device/kinds.h), for the life of the process. The functions are called without any
+ * lock and from any thread; they return the library's own code, 0 for success.
+ */
+#ifndef WR_BACKEND_KIND_H
+#define WR_BACKEND_KIND_H
+
+#include "base/status.h"
+#include "weir/backend.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Device memory for a library that lets itself be fed (cuDSS, MIOpen): from weir's cache, in stream order. A NULL
+ * `native_stream` with `on_bound` means the stream that the handle is bound to. */
+typedef struct wr_kind_memory {
+    void *context;
+    int (*alloc)(void *context, size_t bytes, void *native_stream, bool on_bound, void **out);
+    int (*free)(void *context, void *pointer, void *native_stream, bool on_bound);
+} wr_kind_memory;
+
+typedef struct wr_kind wr_kind;
+
+struct wr_kind {
+    const char *name;
+    uint32_t flags; /* WEIR_HANDLE_* */
+    void *self;     /* first argument of the functions below */
+
+    /* Finds the library, once; cheap afterwards. NULL: nothing to find. */
+    weir_status (*load)(void *self);
+    int (*create)(void *self, int device, void **handle);
+    int (*destroy)(void *self, void *handle);
+    int (*bind)(void *self, void *handle, void *native_stream); /* NULL: handles have no stream */
+    int (*reset)(void *self, void *handle);                     /* NULL: nothing to reset */
+
+    /* Bytes of workspace a handle wants from weir on such a device; NULL or 0: none. */
+    size_t (*workspace_bytes)(void *self, const weir_device_caps *caps);
+    int (*set_workspace)(void *self, void *handle, void *workspace, size_t bytes);
+    /* Tells a fresh handle where to get device memory; `memory` outlives the handle. NULL: it cannot be told. */
+    int (*set_memory)(void *self, void *handle, const wr_kind_memory *memory);
+
+    /* A failed create that says "no memory" is tried again after caches were emptied. */
+    bool (*is_out_of_memory)(void *self, int code);
+    /* The library's words for a code; never NULL. */
+    const char *(*error_text)(void *self, int code);
+    /* Library file and version, as far as known without a handle. */
+    void (*describe)(void *self, weir_handle_kind_info *info);
+};
+
+#endif

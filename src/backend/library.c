@@ -1,0 +1,370 @@
+#include "backend/library.h"
+
+#include "base/dl.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void (*any_function)(void);
+
+enum { RESETS = sizeof(((wr_library_row *)NULL)->reset) / sizeof(wr_reset) };
+
+/* A row at work. */
+typedef struct library {
+    const wr_library_row *row;
+    wr_kind kind;
+    wr_lock lock;       /* loading */
+    atomic_bool loaded; /* all that follows is constant then */
+    void *file;
+    any_function create, destroy, set_stream;
+    any_function set_workspace, set_memory, version, error_text, device_count; /* NULL: absent */
+    any_function reset[RESETS];                                                /* NULL: absent, skipped */
+} library;
+
+static wr_lock table_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "table of libraries");
+static library table[WEIR_HANDLE_KIND_MAX]; /* by kind */
+
+/* The environment belongs to the process: two creates must not put back each other's value. A program that changes
+ * it itself from another thread at that time races with this, as it would with itself. */
+static wr_lock environment_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "environment");
+
+/* ---- loading -------------------------------------------------------------------------------------------------- */
+
+/* What dlsym gives is an object pointer; POSIX lets it be copied into a function pointer. */
+static any_function as_function(void *address)
+{
+    any_function function;
+    memcpy(&function, &address, sizeof function);
+    return function;
+}
+
+static weir_status find_required(void *file, const wr_library_row *row, const char *symbol, any_function *function)
+{
+    void *address = NULL;
+    if (symbol == NULL) return WEIR_OK;
+    WR_TRY(wr_dl_symbol(file, row->library != NULL ? row->library : row->name, symbol, &address));
+    *function = as_function(address);
+    return WEIR_OK;
+}
+
+static any_function find_optional(void *file, const char *symbol)
+{
+    return symbol != NULL ? as_function(wr_dl_find(file, symbol)) : NULL;
+}
+
+static weir_status load_locked(library *l)
+{
+    const wr_library_row *row = l->row;
+    void *file = NULL;
+    WR_TRY(wr_dl_open(row->library != NULL ? row->library : row->name, row->sonames, &file));
+    WR_TRY(find_required(file, row, row->create, &l->create));
+    WR_TRY(find_required(file, row, row->destroy, &l->destroy));
+    WR_TRY(find_required(file, row, row->set_stream, &l->set_stream));
+    l->set_workspace = find_optional(file, row->set_workspace);
+    l->set_memory = find_optional(file, row->set_memory);
+    l->version = find_optional(file, row->version);
+    l->error_text = find_optional(file, row->error_text);
+    l->device_count = find_optional(file, row->device_count);
+    for (int i = 0; i < RESETS && row->reset[i].form != WR_RESET_END; i++)
+        l->reset[i] = find_optional(file, row->reset[i].symbol);
+    l->file = file;
+    return WEIR_OK;
+}
+
+static weir_status load(void *self)
+{
+    library *l = self;
+    if (atomic_load_explicit(&l->loaded, memory_order_acquire)) return WEIR_OK;
+
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&l->lock);
+    if (!atomic_load_explicit(&l->loaded, memory_order_relaxed)) {
+        status = load_locked(l);
+        if (status == WEIR_OK) atomic_store_explicit(&l->loaded, true, memory_order_release);
+    }
+    wr_lock_release(&l->lock);
+    return status;
+}
+
+/* ---- creating ------------------------------------------------------------------------------------------------- */
+
+static int call_create(const library *l, void **handle)
+{
+    const wr_library_row *row = l->row;
+    if (row->create_has_argument) return ((int (*)(void **, int))l->create)(handle, row->create_argument);
+    return ((int (*)(void **))l->create)(handle);
+}
+
+static int create_in_environment_locked(const library *l, void **handle)
+{
+    const char *name = l->row->environment, *wanted = l->row->environment_value;
+    const char *found = getenv(name);
+    char *before = NULL;
+    if (found != NULL && strcmp(found, wanted) == 0) return call_create(l, handle);
+    if (found != NULL && wr_meta_strdup(found, &before) != WEIR_OK) return WR_LIBRARY_NO_MEMORY;
+
+    int code = WR_LIBRARY_NO_MEMORY;
+    if (setenv(name, wanted, 1) == 0) {
+        code = call_create(l, handle);
+        int restored = before != NULL ? setenv(name, before, 1) : unsetenv(name);
+        if (restored != 0) wr_log(WR_LOG_ERROR, "%s: %s could not be put back", l->row->name, name);
+    }
+    wr_meta_free(before);
+    return code;
+}
+
+static bool no_device(const library *l)
+{
+    int count = 0;
+    if (l->device_count == NULL) return false;
+    return ((int (*)(int *))l->device_count)(&count) != 0 || count <= 0;
+}
+
+static int destroy(void *self, void *handle)
+{
+    const library *l = self;
+    return ((int (*)(void *))l->destroy)(handle);
+}
+
+/* A handle is one when the library says success and wrote it. What a failed create leaves behind is not looked at:
+ * cuSOLVER leaves a pointer to nobody knows what. */
+static int create(void *self, int device, void **handle)
+{
+    library *l = self;
+    const wr_library_row *row = l->row;
+    void *made = NULL;
+    (void)device; /* the caller has made it current */
+    assert(atomic_load(&l->loaded));
+
+    if (no_device(l)) return WR_LIBRARY_NO_DEVICE;
+    int code;
+    if (row->environment != NULL) {
+        wr_lock_acquire(&environment_lock);
+        code = create_in_environment_locked(l, &made);
+        wr_lock_release(&environment_lock);
+    } else {
+        code = call_create(l, &made);
+    }
+    if (code != 0) {
+        if (row->keep_failed && made != NULL) (void)destroy(l, made);
+        return code;
+    }
+    if (made == NULL) return WR_LIBRARY_NO_HANDLE;
+    *handle = made;
+    return 0;
+}
+
+/* ---- state of a handle ---------------------------------------------------------------------------------------- */
+
+static int bind(void *self, void *handle, void *native_stream)
+{
+    const library *l = self;
+    return ((int (*)(void *, void *))l->set_stream)(handle, native_stream);
+}
+
+static int reset_one(const wr_reset *reset, any_function function, void *handle)
+{
+    switch (reset->form) {
+    case WR_RESET_INT: return ((int (*)(void *, int))function)(handle, (int)reset->value);
+    case WR_RESET_U64: return ((int (*)(void *, unsigned long long))function)(handle, reset->value);
+    case WR_RESET_BOOL: return ((int (*)(void *, bool))function)(handle, reset->value != 0);
+    case WR_RESET_POINTER: return ((int (*)(void *, void *))function)(handle, NULL);
+    case WR_RESET_END: break;
+    }
+    return 0;
+}
+
+static int reset(void *self, void *handle)
+{
+    const library *l = self;
+    for (int i = 0; i < RESETS && l->row->reset[i].form != WR_RESET_END; i++) {
+        if (l->reset[i] == NULL) continue;
+        int code = reset_one(&l->row->reset[i], l->reset[i], handle);
+        if (code != 0) return code;
+    }
+    return 0;
+}
+
+static size_t workspace_bytes(void *self, const weir_device_caps *caps)
+{
+    const library *l = self;
+    return l->set_workspace != NULL ? l->row->workspace_bytes(caps) : 0;
+}
+
+static int set_workspace(void *self, void *handle, void *workspace, size_t bytes)
+{
+    const library *l = self;
+    assert(l->set_workspace != NULL);
+    return ((int (*)(void *, void *, size_t))l->set_workspace)(handle, workspace, bytes);
+}
+
+/* ---- memory from weir ----------------------------------------------------------------------------------------- */
+
+/* cudssDeviceMemHandler_t; the library copies it. */
+typedef struct cudss_memory {
+    void *context;
+    int (*alloc)(void *context, void **out, size_t bytes, void *stream);
+    int (*free)(void *context, void *pointer, size_t bytes, void *stream);
+    char name[64];
+} cudss_memory;
+
+static int cudss_alloc(void *context, void **out, size_t bytes, void *stream)
+{
+    const wr_kind_memory *memory = context;
+    return memory->alloc(memory->context, bytes, stream, false, out);
+}
+
+static int cudss_free(void *context, void *pointer, size_t bytes, void *stream)
+{
+    const wr_kind_memory *memory = context;
+    (void)bytes;
+    return memory->free(memory->context, pointer, stream, false);
+}
+
+static void *miopen_alloc(void *context, size_t bytes)
+{
+    const wr_kind_memory *memory = context;
+    void *out = NULL;
+    return memory->alloc(memory->context, bytes, NULL, true, &out) == 0 ? out : NULL;
+}
+
+static void miopen_free(void *context, void *pointer)
+{
+    const wr_kind_memory *memory = context;
+    if (memory->free(memory->context, pointer, NULL, true) != 0)
+        wr_log(WR_LOG_ERROR, "miopen gave back %p, which is not weir's", pointer);
+}
+
+/* The context is passed to the callbacks, which only read it. */
+static int set_memory(void *self, void *handle, const wr_kind_memory *memory)
+{
+    const library *l = self;
+    if (l->set_memory == NULL) return 0;
+    if (l->row->memory_form == WR_MEMORY_CUDSS) {
+        cudss_memory form = { (void *)memory, cudss_alloc, cudss_free, "weir" };
+        return ((int (*)(void *, const void *))l->set_memory)(handle, &form);
+    }
+    typedef int (*set_allocator)(void *, void *(*)(void *, size_t), void (*)(void *, void *), void *);
+    return ((set_allocator)l->set_memory)(handle, miopen_alloc, miopen_free, (void *)memory);
+}
+
+/* ---- words ---------------------------------------------------------------------------------------------------- */
+
+static bool is_out_of_memory(void *self, int code)
+{
+    const library *l = self;
+    return code != 0 && (code == l->row->out_of_memory[0] || code == l->row->out_of_memory[1]);
+}
+
+static const char *own_text(int code)
+{
+    switch (code) {
+    case WR_LIBRARY_NO_HANDLE: return "-1 success without a handle; is there a device?";
+    case WR_LIBRARY_NO_DEVICE: return "-2 no device; the library would end the process";
+    case WR_LIBRARY_NO_MEMORY: return "-3 no host memory for the environment";
+    default: return NULL;
+    }
+}
+
+static const char *table_text(const char *const *codes, int code)
+{
+    for (; codes != NULL && *codes != NULL; codes++)
+        if (strtol(*codes, NULL, 10) == code) return *codes;
+    return NULL;
+}
+
+/* Starts with the number, which is what people search for. */
+static const char *error_text(void *self, int code)
+{
+    static WR_THREAD_LOCAL char text[96];
+    const library *l = self;
+    const char *words = own_text(code);
+    if (words != NULL) return words;
+    if (l->error_text != NULL) {
+        words = ((const char *(*)(int))l->error_text)(code);
+    } else {
+        words = table_text(l->row->codes, code);
+        if (words != NULL) return words;
+    }
+    snprintf(text, sizeof text, "%d %s", code, words != NULL ? words : "unknown code");
+    return text;
+}
+
+static void version_text(const library *l, char *text, size_t size)
+{
+    int n[3] = { 0 };
+    size_t z[3] = { 0 };
+    switch (l->row->version_form) {
+    case WR_VERSION_NONE: return;
+    case WR_VERSION_INT:
+        if (((int (*)(int *))l->version)(&n[0]) == 0) snprintf(text, size, "%d", n[0]);
+        return;
+    case WR_VERSION_PROPERTY:
+        for (int i = 0; i < 3; i++)
+            if (((int (*)(int, int *))l->version)(i, &n[i]) != 0) return;
+        snprintf(text, size, "%d.%d.%d", n[0], n[1], n[2]);
+        return;
+    case WR_VERSION_SIZE: snprintf(text, size, "%zu", ((size_t (*)(void))l->version)()); return;
+    case WR_VERSION_TRIPLE:
+        if (((int (*)(size_t *, size_t *, size_t *))l->version)(&z[0], &z[1], &z[2]) == 0)
+            snprintf(text, size, "%zu.%zu.%zu", z[0], z[1], z[2]);
+        return;
+    case WR_VERSION_STRING:
+        if (((int (*)(char *, size_t))l->version)(text, size) != 0) text[0] = '\0';
+        text[size - 1] = '\0';
+        return;
+    }
+}
+
+static void describe(void *self, weir_handle_kind_info *info)
+{
+    library *l = self;
+    snprintf(info->name, sizeof info->name, "%s", l->row->name);
+    info->library[0] = info->version[0] = '\0';
+    if (!atomic_load_explicit(&l->loaded, memory_order_acquire)) return;
+    wr_dl_file(l->file, info->library, sizeof info->library);
+    if (l->version != NULL) version_text(l, info->version, sizeof info->version);
+}
+
+/* ---- the kind ------------------------------------------------------------------------------------------------- */
+
+static void set_up(library *l, const wr_library_row *row)
+{
+    l->row = row;
+    wr_lock_init(&l->lock, WR_RANK_LEAF, row->name);
+    l->kind = (wr_kind){
+        .name = row->name,
+        .flags = row->flags,
+        .self = l,
+        .load = load,
+        .create = create,
+        .destroy = destroy,
+        .bind = row->set_stream != NULL ? bind : NULL,
+        .reset = row->reset[0].form != WR_RESET_END ? reset : NULL,
+        .workspace_bytes = row->set_workspace != NULL ? workspace_bytes : NULL,
+        .set_workspace = row->set_workspace != NULL ? set_workspace : NULL,
+        .set_memory = row->set_memory != NULL ? set_memory : NULL,
+        .is_out_of_memory = is_out_of_memory,
+        .error_text = error_text,
+        .describe = describe,
+    };
+}
+
+weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind)
+{
+    assert(row->kind > 0 && row->kind < WEIR_HANDLE_KIND_MAX);
+    library *l = &table[row->kind];
+    wr_lock_acquire(&table_lock);
+    if (l->row == NULL) set_up(l, row);
+    bool same = l->row == row;
+    wr_lock_release(&table_lock);
+    WR_ENSURE(same, WEIR_ERR_INTERNAL, "two rows for kind %d: %s and %s", (int)row->kind, l->row->name, row->name);
+    *kind = &l->kind;
+    return WEIR_OK;
+}

@@ -1,0 +1,93 @@
+/*
+ * library: vendor libraries as kinds of handles. One row per library says everything; one implementation of wr_kind
+ * serves all rows. Rows of NVIDIA's libraries are in cuda/kinds.c, of AMD's in hip/kinds.c, and nowhere else.
+ * Owner: static tables; what was loaded stays loaded for the life of the process (their exit hooks forbid unloading).
+ * Lock: a leaf lock per row guards loading; afterwards the symbols are constant. One more, for the process, is held
+ * around a create that needs the environment changed. A failed load leaves nothing and is tried again at the next.
+ */
+#ifndef WR_BACKEND_LIBRARY_H
+#define WR_BACKEND_LIBRARY_H
+
+#include "backend/kind.h"
+
+/* Shapes of functions that differ between libraries. */
+typedef enum wr_version_form {
+    WR_VERSION_NONE,
+    WR_VERSION_INT,      /* int f(int *version) */
+    WR_VERSION_PROPERTY, /* int f(int property, int *value): 0 major, 1 minor, 2 patch */
+    WR_VERSION_SIZE,     /* size_t f(void) */
+    WR_VERSION_TRIPLE,   /* int f(size_t *major, size_t *minor, size_t *patch) */
+    WR_VERSION_STRING    /* int f(char *text, size_t bytes) */
+} wr_version_form;
+
+typedef enum wr_reset_form {
+    WR_RESET_END,
+    WR_RESET_INT,    /* int f(handle, int) */
+    WR_RESET_U64,    /* int f(handle, unsigned long long) */
+    WR_RESET_BOOL,   /* int f(handle, bool) */
+    WR_RESET_POINTER /* int f(handle, void *), with NULL */
+} wr_reset_form;
+
+/* State that the last owner may have changed, put back before the next one. A symbol that the library does not have
+ * (an older version) is skipped. */
+typedef struct wr_reset {
+    wr_reset_form form;
+    const char *symbol;
+    uint64_t value;
+} wr_reset;
+
+typedef enum wr_memory_form {
+    WR_MEMORY_NONE,
+    WR_MEMORY_CUDSS, /* int f(handle, const cudssDeviceMemHandler_t *) */
+    WR_MEMORY_MIOPEN /* int f(handle, alloc, free, context) */
+} wr_memory_form;
+
+typedef struct wr_library_row {
+    weir_handle_kind kind;
+    const char *name;       /* "cusolver_dn" */
+    const char *library;    /* "cusolver", when it is not the name: WEIR_LIB_CUSOLVER points to a file */
+    const char *sonames[8]; /* newest first */
+
+    const char *create, *destroy; /* int f(handle *), int f(handle) */
+    bool create_has_argument;     /* int f(handle *, int) */
+    int create_argument;          /* cuRAND: the generator's type */
+    /* Set around the create and put back: how the library's own workspace is turned off. NULL: nothing to set. */
+    const char *environment, *environment_value;
+    int out_of_memory[2]; /* codes of a create that may be tried again; 0: none */
+    bool keep_failed;     /* the library documents that a failed create's handle must be destroyed (cuDSS 1.0) */
+    /* int f(int *count), found in the library or in what it loaded. When it counts none, nothing is created: for a
+     * library that ends the process then (hipBLASLt). NULL: no need. */
+    const char *device_count;
+
+    const char *set_stream; /* int f(handle, stream); NULL: the stream is an argument of every call */
+    wr_reset reset[12];     /* ended by WR_RESET_END */
+
+    /* Symbols that an old version may lack; then its handles keep the library's own workspace or allocator. */
+    const char *set_workspace; /* int f(handle, void *, size_t) */
+    size_t (*workspace_bytes)(const weir_device_caps *caps);
+    const char *set_memory;
+    wr_memory_form memory_form;
+
+    const char *version;
+    wr_version_form version_form;
+    const char *error_text;   /* const char *f(int code); NULL or absent: `codes` */
+    const char *const *codes; /* "3 invalid value", ..., NULL */
+    uint32_t flags;           /* WEIR_HANDLE_* */
+} wr_library_row;
+
+/* Codes of weir's own that a kind's create returns beside the library's. */
+enum {
+    WR_LIBRARY_NO_HANDLE = -1, /* the library said success and gave none (hipSPARSE without a GPU) */
+    WR_LIBRARY_NO_DEVICE = -2, /* `device_count` counted none */
+    WR_LIBRARY_NO_MEMORY = -3  /* host memory, for changing the environment */
+};
+
+extern const wr_library_row wr_cuda_kinds[];
+extern const size_t wr_cuda_kind_count;
+extern const wr_library_row wr_hip_kinds[];
+extern const size_t wr_hip_kind_count;
+
+/* A kind that works on the row. One per row, for the life of the process. */
+WR_CHECKED weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind);
+
+#endif

@@ -1,0 +1,222 @@
+#include "device/kinds.h"
+
+#include "backend/library.h"
+#include "base/meta.h"
+#include "device/ladder.h"
+#include "pool/address.h"
+#include "pool/pending.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_KINDS, "kinds of handles");
+
+/* ---- registered kinds --------------------------------------------------------------------------------------------- */
+
+typedef struct user_kind {
+    wr_kind kind;
+    weir_handle_ops ops;
+    char name[32];
+} user_kind;
+
+enum { USER_KINDS = WEIR_HANDLE_KIND_MAX - WEIR_HANDLE_KIND_FIRST_USER };
+#define KNOWN_FLAGS (WEIR_HANDLE_DESTROY_SYNCS | WEIR_HANDLE_FIRST_ALONE | WEIR_HANDLE_BIND_ALWAYS)
+static user_kind user_kinds[USER_KINDS];
+static atomic_int user_kind_count;
+
+static int user_create(void *self, int device, void **handle)
+{
+    const user_kind *u = self;
+    return u->ops.create(u->ops.user, device, handle);
+}
+
+static int user_destroy(void *self, void *handle)
+{
+    const user_kind *u = self;
+    return u->ops.destroy(u->ops.user, handle);
+}
+
+static int user_bind(void *self, void *handle, void *native_stream)
+{
+    const user_kind *u = self;
+    return u->ops.bind(u->ops.user, handle, native_stream);
+}
+
+static int user_reset(void *self, void *handle)
+{
+    const user_kind *u = self;
+    return u->ops.reset(u->ops.user, handle);
+}
+
+static const char *user_error_text(void *self, int code)
+{
+    static WR_THREAD_LOCAL char text[32];
+    const user_kind *u = self;
+    const char *said = u->ops.error_text ? u->ops.error_text(u->ops.user, code) : NULL;
+    if (said) return said;
+    snprintf(text, sizeof text, "code %d", code);
+    return text;
+}
+
+static void user_describe(void *self, weir_handle_kind_info *info)
+{
+    (void)self;
+    info->library[0] = info->version[0] = '\0';
+}
+
+static bool name_taken_locked(const char *name, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(user_kinds[i].name, name) == 0) return true;
+    for (size_t i = 0; i < wr_cuda_kind_count; i++)
+        if (strcmp(wr_cuda_kinds[i].name, name) == 0) return true;
+    for (size_t i = 0; i < wr_hip_kind_count; i++)
+        if (strcmp(wr_hip_kinds[i].name, name) == 0) return true;
+    return false;
+}
+
+static weir_status check_ops_locked(const weir_handle_ops *ops, int count)
+{
+    WR_ENSURE(ops->name && ops->name[0] && strlen(ops->name) < sizeof user_kinds[0].name, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_register: the name must have 1 to %zu characters", sizeof user_kinds[0].name - 1);
+    WR_ENSURE(ops->create && ops->destroy, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_kind_register: %s has no %s",
+              ops->name, ops->create ? "destroy" : "create");
+    WR_ENSURE(!(ops->flags & ~KNOWN_FLAGS), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_register: %s: flags %#x are not all of WEIR_HANDLE_*", ops->name, ops->flags);
+    WR_ENSURE(!name_taken_locked(ops->name, count), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_register: there is a kind \"%s\" already", ops->name);
+    WR_ENSURE(count < USER_KINDS, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "weir_handle_kind_register: %d kinds are registered, as many as there can be", count);
+    return WEIR_OK;
+}
+
+weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *number)
+{
+    wr_lock_acquire(&lock);
+    const int count = atomic_load_explicit(&user_kind_count, memory_order_relaxed);
+    weir_status status = check_ops_locked(ops, count);
+    if (status == WEIR_OK) {
+        user_kind *u = &user_kinds[count];
+        u->ops = *ops;
+        snprintf(u->name, sizeof u->name, "%s", ops->name);
+        u->kind = (wr_kind){ .name = u->name,
+                             .flags = ops->flags,
+                             .self = u,
+                             .create = user_create,
+                             .destroy = user_destroy,
+                             .bind = ops->bind ? user_bind : NULL,
+                             .reset = ops->reset ? user_reset : NULL,
+                             .error_text = user_error_text,
+                             .describe = user_describe };
+        atomic_store_explicit(&user_kind_count, count + 1, memory_order_release);
+        *number = WEIR_HANDLE_KIND_FIRST_USER + count;
+    }
+    wr_lock_release(&lock);
+    return status;
+}
+
+/* ---- finding ------------------------------------------------------------------------------------------------------ */
+
+static const wr_library_row *row_of(weir_handle_kind number)
+{
+    for (size_t i = 0; i < wr_cuda_kind_count; i++)
+        if (wr_cuda_kinds[i].kind == number) return &wr_cuda_kinds[i];
+    for (size_t i = 0; i < wr_hip_kind_count; i++)
+        if (wr_hip_kinds[i].kind == number) return &wr_hip_kinds[i];
+    return NULL;
+}
+
+weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind)
+{
+    const int user = number - WEIR_HANDLE_KIND_FIRST_USER;
+    if (user >= 0 && user < atomic_load_explicit(&user_kind_count, memory_order_acquire)) {
+        *kind = &user_kinds[user].kind;
+        return WEIR_OK;
+    }
+    const wr_library_row *row = row_of(number);
+    WR_ENSURE(row, WEIR_ERR_INVALID_ARGUMENT, "there is no kind of handle with the number %d", number);
+    return wr_library_kind(row, kind);
+}
+
+/* ---- a device's pools --------------------------------------------------------------------------------------------- */
+
+static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, void **out)
+{
+    return wr_device_alloc(device, stream, bytes, out);
+}
+
+static weir_status site_free(void *device, void *pointer, const wr_stream *last_used_on)
+{
+    wr_device *d = device;
+    const wr_segment *segment = wr_address_find(pointer);
+    WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p was not allocated by weir", pointer);
+    if (last_used_on) WR_TRY(wr_pending_record(segment->cache, segment, pointer, last_used_on, &d->events));
+    return wr_cache_free(segment->cache, segment, pointer);
+}
+
+static void site_make_room(void *device)
+{
+    wr_device *d = device;
+    uint64_t destroyed = 0;
+    weir_status status = wr_device_empty_cache(d);
+    if (status == WEIR_OK) status = wr_device_trim_handles(d, 0, &destroyed);
+    (void)status; /* the create is tried again whatever came of it */
+}
+
+static weir_status make_pool(wr_device *device, weir_handle_kind number, wr_kind *kind, wr_handle_pool **out)
+{
+    void *memory = NULL;
+    const wr_handle_site site = { .backend = device->backend,
+                                  .device = device->ordinal,
+                                  .caps = &device->caps,
+                                  .streams = &device->streams,
+                                  .events = &device->events,
+                                  .alloc = site_alloc,
+                                  .free = site_free,
+                                  .make_room = site_make_room,
+                                  .device_context = device };
+    WR_TRY(wr_meta_alloc(sizeof(wr_handle_pool), "handle pool", &memory));
+    weir_status status = wr_handle_pool_init(memory, kind, &site);
+    if (status != WEIR_OK) {
+        wr_meta_free(memory);
+        return status;
+    }
+    atomic_store_explicit(&device->handles[number], (wr_handle_pool *)memory, memory_order_release);
+    *out = memory;
+    return WEIR_OK;
+}
+
+weir_status wr_device_handles_slow(wr_device *device, weir_handle_kind number, wr_handle_pool **pool)
+{
+    wr_kind *kind = NULL;
+    WR_TRY(wr_kind_find(number, &kind));
+    if (kind->load) WR_TRY(kind->load(kind->self));
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&lock);
+    *pool = atomic_load_explicit(&device->handles[number], memory_order_relaxed);
+    if (!*pool) status = make_pool(device, number, kind, pool);
+    wr_lock_release(&lock);
+    return status;
+}
+
+weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, uint64_t *destroyed)
+{
+    weir_status first = WEIR_OK;
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
+        wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
+        if (pool && (number == 0 || number == kind)) wr_keep_first(&first, wr_handle_pool_trim(pool, destroyed));
+    }
+    return first;
+}
+
+weir_status wr_device_release_handles(wr_device *device)
+{
+    weir_status first = WEIR_OK;
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
+        wr_handle_pool *pool = atomic_exchange_explicit(&device->handles[kind], NULL, memory_order_acq_rel);
+        if (!pool) continue;
+        wr_keep_first(&first, wr_handle_pool_release(pool));
+        wr_meta_free(pool);
+    }
+    return first;
+}

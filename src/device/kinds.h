@@ -1,0 +1,35 @@
+/*
+ * kinds: every kind of handle this process knows: the built-in ones, and those the program registered.
+ * Owner: the process; a kind is never forgotten, so a pointer to one stays valid. Lock: WR_RANK_KINDS for
+ * registering and for making a device's pool of a kind; neither is held across a library call.
+ */
+#ifndef WR_DEVICE_KINDS_H
+#define WR_DEVICE_KINDS_H
+
+#include "device/device.h"
+#include "pool/handle.h"
+
+/* The kind of that number; WEIR_ERR_INVALID_ARGUMENT for one that is none. Does not load its library. */
+WR_CHECKED weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind);
+
+WR_CHECKED weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *number);
+
+/* The device's pool of a kind, made on first use. Loads the kind's library. */
+WR_CHECKED weir_status wr_device_handles_slow(wr_device *device, weir_handle_kind number, wr_handle_pool **pool);
+WR_CHECKED static inline weir_status wr_device_handles(wr_device *device, weir_handle_kind number,
+                                                       wr_handle_pool **pool)
+{
+    if (WR_LIKELY((uint32_t)number < WEIR_HANDLE_KIND_MAX)) {
+        *pool = atomic_load_explicit(&device->handles[number], memory_order_acquire);
+        if (WR_LIKELY(*pool != NULL)) return WEIR_OK;
+    }
+    return wr_device_handles_slow(device, number, pool);
+}
+
+/* Idle handles of one kind, or of all (0), destroyed. */
+WR_CHECKED weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, uint64_t *destroyed);
+
+/* At close: all pools go. */
+weir_status wr_device_release_handles(wr_device *device);
+
+#endif

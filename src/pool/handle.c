@@ -1,0 +1,434 @@
+#include "pool/handle.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pool/handle_bind.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <time.h>
+
+/* One caller in the queue of a pool that is at its budget. */
+struct wr_handle_waiter {
+    wr_handle_waiter *next;
+    pthread_cond_t turn;
+    wr_handle *handle; /* what it was handed */
+    bool may_create;   /* or: there is room in the budget now */
+    wr_handle_state owner;
+};
+
+weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site)
+{
+    *pool = (wr_handle_pool){ .kind = kind, .site = *site };
+    wr_lock_init(&pool->lock, WR_RANK_HANDLES, kind->name);
+    WR_ENSURE(pthread_cond_init(&pool->first_created, NULL) == 0, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "no condition variable for %s handles", kind->name);
+    return WEIR_OK;
+}
+
+/* ---- creating ----------------------------------------------------------------------------------------------------- */
+
+static int create_in_scope(const wr_handle_pool *pool, void **native, weir_status *scope_status)
+{
+    weir_backend_scope scope;
+    *scope_status = wr_handle_scope_enter(pool, &scope);
+    if (*scope_status != WEIR_OK) return 0;
+    int code = pool->kind->create(pool->kind->self, pool->site.device, native);
+    wr_handle_scope_leave(pool, &scope);
+    return code;
+}
+
+static uint64_t free_memory(const wr_handle_pool *pool)
+{
+    uint64_t free_bytes = 0, total = 0;
+    if (wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total) != WEIR_OK) return 0;
+    return free_bytes;
+}
+
+static weir_status create_native(const wr_handle_pool *pool, void **native, uint64_t *bytes)
+{
+    const wr_kind *kind = pool->kind;
+    weir_status status = WEIR_OK;
+    uint64_t before = free_memory(pool);
+    int code = create_in_scope(pool, native, &status);
+    if (status == WEIR_OK && code != 0 && kind->is_out_of_memory && kind->is_out_of_memory(kind->self, code)) {
+        wr_log(WR_LOG_INFO, "%s: create found no memory; emptying caches and trying again", kind->name);
+        pool->site.make_room(pool->site.device_context);
+        before = free_memory(pool);
+        code = create_in_scope(pool, native, &status);
+    }
+    if (status != WEIR_OK) return status;
+    if (code != 0) return wr_handle_refused(kind, "create", code);
+    WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create said success but gave no handle", kind->name);
+    const uint64_t after = free_memory(pool);
+    *bytes = before > after ? before - after : 0;
+    return WEIR_OK;
+}
+
+static weir_status destroy_native(const wr_handle_pool *pool, void *native)
+{
+    weir_backend_scope scope;
+    WR_TRY(wr_handle_scope_enter(pool, &scope));
+    int code = pool->kind->destroy(pool->kind->self, native);
+    wr_handle_scope_leave(pool, &scope);
+    return code == 0 ? WEIR_OK : wr_handle_refused(pool->kind, "destroy", code);
+}
+
+/* Makes a handle and its record; the pool's lock is not held, its `creating` is counted. */
+static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
+{
+    void *memory = NULL, *native = NULL;
+    uint64_t bytes = 0;
+    WR_TRY(wr_meta_alloc(sizeof(wr_handle), "handle", &memory));
+    weir_status status = create_native(pool, &native, &bytes);
+    if (status != WEIR_OK) {
+        wr_meta_free(memory);
+        return status;
+    }
+    wr_handle *h = memory;
+    h->native = native;
+    h->pool = pool;
+    h->bytes = bytes;
+    status = wr_handle_feed(h);
+    if (status != WEIR_OK) {
+        (void)destroy_native(pool, native);
+        wr_meta_free(h);
+        return status;
+    }
+    *out = h;
+    return WEIR_OK;
+}
+
+/* Libraries that want their first create on a device alone get it; the others may overlap. */
+static void wait_for_first_locked(wr_handle_pool *pool)
+{
+    if (!(pool->kind->flags & WEIR_HANDLE_FIRST_ALONE)) return;
+    while (!pool->created_first && pool->creating_first) wr_lock_wait(&pool->lock, &pool->first_created);
+    if (!pool->created_first) pool->creating_first = true;
+}
+
+static void first_is_over_locked(wr_handle_pool *pool, bool created)
+{
+    if (created) pool->created_first = true;
+    pool->creating_first = false;
+    pthread_cond_broadcast(&pool->first_created);
+}
+
+static bool room_locked(const wr_handle_pool *pool)
+{
+    const uint64_t count = pool->stats.live + pool->creating;
+    if (pool->budget_count && count >= pool->budget_count) return false;
+    return !pool->budget_bytes || pool->stats.bytes + (pool->creating + 1) * pool->typical_bytes <= pool->budget_bytes;
+}
+
+/* The first in the queue that has not been served. */
+static wr_handle_waiter *next_waiter_locked(const wr_handle_pool *pool)
+{
+    wr_handle_waiter *w = pool->first_waiter;
+    while (w && (w->handle || w->may_create)) w = w->next;
+    return w;
+}
+
+/* Those in the queue that can go on: there is room to create. */
+static void wake_creator_locked(wr_handle_pool *pool)
+{
+    for (wr_handle_waiter *w; room_locked(pool) && (w = next_waiter_locked(pool));) {
+        w->may_create = true;
+        pool->creating++;
+        pthread_cond_signal(&w->turn);
+    }
+}
+
+/* `creating` was counted by the caller under the lock. */
+static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, wr_handle **out)
+{
+    wr_handle *h = NULL;
+    wr_lock_acquire(&pool->lock);
+    wait_for_first_locked(pool);
+    wr_lock_release(&pool->lock);
+    weir_status status = create_handle(pool, &h);
+    wr_lock_acquire(&pool->lock);
+    pool->creating--;
+    first_is_over_locked(pool, status == WEIR_OK);
+    weir_handle_stats *s = &pool->stats;
+    if (status == WEIR_OK) {
+        h->state = owner;
+        h->next = pool->all;
+        pool->all = h;
+        pool->typical_bytes = h->bytes;
+        s->created++;
+        s->live++;
+        s->bytes += h->bytes;
+        if (s->live > s->peak) s->peak = s->live;
+        if (owner == WR_HANDLE_LEASED) s->borrowed++;
+        *out = h;
+    } else {
+        s->failed_creates++;
+    }
+    wake_creator_locked(pool); /* it failed, or took less than was expected */
+    wr_lock_release(&pool->lock);
+    return status;
+}
+
+/* ---- taking and giving back --------------------------------------------------------------------------------------- */
+
+static void join_queue_locked(wr_handle_pool *pool, wr_handle_waiter *w)
+{
+    if (pool->last_waiter)
+        pool->last_waiter->next = w;
+    else
+        pool->first_waiter = w;
+    pool->last_waiter = w;
+}
+
+static void leave_queue_locked(wr_handle_pool *pool, const wr_handle_waiter *w)
+{
+    wr_handle_waiter **link = &pool->first_waiter, *before = NULL;
+    while (*link != w) {
+        before = *link;
+        link = &(*link)->next;
+    }
+    *link = w->next;
+    if (pool->last_waiter == w) pool->last_waiter = before;
+}
+
+static struct timespec deadline_after(uint64_t timeout_ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const uint64_t most = (uint64_t)1 << 60; /* decades: keeps the sum from overflowing */
+    const uint64_t ns = (uint64_t)t.tv_nsec + (timeout_ns < most ? timeout_ns : most);
+    t.tv_sec += (time_t)(ns / 1000000000u);
+    t.tv_nsec = (long)(ns % 1000000000u);
+    return t;
+}
+
+/* Waits for a turn. On return the waiter has a handle, may create, or has waited long enough. */
+static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint64_t timeout_ns)
+{
+    pthread_condattr_t monotonic;
+    const struct timespec deadline = deadline_after(timeout_ns);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    const int failed = pthread_cond_init(&w->turn, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    WR_ENSURE(failed == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no condition variable to wait for a %s handle",
+              pool->kind->name);
+    pool->stats.waits++;
+    join_queue_locked(pool, w);
+    int late = 0;
+    while (!w->handle && !w->may_create && late != ETIMEDOUT)
+        late = wr_lock_wait_until(&pool->lock, &w->turn, timeout_ns == WEIR_FOREVER ? NULL : &deadline);
+    leave_queue_locked(pool, w);
+    pthread_cond_destroy(&w->turn);
+    if (w->handle || w->may_create) return WEIR_OK;
+    pool->stats.timeouts++;
+    return wr_fail(WEIR_ERR_TIMEOUT, "no %s handle on device %d became free within %llu ns; %llu exist, the budget is "
+                   "%llu handles and %llu bytes (weir_handle_budget_set)", pool->kind->name, pool->site.device,
+                   (unsigned long long)timeout_ns, (unsigned long long)pool->stats.live,
+                   (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
+}
+
+static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
+{
+    /* An idle handle means that nobody queues: giving back serves the queue first. Doomed ones are as good. */
+    wr_handle *h = pool->idle ? pool->idle : pool->doomed;
+    if (!h) return NULL;
+    if (h == pool->idle) {
+        pool->idle = h->next_idle;
+        pool->stats.idle--;
+    } else {
+        pool->doomed = h->next_idle;
+        pool->stats.doomed--;
+    }
+    pool->stats.reuses++;
+    if (owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
+    h->state = owner;
+    return h;
+}
+
+static weir_status busy_locked(const wr_handle_pool *pool)
+{
+    return wr_fail(WEIR_ERR_BUSY,
+                   "all %llu %s handles of device %d are in use and the budget (%llu handles, %llu bytes; 0 is none) "
+                   "allows no more; weir_handle_borrow waits for one, weir_handle_budget_set raises it",
+                   (unsigned long long)pool->stats.live, pool->kind->name, pool->site.device,
+                   (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
+}
+
+/* An owner gets the handle as a fresh one: whatever the last owner changed is put back. */
+static weir_status reset(wr_handle *handle)
+{
+    const wr_kind *kind = handle->pool->kind;
+    weir_backend_scope scope;
+    if (!kind->reset) return WEIR_OK;
+    weir_status status = wr_handle_scope_enter(handle->pool, &scope);
+    if (status == WEIR_OK) {
+        int code = kind->reset(kind->self, handle->native);
+        wr_handle_scope_leave(handle->pool, &scope);
+        if (code != 0) status = wr_handle_refused(kind, "resetting a handle", code);
+    }
+    if (status != WEIR_OK) wr_handle_give_back(handle);
+    return status;
+}
+
+weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint64_t timeout_ns, wr_handle **out)
+{
+    wr_handle_waiter waiter = { .owner = owner };
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&pool->lock);
+    wr_handle *h = pop_idle_locked(pool, owner);
+    bool create = !h && room_locked(pool) && !next_waiter_locked(pool);
+    if (create) pool->creating++;
+    if (!h && !create) {
+        status = timeout_ns == 0 ? busy_locked(pool) : queue_locked(pool, &waiter, timeout_ns);
+        h = waiter.handle;
+        create = waiter.may_create;
+    }
+    wr_lock_release(&pool->lock);
+    if (status != WEIR_OK) return status;
+    if (create) return create_counted(pool, owner, out);
+    WR_TRY(reset(h));
+    *out = h;
+    return WEIR_OK;
+}
+
+void wr_handle_give_back(wr_handle *handle)
+{
+    wr_handle_pool *pool = handle->pool;
+    wr_lock_acquire(&pool->lock);
+    if (handle->state == WR_HANDLE_LEASED) pool->stats.borrowed--;
+    wr_handle_waiter *w = next_waiter_locked(pool);
+    if (w) {
+        handle->state = w->owner;
+        if (w->owner == WR_HANDLE_LEASED) pool->stats.borrowed++;
+        pool->stats.reuses++;
+        w->handle = handle;
+        pthread_cond_signal(&w->turn);
+    } else {
+        handle->state = WR_HANDLE_IDLE;
+        handle->next_idle = pool->idle;
+        pool->idle = handle;
+        pool->stats.idle++;
+    }
+    wr_lock_release(&pool->lock);
+}
+
+void wr_handle_pool_budget(wr_handle_pool *pool, uint64_t count, uint64_t bytes)
+{
+    wr_lock_acquire(&pool->lock);
+    pool->budget_count = count;
+    pool->budget_bytes = bytes;
+    wake_creator_locked(pool);
+    wr_lock_release(&pool->lock);
+}
+
+void wr_handle_lend(wr_handle *handle, uint64_t lease)
+{
+    wr_lock_acquire(&handle->pool->lock);
+    handle->lease = lease;
+    wr_lock_release(&handle->pool->lock);
+}
+
+static wr_handle *find_lease_locked(const wr_handle_pool *pool, uint64_t lease)
+{
+    wr_handle *h = pool->all;
+    while (h && h->lease != lease) h = h->next;
+    return h;
+}
+
+void *wr_handle_leased(wr_handle_pool *pool, uint64_t lease)
+{
+    wr_lock_acquire(&pool->lock);
+    const wr_handle *h = find_lease_locked(pool, lease);
+    void *native = h ? h->native : NULL;
+    wr_lock_release(&pool->lock);
+    return native;
+}
+
+wr_handle *wr_handle_end_lease(wr_handle_pool *pool, uint64_t lease)
+{
+    wr_lock_acquire(&pool->lock);
+    wr_handle *h = find_lease_locked(pool, lease);
+    if (h) h->lease = 0;
+    wr_lock_release(&pool->lock);
+    return h;
+}
+
+/* ---- destroying --------------------------------------------------------------------------------------------------- */
+
+static void unlink_locked(wr_handle_pool *pool, const wr_handle *handle)
+{
+    wr_handle **link = &pool->all;
+    while (*link != handle) link = &(*link)->next;
+    *link = handle->next;
+    pool->stats.live--;
+    pool->stats.bytes -= handle->bytes;
+    pool->stats.destroyed++;
+    pool->stats.hits += atomic_load_explicit(&handle->hits, memory_order_relaxed);
+}
+
+static weir_status destroy_handle(wr_handle_pool *pool, wr_handle *handle)
+{
+    weir_status status = destroy_native(pool, handle->native); /* single-shot, whatever it says */
+    wr_handle_drop_workspaces(handle);
+    wr_meta_free(handle);
+    return status;
+}
+
+weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
+{
+    weir_status first = WEIR_OK;
+    const bool harmful = pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
+    const bool wait = harmful && wr_streams_any_capturing(pool->site.streams);
+    for (;;) {
+        wr_lock_acquire(&pool->lock);
+        wr_handle *h = pool->idle;
+        if (h) {
+            pool->idle = h->next_idle;
+            pool->stats.idle--;
+        } else if (!wait && pool->doomed) {
+            h = pool->doomed;
+            pool->doomed = h->next_idle;
+            pool->stats.doomed--;
+        }
+        if (h && wait) {
+            h->state = WR_HANDLE_DOOMED;
+            h->next_idle = pool->doomed;
+            pool->doomed = h;
+            pool->stats.doomed++;
+        } else if (h) {
+            unlink_locked(pool, h);
+        }
+        if (h) wake_creator_locked(pool);
+        wr_lock_release(&pool->lock);
+        if (!h) return first;
+        if (wait) continue;
+        wr_keep_first(&first, destroy_handle(pool, h));
+        ++*destroyed;
+    }
+}
+
+weir_status wr_handle_pool_release(wr_handle_pool *pool)
+{
+    weir_status first = WEIR_OK;
+    while (pool->all) {
+        wr_handle *h = pool->all;
+        pool->all = h->next;
+        wr_keep_first(&first, destroy_handle(pool, h));
+    }
+    pthread_cond_destroy(&pool->first_created);
+    wr_lock_destroy(&pool->lock);
+    return first;
+}
+
+void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out)
+{
+    const size_t size = out->size;
+    wr_lock_acquire(&pool->lock);
+    *out = pool->stats;
+    for (const wr_handle *h = pool->all; h; h = h->next)
+        out->hits += atomic_load_explicit(&h->hits, memory_order_relaxed);
+    wr_lock_release(&pool->lock);
+    out->size = size;
+}

@@ -1,0 +1,111 @@
+/*
+ * handle: the handles of one kind on one device. A handle is owned by a thread, by a lease, or idle; never by two.
+ * Owner: the device; made at first use, gone with the device. Lock: `lock` (WR_RANK_HANDLES) for the lists, budgets
+ * and counters; never held across a call of the library or driver. What a handle is bound to belongs to its present
+ * owner and needs no lock.
+ */
+#ifndef WR_POOL_HANDLE_H
+#define WR_POOL_HANDLE_H
+
+#include "backend/kind.h"
+#include "pool/cache.h"
+#include "pool/event.h"
+#include "pool/stream.h"
+
+typedef struct wr_handle wr_handle;
+typedef struct wr_handle_pool wr_handle_pool;
+
+/* What a pool needs of its device; all of it outlives the pool. */
+typedef struct wr_handle_site {
+    const weir_backend *backend;
+    int device;
+    const weir_device_caps *caps;
+    wr_stream_table *streams;
+    wr_event_pool *events;
+    /* Takes and gives device memory in stream order; weir's own allocator. */
+    weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, void **out);
+    /* `last_used_on` may be another stream than the one it was taken on; NULL: it is not. */
+    weir_status (*free)(void *device_context, void *pointer, const wr_stream *last_used_on);
+    /* Makes room in device memory: a create that says "no memory" is tried again after it. */
+    void (*make_room)(void *device_context);
+    void *device_context;
+} wr_handle_site;
+
+typedef enum wr_handle_state {
+    WR_HANDLE_OWNED,  /* a thread's */
+    WR_HANDLE_LEASED,
+    WR_HANDLE_IDLE,
+    WR_HANDLE_DOOMED  /* idle, to be destroyed when no capture is underway, unless somebody needs it before */
+} wr_handle_state;
+
+/* Memory of weir's that the library works in. One per stream the handle was used on: work queued there, or captured
+ * there, may still use it. */
+typedef struct wr_workspace {
+    uint64_t stream_id;
+    void *memory;
+    size_t bytes;
+} wr_workspace;
+
+struct wr_handle {
+    void *native;
+    wr_handle_pool *pool;
+    uint64_t served_id;     /* a get on this stream is a hit; 0: every get must bind */
+    uint64_t stream_id;     /* used on last, and bound to unless that failed; 0: none yet */
+    atomic_uint_fast64_t hits; /* written by the owner only */
+    wr_workspace *workspaces;
+    uint32_t workspace_count, workspace_capacity;
+    wr_kind_memory memory;  /* handed to libraries that take their memory from weir */
+    uint64_t bytes;         /* what creating it took of the device's memory */
+    uint64_t lease;         /* the id of its lease; 0: none */
+    wr_handle_state state;
+    wr_handle *next_idle;
+    wr_handle *next;        /* all of the pool */
+};
+
+typedef struct wr_handle_waiter wr_handle_waiter;
+
+struct wr_handle_pool {
+    wr_kind *kind;
+    wr_handle_site site;
+    wr_lock lock;
+    wr_handle *all, *idle, *doomed; /* idle: last in, first out */
+    uint64_t creating;              /* creates underway: they count against the budget */
+    bool created_first, creating_first;
+    pthread_cond_t first_created;
+    uint64_t budget_count, budget_bytes; /* 0: none */
+    uint64_t typical_bytes;              /* of the last create: what the next one is expected to take */
+    wr_handle_waiter *first_waiter, *last_waiter;
+    weir_handle_stats stats;
+};
+
+WR_CHECKED weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site);
+
+/* Destroys all handles, whoever owns them: for weir_close. The first failure is returned. */
+weir_status wr_handle_pool_release(wr_handle_pool *pool);
+
+/* An idle handle, or a new one, for an owner; not bound yet. Beyond the budget: WEIR_ERR_BUSY when `timeout_ns` is 0,
+ * else queues for that long (WEIR_ERR_TIMEOUT). */
+WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint64_t timeout_ns,
+                                         wr_handle **out);
+
+/* Back to the pool, or straight to the first in the queue. No call of library or driver: safe at thread exit. */
+void wr_handle_give_back(wr_handle *handle);
+
+/* Binds to a stream, which waits for the handle's last use elsewhere. The caller owns the handle. On failure
+ * the next get must bind, also on the same stream. */
+WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream);
+
+/* Destroys idle handles. Those that would end a capture underway wait in `doomed`. */
+WR_CHECKED weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed);
+
+/* 0 is no limit. Whoever queues and now has room goes on. */
+void wr_handle_pool_budget(wr_handle_pool *pool, uint64_t count, uint64_t bytes);
+
+/* Leases: a borrowed handle gets an id and is found by it, until exactly one caller ends the lease. */
+void wr_handle_lend(wr_handle *handle, uint64_t lease);
+void *wr_handle_leased(wr_handle_pool *pool, uint64_t lease);
+wr_handle *wr_handle_end_lease(wr_handle_pool *pool, uint64_t lease);
+
+void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out);
+
+#endif

@@ -1,0 +1,191 @@
+#include "pool/handle_bind.h"
+
+#include "base/meta.h"
+
+weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope)
+{
+    const weir_backend *backend = pool->site.backend;
+    return backend->scope_enter ? wr_driver(backend, scope_enter, pool->site.device, scope) : WEIR_OK;
+}
+
+void wr_handle_scope_leave(const wr_handle_pool *pool, weir_backend_scope *scope)
+{
+    if (pool->site.backend->scope_leave) pool->site.backend->scope_leave(scope);
+}
+
+weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)
+{
+    return wr_fail_native(WEIR_ERR_LIBRARY, kind->name, code, "%s: %s failed with %s", kind->name, what,
+                          kind->error_text(kind->self, code));
+}
+
+/* ---- memory for libraries that take it from weir ------------------------------------------------------------------ */
+
+/* The stream a library names, or the one its handle is bound to. NULL when that one has ended. */
+static wr_stream *stream_for(const wr_handle *handle, void *native_stream, bool on_bound)
+{
+    wr_stream_table *streams = handle->pool->site.streams;
+    wr_stream *stream = NULL;
+    if (on_bound) return wr_stream_find(streams, handle->stream_id);
+    return wr_stream_adopt(streams, native_stream, &stream) == WEIR_OK ? stream : NULL;
+}
+
+static void count_workspace(wr_handle_pool *pool, int64_t bytes)
+{
+    wr_lock_acquire(&pool->lock);
+    pool->stats.workspace_bytes += (uint64_t)bytes;
+    wr_lock_release(&pool->lock);
+}
+
+static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_bound, void **out)
+{
+    const wr_handle *handle = context;
+    const wr_handle_site *site = &handle->pool->site;
+    wr_stream *stream = stream_for(handle, native_stream, on_bound);
+    if (!stream) stream = wr_stream_default_of(site->streams);
+    return site->alloc(site->device_context, stream, bytes, out) == WEIR_OK ? 0 : 1;
+}
+
+/* The library says when it is done with the memory by freeing it, on the stream where it used it last. */
+static int feed_free(void *context, void *pointer, void *native_stream, bool on_bound)
+{
+    const wr_handle *handle = context;
+    const wr_handle_site *site = &handle->pool->site;
+    return site->free(site->device_context, pointer, stream_for(handle, native_stream, on_bound)) == WEIR_OK ? 0 : 1;
+}
+
+weir_status wr_handle_feed(wr_handle *handle)
+{
+    const wr_kind *kind = handle->pool->kind;
+    if (!kind->set_memory) return WEIR_OK;
+    handle->memory = (wr_kind_memory){ .context = handle, .alloc = feed_alloc, .free = feed_free };
+    weir_backend_scope scope;
+    WR_TRY(wr_handle_scope_enter(handle->pool, &scope));
+    int code = kind->set_memory(kind->self, handle->native, &handle->memory);
+    wr_handle_scope_leave(handle->pool, &scope);
+    return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its memory handler", code);
+}
+
+/* ---- workspaces --------------------------------------------------------------------------------------------------- */
+
+static size_t workspace_wanted(const wr_handle_pool *pool)
+{
+    const wr_kind *kind = pool->kind;
+    return kind->workspace_bytes && kind->set_workspace ? kind->workspace_bytes(kind->self, pool->site.caps) : 0;
+}
+
+static void free_workspace(wr_handle *handle, uint32_t index)
+{
+    const wr_handle_site *site = &handle->pool->site;
+    const wr_workspace w = handle->workspaces[index];
+    handle->workspaces[index] = handle->workspaces[--handle->workspace_count];
+    /* In stream order: what was queued with it runs before the memory is reused. */
+    weir_status status = site->free(site->device_context, w.memory, NULL);
+    (void)status; /* a block of our own cannot be unknown */
+    count_workspace(handle->pool, -(int64_t)w.bytes);
+}
+
+void wr_handle_drop_workspaces(wr_handle *handle)
+{
+    while (handle->workspace_count) free_workspace(handle, 0);
+    wr_meta_free(handle->workspaces);
+    handle->workspaces = NULL;
+    handle->workspace_capacity = 0;
+}
+
+/* Workspaces of streams that have ended serve nobody. */
+static void drop_orphans(wr_handle *handle)
+{
+    for (uint32_t i = handle->workspace_count; i-- > 0;)
+        if (!wr_stream_find(handle->pool->site.streams, handle->workspaces[i].stream_id)) free_workspace(handle, i);
+}
+
+static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t bytes, void **memory)
+{
+    const wr_handle_site *site = &handle->pool->site;
+    const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
+    for (uint32_t i = 0; i < handle->workspace_count; i++)
+        if (handle->workspaces[i].stream_id == id) {
+            *memory = handle->workspaces[i].memory;
+            return WEIR_OK;
+        }
+    drop_orphans(handle);
+    if (handle->workspace_count == handle->workspace_capacity) {
+        uint32_t capacity = handle->workspace_capacity ? handle->workspace_capacity * 2 : 2;
+        void *grown = handle->workspaces;
+        WR_TRY(wr_meta_resize(&grown, capacity * sizeof(wr_workspace), "workspaces"));
+        handle->workspaces = grown;
+        handle->workspace_capacity = capacity;
+    }
+    WR_TRY(site->alloc(site->device_context, stream, bytes, memory));
+    handle->workspaces[handle->workspace_count++] = (wr_workspace){ id, *memory, bytes };
+    count_workspace(handle->pool, (int64_t)bytes);
+    return WEIR_OK;
+}
+
+/* After every bind: cuBLAS forgets the workspace when its stream is set. */
+static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
+{
+    const wr_kind *kind = handle->pool->kind;
+    const size_t bytes = workspace_wanted(handle->pool);
+    void *memory = NULL;
+    if (bytes == 0) return WEIR_OK;
+    WR_TRY(workspace_on(handle, stream, bytes, &memory));
+    int code = kind->set_workspace(kind->self, handle->native, memory, bytes);
+    return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
+}
+
+/* ---- binding ------------------------------------------------------------------------------------------------------ */
+
+/* Later work on `to` waits for the handle's work on `from`: its internal memory is ordered by its stream only. A
+ * capture on either side makes that impossible (an event would tie the two together) and is left to the program. */
+static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, const wr_stream *to)
+{
+    const wr_handle_site *site = &pool->site;
+    void *event = NULL;
+    if (wr_stream_capturing(site->backend, site->device, from->native) ||
+        wr_stream_capturing(site->backend, site->device, to->native))
+        return WEIR_OK;
+    WR_TRY(wr_event_get(site->events, &event));
+    weir_status status = wr_driver(site->backend, event_record, site->device, event, from->native);
+    if (status == WEIR_OK) status = wr_driver(site->backend, stream_wait, site->device, to->native, event);
+    wr_event_put(site->events, event);
+    return status;
+}
+
+static weir_status set_stream(wr_handle *handle, wr_stream *stream)
+{
+    const wr_kind *kind = handle->pool->kind;
+    weir_backend_scope scope;
+    WR_TRY(wr_handle_scope_enter(handle->pool, &scope));
+    int code = kind->bind(kind->self, handle->native, stream->native);
+    weir_status status =
+        code == 0 ? attach_workspace(handle, stream) : wr_handle_refused(kind, "setting its stream", code);
+    wr_handle_scope_leave(handle->pool, &scope);
+    return status;
+}
+
+weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream)
+{
+    wr_handle_pool *pool = handle->pool;
+    const wr_kind *kind = pool->kind;
+    const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
+    handle->served_id = 0;
+    if (kind->bind) {
+        const uint64_t last_id = handle->stream_id;
+        const wr_stream *last = wr_stream_find(pool->site.streams, last_id);
+        if (last && last != stream) WR_TRY(chain(pool, last, stream));
+        handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
+        weir_status status = set_stream(handle, stream);
+        if (status != WEIR_OK) {
+            handle->stream_id = last_id; /* its last use is still there, and must be waited for */
+            return status;
+        }
+        wr_lock_acquire(&pool->lock);
+        pool->stats.rebinds++;
+        wr_lock_release(&pool->lock);
+    }
+    handle->stream_id = id;
+    if (!(kind->flags & WEIR_HANDLE_BIND_ALWAYS)) handle->served_id = id;
+    return WEIR_OK;
+}

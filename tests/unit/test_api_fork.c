@@ -1,0 +1,234 @@
+/*
+ * What a child of fork() sees. Children report by their exit status: 0, or the line of the expectation that failed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "host_support.h"
+#include "weir/trace.h"
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void *kept_block;
+static weir_stream kept_stream;
+
+#define EXPECT(call, expected)                                                                                         \
+    do {                                                                                                               \
+        weir_status got_ = (call);                                                                                     \
+        if (got_ != (expected)) {                                                                                      \
+            fprintf(stderr, "child, line %d: %s: %s\n", __LINE__, #call, weir_status_name(got_));                      \
+            return 1;                                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
+static void in_a_child(int (*function)(void))
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(30);        /* a deadlock must not hang the test */
+        exit(function()); /* with everything that runs at exit */
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static int open_idle(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    return 0;
+}
+
+static int open_in_use(void **state)
+{
+    open_idle(state);
+    kept_stream = new_stream(0);
+    kept_block = alloc_on(4096, kept_stream);
+    return 0;
+}
+
+static int every_call_is_refused(void)
+{
+    const char *name = NULL;
+    void *pointer = NULL;
+    int number = 0;
+    uint64_t count = 0;
+    size_t events = 0;
+    weir_stream stream = kept_stream;
+    weir_stream_guard guard = { .active = 1, .previous = kept_stream };
+    weir_memory_stats stats = { .size = sizeof stats };
+    weir_device_info device = { .size = sizeof device };
+    weir_pointer_info info = { .size = sizeof info };
+    EXPECT(weir_open(NULL), WEIR_ERR_FORKED);
+    EXPECT(weir_backend_name(&name), WEIR_ERR_FORKED);
+    EXPECT(weir_device_count(&number), WEIR_ERR_FORKED);
+    EXPECT(weir_device_info_get(0, &device), WEIR_ERR_FORKED);
+    EXPECT(weir_device_get_current(&number), WEIR_ERR_FORKED);
+    EXPECT(weir_device_set_current(0), WEIR_ERR_FORKED);
+    EXPECT(weir_device_synchronize(0), WEIR_ERR_FORKED);
+    EXPECT(weir_device_enable_peer(0, 0), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_default(0, &stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_from_pool(0, 0, &stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_create(0, 0, &stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_from_native(0, NULL, &stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_destroy(stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_get_current(0, &stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_set_current(stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_enter(stream, &guard), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_leave(&guard), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_native(stream, &pointer), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_device(stream, &number), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_priority(stream, &number), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_query(stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_synchronize(stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_wait(stream, stream), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_callback(stream, do_slow_work, &number), WEIR_ERR_FORKED);
+    EXPECT(weir_copy(&number, &number, 1, stream), WEIR_ERR_FORKED);
+    EXPECT(weir_fill(&number, 0, 1, stream), WEIR_ERR_FORKED);
+    EXPECT(weir_alloc(512, &pointer), WEIR_ERR_FORKED);
+    EXPECT(weir_alloc_on(512, stream, &pointer), WEIR_ERR_FORKED);
+    EXPECT(weir_free(kept_block), WEIR_ERR_FORKED);
+    EXPECT(weir_record_stream(kept_block, stream), WEIR_ERR_FORKED);
+    EXPECT(weir_pointer_info_get(kept_block, &info), WEIR_ERR_FORKED);
+    EXPECT(weir_empty_cache(0), WEIR_ERR_FORKED);
+    EXPECT(weir_memory_limit_set(0, 1), WEIR_ERR_FORKED);
+    EXPECT(weir_memory_limit_get(0, &count), WEIR_ERR_FORKED);
+    EXPECT(weir_stats_get(0, &stats), WEIR_ERR_FORKED);
+    EXPECT(weir_stats_reset(0), WEIR_ERR_FORKED);
+    EXPECT(weir_driver_calls(&count), WEIR_ERR_FORKED);
+    EXPECT(weir_validate(0), WEIR_ERR_FORKED);
+    EXPECT(weir_history_read(0, NULL, 0, &events, NULL), WEIR_ERR_FORKED);
+    EXPECT(weir_history_save("/nonexistent/trace"), WEIR_ERR_FORKED);
+    EXPECT(weir_close(), WEIR_ERR_FORKED);
+    EXPECT(weir_open(NULL), WEIR_ERR_FORKED); /* for ever */
+    return 0;
+}
+
+static void every_call_is_refused_in_the_child(void **state)
+{
+    (void)state;
+    in_a_child(every_call_is_refused);
+}
+
+static void the_parent_goes_on(void **state)
+{
+    (void)state;
+    in_a_child(every_call_is_refused);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(kept_block));
+    assert_ptr_equal(alloc_on(4096, kept_stream), kept_block);
+}
+
+static int a_grandchild_is_refused_too(void)
+{
+    void *pointer = NULL;
+    pid_t child = fork();
+    if (child == 0) exit(weir_alloc(512, &pointer) == WEIR_ERR_FORKED ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    return status != 0;
+}
+
+static void grandchildren_are_refused_in_turn(void **state)
+{
+    (void)state;
+    in_a_child(a_grandchild_is_refused_too);
+}
+
+static int the_library_works(void)
+{
+    void *pointer = NULL;
+    weir_stream stream = { 0 };
+    EXPECT(weir_stream_create(0, 0, &stream), WEIR_OK);
+    EXPECT(weir_alloc_on(12 * MIB, stream, &pointer), WEIR_OK);
+    EXPECT(weir_record_stream(pointer, WEIR_STREAM_CURRENT), WEIR_OK);
+    EXPECT(weir_free(pointer), WEIR_OK);
+    EXPECT(weir_validate(0), WEIR_OK);
+    EXPECT(weir_close(), WEIR_OK);
+    return 0;
+}
+
+static void a_child_forked_before_a_device_was_used_may_use_it(void **state)
+{
+    (void)state;
+    in_a_child(the_library_works);
+    assert_ok(weir_free(alloc(512)));
+}
+
+static int open_and_use(void)
+{
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "host";
+    settings.host_memory = 64 * MIB;
+    EXPECT(weir_open(&settings), WEIR_OK);
+    return the_library_works();
+}
+
+static void a_child_of_a_closed_library_may_open_it(void **state)
+{
+    (void)state;
+    assert_ok(weir_close());
+    in_a_child(open_and_use);
+    open_idle(state);
+}
+
+/* Locks that other threads hold at the fork stay held in the child, which has none of those threads. */
+typedef struct busy {
+    atomic_bool stop;
+    sem_t started;
+} busy;
+
+static void *allocate_without_pause(void *argument)
+{
+    busy *b = argument;
+    sem_post(&b->started);
+    while (!atomic_load(&b->stop)) {
+        void *block = NULL;
+        if (weir_alloc(4096, &block) == WEIR_OK) (void)weir_free(block);
+        (void)weir_empty_cache(0);
+    }
+    return NULL;
+}
+
+static void a_fork_while_threads_hold_locks_does_not_hang_the_child(void **state)
+{
+    (void)state;
+    busy b = { .stop = false };
+    pthread_t threads[2];
+    sem_init(&b.started, 0, 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, allocate_without_pause, &b), 0);
+    for (int i = 0; i < 2; i++)
+        while (sem_wait(&b.started) != 0) continue;
+    for (int i = 0; i < 10; i++) in_a_child(every_call_is_refused);
+    atomic_store(&b.stop, true);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    sem_destroy(&b.started);
+}
+
+#define IN_USE(test) cmocka_unit_test_setup_teardown(test, open_in_use, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_USE(every_call_is_refused_in_the_child),
+        IN_USE(the_parent_goes_on),
+        IN_USE(grandchildren_are_refused_in_turn),
+        cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),
+        cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_idle, close_host),
+        IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

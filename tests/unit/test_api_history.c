@@ -1,0 +1,254 @@
+/*
+ * Recorded events: read, cleared, saved.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "host_support.h"
+#include "weir/trace.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/weir-history-XXXXXX";
+static char path[sizeof folder + 16];
+
+static int make_folder(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/trace", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB, .history = 100 });
+    return 0;
+}
+
+static size_t read_events(int device, weir_event *events, size_t capacity)
+{
+    size_t count = 0;
+    assert_ok(weir_history_read(device, events, capacity, &count, NULL));
+    return count;
+}
+
+static void the_life_of_a_block_is_recorded(void **state)
+{
+    (void)state;
+    weir_stream home = new_stream(0), other = new_stream(0);
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+
+    weir_event events[8];
+    static const weir_event_kind kinds[] = { WEIR_EVENT_SEGMENT_ALLOC,   WEIR_EVENT_ALLOC,
+                                             WEIR_EVENT_RECORD_STREAM,   WEIR_EVENT_FREE_REQUESTED,
+                                             WEIR_EVENT_FREE_COMPLETED,  WEIR_EVENT_SEGMENT_FREE };
+    assert_int_equal(read_events(0, events, 8), 6);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(events[i].kind, kinds[i]);
+        assert_int_equal(events[i].address, (uintptr_t)block);
+        assert_int_equal(events[i].device, 0);
+        assert_int_not_equal(events[i].thread, 0);
+        assert_true(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
+    }
+    assert_int_equal(events[0].size, 2 * MIB);
+    assert_int_equal(events[1].size, 1000); /* as asked */
+    assert_int_equal(events[1].stream, (uintptr_t)native_of(home));
+    assert_int_equal(events[2].stream, (uintptr_t)native_of(other));
+    assert_int_equal(events[4].stream, (uintptr_t)native_of(home));
+}
+
+static void old_events_are_dropped_and_counted(void **state)
+{
+    (void)state;
+    weir_event events[200];
+    size_t count = 0;
+    uint64_t dropped = 0;
+    for (int i = 0; i < 60; i++) assert_ok(weir_free(alloc(512))); /* 3 each, and the segment */
+    assert_ok(weir_history_read(0, events, 200, &count, &dropped));
+    assert_int_equal(count, 100);
+    assert_int_equal(dropped, 81);
+}
+
+static void clearing_forgets_one_device(void **state)
+{
+    (void)state;
+    weir_event event;
+    assert_ok(weir_free(alloc(512)));
+    alloc_on(512, default_stream(1));
+    assert_ok(weir_history_clear(0));
+    assert_int_equal(read_events(0, &event, 1), 0);
+    assert_int_equal(read_events(1, &event, 1), 1);
+}
+
+static void reading_needs_somewhere_to_put_it(void **state)
+{
+    (void)state;
+    size_t count = 5;
+    weir_event event;
+    assert_status(weir_history_read(0, NULL, 1, &count, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_read(0, &event, 1, NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(count, 5);
+    assert_ok(weir_history_read(0, NULL, 0, &count, NULL));
+    assert_int_equal(count, 0);
+}
+
+static int open_silent(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    return 0;
+}
+
+static void without_recording_there_is_nothing_to_read(void **state)
+{
+    (void)state;
+    size_t count = 5;
+    alloc(512);
+    assert_status(weir_history_read(0, NULL, 0, &count, NULL), WEIR_ERR_NOT_SUPPORTED);
+    assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
+    assert_status(weir_history_save(path), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+/* ---- saving ---------------------------------------------------------------------------------------------------------- */
+
+static size_t load(weir_trace_header *header, weir_event *events, size_t capacity)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(header, sizeof *header, 1, file), 1);
+    size_t count = fread(events, sizeof *events, capacity, file);
+    assert_int_equal(fgetc(file), EOF);
+    fclose(file);
+    return count;
+}
+
+static void a_saved_history_reads_back_the_same(void **state)
+{
+    (void)state;
+    weir_event live[100], saved[100];
+    weir_trace_header header;
+    for (int i = 1; i < 10; i++) assert_ok(weir_free(alloc((size_t)i * 1000)));
+    assert_ok(weir_history_save(path));
+    size_t count = read_events(0, live, 100);
+    assert_int_equal(load(&header, saved, 100), count);
+    assert_memory_equal(saved, live, count * sizeof live[0]);
+    assert_memory_equal(header.magic, WEIR_TRACE_MAGIC, 8);
+    assert_int_equal(header.version_major, WEIR_TRACE_VERSION_MAJOR);
+    assert_int_equal(header.header_bytes, 64);
+    assert_int_equal(header.event_bytes, 56);
+    assert_int_equal(header.events, count);
+    assert_int_equal(header.dropped, 0);
+    assert_int_equal(header.flags, 0);
+}
+
+static void devices_are_merged_by_time(void **state)
+{
+    (void)state;
+    weir_event events[100];
+    weir_trace_header header;
+    weir_stream far = default_stream(1), near_stream = default_stream(0);
+    for (int i = 0; i < 8; i++) alloc_on(512, i % 2 ? far : near_stream);
+    assert_ok(weir_history_save(path));
+    size_t count = load(&header, events, 100);
+    assert_int_equal(count, 10);
+    int of_device_1 = 0;
+    for (size_t i = 0; i < count; i++) {
+        assert_true(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
+        of_device_1 += events[i].device == 1;
+    }
+    assert_int_equal(of_device_1, 5);
+}
+
+static void dropped_events_are_told_in_the_file(void **state)
+{
+    (void)state;
+    weir_event events[200];
+    weir_trace_header header;
+    for (int i = 0; i < 60; i++) assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_save(path));
+    assert_int_equal(load(&header, events, 200), 100);
+    assert_int_equal(header.dropped, 81);
+}
+
+static void an_existing_file_is_replaced_whole(void **state)
+{
+    (void)state;
+    weir_event events[4];
+    weir_trace_header header;
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    for (int i = 0; i < 100000; i++) fputc('x', file);
+    fclose(file);
+    alloc(512);
+    assert_ok(weir_history_save(path));
+    assert_int_equal(load(&header, events, 4), 2);
+}
+
+static void nothing_is_left_beside_the_file(void **state)
+{
+    (void)state;
+    alloc(512);
+    assert_ok(weir_history_save(path));
+    int entries = 0;
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    for (struct dirent *entry; (entry = readdir(listing));) entries += entry->d_name[0] != '.';
+    closedir(listing);
+    assert_int_equal(entries, 1);
+}
+
+static void a_path_that_cannot_be_written_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    char longer[5000];
+    alloc(512);
+    assert_status(weir_history_save("/nonexistent/folder/trace"), WEIR_ERR_IO);
+    assert_non_null(strstr(weir_error_text(), "No such file"));
+    assert_status(weir_history_save(folder), WEIR_ERR_IO); /* a folder cannot be replaced */
+    memset(longer, 'a', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    assert_status(weir_history_save(longer), WEIR_ERR_IO);
+    assert_status(weir_history_save(NULL), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+#define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RECORDING(the_life_of_a_block_is_recorded),
+        RECORDING(old_events_are_dropped_and_counted),
+        RECORDING(clearing_forgets_one_device),
+        RECORDING(reading_needs_somewhere_to_put_it),
+        cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),
+        RECORDING(a_saved_history_reads_back_the_same),
+        RECORDING(devices_are_merged_by_time),
+        RECORDING(dropped_events_are_told_in_the_file),
+        RECORDING(an_existing_file_is_replaced_whole),
+        RECORDING(nothing_is_left_beside_the_file),
+        RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

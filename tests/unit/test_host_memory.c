@@ -1,0 +1,345 @@
+#include "unit/host.h"
+
+#include <setjmp.h>
+#include <signal.h>
+
+#define GRANULE (2 * MIB)
+
+static sigjmp_buf back;
+
+static void jump_back(int number)
+{
+    siglongjmp(back, number);
+}
+
+/* Whether reading a byte raises SIGSEGV. */
+static bool faults(const volatile char *byte)
+{
+    struct sigaction action = { .sa_handler = jump_back }, before;
+    sigaction(SIGSEGV, &action, &before);
+    volatile bool fault = sigsetjmp(back, 1) != 0;
+    if (!fault) (void)*byte;
+    sigaction(SIGSEGV, &before, NULL);
+    return fault;
+}
+
+static void equal_calls_give_equal_offsets(void **state)
+{
+    (void)state;
+    char *one[10], *two[10];
+    for (int i = 0; i < 10; i++) one[i] = new_segment(0, (size_t)(i + 1) * GRANULE);
+    for (int i = 0; i < 10; i++) two[i] = new_segment(1, (size_t)(i + 1) * GRANULE);
+    for (int i = 0; i < 10; i++) assert_int_equal(one[i] - one[0], two[i] - two[0]);
+}
+
+static void lowest_free_place_is_used_again(void **state)
+{
+    (void)state;
+    char *one = new_segment(0, GRANULE), *two = new_segment(0, GRANULE);
+    ok(b->segment_free(0, one, GRANULE));
+    assert_ptr_equal(new_segment(0, GRANULE), one);
+    assert_ptr_equal(new_segment(0, GRANULE), two + GRANULE);
+}
+
+static void new_segments_are_zero(void **state)
+{
+    (void)state;
+    char *base = new_segment(0, GRANULE);
+    memset(base, 7, GRANULE);
+    ok(b->segment_free(0, base, GRANULE));
+    assert_ptr_equal(new_segment(0, GRANULE), base);
+    assert_int_equal(base[12345], 0);
+}
+
+static void freed_memory_cannot_be_touched(void **state)
+{
+    (void)state;
+    char *base = new_segment(0, GRANULE);
+    assert_false(faults(base));
+    ok(b->segment_free(0, base, GRANULE));
+    assert_true(faults(base));
+}
+
+static void wrong_frees_say_why(void **state)
+{
+    (void)state;
+    char *base = new_segment(0, 2 * GRANULE);
+    assert_int_equal(b->segment_free(0, base, GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->segment_free(0, base + GRANULE, GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    assert_int_equal(b->segment_free(1, base, 2 * GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    assert_int_equal(b->segment_free(0, NULL, GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    assert_int_equal(b->pinned_free(0, base, 2 * GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    ok(b->segment_free(0, base, 2 * GRANULE));
+    assert_int_equal(b->segment_free(0, base, 2 * GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+}
+
+static void capacity_is_exact(void **state)
+{
+    (void)state;
+    void *base, *more;
+    base = new_segment(0, HOST_MEMORY);
+    assert_int_equal(b->segment_alloc(0, 1, &more), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "256.00 MiB"));
+    ok(b->segment_free(0, base, HOST_MEMORY));
+    new_segment(0, HOST_MEMORY);
+}
+
+static void scripted_places_are_used_in_turn(void **state)
+{
+    (void)state;
+    const weir_host_place places[] = { { 100 * GRANULE, GRANULE }, { 7 * GRANULE, 2 * GRANULE } };
+    char *start = new_segment(0, 4096);
+    ok(weir_host_place_segments(0, places, 2));
+    assert_ptr_equal(new_segment(0, GRANULE), start + 100 * GRANULE);
+    assert_ptr_equal(new_segment(0, 2 * GRANULE), start + 7 * GRANULE);
+    assert_ptr_equal(new_segment(0, GRANULE), start + GRANULE);
+}
+
+static void other_size_ends_the_script(void **state)
+{
+    (void)state;
+    const weir_host_place places[] = { { 100 * GRANULE, GRANULE }, { 200 * GRANULE, GRANULE } };
+    char *start = new_segment(0, 4096);
+    ok(weir_host_place_segments(0, places, 2));
+    assert_ptr_equal(new_segment(0, 2 * GRANULE), start + GRANULE);
+    assert_ptr_equal(new_segment(0, GRANULE), start + 3 * GRANULE);
+}
+
+static void taken_place_ends_the_script(void **state)
+{
+    (void)state;
+    char *start = new_segment(0, GRANULE);
+    const weir_host_place places[] = { { 0, GRANULE }, { 200 * GRANULE, GRANULE } };
+    ok(weir_host_place_segments(0, places, 2));
+    assert_ptr_equal(new_segment(0, GRANULE), start + GRANULE);
+    assert_ptr_equal(new_segment(0, GRANULE), start + 2 * GRANULE);
+}
+
+static void failed_allocation_keeps_the_script(void **state)
+{
+    (void)state;
+    const weir_host_place places[] = { { 100 * GRANULE, GRANULE } };
+    char *start = new_segment(0, HOST_MEMORY - GRANULE + 4096);
+    void *base;
+    ok(weir_host_place_segments(0, places, 1));
+    assert_int_equal(b->segment_alloc(0, GRANULE, &base), WEIR_ERR_OUT_OF_MEMORY);
+    ok(b->segment_free(0, start, HOST_MEMORY - GRANULE + 4096));
+    assert_ptr_equal(new_segment(0, GRANULE), start + 100 * GRANULE);
+}
+
+static void places_outside_the_range_are_refused(void **state)
+{
+    (void)state;
+    uint64_t range;
+    ok(weir_host_address_range(0, &range));
+    assert_true(range >= 4 * HOST_MEMORY);
+    const weir_host_place far = { range + GRANULE, GRANULE }, odd = { 512, GRANULE },
+                          last = { range - GRANULE, GRANULE };
+    assert_int_equal(weir_host_place_segments(0, &far, 1), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_host_place_segments(0, &odd, 1), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_host_place_segments(0, NULL, 1), WEIR_ERR_INVALID_ARGUMENT);
+    ok(weir_host_place_segments(0, &last, 1));
+    char *base = new_segment(0, GRANULE);
+    base[GRANULE - 1] = 1;
+}
+
+static void many_segments_stay_cheap(void **state)
+{
+    (void)state;
+    enum { COUNT = 10000 };
+    static void *base[COUNT];
+    for (int i = 0; i < COUNT; i++) base[i] = new_segment(0, 8192);
+    for (int i = 0; i < COUNT; i += 2) ok(b->segment_free(0, base[i], 8192));
+    for (int round = 0; round < 20; round++) { /* only the tree makes this fast: every hole is too small */
+        void *large = new_segment(0, 16384);
+        ok(b->segment_free(0, large, 16384));
+    }
+    for (int i = 1; i < COUNT; i += 2) ok(b->segment_free(0, base[i], 8192));
+    assert_ptr_equal(new_segment(0, HOST_MEMORY), base[0]);
+}
+
+static void mapped_but_not_accessible_memory_cannot_be_touched(void **state)
+{
+    (void)state;
+    void *reserved;
+    weir_chunk chunk;
+    ok(b->vm_reserve(0, 2 * GRANULE, 0, &reserved));
+    char *base = reserved;
+    ok(b->vm_create(0, GRANULE, &chunk));
+    assert_true(faults(base));
+    ok(b->vm_map(0, base, GRANULE, chunk));
+    assert_true(faults(base));
+    ok(b->vm_access(0, base, GRANULE, 1));
+    assert_false(faults(base));
+    assert_true(faults(base + GRANULE));
+    ok(b->vm_unmap(0, base, GRANULE));
+    assert_true(faults(base));
+}
+
+static void virtual_memory_misuse_says_why(void **state)
+{
+    (void)state;
+    void *reserved;
+    weir_chunk chunk;
+    ok(b->vm_reserve(0, 4 * GRANULE, 0, &reserved));
+    char *base = reserved;
+    ok(b->vm_create(0, 2 * GRANULE, &chunk));
+    assert_int_equal(b->vm_map(0, base, GRANULE, chunk), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->vm_map(0, base + 3 * GRANULE, 2 * GRANULE, chunk), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_map(0, base + 512, 2 * GRANULE, chunk), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_map(0, base, 2 * GRANULE, chunk + 1), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_map(1, base, 2 * GRANULE, chunk), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_destroy(0, chunk, GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    ok(b->vm_map(0, base, 2 * GRANULE, chunk));
+    assert_int_equal(b->vm_map(0, base + GRANULE, 2 * GRANULE, chunk), WEIR_ERR_BUSY);
+    assert_int_equal(b->vm_unmap(0, base, GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_unmap(0, base, 4 * GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_access(0, base + GRANULE, GRANULE, 0), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_access(0, base, 2 * GRANULE, 5), WEIR_ERR_NO_DEVICE);
+    assert_int_equal(b->vm_release(0, base, 4 * GRANULE), WEIR_ERR_BUSY);
+    assert_int_equal(b->vm_release(0, base, 2 * GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_release(0, base + GRANULE, 3 * GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->segment_free(0, base, 4 * GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    ok(b->vm_destroy(0, chunk, 2 * GRANULE));
+    assert_int_equal(b->vm_destroy(0, chunk, 2 * GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_map(0, base + 2 * GRANULE, 2 * GRANULE, chunk), WEIR_ERR_INVALID_ARGUMENT);
+    ok(b->vm_unmap(0, base, 2 * GRANULE));
+    ok(b->vm_release(0, base, 4 * GRANULE));
+    assert_int_equal(b->vm_release(0, base, 4 * GRANULE), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static void one_unmap_takes_several_maps(void **state)
+{
+    (void)state;
+    void *reserved;
+    weir_chunk one, two;
+    uint64_t before, after, total;
+    ok(b->device_memory(0, &before, &total));
+    ok(b->vm_reserve(0, 3 * GRANULE, 0, &reserved));
+    char *base = reserved;
+    ok(b->vm_create(0, GRANULE, &one));
+    ok(b->vm_create(0, 2 * GRANULE, &two));
+    ok(b->vm_map(0, base, GRANULE, one));
+    ok(b->vm_map(0, base + GRANULE, 2 * GRANULE, two));
+    ok(b->vm_destroy(0, one, GRANULE));
+    ok(b->vm_destroy(0, two, 2 * GRANULE));
+    ok(b->vm_unmap(0, base, 3 * GRANULE));
+    ok(b->device_memory(0, &after, &total));
+    assert_int_equal(before, after);
+}
+
+static void destroyed_chunk_gives_its_pages_back(void **state)
+{
+    (void)state;
+    void *reserved;
+    weir_chunk chunk;
+    ok(b->vm_reserve(0, GRANULE, 0, &reserved));
+    char *base = reserved;
+    for (int i = 0; i < 2; i++) { /* the second chunk has the first one's place in the file */
+        ok(b->vm_create(0, GRANULE, &chunk));
+        ok(b->vm_map(0, base, GRANULE, chunk));
+        ok(b->vm_access(0, base, GRANULE, 0));
+        assert_int_equal(base[99], 0);
+        memset(base, 0x77, GRANULE);
+        ok(b->vm_unmap(0, base, GRANULE));
+        ok(b->vm_destroy(0, chunk, GRANULE));
+    }
+}
+
+static void hint_is_followed_when_it_can_be(void **state)
+{
+    (void)state;
+    void *one, *two, *three;
+    ok(b->vm_reserve(0, GRANULE, 0, &one));
+    uint64_t wish = (uint64_t)(uintptr_t)one + 50 * GRANULE;
+    ok(b->vm_reserve(0, GRANULE, wish, &two));
+    assert_int_equal((uintptr_t)two, wish);
+    ok(b->vm_reserve(0, GRANULE, wish, &three));
+    assert_int_not_equal((uintptr_t)three, wish);
+    ok(b->vm_reserve(0, GRANULE, 12345, &three));
+    ok(b->vm_reserve(0, GRANULE, GRANULE, &three));
+}
+
+/* Every way in which records can run out while this happens; nothing may leak or change. */
+static weir_status use_everything(void)
+{
+    void *base = NULL, *stream = NULL, *event = NULL, *graph = NULL, *exec = NULL, *reserved = NULL;
+    weir_chunk chunk;
+    WR_TRY(b->segment_alloc(0, GRANULE, &base));
+    WR_TRY(b->stream_create(0, 0, &stream));
+    WR_TRY(b->event_create(0, &event));
+    WR_TRY(b->vm_reserve(0, 4 * GRANULE, 0, &reserved));
+    WR_TRY(b->vm_create(0, GRANULE, &chunk));
+    WR_TRY(b->vm_map(0, (char *)reserved + GRANULE, GRANULE, chunk));
+    WR_TRY(weir_host_stream_hold(0, stream));
+    WR_TRY(b->fill(0, stream, base, 1, 1));
+    WR_TRY(b->event_record(0, event, stream));
+    WR_TRY(b->stream_wait(0, NULL, event));
+    WR_TRY(weir_host_stream_release(0, stream));
+    WR_TRY(b->capture_begin(0, stream, WEIR_CAPTURE_RELAXED));
+    WR_TRY(b->fill(0, stream, base, 2, 1));
+    WR_TRY(b->capture_end(0, stream, &graph));
+    WR_TRY(b->graph_instantiate(0, graph, &exec));
+    WR_TRY(weir_host_stream_hold(0, stream));
+    return b->graph_launch(0, exec, stream);
+}
+
+static void running_out_of_records_leaks_nothing(void **state)
+{
+    (void)state;
+    weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
+    for (uint64_t nth = 1; status != WEIR_OK; nth++) {
+        assert_true(nth < 100);
+        wr_meta_fail_nth(nth);
+        status = use_everything();
+        wr_meta_fail_nth(0);
+        assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_HOST_MEMORY);
+        host_close(NULL); /* which checks that no record is left */
+        host_open(NULL);
+    }
+}
+
+static void large_devices_fit(void **state)
+{
+    (void)state;
+    const weir_backend *backend;
+    weir_device_caps caps;
+    host_close(NULL);
+    weir_backend_config config = { .size = sizeof config, .host_devices = 2, .host_memory = (uint64_t)80 << 30 };
+    ok(wr_backend_open("host", &config, &backend));
+    for (int i = 0; i < 2; i++) {
+        void *base;
+        ok(backend->device_open(i, &caps));
+        ok(backend->segment_alloc(i, (uint64_t)80 << 30, &base));
+        ((char *)base)[((uint64_t)80 << 30) - 1] = 1;
+        ok(backend->device_close(i));
+    }
+    ok(wr_backend_close(backend));
+    host_open(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        host_test(equal_calls_give_equal_offsets),
+        host_test(lowest_free_place_is_used_again),
+        host_test(new_segments_are_zero),
+        host_test(freed_memory_cannot_be_touched),
+        host_test(wrong_frees_say_why),
+        host_test(capacity_is_exact),
+        host_test(scripted_places_are_used_in_turn),
+        host_test(other_size_ends_the_script),
+        host_test(taken_place_ends_the_script),
+        host_test(failed_allocation_keeps_the_script),
+        host_test(places_outside_the_range_are_refused),
+        host_test(many_segments_stay_cheap),
+        host_test(mapped_but_not_accessible_memory_cannot_be_touched),
+        host_test(virtual_memory_misuse_says_why),
+        host_test(one_unmap_takes_several_maps),
+        host_test(destroyed_chunk_gives_its_pages_back),
+        host_test(hint_is_followed_when_it_can_be),
+        host_test(running_out_of_records_leaks_nothing),
+        host_test(large_devices_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/input_support.h"
+
+#define HEADER "Thread,Time,Action,Pointer,Size,Stream\n"
+
+static void read_log(const char *text, trace *t)
+{
+    trace_error e;
+    if (!read_exact(text, strlen(text), NULL, t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
+    assert_string_equal(t->format, "rmm-csv");
+}
+
+static void check(const weir_event *e, weir_event_kind kind, uint64_t time_ns, uint64_t address, uint64_t size,
+                  uint64_t stream, uint32_t thread)
+{
+    assert_int_equal(e->kind, kind);
+    assert_int_equal(e->time_ns, time_ns);
+    assert_int_equal(e->address, address);
+    assert_int_equal(e->size, size);
+    assert_int_equal(e->stream, stream);
+    assert_int_equal(e->thread, thread);
+    assert_int_equal(e->device, 0);
+}
+
+static void rows_become_events(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "2342727,15:47:02.841961,allocate,0x10012400000,1048576,0x7f8a38001020\n"
+                    "99,15:47:02.841970,allocate failure,(nil),77,0\n"
+                    "2342727,15:47:02.841977,free,0x10012400000,1048576,0x7f8a38001020\n",
+             &t);
+    uint64_t second = UINT64_C(1000000000), start = (15 * 3600 + 47 * 60 + 2) * second;
+    assert_int_equal(t.count, 4);
+    check(&t.events[0], WEIR_EVENT_ALLOC, start + 841961000, 0x10012400000, 1048576, 0x7f8a38001020, 1);
+    check(&t.events[1], WEIR_EVENT_OOM, start + 841970000, 0, 77, 0, 2);
+    check(&t.events[2], WEIR_EVENT_FREE_REQUESTED, start + 841977000, 0x10012400000, 1048576, 0x7f8a38001020, 1);
+    check(&t.events[3], WEIR_EVENT_FREE_COMPLETED, start + 841977000, 0x10012400000, 1048576, 0x7f8a38001020, 1);
+    trace_release(&t);
+}
+
+static void times_of_old_logs_and_of_other_tools_are_read(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,00:00:01:500000,allocate,0x1,1,0\n1,00:00:02,allocate,0x1,1,0\n"
+                    "1,1634567890.123456,allocate,0x1,1,0\n",
+             &t);
+    assert_int_equal(t.events[0].time_ns, 1500000000);
+    assert_int_equal(t.events[1].time_ns, 2000000000);
+    assert_int_equal(t.events[2].time_ns, UINT64_C(1634567890123456000));
+    trace_release(&t);
+}
+
+static void midnight_goes_on(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,23:59:59.000000,allocate,0x1,1,0\n1,00:00:01.000000,allocate,0x2,1,0\n"
+                    "1,00:00:00.500000,allocate,0x3,1,0\n",
+             &t);
+    assert_int_equal(t.events[1].time_ns - t.events[0].time_ns, 2000000000);
+    assert_int_equal(t.events[1].time_ns - t.events[2].time_ns, 500000000); /* a row late, not a day */
+    trace_release(&t);
+}
+
+static void pointers_are_hexadecimal_and_streams_either(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,00:00:00.0,allocate,10,16,10\n1,00:00:00.0,allocate,0X1F,16,7f8a\n", &t);
+    assert_int_equal(t.events[0].address, 0x10);
+    assert_int_equal(t.events[0].stream, 10);
+    assert_int_equal(t.events[1].address, 0x1f);
+    assert_int_equal(t.events[1].stream, 0x7f8a);
+    trace_release(&t);
+}
+
+static void columns_are_found_by_name(void **state)
+{
+    (void)state;
+    trace t;
+    read_log("Size,Pointer,Note,Action\r\n16,0x1,\"a\",allocate\r\n\r\n", &t);
+    assert_int_equal(t.count, 1);
+    check(&t.events[0], WEIR_EVENT_ALLOC, 0, 1, 16, 0, 0);
+    trace_release(&t);
+}
+
+static void many_threads_get_small_numbers(void **state)
+{
+    (void)state;
+    enum { THREADS = 1000 };
+    size_t capacity = sizeof HEADER + THREADS * 2 * 64, at;
+    char *text = malloc(capacity);
+    assert_non_null(text);
+    at = (size_t)snprintf(text, capacity, HEADER);
+    for (int i = 0; i < THREADS * 2; i++)
+        at += (size_t)snprintf(text + at, capacity - at, "%llu,00:00:00.0,allocate,0x1,1,0\n",
+                               140573312345856ull + (unsigned)(i % THREADS) * 4096ull);
+    trace t;
+    read_log(text, &t);
+    assert_int_equal(t.count, THREADS * 2);
+    for (unsigned i = 0; i < THREADS * 2; i++) assert_int_equal(t.events[i].thread, i % THREADS + 1);
+    trace_release(&t);
+    free(text);
+}
+
+static void bad_fields_are_refused_with_line_and_offset(void **state)
+{
+    (void)state;
+    static const char first[] = HEADER "1,00:00:00.0,allocate,0x1,1,0\n";
+    assert_int_equal(REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1,0\n1,00:00:00.0,allocate,0x1,huge,0\n",
+                             "line 3: Size \"huge\" makes no sense"),
+                     sizeof first - 1);
+    REFUSED(HEADER "1,00:00:00.0,reallocate,0x1,1,0\n", "line 2: Action \"reallocate\"");
+    REFUSED(HEADER "1,25:00:00.0,allocate,0x1,1,0\n", "line 2: Time \"25:00:00.0\"");
+    REFUSED(HEADER "1,10:00,allocate,0x1,1,0\n", "Time \"10:00\"");
+    REFUSED(HEADER "1,00:00:00.1234567890,allocate,0x1,1,0\n", "Time");
+    REFUSED(HEADER "1,00:00:00.0,allocate,pointer,1,0\n", "Pointer \"pointer\"");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x,1,0\n", "Pointer \"0x\"");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,-1,0\n", "Size \"-1\"");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,99999999999999999999,0\n", "Size");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,,0\n", "Size \"\"");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1\n", "line 2: 5 fields, the header has 6");
+}
+
+static void a_cut_log_says_so(void **state)
+{
+    (void)state;
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1,0\n1,00:00:0", "the line has no end: remove it if the log was cut off");
+}
+
+static void a_line_without_end_is_refused(void **state)
+{
+    (void)state;
+    enum { LONG = 200000 };
+    char *text = malloc(LONG);
+    assert_non_null(text);
+    memset(text, '1', LONG);
+    memcpy(text, HEADER, sizeof HEADER - 1);
+    refused(text, LONG, NULL, "a line of more than 65536 bytes");
+    free(text);
+}
+
+static void too_many_events_are_refused(void **state)
+{
+    (void)state;
+    trace_limits one = trace_limits_default;
+    one.events = 1;
+    static const char text[] = HEADER "1,00:00:00.0,free,0x1,1,0\n";
+    refused(text, sizeof text - 1, &one, "more than 1 events");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_become_events),
+        cmocka_unit_test(times_of_old_logs_and_of_other_tools_are_read),
+        cmocka_unit_test(midnight_goes_on),
+        cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),
+        cmocka_unit_test(columns_are_found_by_name),
+        cmocka_unit_test(many_threads_get_small_numbers),
+        cmocka_unit_test(bad_fields_are_refused_with_line_and_offset),
+        cmocka_unit_test(a_cut_log_says_so),
+        cmocka_unit_test(a_line_without_end_is_refused),
+        cmocka_unit_test(too_many_events_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

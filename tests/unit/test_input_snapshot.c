@@ -1,0 +1,218 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/input_support.h"
+
+/* Snapshots are written here as protocol 0 text, which a reader of the test can follow: S is a string, I a number,
+ * (d and (l start a dict and a list, s and a put an item in. */
+#define EVENT(action, size, time)                                                                                      \
+    "(dS'action'\nS'" action "'\nsS'addr'\nI4096\nsS'size'\n" size "sS'stream'\nI0\nsS'time_us'\n" time "s"
+#define BLOCK(size, state) "(dS'size'\nI" size "\nsS'state'\nS'" state "'\ns"
+#define TRACES(items) "(dS'device_traces'\n(l" items "s."
+#define SEGMENTS(blocks)                                                                                               \
+    "(dS'segments'\n(l(dS'device'\nI0\nsS'address'\nI65536\nsS'stream'\nI0\nsS'blocks'\n(l" blocks "sas."
+
+static void read_text(const char *text, trace *t)
+{
+    trace_error e;
+    if (!read_exact(text, strlen(text), NULL, t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
+}
+
+static void an_unknown_action_is_named(void **state)
+{
+    (void)state;
+    uint64_t offset = REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "a" EVENT("teleport", "I1\n", "I1\n") "aa"),
+                              "the event action \"teleport\" is unknown");
+    assert_true(offset > 100); /* where that event is, not where the list turned out to matter */
+}
+
+static void an_unknown_action_elsewhere_does_not_matter(void **state)
+{
+    (void)state;
+    trace t;
+    read_text("(dS'external_annotations'\n(l" EVENT("mine", "I1\n", "I1\n") "asS'device_traces'\n(ls.", &t);
+    assert_int_equal(t.count, 0);
+    trace_release(&t);
+}
+
+static void unusable_fields_are_refused(void **state)
+{
+    (void)state;
+    REFUSED(TRACES("(l" EVENT("alloc", "I-5\n", "I1\n") "aa"), "alloc event has no usable");
+    REFUSED(TRACES("(l" EVENT("alloc", "S'x'\n", "I1\n") "aa"), "alloc event has no usable");
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "L18446744073709551615L\n") "aa"), "alloc event has no usable");
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "F-1.5\n") "aa"), "alloc event has no usable");
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "Fnan\n") "aa"), "alloc event has no usable");
+    REFUSED(TRACES("(l(dS'action'\nS'alloc'\nsaa"), "alloc event has no usable");
+}
+
+static void a_time_may_be_a_float(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" EVENT("alloc", "I1\n", "F2.5\n") "aa"), &t);
+    assert_int_equal(t.events[0].time_ns, 2500);
+    trace_release(&t);
+}
+
+static void something_else_among_the_events_is_refused(void **state)
+{
+    (void)state;
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "aI7\naa"), "items of different kinds");
+    REFUSED(TRACES("(lI7\naa"), "\"device_traces\" is not the list");
+    REFUSED(TRACES("I7\na"), "\"device_traces\" is not the list");
+    REFUSED("(dS'device_traces'\nI7\ns.", "\"device_traces\" is not the list");
+}
+
+static void a_trace_used_twice_is_refused(void **state)
+{
+    (void)state;
+    REFUSED("(dS'first'\n(lp0\n" EVENT("alloc", "I1\n", "I1\n") "asS'device_traces'\ng0\ns.",
+            "\"device_traces\" is shared with another place");
+}
+
+static void shared_stacks_are_fine(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'frames'\n(lp0\n(dS'line'\nI1\nsas"
+                     "a(dS'action'\nS'alloc'\nsS'size'\nI2\nsS'frames'\ng0\nsaa"),
+              &t);
+    assert_int_equal(t.count, 2);
+    assert_int_equal(t.events[1].size, 2);
+    trace_release(&t);
+}
+
+static void devices_are_merged_by_time_each_in_its_own_order(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" EVENT("alloc", "I1\n", "I10\n") "a" EVENT(
+                  "alloc", "I2\n", "I5\n") "aa"  /* its clock goes back */
+                                           "(la" /* device 1: silent */
+                                           "(l" EVENT("alloc", "I3\n", "I10\n") "a" EVENT(
+                                               "alloc", "I4\n", "I20\n") "aa"
+                                                                         "(l" EVENT("alloc", "I5\n", "I1\n") "a" EVENT(
+                                                                             "alloc", "I6\n", "I15\n") "aa"),
+              &t);
+    static const int sizes[] = { 5, 1, 2, 3, 6, 4 }, devices[] = { 3, 0, 0, 2, 3, 2 };
+    assert_int_equal(t.count, 6);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(t.events[i].size, sizes[i]);
+        assert_int_equal(t.events[i].device, devices[i]);
+    }
+    trace_release(&t);
+}
+
+static void too_many_events_are_refused(void **state)
+{
+    (void)state;
+    trace_limits two = trace_limits_default;
+    two.events = 2;
+    static const char text[] = TRACES(
+        "(l" EVENT("alloc", "I1\n", "I1\n") "a" EVENT("alloc", "I1\n", "I1\n") "a" EVENT("alloc", "I1\n", "I1\n") "aa");
+    refused(text, sizeof text - 1, &two, "more than 2 events");
+}
+
+static void old_blocks_are_placed_and_measured(void **state)
+{
+    (void)state;
+    trace t;
+    trace_error e;
+    assert_true(trace_read(WEIR_TEST_DATA "/pickles/segments-old.pickle", &t, &e, NULL, NULL));
+    assert_int_equal(t.count, 0);
+    assert_int_equal(t.live_count, 2);
+    assert_int_equal(t.live[0].address, 4096);
+    assert_int_equal(t.live[0].bytes, 512);
+    assert_int_equal(t.live[0].requested, 300);
+    assert_int_equal(t.live[0].device, 1);
+    assert_false(t.live[0].pending);
+    assert_int_equal(t.live[1].address, 4096 + 512 + 1536);
+    assert_int_equal(t.live[1].requested, 2048);
+    assert_true(t.live[1].pending);
+    assert_false(t.settings.known);
+    trace_release(&t);
+}
+
+static void an_unknown_block_state_is_named(void **state)
+{
+    (void)state;
+    REFUSED(SEGMENTS(BLOCK("512", "asleep") "a"), "the block state \"asleep\" is unknown");
+    REFUSED(SEGMENTS(BLOCK("-1", "inactive") "a"), "a block has no usable size");
+}
+
+static void live_blocks_come_by_device_and_address(void **state)
+{
+    (void)state;
+#define SEGMENT(device, address)                                                                                       \
+    "(dS'device'\nI" device "\nsS'address'\nI" address "\nsS'blocks'\n(l" BLOCK("1", "active_allocated") "asa"
+    trace t;
+    read_text("(l" SEGMENT("1", "100") SEGMENT("0", "300") SEGMENT("0", "200") ".", &t);
+    static const int devices[] = { 0, 0, 1 }, addresses[] = { 200, 300, 100 };
+    assert_int_equal(t.live_count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(t.live[i].device, devices[i]);
+        assert_int_equal(t.live[i].address, addresses[i]);
+    }
+    trace_release(&t);
+}
+
+static void a_pickle_of_something_else_is_refused(void **state)
+{
+    (void)state;
+    REFUSED("(dS'weights'\nI1\ns.", "neither \"device_traces\" nor \"segments\"");
+    REFUSED("\x80\x02K\x01.", "neither");
+    REFUSED("(lI1\na.", "is not the list that a PyTorch memory snapshot has there");
+}
+
+static void settings_are_read_and_checked(void **state)
+{
+    (void)state;
+    trace t;
+    read_text("(dS'segments'\n(lsS'allocator_settings'\n(dS'max_split_size'\nI-1\nsS'PYTORCH_ALLOC_CONF'\nS'a:b'\nss.",
+              &t);
+    assert_true(t.settings.known);
+    assert_int_equal(t.settings.max_split_size, 0);
+    assert_string_equal(t.settings.config, "a:b");
+    trace_release(&t);
+    REFUSED("(dS'segments'\n(lsS'allocator_settings'\n(dS'roundup_power2_divisions'\n(dS'256'\nI3\nsss.",
+            "roundup_power2_divisions has no power of two at \"256\"");
+}
+
+static void a_key_given_twice_counts_the_last_time(void **state)
+{
+    (void)state;
+    trace t;
+    read_text("(dS'device_traces'\n(l(l" EVENT("alloc", "I1\n",
+                                               "I1\n") "aasS'device_traces'\n(l(l" EVENT("oom", "I2\n", "I1\n") "aas.",
+              &t);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.events[0].kind, WEIR_EVENT_OOM);
+    trace_release(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_unknown_action_is_named),
+        cmocka_unit_test(an_unknown_action_elsewhere_does_not_matter),
+        cmocka_unit_test(unusable_fields_are_refused),
+        cmocka_unit_test(a_time_may_be_a_float),
+        cmocka_unit_test(something_else_among_the_events_is_refused),
+        cmocka_unit_test(a_trace_used_twice_is_refused),
+        cmocka_unit_test(shared_stacks_are_fine),
+        cmocka_unit_test(devices_are_merged_by_time_each_in_its_own_order),
+        cmocka_unit_test(too_many_events_are_refused),
+        cmocka_unit_test(old_blocks_are_placed_and_measured),
+        cmocka_unit_test(an_unknown_block_state_is_named),
+        cmocka_unit_test(live_blocks_come_by_device_and_address),
+        cmocka_unit_test(a_pickle_of_something_else_is_refused),
+        cmocka_unit_test(settings_are_read_and_checked),
+        cmocka_unit_test(a_key_given_twice_counts_the_last_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,708 @@
+/*
+ * What an allocation tries before it gives up, on a device of 64 MiB.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "host_support.h"
+#include "weir/trace.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static weir_stream one, two, three;
+
+static int open_with(const char *policy, weir_settings settings)
+{
+    settings.policy = policy;
+    settings.host_memory = 64 * MIB;
+    settings.history = 1000;
+    open_host(settings);
+    one = new_stream(0);
+    two = new_stream(0);
+    three = new_stream(0);
+    return 0;
+}
+
+static int open_policy(void **state)
+{
+    return open_with(*state, (weir_settings){ 0 });
+}
+
+static void refuse(size_t bytes, weir_stream stream)
+{
+    void *block = &block;
+    assert_status(weir_alloc_on(bytes, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ptr_equal(block, &block);
+}
+
+/* A block freed on `stream`, its segment left idle. */
+static void *leave_idle(size_t bytes, weir_stream stream)
+{
+    void *block = alloc_on(bytes, stream);
+    assert_ok(weir_free(block));
+    return block;
+}
+
+/* ---- pending frees ------------------------------------------------------------------------------------------------- */
+
+static void finished_frees_are_found_before_the_driver_is_asked(void **state)
+{
+    (void)state;
+    void *block = alloc_on(40 * MIB, one);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
+    assert_ptr_equal(alloc_on(40 * MIB, one), block);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), before);
+    assert_int_equal(stats_of(0).syncs, 0);
+}
+
+/* PyTorch waits, then asks only the driver, and fails with enough memory in its free list. */
+static void running_frees_are_waited_for_and_the_free_list_is_searched_again(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 50 };
+    void *block = alloc_on(60 * MIB, one);
+    start_slow_work(two, &work);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(60 * MIB, one), block);
+    assert_true(atomic_load(&work.done));
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.syncs, 1);
+    assert_int_equal(stats.ooms, 0);
+    assert_int_equal(stats.driver_frees, 0);
+    assert_int_equal(stats.alloc_retries, 0);
+}
+
+static void running_frees_of_other_streams_are_waited_for_and_released(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 50 };
+    void *block = alloc_on(60 * MIB, one);
+    start_slow_work(two, &work);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    void *next = alloc_on(60 * MIB, three);
+    assert_true(atomic_load(&work.done));
+    assert_int_equal(info_of(next).stream.id, three.id);
+    assert_int_equal(stats_of(0).ooms, 0);
+    assert_int_equal(reserved_on(0), 60 * MIB);
+}
+
+static void several_running_frees_are_waited_for_until_they_suffice(void **state)
+{
+    (void)state;
+    static slow_work works[3];
+    char *blocks[3];
+    for (int i = 0; i < 3; i++) {
+        works[i] = (slow_work){ .milliseconds = 20 + 10 * i };
+        blocks[i] = alloc_on(20 * MIB, one);
+    }
+    weir_stream streams[3] = { two, three, default_stream(0) };
+    for (int i = 0; i < 3; i++) {
+        start_slow_work(streams[i], &works[i]);
+        assert_ok(weir_record_stream(blocks[i], streams[i]));
+        assert_ok(weir_free(blocks[i]));
+    }
+    assert_non_null(alloc_on(60 * MIB, one));
+    for (int i = 0; i < 3; i++) assert_true(atomic_load(&works[i].done));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+/* ---- other streams' idle segments --------------------------------------------------------------------------------- */
+
+static void weir_moves_an_idle_segment_instead_of_asking_the_driver(void **state)
+{
+    (void)state;
+    void *block = leave_idle(60 * MIB, one);
+    assert_ptr_equal(alloc_on(60 * MIB, two), block);
+    assert_int_equal(info_of(block).stream.id, two.id);
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.rehomed, 1);
+    assert_int_equal(stats.driver_frees, 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_free), 0);
+}
+
+static void work_on_a_moved_segment_waits_for_the_stream_it_came_from(void **state)
+{
+    (void)state;
+    hold(one);
+    unsigned char *block = alloc_on(60 * MIB, one);
+    assert_ok(weir_fill(block, 1, 4096, one));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(60 * MIB, two), block);
+    assert_ok(weir_fill(block, 2, 4096, two));
+    assert_status(weir_stream_query(two), WEIR_ERR_NOT_READY);
+    let_run(one);
+    assert_ok(weir_stream_synchronize(two));
+    assert_int_equal(block[0], 2);
+}
+
+static void the_smallest_idle_segment_that_fits_is_moved(void **state)
+{
+    (void)state;
+    void *large = alloc_on(30 * MIB, one), *middle = alloc_on(20 * MIB, two), *small = alloc_on(12 * MIB, one);
+    assert_ok(weir_free(large));
+    assert_ok(weir_free(middle));
+    assert_ok(weir_free(small));
+    assert_ptr_equal(alloc_on(18 * MIB, three), middle);
+    assert_ptr_equal(alloc_on(10 * MIB, three), small);
+    assert_ptr_equal(alloc_on(20 * MIB, three), large);
+    assert_int_equal(stats_of(0).rehomed, 3);
+}
+
+static void segments_partly_in_use_are_not_moved(void **state)
+{
+    (void)state;
+    leave_idle(60 * MIB, one);
+    alloc_on(20 * MIB, one); /* cut from the 60 */
+    refuse(40 * MIB, two);
+    assert_int_equal(stats_of(0).rehomed, 0);
+}
+
+static void a_segment_that_cannot_be_chained_stays_where_it_is(void **state)
+{
+    (void)state;
+    leave_idle(60 * MIB, one);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER));
+    void *next = alloc_on(60 * MIB, two);
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.rehomed, 0);
+    assert_int_equal(stats.driver_frees, 1); /* given back and taken anew */
+    assert_int_equal(info_of(next).stream.id, two.id);
+}
+
+static void torch_releases_other_streams_segments_and_grows(void **state)
+{
+    (void)state;
+    leave_idle(60 * MIB, one);
+    alloc_on(60 * MIB, two);
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.rehomed, 0);
+    assert_int_equal(stats.driver_frees, 1);
+    assert_int_equal(stats.driver_allocs, 2);
+    assert_int_equal(stats.alloc_retries, 1);
+}
+
+/* ---- giving back --------------------------------------------------------------------------------------------------- */
+
+static void weir_gives_back_just_enough_largest_first(void **state)
+{
+    (void)state;
+    void *small = alloc_on(10 * MIB, one), *middle = alloc_on(12 * MIB, one), *large = alloc_on(20 * MIB, one);
+    assert_ok(weir_free(middle));
+    assert_ok(weir_free(small));
+    assert_ok(weir_free(large));
+    assert_non_null(alloc_on(30 * MIB, two)); /* 22 are free on the device */
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.driver_frees, 2);
+    assert_int_equal(stats.alloc_retries, 1);
+    assert_ptr_equal(alloc_on(10 * MIB, one), small);
+}
+
+static void torch_gives_everything_idle_back(void **state)
+{
+    (void)state;
+    leave_idle(20 * MIB, one);
+    void *middle = alloc_on(12 * MIB, two);
+    leave_idle(10 * MIB, two);
+    assert_ok(weir_free(middle));
+    alloc_on(30 * MIB, three);
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.driver_frees, 3);
+    assert_int_equal(stats.alloc_retries, 1);
+    assert_int_equal(reserved_on(0), 30 * MIB);
+}
+
+static void a_hit_after_the_pressure_needs_nothing(void **state)
+{
+    (void)state;
+    leave_idle(30 * MIB, one);
+    void *block = leave_idle(60 * MIB, two);
+    uint64_t before = driver_calls();
+    assert_ptr_equal(alloc_on(60 * MIB, two), block);
+    assert_int_equal(driver_calls(), before);
+}
+
+/* ---- callbacks ----------------------------------------------------------------------------------------------------- */
+
+typedef struct helper {
+    void *to_free;
+    int asked, device, order;
+    size_t needed;
+    weir_status seen[5];
+} helper;
+
+static int turn;
+
+static void note(helper *h, int device, size_t needed)
+{
+    h->asked++;
+    h->device = device;
+    h->needed = needed;
+    h->order = ++turn;
+}
+
+static bool frees(void *user, int device, size_t needed)
+{
+    helper *h = user;
+    note(h, device, needed);
+    if (!h->to_free) return false;
+    h->seen[0] = weir_free(h->to_free);
+    h->to_free = NULL;
+    return true;
+}
+
+/* Would deadlock or trip the lock checks if any lock of weir's were held. */
+static bool uses_the_library(void *user, int device, size_t needed)
+{
+    helper *h = user;
+    weir_memory_stats stats = { .size = sizeof stats };
+    void *small = NULL;
+    note(h, device, needed);
+    h->seen[0] = weir_free(h->to_free);
+    h->seen[1] = weir_alloc(512, &small);
+    h->seen[2] = weir_free(small);
+    h->seen[3] = weir_stats_get(device, &stats);
+    h->seen[4] = weir_validate(device);
+    h->to_free = NULL;
+    return true;
+}
+
+static void a_callback_that_frees_makes_the_allocation_succeed(void **state)
+{
+    (void)state;
+    helper h = { .to_free = alloc_on(60 * MIB, one) };
+    assert_ok(weir_reclaim_add(frees, &h));
+    assert_non_null(alloc_on(60 * MIB, two));
+    assert_int_equal(h.asked, 1);
+    assert_int_equal(h.device, 0);
+    assert_int_equal(h.needed, 60 * MIB);
+    assert_int_equal(h.seen[0], WEIR_OK);
+    assert_int_equal(stats_of(0).ooms, 0);
+}
+
+static void callbacks_run_without_locks(void **state)
+{
+    (void)state;
+    helper h = { .to_free = alloc_on(60 * MIB, one) };
+    assert_ok(weir_reclaim_add(uses_the_library, &h));
+    assert_non_null(alloc_on(60 * MIB, one));
+    for (int i = 0; i < 5; i++) assert_int_equal(h.seen[i], WEIR_OK);
+}
+
+static void memory_that_a_callback_frees_is_waited_for(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 30 };
+    helper h = { .to_free = alloc_on(60 * MIB, one) };
+    start_slow_work(two, &work);
+    assert_ok(weir_record_stream(h.to_free, two));
+    assert_ok(weir_reclaim_add(frees, &h));
+    assert_non_null(alloc_on(60 * MIB, one));
+    assert_true(atomic_load(&work.done));
+}
+
+static void callbacks_are_asked_in_order_until_one_helps(void **state)
+{
+    (void)state;
+    helper none = { 0 }, helps = { .to_free = alloc_on(60 * MIB, one) }, never = { 0 };
+    turn = 0;
+    assert_ok(weir_reclaim_add(frees, &none));
+    assert_ok(weir_reclaim_add(frees, &helps));
+    assert_ok(weir_reclaim_add(frees, &never));
+    assert_non_null(alloc_on(60 * MIB, one));
+    assert_int_equal(none.order, 1);
+    assert_int_equal(helps.order, 2);
+    assert_int_equal(never.asked, 0);
+}
+
+static void callbacks_are_asked_last(void **state)
+{
+    (void)state;
+    helper h = { 0 };
+    assert_ok(weir_reclaim_add(frees, &h));
+    leave_idle(40 * MIB, one);
+    leave_idle(10 * MIB, two);
+    assert_non_null(alloc_on(60 * MIB, three));
+    assert_int_equal(h.asked, 0);
+}
+
+static void callbacks_that_cannot_help_leave_the_failure(void **state)
+{
+    (void)state;
+    helper h = { 0 };
+    assert_ok(weir_reclaim_add(frees, &h));
+    alloc_on(60 * MIB, one);
+    refuse(20 * MIB, one);
+    assert_int_equal(h.asked, 1);
+}
+
+static void a_removed_callback_is_not_asked(void **state)
+{
+    (void)state;
+    helper first = { 0 }, second = { 0 };
+    assert_ok(weir_reclaim_add(frees, &first));
+    assert_ok(weir_reclaim_add(frees, &second));
+    assert_ok(weir_reclaim_remove(frees, &first));
+    refuse(65 * MIB, one);
+    assert_int_equal(first.asked, 0);
+    assert_int_equal(second.asked, 1);
+}
+
+static void removing_a_callback_that_was_not_added_is_refused(void **state)
+{
+    (void)state;
+    helper h = { 0 };
+    assert_status(weir_reclaim_remove(frees, &h), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_reclaim_add(frees, &h));
+    assert_status(weir_reclaim_remove(uses_the_library, &h), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_reclaim_remove(frees, &h));
+    assert_status(weir_reclaim_remove(frees, &h), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_reclaim_add(NULL, &h), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static void callbacks_are_forgotten_by_close(void **state)
+{
+    helper h = { 0 };
+    assert_ok(weir_reclaim_add(frees, &h));
+    assert_ok(weir_close());
+    open_policy(state);
+    refuse(65 * MIB, one);
+    assert_int_equal(h.asked, 0);
+}
+
+/* ---- giving up ----------------------------------------------------------------------------------------------------- */
+
+static void a_failure_says_where_the_bytes_are(void **state)
+{
+    (void)state;
+    alloc_on(30 * MIB, one);
+    alloc_on(20 * MIB, two);
+    alloc_on(512, one);
+    refuse(50 * MIB, one);
+    const char *text = weir_error_text();
+    assert_non_null(strstr(text, "device 0"));
+    assert_non_null(strstr(text, "weir host device 0"));
+    assert_non_null(strstr(text, "asked for 50.00 MiB"));
+    assert_non_null(strstr(text, "of 64.00 MiB in all"));
+    assert_non_null(strstr(text, "12.00 MiB free"));
+    assert_non_null(strstr(text, "no limit"));
+    assert_non_null(strstr(text, "weir holds 52.00 MiB"));
+    assert_non_null(strstr(text, "50.00 MiB in use"));
+    assert_non_null(strstr(text, "2.00 MiB free between blocks in use"));
+}
+
+static void a_failure_names_free_memory_of_other_streams(void **state)
+{
+    (void)state;
+    void *kept[2];
+    for (int i = 0; i < 2; i++) {
+        weir_stream stream = i ? two : one;
+        leave_idle(30 * MIB, stream);
+        kept[i] = alloc_on(10 * MIB, stream); /* 20 MiB of the segment stay free */
+    }
+    refuse(18 * MIB, three);
+    const char *text = weir_error_text();
+    assert_non_null(strstr(text, "Largest free block on this stream: 0 bytes"));
+    assert_non_null(strstr(text, "40.00 MiB free between blocks in use"));
+    assert_ok(weir_free(kept[0]));
+    assert_ok(weir_free(kept[1]));
+}
+
+static void a_failure_names_fragmentation_when_that_is_the_cause(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc_on(60 * MIB, one)));
+    void *blocks[3];
+    for (int i = 0; i < 3; i++) blocks[i] = alloc_on(20 * MIB, one);
+    assert_ok(weir_free(blocks[0]));
+    assert_ok(weir_free(blocks[2]));
+    refuse(30 * MIB, one);
+    assert_non_null(strstr(weir_error_text(), "in pieces"));
+    assert_non_null(strstr(weir_error_text(), "Largest free block on this stream: 20.00 MiB"));
+}
+
+static void the_library_is_usable_after_a_failure(void **state)
+{
+    (void)state;
+    void *live = alloc_on(40 * MIB, one);
+    for (int i = 0; i < 3; i++) {
+        refuse(40 * MIB, one);
+        assert_ok(weir_validate(0));
+    }
+    assert_int_equal(stats_of(0).ooms, 3);
+    assert_ok(weir_free(alloc_on(20 * MIB, one)));
+    assert_ok(weir_free(live));
+    assert_non_null(alloc_on(64 * MIB, two));
+}
+
+static void a_failure_is_recorded(void **state)
+{
+    (void)state;
+    weir_event events[16];
+    size_t count = 0;
+    alloc_on(40 * MIB, one);
+    assert_ok(weir_history_clear(0));
+    refuse(30 * MIB - 5, two);
+    assert_ok(weir_history_read(0, events, 16, &count, NULL));
+    assert_int_equal(count, 1);
+    assert_int_equal(events[0].kind, WEIR_EVENT_OOM);
+    assert_int_equal(events[0].size, 30 * MIB - 5);
+    assert_int_equal(events[0].address, 24 * MIB); /* free on the device */
+    assert_int_equal(events[0].stream, (uintptr_t)native_of(two));
+}
+
+static void more_than_the_device_has_is_refused(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 66 * MIB, (size_t)1 << 40, (size_t)1 << 59, (size_t)1 << 60 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        refuse(sizes[i], one);
+        assert_ok(weir_validate(0));
+    }
+}
+
+static void more_than_1_eib_is_refused_without_a_driver_call(void **state)
+{
+    (void)state;
+    uint64_t before = driver_calls();
+    refuse(((size_t)1 << 60) + 1, one);
+    assert_non_null(strstr(weir_error_text(), "1 EiB"));
+    refuse(SIZE_MAX, one);
+    refuse((size_t)-4096, one);
+    assert_int_equal(driver_calls(), before);
+}
+
+static void a_broken_device_ends_the_climb(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    leave_idle(10 * MIB, one);
+    assert_ok(weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_DEVICE_LOST));
+    assert_status(weir_alloc_on(30 * MIB, one, &block), WEIR_ERR_DEVICE_LOST);
+    assert_null(block);
+    assert_int_equal(stats_of(0).driver_frees, 0);
+    assert_int_equal(stats_of(0).ooms, 0);
+}
+
+/* ---- the memory limit ---------------------------------------------------------------------------------------------- */
+
+static void the_limit_reads_as_it_was_set(void **state)
+{
+    (void)state;
+    uint64_t limit = 1;
+    assert_ok(weir_memory_limit_get(0, &limit));
+    assert_int_equal(limit, 0);
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    assert_ok(weir_memory_limit_get(WEIR_DEVICE_CURRENT, &limit));
+    assert_int_equal(limit, 40 * MIB);
+    assert_status(weir_memory_limit_get(0, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_memory_limit_set(7, MIB), WEIR_ERR_NO_DEVICE);
+}
+
+static void growth_beyond_the_limit_is_refused_without_asking_the_driver(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 32 * MIB));
+    alloc_on(20 * MIB, one);
+    uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
+    refuse(14 * MIB, one);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), before);
+    assert_non_null(strstr(weir_error_text(), "limit 32.00 MiB"));
+    assert_non_null(strstr(weir_error_text(), "WEIR_MEMORY_LIMIT"));
+    alloc_on(12 * MIB, one); /* exactly up to it */
+    assert_int_equal(reserved_on(0), 32 * MIB);
+}
+
+static void raising_the_limit_recovers(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    alloc_on(20 * MIB, one);
+    refuse(12 * MIB, one);
+    assert_ok(weir_memory_limit_set(0, 32 * MIB));
+    alloc_on(12 * MIB, one);
+    refuse(12 * MIB, one);
+    assert_ok(weir_memory_limit_set(0, 0));
+    alloc_on(12 * MIB, one);
+}
+
+static void a_limit_below_what_is_held_stops_growth_only(void **state)
+{
+    (void)state;
+    void *held = alloc_on(40 * MIB, one);
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    refuse(10 * MIB, one);
+    assert_ok(weir_free(held));
+    assert_ptr_equal(alloc_on(40 * MIB, one), held);
+}
+
+static void idle_memory_is_reclaimed_to_stay_within_the_limit(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    leave_idle(20 * MIB, one);
+    leave_idle(12 * MIB, two);
+    alloc_on(30 * MIB, three);
+    assert_true(reserved_on(0) <= (int64_t)(40 * MIB));
+}
+
+static int open_limited(void **state)
+{
+    return open_with(*state, (weir_settings){ .memory_limit = 32 * MIB });
+}
+
+static void the_option_sets_the_limit(void **state)
+{
+    (void)state;
+    uint64_t limit = 0;
+    assert_ok(weir_memory_limit_get(0, &limit));
+    assert_int_equal(limit, 32 * MIB);
+    refuse(34 * MIB, one);
+}
+
+static int open_limited_by_environment(void **state)
+{
+    setenv("WEIR_MEMORY_LIMIT", "24MiB", 1);
+    int status = open_with(*state, (weir_settings){ .memory_limit = 32 * MIB });
+    unsetenv("WEIR_MEMORY_LIMIT");
+    return status;
+}
+
+static void the_environment_has_the_last_word_on_the_limit(void **state)
+{
+    (void)state;
+    uint64_t limit = 0;
+    assert_ok(weir_memory_limit_get(0, &limit));
+    assert_int_equal(limit, 24 * MIB);
+    refuse(26 * MIB, one);
+}
+
+static void *take_20_mib(void *succeeded)
+{
+    void *block = NULL;
+    if (weir_alloc(20 * MIB, &block) == WEIR_OK) atomic_fetch_add((atomic_int *)succeeded, 1);
+    return NULL;
+}
+
+static void threads_that_grow_at_once_stay_within_the_limit(void **state)
+{
+    (void)state;
+    pthread_t threads[4];
+    atomic_int succeeded = 0;
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    assert_ok(weir_host_latency(WEIR_BACKEND_segment_alloc, 20000000));
+    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_20_mib, &succeeded), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&succeeded), 2);
+    assert_int_equal(reserved_on(0), 40 * MIB);
+    assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, 40 * MIB);
+}
+
+/* ---- collection by age --------------------------------------------------------------------------------------------- */
+
+static int open_collecting(void **state)
+{
+    return open_with(*state, (weir_settings){ .memory_limit = 60 * MIB, .gc_threshold = 0.5 });
+}
+
+static void old_idle_segments_are_collected_before_growing(void **state)
+{
+    (void)state;
+    void *aged = alloc_on(12 * MIB, one), *fresh = alloc_on(16 * MIB, two);
+    assert_ok(weir_free(aged));
+    assert_ok(weir_free(fresh));
+    for (int i = 0; i < 10; i++) assert_ptr_equal(leave_idle(16 * MIB, two), fresh); /* time passes */
+    alloc_on(10 * MIB, three);
+    assert_int_equal(stats_of(0).collected, 0); /* 28 of 60 were held */
+    alloc_on(14 * MIB, three);                  /* now 38 are */
+    weir_memory_stats stats = stats_of(0);
+    weir_pointer_info info = { .size = sizeof info };
+    assert_int_equal(stats.collected, 1);
+    assert_int_equal(stats.alloc_retries, 0);
+    assert_status(weir_pointer_info_get(aged, &info), WEIR_ERR_UNKNOWN_POINTER);
+    assert_ptr_equal(alloc_on(16 * MIB, two), fresh);
+}
+
+static void nothing_is_collected_below_the_threshold(void **state)
+{
+    (void)state;
+    leave_idle(10 * MIB, one);
+    alloc_on(20 * MIB, two);
+    alloc_on(12 * MIB, two);
+    assert_int_equal(stats_of(0).collected, 0);
+}
+
+static int open_collecting_unlimited(void **state)
+{
+    return open_with(*state, (weir_settings){ .gc_threshold = 0.1 });
+}
+
+static void nothing_is_collected_without_a_limit(void **state)
+{
+    (void)state;
+    leave_idle(20 * MIB, one);
+    leave_idle(12 * MIB, two);
+    alloc_on(14 * MIB, three);
+    assert_int_equal(stats_of(0).collected, 0);
+}
+
+#define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
+#define BOTH(test) POLICY(test, open_policy, "weir"), POLICY(test, open_policy, "torch")
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(finished_frees_are_found_before_the_driver_is_asked),
+        BOTH(running_frees_are_waited_for_and_the_free_list_is_searched_again),
+        BOTH(running_frees_of_other_streams_are_waited_for_and_released),
+        BOTH(several_running_frees_are_waited_for_until_they_suffice),
+        POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "weir"),
+        POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "weir"),
+        POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "weir"),
+        BOTH(segments_partly_in_use_are_not_moved),
+        POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "weir"),
+        POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
+        POLICY(weir_gives_back_just_enough_largest_first, open_policy, "weir"),
+        POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
+        BOTH(a_hit_after_the_pressure_needs_nothing),
+        BOTH(a_callback_that_frees_makes_the_allocation_succeed),
+        BOTH(callbacks_run_without_locks),
+        BOTH(memory_that_a_callback_frees_is_waited_for),
+        BOTH(callbacks_are_asked_in_order_until_one_helps),
+        BOTH(callbacks_are_asked_last),
+        BOTH(callbacks_that_cannot_help_leave_the_failure),
+        BOTH(a_removed_callback_is_not_asked),
+        BOTH(removing_a_callback_that_was_not_added_is_refused),
+        BOTH(callbacks_are_forgotten_by_close),
+        BOTH(a_failure_says_where_the_bytes_are),
+        BOTH(a_failure_names_free_memory_of_other_streams),
+        POLICY(a_failure_names_fragmentation_when_that_is_the_cause, open_policy, "weir"),
+        BOTH(the_library_is_usable_after_a_failure),
+        BOTH(a_failure_is_recorded),
+        BOTH(more_than_the_device_has_is_refused),
+        BOTH(more_than_1_eib_is_refused_without_a_driver_call),
+        BOTH(a_broken_device_ends_the_climb),
+        BOTH(the_limit_reads_as_it_was_set),
+        BOTH(growth_beyond_the_limit_is_refused_without_asking_the_driver),
+        BOTH(raising_the_limit_recovers),
+        BOTH(a_limit_below_what_is_held_stops_growth_only),
+        BOTH(idle_memory_is_reclaimed_to_stay_within_the_limit),
+        POLICY(the_option_sets_the_limit, open_limited, "weir"),
+        POLICY(the_environment_has_the_last_word_on_the_limit, open_limited_by_environment, "weir"),
+        BOTH(threads_that_grow_at_once_stay_within_the_limit),
+        POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "weir"),
+        POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "torch"),
+        POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),
+        POLICY(nothing_is_collected_without_a_limit, open_collecting_unlimited, "torch"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

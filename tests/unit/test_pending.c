@@ -1,0 +1,405 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "host_support.h"
+
+/* Blocks of this size have a segment to themselves, so that reuse shows in the address. */
+#define OWN (12 * MIB)
+
+static weir_stream home, other, third;
+
+static int open_with_streams(void **state)
+{
+    open_host((weir_settings){ .policy = *state, .host_devices = 2, .host_memory = 1024 * MIB });
+    home = new_stream(0);
+    other = new_stream(0);
+    third = new_stream(0);
+    return 0;
+}
+
+/* ---- what is waited for -------------------------------------------------------------------------------------------- */
+
+static void a_recorded_block_is_reused_only_after_the_other_stream(void **state)
+{
+    (void)state;
+    hold(other);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_fill(block, 1, OWN, other));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(other);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void work_queued_between_record_and_free_is_waited_for(void **state)
+{
+    (void)state;
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other)); /* idle now */
+    hold(other);
+    assert_ok(weir_fill(block, 1, OWN, other));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(other);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void work_queued_after_the_free_is_not_waited_for(void **state)
+{
+    (void)state;
+    uint64_t ran = 0;
+    hold(other);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    void *later = alloc_on(4096, other);
+    assert_ok(weir_fill(later, 1, 4096, other));
+    assert_ok(weir_host_stream_step(0, native_of(other), 1, &ran)); /* the event */
+    assert_int_equal(ran, 1);
+    assert_status(weir_stream_query(other), WEIR_ERR_NOT_READY);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+    let_run(other);
+}
+
+static void two_recorded_streams_are_both_needed(void **state)
+{
+    (void)state;
+    for (int first_is_other = 0; first_is_other < 2; first_is_other++) {
+        hold(other);
+        hold(third);
+        void *block = alloc_on(OWN, home);
+        assert_ok(weir_record_stream(block, other));
+        assert_ok(weir_record_stream(block, third));
+        assert_ok(weir_free(block));
+        let_run(first_is_other ? other : third);
+        void *meanwhile = alloc_on(OWN, home);
+        assert_ptr_not_equal(meanwhile, block);
+        let_run(first_is_other ? third : other);
+        assert_ptr_equal(alloc_on(OWN, home), block);
+        assert_ok(weir_free(meanwhile));
+        assert_ok(weir_free(block));
+        assert_ok(weir_empty_cache(0));
+    }
+}
+
+static void one_slow_stream_does_not_delay_the_blocks_of_others(void **state)
+{
+    (void)state;
+    hold(other);
+    hold(third);
+    void *slow = alloc_on(OWN, home), *quick = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(slow, other));
+    assert_ok(weir_record_stream(quick, third));
+    assert_ok(weir_free(slow));
+    assert_ok(weir_free(quick));
+    let_run(third);
+    assert_ptr_equal(alloc_on(OWN, home), quick);
+    assert_ptr_not_equal(alloc_on(OWN, home), slow);
+    let_run(other);
+}
+
+static void blocks_waiting_for_one_stream_come_back_as_it_proceeds(void **state)
+{
+    (void)state;
+    uint64_t ran = 0;
+    hold(other);
+    void *first = alloc_on(OWN, home), *second = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(first, other));
+    assert_ok(weir_record_stream(second, other));
+    assert_ok(weir_free(first));
+    assert_ok(weir_free(second));
+    assert_ok(weir_host_stream_step(0, native_of(other), 1, &ran));
+    assert_ptr_equal(alloc_on(OWN, home), first);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    let_run(other);
+    assert_ptr_equal(alloc_on(OWN, home), second);
+}
+
+static void an_interior_pointer_records_its_block(void **state)
+{
+    (void)state;
+    hold(other);
+    char *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block + OWN - 1, other));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(other);
+}
+
+static void recording_the_own_stream_does_nothing(void **state)
+{
+    (void)state;
+    hold(home);
+    void *block = alloc_on(OWN, home);
+    const uint64_t before = driver_calls();
+    assert_ok(weir_record_stream(block, home));
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+    assert_int_equal(driver_calls(), before);
+    let_run(home);
+}
+
+static void recording_twice_is_as_recording_once(void **state)
+{
+    (void)state;
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_record_stream((char *)block + 512, other));
+    assert_ok(weir_free(block));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), 1);
+}
+
+static void a_stream_of_another_device_is_waited_for(void **state)
+{
+    (void)state;
+    weir_stream far = new_stream(1);
+    hold(far);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, far));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(far);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+    assert_ok(weir_validate(1));
+}
+
+static void the_default_stream_can_be_recorded(void **state)
+{
+    (void)state;
+    weir_stream standard = default_stream(0);
+    hold(standard);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, WEIR_STREAM_CURRENT));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(standard);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void a_new_use_of_the_block_knows_nothing_of_the_old_streams(void **state)
+{
+    (void)state;
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(OWN, home), block);
+    hold(other);
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(OWN, home), block);
+    let_run(other);
+}
+
+/* ---- what it costs ------------------------------------------------------------------------------------------------- */
+
+static void frees_on_the_own_stream_record_no_event(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc_on(OWN, home)));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
+}
+
+static void events_are_used_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        void *block = alloc_on(OWN, home);
+        assert_ok(weir_record_stream(block, other));
+        assert_ok(weir_free(block));
+    }
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), 100);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), 1);
+}
+
+static void a_pending_block_is_active_but_not_allocated(void **state)
+{
+    (void)state;
+    hold(other);
+    void *block = alloc_on(OWN - 100, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.pending_frees, 1);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(stats.allocated_bytes[WEIR_STAT_LARGE].current, 0);
+    assert_int_equal(stats.active[WEIR_STAT_ALL].current, 1);
+    assert_int_equal(stats.active_bytes[WEIR_STAT_LARGE].current, OWN);
+    assert_int_equal(stats.requested_bytes[WEIR_STAT_ALL].current, OWN - 100);
+    assert_ok(weir_validate(0));
+    let_run(other);
+    assert_ok(weir_empty_cache(0));
+    stats = stats_of(0);
+    assert_int_equal(stats.pending_frees, 0);
+    assert_int_equal(stats.active_bytes[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(stats.requested_bytes[WEIR_STAT_ALL].current, 0);
+}
+
+static void neighbours_do_not_merge_with_a_pending_block(void **state)
+{
+    (void)state;
+    hold(other);
+    void *left = alloc_on(4096, home), *middle = alloc_on(4096, home), *right = alloc_on(4096, home);
+    assert_ok(weir_record_stream(middle, other));
+    assert_ok(weir_free(middle));
+    assert_ok(weir_free(left));
+    assert_ok(weir_free(right));
+    assert_ok(weir_validate(0));
+    assert_int_equal(stats_of(0).inactive_split[WEIR_STAT_ALL].current, 2);
+    let_run(other);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void empty_cache_waits_for_pending_frees(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 50 };
+    void *block = alloc_on(OWN, home);
+    start_slow_work(other, &work);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_true(atomic_load(&work.done));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+/* ---- when things go wrong ------------------------------------------------------------------------------------------ */
+
+static void freed_and_unknown_pointers_cannot_be_recorded(void **state)
+{
+    (void)state;
+    int local = 0;
+    void *block = alloc_on(OWN, home);
+    hold(other);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_status(weir_record_stream(block, third), WEIR_ERR_DOUBLE_FREE); /* pending */
+    let_run(other);
+    assert_ok(weir_free(alloc_on(OWN, home)));
+    assert_status(weir_record_stream(block, third), WEIR_ERR_DOUBLE_FREE); /* cached */
+    assert_ok(weir_empty_cache(0));
+    assert_status(weir_record_stream(block, third), WEIR_ERR_UNKNOWN_POINTER); /* gone */
+    assert_status(weir_record_stream(&local, third), WEIR_ERR_UNKNOWN_POINTER);
+    assert_status(weir_record_stream(NULL, third), WEIR_ERR_UNKNOWN_POINTER);
+}
+
+static void without_an_event_the_stream_itself_is_asked(void **state)
+{
+    (void)state;
+    for (uint64_t nth = 1; nth <= 64; nth++)
+        assert_ok(weir_host_fail(WEIR_BACKEND_event_create, nth, WEIR_ERR_DRIVER));
+    hold(other);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_fill(block, 1, OWN, other));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(other);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+    assert_ok(weir_host_fail_clear());
+}
+
+static void an_event_that_could_not_be_recorded_is_recorded_later(void **state)
+{
+    (void)state;
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER));
+    hold(other);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(OWN, home), block);
+    let_run(other);
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void a_recorded_stream_may_be_destroyed_before_the_free(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 30 };
+    void *block = alloc_on(OWN, home);
+    start_slow_work(other, &work);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_stream_destroy(other));
+    assert_true(atomic_load(&work.done));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void a_recorded_stream_may_be_destroyed_after_the_free(void **state)
+{
+    (void)state;
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER)); /* leaves only the stream to ask */
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_destroy(other));
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void a_recorded_stream_of_another_device_may_be_destroyed(void **state)
+{
+    (void)state;
+    weir_stream far = new_stream(1);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, far));
+    assert_ok(weir_stream_destroy(far));
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_on(OWN, home), block);
+}
+
+static void closing_with_frees_pending_across_devices_works(void **state)
+{
+    (void)state;
+    static slow_work work[2];
+    weir_stream far = new_stream(1);
+    for (int i = 0; i < 2; i++) work[i].milliseconds = 20;
+    start_slow_work(home, &work[0]);
+    start_slow_work(far, &work[1]);
+    void *near_block = alloc_on(OWN, home), *far_block = alloc_on(OWN, far);
+    assert_ok(weir_record_stream(near_block, far));
+    assert_ok(weir_record_stream(far_block, home));
+    assert_ok(weir_free(near_block));
+    assert_ok(weir_free(far_block));
+    assert_int_equal(stats_of(0).pending_frees + stats_of(1).pending_frees, 2);
+} /* the teardown closes */
+
+#define BOTH(test)                                                                                                     \
+    { #test " (weir)", test, open_with_streams, close_host, (void *)(uintptr_t) "weir" },                              \
+    { #test " (torch)", test, open_with_streams, close_host, (void *)(uintptr_t) "torch" }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(a_recorded_block_is_reused_only_after_the_other_stream),
+        BOTH(work_queued_between_record_and_free_is_waited_for),
+        BOTH(work_queued_after_the_free_is_not_waited_for),
+        BOTH(two_recorded_streams_are_both_needed),
+        BOTH(one_slow_stream_does_not_delay_the_blocks_of_others),
+        BOTH(blocks_waiting_for_one_stream_come_back_as_it_proceeds),
+        BOTH(an_interior_pointer_records_its_block),
+        BOTH(recording_the_own_stream_does_nothing),
+        BOTH(recording_twice_is_as_recording_once),
+        BOTH(a_stream_of_another_device_is_waited_for),
+        BOTH(the_default_stream_can_be_recorded),
+        BOTH(a_new_use_of_the_block_knows_nothing_of_the_old_streams),
+        BOTH(frees_on_the_own_stream_record_no_event),
+        BOTH(events_are_used_again),
+        BOTH(a_pending_block_is_active_but_not_allocated),
+        BOTH(neighbours_do_not_merge_with_a_pending_block),
+        BOTH(empty_cache_waits_for_pending_frees),
+        BOTH(freed_and_unknown_pointers_cannot_be_recorded),
+        BOTH(without_an_event_the_stream_itself_is_asked),
+        BOTH(an_event_that_could_not_be_recorded_is_recorded_later),
+        BOTH(a_recorded_stream_may_be_destroyed_before_the_free),
+        BOTH(a_recorded_stream_may_be_destroyed_after_the_free),
+        BOTH(a_recorded_stream_of_another_device_may_be_destroyed),
+        BOTH(closing_with_frees_pending_across_devices_works),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,195 @@
+#include "pool/stream.h"
+
+#include "base/meta.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "host_support.h"
+
+#include <pthread.h>
+
+/* The table of a device of its own, beside the device's. */
+static wr_stream_table table;
+
+static int open_table(void **state)
+{
+    wr_device *device = NULL;
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    assert_int_equal(wr_runtime_device(0, &device), WEIR_OK);
+    assert_int_equal(wr_streams_init(&table, device->backend, 0, &device->caps), WEIR_OK);
+    return 0;
+}
+
+static int close_table(void **state)
+{
+    assert_int_equal(wr_streams_release(&table), WEIR_OK);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), calls_of(WEIR_BACKEND_stream_create));
+    return close_host(state);
+}
+
+static wr_stream *create(void)
+{
+    wr_stream *stream = NULL;
+    assert_int_equal(wr_stream_create(&table, 0, &stream), WEIR_OK);
+    return stream;
+}
+
+static void the_default_stream_is_the_null_stream(void **state)
+{
+    (void)state;
+    wr_stream *stream = wr_stream_default_of(&table);
+    assert_null(stream->native);
+    assert_int_equal(stream->owner, WR_STREAM_DEFAULT);
+    assert_ptr_equal(wr_stream_find(&table, stream->id), stream);
+}
+
+static void a_stream_is_found_by_its_id(void **state)
+{
+    (void)state;
+    wr_stream *one = create(), *two = create();
+    assert_ptr_equal(wr_stream_find(&table, one->id), one);
+    assert_ptr_equal(wr_stream_find(&table, two->id), two);
+    assert_int_equal(wr_stream_id_device(one->id), 0);
+}
+
+static void made_up_ids_find_nothing(void **state)
+{
+    (void)state;
+    wr_stream *stream = create();
+    assert_null(wr_stream_find(&table, 0));
+    assert_null(wr_stream_find(&table, 1));
+    assert_null(wr_stream_find(&table, stream->id + 1));
+    assert_null(wr_stream_find(&table, UINT64_MAX));
+}
+
+static void ids_are_never_used_again_but_records_are(void **state)
+{
+    (void)state;
+    wr_stream *stream = create();
+    for (int i = 0; i < 1000; i++) {
+        const uint64_t id = stream->id;
+        assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
+        assert_null(wr_stream_find(&table, id));
+        wr_stream *next = create();
+        assert_ptr_equal(next, stream);
+        assert_int_not_equal(next->id, id);
+    }
+    assert_int_equal(table.used, 2);
+}
+
+static void retiring_needs_no_memory(void **state)
+{
+    (void)state;
+    enum { COUNT = 200 };
+    wr_stream *streams[COUNT];
+    for (int i = 0; i < COUNT; i++) streams[i] = create();
+    wr_meta_fail_nth(1);
+    for (int i = 0; i < COUNT; i++) assert_int_equal(wr_stream_retire(&table, streams[i]), WEIR_OK);
+    wr_meta_fail_nth(0);
+    for (int i = 0; i < COUNT; i++) assert_true(create()->index <= COUNT);
+}
+
+static void a_failed_creation_leaves_nothing(void **state)
+{
+    (void)state;
+    wr_stream *stream = NULL;
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_create, 1, WEIR_ERR_DRIVER));
+    assert_int_equal(wr_stream_create(&table, 0, &stream), WEIR_ERR_DRIVER);
+    assert_null(stream);
+    wr_meta_fail_nth(2); /* the first is the native stream's */
+    assert_int_equal(wr_stream_create(&table, 0, &stream), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    wr_meta_fail_nth(0);
+    assert_null(stream);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 1);
+    assert_int_equal(table.used, 1);
+    assert_int_equal(wr_stream_create(&table, 0, &stream), WEIR_OK);
+    assert_int_equal(stream->index, 1);
+    assert_int_equal(wr_streams_release(&table), WEIR_OK);
+}
+
+static void a_foreign_stream_keeps_its_id_until_it_is_retired(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    wr_stream *first = NULL, *again = NULL;
+    assert_int_equal(wr_driver(table.backend, stream_create, 0, 0, &native), WEIR_OK);
+    assert_int_equal(wr_stream_adopt(&table, native, &first), WEIR_OK);
+    assert_int_equal(wr_stream_adopt(&table, native, &again), WEIR_OK);
+    assert_ptr_equal(first, again);
+    const uint64_t id = first->id;
+    assert_int_equal(wr_stream_retire(&table, first), WEIR_OK);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 0);
+    assert_int_equal(wr_stream_adopt(&table, native, &again), WEIR_OK);
+    assert_int_not_equal(again->id, id);
+    assert_int_equal(wr_stream_retire(&table, again), WEIR_OK);
+    assert_int_equal(wr_driver(table.backend, stream_destroy, 0, native), WEIR_OK);
+}
+
+static void a_foreign_stream_is_left_alone_by_release(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    wr_stream *foreign = NULL;
+    assert_int_equal(wr_driver(table.backend, stream_create, 0, 0, &native), WEIR_OK);
+    assert_int_equal(wr_stream_adopt(&table, native, &foreign), WEIR_OK);
+    assert_int_equal(wr_streams_release(&table), WEIR_OK);
+    assert_int_equal(wr_driver(wr_runtime_global.backend, stream_query, 0, native), WEIR_OK);
+    assert_int_equal(wr_driver(wr_runtime_global.backend, stream_destroy, 0, native), WEIR_OK);
+}
+
+#define THREADS 8
+#define TURNS 50
+
+static void *take_many(void *argument)
+{
+    wr_stream **taken = argument;
+    for (int i = 0; i < TURNS; i++)
+        if (wr_stream_from_pool(&table, 0, &taken[i]) != WEIR_OK) taken[i] = NULL;
+    return NULL;
+}
+
+static void threads_that_fill_the_pool_at_once_get_32_streams(void **state)
+{
+    (void)state;
+    static wr_stream *taken[THREADS][TURNS];
+    static bool seen[WR_STREAM_MAX];
+    pthread_t threads[THREADS];
+    int distinct = 0;
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_many, taken[i]), 0);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS * TURNS; i++) {
+        wr_stream *stream = taken[i / TURNS][i % TURNS];
+        assert_non_null(stream);
+        assert_ptr_equal(wr_stream_find(&table, stream->id), stream);
+        if (!seen[stream->index]) distinct++;
+        seen[stream->index] = true;
+    }
+    assert_int_equal(distinct, WR_STREAM_POOL_SIZE);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_create) - calls_of(WEIR_BACKEND_stream_destroy),
+                     WR_STREAM_POOL_SIZE);
+}
+
+#define TABLE_TEST(test) cmocka_unit_test_setup_teardown(test, open_table, close_table)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TABLE_TEST(the_default_stream_is_the_null_stream),
+        TABLE_TEST(a_stream_is_found_by_its_id),
+        TABLE_TEST(made_up_ids_find_nothing),
+        TABLE_TEST(ids_are_never_used_again_but_records_are),
+        TABLE_TEST(retiring_needs_no_memory),
+        cmocka_unit_test_setup_teardown(a_failed_creation_leaves_nothing, open_table, close_host),
+        TABLE_TEST(a_foreign_stream_keeps_its_id_until_it_is_retired),
+        cmocka_unit_test_setup_teardown(a_foreign_stream_is_left_alone_by_release, open_table, close_host),
+        TABLE_TEST(threads_that_fill_the_pool_at_once_get_32_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -100,7 +100,8 @@ int bench_alloc(int argc, char **argv)
 {
     const unsigned most = bench_threads_option("alloc", argc, argv);
     if (most == 0) return 2;
-    bench_allocator allocators[4] = { { "weir", weir_prepare, weir_take, weir_give }, { "malloc", NULL, malloc, free } };
+    bench_allocator allocators[4] = { { "weir", weir_prepare, weir_take, weir_give },
+                                      { "malloc", NULL, malloc, free } };
     size_t count = 2;
     static const char *const mimalloc[] = { "libmimalloc.so.2", "libmimalloc.so", NULL };
     static const char *const jemalloc[] = { "libjemalloc.so.2", NULL };

@@ -88,8 +88,9 @@ static void *get_created(weir_stream stream)
 static const struct {
     const char *name;
     void *(*get)(weir_stream stream);
-} ways[] = { { "explicit", get_explicit }, { "implicit", get_implicit }, { "mutex map", get_from_map },
-             { "create", get_created } };
+} ways[] = {
+    { "explicit", get_explicit }, { "implicit", get_implicit }, { "mutex map", get_from_map }, { "create", get_created }
+};
 
 typedef struct load {
     void *(*get)(weir_stream stream);
@@ -127,7 +128,8 @@ int bench_handles(int argc, char **argv)
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = "host";
     WEIR_CHECK(weir_open(&settings));
-    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = "bench", .create = make, .destroy = unmake, .bind = bind };
+    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = "bench", .create = make, .destroy = unmake,
+                                  .bind = bind };
     WEIR_CHECK(weir_handle_kind_register(&ops, &kind));
     printf("handle get, ns per call, median of %d rounds of %d gets\n%7s", ROUNDS, GETS, "threads");
     for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) printf(" %10s", ways[w].name);

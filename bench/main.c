@@ -8,7 +8,8 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } benches[] = { { "alloc", bench_alloc, "an allocation and its free against malloc, mimalloc, jemalloc" },
-              { "handles", bench_handles, "getting a library handle against a mutex-guarded map and create per call" } };
+                { "handles", bench_handles,
+                  "getting a library handle against a mutex-guarded map and create per call" } };
 
 static int usage(FILE *to, int code)
 {

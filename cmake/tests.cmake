@@ -24,6 +24,11 @@ function(weir_test_executable target source)
     set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE WEIR_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     target_compile_options(${target} PRIVATE ${WEIR_TEST_WARNINGS})
+    if(WEIR_LTO)
+        # Optimising the whole library anew for each of them takes minutes and tests nothing more.
+        target_compile_options(${target} PRIVATE -fno-lto)
+        target_link_options(${target} PRIVATE -fno-lto)
+    endif()
     target_include_directories(${target} PRIVATE src tests tools)
 endfunction()
 
@@ -50,6 +55,7 @@ if(NOT WEIR_TESTS)
 endif()
 
 pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+include(cmake/standin.cmake)
 set(timeout_unit 60)
 set(timeout_contract 120)
 set(timeout_fail 300)
@@ -69,6 +75,8 @@ foreach(folder unit contract fail stress gpu)
         weir_test(${folder}/${thing} ${folder} ${timeout_${folder}} ${target})
     endforeach()
 endforeach()
+
+include(cmake/standin_cuda.cmake)
 
 # Timing under load is what stress tests are about; they should not share the machine with each other.
 file(GLOB sources CONFIGURE_DEPENDS tests/stress/test_*.c)

@@ -1,5 +1,5 @@
 /*
- * Two streams of one device: memory made on one, used on the other.
+ * Two streams of one device: memory made on one, used on the other. README.md shows this file.
  */
 #include <stdio.h>
 #include <weir/weir.h>
@@ -14,12 +14,12 @@ int main(void)
     enum { BYTES = 1 << 20 };
     static unsigned char result[BYTES];
     void *x;
-    WEIR_CHECK(weir_alloc(BYTES, &x));                  /* this device, this stream */
-    WEIR_CHECK(weir_fill(x, 42, BYTES, compute));       /* work on the stream may use it at once */
-    WEIR_CHECK(weir_stream_wait(copy, compute));        /* the other stream must wait for that work, */
-    WEIR_CHECK(weir_copy(result, x, BYTES, copy));      /* then it may read, */
-    WEIR_CHECK(weir_record_stream(x, copy));            /* and says so: */
-    WEIR_CHECK(weir_free(x));                           /* the block is not reused before the copy is done */
+    WEIR_CHECK(weir_alloc(BYTES, &x));             /* this device, this stream */
+    WEIR_CHECK(weir_fill(x, 42, BYTES, compute));  /* work on the stream may use it at once */
+    WEIR_CHECK(weir_stream_wait(copy, compute));   /* the other stream must wait for that work, */
+    WEIR_CHECK(weir_copy(result, x, BYTES, copy)); /* then it may read, */
+    WEIR_CHECK(weir_record_stream(x, copy));       /* and says so: */
+    WEIR_CHECK(weir_free(x));                      /* the block is not reused before the copy is done */
     WEIR_CHECK(weir_stream_synchronize(copy));
 
     weir_memory_stats stats = { .size = sizeof stats };

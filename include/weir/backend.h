@@ -163,7 +163,7 @@ typedef struct weir_backend {
     /** Ends the capture and gives the graph. A capture that was invalidated gives WEIR_ERR_CAPTURE and no graph, and
      *  the stream is usable again. */
     weir_status (*capture_end)(int device, void *stream, void **graph);
-    /** `id` is unique to a capture in the process; set when the state is not NONE. Legal at any time. */
+    /** `id` is unique to a capture in the process; set when the state is ACTIVE. Legal at any time. */
     weir_status (*capture_status)(int device, void *stream, weir_capture_state *state, uint64_t *id);
     weir_status (*graph_instantiate)(int device, void *graph, void **exec);
     weir_status (*graph_launch)(int device, void *exec, void *stream);

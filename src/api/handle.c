@@ -157,7 +157,7 @@ weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_in
 
 weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind)
 {
-    WR_ENSURE(ops && kind && ops->size >= sizeof *ops, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_handle_kind_register: %s", !ops || !kind ? "ops or kind is NULL" : "ops.size is not set");
+    WR_ENSURE(ops && kind && ops->size >= sizeof *ops, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_kind_register: %s",
+              !ops || !kind ? "ops or kind is NULL" : "ops.size is not set");
     return wr_kind_register(ops, kind);
 }

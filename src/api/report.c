@@ -123,7 +123,8 @@ static const weir_event *next_event(recorded all[WR_DEVICE_MAX])
     recorded *first = NULL;
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
         recorded *r = &all[i];
-        if (r->next < r->count && (!first || r->events[r->next].time_ns < first->events[first->next].time_ns)) first = r;
+        if (r->next < r->count && (!first || r->events[r->next].time_ns < first->events[first->next].time_ns))
+            first = r;
     }
     return first ? &first->events[first->next++] : NULL;
 }

@@ -129,7 +129,8 @@ weir_status weir_stream_destroy(weir_stream stream)
 {
     wr_device *d = NULL;
     wr_stream *s = NULL;
-    WR_ENSURE(stream.id != 0, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_destroy: name the stream; {0} is the current one");
+    WR_ENSURE(stream.id != 0, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stream_destroy: name the stream; {0} is the current one");
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_ENSURE(s->owner == WR_STREAM_EXCLUSIVE || s->owner == WR_STREAM_FOREIGN, WEIR_ERR_INVALID_ARGUMENT,
               "weir_stream_destroy: %s streams belong to weir and stay",

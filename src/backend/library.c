@@ -13,7 +13,10 @@
 
 typedef void (*any_function)(void);
 
-enum { RESETS = sizeof(((wr_library_row *)NULL)->reset) / sizeof(wr_reset) };
+enum {
+    RESETS = sizeof(((wr_library_row *)NULL)->reset) / sizeof(wr_reset),
+    OUT_OF_MEMORY_CODES = sizeof(((wr_library_row *)NULL)->out_of_memory) / sizeof(int)
+};
 
 /* A row at work. */
 typedef struct library {
@@ -259,7 +262,9 @@ static int set_memory(void *self, void *handle, const wr_kind_memory *memory)
 static bool is_out_of_memory(void *self, int code)
 {
     const library *l = self;
-    return code != 0 && (code == l->row->out_of_memory[0] || code == l->row->out_of_memory[1]);
+    for (int i = 0; i < OUT_OF_MEMORY_CODES; i++)
+        if (code != 0 && code == l->row->out_of_memory[i]) return true;
+    return false;
 }
 
 static const char *own_text(int code)

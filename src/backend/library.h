@@ -53,7 +53,7 @@ typedef struct wr_library_row {
     int create_argument;          /* cuRAND: the generator's type */
     /* Set around the create and put back: how the library's own workspace is turned off. NULL: nothing to set. */
     const char *environment, *environment_value;
-    int out_of_memory[2]; /* codes of a create that may be tried again; 0: none */
+    int out_of_memory[3]; /* what create says when it lacks device memory; ended by 0 or full */
     bool keep_failed;     /* the library documents that a failed create's handle must be destroyed (cuDSS 1.0) */
     /* int f(int *count), found in the library or in what it loaded. When it counts none, nothing is created: for a
      * library that ends the process then (hipBLASLt). NULL: no need. */

@@ -57,6 +57,14 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     return WEIR_OK;
 }
 
+/* Oversize segments are what max_split_size keeps whole: the first to go for another one of their stream. */
+static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *request, void **out)
+{
+    size_t released = 0;
+    WR_TRY(wr_cache_trim_oversize(&device->cache, request, &released));
+    return released ? grow(device, request, out) : WEIR_OK;
+}
+
 /* Gives idle segments back to make room for one of the right size: just enough by number first, then, since the
  * driver may not be able to join what it got, more until nothing is left. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
@@ -97,8 +105,8 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
-static const rung rungs[] = { take_finished, collect_and_grow, take_rehomed, take_awaited, trim_and_grow,
-                              drop_idle_handles, ask_program };
+static const rung rungs[] = { take_finished, collect_and_grow, take_rehomed,      trim_oversize_and_grow,
+                              take_awaited,  trim_and_grow,    drop_idle_handles, ask_program };
 
 /* ---- giving up ---------------------------------------------------------------------------------------------------- */
 
@@ -122,7 +130,8 @@ static weir_status out_of_memory(wr_device *device, const wr_request *request)
     wr_cache_report r;
     uint64_t free_bytes = 0, total_bytes = device->caps.total_memory;
 
-    if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK) free_bytes = 0;
+    if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK)
+        free_bytes = 0;
     wr_inspect_report(&device->cache, request, &r);
     if (r.limit) snprintf(limit, sizeof limit, "limit %s", wr_size_format(r.limit, text));
     wr_lock_acquire(&device->cache.lock);
@@ -130,16 +139,16 @@ static weir_status out_of_memory(wr_device *device, const wr_request *request)
     wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
                       request->stream->native);
     wr_lock_release(&device->cache.lock);
-    return wr_fail(WEIR_ERR_OUT_OF_MEMORY,
-                   "out of memory on device %d (%s): asked for %s on stream %p, of %s in all, %s free, %s.\n"
-                   "weir holds %s there: %s in use, %s idle, %s free between blocks in use, %s freed but awaiting other "
-                   "streams (%llu blocks). Largest free block on this stream: %s.\n%s",
-                   device->ordinal, device->caps.name, wr_size_format(request->requested, asked),
-                   request->stream->native, wr_size_format(total_bytes, total), wr_size_format(free_bytes, driver),
-                   limit, wr_size_format(r.reserved, held), wr_size_format(r.allocated, used),
-                   wr_size_format(r.idle_bytes, idle), wr_size_format(r.split_bytes, split),
-                   wr_size_format(r.pending_bytes, waiting), (unsigned long long)r.pending_blocks,
-                   wr_size_format(r.largest_free, largest), advice(&r, request, free_bytes));
+    return wr_fail(
+        WEIR_ERR_OUT_OF_MEMORY,
+        "out of memory on device %d (%s): asked for %s on stream %p, of %s in all, %s free, %s.\n"
+        "weir holds %s there: %s in use, %s idle, %s free between blocks in use, %s freed but awaiting other "
+        "streams (%llu blocks). Largest free block on this stream: %s.\n%s",
+        device->ordinal, device->caps.name, wr_size_format(request->requested, asked), request->stream->native,
+        wr_size_format(total_bytes, total), wr_size_format(free_bytes, driver), limit, wr_size_format(r.reserved, held),
+        wr_size_format(r.allocated, used), wr_size_format(r.idle_bytes, idle), wr_size_format(r.split_bytes, split),
+        wr_size_format(r.pending_bytes, waiting), (unsigned long long)r.pending_blocks,
+        wr_size_format(r.largest_free, largest), advice(&r, request, free_bytes));
 }
 
 static WR_NOINLINE weir_status climb(wr_device *device, const wr_request *request, void **out)

@@ -191,7 +191,8 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     for (; i + 1 < rt->reclaimer_count; i++) rt->reclaimers[i] = rt->reclaimers[i + 1];
     if (found) rt->reclaimer_count--;
     wr_lock_release(&rt->reclaim_lock);
-    WR_ENSURE(found, WEIR_ERR_INVALID_ARGUMENT, "weir_reclaim_remove: this function with this user pointer was not added");
+    WR_ENSURE(found, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_reclaim_remove: this function with this user pointer was not added");
     return WEIR_OK;
 }
 

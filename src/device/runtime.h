@@ -20,8 +20,8 @@ typedef struct wr_device wr_device;
 typedef enum wr_runtime_state {
     WR_UNOPENED, /* the next call opens it */
     WR_OPEN,
-    WR_CLOSED,   /* by weir_close: only weir_open opens it again */
-    WR_FORKED    /* in a child of a process that had a device open: for ever */
+    WR_CLOSED, /* by weir_close: only weir_open opens it again */
+    WR_FORKED  /* in a child of a process that had a device open: for ever */
 } wr_runtime_state;
 
 typedef struct wr_reclaimer {

@@ -33,8 +33,8 @@ struct wr_block {
     size_t requested; /* what the user asked for; of the last use when free */
     wr_segment *segment;
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
-    wr_use *uses;      /* other streams that use it, or are waited for */
-    uint64_t freed_at; /* the cache's search count when it was freed: its age for collection */
+    wr_use *uses;          /* other streams that use it, or are waited for */
+    uint64_t freed_at;     /* the cache's search count when it was freed: its age for collection */
     wr_block_state state;
 };
 
@@ -46,7 +46,7 @@ struct wr_segment {
     size_t bytes;
     wr_bin *bin;
     wr_block *first;
-    wr_block **starts;      /* starts[offset >> start_shift]: the block that begins there; at most one can */
+    wr_block **starts; /* starts[offset >> start_shift]: the block that begins there; at most one can */
     unsigned start_shift;
     uint32_t blocks;
     wr_segment *prev, *next; /* in the bin; `next` also links unused records */

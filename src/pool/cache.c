@@ -10,14 +10,12 @@
 weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
                           const wr_policy_options *options, wr_event_pool *events, uint64_t history)
 {
-    *cache = (wr_cache){ .backend = backend,
-                         .policy = policy,
-                         .options = *options,
-                         .device = device,
-                         .events = events };
+    *cache =
+        (wr_cache){ .backend = backend, .policy = policy, .options = *options, .device = device, .events = events };
     WR_TRY(wr_history_init(&cache->history, device, history));
     wr_lock_init(&cache->lock, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
+    wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
     return WEIR_OK;
 }
 

@@ -23,10 +23,10 @@ typedef struct wr_cache {
     wr_event_pool *events; /* the device's */
 
     wr_lock lock;
-    uint64_t limit;    /* bytes; 0: none */
+    uint64_t limit;            /* bytes; 0: none */
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
-    wr_bin **bins;     /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
+    wr_bin **bins;                 /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
     uint64_t searches[WR_CLASSES]; /* the clock of collection by age */
     weir_memory_stats stats;
@@ -37,8 +37,10 @@ typedef struct wr_cache {
     wr_segment *unused_segments;
     wr_use *unused_uses;
 
-    wr_lock poll_lock;        /* WR_RANK_POLL: who holds it may take uses out of the waits, and no stream ends meanwhile */
-    wr_wait *waits;           /* streams that freed blocks wait for */
+    wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
+
+    wr_lock poll_lock;            /* WR_RANK_POLL: who holds it may take uses out of the waits */
+    wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
 } wr_cache;
 
@@ -68,6 +70,9 @@ WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *reques
 
 /* Gives idle segments back, largest first, until `enough` bytes are; SIZE_MAX: all of them. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, size_t enough, size_t *released);
+
+/* With max_split_size set: gives back idle oversize segments of the request's stream, just enough for it. */
+WR_CHECKED weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released);
 
 /* With a limit and gc_threshold set and exceeded: gives back idle large segments, longest unused first. */
 WR_CHECKED weir_status wr_cache_collect(wr_cache *cache);

@@ -223,10 +223,12 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
     pthread_cond_destroy(&w->turn);
     if (w->handle || w->may_create) return WEIR_OK;
     pool->stats.timeouts++;
-    return wr_fail(WEIR_ERR_TIMEOUT, "no %s handle on device %d became free within %llu ns; %llu exist, the budget is "
-                   "%llu handles and %llu bytes (weir_handle_budget_set)", pool->kind->name, pool->site.device,
-                   (unsigned long long)timeout_ns, (unsigned long long)pool->stats.live,
-                   (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
+    return wr_fail(WEIR_ERR_TIMEOUT,
+                   "no %s handle on device %d became free within %llu ns; %llu exist, the budget is "
+                   "%llu handles and %llu bytes (weir_handle_budget_set)",
+                   pool->kind->name, pool->site.device, (unsigned long long)timeout_ns,
+                   (unsigned long long)pool->stats.live, (unsigned long long)pool->budget_count,
+                   (unsigned long long)pool->budget_bytes);
 }
 
 static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)

@@ -32,10 +32,10 @@ typedef struct wr_handle_site {
 } wr_handle_site;
 
 typedef enum wr_handle_state {
-    WR_HANDLE_OWNED,  /* a thread's */
+    WR_HANDLE_OWNED, /* a thread's */
     WR_HANDLE_LEASED,
     WR_HANDLE_IDLE,
-    WR_HANDLE_DOOMED  /* idle, to be destroyed when no capture is underway, unless somebody needs it before */
+    WR_HANDLE_DOOMED /* idle, to be destroyed when no capture is underway, unless somebody needs it before */
 } wr_handle_state;
 
 /* Memory of weir's that the library works in. One per stream the handle was used on: work queued there, or captured
@@ -49,17 +49,17 @@ typedef struct wr_workspace {
 struct wr_handle {
     void *native;
     wr_handle_pool *pool;
-    uint64_t served_id;     /* a get on this stream is a hit; 0: every get must bind */
-    uint64_t stream_id;     /* used on last, and bound to unless that failed; 0: none yet */
+    uint64_t served_id;        /* a get on this stream is a hit; 0: every get must bind */
+    uint64_t stream_id;        /* used on last, and bound to unless that failed; 0: none yet */
     atomic_uint_fast64_t hits; /* written by the owner only */
     wr_workspace *workspaces;
     uint32_t workspace_count, workspace_capacity;
-    wr_kind_memory memory;  /* handed to libraries that take their memory from weir */
-    uint64_t bytes;         /* what creating it took of the device's memory */
-    uint64_t lease;         /* the id of its lease; 0: none */
+    wr_kind_memory memory; /* handed to libraries that take their memory from weir */
+    uint64_t bytes;        /* what creating it took of the device's memory */
+    uint64_t lease;        /* the id of its lease; 0: none */
     wr_handle_state state;
     wr_handle *next_idle;
-    wr_handle *next;        /* all of the pool */
+    wr_handle *next; /* all of the pool */
 };
 
 typedef struct wr_handle_waiter wr_handle_waiter;

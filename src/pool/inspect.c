@@ -32,8 +32,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
         out->idle_bytes += s->bytes;
     }
     wr_block *block;
-    RB_FOREACH(block, wr_free_tree, &bin->free)
-    {
+    RB_FOREACH(block, wr_free_tree, &bin->free) {
         if (!own) out->other_streams_free += block->bytes;
     }
 }
@@ -114,8 +113,7 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
     uint64_t in_tree = 0, before = t->free_blocks;
     for (const wr_segment *s = bin->segments; s; s = s->next) WR_TRY(validate_segment(bin, s, t));
     wr_block *block, *previous = NULL;
-    RB_FOREACH(block, wr_free_tree, &bin->free)
-    {
+    RB_FOREACH(block, wr_free_tree, &bin->free) {
         VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",
               (void *)block->base);
         VALID(!previous || previous->bytes < block->bytes ||

@@ -136,8 +136,7 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
 static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool wait_for_it)
 {
     if (!use->event) use->event = mark(cache, wait);
-    if (use->event && wait_for_it)
-        return wr_driver(cache->backend, event_synchronize, wait->device, use->event);
+    if (use->event && wait_for_it) return wr_driver(cache->backend, event_synchronize, wait->device, use->event);
     if (use->event) return wr_driver(cache->backend, event_query, wait->device, use->event);
     if (atomic_load(&wait->ended)) return WEIR_OK;
     /* No event, so the stream is asked; but asking a capturing stream would end its capture. */

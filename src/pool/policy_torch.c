@@ -42,7 +42,8 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
     size_t segment = SMALL_SEGMENT;
     if (bytes > SMALL_MAX) segment = options->large_segment;
     if (bytes >= LARGE_MIN_OWN || bytes > segment) segment = (bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
-    *out = (wr_fit){ .block_bytes = bytes, .segment_bytes = segment, .class = bytes <= SMALL_MAX ? WR_SMALL : WR_LARGE };
+    *out =
+        (wr_fit){ .block_bytes = bytes, .segment_bytes = segment, .class = bytes <= SMALL_MAX ? WR_SMALL : WR_LARGE };
 }
 
 /* Oversize blocks serve oversize requests only, and only of nearly their size. */

@@ -1,7 +1,8 @@
 /*
  * segment: the cache's dealings with the driver: growing, giving back, moving between streams. Each driver call
  * happens between two locked steps: the first takes what is concerned out of everybody's sight, the second puts in
- * order what came of it.
+ * order what came of it. Giving back and moving also hold the move lock throughout, so that no stream ends while its
+ * segments are out of sight.
  */
 #include "base/meta.h"
 #include "pool/address.h"
@@ -60,7 +61,8 @@ static void drop_growth_locked(wr_cache *cache, growth *g, size_t bytes)
 static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *request, growth *g)
 {
     const size_t bytes = request->fit.segment_bytes;
-    const uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing + cache->leaving;
+    const uint64_t held =
+        (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing + cache->leaving;
     WR_ENSURE(cache->limit == 0 || (held <= cache->limit && bytes <= cache->limit - held), WEIR_ERR_OUT_OF_MEMORY,
               "device %d: %llu bytes held, %zu more asked, limit %llu", cache->device, (unsigned long long)held, bytes,
               (unsigned long long)cache->limit);
@@ -183,14 +185,29 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_record_segment_done(cache, segment);
 }
 
+/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. */
+static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
+{
+    WR_ENSURE(!wr_stream_capturing(cache->backend, stream->device, stream->native), WEIR_ERR_CAPTURE,
+              "device %d: memory of stream %p cannot be given back while that is capturing", cache->device,
+              stream->native);
+    return wr_driver(cache->backend, stream_synchronize, stream->device, stream->native);
+}
+
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
 static weir_status give_back(wr_cache *cache, wr_segment *segment)
 {
     const size_t bytes = segment->bytes;
+    weir_status status = finish_work(cache, segment->bin->stream);
     wr_lock_acquire(&cache->lock);
-    leave_locked(cache, segment);
+    if (status == WEIR_OK)
+        leave_locked(cache, segment);
+    else
+        show_locked(segment);
     wr_lock_release(&cache->lock);
-    weir_status status = wr_driver(cache->backend, segment_free, cache->device, segment->base, bytes);
+    if (status != WEIR_OK) return status;
+
+    status = wr_driver(cache->backend, segment_free, cache->device, segment->base, bytes);
     wr_lock_acquire(&cache->lock);
     cache->leaving -= bytes;
     if (status == WEIR_OK)
@@ -222,8 +239,7 @@ static weir_status give_back_list(wr_cache *cache, wr_segment *list, size_t *rel
 static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
 {
     wr_block *block, *following;
-    RB_FOREACH_SAFE(block, wr_free_tree, &bin->free, following)
-    {
+    RB_FOREACH_SAFE(block, wr_free_tree, &bin->free, following) {
         wr_segment *segment = block->segment;
         if (!wr_segment_idle(segment)) continue;
         hide_locked(segment);
@@ -239,7 +255,7 @@ static weir_status trim_all(wr_cache *cache, size_t *released)
     wr_segment *list = NULL, **tail = &list;
     wr_lock_acquire(&cache->lock);
     /* Large ones first, then by stream, size and address: the order in which PyTorch empties its cache. */
-    for (int class = WR_LARGE; class >= WR_SMALL; class--)
+    for (int class = WR_LARGE; class >= WR_SMALL; class --)
         for (uint32_t i = (uint32_t)class; i < cache->bin_capacity; i += WR_CLASSES)
             if (cache->bins[i]) tail = hide_idle_locked(cache->bins[i], tail);
     wr_lock_release(&cache->lock);
@@ -282,6 +298,7 @@ weir_status wr_cache_trim(wr_cache *cache, size_t enough, size_t *released)
 {
     size_t total = 0;
     weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
     if (enough == SIZE_MAX) {
         status = trim_all(cache, &total);
     } else {
@@ -295,8 +312,42 @@ weir_status wr_cache_trim(wr_cache *cache, size_t enough, size_t *released)
             status = give_back_list(cache, segment, &total);
         }
     }
+    wr_lock_release(&cache->move_lock);
     *released = total;
     return status;
+}
+
+/* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until
+ * they add up to it. Oversize blocks are never cut, so each is a whole segment. */
+static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *request)
+{
+    const size_t oversize = cache->options.max_split;
+    const size_t wanted = request->fit.block_bytes < oversize ? oversize : request->fit.block_bytes;
+    uint32_t index = request->stream->index * WR_CLASSES + request->fit.class;
+    wr_bin *bin = index < cache->bin_capacity ? cache->bins[index] : NULL;
+    wr_block *block = bin ? wr_bin_best_fit(bin, wanted) : NULL;
+    wr_segment *list = NULL, **tail = &list;
+    for (size_t total = 0; bin && total < wanted; block = NULL) {
+        if (!block) block = wr_bin_largest(bin);
+        if (!block || block->bytes < oversize || !wr_segment_idle(block->segment)) break;
+        wr_segment *segment = block->segment;
+        total += segment->bytes;
+        hide_locked(segment);
+        segment->next = NULL;
+        *tail = segment;
+        tail = &segment->next;
+    }
+    return list;
+}
+
+weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released)
+{
+    *released = 0;
+    if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
+    wr_lock_acquire(&cache->lock);
+    wr_segment *list = hide_oversize_locked(cache, request);
+    wr_lock_release(&cache->lock);
+    return give_back_list(cache, list, released);
 }
 
 /* ---- collection by age -------------------------------------------------------------------------------------------- */
@@ -342,20 +393,39 @@ static wr_segment *hide_aged_locked(wr_cache *cache)
     return list;
 }
 
+static bool is_over_threshold_locked(const wr_cache *cache)
+{
+    const double held = (double)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    return cache->limit != 0 && cache->options.gc_threshold > 0 &&
+           held > cache->options.gc_threshold * (double)cache->limit;
+}
+
+static wr_segment *hide_collectable(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_segment *list = is_over_threshold_locked(cache) ? hide_aged_locked(cache) : NULL;
+    for (const wr_segment *s = list; s; s = s->next) cache->stats.collected++;
+    wr_lock_release(&cache->lock);
+    return list;
+}
+
 weir_status wr_cache_collect(wr_cache *cache)
 {
+    wr_lock_acquire(&cache->lock);
+    const bool over = is_over_threshold_locked(cache);
+    wr_lock_release(&cache->lock);
+    if (!over) return WEIR_OK;
+
+    weir_status status = WEIR_OK;
     size_t released = 0;
-    for (;;) {
-        wr_lock_acquire(&cache->lock);
-        const double held = (double)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-        const bool over = cache->limit != 0 && cache->options.gc_threshold > 0 &&
-                          held > cache->options.gc_threshold * (double)cache->limit;
-        wr_segment *list = over ? hide_aged_locked(cache) : NULL;
-        for (const wr_segment *s = list; s; s = s->next) cache->stats.collected++;
-        wr_lock_release(&cache->lock);
-        if (!list) return WEIR_OK;
-        WR_TRY(give_back_list(cache, list, &released));
+    wr_lock_acquire(&cache->move_lock);
+    while (status == WEIR_OK) {
+        wr_segment *list = hide_collectable(cache);
+        if (!list) break;
+        status = give_back_list(cache, list, &released);
     }
+    wr_lock_release(&cache->move_lock);
+    return status;
 }
 
 /* ---- moving between streams --------------------------------------------------------------------------------------- */
@@ -407,12 +477,11 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, bool *move
     return WEIR_OK;
 }
 
-/* The poll lock keeps the stream that a segment comes from alive until the chaining is over. */
 weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved)
 {
-    wr_lock_acquire(&cache->poll_lock);
+    wr_lock_acquire(&cache->move_lock);
     weir_status status = rehome(cache, request, moved);
-    wr_lock_release(&cache->poll_lock);
+    wr_lock_release(&cache->move_lock);
     return status;
 }
 
@@ -432,17 +501,17 @@ static void move_segments_locked(wr_bin *from, wr_bin *to)
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
 {
     weir_status status = WEIR_OK;
-    wr_lock_acquire(&cache->poll_lock);
+    wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
-    for (int class = WR_SMALL; class < WR_CLASSES && status == WEIR_OK; class++) {
+    for (int class = WR_SMALL; class < WR_CLASSES && status == WEIR_OK; class ++) {
         uint32_t index = stream->index * WR_CLASSES + (uint32_t)class;
         wr_bin *old = index < cache->bin_capacity ? cache->bins[index] : NULL, *home = NULL;
         if (!old || !old->segments) continue;
-        status = bin_locked(cache, heir, (wr_class)class, &home);
+        status = bin_locked(cache, heir, (wr_class) class, &home);
         if (status == WEIR_OK) move_segments_locked(old, home);
     }
     wr_lock_release(&cache->lock);
-    wr_lock_release(&cache->poll_lock);
+    wr_lock_release(&cache->move_lock);
     return status;
 }
 
@@ -469,6 +538,7 @@ weir_status wr_cache_release(wr_cache *cache)
     wr_records_release(cache);
     wr_history_release(&cache->history);
     wr_lock_destroy(&cache->poll_lock);
+    wr_lock_destroy(&cache->move_lock);
     wr_lock_destroy(&cache->lock);
     *cache = (wr_cache){ 0 };
     return first;

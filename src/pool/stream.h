@@ -20,7 +20,12 @@
 #define WR_STREAM_DEVICE_BITS 8
 #define WR_STREAM_MAX ((uint32_t)1 << WR_STREAM_INDEX_BITS)
 
-typedef enum wr_stream_owner { WR_STREAM_DEFAULT, WR_STREAM_POOLED, WR_STREAM_EXCLUSIVE, WR_STREAM_FOREIGN } wr_stream_owner;
+typedef enum wr_stream_owner {
+    WR_STREAM_DEFAULT,
+    WR_STREAM_POOLED,
+    WR_STREAM_EXCLUSIVE,
+    WR_STREAM_FOREIGN
+} wr_stream_owner;
 
 typedef struct wr_stream {
     _Atomic uint64_t id; /* 0: the record is unused */

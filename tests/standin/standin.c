@@ -249,7 +249,7 @@ static int plain_call(const char *symbol)
 #define STANDIN_PROTOTYPE(result, name, parameters) result standin_##name parameters;
 STANDIN_COMMANDS(STANDIN_PROTOTYPE)
 
-void standin_fail(const char *symbol, int nth, int code)
+void standin_refuse(const char *symbol, int nth, int code)
 {
     lock();
     for (int i = 0; i < RULES; i++)

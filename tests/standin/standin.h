@@ -13,7 +13,7 @@
 
 /* Every command once: result, name, parameters.
  *
- * fail: the nth next call of `symbol` returns `code` (1: the very next; 0: all from now on); code 0 takes it back. A
+ * refuse: the nth next call of `symbol` returns `code` (1: the very next; 0: all from now on); code 0 takes it back. A
  *   failing create leaves its out-variable as the real one does; a failing destroy has destroyed.
  * give_no_handle: creates return success and no handle, as hipSPARSE does without a GPU.
  * set_devices: what hipGetDeviceCount counts; 1 at first.
@@ -26,7 +26,7 @@
  * use_memory: takes device memory from the memory handler that the handle was given, on the handle's stream, until
  *   release_memory or destroy. NULL: none given, or it failed. */
 #define STANDIN_COMMANDS(X)                                                                                            \
-    X(void, fail, (const char *symbol, int nth, int code))                                                             \
+    X(void, refuse, (const char *symbol, int nth, int code))                                                           \
     X(void, give_no_handle, (int on))                                                                                  \
     X(void, create_delay_ms, (int milliseconds))                                                                       \
     X(void, set_devices, (int count))                                                                                  \

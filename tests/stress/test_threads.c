@@ -160,7 +160,8 @@ static void nothing_grows_with_the_number_of_threads(void **state)
     for (int device = 0; device < DEVICES; device++) {
         assert_ok(weir_validate(device));
         assert_int_equal(stats_of(device).allocation[WEIR_STAT_ALL].current, 0);
-        assert_true(reserved_on(device) <= (int64_t)(32 * 2 * MIB));
+        /* A segment for each pooled stream, and one more where two threads missed on the same stream at once. */
+        assert_true(reserved_on(device) <= (int64_t)((32 + AT_A_TIME) * 2 * MIB));
         assert_ok(weir_empty_cache(device));
         assert_int_equal(reserved_on(device), 0);
     }
@@ -385,16 +386,22 @@ static int open_small(void **state)
     return 0;
 }
 
-#define BOTH(test)                                                                                                     \
-    { #test " (weir)", test, open_small, close_host, (void *)(uintptr_t) "weir" },                                     \
-    { #test " (torch)", test, open_small, close_host, (void *)(uintptr_t) "torch" }
+static int open_large(void **state)
+{
+    open_host((weir_settings){ .policy = *state, .host_devices = DEVICES, .host_memory = 1024 * MIB });
+    return 0;
+}
+
+#define BOTH(test, setup)                                                                                              \
+    { #test " (weir)", test, setup, close_host, (void *)(uintptr_t) "weir" },                                          \
+    { #test " (torch)", test, setup, close_host, (void *)(uintptr_t) "torch" }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(nothing_grows_with_the_number_of_threads),
-        BOTH(blocks_pass_between_threads_and_streams_unharmed),
-        BOTH(of_several_frees_of_a_block_one_succeeds),
+        BOTH(nothing_grows_with_the_number_of_threads, open_large),
+        BOTH(blocks_pass_between_threads_and_streams_unharmed, open_small),
+        BOTH(of_several_frees_of_a_block_one_succeeds, open_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

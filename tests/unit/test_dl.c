@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +39,32 @@ static void takes_the_first_name_that_loads(void **state)
     void *library, *address;
     assert_int_equal(wr_dl_open("dl_test", names, &library), WEIR_OK);
     assert_int_equal(wr_dl_symbol(library, "dl_test", "cos", &address), WEIR_OK);
+    wr_dl_close(library);
+}
+
+static void takes_what_is_in_the_process_before_a_better_name(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "libanl.so.1", "libc.so.6", NULL };
+    void *library;
+    char file[256];
+    assert_int_equal(wr_dl_open("dl_test", names, &library), WEIR_OK);
+    wr_dl_file(library, file, sizeof file);
+    assert_non_null(strstr(file, "/libc.so.6"));
+    wr_dl_close(library);
+}
+
+static void a_symbol_that_may_be_absent_leaves_no_error(void **state)
+{
+    (void)state;
+    void *library;
+    assert_int_equal(wr_dl_open("dl_test", math, &library), WEIR_OK);
+    assert_int_equal(wr_dl_open("dl_test", absent, &(void *){ NULL }), WEIR_ERR_NO_LIBRARY);
+    char text[1024];
+    snprintf(text, sizeof text, "%s", weir_error_text());
+    assert_null(wr_dl_find(library, "weir_no_such_symbol"));
+    assert_string_equal(weir_error_text(), text);
+    assert_non_null(wr_dl_find(library, "cos"));
     wr_dl_close(library);
 }
 
@@ -124,6 +151,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(opens_a_library_and_finds_its_symbols, forget_variable),
         cmocka_unit_test_teardown(takes_the_first_name_that_loads, forget_variable),
+        cmocka_unit_test_teardown(takes_what_is_in_the_process_before_a_better_name, forget_variable),
+        cmocka_unit_test_teardown(a_symbol_that_may_be_absent_leaves_no_error, forget_variable),
         cmocka_unit_test_teardown(failure_lists_each_candidate_and_names_the_variable, forget_variable),
         cmocka_unit_test_teardown(the_variable_names_the_library, forget_variable),
         cmocka_unit_test_teardown(the_variable_leaves_no_other_candidate, forget_variable),

@@ -158,8 +158,8 @@ static weir_status ask_caps(wr_cuda_device *device, weir_device_caps *caps)
     size_t free_bytes, total_bytes;
     int least, greatest, major, minor;
     weir_device_caps told = { 0 };
-    WR_TRY(wr_cuda_check(device, "cuDeviceGetName",
-                         wr_cu.cuDeviceGetName(told.name, sizeof told.name, device->handle)));
+    WR_TRY(
+        wr_cuda_check(device, "cuDeviceGetName", wr_cu.cuDeviceGetName(told.name, sizeof told.name, device->handle)));
     WR_TRY(wr_cuda_check(device, "cuMemGetInfo", wr_cu.cuMemGetInfo(&free_bytes, &total_bytes)));
     WR_TRY(wr_cuda_check(device, "cuCtxGetStreamPriorityRange", wr_cu.cuCtxGetStreamPriorityRange(&least, &greatest)));
     WR_TRY(attribute(device, WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &major));

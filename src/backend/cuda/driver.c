@@ -31,8 +31,8 @@ static weir_status find_symbol(void *library, proc_address lookup, const struct 
 {
     CUdriverProcAddressQueryResult result = 0;
     *address = NULL;
-    if (lookup != NULL && lookup(symbol->name, address, symbol->version, 0, &result) == WR_CUDA_SUCCESS && result == 0 &&
-        *address != NULL)
+    if (lookup != NULL && lookup(symbol->name, address, symbol->version, 0, &result) == WR_CUDA_SUCCESS &&
+        result == 0 && *address != NULL)
         return WEIR_OK;
     *address = NULL;
     return wr_dl_symbol(library, "cuda", symbol->export, address);
@@ -145,6 +145,6 @@ weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult cod
     if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
     if (device == NULL)
         return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));
-    return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call,
-                          device - wr_cuda.devices, text, name, code, remedy(status));
+    return wr_fail_native(status, "cuda", code, "cuda: %s on device %td: %s (%s, %d)%s", call, device - wr_cuda.devices,
+                          text, name, code, remedy(status));
 }

@@ -1,4 +1,7 @@
-/* NVIDIA's libraries, CUDA 11 to 13. Versioned names (cublasCreate_v2) are the only ones that the libraries export. */
+/*
+ * NVIDIA's libraries, CUDA 11 to 13. Versioned names (cublasCreate_v2) are the only ones that the libraries export.
+ * Reset values are what fresh handles of CUDA 13.0 have, and "found" codes what their creates returned on a full H200.
+ */
 #include "backend/library.h"
 
 /* cuBLAS 12 and 13 take 64 MiB for each handle unless told otherwise when it is created; weir attaches a workspace of
@@ -149,7 +152,7 @@ const wr_library_row wr_cuda_kinds[] = {
         .reset = { { WR_RESET_INT, "cusolverDnSetDeterministicMode", 1 },
                    { WR_RESET_INT, "cusolverDnSetMathMode", 1 },
                    { WR_RESET_INT, "cusolverDnSetEmulationStrategy", 0 } },
-        .out_of_memory = { 2 },
+        .out_of_memory = { 2, 7 }, /* found: 7 */
         NO_OWN_WORKSPACE,
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
     },
@@ -164,7 +167,7 @@ const wr_library_row wr_cuda_kinds[] = {
         .version = "cusolverGetProperty",
         .version_form = WR_VERSION_PROPERTY,
         .codes = cusolver_codes,
-        .out_of_memory = { 2 },
+        .out_of_memory = { 2, 1 }, /* found: 1 */
         NO_OWN_WORKSPACE,
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
     },
@@ -178,7 +181,7 @@ const wr_library_row wr_cuda_kinds[] = {
         .version = "cudnnGetProperty",
         .version_form = WR_VERSION_PROPERTY,
         .error_text = "cudnnGetErrorString",
-        .out_of_memory = { 4004, 2 }, /* of versions 9 and 8 */
+        .out_of_memory = { 4004, 4000, 2 }, /* found: 4000; 2 is version 8's */
         .flags = WEIR_HANDLE_DESTROY_SYNCS | WEIR_HANDLE_FIRST_ALONE,
     },
     {

@@ -181,6 +181,7 @@ void wr_host_fence_reach(const wr_host_fence *fence)
 {
     while (!wr_host_fence_passed(fence)) {
         wr_host_fence obstacle = { NULL, 0 }, next = { fence->stream, atomic_load(&fence->stream->done) + 1 };
+        if (next.count > fence->count) return;
         if (!advance(fence->stream, &obstacle)) {
             wr_host_fence_wait(&next, NULL);
         } else {

@@ -1,0 +1,63 @@
+# Tests of the cuda back end. Without a GPU they run over a stand-in for libcuda.so.1, in which the host back end does the
+# work; on a GPU (label gpu) over the driver, skipped where there is none.
+
+file(GLOB standin_cuda_sources CONFIGURE_DEPENDS tests/standin/cuda/*.c src/backend/host/*.c)
+foreach(file lock log meta size status)
+    list(APPEND standin_cuda_sources src/base/${file}.c)
+endforeach()
+add_library(standin_cuda_objects OBJECT ${standin_cuda_sources})
+weir_strict(standin_cuda_objects)
+target_include_directories(standin_cuda_objects PRIVATE include src tests)
+target_compile_options(standin_cuda_objects PRIVATE -fvisibility=hidden)
+set_target_properties(standin_cuda_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
+
+foreach(variant standin standin_old)
+    set(map ${PROJECT_SOURCE_DIR}/tests/standin/cuda/${variant}.map)
+    add_library(cuda_${variant} MODULE $<TARGET_OBJECTS:standin_cuda_objects>)
+    set_target_properties(cuda_${variant} PROPERTIES LINKER_LANGUAGE C LINK_DEPENDS ${map}
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+    target_link_options(cuda_${variant} PRIVATE LINKER:--version-script=${map})
+    target_link_libraries(cuda_${variant} PRIVATE Threads::Threads)
+endforeach()
+
+file(GLOB sources CONFIGURE_DEPENDS tests/unit/test_cuda_*.c)
+foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "unit_" target ${file})
+    target_compile_definitions(${target} PRIVATE CUDA_STANDIN="$<TARGET_FILE:cuda_standin>"
+        CUDA_STANDIN_OLD="$<TARGET_FILE:cuda_standin_old>")
+    add_dependencies(${target} cuda_standin cuda_standin_old)
+endforeach()
+
+# What scripts/gpu builds.
+add_custom_target(gpu-tests DEPENDS gpu_cuda)
+
+# The contract, on the stand-in and on the driver. Tests on one GPU look at its free memory: they run one by one.
+file(GLOB sources CONFIGURE_DEPENDS tests/contract/test_*.c)
+foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" thing ${file})
+    add_dependencies(contract_${thing} cuda_standin)
+    add_dependencies(gpu-tests contract_${thing})
+    weir_test(contract/cuda_standin_${thing} contract ${timeout_contract} contract_${thing})
+    set_property(TEST contract/cuda_standin_${thing} APPEND PROPERTY ENVIRONMENT
+        "WEIR_CONTRACT_BACKEND=cuda" "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>")
+    weir_test(gpu/cuda_${thing} gpu ${timeout_gpu} contract_${thing})
+    set_property(TEST gpu/cuda_${thing} APPEND PROPERTY ENVIRONMENT "WEIR_CONTRACT_BACKEND=cuda")
+    set_tests_properties(gpu/cuda_${thing} PROPERTIES RESOURCE_LOCK gpu)
+endforeach()
+set_tests_properties(gpu/cuda PROPERTIES RESOURCE_LOCK gpu)
+
+# What is run on GPUs only now and then must not rot: it runs on the stand-in too.
+add_dependencies(gpu_cuda cuda_standin)
+weir_test(contract/cuda_standin_gpu contract ${timeout_contract} gpu_cuda)
+set_property(TEST contract/cuda_standin_gpu APPEND PROPERTY ENVIRONMENT "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>")
+
+# Numbers, layouts and signatures are compared with the vendor's headers where those are installed.
+find_path(CUDA_TYPEDEFS cudaTypedefs.h HINTS /usr/local/cuda/include)
+if(CUDA_TYPEDEFS)
+    add_library(abi_cuda OBJECT tests/gpu/abi_cuda.c)
+    target_include_directories(abi_cuda SYSTEM PRIVATE ${CUDA_TYPEDEFS})
+    target_include_directories(abi_cuda PRIVATE src)
+    add_dependencies(gpu-tests abi_cuda)
+endif()

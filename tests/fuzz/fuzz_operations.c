@@ -1,0 +1,364 @@
+/*
+ * Bytes become a sequence of operations on two small host devices, held against a simple model: which blocks are live,
+ * where, and what is in them. The first byte chooses the policy. Between operations the structures are checked.
+ */
+#include "weir/host.h"
+#include "weir/weir.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define DEVICES 2
+#define BLOCKS 64
+#define STREAMS 6
+#define OPERATIONS 400
+
+static void failed(const char *what, int line)
+{
+    fprintf(stderr, "fuzz_operations.c:%d: %s\nlast error: %s\n", line, what, weir_error_text());
+    abort();
+}
+
+#define must(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition)) failed(#condition, __LINE__);                                                                \
+    } while (0)
+
+/* ---- input ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct input {
+    const uint8_t *data;
+    size_t size, at;
+} input;
+
+static uint8_t next_byte(input *in)
+{
+    return in->at < in->size ? in->data[in->at++] : 0;
+}
+
+static size_t next_number(input *in, size_t below)
+{
+    size_t number = next_byte(in);
+    number = number << 8 | next_byte(in);
+    return number % below;
+}
+
+static size_t next_size(input *in)
+{
+    const uint8_t kind = next_byte(in);
+    const size_t fine = next_number(in, 65536);
+    switch (kind % 8) {
+    case 0: return fine % 4;                          /* none and nearly none */
+    case 1: return 512 * (fine % 5) + fine / 5 % 3;   /* about multiples of 512 */
+    case 2: return fine;
+    case 3: return MIB - 2 + fine % 5;                /* about the border between small and large */
+    case 4: return MIB + fine * 64;
+    case 5: return 10 * MIB - 2 + fine % 5;           /* about the border to segments made to measure */
+    case 6: return (10 + fine % 20) * MIB;
+    default: return fine % 16 ? 16 * (1 + fine % 64) : SIZE_MAX - fine; /* small, or absurd */
+    }
+}
+
+/* ---- model ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct block {
+    unsigned char *memory; /* NULL: none here */
+    size_t bytes;
+    uint64_t mark;
+    int device;
+} block;
+
+typedef struct model {
+    input in;
+    bool failing; /* a driver failure is scripted: calls may fail, but not break anything */
+    uint64_t last_mark;
+    block blocks[BLOCKS];
+    void *gone[BLOCKS]; /* pointers that were freed */
+    weir_stream streams[STREAMS];
+} model;
+
+static model m;
+
+static block *some_block(void)
+{
+    return &m.blocks[next_number(&m.in, BLOCKS)];
+}
+
+static weir_stream some_stream(void)
+{
+    return m.streams[next_byte(&m.in) % STREAMS];
+}
+
+static void *native_of(weir_stream stream)
+{
+    void *native = NULL;
+    must(weir_stream_native(stream, &native) == WEIR_OK);
+    return native;
+}
+
+static int device_of(weir_stream stream)
+{
+    int device = -1;
+    must(weir_stream_device(stream, &device) == WEIR_OK);
+    return device;
+}
+
+/* What a call may answer when the driver was told to fail. A stream of which it cannot be told whether it captures is
+ * taken to be capturing. */
+static bool excused(weir_status status)
+{
+    return m.failing && (status == WEIR_ERR_DRIVER || status == WEIR_ERR_OUT_OF_MEMORY || status == WEIR_ERR_CAPTURE);
+}
+
+static void put_mark(block *b)
+{
+    const size_t length = b->bytes < 8 ? b->bytes : 8;
+    b->mark = ++m.last_mark;
+    memcpy(b->memory, &b->mark, length);
+    memcpy(b->memory + b->bytes - length, &b->mark, length);
+}
+
+static void check_mark(const block *b)
+{
+    const size_t length = b->bytes < 8 ? b->bytes : 8;
+    must(b->bytes < 16 || memcmp(b->memory, &b->mark, length) == 0);
+    must(memcmp(b->memory + b->bytes - length, &b->mark, length) == 0);
+}
+
+static void check_apart(const block *fresh)
+{
+    for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
+        must(b == fresh || !b->memory || b->memory + b->bytes <= fresh->memory ||
+             fresh->memory + fresh->bytes <= b->memory);
+}
+
+/* ---- operations ------------------------------------------------------------------------------------------------------ */
+
+static void free_block(block *b)
+{
+    check_mark(b);
+    must(weir_free(b->memory) == WEIR_OK);
+    m.gone[b - m.blocks] = b->memory;
+    b->memory = NULL;
+}
+
+static void allocate(void)
+{
+    block *b = some_block();
+    const weir_stream stream = some_stream();
+    const size_t bytes = next_size(&m.in);
+    void *memory = &m;
+    if (b->memory) free_block(b);
+    weir_status status = weir_alloc_on(bytes, stream, &memory);
+    if (status != WEIR_OK) {
+        must(memory == &m);
+        must(status == WEIR_ERR_OUT_OF_MEMORY || excused(status));
+        return;
+    }
+    must((memory == NULL) == (bytes == 0));
+    if (bytes == 0) return;
+    must((uintptr_t)memory % 512 == 0);
+    *b = (block){ .memory = memory, .bytes = bytes, .device = device_of(stream) };
+    check_apart(b);
+    put_mark(b);
+}
+
+static void release(void)
+{
+    block *b = some_block();
+    if (b->memory) free_block(b);
+}
+
+/* What was freed is nobody's, or lies in what somebody else has now. */
+static void free_again(void)
+{
+    char *pointer = m.gone[next_number(&m.in, BLOCKS)];
+    for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
+        if (b->memory && (char *)b->memory <= pointer && pointer < (char *)b->memory + b->bytes) return;
+    weir_pointer_info info = { .size = sizeof info };
+    if (!pointer || weir_pointer_info_get(pointer, &info) == WEIR_OK) return; /* in the rounding of a live block */
+    weir_status status = weir_free(pointer);
+    must(status == WEIR_ERR_DOUBLE_FREE || status == WEIR_ERR_UNKNOWN_POINTER);
+}
+
+static void free_inside(void)
+{
+    const block *b = some_block();
+    const size_t offset = 1 + next_number(&m.in, 65535);
+    if (b->memory && offset < b->bytes) must(weir_free(b->memory + offset) == WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static void look_up(void)
+{
+    const block *b = some_block();
+    const size_t offset = next_number(&m.in, 65536);
+    weir_pointer_info info = { .size = sizeof info };
+    if (!b->memory || offset >= b->bytes) return;
+    must(weir_pointer_info_get(b->memory + offset, &info) == WEIR_OK);
+    must(info.base == b->memory && info.requested == b->bytes && info.bytes >= b->bytes && info.device == b->device);
+}
+
+static void record(void)
+{
+    const block *b = some_block();
+    const weir_stream stream = some_stream();
+    const size_t offset = next_number(&m.in, 65536);
+    if (b->memory && offset < b->bytes) must(weir_record_stream(b->memory + offset, stream) == WEIR_OK);
+}
+
+/* Queued work on a held stream sees memory as it was when it runs, so it reads only. */
+static void use(void)
+{
+    static unsigned char sink[16];
+    const block *b = some_block();
+    const weir_stream stream = some_stream();
+    if (!b->memory) return;
+    weir_status status = weir_record_stream(b->memory, stream);
+    must(status == WEIR_OK);
+    status = weir_copy(sink, b->memory, b->bytes < sizeof sink ? b->bytes : sizeof sink, stream);
+    must(status == WEIR_OK || excused(status));
+}
+
+static void hold_stream(void)
+{
+    const weir_stream stream = some_stream();
+    must(weir_host_stream_hold(device_of(stream), native_of(stream)) == WEIR_OK);
+}
+
+static void step_stream(void)
+{
+    const weir_stream stream = some_stream();
+    uint64_t ran = 0;
+    (void)weir_host_stream_step(device_of(stream), native_of(stream), next_byte(&m.in), &ran);
+}
+
+static void release_stream(void)
+{
+    const weir_stream stream = some_stream();
+    must(weir_host_stream_release(device_of(stream), native_of(stream)) == WEIR_OK);
+}
+
+static void wait_for_stream(void)
+{
+    const weir_stream stream = some_stream(), other = some_stream();
+    weir_status status = next_byte(&m.in) % 2 ? weir_stream_synchronize(stream) : weir_stream_wait(stream, other);
+    must(status == WEIR_OK || excused(status));
+}
+
+/* The first of each device stays its default stream. */
+static void replace_stream(void)
+{
+    const int index = DEVICES + next_byte(&m.in) % (STREAMS - DEVICES);
+    weir_stream stream = { 0 };
+    weir_status status = weir_stream_create(index % DEVICES, next_byte(&m.in) % 8 - 6, &stream);
+    must(status == WEIR_OK || excused(status));
+    if (status != WEIR_OK) return;
+    status = weir_stream_destroy(m.streams[index]);
+    must(status == WEIR_OK || excused(status));
+    weir_status gone = weir_stream_query(m.streams[index]);
+    if (status == WEIR_OK) must(gone == WEIR_ERR_INVALID_STREAM);
+    m.streams[index] = stream; /* one that could not be destroyed is left to weir_close */
+}
+
+static void empty_cache(void)
+{
+    const int device = next_byte(&m.in) % DEVICES;
+    weir_status status = weir_empty_cache(device);
+    must(status == WEIR_OK || excused(status));
+    weir_memory_stats stats = { .size = sizeof stats };
+    must(weir_stats_get(device, &stats) == WEIR_OK);
+    if (status == WEIR_OK) must(stats.pending_frees == 0);
+}
+
+static void set_limit(void)
+{
+    must(weir_memory_limit_set(next_byte(&m.in) % DEVICES, (next_byte(&m.in) % 8) * 10 * MIB) == WEIR_OK);
+}
+
+static void script_failure(void)
+{
+    static const weir_status statuses[] = { WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_DRIVER };
+    must(weir_host_fail_any(1 + next_byte(&m.in) % 16, statuses[next_byte(&m.in) % 2]) == WEIR_OK);
+    m.failing = true;
+}
+
+static void end_failures(void)
+{
+    must(weir_host_fail_clear() == WEIR_OK);
+    m.failing = false;
+}
+
+static void check_all(void)
+{
+    for (int device = 0; device < DEVICES; device++) must(weir_validate(device) == WEIR_OK);
+    for (const block *b = m.blocks; b < m.blocks + BLOCKS; b++)
+        if (b->memory) check_mark(b);
+}
+
+static void (*const operations[])(void) = {
+    allocate,  allocate,    allocate,      allocate,       allocate,        release,        release,
+    release,   free_again,  free_inside,   look_up,        record,          use,            hold_stream,
+    step_stream, release_stream, wait_for_stream, replace_stream, empty_cache, set_limit, script_failure, end_failures,
+};
+
+/* ---- a run ----------------------------------------------------------------------------------------------------------- */
+
+static void start(const uint8_t *data, size_t size)
+{
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    m = (model){ .in = { data, size, 0 } };
+    const uint8_t choice = next_byte(&m.in);
+    settings.backend = "host";
+    settings.policy = choice & 1 ? "torch" : "weir";
+    settings.host_devices = DEVICES;
+    settings.host_memory = 64 * MIB;
+    settings.max_split_size = choice & 2 ? 24 * MIB : 0;
+    settings.gc_threshold = choice & 4 ? 0.5 : 0;
+    settings.memory_limit = choice & 4 ? 48 * MIB : 0;
+    settings.roundup_power2_divisions = choice & 8 ? "4" : NULL;
+    settings.history = choice & 16 ? 64 : 0;
+    must(weir_open(&settings) == WEIR_OK);
+    for (int i = 0; i < STREAMS; i++)
+        must((i < DEVICES ? weir_stream_default(i, &m.streams[i])
+                          : weir_stream_create(i % DEVICES, 0, &m.streams[i])) == WEIR_OK);
+}
+
+/* Everything that was allocated can be freed, and then nothing is left. */
+static void finish(void)
+{
+    end_failures();
+    for (block *b = m.blocks; b < m.blocks + BLOCKS; b++)
+        if (b->memory) free_block(b);
+    for (int device = 0; device < DEVICES; device++) {
+        weir_memory_stats stats = { .size = sizeof stats };
+        must(weir_empty_cache(device) == WEIR_OK);
+        must(weir_validate(device) == WEIR_OK);
+        must(weir_stats_get(device, &stats) == WEIR_OK);
+        must(stats.pending_frees == 0 && stats.active_bytes[WEIR_STAT_ALL].current == 0);
+        must(stats.reserved_bytes[WEIR_STAT_ALL].current == 0);
+    }
+    must(weir_close() == WEIR_OK);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    start(data, size);
+    for (int i = 0; i < OPERATIONS && m.in.at < m.in.size; i++) {
+        operations[next_byte(&m.in) % (sizeof operations / sizeof operations[0])]();
+        if (i % 4 == 3) check_all();
+    }
+    check_all();
+    /* Half of the runs close with everything still in use. */
+    if (size % 2) {
+        end_failures();
+        must(weir_close() == WEIR_OK);
+    } else {
+        finish();
+    }
+    return 0;
+}

@@ -1,0 +1,241 @@
+/*
+ * What the contract cannot ask, on a real GPU: how weir shares the driver with others, and the library as a whole.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/cuda_internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define ok(call) assert_int_equal(call, WEIR_OK)
+#define driver_ok(call) assert_int_equal(call, WR_CUDA_SUCCESS)
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
+    } while (0)
+
+static const weir_backend *const b = &wr_backend_cuda;
+static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
+static weir_device_caps caps;
+
+static int open_device(void **state)
+{
+    (void)state;
+    assert_ok(b->open(&config));
+    assert_ok(b->device_open(0, &caps));
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    assert_ok(b->close());
+    return 0;
+}
+
+static bool has_context(int device)
+{
+    unsigned flags;
+    int active;
+    driver_ok(wr_cu.cuDevicePrimaryCtxGetState(wr_cuda.devices[device].handle, &flags, &active));
+    return active;
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext context;
+    driver_ok(wr_cu.cuCtxGetCurrent(&context));
+    return context;
+}
+
+static void device_is_described(void **state)
+{
+    (void)state;
+    print_message("%s, %llu MiB, compute %u.%u, granularity %llu, priorities %d to %d\n", caps.name,
+                  (unsigned long long)(caps.total_memory / MIB), caps.compute_major, caps.compute_minor,
+                  (unsigned long long)caps.granularity, caps.priority_least, caps.priority_greatest);
+    assert_true(strlen(caps.name) > 0);
+    assert_true(caps.compute_major >= 3);
+}
+
+static void only_open_devices_have_a_context(void **state)
+{
+    (void)state;
+    assert_true(has_context(0));
+    for (int i = 1; i < wr_cuda.count; i++) assert_false(has_context(i));
+    ok(b->device_close(0));
+    assert_false(has_context(0));
+}
+
+static void current_context_and_capture_mode_stay(void **state)
+{
+    (void)state;
+    void *event;
+    CUstreamCaptureMode mode = WR_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    assert_null(current_context());
+    driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));
+    assert_int_equal(mode, WR_CU_STREAM_CAPTURE_MODE_GLOBAL);
+    ok(b->event_create(0, &event));
+    ok(b->event_query(0, event));
+    ok(b->event_destroy(0, event));
+    assert_null(current_context());
+    driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));
+    assert_int_equal(mode, WR_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+static void thread_without_a_context_is_on_device_0(void **state)
+{
+    (void)state;
+    int current = 7;
+    ok(b->device_get_current(&current));
+    assert_int_equal(current, 0);
+    assert_null(current_context());
+    ok(b->device_set_current(0));
+    assert_ptr_equal(current_context(), wr_cuda.devices[0].context);
+    ok(b->device_get_current(&current));
+    assert_int_equal(current, 0);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+}
+
+static void closing_leaves_no_dead_context_current(void **state)
+{
+    (void)state;
+    ok(b->device_set_current(0));
+    ok(b->device_close(0));
+    assert_null(current_context());
+}
+
+/* The rule behind the exchange: who polls without it kills the capture of another thread. */
+static void *poll_directly(void *event)
+{
+    driver_ok(wr_cu.cuCtxSetCurrent(wr_cuda.devices[0].context));
+    return (void *)(intptr_t)wr_cu.cuEventQuery(event);
+}
+
+static void direct_poll_kills_a_capture(void **state)
+{
+    (void)state;
+    void *event, *stream, *graph, *result;
+    pthread_t thread;
+    ok(b->event_create(0, &event));
+    ok(b->stream_create(0, caps.priority_least, &stream));
+    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_int_equal(pthread_create(&thread, NULL, poll_directly, event), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_int_equal((intptr_t)result, 900);
+    assert_int_equal(b->capture_end(0, stream, &graph), WEIR_ERR_CAPTURE);
+    weir_error error = { .size = sizeof error };
+    ok(weir_last_error(&error));
+    assert_int_equal(error.native_code, 901);
+    ok(b->stream_destroy(0, stream));
+    ok(b->event_destroy(0, event));
+}
+
+static void scope_protects_other_peoples_calls(void **state)
+{
+    (void)state;
+    for (int mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
+        void *stream, *graph;
+        weir_backend_scope scope;
+        CUdeviceptr base;
+        ok(b->stream_create(0, caps.priority_least, &stream));
+        ok(b->capture_begin(0, stream, (weir_capture_mode)mode));
+        ok(b->scope_enter(0, &scope));
+        driver_ok(wr_cu.cuMemAlloc(&base, MIB));
+        driver_ok(wr_cu.cuMemFree(base));
+        b->scope_leave(&scope);
+        assert_ok(b->capture_end(0, stream, &graph));
+        ok(b->graph_destroy(0, graph));
+        ok(b->stream_destroy(0, stream));
+    }
+}
+
+static void virtual_memory_is_legal_while_capturing(void **state)
+{
+    (void)state;
+    if (caps.granularity == 0) skip();
+    size_t bytes = caps.granularity;
+    void *stream, *graph, *base;
+    weir_chunk chunk;
+    ok(b->stream_create(0, caps.priority_least, &stream));
+    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_ok(b->vm_reserve(0, 2 * bytes, 0, &base));
+    assert_ok(b->vm_create(0, bytes, &chunk));
+    assert_ok(b->vm_map(0, base, bytes, chunk));
+    assert_ok(b->vm_access(0, base, bytes, 0));
+    assert_ok(b->vm_unmap(0, base, bytes));
+    assert_ok(b->vm_destroy(0, chunk, bytes));
+    assert_ok(b->vm_release(0, base, 2 * bytes));
+    assert_ok(b->capture_end(0, stream, &graph));
+    ok(b->graph_destroy(0, graph));
+    ok(b->stream_destroy(0, stream));
+}
+
+static void reservation_takes_a_hint(void **state)
+{
+    (void)state;
+    if (caps.granularity == 0) skip();
+    void *base, *other;
+    assert_ok(b->vm_reserve(0, 2 * caps.granularity, 0, &base));
+    assert_ok(b->vm_reserve(0, 2 * caps.granularity, (uintptr_t)base, &other));
+    assert_ptr_not_equal(base, other);
+    ok(b->vm_release(0, other, 2 * caps.granularity));
+    ok(b->vm_release(0, base, 2 * caps.granularity));
+}
+
+static void whole_library_runs(void **state)
+{
+    (void)state;
+    weir_settings settings = { .size = sizeof settings, .backend = "cuda" };
+    unsigned char sent[4096], received[4096] = { 0 };
+    weir_stream stream;
+    void *blocks[8];
+    for (size_t i = 0; i < sizeof sent; i++) sent[i] = (unsigned char)(i * 13);
+
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
+    for (size_t i = 0; i < 8; i++) assert_ok(weir_alloc_on(4096 << i, stream, &blocks[i]));
+    assert_ok(weir_copy(blocks[0], sent, sizeof sent, stream));
+    for (size_t i = 1; i < 8; i++) assert_ok(weir_copy(blocks[i], blocks[i - 1], sizeof sent, stream));
+    assert_ok(weir_copy(received, blocks[7], sizeof received, stream));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_memory_equal(sent, received, sizeof sent);
+    for (size_t i = 0; i < 8; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_validate(0));
+    assert_ok(weir_close());
+}
+
+#define device_test(test) cmocka_unit_test_setup_teardown(test, open_device, close_device)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        device_test(device_is_described),
+        device_test(only_open_devices_have_a_context),
+        device_test(current_context_and_capture_mode_stay),
+        device_test(thread_without_a_context_is_on_device_0),
+        device_test(closing_leaves_no_dead_context_current),
+        device_test(direct_poll_kills_a_capture),
+        device_test(scope_protects_other_peoples_calls),
+        device_test(virtual_memory_is_legal_while_capturing),
+        device_test(reservation_takes_a_hint),
+        cmocka_unit_test(whole_library_runs),
+    };
+    weir_status status = b->open(&config);
+    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE) {
+        print_message("skipped: %s\n", weir_error_text());
+        return 77;
+    }
+    if (status == WEIR_OK && b->close() != WEIR_OK) return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

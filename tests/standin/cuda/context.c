@@ -1,0 +1,372 @@
+#include "base/size.h"
+#include "standin/cuda/standin_internal.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES_MAX 64
+
+/* A device's primary context. The address stays the same however often it is destroyed and made again. */
+struct CUctx_st {
+    int device;
+    unsigned retained;
+    atomic_bool alive;
+    unsigned long long id;
+    uint64_t peers; /* bit per device */
+};
+
+pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int device_count; /* 0: not initialised */
+static struct CUctx_st contexts[DEVICES_MAX];
+static unsigned long long last_id;
+static _Thread_local CUcontext current;
+
+/* ---- counting and scripted failures --------------------------------------------------------------------------- */
+
+static const char *const names[] = {
+#define X(need, name, suffix, version, parameters) #name,
+#include "backend/cuda/symbols.def"
+#undef X
+};
+
+static struct {
+    atomic_ulong calls;
+    atomic_ulong left; /* calls until the scripted failure; 0: none */
+    atomic_int code;
+} scripts[STANDIN_CALL_COUNT];
+
+static enum standin_call index_of(const char *name)
+{
+    for (int i = 0; i < STANDIN_CALL_COUNT; i++)
+        if (strcmp(names[i], name) == 0) return (enum standin_call)i;
+    fprintf(stderr, "stand-in libcuda: there is no function %s\n", name);
+    abort();
+}
+
+void standin_cuda_fail(const char *name, unsigned long nth, int code)
+{
+    enum standin_call call = index_of(name);
+    atomic_store(&scripts[call].code, code);
+    atomic_store(&scripts[call].left, nth);
+}
+
+unsigned long standin_cuda_calls(const char *name)
+{
+    unsigned long sum = 0;
+    if (name != NULL) return atomic_load(&scripts[index_of(name)].calls);
+    for (int i = 0; i < STANDIN_CALL_COUNT; i++) sum += atomic_load(&scripts[i].calls);
+    return sum;
+}
+
+CUresult standin_count(enum standin_call call)
+{
+    atomic_fetch_add(&scripts[call].calls, 1);
+    unsigned long left = atomic_load(&scripts[call].left);
+    while (left > 0 && !atomic_compare_exchange_weak(&scripts[call].left, &left, left - 1)) {}
+    return left == 1 ? atomic_load(&scripts[call].code) : WR_CUDA_SUCCESS;
+}
+
+CUresult standin_begin(enum standin_call call)
+{
+    TRY(standin_count(call));
+    pthread_mutex_lock(&standin_lock);
+    bool initialised = device_count > 0;
+    pthread_mutex_unlock(&standin_lock);
+    return initialised ? WR_CUDA_SUCCESS : 3; /* CUDA_ERROR_NOT_INITIALIZED */
+}
+
+CUresult standin_enter(enum standin_call call, int *device)
+{
+    TRY(standin_begin(call));
+    if (current == NULL) return WR_CUDA_ERROR_INVALID_CONTEXT;
+    if (!atomic_load(&current->alive)) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *device = current->device;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult standin_code(weir_status status)
+{
+    switch (status) {
+    case WEIR_OK: return WR_CUDA_SUCCESS;
+    case WEIR_ERR_NOT_READY: return WR_CUDA_ERROR_NOT_READY;
+    case WEIR_ERR_OUT_OF_MEMORY:
+    case WEIR_ERR_OUT_OF_HOST_MEMORY: return WR_CUDA_ERROR_OUT_OF_MEMORY;
+    case WEIR_ERR_INVALID_ARGUMENT:
+    case WEIR_ERR_UNKNOWN_POINTER:
+    case WEIR_ERR_BUSY: return WR_CUDA_ERROR_INVALID_VALUE;
+    case WEIR_ERR_INVALID_STREAM:
+    case WEIR_ERR_WRONG_DEVICE: return WR_CUDA_ERROR_INVALID_HANDLE;
+    case WEIR_ERR_NOT_SUPPORTED: return WR_CUDA_ERROR_NOT_SUPPORTED;
+    case WEIR_ERR_CAPTURE: return WR_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    case WEIR_ERR_WRONG_THREAD: return WR_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    default: return 999; /* CUDA_ERROR_UNKNOWN */
+    }
+}
+
+/* ---- the driver as a whole ------------------------------------------------------------------------------------ */
+
+static uint64_t memory_per_device(void)
+{
+    const char *text = getenv("STANDIN_CUDA_MEMORY");
+    uint64_t bytes = 512 * WR_MIB;
+    if (text != NULL && !wr_size_parse(text, &bytes)) fprintf(stderr, "STANDIN_CUDA_MEMORY=%s is no size\n", text);
+    return bytes;
+}
+
+static CUresult init_locked(void)
+{
+    const char *text = getenv("STANDIN_CUDA_DEVICES");
+    long count = text != NULL ? strtol(text, NULL, 10) : 2;
+    if (device_count > 0) return WR_CUDA_SUCCESS;
+    if (count < 1 || count > DEVICES_MAX) return WR_CUDA_ERROR_NO_DEVICE;
+    weir_backend_config config = {
+        .size = sizeof config,
+        .host_devices = (uint64_t)count,
+        .host_memory = memory_per_device(),
+    };
+    TRY(standin_code(wr_backend_host.open(&config)));
+    for (int i = 0; i < count; i++) contexts[i].device = i;
+    device_count = (int)count;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuInit(unsigned int flags)
+{
+    TRY(standin_count(STANDIN_cuInit));
+    if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&standin_lock);
+    CUresult code = init_locked();
+    pthread_mutex_unlock(&standin_lock);
+    return code;
+}
+
+__attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char *name, void **address, int version,
+                                                                    cuuint64_t flags,
+                                                                    CUdriverProcAddressQueryResult *result);
+
+CUresult cuGetProcAddress_v2(const char *name, void **address, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *result)
+{
+    static const struct {
+        const char *name;
+        int version;
+        void *address;
+    } functions[] = {
+#define X(need, name, suffix, version, parameters) { #name, version, (void *)name##suffix },
+#include "backend/cuda/symbols.def"
+#undef X
+    };
+    (void)flags;
+    *address = NULL;
+    *result = 1; /* not found, which is no error */
+    for (int i = 0; i < STANDIN_CALL_COUNT; i++) {
+        if (strcmp(functions[i].name, name) != 0) continue;
+        *result = version >= functions[i].version ? 0 : 2;
+        if (*result == 0) *address = functions[i].address;
+    }
+    return WR_CUDA_SUCCESS;
+}
+
+static const struct {
+    CUresult code;
+    const char *name;
+    weir_status status;
+} errors[] = {
+#define X(name, code, status, ends) { code, #name, status },
+#include "backend/cuda/errors.def"
+#undef X
+};
+
+CUresult cuGetErrorName(CUresult code, const char **text)
+{
+    *text = NULL;
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code) *text = errors[i].name;
+    return *text != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGetErrorString(CUresult code, const char **text)
+{
+    *text = NULL;
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code) *text = weir_status_text(errors[i].status);
+    return *text != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- devices -------------------------------------------------------------------------------------------------- */
+
+static CUresult check_device(CUdevice device)
+{
+    return device >= 0 && device < device_count ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGetCount(int *count)
+{
+    TRY(standin_begin(STANDIN_cuDeviceGetCount));
+    *count = device_count;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal)
+{
+    TRY(standin_begin(STANDIN_cuDeviceGet));
+    TRY(check_device(ordinal));
+    *device = ordinal;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int length, CUdevice device)
+{
+    TRY(standin_begin(STANDIN_cuDeviceGetName));
+    TRY(check_device(device));
+    snprintf(name, (size_t)length, "stand-in for a CUDA device (no GPU)");
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    TRY(standin_begin(STANDIN_cuDeviceGetAttribute));
+    TRY(check_device(device));
+    switch (attribute) {
+    case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return WR_CUDA_SUCCESS;
+    case WR_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; return WR_CUDA_SUCCESS;
+    default: return WR_CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+    TRY(standin_begin(STANDIN_cuDeviceCanAccessPeer));
+    TRY(check_device(device));
+    TRY(check_device(peer));
+    const char *text = getenv("STANDIN_CUDA_PEERS");
+    *can = device != peer && (text == NULL || strcmp(text, "0") != 0);
+    return WR_CUDA_SUCCESS;
+}
+
+/* ---- primary contexts ----------------------------------------------------------------------------------------- */
+
+static CUresult revive_locked(CUcontext context)
+{
+    weir_device_caps caps;
+    TRY(standin_code(wr_backend_host.device_open(context->device, &caps)));
+    context->id = ++last_id;
+    context->peers = 0;
+    atomic_store(&context->alive, true);
+    return WR_CUDA_SUCCESS;
+}
+
+static CUresult destroy_locked(CUcontext context)
+{
+    if (!atomic_exchange(&context->alive, false)) return WR_CUDA_SUCCESS;
+    standin_forget_captures(context->device);
+    standin_forget_memory(context->device);
+    return standin_code(wr_backend_host.device_close(context->device));
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    TRY(standin_begin(STANDIN_cuDevicePrimaryCtxRetain));
+    TRY(check_device(device));
+    CUcontext found = &contexts[device];
+    pthread_mutex_lock(&standin_lock);
+    CUresult code = atomic_load(&found->alive) ? WR_CUDA_SUCCESS : revive_locked(found);
+    if (code == WR_CUDA_SUCCESS) found->retained++;
+    pthread_mutex_unlock(&standin_lock);
+    if (code == WR_CUDA_SUCCESS) *context = found;
+    return code;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    TRY(standin_begin(STANDIN_cuDevicePrimaryCtxRelease));
+    TRY(check_device(device));
+    CUcontext context = &contexts[device];
+    pthread_mutex_lock(&standin_lock);
+    CUresult code = context->retained > 0 ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_CONTEXT;
+    if (code == WR_CUDA_SUCCESS && --context->retained == 0) code = destroy_locked(context);
+    pthread_mutex_unlock(&standin_lock);
+    return code;
+}
+
+/* Which weir never calls; tests do, as another user of the device. It does not release what is retained. */
+__attribute__((visibility("default"))) CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+    TRY(check_device(device));
+    pthread_mutex_lock(&standin_lock);
+    CUresult code = destroy_locked(&contexts[device]);
+    pthread_mutex_unlock(&standin_lock);
+    return code;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
+{
+    TRY(standin_begin(STANDIN_cuDevicePrimaryCtxGetState));
+    TRY(check_device(device));
+    *flags = 0;
+    *active = atomic_load(&contexts[device].alive);
+    return WR_CUDA_SUCCESS;
+}
+
+/* ---- the thread's current context ----------------------------------------------------------------------------- */
+
+CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    TRY(standin_begin(STANDIN_cuCtxGetCurrent));
+    *context = current;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context)
+{
+    TRY(standin_begin(STANDIN_cuCtxSetCurrent));
+    if (context != NULL && !atomic_load(&context->alive)) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    current = context;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device)
+{
+    return standin_enter(STANDIN_cuCtxGetDevice, device);
+}
+
+CUresult cuCtxGetId(CUcontext context, unsigned long long *id)
+{
+    TRY(standin_begin(STANDIN_cuCtxGetId));
+    if (context == NULL) context = current;
+    if (context == NULL) return WR_CUDA_ERROR_INVALID_CONTEXT;
+    if (!atomic_load(&context->alive)) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    pthread_mutex_lock(&standin_lock);
+    *id = context->id;
+    pthread_mutex_unlock(&standin_lock);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuCtxGetStreamPriorityRange, &device));
+    *least = 0;
+    *greatest = -5;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuCtxEnablePeerAccess, &device));
+    if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    if (peer == NULL || peer == current || !atomic_load(&peer->alive)) return WR_CUDA_ERROR_INVALID_CONTEXT;
+    pthread_mutex_lock(&standin_lock);
+    bool already = current->peers >> peer->device & 1;
+    current->peers |= (uint64_t)1 << peer->device;
+    pthread_mutex_unlock(&standin_lock);
+    return already ? WR_CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+                   : standin_code(wr_backend_host.peer_enable(device, peer->device));
+}

@@ -1,0 +1,226 @@
+#include "standin/cuda/standin_internal.h"
+
+#include <stdlib.h>
+#include <sys/queue.h>
+
+/* The host back end wants to hear sizes and devices again that the driver remembers. */
+typedef enum kind { SEGMENT, PINNED, RESERVATION, CHUNK } kind;
+
+typedef struct record {
+    LIST_ENTRY(record) link;
+    kind kind;
+    int device;
+    uint64_t key, bytes; /* address or handle */
+} record;
+
+static LIST_HEAD(, record) records = LIST_HEAD_INITIALIZER(records);
+
+static void remember(kind what, int device, uint64_t key, uint64_t bytes)
+{
+    record *made = malloc(sizeof *made);
+    if (made == NULL) abort();
+    *made = (record){ .kind = what, .device = device, .key = key, .bytes = bytes };
+    pthread_mutex_lock(&standin_lock);
+    LIST_INSERT_HEAD(&records, made, link);
+    pthread_mutex_unlock(&standin_lock);
+}
+
+/* The record that `key` is or, for reservations, points into. */
+static CUresult recall(kind what, uint64_t key, record *out)
+{
+    record *found;
+    pthread_mutex_lock(&standin_lock);
+    LIST_FOREACH(found, &records, link)
+        if (found->kind == what &&
+            (found->key == key || (what == RESERVATION && key > found->key && key - found->key < found->bytes)))
+            break;
+    if (found != NULL) *out = *found;
+    pthread_mutex_unlock(&standin_lock);
+    return found != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_VALUE;
+}
+
+static void forget(kind what, uint64_t key)
+{
+    record *found;
+    pthread_mutex_lock(&standin_lock);
+    LIST_FOREACH(found, &records, link)
+        if (found->kind == what && found->key == key) break;
+    if (found != NULL) LIST_REMOVE(found, link);
+    pthread_mutex_unlock(&standin_lock);
+    free(found);
+}
+
+void standin_forget_memory(int device)
+{
+    record *found, *next;
+    for (found = LIST_FIRST(&records); found != NULL; found = next) {
+        next = LIST_NEXT(found, link);
+        if (found->device != device) continue;
+        LIST_REMOVE(found, link);
+        free(found);
+    }
+}
+
+static void *pointer(CUdeviceptr base)
+{
+    return (void *)(uintptr_t)base;
+}
+
+/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
+{
+    int device;
+    uint64_t free_now, total;
+    TRY(standin_enter(STANDIN_cuMemGetInfo, &device));
+    TRY(standin_code(wr_backend_host.device_memory(device, &free_now, &total)));
+    *free_bytes = free_now;
+    *total_bytes = total;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *base, size_t bytes)
+{
+    int device;
+    void *made;
+    TRY(standin_enter(STANDIN_cuMemAlloc, &device));
+    TRY(standin_unsafe());
+    TRY(standin_code(wr_backend_host.segment_alloc(device, bytes, &made)));
+    remember(SEGMENT, device, (uintptr_t)made, bytes);
+    *base = (uintptr_t)made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr base)
+{
+    int device;
+    record known;
+    TRY(standin_enter(STANDIN_cuMemFree, &device));
+    TRY(standin_unsafe());
+    if (base == 0) return WR_CUDA_SUCCESS;
+    TRY(recall(SEGMENT, base, &known));
+    TRY(standin_code(wr_backend_host.segment_free(known.device, pointer(base), known.bytes)));
+    forget(SEGMENT, base);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void **base, size_t bytes, unsigned int flags)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuMemHostAlloc, &device));
+    TRY(standin_unsafe());
+    if (flags > 7) return WR_CUDA_ERROR_INVALID_VALUE;
+    TRY(standin_code(wr_backend_host.pinned_alloc(device, bytes, base)));
+    remember(PINNED, device, (uintptr_t)*base, bytes);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *base)
+{
+    int device;
+    record known;
+    TRY(standin_enter(STANDIN_cuMemFreeHost, &device));
+    TRY(standin_unsafe());
+    TRY(recall(PINNED, (uintptr_t)base, &known));
+    TRY(standin_code(wr_backend_host.pinned_free(known.device, base, known.bytes)));
+    forget(PINNED, (uintptr_t)base);
+    return WR_CUDA_SUCCESS;
+}
+
+/* ---- virtual memory: legal during every capture --------------------------------------------------------------- */
+
+static CUresult check_kind(const CUmemAllocationProp *what)
+{
+    if (what->type != WR_CU_MEM_ALLOCATION_TYPE_PINNED || what->location.type != WR_CU_MEM_LOCATION_TYPE_DEVICE)
+        return WR_CUDA_ERROR_INVALID_VALUE;
+    return what->requestedHandleTypes == 0 ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *what,
+                                       CUmemAllocationGranularity_flags which)
+{
+    TRY(standin_begin(STANDIN_cuMemGetAllocationGranularity));
+    TRY(check_kind(what));
+    if (which < 0 || which > 1) return WR_CUDA_ERROR_INVALID_VALUE;
+    *bytes = (size_t)2 << 20;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr hint,
+                             unsigned long long flags)
+{
+    int device;
+    void *made;
+    TRY(standin_enter(STANDIN_cuMemAddressReserve, &device));
+    if (flags != 0 || (alignment & (alignment - 1)) != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    TRY(standin_code(wr_backend_host.vm_reserve(device, bytes, hint, &made)));
+    remember(RESERVATION, device, (uintptr_t)made, bytes);
+    *base = (uintptr_t)made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes)
+{
+    record known;
+    TRY(standin_begin(STANDIN_cuMemAddressFree));
+    TRY(recall(RESERVATION, base, &known));
+    TRY(standin_code(wr_backend_host.vm_release(known.device, pointer(base), bytes)));
+    forget(RESERVATION, known.key);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CUmemAllocationProp *what,
+                     unsigned long long flags)
+{
+    weir_chunk made;
+    TRY(standin_begin(STANDIN_cuMemCreate));
+    TRY(check_kind(what));
+    if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    TRY(standin_code(wr_backend_host.vm_create(what->location.id, bytes, &made)));
+    remember(CHUNK, what->location.id, made, bytes);
+    *chunk = made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle chunk)
+{
+    record known;
+    TRY(standin_begin(STANDIN_cuMemRelease));
+    TRY(recall(CHUNK, chunk, &known));
+    TRY(standin_code(wr_backend_host.vm_destroy(known.device, chunk, known.bytes)));
+    forget(CHUNK, chunk);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocationHandle chunk,
+                  unsigned long long flags)
+{
+    record known;
+    TRY(standin_begin(STANDIN_cuMemMap));
+    TRY(recall(CHUNK, chunk, &known));
+    if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    if (offset != 0) return WR_CUDA_ERROR_NOT_SUPPORTED;
+    return standin_code(wr_backend_host.vm_map(known.device, pointer(base), bytes, chunk));
+}
+
+CUresult cuMemUnmap(CUdeviceptr base, size_t bytes)
+{
+    record known;
+    TRY(standin_begin(STANDIN_cuMemUnmap));
+    TRY(recall(RESERVATION, base, &known));
+    return standin_code(wr_backend_host.vm_unmap(known.device, pointer(base), bytes));
+}
+
+CUresult cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    record known;
+    TRY(standin_begin(STANDIN_cuMemSetAccess));
+    TRY(recall(RESERVATION, base, &known));
+    for (size_t i = 0; i < count; i++) {
+        if (access[i].location.type != WR_CU_MEM_LOCATION_TYPE_DEVICE ||
+            access[i].flags != WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            return WR_CUDA_ERROR_INVALID_VALUE;
+        TRY(standin_code(wr_backend_host.vm_access(known.device, pointer(base), bytes, access[i].location.id)));
+    }
+    return WR_CUDA_SUCCESS;
+}

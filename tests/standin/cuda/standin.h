@@ -1,0 +1,22 @@
+/*
+ * standin: a stand-in for NVIDIA's libcuda.so.1, for tests on machines without a GPU. It is not a driver: memory is
+ * the host's, work runs on the host back end, which is compiled into it. What it takes from the real one are the
+ * rules that weir's cuda back end must live with: status codes, primary contexts with their counts and ids, the
+ * current context of a thread, and which calls end whose stream capture under which mode.
+ *
+ * Environment, read by the first cuInit: STANDIN_CUDA_DEVICES (default 2), STANDIN_CUDA_MEMORY (per device, default
+ * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another.
+ */
+#ifndef WEIR_TESTS_STANDIN_CUDA_H
+#define WEIR_TESTS_STANDIN_CUDA_H
+
+#include "backend/cuda/types.h"
+
+/* Makes the nth next call (1: the very next) of a function fail with `code`, once. Names are those of symbols.def
+ * without suffix. A nth of 0 forgets what was scripted for the function. */
+__attribute__((visibility("default"))) void standin_cuda_fail(const char *name, unsigned long nth, int code);
+
+/* Calls of a function so far, failed ones included; those of all functions for NULL. */
+__attribute__((visibility("default"))) unsigned long standin_cuda_calls(const char *name);
+
+#endif

@@ -1,0 +1,145 @@
+#include "standin/cuda/standin_internal.h"
+
+void *standin_stream(CUstream stream)
+{
+    return (uintptr_t)stream == 1 ? NULL : (void *)stream;
+}
+
+CUresult standin_work_code(weir_status status)
+{
+    return status == WEIR_ERR_CAPTURE ? WR_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : standin_code(status);
+}
+
+static bool capturing(int device, CUstream stream)
+{
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id;
+    return wr_backend_host.capture_status(device, standin_stream(stream), &state, &id) == WEIR_OK &&
+           state != WEIR_CAPTURE_NONE;
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
+{
+    int device;
+    void *made;
+    TRY(standin_enter(STANDIN_cuStreamCreateWithPriority, &device));
+    if (flags > WR_CU_STREAM_NON_BLOCKING) return WR_CUDA_ERROR_INVALID_VALUE;
+    priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+    TRY(standin_code(wr_backend_host.stream_create(device, priority, &made)));
+    *stream = made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy_v2(CUstream stream)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamDestroy, &device));
+    return standin_code(wr_backend_host.stream_destroy(device, standin_stream(stream)));
+}
+
+/* Of the capturing stream itself it is illegal under every mode. */
+CUresult cuStreamQuery(CUstream stream)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamQuery, &device));
+    if (!capturing(device, stream)) TRY(standin_unsafe());
+    return standin_code(wr_backend_host.stream_query(device, standin_stream(stream)));
+}
+
+CUresult cuStreamSynchronize(CUstream stream)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamSynchronize, &device));
+    if (!capturing(device, stream)) TRY(standin_unsafe());
+    return standin_code(wr_backend_host.stream_synchronize(device, standin_stream(stream)));
+}
+
+CUresult cuCtxSynchronize(void)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuCtxSynchronize, &device));
+    TRY(standin_unsafe());
+    return standin_code(wr_backend_host.device_synchronize(device));
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamWaitEvent, &device));
+    if (flags > 1) return WR_CUDA_ERROR_INVALID_VALUE;
+    weir_status status = wr_backend_host.stream_wait(device, standin_stream(stream), event);
+    return status == WEIR_ERR_CAPTURE ? WR_CUDA_ERROR_STREAM_CAPTURE_ISOLATION : standin_code(status);
+}
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuLaunchHostFunc, &device));
+    return standin_work_code(wr_backend_host.stream_callback(device, standin_stream(stream), function, argument));
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr destination, CUdeviceptr source, size_t bytes, CUstream stream)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuMemcpyAsync, &device));
+    return standin_work_code(wr_backend_host.copy(device, standin_stream(stream), (void *)(uintptr_t)destination,
+                                                  (void *)(uintptr_t)source, bytes));
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr destination, unsigned char value, size_t bytes, CUstream stream)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuMemsetD8Async, &device));
+    return standin_work_code(
+        wr_backend_host.fill(device, standin_stream(stream), (void *)(uintptr_t)destination, value, bytes));
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+CUresult cuEventCreate(CUevent *event, unsigned int flags)
+{
+    int device;
+    void *made;
+    TRY(standin_enter(STANDIN_cuEventCreate, &device));
+    if (flags > 7) return WR_CUDA_ERROR_INVALID_VALUE;
+    TRY(standin_code(wr_backend_host.event_create(device, &made)));
+    *event = made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent event)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuEventDestroy, &device));
+    return standin_code(wr_backend_host.event_destroy(device, event));
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuEventRecord, &device));
+    return standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream)));
+}
+
+static CUresult event_code(weir_status status)
+{
+    return status == WEIR_ERR_CAPTURE ? WR_CUDA_ERROR_CAPTURED_EVENT : standin_code(status);
+}
+
+CUresult cuEventQuery(CUevent event)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuEventQuery, &device));
+    TRY(standin_unsafe());
+    return event_code(wr_backend_host.event_query(device, event));
+}
+
+CUresult cuEventSynchronize(CUevent event)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuEventSynchronize, &device));
+    TRY(standin_unsafe());
+    return event_code(wr_backend_host.event_synchronize(device, event));
+}

@@ -1,0 +1,166 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/cuda_support.h"
+
+static void unused_devices_have_no_context(void **state)
+{
+    (void)state;
+    void *event = new_event();
+    int count, current;
+    ok(b->device_count(&count));
+    assert_int_equal(count, 2);
+    ok(b->device_get_current(&current));
+    ok(b->event_destroy(0, event));
+    assert_true(has_context(0));
+    assert_false(has_context(1));
+    ok(b->device_close(0));
+    assert_false(has_context(0));
+}
+
+static void entries_leave_the_current_context_alone(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    ok(b->device_open(1, &caps));
+    CUcontext zero = wr_cuda.devices[0].context, one = wr_cuda.devices[1].context;
+    CUcontext before[] = { NULL, zero, one };
+    for (int i = 0; i < 3; i++) {
+        driver_ok(wr_cu.cuCtxSetCurrent(before[i]));
+        ok(b->event_destroy(0, new_event()));
+        assert_ptr_equal(current_context(), before[i]);
+        ok(b->device_synchronize(1));
+        assert_ptr_equal(current_context(), before[i]);
+        ok(b->peer_enable(0, 1));
+        assert_ptr_equal(current_context(), before[i]);
+    }
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+}
+
+static void failed_entries_leave_it_alone_too(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    void *event;
+    ok(b->device_open(1, &caps));
+    CUcontext one = wr_cuda.devices[1].context;
+    driver_ok(wr_cu.cuCtxSetCurrent(one));
+    standin_fail("cuEventCreate", 1, 1);
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ptr_equal(current_context(), one);
+    standin_fail("cuCtxGetId", 1, 999);
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DRIVER);
+    assert_ptr_equal(current_context(), one);
+    standin_fail("cuDeviceCanAccessPeer", 1, 999);
+    assert_int_equal(b->peer_enable(0, 1), WEIR_ERR_DRIVER);
+    assert_ptr_equal(current_context(), one);
+    assert_int_equal(exchange(WR_CU_STREAM_CAPTURE_MODE_GLOBAL), WR_CU_STREAM_CAPTURE_MODE_GLOBAL);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+}
+
+static void entries_leave_the_capture_mode_alone(void **state)
+{
+    (void)state;
+    exchange(WR_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    ok(b->event_destroy(0, new_event()));
+    assert_int_equal(exchange(WR_CU_STREAM_CAPTURE_MODE_GLOBAL), WR_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+}
+
+static void thread_without_a_context_is_on_device_0(void **state)
+{
+    (void)state;
+    int current = 7;
+    assert_null(current_context());
+    ok(b->device_get_current(&current));
+    assert_int_equal(current, 0);
+    assert_null(current_context());
+}
+
+static void set_current_lasts(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    int current;
+    ok(b->device_open(1, &caps));
+    ok(b->device_set_current(1));
+    assert_ptr_equal(current_context(), wr_cuda.devices[1].context);
+    ok(b->device_get_current(&current));
+    assert_int_equal(current, 1);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+}
+
+static void scopes_nest(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    weir_backend_scope outer, inner;
+    ok(b->device_open(1, &caps));
+    ok(b->scope_enter(0, &outer));
+    assert_ptr_equal(current_context(), wr_cuda.devices[0].context);
+    ok(b->scope_enter(1, &inner));
+    assert_ptr_equal(current_context(), wr_cuda.devices[1].context);
+    assert_int_equal(exchange(WR_CU_STREAM_CAPTURE_MODE_RELAXED), WR_CU_STREAM_CAPTURE_MODE_RELAXED);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL)); /* as other people's code may */
+    b->scope_leave(&inner);
+    assert_ptr_equal(current_context(), wr_cuda.devices[0].context);
+    b->scope_leave(&outer);
+    assert_null(current_context());
+    assert_int_equal(exchange(WR_CU_STREAM_CAPTURE_MODE_GLOBAL), WR_CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+static void closing_leaves_no_dead_context_current(void **state)
+{
+    (void)state;
+    ok(b->device_set_current(0));
+    ok(b->device_close(0));
+    assert_null(current_context());
+}
+
+static void closing_leaves_a_shared_context_current(void **state)
+{
+    (void)state;
+    CUcontext theirs;
+    driver_ok(wr_cu.cuDevicePrimaryCtxRetain(&theirs, 0));
+    ok(b->device_set_current(0));
+    ok(b->device_close(0));
+    assert_ptr_equal(current_context(), theirs);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    driver_ok(wr_cu.cuDevicePrimaryCtxRelease(0));
+}
+
+static void peers_that_cannot_are_not_supported(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    assert_int_equal(b->peer_enable(0, 1), WEIR_ERR_INVALID_ARGUMENT); /* device 1 is not open */
+    ok(b->device_open(1, &caps));
+    setenv("STANDIN_CUDA_PEERS", "0", 1);
+    assert_int_equal(b->peer_enable(0, 1), WEIR_ERR_NOT_SUPPORTED);
+    unsetenv("STANDIN_CUDA_PEERS");
+    assert_null(current_context());
+    ok(b->peer_enable(0, 0));
+    ok(b->peer_enable(0, 1));
+    ok(b->peer_enable(0, 1));
+}
+
+static const struct CMUnitTest tests[] = {
+    cuda_test(unused_devices_have_no_context),
+    cuda_test(entries_leave_the_current_context_alone),
+    cuda_test(failed_entries_leave_it_alone_too),
+    cuda_test(entries_leave_the_capture_mode_alone),
+    cuda_test(thread_without_a_context_is_on_device_0),
+    cuda_test(set_current_lasts),
+    cuda_test(scopes_nest),
+    cuda_test(closing_leaves_no_dead_context_current),
+    cuda_test(closing_leaves_a_shared_context_current),
+    cuda_test(peers_that_cannot_are_not_supported),
+};
+
+int main(void)
+{
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

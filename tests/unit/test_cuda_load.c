@@ -1,0 +1,157 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/cuda_support.h"
+
+static const weir_backend *opened;
+
+static void absent_library_is_named(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
+    assert_int_equal(wr_backend_open("cuda", &cuda_config, &opened), WEIR_ERR_NO_LIBRARY);
+    assert_non_null(strstr(weir_error_text(), "WEIR_LIB_CUDA"));
+    assert_non_null(strstr(weir_error_text(), "/nonexistent/libcuda.so.1"));
+}
+
+static void auto_goes_on_without_the_library(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
+    ok(wr_backend_open("auto", &cuda_config, &opened));
+    assert_string_not_equal(opened->name, "cuda");
+    ok(wr_backend_close(opened));
+}
+
+static void auto_takes_a_device(void **state)
+{
+    (void)state;
+    use_standin(CUDA_STANDIN);
+    ok(wr_backend_open("auto", &cuda_config, &opened));
+    assert_string_equal(opened->name, "cuda");
+    ok(wr_backend_close(opened));
+}
+
+static void library_that_is_no_driver_is_named(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "libm.so.6", 1);
+    assert_int_equal(b->open(&cuda_config), WEIR_ERR_INCOMPATIBLE);
+    assert_non_null(strstr(weir_error_text(), "cuInit"));
+    assert_non_null(strstr(weir_error_text(), "libm.so.6"));
+}
+
+static void failing_initialisation_is_explained(void **state)
+{
+    (void)state;
+    static const struct {
+        CUresult code;
+        weir_status status;
+        const char *text;
+    } expected[] = {
+        { 100, WEIR_ERR_NO_DEVICE, "CUDA_VISIBLE_DEVICES" },
+        { 34, WEIR_ERR_NO_LIBRARY, "stub" },
+        { 803, WEIR_ERR_INCOMPATIBLE, "update the NVIDIA driver" },
+        { 999, WEIR_ERR_DRIVER, "999" },
+    };
+    use_standin(CUDA_STANDIN);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        standin_fail("cuInit", 1, expected[i].code);
+        assert_int_equal(wr_backend_open("cuda", &cuda_config, &opened), expected[i].status);
+        assert_non_null(strstr(weir_error_text(), expected[i].text));
+    }
+    standin_fail("cuInit", 1, 100);
+    ok(wr_backend_open("auto", &cuda_config, &opened));
+    assert_string_not_equal(opened->name, "cuda");
+    ok(wr_backend_close(opened));
+}
+
+static void opening_twice_is_refused(void **state)
+{
+    (void)state;
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&cuda_config));
+    assert_int_equal(b->open(&cuda_config), WEIR_ERR_BUSY);
+    ok(b->close());
+    ok(b->open(&cuda_config));
+    ok(b->close());
+}
+
+static void calls_before_open_are_refused(void **state)
+{
+    (void)state;
+    int count = 5;
+    void *event;
+    assert_int_equal(b->device_count(&count), WEIR_ERR_NO_DEVICE);
+    assert_int_equal(count, 5);
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_NO_DEVICE);
+}
+
+static void closing_releases_devices_left_open(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    use_standin(CUDA_STANDIN);
+    ok(b->open(&cuda_config));
+    ok(b->device_open(0, &caps));
+    ok(b->device_open(1, &caps));
+    ok(b->close());
+    assert_false(has_context(0));
+    assert_false(has_context(1));
+}
+
+static int open_old(void **state)
+{
+    (void)state;
+    use_standin(CUDA_STANDIN_OLD);
+    ok(b->open(&cuda_config));
+    return 0;
+}
+
+static void old_driver_works_without_virtual_memory(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    void *base;
+    weir_chunk chunk;
+    assert_null(wr_cu.cuMemCreate);
+    assert_null(wr_cu.cuCtxGetId);
+    ok(b->device_open(0, &caps));
+    assert_int_equal(caps.granularity, 0);
+    assert_int_equal(b->vm_reserve(0, 2 * MIB, 0, &base), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->vm_create(0, 2 * MIB, &chunk), WEIR_ERR_NOT_SUPPORTED);
+    ok(b->segment_alloc(0, 2 * MIB, &base));
+    ok(b->segment_free(0, base, 2 * MIB));
+}
+
+static void old_driver_notices_a_reset(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    uint64_t free_bytes, total;
+    ok(b->device_open(0, &caps));
+    driver_ok(standin_reset(0));
+    assert_int_equal(b->device_memory(0, &free_bytes, &total), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(native_code(), 709);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_before_open_are_refused),
+        cmocka_unit_test(absent_library_is_named),
+        cmocka_unit_test(auto_goes_on_without_the_library),
+        cmocka_unit_test(auto_takes_a_device),
+        cmocka_unit_test(library_that_is_no_driver_is_named),
+        cmocka_unit_test(failing_initialisation_is_explained),
+        cmocka_unit_test(opening_twice_is_refused),
+        cmocka_unit_test(closing_releases_devices_left_open),
+        cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_cuda),
+        cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_cuda),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,136 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/cuda_support.h"
+
+static void lose(CUresult code)
+{
+    void *event;
+    standin_fail("cuEventCreate", 1, code);
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(native_code(), code);
+}
+
+static void reopen(void)
+{
+    weir_device_caps caps;
+    assert_int_equal(b->device_close(0), WEIR_ERR_DEVICE_LOST);
+    assert_false(has_context(0));
+    ok(b->device_open(0, &caps));
+    ok(b->event_destroy(0, new_event()));
+}
+
+static void codes_that_end_the_context_lose_the_device(void **state)
+{
+    (void)state;
+    static const CUresult codes[] = {
+        4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 810, 911
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        lose(codes[i]);
+        reopen();
+    }
+}
+
+static void lost_device_is_not_asked_again(void **state)
+{
+    (void)state;
+    void *stream = new_stream(), *base;
+    uint64_t one, two;
+    weir_capture_state capture;
+    weir_backend_scope scope;
+    lose(700);
+    unsigned long before = standin_calls("cuCtxSetCurrent") + standin_calls("cuThreadExchangeStreamCaptureMode");
+    unsigned long events = standin_calls("cuEventCreate"), frees = standin_calls("cuMemFree");
+    void *event;
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(native_code(), 700);
+    assert_non_null(strstr(weir_error_text(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
+    assert_int_equal(b->segment_alloc(0, 2 * MIB, &base), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->segment_free(0, &base, 2 * MIB), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->vm_reserve(0, 2 * MIB, 0, &base), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->device_synchronize(0), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->device_memory(0, &one, &two), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->capture_status(0, NULL, &capture, &one), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->device_set_current(0), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->scope_enter(0, &scope), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(standin_calls("cuCtxSetCurrent") + standin_calls("cuThreadExchangeStreamCaptureMode"), before);
+    assert_int_equal(standin_calls("cuEventCreate"), events);
+    assert_int_equal(standin_calls("cuMemFree"), frees);
+}
+
+static void first_reason_stays(void **state)
+{
+    (void)state;
+    void *event;
+    lose(719);
+    standin_fail("cuEventCreate", 1, 700);
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(native_code(), 719);
+    standin_fail("cuEventCreate", 0, 0);
+}
+
+static void other_devices_go_on(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    void *base, *event;
+    ok(b->device_open(1, &caps));
+    lose(700);
+    ok(b->segment_alloc(1, 2 * MIB, &base));
+    ok(b->segment_free(1, base, 2 * MIB));
+    ok(b->event_create(1, &event));
+    ok(b->event_destroy(1, event));
+}
+
+static void lost_device_is_released_and_can_be_opened_again(void **state)
+{
+    (void)state;
+    lose(700);
+    reopen();
+}
+
+static void reset_by_others_is_noticed(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    driver_ok(standin_reset(0));
+    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(native_code(), 709);
+    reopen();
+}
+
+/* The new context has the old one's address, and nothing of ours is in it. */
+static void context_made_anew_by_others_is_noticed(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    CUcontext theirs;
+    driver_ok(standin_reset(0));
+    driver_ok(wr_cu.cuDevicePrimaryCtxRetain(&theirs, 0));
+    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_DEVICE_LOST);
+    assert_int_equal(b->device_close(0), WEIR_ERR_DEVICE_LOST);
+    assert_true(has_context(0)); /* our retain is gone, theirs is not */
+    driver_ok(wr_cu.cuDevicePrimaryCtxRelease(0));
+    assert_false(has_context(0));
+}
+
+static const struct CMUnitTest tests[] = {
+    cuda_test(codes_that_end_the_context_lose_the_device),
+    cuda_test(lost_device_is_not_asked_again),
+    cuda_test(first_reason_stays),
+    cuda_test(other_devices_go_on),
+    cuda_test(lost_device_is_released_and_can_be_opened_again),
+    cuda_test(reset_by_others_is_noticed),
+    cuda_test(context_made_anew_by_others_is_noticed),
+};
+
+int main(void)
+{
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,496 @@
+/*
+ * A handle and its stream: moving between streams, the memory it works in, and where the library is called.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "handle_support.h"
+
+#include "base/meta.h"
+
+enum { WORKSPACE = WORKSPACE_BYTES, FED = 3 << 20 };
+
+/* `roomy` works in memory of weir's, `fed` asks weir for it. */
+static library plain = { .name = "plain" }, roomy = { .name = "roomy" }, fed = { .name = "fed" };
+static library *const libraries[] = { &plain, &roomy, &fed };
+#define LIBRARIES (sizeof libraries / sizeof libraries[0])
+
+static int register_all(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LIBRARIES; i++) library_register(libraries[i], 0);
+    library_works_in_memory_of_weirs(&roomy);
+    kind_of(&fed)->set_memory = library_set_memory;
+    return 0;
+}
+
+static int start(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LIBRARIES; i++) library_start(libraries[i]);
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    return 0;
+}
+
+static int end(void **state)
+{
+    close_host(state);
+    for (size_t i = 0; i < LIBRARIES; i++) library_end(libraries[i]);
+    return 0;
+}
+
+static void nap(void)
+{
+    struct timespec time = { 0, 20000000 };
+    nanosleep(&time, NULL);
+}
+
+static void mark(void *flag)
+{
+    atomic_store((atomic_bool *)flag, true);
+}
+
+/* ---- a handle waits for its last use ------------------------------------------------------------------------------ */
+
+/* Work that a handle queued on `from` is held; what is queued on `to` after the handle came there must not run. */
+static void assert_ordered(weir_stream from, weir_stream to, void (*move)(weir_stream to))
+{
+    atomic_bool first = false, second = false;
+    hold(from);
+    assert_ok(weir_stream_callback(from, mark, &first));
+    move(to);
+    assert_ok(weir_stream_callback(to, mark, &second));
+    nap();
+    assert_false(atomic_load(&first));
+    assert_false(atomic_load(&second));
+    let_run(from);
+    assert_ok(weir_stream_synchronize(to));
+    assert_true(atomic_load(&first));
+    assert_true(atomic_load(&second));
+}
+
+static void by_get(weir_stream to)
+{
+    (void)get_on(&plain, to);
+}
+
+static void a_handle_that_moves_waits_for_its_last_use(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&plain, a);
+    assert_ordered(a, b, by_get);
+    assert_ordered(b, a, by_get);
+    (void)get(&plain);
+    assert_ordered(default_stream(0), b, by_get);
+}
+
+static void by_hand_over(weir_stream to)
+{
+    holder h;
+    assert_ok(weir_handle_release(plain.kind, 0));
+    holder_start(&h, &plain, to);
+    assert_non_null(holder_handle(&h));
+    holder_end(&h);
+}
+
+static void the_next_owner_waits_for_the_last_ones_use(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&plain, a);
+    assert_ordered(a, b, by_hand_over);
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+static weir_lease lease;
+
+static void by_lease(weir_stream to)
+{
+    assert_ok(weir_handle_return(lease));
+    lease = borrow(&plain, to);
+}
+
+static void the_next_borrower_waits_for_the_last_ones_use(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    lease = borrow(&plain, a);
+    assert_ordered(a, b, by_lease);
+    assert_ok(weir_handle_return(lease));
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+static void after_a_failed_bind(weir_stream to)
+{
+    void *handle = NULL;
+    weir_stream between = new_stream(0);
+    atomic_store(&plain.fail_binds, 1);
+    assert_status(weir_handle_get_on(plain.kind, between, &handle), WEIR_ERR_LIBRARY);
+    (void)get_on(&plain, to);
+}
+
+static void a_failed_bind_does_not_forget_the_last_use(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&plain, a);
+    assert_ordered(a, b, after_a_failed_bind);
+}
+
+static void staying_on_a_stream_costs_no_event(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    assert_ok(weir_handle_return(borrow(&plain, a)));
+    const uint64_t events = calls_of(WEIR_BACKEND_event_record), waits = calls_of(WEIR_BACKEND_stream_wait);
+    assert_ok(weir_handle_return(borrow(&plain, a)));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), events);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits);
+}
+
+static void moving_back_and_forth_needs_one_event(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&plain, a);
+    for (int i = 0; i < 10; i++) (void)get_on(&plain, i % 2 ? a : b);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_create), 1);
+}
+
+static void moving_out_of_or_into_a_capture_leaves_it_alone(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    void *graph = NULL;
+    (void)get_on(&plain, a);
+    assert_ok(backend->capture_begin(0, native_of(a), WEIR_CAPTURE_GLOBAL));
+    (void)get_on(&plain, b); /* out of */
+    (void)get_on(&plain, a); /* into */
+    (void)get_on(&plain, b);
+    assert_ok(weir_stream_synchronize(b));
+    assert_ok(backend->capture_end(0, native_of(a), &graph));
+    assert_ok(backend->graph_destroy(0, graph));
+}
+
+/* ---- workspaces --------------------------------------------------------------------------------------------------- */
+
+static int64_t blocks(void)
+{
+    return stats_of(0).allocation[WEIR_STAT_ALL].current;
+}
+
+static void a_workspace_is_attached_after_every_set_stream(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    const thing *t = get_on(&roomy, a);
+    assert_non_null(t->workspace);
+    assert_non_null(get_on(&roomy, b)->workspace);
+    assert_non_null(get_on(&roomy, a)->workspace);
+    assert_int_equal(t->workspaces, 3);
+    (void)get_on(&roomy, a); /* a hit */
+    assert_int_equal(t->workspaces, 3);
+}
+
+static void a_workspace_is_weirs_memory_on_the_handles_stream(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    const thing *t = get_on(&roomy, a);
+    weir_pointer_info info = info_of(t->workspace);
+    assert_int_equal(info.stream.id, a.id);
+    assert_int_equal(info.requested, WORKSPACE);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, WORKSPACE);
+    assert_int_equal(numbers_of(&roomy, 0).bytes, 0); /* not the library's */
+}
+
+static void there_is_one_workspace_per_handle_and_stream(void **state)
+{
+    (void)state;
+    holder h;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    const thing *t = get_on(&roomy, a);
+    const void *on_a = t->workspace, *on_b = get_on(&roomy, b)->workspace;
+    assert_ptr_not_equal(on_a, on_b);
+    for (int i = 0; i < 3; i++) {
+        assert_ptr_equal(get_on(&roomy, a)->workspace, on_a);
+        assert_ptr_equal(get_on(&roomy, b)->workspace, on_b);
+    }
+    holder_start(&h, &roomy, a);
+    assert_ptr_not_equal(holder_handle(&h)->workspace, on_a);
+    holder_end(&h);
+    assert_int_equal(blocks(), 3);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 3 * WORKSPACE);
+}
+
+static void workspaces_go_with_their_handle(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&roomy, a);
+    (void)get_on(&roomy, b);
+    assert_ok(weir_handle_release(roomy.kind, 0));
+    assert_int_equal(blocks(), 2); /* the next owner may be on the same stream */
+    assert_int_equal(trim(&roomy, 0), 1);
+    assert_int_equal(blocks(), 0);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 0);
+}
+
+static void the_workspace_of_an_ended_stream_is_freed(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    (void)get_on(&roomy, a);
+    (void)get_on(&roomy, b);
+    assert_int_equal(blocks(), 2);
+    assert_ok(weir_stream_destroy(a));
+    for (int i = 0; i < 20; i++) {
+        weir_stream s = new_stream(0);
+        (void)get_on(&roomy, s);
+        assert_ok(weir_stream_destroy(s));
+    }
+    assert_true(blocks() <= 2);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, (uint64_t)blocks() * WORKSPACE);
+}
+
+static void a_get_without_memory_for_its_workspace_fails_and_works_later(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    void *all = alloc(64 * MIB);
+    assert_status(weir_handle_get(roomy.kind, &handle), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 0);
+    assert_ok(weir_free(all));
+    assert_non_null(get(&roomy)->workspace);
+    assert_int_equal(atomic_load(&roomy.creates), 1);
+}
+
+/* ---- memory for libraries that take it from weir ------------------------------------------------------------------ */
+
+static void *take_on_bound(thing *t, size_t bytes)
+{
+    void *memory = NULL;
+    assert_int_equal(t->feeder->alloc(t->feeder->context, bytes, NULL, true, &memory), 0);
+    return memory;
+}
+
+static void a_library_takes_memory_of_weirs_on_its_stream(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    thing *t = get_on(&fed, a);
+    void *memory = take_on_bound(t, FED);
+    assert_int_equal(info_of(memory).stream.id, a.id);
+    assert_int_equal(info_of(memory).requested, FED);
+    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
+    assert_int_equal(blocks(), 0);
+}
+
+static void a_library_may_name_the_stream(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    const thing *t = get_on(&fed, a);
+    void *memory = NULL;
+    assert_int_equal(t->feeder->alloc(t->feeder->context, FED, native_of(b), false, &memory), 0);
+    assert_int_equal(info_of(memory).stream.id, b.id);
+    assert_int_equal(t->feeder->free(t->feeder->context, memory, native_of(b), false), 0);
+    assert_int_equal(t->feeder->alloc(t->feeder->context, FED, NULL, false, &memory), 0);
+    assert_int_equal(info_of(memory).stream.id, default_stream(0).id);
+    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, false), 0);
+}
+
+static void what_a_library_freed_on_another_stream_waits_for_that_stream(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    atomic_bool ran = false;
+    thing *t = get_on(&fed, a);
+    void *memory = take_on_bound(t, FED);
+    (void)get_on(&fed, b);
+    hold(b);
+    assert_ok(weir_stream_callback(b, mark, &ran)); /* uses the memory */
+    assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, true), 0);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ptr_not_equal(alloc_on(FED, a), memory);
+    let_run(b);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+static void a_library_is_told_when_there_is_no_memory(void **state)
+{
+    (void)state;
+    const thing *t = get(&fed);
+    void *memory = &memory;
+    assert_int_not_equal(t->feeder->alloc(t->feeder->context, 128 * MIB, NULL, true, &memory), 0);
+    assert_ptr_equal(memory, &memory);
+    assert_int_not_equal(t->feeder->free(t->feeder->context, &memory, NULL, true), 0); /* not weir's */
+}
+
+static void memory_that_a_library_frees_when_it_is_destroyed_is_not_lost(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), b = new_stream(0);
+    thing *t = get_on(&fed, a);
+    t->fed = take_on_bound(t, FED);
+    (void)get_on(&fed, b);
+    assert_ok(weir_handle_release(fed.kind, 0));
+    assert_int_equal(trim(&fed, 0), 1);
+    assert_ok(weir_stream_synchronize(b));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void *use_and_close(void *argument)
+{
+    thing *t = NULL;
+    weir_stream a = { 0 }, b = { 0 };
+    weir_status *status = argument;
+    *status = weir_stream_create(0, 0, &a);
+    if (*status == WEIR_OK) *status = weir_stream_create(0, 0, &b);
+    if (*status == WEIR_OK) *status = weir_handle_get_on(fed.kind, a, (void **)&t);
+    if (*status != WEIR_OK) return NULL;
+    if (t->feeder->alloc(t->feeder->context, FED, NULL, true, &t->fed) != 0) *status = WEIR_ERR_OUT_OF_MEMORY;
+    if (*status == WEIR_OK) *status = weir_handle_get_on(fed.kind, b, (void **)&t);
+    if (*status == WEIR_OK) *status = weir_close();
+    return NULL;
+}
+
+static void closing_frees_what_destroyed_libraries_freed(void **state)
+{
+    (void)state;
+    weir_status status = WEIR_ERR_INTERNAL;
+    const uint64_t before = wr_meta_live();
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    in_a_thread(use_and_close, &status);
+    assert_int_equal(status, WEIR_OK);
+    assert_int_equal(wr_meta_live(), before);
+    assert_int_equal(atomic_load(&fed.destroys), 1);
+}
+
+/* ---- where the library is called ---------------------------------------------------------------------------------- */
+
+static weir_backend scoped; /* the host's, with scopes */
+static int scope_depth, calls_outside, scopes;
+
+static weir_status enter_scope(int device, weir_backend_scope *scope)
+{
+    scope->saved[0] = (uint64_t)device + 100;
+    scope_depth++;
+    scopes++;
+    return WEIR_OK;
+}
+
+static void leave_scope(weir_backend_scope *scope)
+{
+    if (scope->saved[0] != 100) calls_outside++;
+    scope_depth--;
+}
+
+static void look(void)
+{
+    if (scope_depth != 1) calls_outside++;
+}
+
+static int scoped_create(void *user, int device, void **handle)
+{
+    look();
+    return library_create(user, device, handle);
+}
+
+static int scoped_destroy(void *user, void *handle)
+{
+    look();
+    return library_destroy(user, handle);
+}
+
+static int scoped_bind(void *user, void *handle, void *native_stream)
+{
+    look();
+    return library_bind(user, handle, native_stream);
+}
+
+static int scoped_reset(void *user, void *handle)
+{
+    look();
+    return library_reset(user, handle);
+}
+
+static void every_call_of_the_library_is_in_a_scope_of_the_device(void **state)
+{
+    (void)state;
+    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT,        .name = "scoped",         .create = scoped_create,
+                                  .destroy = scoped_destroy,   .bind = scoped_bind,      .reset = scoped_reset,
+                                  .user = &plain };
+    weir_handle_kind kind = 0;
+    wr_handle_pool *pool = NULL;
+    void *handle = NULL;
+    uint64_t destroyed = 0;
+    assert_ok(weir_handle_kind_register(&ops, &kind));
+    assert_ok(wr_device_handles(open_device(0), kind, &pool));
+    scoped = *wr_runtime_global.backend;
+    scoped.scope_enter = enter_scope;
+    scoped.scope_leave = leave_scope;
+    pool->site.backend = &scoped;
+
+    assert_ok(weir_handle_get(kind, &handle));
+    assert_ok(weir_handle_get_on(kind, new_stream(0), &handle));
+    assert_ok(weir_handle_release(kind, 0));
+    assert_ok(weir_handle_get(kind, &handle));
+    assert_ok(weir_handle_release(kind, 0));
+    assert_ok(weir_handles_trim(kind, 0, &destroyed));
+    assert_int_equal(destroyed, 1);
+    assert_int_equal(scopes, 6); /* create, bind, bind, reset, bind, destroy */
+    assert_int_equal(calls_outside, 0);
+    assert_int_equal(scope_depth, 0);
+}
+
+#define HANDLE_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
+
+static int start_closed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LIBRARIES; i++) library_start(libraries[i]);
+    return 0;
+}
+
+static int end_closed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LIBRARIES; i++) library_end(libraries[i]);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HANDLE_TEST(a_handle_that_moves_waits_for_its_last_use),
+        HANDLE_TEST(the_next_owner_waits_for_the_last_ones_use),
+        HANDLE_TEST(the_next_borrower_waits_for_the_last_ones_use),
+        HANDLE_TEST(a_failed_bind_does_not_forget_the_last_use),
+        HANDLE_TEST(staying_on_a_stream_costs_no_event),
+        HANDLE_TEST(moving_back_and_forth_needs_one_event),
+        HANDLE_TEST(moving_out_of_or_into_a_capture_leaves_it_alone),
+        HANDLE_TEST(a_workspace_is_attached_after_every_set_stream),
+        HANDLE_TEST(a_workspace_is_weirs_memory_on_the_handles_stream),
+        HANDLE_TEST(there_is_one_workspace_per_handle_and_stream),
+        HANDLE_TEST(workspaces_go_with_their_handle),
+        HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed),
+        HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
+        HANDLE_TEST(a_library_takes_memory_of_weirs_on_its_stream),
+        HANDLE_TEST(a_library_may_name_the_stream),
+        HANDLE_TEST(what_a_library_freed_on_another_stream_waits_for_that_stream),
+        HANDLE_TEST(a_library_is_told_when_there_is_no_memory),
+        HANDLE_TEST(memory_that_a_library_frees_when_it_is_destroyed_is_not_lost),
+        HANDLE_TEST(every_call_of_the_library_is_in_a_scope_of_the_device),
+        cmocka_unit_test_setup_teardown(closing_frees_what_destroyed_libraries_freed, start_closed, end_closed),
+    };
+    return cmocka_run_group_tests(tests, register_all, NULL);
+}

@@ -1,0 +1,525 @@
+/*
+ * Borrowed handles: budgets, the queue in front of them, and leases.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "handle_support.h"
+
+static library plain = { .name = "plain" }, other = { .name = "other" };
+
+static int register_all(void **state)
+{
+    (void)state;
+    library_register(&plain, 0);
+    library_register(&other, 0);
+    return 0;
+}
+
+static int start(void **state)
+{
+    (void)state;
+    library_start(&plain);
+    library_start(&other);
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
+    return 0;
+}
+
+static int end(void **state)
+{
+    close_host(state);
+    library_end(&plain);
+    library_end(&other);
+    return 0;
+}
+
+static void limit(uint64_t count, uint64_t bytes)
+{
+    assert_ok(weir_handle_budget_set(plain.kind, 0, count, bytes));
+}
+
+/* A thread that borrows and returns at once; `turns` says in which order they came. */
+typedef struct borrower {
+    pthread_t thread;
+    uint64_t timeout_ns;
+    weir_status status;
+    int turn;
+    weir_lease lease;
+    bool keep;
+} borrower;
+
+static atomic_int turns;
+
+static void *borrow_and_return(void *argument)
+{
+    borrower *b = argument;
+    b->status = weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, b->timeout_ns, &b->lease);
+    if (b->status != WEIR_OK) return NULL;
+    b->turn = ++turns;
+    if (!b->keep) b->status = weir_handle_return(b->lease);
+    return NULL;
+}
+
+/* Returns when the thread is in the queue. */
+static void queue(borrower *b, uint64_t timeout_ns, bool keep)
+{
+    const uint64_t waits = numbers_of(&plain, 0).waits;
+    *b = (borrower){ .timeout_ns = timeout_ns, .keep = keep };
+    assert_int_equal(pthread_create(&b->thread, NULL, borrow_and_return, b), 0);
+    while (numbers_of(&plain, 0).waits == waits) sched_yield();
+}
+
+static void nap(void)
+{
+    struct timespec time = { 0, 20000000 };
+    nanosleep(&time, NULL);
+}
+
+/* ---- leases ------------------------------------------------------------------------------------------------------- */
+
+static void a_lease_has_a_handle_bound_to_its_stream(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    const thing *mine = get(&plain);
+    weir_lease lease = borrow(&plain, a);
+    const thing *lent = weir_lease_handle(lease);
+    assert_non_null(lent);
+    assert_ptr_not_equal(lent, mine);
+    assert_ptr_equal(lent->stream, native_of(a));
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 1);
+    assert_ok(weir_handle_return(lease));
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 0);
+    assert_int_equal(numbers_of(&plain, 0).idle, 1);
+}
+
+static void a_lease_on_another_device_needs_no_current_device(void **state)
+{
+    (void)state;
+    weir_lease lease = borrow(&plain, default_stream(1));
+    assert_int_equal(((thing *)weir_lease_handle(lease))->device, 1);
+    assert_int_equal(numbers_of(&plain, 0).live, 0);
+    assert_ok(weir_handle_return(lease));
+    assert_int_equal(numbers_of(&plain, 1).idle, 1);
+}
+
+static void *give_back(void *lease)
+{
+    static weir_status status;
+    status = weir_handle_return(*(weir_lease *)lease);
+    return &status;
+}
+
+static void any_thread_may_return_a_lease(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *status = NULL;
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    const thing *lent = weir_lease_handle(lease);
+    assert_int_equal(pthread_create(&thread, NULL, give_back, &lease), 0);
+    pthread_join(thread, &status);
+    assert_int_equal(*(weir_status *)status, WEIR_OK);
+    assert_int_equal(numbers_of(&plain, 0).idle, 1);
+    assert_ptr_equal(get(&plain), lent);
+}
+
+static void a_lease_outlives_the_thread_that_borrowed(void **state)
+{
+    (void)state;
+    borrower b = { .keep = true };
+    in_a_thread(borrow_and_return, &b);
+    assert_int_equal(b.status, WEIR_OK);
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 1);
+    assert_non_null(weir_lease_handle(b.lease));
+    assert_ok(weir_handle_return(b.lease));
+}
+
+static void returned_handles_are_lent_last_in_first_out(void **state)
+{
+    (void)state;
+    weir_lease a = borrow(&plain, WEIR_STREAM_CURRENT), b = borrow(&plain, WEIR_STREAM_CURRENT);
+    const void *first = weir_lease_handle(a), *second = weir_lease_handle(b);
+    assert_ok(weir_handle_return(b));
+    assert_ok(weir_handle_return(a));
+    assert_ptr_equal(weir_lease_handle(borrow(&plain, WEIR_STREAM_CURRENT)), first);
+    assert_ptr_equal(weir_lease_handle(borrow(&plain, WEIR_STREAM_CURRENT)), second);
+}
+
+static void assert_no_lease(weir_lease lease)
+{
+    assert_status(weir_handle_return(lease), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "weir_handle_return: lease"));
+    assert_null(weir_lease_handle(lease));
+    assert_non_null(strstr(weir_error_text(), "weir_lease_handle: lease"));
+}
+
+static void a_lease_ends_once(void **state)
+{
+    (void)state;
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_ok(weir_handle_return(lease));
+    assert_no_lease(lease);
+    assert_int_equal(numbers_of(&plain, 0).idle, 1);
+    weir_lease next = borrow(&plain, WEIR_STREAM_CURRENT); /* the same handle */
+    assert_int_not_equal(next.id, lease.id);
+    assert_no_lease(lease);
+    assert_non_null(weir_lease_handle(next));
+    assert_ok(weir_handle_return(next));
+}
+
+static void forged_leases_are_refused(void **state)
+{
+    (void)state;
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    (void)get_on(&plain, default_stream(1)); /* the other device has a pool, too */
+    (void)get(&other);
+    const uint64_t forged[] = { 0, 1, UINT64_MAX, lease.id + 0x10000, lease.id ^ 0x100, lease.id + 1, lease.id | 0xff,
+                                lease.id | 0xff00, plain.kind, lease.id >> 1 };
+    for (size_t i = 0; i < sizeof forged / sizeof forged[0]; i++) assert_no_lease((weir_lease){ forged[i] });
+    assert_ok(weir_handle_return(lease));
+}
+
+static void a_lease_from_before_a_close_is_refused(void **state)
+{
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_ok(weir_close());
+    assert_status(weir_handle_return(lease), WEIR_ERR_CLOSED);
+    assert_null(weir_lease_handle(lease));
+    library_end(&plain);
+    library_end(&other);
+    start(state);
+    assert_no_lease(lease);
+    weir_lease next = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_no_lease(lease);
+    assert_ok(weir_handle_return(next));
+}
+
+typedef struct racer {
+    pthread_barrier_t *line;
+    weir_lease lease;
+    atomic_int *won;
+} racer;
+
+static void *race_to_return(void *argument)
+{
+    racer *r = argument;
+    pthread_barrier_wait(r->line);
+    if (weir_handle_return(r->lease) == WEIR_OK) atomic_fetch_add(r->won, 1);
+    return NULL;
+}
+
+static void of_two_threads_that_return_a_lease_one_succeeds(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 50; round++) {
+        atomic_int won = 0;
+        pthread_t threads[2];
+        pthread_barrier_t line;
+        pthread_barrier_init(&line, NULL, 2);
+        racer r = { &line, borrow(&plain, WEIR_STREAM_CURRENT), &won };
+        for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, race_to_return, &r), 0);
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+        pthread_barrier_destroy(&line);
+        assert_int_equal(won, 1);
+        assert_int_equal(numbers_of(&plain, 0).idle, 1);
+    }
+}
+
+static void a_borrow_that_cannot_bind_gives_the_handle_back(void **state)
+{
+    (void)state;
+    weir_lease lease = { 0 };
+    atomic_store(&plain.fail_binds, 1);
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &lease), WEIR_ERR_LIBRARY);
+    assert_int_equal(lease.id, 0);
+    weir_handle_stats stats = numbers_of(&plain, 0);
+    assert_int_equal(stats.idle, 1);
+    assert_int_equal(stats.borrowed, 0);
+    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+/* ---- budgets ------------------------------------------------------------------------------------------------------ */
+
+static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
+{
+    (void)state;
+    void *handle = &handle;
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_status(weir_handle_get(plain.kind, &handle), WEIR_ERR_BUSY);
+    assert_ptr_equal(handle, &handle);
+    const char *const words[] = { "plain", "device 0", "1 handles", "weir_handle_borrow", "weir_handle_budget_set" };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_non_null(strstr(weir_error_text(), words[i]));
+    assert_int_equal(numbers_of(&plain, 0).waits, 0);
+    assert_non_null(get(&other)); /* budgets are per kind */
+    assert_non_null(get_on(&plain, default_stream(1))); /* and per device */
+    assert_ok(weir_handle_return(lease));
+    assert_non_null(get(&plain));
+}
+
+static void a_get_beyond_the_bytes_is_refused(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    atomic_store(&plain.bytes, 4 * MIB);
+    limit(0, 10 * MIB);
+    weir_lease a = borrow(&plain, WEIR_STREAM_CURRENT), b = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_status(weir_handle_get(plain.kind, &handle), WEIR_ERR_BUSY); /* a third would make 12 MiB */
+    assert_int_equal(numbers_of(&plain, 0).bytes, 8 * MIB);
+    limit(0, 12 * MIB);
+    assert_non_null(get(&plain));
+    assert_ok(weir_handle_return(a));
+    assert_ok(weir_handle_return(b));
+}
+
+static void handles_destroyed_make_room_in_the_budget(void **state)
+{
+    (void)state;
+    weir_lease lease = { 0 };
+    atomic_store(&plain.bytes, 4 * MIB);
+    limit(0, 4 * MIB);
+    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
+    assert_int_equal(trim(&plain, 0), 1);
+    assert_ok(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &lease));
+    assert_ok(weir_handle_return(lease));
+}
+
+static void a_lower_budget_takes_nothing_away(void **state)
+{
+    (void)state;
+    weir_lease a = borrow(&plain, WEIR_STREAM_CURRENT), b = borrow(&plain, WEIR_STREAM_CURRENT), c = { 0 };
+    limit(1, 0);
+    assert_int_equal(numbers_of(&plain, 0).live, 2);
+    assert_ok(weir_handle_return(a));
+    a = borrow(&plain, WEIR_STREAM_CURRENT); /* the idle one */
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &c), WEIR_ERR_BUSY);
+    assert_ok(weir_handle_return(a));
+    assert_ok(weir_handle_return(b));
+}
+
+/* ---- the queue ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void a_borrow_waits_no_longer_than_told(void **state)
+{
+    (void)state;
+    weir_lease late = { 0 };
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &late), WEIR_ERR_BUSY);
+    uint64_t began = now_ns();
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 30000000, &late), WEIR_ERR_TIMEOUT);
+    assert_true(now_ns() - began >= 30000000);
+    assert_non_null(strstr(weir_error_text(), "plain"));
+    assert_int_equal(late.id, 0);
+    weir_handle_stats stats = numbers_of(&plain, 0);
+    assert_int_equal(stats.waits, 1);
+    assert_int_equal(stats.timeouts, 1);
+    assert_ok(weir_handle_return(lease));
+    late = borrow(&plain, WEIR_STREAM_CURRENT); /* who gave up is not in the queue any more */
+    assert_ok(weir_handle_return(late));
+}
+
+static void a_borrow_for_ever_waits_until_there_is_one(void **state)
+{
+    (void)state;
+    borrower b;
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    queue(&b, WEIR_FOREVER, false);
+    nap();
+    assert_ok(weir_handle_return(lease));
+    pthread_join(b.thread, NULL);
+    assert_int_equal(b.status, WEIR_OK);
+    weir_handle_stats stats = numbers_of(&plain, 0);
+    assert_int_equal(stats.created, 1);
+    assert_int_equal(stats.reuses, 1);
+    assert_int_equal(stats.idle, 1);
+    assert_int_equal(stats.borrowed, 0);
+}
+
+static void a_timeout_of_centuries_is_not_one_in_the_past(void **state)
+{
+    (void)state;
+    borrower b;
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    queue(&b, WEIR_FOREVER - 1, false);
+    nap();
+    assert_int_equal(numbers_of(&plain, 0).timeouts, 0);
+    assert_ok(weir_handle_return(lease));
+    pthread_join(b.thread, NULL);
+    assert_int_equal(b.status, WEIR_OK);
+}
+
+static void those_who_wait_are_served_in_order_of_arrival(void **state)
+{
+    (void)state;
+    enum { WAITING = 6 };
+    borrower b[WAITING];
+    atomic_store(&turns, 0);
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    for (int i = 0; i < WAITING; i++) queue(&b[i], WEIR_FOREVER, false);
+    assert_ok(weir_handle_return(lease));
+    for (int i = 0; i < WAITING; i++) pthread_join(b[i].thread, NULL);
+    for (int i = 0; i < WAITING; i++) {
+        assert_int_equal(b[i].status, WEIR_OK);
+        assert_int_equal(b[i].turn, i + 1);
+    }
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+static void who_gives_up_is_passed_over(void **state)
+{
+    (void)state;
+    borrower patient[2], hasty;
+    atomic_store(&turns, 0);
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    queue(&patient[0], WEIR_FOREVER, false);
+    queue(&hasty, 1000000, false);
+    queue(&patient[1], WEIR_FOREVER, false);
+    pthread_join(hasty.thread, NULL);
+    assert_int_equal(hasty.status, WEIR_ERR_TIMEOUT);
+    assert_ok(weir_handle_return(lease));
+    for (int i = 0; i < 2; i++) {
+        pthread_join(patient[i].thread, NULL);
+        assert_int_equal(patient[i].status, WEIR_OK);
+        assert_int_equal(patient[i].turn, i + 1);
+    }
+}
+
+static void a_higher_budget_lets_the_queue_go_on_in_order(void **state)
+{
+    (void)state;
+    borrower b[3];
+    weir_lease newcomer = { 0 };
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    for (int i = 0; i < 3; i++) queue(&b[i], WEIR_FOREVER, true);
+    limit(2, 0);
+    pthread_join(b[0].thread, NULL);
+    assert_int_equal(b[0].status, WEIR_OK);
+    nap();
+    assert_int_equal(numbers_of(&plain, 0).live, 2);
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &newcomer), WEIR_ERR_BUSY);
+    limit(0, 0);
+    for (int i = 1; i < 3; i++) pthread_join(b[i].thread, NULL);
+    assert_int_equal(numbers_of(&plain, 0).live, 4);
+    for (int i = 0; i < 3; i++) assert_ok(weir_handle_return(b[i].lease));
+    assert_ok(weir_handle_return(lease));
+}
+
+static void a_create_that_failed_leaves_its_room_to_the_queue(void **state)
+{
+    (void)state;
+    holder doomed;
+    borrower b;
+    limit(1, 0);
+    atomic_store(&plain.slow_creates, 1);
+    atomic_store(&plain.fail_creates, 1);
+    holder_start(&doomed, &plain, WEIR_STREAM_CURRENT);
+    wait_for(&plain.arrived);
+    queue(&b, WEIR_FOREVER, false); /* nothing exists yet, but something is being made */
+    sem_post(&plain.gate);
+    assert_null(holder_handle(&doomed));
+    pthread_join(b.thread, NULL);
+    assert_int_equal(b.status, WEIR_OK);
+    holder_end(&doomed);
+}
+
+static void a_create_that_took_less_than_expected_leaves_room_to_the_queue(void **state)
+{
+    (void)state;
+    holder slow;
+    borrower b;
+    atomic_store(&plain.bytes, 4 * MIB);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    limit(0, 8 * MIB);
+    atomic_store(&plain.bytes, 0);
+    atomic_store(&plain.slow_creates, 1);
+    holder_start(&slow, &plain, WEIR_STREAM_CURRENT);
+    wait_for(&plain.arrived);
+    queue(&b, WEIR_FOREVER, false);
+    sem_post(&plain.gate);
+    assert_non_null(holder_handle(&slow));
+    pthread_join(b.thread, NULL);
+    assert_int_equal(b.status, WEIR_OK);
+    holder_end(&slow);
+    assert_ok(weir_handle_return(lease));
+}
+
+static void a_thread_that_ends_serves_the_queue(void **state)
+{
+    (void)state;
+    holder h;
+    borrower b;
+    limit(1, 0);
+    holder_start(&h, &plain, WEIR_STREAM_CURRENT);
+    assert_non_null(holder_handle(&h));
+    queue(&b, WEIR_FOREVER, false);
+    holder_end(&h);
+    pthread_join(b.thread, NULL);
+    assert_int_equal(b.status, WEIR_OK);
+}
+
+static void a_handle_that_cannot_be_reset_goes_to_the_next_in_the_queue(void **state)
+{
+    (void)state;
+    borrower b[2];
+    limit(1, 0);
+    weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
+    for (int i = 0; i < 2; i++) queue(&b[i], WEIR_FOREVER, false);
+    atomic_store(&plain.fail_resets, 1);
+    assert_ok(weir_handle_return(lease));
+    for (int i = 0; i < 2; i++) pthread_join(b[i].thread, NULL);
+    assert_int_equal(b[0].status, WEIR_ERR_LIBRARY);
+    assert_int_equal(b[1].status, WEIR_OK);
+    assert_int_equal(numbers_of(&plain, 0).borrowed, 0);
+}
+
+#define HANDLE_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HANDLE_TEST(a_lease_has_a_handle_bound_to_its_stream),
+        HANDLE_TEST(a_lease_on_another_device_needs_no_current_device),
+        HANDLE_TEST(any_thread_may_return_a_lease),
+        HANDLE_TEST(a_lease_outlives_the_thread_that_borrowed),
+        HANDLE_TEST(returned_handles_are_lent_last_in_first_out),
+        HANDLE_TEST(a_lease_ends_once),
+        HANDLE_TEST(forged_leases_are_refused),
+        HANDLE_TEST(a_lease_from_before_a_close_is_refused),
+        HANDLE_TEST(of_two_threads_that_return_a_lease_one_succeeds),
+        HANDLE_TEST(a_borrow_that_cannot_bind_gives_the_handle_back),
+        HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
+        HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
+        HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
+        HANDLE_TEST(a_lower_budget_takes_nothing_away),
+        HANDLE_TEST(a_borrow_waits_no_longer_than_told),
+        HANDLE_TEST(a_borrow_for_ever_waits_until_there_is_one),
+        HANDLE_TEST(a_timeout_of_centuries_is_not_one_in_the_past),
+        HANDLE_TEST(those_who_wait_are_served_in_order_of_arrival),
+        HANDLE_TEST(who_gives_up_is_passed_over),
+        HANDLE_TEST(a_higher_budget_lets_the_queue_go_on_in_order),
+        HANDLE_TEST(a_create_that_failed_leaves_its_room_to_the_queue),
+        HANDLE_TEST(a_create_that_took_less_than_expected_leaves_room_to_the_queue),
+        HANDLE_TEST(a_thread_that_ends_serves_the_queue),
+        HANDLE_TEST(a_handle_that_cannot_be_reset_goes_to_the_next_in_the_queue),
+    };
+    return cmocka_run_group_tests(tests, register_all, NULL);
+}

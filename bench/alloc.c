@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <weir/weir.h>
 
-enum { ROUNDS = 7, PAIRS = 200000, LIVE = 64 };
+enum { ROUNDS = 5, PAIRS = 200000, LIVE = 64 }; /* pairs of all threads together */
 
 static void weir_prepare(unsigned thread)
 {
@@ -36,6 +36,7 @@ typedef struct load {
     const bench_allocator *allocator;
     size_t bytes; /* 0: sizes of 512 B to 512 KiB at random */
     bool mix;
+    int pairs;      /* per thread */
     double ns[256]; /* per thread, of one pair */
 } load;
 
@@ -67,10 +68,10 @@ static void run_load(void *argument, unsigned thread)
     void *live[LIVE] = { NULL };
     uint32_t random = 2463534242u + thread;
     if (l->allocator->prepare) l->allocator->prepare(thread);
-    churn(l, live, &random, PAIRS / 10);
+    churn(l, live, &random, l->pairs / 10);
     const uint64_t began = bench_now_ns();
-    churn(l, live, &random, PAIRS);
-    l->ns[thread] = (double)(bench_now_ns() - began) / PAIRS;
+    churn(l, live, &random, l->pairs);
+    l->ns[thread] = (double)(bench_now_ns() - began) / l->pairs;
     for (int i = 0; i < LIVE; i++)
         if (live[i]) l->allocator->release(live[i]);
 }
@@ -79,7 +80,7 @@ static double measure(const bench_allocator *allocator, size_t bytes, bool mix, 
 {
     double rounds[ROUNDS];
     for (int r = 0; r < ROUNDS; r++) {
-        load l = { .allocator = allocator, .bytes = bytes, .mix = mix };
+        load l = { .allocator = allocator, .bytes = bytes, .mix = mix, .pairs = PAIRS / (int)threads };
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
     }
@@ -111,7 +112,8 @@ int bench_alloc(int argc, char **argv)
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = "host";
     WEIR_CHECK(weir_open(&settings));
-    printf("alloc+free, ns per pair, median of %d rounds of %d pairs\n%-12s %7s", ROUNDS, PAIRS, "load", "threads");
+    printf("alloc+free, ns per pair, median of %d rounds of %d pairs in all\n%-12s %7s", ROUNDS, PAIRS, "load",
+           "threads");
     for (size_t a = 0; a < count; a++) printf(" %10s", allocators[a].name);
     putchar('\n');
     for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++)

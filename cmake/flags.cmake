@@ -36,12 +36,6 @@ endif()
 if(WEIR_FUZZ)
     add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
-if(WEIR_LTO)
-    # Fat objects: the installed libweir.a must link without link-time optimisation and with other compilers.
-    add_compile_options(-flto=auto -ffat-lto-objects)
-    add_link_options(-flto=auto)
-endif()
-
 if(WEIR_CCACHE)
     find_program(CCACHE ccache)
     if(CCACHE)

@@ -14,12 +14,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
 /* A handle of it. */
 typedef struct thing {
     int device;
     void *stream, *workspace, *memory;
     size_t bytes;
-    int workspaces; /* times one was set */
+    int workspaces;               /* times one was set */
     const wr_kind_memory *feeder; /* of kinds that take memory from weir */
     void *fed;
 } thing;
@@ -30,11 +41,11 @@ typedef struct library {
     const char *name;
     weir_handle_kind kind;
     atomic_int creates, destroys, binds, resets;
-    atomic_int creating, most_creating;                           /* inside create now, and most at once */
+    atomic_int creating, most_creating;                              /* inside create now, and most at once */
     atomic_int fail_creates, fail_destroys, fail_binds, fail_resets; /* so many next calls fail */
-    atomic_bool gives_nothing;                                    /* create says success and gives none */
-    atomic_size_t bytes;                                          /* that each create takes of its device */
-    atomic_int slow_creates;                                      /* so many next creates wait at the gate */
+    atomic_bool gives_nothing;                                       /* create says success and gives none */
+    atomic_size_t bytes;                                             /* that each create takes of its device */
+    atomic_int slow_creates;                                         /* so many next creates wait at the gate */
     sem_t arrived, gate;
 } library;
 
@@ -120,15 +131,11 @@ static inline const char *library_error_text(void *user, int code)
 
 static inline void library_register(library *l, uint32_t flags)
 {
-    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT,
-                                  .name = l->name,
-                                  .create = library_create,
-                                  .destroy = library_destroy,
-                                  .bind = library_bind,
-                                  .reset = library_reset,
-                                  .error_text = library_error_text,
-                                  .user = l,
-                                  .flags = flags };
+    const weir_handle_ops ops = {
+        WEIR_HANDLE_OPS_INIT, .name = l->name,        .create = library_create,         .destroy = library_destroy,
+        .bind = library_bind, .reset = library_reset, .error_text = library_error_text, .user = l,
+        .flags = flags
+    };
     assert_ok(weir_handle_kind_register(&ops, &l->kind));
 }
 

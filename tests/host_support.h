@@ -17,8 +17,7 @@
 #define assert_ok(call)                                                                                                \
     do {                                                                                                               \
         weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK)                                                                                        \
-            fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());                               \
+        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
     } while (0)
 
 #define assert_status(call, expected)                                                                                  \

@@ -421,7 +421,8 @@ typedef struct weir_lease {
 /**
  * Borrows a handle bound to a stream, for a task that moves between threads or must be bounded in number. Within the
  * budget of weir_handle_budget_set() it is given at once; beyond it callers queue in order of arrival. `timeout_ns` 0
- * does not wait, WEIR_FOREVER has no limit. The lease, not the thread, owns it: any thread may use or return it.
+ * does not wait (WEIR_ERR_BUSY), WEIR_FOREVER has no limit. The lease, not the thread, owns it: any thread may use or
+ * return it.
  * @return WEIR_ERR_TIMEOUT; otherwise as weir_handle_get(). Since 0.1.
  */
 WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64_t timeout_ns,
@@ -438,8 +439,8 @@ WEIR_API weir_status weir_handle_return(weir_lease lease);
  *  limit. More that exist already stay. Since 0.1. */
 WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
 
-/** Destroys idle handles of a kind (0: of all kinds) on a device and frees workspaces that are not in use. Handles
- *  whose destruction would end a stream capture are kept until a later call. `destroyed` may be NULL. Since 0.1. */
+/** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. Handles whose destruction
+ *  would end a stream capture are kept until a later call. `destroyed` may be NULL. Since 0.1. */
 WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed);
 
 /** Numbers of one kind on one device. Set `size` first. */

@@ -14,7 +14,7 @@
 /* Calls per entry since the library was opened. Relaxed: a count, not a synchronisation. */
 extern atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
 
-/* The one way to call a driver: wr_driver(backend, event_query, device, event). Counts, then calls. */
+/* The one way to call a driver, device_get_current on the hit path excepted: wr_driver(backend, event_query, device, event). Counts, then calls. */
 #define wr_driver(backend, entry, ...)                                                                                 \
     (atomic_fetch_add_explicit(&wr_driver_calls[WEIR_BACKEND_##entry], 1, memory_order_relaxed),                       \
      (backend)->entry(__VA_ARGS__))

@@ -128,9 +128,9 @@ static const wr_library_row *row_of(weir_handle_kind number)
 
 weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind)
 {
-    const int user = number - WEIR_HANDLE_KIND_FIRST_USER;
-    if (user >= 0 && user < atomic_load_explicit(&user_kind_count, memory_order_acquire)) {
-        *kind = &user_kinds[user].kind;
+    const int count = atomic_load_explicit(&user_kind_count, memory_order_acquire);
+    if (number >= WEIR_HANDLE_KIND_FIRST_USER && number < WEIR_HANDLE_KIND_FIRST_USER + count) {
+        *kind = &user_kinds[number - WEIR_HANDLE_KIND_FIRST_USER].kind;
         return WEIR_OK;
     }
     const wr_library_row *row = row_of(number);

@@ -196,7 +196,7 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     return WEIR_OK;
 }
 
-bool wr_runtime_reclaim(int device, size_t needed)
+static bool ask_all(int device, size_t needed)
 {
     for (uint32_t i = 0;; i++) {
         wr_lock_acquire(&rt->reclaim_lock);
@@ -206,4 +206,15 @@ bool wr_runtime_reclaim(int device, size_t needed)
         if (!more) return false;
         if (one.function(one.user, device, needed)) return true;
     }
+}
+
+bool wr_runtime_reclaim(int device, size_t needed)
+{
+    /* A callback that allocates and finds no memory must not be asked to help itself. */
+    static WR_THREAD_LOCAL bool asking;
+    if (asking) return false;
+    asking = true;
+    const bool freed = ask_all(device, needed);
+    asking = false;
+    return freed;
 }

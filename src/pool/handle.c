@@ -233,7 +233,8 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
 
 static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
 {
-    /* An idle handle means that nobody queues: giving back serves the queue first. Doomed ones are as good. */
+    /* An idle handle, like room for a new one, means that nobody queues: whoever makes it serves the queue first.
+     * Doomed ones are as good. */
     wr_handle *h = pool->idle ? pool->idle : pool->doomed;
     if (!h) return NULL;
     if (h == pool->idle) {
@@ -280,7 +281,7 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint6
     weir_status status = WEIR_OK;
     wr_lock_acquire(&pool->lock);
     wr_handle *h = pop_idle_locked(pool, owner);
-    bool create = !h && room_locked(pool) && !next_waiter_locked(pool);
+    bool create = !h && room_locked(pool);
     if (create) pool->creating++;
     if (!h && !create) {
         status = timeout_ns == 0 ? busy_locked(pool) : queue_locked(pool, &waiter, timeout_ns);

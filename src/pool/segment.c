@@ -255,8 +255,8 @@ static weir_status trim_all(wr_cache *cache, size_t *released)
     wr_segment *list = NULL, **tail = &list;
     wr_lock_acquire(&cache->lock);
     /* Large ones first, then by stream, size and address: the order in which PyTorch empties its cache. */
-    for (int class = WR_LARGE; class >= WR_SMALL; class --)
-        for (uint32_t i = (uint32_t)class; i < cache->bin_capacity; i += WR_CLASSES)
+    for (uint32_t c = WR_CLASSES; c-- > 0;)
+        for (uint32_t i = c; i < cache->bin_capacity; i += WR_CLASSES)
             if (cache->bins[i]) tail = hide_idle_locked(cache->bins[i], tail);
     wr_lock_release(&cache->lock);
     return give_back_list(cache, list, released);
@@ -294,27 +294,37 @@ static bool smaller(const wr_segment *candidate, const wr_segment *best)
     return candidate->bytes < best->bytes;
 }
 
+static weir_status trim_enough(wr_cache *cache, size_t enough, size_t *released)
+{
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK && *released < enough) {
+        wr_lock_acquire(&cache->lock);
+        wr_segment *segment = choose_idle_locked(cache, any, NULL, larger);
+        if (segment) hide_locked(segment);
+        wr_lock_release(&cache->lock);
+        if (!segment) break;
+        segment->next = NULL;
+        status = give_back_list(cache, segment, released);
+    }
+    return status;
+}
+
+/* What a capturing stream holds stays; that is no failure of giving back the rest. */
+static weir_status spared(weir_status status)
+{
+    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+}
+
 weir_status wr_cache_trim(wr_cache *cache, size_t enough, size_t *released)
 {
     size_t total = 0;
-    weir_status status = WEIR_OK;
+    weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
-    if (enough == SIZE_MAX) {
-        status = trim_all(cache, &total);
-    } else {
-        while (status == WEIR_OK && total < enough) {
-            wr_lock_acquire(&cache->lock);
-            wr_segment *segment = choose_idle_locked(cache, any, NULL, larger);
-            if (segment) hide_locked(segment);
-            wr_lock_release(&cache->lock);
-            if (!segment) break;
-            segment->next = NULL;
-            status = give_back_list(cache, segment, &total);
-        }
-    }
+    if (enough != SIZE_MAX) status = trim_enough(cache, enough, &total);
+    if (status == WEIR_ERR_CAPTURE) status = trim_all(cache, &total);
     wr_lock_release(&cache->move_lock);
     *released = total;
-    return status;
+    return spared(status);
 }
 
 /* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until
@@ -344,10 +354,13 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
 {
     *released = 0;
     if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
     wr_segment *list = hide_oversize_locked(cache, request);
     wr_lock_release(&cache->lock);
-    return give_back_list(cache, list, released);
+    weir_status status = give_back_list(cache, list, released);
+    wr_lock_release(&cache->move_lock);
+    return spared(status);
 }
 
 /* ---- collection by age -------------------------------------------------------------------------------------------- */
@@ -425,7 +438,7 @@ weir_status wr_cache_collect(wr_cache *cache)
         status = give_back_list(cache, list, &released);
     }
     wr_lock_release(&cache->move_lock);
-    return status;
+    return spared(status);
 }
 
 /* ---- moving between streams --------------------------------------------------------------------------------------- */

@@ -70,8 +70,9 @@ weir_status wr_thread_own(wr_thread **out)
 weir_status wr_thread_device(int *ordinal)
 {
     const weir_backend *backend = wr_runtime_global.backend;
-    /* Where the driver has a current device it is the truth: others in the process set it too. */
-    if (backend->device_get_current) return wr_driver(backend, device_get_current, ordinal);
+    /* Where the driver has a current device it is the truth: others in the process set it too. This is the one driver
+     * call that a hit may make; a count shared between threads would cost more than the call. */
+    if (backend->device_get_current) return backend->device_get_current(ordinal);
     const wr_thread *t = wr_thread_current;
     *ordinal = t->device >= 0 && !wr_thread_is_void(t) ? t->device : 0;
     return WEIR_OK;

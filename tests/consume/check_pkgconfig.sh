@@ -22,6 +22,8 @@ for program in c_shared cpp_shared c_static cpp_static; do
     ./$program
     echo "$program: good"
 done
-./late "$libdir/libweir.so.$(pkg-config --modversion weir | cut -d. -f1)"
+library="$libdir/libweir.so.$(pkg-config --modversion weir | cut -d. -f1)"
+./late "$library"
+./late "$library" open
 [ "$("$prefix/bin/weir" --version 2>&1 | grep -oE '[0-9]+\.[0-9]+\.[0-9]+' | head -n 1)" = "$(pkg-config --modversion weir)" ]
 echo "late: good; installed command runs"

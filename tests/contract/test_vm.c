@@ -192,12 +192,17 @@ static void map_outside_a_reservation_is_refused(void **state)
     ok(b->vm_destroy(0, chunk, granule));
 }
 
-static void unmap_of_nothing_is_refused(void **state)
+/* CUDA takes it without a word, the host back end refuses it; either way the reservation is as before. */
+static void unmap_of_nothing_changes_nothing(void **state)
 {
     (void)state;
     need_vm();
     char *base = reserve(2 * granule);
-    refused(b->vm_unmap(0, base, granule));
+    (void)b->vm_unmap(0, base, granule);
+    weir_chunk chunk = create(granule);
+    ok(b->vm_map(0, base, granule, chunk));
+    ok(b->vm_unmap(0, base, granule));
+    ok(b->vm_destroy(0, chunk, granule));
     ok(b->vm_release(0, base, 2 * granule));
 }
 
@@ -243,7 +248,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(unaligned_sizes_are_refused),
     cmocka_unit_test(overlapping_map_is_refused),
     cmocka_unit_test(map_outside_a_reservation_is_refused),
-    cmocka_unit_test(unmap_of_nothing_is_refused),
+    cmocka_unit_test(unmap_of_nothing_changes_nothing),
     cmocka_unit_test(access_to_nothing_is_refused),
     cmocka_unit_test(released_addresses_can_be_reserved_again),
     cmocka_unit_test(segments_and_reservations_do_not_overlap),

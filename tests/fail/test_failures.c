@@ -322,8 +322,8 @@ static int close_after_failure(void **state)
 }
 
 #define BOTH(test)                                                                                                     \
-    { #test " (weir)", test, NULL, close_after_failure, (void *)(uintptr_t) "weir" },                                                 \
-    { #test " (torch)", test, NULL, close_after_failure, (void *)(uintptr_t) "torch" }
+    { #test " (weir)", test, NULL, close_after_failure, (void *)(uintptr_t)"weir" },                                   \
+        { #test " (torch)", test, NULL, close_after_failure, (void *)(uintptr_t)"torch" }
 
 int main(void)
 {

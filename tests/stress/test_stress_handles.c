@@ -12,17 +12,6 @@
 #include "base/meta.h"
 #include "handle_support.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 enum { AT_ONCE = 16, SHORT_THREADS = SANITIZED ? 1600 : 10000, WORKERS = 8, ROUNDS = SANITIZED ? 300 : 3000 };
 
 static library plain = { .name = "plain" }, roomy = { .name = "roomy" };

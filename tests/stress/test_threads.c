@@ -393,8 +393,8 @@ static int open_large(void **state)
 }
 
 #define BOTH(test, setup)                                                                                              \
-    { #test " (weir)", test, setup, close_host, (void *)(uintptr_t) "weir" },                                          \
-    { #test " (torch)", test, setup, close_host, (void *)(uintptr_t) "torch" }
+    { #test " (weir)", test, setup, close_host, (void *)(uintptr_t)"weir" },                                           \
+        { #test " (torch)", test, setup, close_host, (void *)(uintptr_t)"torch" }
 
 int main(void)
 {

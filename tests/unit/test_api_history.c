@@ -60,9 +60,9 @@ static void the_life_of_a_block_is_recorded(void **state)
     assert_ok(weir_empty_cache(0));
 
     weir_event events[8];
-    static const weir_event_kind kinds[] = { WEIR_EVENT_SEGMENT_ALLOC,   WEIR_EVENT_ALLOC,
-                                             WEIR_EVENT_RECORD_STREAM,   WEIR_EVENT_FREE_REQUESTED,
-                                             WEIR_EVENT_FREE_COMPLETED,  WEIR_EVENT_SEGMENT_FREE };
+    static const weir_event_kind kinds[] = { WEIR_EVENT_SEGMENT_ALLOC,  WEIR_EVENT_ALLOC,
+                                             WEIR_EVENT_RECORD_STREAM,  WEIR_EVENT_FREE_REQUESTED,
+                                             WEIR_EVENT_FREE_COMPLETED, WEIR_EVENT_SEGMENT_FREE };
     assert_int_equal(read_events(0, events, 8), 6);
     for (int i = 0; i < 6; i++) {
         assert_int_equal(events[i].kind, kinds[i]);

@@ -51,8 +51,7 @@ static void null_may_be_freed(void **state)
 static void memory_is_512_byte_aligned(void **state)
 {
     (void)state;
-    for (size_t bytes = 1; bytes < 30 * MIB; bytes = bytes * 2 + 1)
-        assert_int_equal((uintptr_t)alloc(bytes) % 512, 0);
+    for (size_t bytes = 1; bytes < 30 * MIB; bytes = bytes * 2 + 1) assert_int_equal((uintptr_t)alloc(bytes) % 512, 0);
 }
 
 static void all_of_a_block_can_be_written(void **state)
@@ -235,8 +234,8 @@ static void the_driver_sees_memory_come_and_go(void **state)
 }
 
 #define BOTH(test)                                                                                                     \
-    { #test " (weir)", test, open_policy, close_host, (void *)(uintptr_t) "weir" },                                    \
-    { #test " (torch)", test, open_policy, close_host, (void *)(uintptr_t) "torch" }
+    { #test " (weir)", test, open_policy, close_host, (void *)(uintptr_t)"weir" },                                     \
+        { #test " (torch)", test, open_policy, close_host, (void *)(uintptr_t)"torch" }
 
 int main(void)
 {

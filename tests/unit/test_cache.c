@@ -296,6 +296,21 @@ static void a_segment_the_driver_does_not_take_back_stays_usable(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static void a_segment_goes_back_only_after_the_work_of_its_stream(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 30 };
+    weir_stream stream = new_stream(0);
+    void *block = alloc_on(64 * MIB, stream);
+    start_slow_work(stream, &work);
+    assert_ok(weir_fill(block, 1, 64 * MIB, stream)); /* would touch memory that is gone */
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_true(atomic_load(&work.done));
+    assert_ok(weir_stream_query(stream));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void empty_cache_gives_idle_segments_back_and_keeps_the_others(void **state)
 {
     (void)state;
@@ -351,8 +366,7 @@ static void a_new_stream_in_the_place_of_an_old_one_starts_empty(void **state)
     assert_ptr_not_equal(alloc_on(64 * MIB, next), block);
 }
 
-#define POLICY(test, setup, policy)                                                                                    \
-    { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
+#define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
 #define BOTH(test) POLICY(test, open_policy, "weir"), POLICY(test, open_policy, "torch")
 
 int main(void)
@@ -376,6 +390,7 @@ int main(void)
         BOTH(a_thread_in_the_driver_does_not_stop_the_hits_of_others),
         BOTH(the_cache_is_valid_while_a_segment_is_given_back),
         BOTH(a_segment_the_driver_does_not_take_back_stays_usable),
+        BOTH(a_segment_goes_back_only_after_the_work_of_its_stream),
         BOTH(empty_cache_gives_idle_segments_back_and_keeps_the_others),
         BOTH(free_blocks_of_a_destroyed_stream_become_the_default_streams),
         BOTH(live_blocks_of_a_destroyed_stream_stay_valid_and_freeable),

@@ -426,8 +426,9 @@ static int scoped_reset(void *user, void *handle)
 static void every_call_of_the_library_is_in_a_scope_of_the_device(void **state)
 {
     (void)state;
-    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT,        .name = "scoped",         .create = scoped_create,
-                                  .destroy = scoped_destroy,   .bind = scoped_bind,      .reset = scoped_reset,
+    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT,    .name = "scoped",
+                                  .create = scoped_create, .destroy = scoped_destroy,
+                                  .bind = scoped_bind,     .reset = scoped_reset,
                                   .user = &plain };
     weir_handle_kind kind = 0;
     wr_handle_pool *pool = NULL;

@@ -178,8 +178,16 @@ static void forged_leases_are_refused(void **state)
     weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
     (void)get_on(&plain, default_stream(1)); /* the other device has a pool, too */
     (void)get(&other);
-    const uint64_t forged[] = { 0, 1, UINT64_MAX, lease.id + 0x10000, lease.id ^ 0x100, lease.id + 1, lease.id | 0xff,
-                                lease.id | 0xff00, plain.kind, lease.id >> 1 };
+    const uint64_t forged[] = { 0,
+                                1,
+                                UINT64_MAX,
+                                lease.id + 0x10000,
+                                lease.id ^ 0x100,
+                                lease.id + 1,
+                                lease.id | 0xff,
+                                lease.id | 0xff00,
+                                plain.kind,
+                                lease.id >> 1 };
     for (size_t i = 0; i < sizeof forged / sizeof forged[0]; i++) assert_no_lease((weir_lease){ forged[i] });
     assert_ok(weir_handle_return(lease));
 }
@@ -257,7 +265,7 @@ static void a_get_beyond_the_count_is_refused_with_the_remedy(void **state)
     const char *const words[] = { "plain", "device 0", "1 handles", "weir_handle_borrow", "weir_handle_budget_set" };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) assert_non_null(strstr(weir_error_text(), words[i]));
     assert_int_equal(numbers_of(&plain, 0).waits, 0);
-    assert_non_null(get(&other)); /* budgets are per kind */
+    assert_non_null(get(&other));                       /* budgets are per kind */
     assert_non_null(get_on(&plain, default_stream(1))); /* and per device */
     assert_ok(weir_handle_return(lease));
     assert_non_null(get(&plain));

@@ -286,9 +286,14 @@ static void a_hit_takes_no_lock(void **state)
     wait_for(&h.ready);
     assert_ok(wr_device_handles(d, plain.kind, &pool));
 
-    wr_lock *const locks[] = { &wr_runtime_global.lock, &wr_runtime_global.exit_lock, &d->cache.poll_lock,
-                               &d->streams.lock,        &pool->lock,                  &wr_runtime_global.reclaim_lock,
-                               &d->cache.lock,          &d->events.lock };
+    wr_lock *const locks[] = { &wr_runtime_global.lock,
+                               &wr_runtime_global.exit_lock,
+                               &d->cache.poll_lock,
+                               &d->streams.lock,
+                               &pool->lock,
+                               &wr_runtime_global.reclaim_lock,
+                               &d->cache.lock,
+                               &d->events.lock };
     const size_t count = sizeof locks / sizeof locks[0];
     for (size_t i = 0; i < count; i++) wr_lock_acquire(locks[i]);
     sem_post(&h.go);
@@ -317,9 +322,9 @@ static void a_slow_create_delays_no_other_thread(void **state)
     atomic_store(&plain.slow_creates, 1);
     holder_start(&slow, &plain, WEIR_STREAM_CURRENT);
     wait_for(&plain.arrived);
-    assert_non_null(get(&plain));                  /* a hit */
+    assert_non_null(get(&plain));                   /* a hit */
     assert_non_null(get_on(&plain, new_stream(0))); /* a rebind */
-    assert_non_null(get(&other));                  /* another kind's create */
+    assert_non_null(get(&other));                   /* another kind's create */
     holder_start(&fast, &plain, WEIR_STREAM_CURRENT);
     assert_non_null(holder_handle(&fast)); /* the same kind's create */
     holder_start(&elsewhere, &plain, default_stream(1));
@@ -467,27 +472,44 @@ static void every_counter_counts_what_it_says(void **state)
     atomic_store(&plain.bytes, 2 * MIB);
     atomic_store(&plain.fail_creates, 1);
     assert_status(weir_handle_get(plain.kind, &handle), WEIR_ERR_LIBRARY);
-    (void)get_on(&plain, a);                                        /* created, bound */
-    (void)get_on(&plain, a);                                        /* hit */
-    (void)get(&plain);                                              /* bound */
-    weir_lease lease = borrow(&plain, a);                           /* created, bound */
+    (void)get_on(&plain, a);              /* created, bound */
+    (void)get_on(&plain, a);              /* hit */
+    (void)get(&plain);                    /* bound */
+    weir_lease lease = borrow(&plain, a); /* created, bound */
     assert_ok(weir_handle_budget_set(plain.kind, 0, 2, 0));
     weir_lease late = { 0 };
     assert_status(weir_handle_borrow(plain.kind, a, 1000, &late), WEIR_ERR_TIMEOUT);
     assert_ok(weir_handle_return(lease));
-    lease = borrow(&plain, a);                                      /* reused, bound */
+    lease = borrow(&plain, a); /* reused, bound */
     weir_handle_stats s = numbers_of(&plain, 0);
-    const weir_handle_stats during = { .size = sizeof s, .live = 2, .borrowed = 1, .peak = 2, .created = 2,
-                                       .failed_creates = 1, .hits = 1, .reuses = 1, .rebinds = 4, .waits = 1,
-                                       .timeouts = 1, .bytes = 4 * MIB };
+    const weir_handle_stats during = { .size = sizeof s,
+                                       .live = 2,
+                                       .borrowed = 1,
+                                       .peak = 2,
+                                       .created = 2,
+                                       .failed_creates = 1,
+                                       .hits = 1,
+                                       .reuses = 1,
+                                       .rebinds = 4,
+                                       .waits = 1,
+                                       .timeouts = 1,
+                                       .bytes = 4 * MIB };
     assert_memory_equal(&s, &during, sizeof s);
     assert_ok(weir_handle_return(lease));
     assert_ok(weir_handle_release(plain.kind, 0));
     assert_int_equal(numbers_of(&plain, 0).idle, 2);
     assert_int_equal(trim(&plain, 0), 2);
     s = numbers_of(&plain, 0);
-    const weir_handle_stats after = { .size = sizeof s, .peak = 2, .created = 2, .destroyed = 2, .failed_creates = 1,
-                                      .hits = 1, .reuses = 1, .rebinds = 4, .waits = 1, .timeouts = 1 };
+    const weir_handle_stats after = { .size = sizeof s,
+                                      .peak = 2,
+                                      .created = 2,
+                                      .destroyed = 2,
+                                      .failed_creates = 1,
+                                      .hits = 1,
+                                      .reuses = 1,
+                                      .rebinds = 4,
+                                      .waits = 1,
+                                      .timeouts = 1 };
     assert_memory_equal(&s, &after, sizeof s);
 }
 
@@ -541,9 +563,8 @@ static void incomplete_kinds_are_refused(void **state)
     struct {
         weir_handle_ops ops;
         const char *says;
-    } bad[] = { { good, "size" },           { good, "name" },  { good, "name" },     { good, "name" },
-                { good, "create" },         { good, "destroy" }, { good, "already" }, { good, "already" },
-                { good, "flags" } };
+    } bad[] = { { good, "size" },    { good, "name" },    { good, "name" },    { good, "name" }, { good, "create" },
+                { good, "destroy" }, { good, "already" }, { good, "already" }, { good, "flags" } };
     bad[0].ops.size = 0;
     bad[1].ops.name = NULL;
     bad[2].ops.name = "";

@@ -153,12 +153,11 @@ static void wrong_statistics_are_noticed(void **state)
 {
     (void)state;
     alloc(4096);
-    int64_t *counted[] = { &cache->stats.allocation[WEIR_STAT_ALL].current,
-                           &cache->stats.allocated_bytes[WEIR_STAT_SMALL].current,
-                           &cache->stats.active[WEIR_STAT_ALL].current,
-                           &cache->stats.requested_bytes[WEIR_STAT_ALL].current,
-                           &cache->stats.reserved_bytes[WEIR_STAT_LARGE].current,
-                           &cache->stats.inactive_split[WEIR_STAT_ALL].current };
+    int64_t *counted[] = {
+        &cache->stats.allocation[WEIR_STAT_ALL].current,       &cache->stats.allocated_bytes[WEIR_STAT_SMALL].current,
+        &cache->stats.active[WEIR_STAT_ALL].current,           &cache->stats.requested_bytes[WEIR_STAT_ALL].current,
+        &cache->stats.reserved_bytes[WEIR_STAT_LARGE].current, &cache->stats.inactive_split[WEIR_STAT_ALL].current
+    };
     for (size_t i = 0; i < sizeof counted / sizeof counted[0]; i++) {
         ++*counted[i];
         assert_noticed("statistics");

@@ -11,8 +11,6 @@
 #include "host_support.h"
 #include "weir/trace.h"
 
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
 static weir_stream one, two, three;
@@ -219,6 +217,33 @@ static void torch_gives_everything_idle_back(void **state)
     assert_int_equal(stats.driver_frees, 3);
     assert_int_equal(stats.alloc_retries, 1);
     assert_int_equal(reserved_on(0), 30 * MIB);
+}
+
+static int open_oversize(void **state)
+{
+    return open_with(*state, (weir_settings){ .max_split_size = 20 * MIB });
+}
+
+static void oversize_segments_of_the_stream_are_given_back_first(void **state)
+{
+    (void)state;
+    void *other = leave_idle(20 * MIB, two);
+    leave_idle(22 * MIB, one);
+    alloc_on(40 * MIB, one);
+    weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.driver_frees, 1);
+    assert_int_equal(stats.alloc_retries, 0);
+    assert_ptr_equal(alloc_on(20 * MIB, two), other);
+}
+
+static void an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request(void **state)
+{
+    (void)state;
+    alloc_on(20 * MIB, two);
+    leave_idle(40 * MIB, one);
+    alloc_on(12 * MIB, one);
+    assert_int_equal(stats_of(0).driver_frees, 1);
+    assert_int_equal(reserved_on(0), 32 * MIB);
 }
 
 static void a_hit_after_the_pressure_needs_nothing(void **state)
@@ -493,168 +518,6 @@ static void a_broken_device_ends_the_climb(void **state)
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
-/* ---- the memory limit ---------------------------------------------------------------------------------------------- */
-
-static void the_limit_reads_as_it_was_set(void **state)
-{
-    (void)state;
-    uint64_t limit = 1;
-    assert_ok(weir_memory_limit_get(0, &limit));
-    assert_int_equal(limit, 0);
-    assert_ok(weir_memory_limit_set(0, 40 * MIB));
-    assert_ok(weir_memory_limit_get(WEIR_DEVICE_CURRENT, &limit));
-    assert_int_equal(limit, 40 * MIB);
-    assert_status(weir_memory_limit_get(0, NULL), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_memory_limit_set(7, MIB), WEIR_ERR_NO_DEVICE);
-}
-
-static void growth_beyond_the_limit_is_refused_without_asking_the_driver(void **state)
-{
-    (void)state;
-    assert_ok(weir_memory_limit_set(0, 32 * MIB));
-    alloc_on(20 * MIB, one);
-    uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
-    refuse(14 * MIB, one);
-    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), before);
-    assert_non_null(strstr(weir_error_text(), "limit 32.00 MiB"));
-    assert_non_null(strstr(weir_error_text(), "WEIR_MEMORY_LIMIT"));
-    alloc_on(12 * MIB, one); /* exactly up to it */
-    assert_int_equal(reserved_on(0), 32 * MIB);
-}
-
-static void raising_the_limit_recovers(void **state)
-{
-    (void)state;
-    assert_ok(weir_memory_limit_set(0, 20 * MIB));
-    alloc_on(20 * MIB, one);
-    refuse(12 * MIB, one);
-    assert_ok(weir_memory_limit_set(0, 32 * MIB));
-    alloc_on(12 * MIB, one);
-    refuse(12 * MIB, one);
-    assert_ok(weir_memory_limit_set(0, 0));
-    alloc_on(12 * MIB, one);
-}
-
-static void a_limit_below_what_is_held_stops_growth_only(void **state)
-{
-    (void)state;
-    void *held = alloc_on(40 * MIB, one);
-    assert_ok(weir_memory_limit_set(0, 20 * MIB));
-    refuse(10 * MIB, one);
-    assert_ok(weir_free(held));
-    assert_ptr_equal(alloc_on(40 * MIB, one), held);
-}
-
-static void idle_memory_is_reclaimed_to_stay_within_the_limit(void **state)
-{
-    (void)state;
-    assert_ok(weir_memory_limit_set(0, 40 * MIB));
-    leave_idle(20 * MIB, one);
-    leave_idle(12 * MIB, two);
-    alloc_on(30 * MIB, three);
-    assert_true(reserved_on(0) <= (int64_t)(40 * MIB));
-}
-
-static int open_limited(void **state)
-{
-    return open_with(*state, (weir_settings){ .memory_limit = 32 * MIB });
-}
-
-static void the_option_sets_the_limit(void **state)
-{
-    (void)state;
-    uint64_t limit = 0;
-    assert_ok(weir_memory_limit_get(0, &limit));
-    assert_int_equal(limit, 32 * MIB);
-    refuse(34 * MIB, one);
-}
-
-static int open_limited_by_environment(void **state)
-{
-    setenv("WEIR_MEMORY_LIMIT", "24MiB", 1);
-    int status = open_with(*state, (weir_settings){ .memory_limit = 32 * MIB });
-    unsetenv("WEIR_MEMORY_LIMIT");
-    return status;
-}
-
-static void the_environment_has_the_last_word_on_the_limit(void **state)
-{
-    (void)state;
-    uint64_t limit = 0;
-    assert_ok(weir_memory_limit_get(0, &limit));
-    assert_int_equal(limit, 24 * MIB);
-    refuse(26 * MIB, one);
-}
-
-static void *take_20_mib(void *succeeded)
-{
-    void *block = NULL;
-    if (weir_alloc(20 * MIB, &block) == WEIR_OK) atomic_fetch_add((atomic_int *)succeeded, 1);
-    return NULL;
-}
-
-static void threads_that_grow_at_once_stay_within_the_limit(void **state)
-{
-    (void)state;
-    pthread_t threads[4];
-    atomic_int succeeded = 0;
-    assert_ok(weir_memory_limit_set(0, 40 * MIB));
-    assert_ok(weir_host_latency(WEIR_BACKEND_segment_alloc, 20000000));
-    for (int i = 0; i < 4; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_20_mib, &succeeded), 0);
-    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-    assert_int_equal(atomic_load(&succeeded), 2);
-    assert_int_equal(reserved_on(0), 40 * MIB);
-    assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, 40 * MIB);
-}
-
-/* ---- collection by age --------------------------------------------------------------------------------------------- */
-
-static int open_collecting(void **state)
-{
-    return open_with(*state, (weir_settings){ .memory_limit = 60 * MIB, .gc_threshold = 0.5 });
-}
-
-static void old_idle_segments_are_collected_before_growing(void **state)
-{
-    (void)state;
-    void *aged = alloc_on(12 * MIB, one), *fresh = alloc_on(16 * MIB, two);
-    assert_ok(weir_free(aged));
-    assert_ok(weir_free(fresh));
-    for (int i = 0; i < 10; i++) assert_ptr_equal(leave_idle(16 * MIB, two), fresh); /* time passes */
-    alloc_on(10 * MIB, three);
-    assert_int_equal(stats_of(0).collected, 0); /* 28 of 60 were held */
-    alloc_on(14 * MIB, three);                  /* now 38 are */
-    weir_memory_stats stats = stats_of(0);
-    weir_pointer_info info = { .size = sizeof info };
-    assert_int_equal(stats.collected, 1);
-    assert_int_equal(stats.alloc_retries, 0);
-    assert_status(weir_pointer_info_get(aged, &info), WEIR_ERR_UNKNOWN_POINTER);
-    assert_ptr_equal(alloc_on(16 * MIB, two), fresh);
-}
-
-static void nothing_is_collected_below_the_threshold(void **state)
-{
-    (void)state;
-    leave_idle(10 * MIB, one);
-    alloc_on(20 * MIB, two);
-    alloc_on(12 * MIB, two);
-    assert_int_equal(stats_of(0).collected, 0);
-}
-
-static int open_collecting_unlimited(void **state)
-{
-    return open_with(*state, (weir_settings){ .gc_threshold = 0.1 });
-}
-
-static void nothing_is_collected_without_a_limit(void **state)
-{
-    (void)state;
-    leave_idle(20 * MIB, one);
-    leave_idle(12 * MIB, two);
-    alloc_on(14 * MIB, three);
-    assert_int_equal(stats_of(0).collected, 0);
-}
-
 #define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
 #define BOTH(test) POLICY(test, open_policy, "weir"), POLICY(test, open_policy, "torch")
 
@@ -673,6 +536,8 @@ int main(void)
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "weir"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
+        POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
+        POLICY(an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request, open_oversize, "torch"),
         BOTH(a_hit_after_the_pressure_needs_nothing),
         BOTH(a_callback_that_frees_makes_the_allocation_succeed),
         BOTH(callbacks_run_without_locks),
@@ -691,18 +556,6 @@ int main(void)
         BOTH(more_than_the_device_has_is_refused),
         BOTH(more_than_1_eib_is_refused_without_a_driver_call),
         BOTH(a_broken_device_ends_the_climb),
-        BOTH(the_limit_reads_as_it_was_set),
-        BOTH(growth_beyond_the_limit_is_refused_without_asking_the_driver),
-        BOTH(raising_the_limit_recovers),
-        BOTH(a_limit_below_what_is_held_stops_growth_only),
-        BOTH(idle_memory_is_reclaimed_to_stay_within_the_limit),
-        POLICY(the_option_sets_the_limit, open_limited, "weir"),
-        POLICY(the_environment_has_the_last_word_on_the_limit, open_limited_by_environment, "weir"),
-        BOTH(threads_that_grow_at_once_stay_within_the_limit),
-        POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "weir"),
-        POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "torch"),
-        POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),
-        POLICY(nothing_is_collected_without_a_limit, open_collecting_unlimited, "torch"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

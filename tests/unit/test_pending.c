@@ -292,8 +292,7 @@ static void freed_and_unknown_pointers_cannot_be_recorded(void **state)
 static void without_an_event_the_stream_itself_is_asked(void **state)
 {
     (void)state;
-    for (uint64_t nth = 1; nth <= 64; nth++)
-        assert_ok(weir_host_fail(WEIR_BACKEND_event_create, nth, WEIR_ERR_DRIVER));
+    for (uint64_t nth = 1; nth <= 64; nth++) assert_ok(weir_host_fail(WEIR_BACKEND_event_create, nth, WEIR_ERR_DRIVER));
     hold(other);
     void *block = alloc_on(OWN, home);
     assert_ok(weir_fill(block, 1, OWN, other));
@@ -370,8 +369,8 @@ static void closing_with_frees_pending_across_devices_works(void **state)
 } /* the teardown closes */
 
 #define BOTH(test)                                                                                                     \
-    { #test " (weir)", test, open_with_streams, close_host, (void *)(uintptr_t) "weir" },                              \
-    { #test " (torch)", test, open_with_streams, close_host, (void *)(uintptr_t) "torch" }
+    { #test " (weir)", test, open_with_streams, close_host, (void *)(uintptr_t)"weir" },                               \
+        { #test " (torch)", test, open_with_streams, close_host, (void *)(uintptr_t)"torch" }
 
 int main(void)
 {

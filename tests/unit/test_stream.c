@@ -172,8 +172,7 @@ static void threads_that_fill_the_pool_at_once_get_32_streams(void **state)
         seen[stream->index] = true;
     }
     assert_int_equal(distinct, WR_STREAM_POOL_SIZE);
-    assert_int_equal(calls_of(WEIR_BACKEND_stream_create) - calls_of(WEIR_BACKEND_stream_destroy),
-                     WR_STREAM_POOL_SIZE);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_create) - calls_of(WEIR_BACKEND_stream_destroy), WR_STREAM_POOL_SIZE);
 }
 
 #define TABLE_TEST(test) cmocka_unit_test_setup_teardown(test, open_table, close_table)

@@ -43,8 +43,7 @@ static int end(void **state)
 static void *get_kind(weir_handle_kind kind, weir_stream stream)
 {
     void *handle = NULL;
-    if (weir_handle_get_on(kind, stream, &handle) != WEIR_OK)
-        fail_msg("%s: %s", row_of(kind)->name, weir_error_text());
+    if (weir_handle_get_on(kind, stream, &handle) != WEIR_OK) fail_msg("%s: %s", row_of(kind)->name, weir_error_text());
     return handle;
 }
 

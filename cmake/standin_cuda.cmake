@@ -30,7 +30,8 @@ foreach(source ${sources})
 endforeach()
 
 # What scripts/gpu builds.
-add_custom_target(gpu-tests DEPENDS gpu_cuda)
+add_custom_target(gpu-tests DEPENDS gpu_cuda gpu_cuda_handles)
+target_link_libraries(gpu_cuda_handles PRIVATE m)
 
 # The contract, on the stand-in and on the driver. Tests on one GPU look at its free memory: they run one by one.
 file(GLOB sources CONFIGURE_DEPENDS tests/contract/test_*.c)
@@ -46,7 +47,7 @@ foreach(source ${sources})
     set_property(TEST gpu/cuda_${thing} APPEND PROPERTY ENVIRONMENT "WEIR_CONTRACT_BACKEND=cuda")
     set_tests_properties(gpu/cuda_${thing} PROPERTIES RESOURCE_LOCK gpu)
 endforeach()
-set_tests_properties(gpu/cuda PROPERTIES RESOURCE_LOCK gpu)
+set_tests_properties(gpu/cuda gpu/cuda_handles PROPERTIES RESOURCE_LOCK gpu)
 
 # What is run on GPUs only now and then must not rot: it runs on the stand-in too.
 add_dependencies(gpu_cuda cuda_standin)

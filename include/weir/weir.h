@@ -446,15 +446,15 @@ WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64
 /** Numbers of one kind on one device. Set `size` first. */
 typedef struct weir_handle_stats {
     size_t size;
-    uint64_t live;            /**< that exist now */
-    uint64_t idle;            /**< of those, owned by nobody */
-    uint64_t borrowed;        /**< of those, on lease */
-    uint64_t peak;            /**< most that existed at once */
+    uint64_t live;     /**< that exist now */
+    uint64_t idle;     /**< of those, owned by nobody */
+    uint64_t borrowed; /**< of those, on lease */
+    uint64_t peak;     /**< most that existed at once */
     uint64_t created, destroyed, failed_creates;
-    uint64_t hits;            /**< served without touching library or driver */
-    uint64_t reuses;          /**< idle ones taken over */
-    uint64_t rebinds;         /**< set-stream calls */
-    uint64_t waits;           /**< borrows that had to queue */
+    uint64_t hits;    /**< served without touching library or driver */
+    uint64_t reuses;  /**< idle ones taken over */
+    uint64_t rebinds; /**< set-stream calls */
+    uint64_t waits;   /**< borrows that had to queue */
     uint64_t timeouts;
     uint64_t bytes;           /**< device memory that creating them took, by the driver's figures */
     uint64_t workspace_bytes; /**< of weir's own memory attached to them */
@@ -484,12 +484,12 @@ typedef struct weir_handle_ops {
     size_t size;      /**< sizeof(weir_handle_ops); set by WEIR_HANDLE_OPS_INIT */
     const char *name; /**< "cholmod"; unique, copied */
     int (*create)(void *user, int device, void **handle);
-    int (*destroy)(void *user, void *handle);                    /**< single-shot: not called again after an error */
-    int (*bind)(void *user, void *handle, void *native_stream);  /**< NULL: handles have no stream */
-    int (*reset)(void *user, void *handle);                      /**< before another owner gets it; NULL: nothing to */
-    const char *(*error_text)(void *user, int code);             /**< NULL: codes are numbers */
+    int (*destroy)(void *user, void *handle);                   /**< single-shot: not called again after an error */
+    int (*bind)(void *user, void *handle, void *native_stream); /**< NULL: handles have no stream */
+    int (*reset)(void *user, void *handle);                     /**< before another owner gets it; NULL: nothing to */
+    const char *(*error_text)(void *user, int code);            /**< NULL: codes are numbers */
     void *user;
-    uint32_t flags;   /**< of WEIR_HANDLE_* below */
+    uint32_t flags; /**< of WEIR_HANDLE_* below */
     uint32_t reserved;
 } weir_handle_ops;
 

@@ -291,6 +291,7 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint6
     wr_lock_release(&pool->lock);
     if (status != WEIR_OK) return status;
     if (create) return create_counted(pool, owner, out);
+    assert(h); /* no error and nothing to create: there is one */
     WR_TRY(reset(h));
     *out = h;
     return WEIR_OK;

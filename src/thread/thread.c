@@ -51,10 +51,9 @@ weir_status wr_thread_own(wr_thread **out)
         pthread_once(&exit_key_once, make_exit_key);
         WR_ENSURE(exit_key_error == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no thread-specific key is left in this process");
         WR_TRY(wr_meta_alloc(sizeof(wr_thread), "thread context", &made));
-        if (pthread_setspecific(exit_key, made) != 0) {
-            wr_meta_free(made);
-            return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no memory for this thread's context");
-        }
+        const bool kept = pthread_setspecific(exit_key, made) == 0;
+        if (!kept) wr_meta_free(made);
+        WR_ENSURE(kept, WEIR_ERR_OUT_OF_HOST_MEMORY, "no memory for this thread's context");
         wr_thread_current = made;
         *wr_thread_current = nothing;
     }

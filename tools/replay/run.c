@@ -54,17 +54,31 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     return true;
 }
 
+static int by_number(const void *left, const void *right)
+{
+    const script_stream *const *a = left, *const *b = right;
+    if ((*a)->number != (*b)->number) return (*a)->number < (*b)->number ? -1 : 1;
+    return *a < *b ? -1 : *a > *b;
+}
+
+/* In the order of the recorded handles: PyTorch empties its cache in that order, the library in the order of making. */
 static bool make_streams(session *s)
 {
     const script *sc = s->script;
+    weir_status status = WEIR_OK;
     s->streams = grow_new(sc->stream_count, sizeof *s->streams);
-    for (size_t i = 0; i < sc->stream_count; i++) {
-        const script_stream *wanted = &sc->streams[i];
-        weir_status status = wanted->number ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, &s->streams[i])
-                                            : weir_stream_default(wanted->device, &s->streams[i]);
-        if (status != WEIR_OK) return refuse(s, "cannot make a stream", status);
+    const script_stream **sorted = grow_new(sc->stream_count, sizeof *sorted);
+    for (size_t i = 0; i < sc->stream_count; i++) sorted[i] = &sc->streams[i];
+    qsort(sorted, sc->stream_count, sizeof *sorted, by_number);
+
+    for (size_t i = 0; status == WEIR_OK && i < sc->stream_count; i++) {
+        const script_stream *wanted = sorted[i];
+        weir_stream *made = &s->streams[wanted - sc->streams];
+        status = wanted->number ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, made)
+                                : weir_stream_default(wanted->device, made);
     }
-    return true;
+    free(sorted);
+    return status == WEIR_OK || refuse(s, "cannot make a stream", status);
 }
 
 static bool place_as_recorded(session *s)
@@ -121,7 +135,8 @@ static bool play(session *s, const script_ops *ops)
     void **slots = s->slots;
     const weir_stream *streams = s->streams;
 
-    for (const script_op *op = ops->at, *end = ops->at + ops->count; op < end; op++) {
+    for (size_t i = 0; i < ops->count; i++) {
+        const script_op *op = &ops->at[i];
         weir_status status = WEIR_OK;
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:
@@ -139,7 +154,7 @@ static bool play(session *s, const script_ops *ops)
         }
         if (status != WEIR_OK) {
             char what[64];
-            snprintf(what, sizeof what, "replay stopped at operation %td of %zu", op - ops->at, ops->count);
+            snprintf(what, sizeof what, "replay stopped at operation %zu of %zu", i, ops->count);
             return refuse(s, what, status);
         }
     }

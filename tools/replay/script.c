@@ -3,6 +3,7 @@
 #include "grow.h"
 #include "replay/map.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,7 @@ static uint32_t take_slot(builder *b)
 
 static void complete(builder *b, map_entry *e)
 {
+    assert(b->uses); /* `e` is pending, so it has one */
     b->uses[e->value].to = b->s->body.count;
     add_op(&b->s->body, SCRIPT_COMPLETE, 0, 0, 0);
     e->state = BLOCK_GONE;
@@ -231,37 +233,40 @@ static void allocate_residents(builder *b)
     }
 }
 
-/* The gate for a use: the one of its device whose last use ends latest among those that end before this one does. So
- * each gate's uses end in the order in which they began, and there are as few gates as streams explain. */
-static uint32_t gate_for(script *s, const use *u, size_t *capacity, size_t **ends)
+/* A gate while uses are given to it: when the last of them ends. */
+typedef struct lane {
+    size_t end;
+    int device;
+} lane;
+
+/* The lane for a use: the one of its device whose last use ends latest among those that end before this one does. So
+ * each lane's uses end in the order in which they began, and there are as few lanes as streams explain. */
+static lane *lane_for(lane *lanes, size_t count, const use *u)
 {
-    size_t best = s->gate_count;
-    for (size_t i = 0; i < s->gate_count; i++)
-        if (s->gates[i] == u->device && (*ends)[i] <= u->to && (best == s->gate_count || (*ends)[i] > (*ends)[best]))
-            best = i;
-    if (best == s->gate_count) {
-        size_t gates_capacity = *capacity;
-        s->gates = grow_array(s->gates, best + 1, &gates_capacity, sizeof *s->gates);
-        *ends = grow_array(*ends, best + 1, capacity, sizeof **ends);
-        s->gates[s->gate_count++] = u->device;
-    }
-    (*ends)[best] = u->to;
-    return (uint32_t)best;
+    lane *best = NULL;
+    for (lane *l = lanes; l < lanes + count; l++)
+        if (l->device == u->device && l->end <= u->to && (!best || l->end > best->end)) best = l;
+    return best;
 }
 
 static void open_gates(builder *b)
 {
     script *s = b->s;
-    size_t capacity = 0, *ends = NULL;
+    lane *lanes = grow_new(b->use_count, sizeof *lanes);
     for (size_t i = 0; i < b->use_count; i++) {
         use *u = &b->uses[i];
-        u->gate = gate_for(s, u, &capacity, &ends);
+        lane *l = lane_for(lanes, s->gate_count, u);
+        if (!l) l = &lanes[s->gate_count++];
+        *l = (lane){ .end = u->to, .device = u->device };
+        u->gate = (uint32_t)(l - lanes);
         s->body.at[u->from].where = u->gate;
         if (u->to != SIZE_MAX) s->body.at[u->to].where = u->gate;
     }
     for (size_t i = 0; i < b->use_count; i++)
         if (b->uses[i].to == SIZE_MAX) add_op(&s->after, SCRIPT_COMPLETE, 0, b->uses[i].gate, 0);
-    free(ends);
+    s->gates = grow_new(s->gate_count, sizeof *s->gates);
+    for (size_t i = 0; i < s->gate_count; i++) s->gates[i] = lanes[i].device;
+    free(lanes);
 }
 
 static void finish(builder *b, const trace *t)

@@ -209,7 +209,7 @@ static void print_summary(const check *c, const trace *t)
 static json_t *summary_json(const check *c, const trace *t)
 {
     json_t *object = json_object();
-    json_add(object, "trace", json_string(c->name));
+    json_add(object, "trace", json_text(c->name));
     json_add(object, "format", json_string(t->format));
     json_add(object, "well_formed", json_boolean(well_formed(c)));
     json_add(object, "events", json_count(t->count));

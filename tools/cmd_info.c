@@ -66,7 +66,7 @@ static json_t *devices_json(const weir_device_info *devices, int count)
         const weir_device_info *d = &devices[i];
         json_t *object = json_object();
         json_add(object, "device", json_integer(i));
-        json_add(object, "name", json_string(d->name));
+        json_add(object, "name", json_text(d->name));
         json_add(object, "total_memory", json_count(d->total_memory));
         json_add(object, "free_memory", json_count(d->free_memory));
         json_add(object, "memory_granularity", json_count(d->memory_granularity));
@@ -86,7 +86,7 @@ static json_t *options_json(void)
     for (unsigned i = 0; weir_option_get(i, &option) == WEIR_OK; i++) {
         json_t *object = json_object();
         json_add(object, "name", json_string(option.name));
-        json_add(object, "value", json_string(option.value));
+        json_add(object, "value", json_text(option.value));
         json_add(object, "source", json_string(option.source));
         json_add(object, "environment", json_string(option.environment));
         json_add(object, "help", json_string(option.help));

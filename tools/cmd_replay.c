@@ -33,6 +33,8 @@ enum { POLICIES = sizeof policies / sizeof *policies };
 static const char *const backends[] = { "host", "cuda", "hip" };
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
+#define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
+
 typedef struct request {
     const char *policy[POLICIES]; /* each at most once, in the order asked */
     size_t policy_count;
@@ -81,8 +83,8 @@ static bool take_option(request *r, int option)
     case 'j': r->json = optarg; return true;
     case 'R': r->reproduce = true; return true;
     case 'm':
-        if (cli_size(optarg, &r->device_memory) && r->device_memory) return true;
-        cli_usage("replay", "--device-memory '%s' is no size; write it as 24GiB or 512M", optarg);
+        if (cli_size(optarg, &r->device_memory) && r->device_memory >= SMALLEST_DEVICE) return true;
+        cli_usage("replay", "--device-memory '%s' is no size of at least 2 MiB; write it as 24GiB or 512M", optarg);
         return false;
     case 'r':
         if (cli_count(optarg, 1, 1000, &r->warm)) return true;
@@ -126,7 +128,7 @@ static void report_add(report *out, const char *name, const char *policy, const 
     table_cell(t, "%" PRIu64, m->oom);
 
     json_t *object = json_object();
-    json_add(object, "trace", json_string(name));
+    json_add(object, "trace", json_text(name));
     json_add(object, "policy", json_string(policy));
     json_add(object, "backend", json_string(m->backend));
     json_add(object, "operations", json_count(m->operations));

@@ -71,7 +71,8 @@ WEIR_API weir_status weir_history_read(int device, weir_event *events, size_t ca
 WEIR_API weir_status weir_history_clear(int device);
 
 /** Writes a trace file with the recorded events of all devices, by time. A file that exists is replaced whole or
- *  not at all. @return WEIR_ERR_IO with the system's reason. Since 0.1. */
+ *  not at all. @return WEIR_ERR_IO with the system's reason; WEIR_ERR_NOT_SUPPORTED when recording is off.
+ *  Since 0.1. */
 WEIR_API weir_status weir_history_save(const char *path);
 
 #ifdef __cplusplus

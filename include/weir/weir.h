@@ -82,7 +82,8 @@ WEIR_API const char *weir_status_text(weir_status status);
 
 /**
  * What went wrong in the calling thread's last failed weir call, and what to do about it: one or more lines, no
- * trailing newline. Empty when none failed yet. The text is the thread's own and valid until its next failing call.
+ * trailing newline. Empty when none failed yet. The text is the thread's own and valid until its next call that fails,
+ * or that succeeds only after something in it failed (an allocation after the driver refused).
  * WEIR_ERR_NOT_READY is an answer, not a failure, and does not replace the text. Since 0.1.
  */
 WEIR_API const char *weir_error_text(void);
@@ -245,7 +246,8 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it; memory that was
  * allocated on it stays valid, its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
- *         calling thread. Since 0.1.
+ *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
+ *         destroying it. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 
@@ -277,10 +279,11 @@ WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 /** The priority the stream got, after clamping. Since 0.1. */
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
-/** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never harms a capture. Since 0.1. */
+/** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never harms a capture: a stream that is capturing
+ *  gives WEIR_ERR_CAPTURE. Since 0.1. */
 WEIR_API weir_status weir_stream_query(weir_stream stream);
 
-/** Waits for all work on the stream. Since 0.1. */
+/** Waits for all work on the stream. @return WEIR_ERR_CAPTURE, not harming it, while it is capturing. Since 0.1. */
 WEIR_API weir_status weir_stream_synchronize(weir_stream stream);
 
 /** Later work on `stream` waits for the work that `other` has now. Same device or a peer. Since 0.1. */
@@ -321,7 +324,8 @@ WEIR_API weir_status weir_free(void *pointer);
 /**
  * Says that `stream` uses the block too: once freed, it is not reused before the work now on `stream` and any until
  * the free has completed (PyTorch's record_stream). `pointer` may point anywhere into a live block. Naming the
- * block's own stream does nothing. A stream of another device is allowed. Since 0.1.
+ * block's own stream does nothing. A stream of another device is allowed.
+ * @return WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE when it points into memory that was freed. Since 0.1.
  */
 WEIR_API weir_status weir_record_stream(const void *pointer, weir_stream stream);
 
@@ -337,7 +341,8 @@ typedef struct weir_pointer_info {
     int32_t device;
 } weir_pointer_info;
 
-/** Looks up the live block that `pointer` points to or into. @return WEIR_ERR_UNKNOWN_POINTER. Since 0.1. */
+/** Looks up the live block that `pointer` points to or into. @return WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE
+ *  when it points into memory that was freed. Since 0.1. */
 WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out);
 
 /** Gives cached memory that nothing uses back to the driver: whole free segments, after waiting for pending frees.

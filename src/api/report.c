@@ -101,15 +101,25 @@ static void release_all(recorded all[WR_DEVICE_MAX])
     for (int i = 0; i < WR_DEVICE_MAX; i++) wr_meta_free(all[i].events);
 }
 
+/* How many events there are now: the ring may have room for far more than there is memory. */
+static size_t held_by(wr_device *device)
+{
+    wr_lock_acquire(&device->cache.lock);
+    const wr_history *h = &device->cache.history;
+    const uint64_t held = h->written < h->capacity ? h->written : h->capacity;
+    wr_lock_release(&device->cache.lock);
+    return (size_t)held;
+}
+
 static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
 {
-    const size_t capacity = (size_t)wr_runtime_global.options.value[WR_OPTION_history].number;
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
         void *memory = NULL;
         uint64_t lost = 0;
-        /* A device that was never used has no history, and asking would open it. */
-        if (!atomic_load(&wr_runtime_global.devices[i])) continue;
-        WR_TRY(wr_meta_resize(&memory, capacity ? capacity * sizeof(weir_event) : 1, "history to save"));
+        wr_device *device = atomic_load(&wr_runtime_global.devices[i]);
+        if (!device) continue; /* one that was never used has no history, and asking would open it */
+        const size_t capacity = held_by(device);
+        WR_TRY(wr_meta_resize(&memory, capacity * sizeof(weir_event), "history to save"));
         all[i].events = memory;
         WR_TRY(weir_history_read(i, memory, capacity, &all[i].count, &lost));
         *dropped += lost;
@@ -170,6 +180,8 @@ weir_status weir_history_save(const char *path)
     uint64_t dropped = 0;
     WR_ENSURE(path, WEIR_ERR_INVALID_ARGUMENT, "weir_history_save: path is NULL");
     WR_TRY(wr_runtime_enter());
+    WR_ENSURE(wr_runtime_global.options.value[WR_OPTION_history].number != 0, WEIR_ERR_NOT_SUPPORTED,
+              "weir_history_save: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
     weir_status status = copy_all(all, &dropped);
     if (status == WEIR_OK) status = save(path, all, dropped);
     release_all(all);

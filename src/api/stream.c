@@ -125,6 +125,17 @@ static void end_waits(uint64_t stream_id)
     }
 }
 
+/* Nothing of weir's refers to the stream afterwards. */
+static weir_status leave_nothing_on(wr_device *d, wr_stream *s, uint64_t id)
+{
+    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
+              "weir_stream_destroy: the stream is capturing; end its capture first");
+    WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
+    WR_TRY(wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams)));
+    end_waits(id);
+    return WEIR_OK;
+}
+
 weir_status weir_stream_destroy(weir_stream stream)
 {
     wr_device *d = NULL;
@@ -137,11 +148,13 @@ weir_status weir_stream_destroy(weir_stream stream)
               s->owner == WR_STREAM_DEFAULT ? "default" : "pooled");
     WR_ENSURE(wr_thread_stream(d) != s, WEIR_ERR_BUSY,
               "weir_stream_destroy: it is this thread's current stream of device %d; set another first", d->ordinal);
-    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
-              "weir_stream_destroy: the stream is capturing; end its capture first");
-    WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
-    WR_TRY(wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams)));
-    end_waits(stream.id);
+    WR_ENSURE(wr_stream_claim(&d->streams, s, stream.id), WEIR_ERR_INVALID_STREAM,
+              "weir_stream_destroy: another thread is destroying stream %#llx", (unsigned long long)stream.id);
+    weir_status status = leave_nothing_on(d, s, stream.id);
+    if (status != WEIR_OK) {
+        wr_stream_unclaim(&d->streams, s);
+        return status;
+    }
     return wr_stream_retire(&d->streams, s);
 }
 

@@ -217,9 +217,14 @@ typedef struct cudss_memory {
     char name[64];
 } cudss_memory;
 
+/* cuDSS asks for nothing now and then, and expects NULL: it takes a pointer for memory that it must know of. */
 static int cudss_alloc(void *context, void **out, size_t bytes, void *stream)
 {
     const wr_kind_memory *memory = context;
+    if (bytes == 0) {
+        *out = NULL;
+        return 0;
+    }
     return memory->alloc(memory->context, bytes, stream, false, out);
 }
 
@@ -227,20 +232,20 @@ static int cudss_free(void *context, void *pointer, size_t bytes, void *stream)
 {
     const wr_kind_memory *memory = context;
     (void)bytes;
-    return memory->free(memory->context, pointer, stream, false);
+    return pointer ? memory->free(memory->context, pointer, stream, false) : 0;
 }
 
 static void *miopen_alloc(void *context, size_t bytes)
 {
     const wr_kind_memory *memory = context;
     void *out = NULL;
-    return memory->alloc(memory->context, bytes, NULL, true, &out) == 0 ? out : NULL;
+    return bytes != 0 && memory->alloc(memory->context, bytes, NULL, true, &out) == 0 ? out : NULL;
 }
 
 static void miopen_free(void *context, void *pointer)
 {
     const wr_kind_memory *memory = context;
-    if (memory->free(memory->context, pointer, NULL, true) != 0)
+    if (pointer && memory->free(memory->context, pointer, NULL, true) != 0)
         wr_log(WR_LOG_ERROR, "miopen gave back %p, which is not weir's", pointer);
 }
 

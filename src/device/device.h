@@ -19,6 +19,7 @@ struct wr_device {
     wr_stream_table streams;
     wr_event_pool events;
     wr_cache cache;
+    wr_creates creates;
     _Atomic(wr_handle_pool *) handles[WEIR_HANDLE_KIND_MAX]; /* NULL until a handle of the kind is asked for */
 };
 

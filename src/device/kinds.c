@@ -171,6 +171,7 @@ static weir_status make_pool(wr_device *device, weir_handle_kind number, wr_kind
                                   .caps = &device->caps,
                                   .streams = &device->streams,
                                   .events = &device->events,
+                                  .creates = &device->creates,
                                   .alloc = site_alloc,
                                   .free = site_free,
                                   .make_room = site_make_room,

@@ -40,7 +40,8 @@ static weir_status take_rehomed(wr_device *device, const wr_request *request, vo
     return moved ? wr_cache_take(&device->cache, request, out) : WEIR_OK;
 }
 
-/* One completed stream at a time, looking again after each: no longer than needed. */
+/* One completed stream at a time, looking again after each: no longer than needed. Also when there is nothing to wait
+ * for: another thread may have polled what this one needs since it last looked. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = &device->cache;
@@ -50,10 +51,10 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
         cache->stats.syncs++;
         wr_lock_release(&cache->lock);
     }
-    while (waited && !*out) {
-        WR_TRY(wr_pending_wait(cache, &waited));
-        if (waited) WR_TRY(wr_cache_take(cache, request, out));
-    }
+    do {
+        if (waited) WR_TRY(wr_pending_wait(cache, &waited));
+        WR_TRY(wr_cache_take(cache, request, out));
+    } while (waited && !*out);
     return WEIR_OK;
 }
 
@@ -66,18 +67,23 @@ static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *r
 }
 
 /* Gives idle segments back to make room for one of the right size: just enough by number first, then, since the
- * driver may not be able to join what it got, more until nothing is left. */
+ * driver may not be able to join what it got, more until nothing is left. Trimming waits for other threads that give
+ * segments back or move them, so there is one more look when it finds nothing itself: what they had out of sight is
+ * in sight again, or with the driver. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = &device->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
         WR_TRY(wr_cache_trim(cache, enough, &released));
-        if (released == 0) break;
-        wr_lock_acquire(&cache->lock);
-        cache->stats.alloc_retries++;
-        wr_lock_release(&cache->lock);
-        WR_TRY(grow(device, request, out));
+        if (released == 0) {
+            WR_TRY(wr_cache_take(cache, request, out));
+        } else {
+            wr_lock_acquire(&cache->lock);
+            cache->stats.alloc_retries++;
+            wr_lock_release(&cache->lock);
+        }
+        if (!*out) WR_TRY(grow(device, request, out));
     }
     return WEIR_OK;
 }
@@ -95,18 +101,25 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
     return WEIR_OK;
 }
 
+/* A callback may free something and yet not enough: then the next one is asked. */
 static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
 {
-    if (!wr_runtime_reclaim(device->ordinal, request->fit.segment_bytes)) return WEIR_OK;
-    WR_TRY(take_finished(device, request, out));
-    if (!*out) WR_TRY(take_awaited(device, request, out));
-    if (!*out) WR_TRY(grow(device, request, out));
-    if (!*out) WR_TRY(trim_and_grow(device, request, out));
+    uint32_t asked = 0;
+    while (!*out && wr_runtime_reclaim(device->ordinal, request->fit.segment_bytes, &asked)) {
+        WR_TRY(take_finished(device, request, out));
+        if (!*out) WR_TRY(take_awaited(device, request, out));
+        if (!*out) WR_TRY(grow(device, request, out));
+        if (!*out) WR_TRY(trim_and_grow(device, request, out));
+    }
     return WEIR_OK;
 }
 
-static const rung rungs[] = { take_finished, collect_and_grow, take_rehomed,      trim_oversize_and_grow,
-                              take_awaited,  trim_and_grow,    drop_idle_handles, ask_program };
+static const rung rungs[] = { take_finished,          collect_and_grow, take_rehomed,
+                              trim_oversize_and_grow, take_awaited,     trim_and_grow };
+static const rung last_rungs[] = { drop_idle_handles, ask_program };
+
+/* Other threads may take what one has made room for, many times over while there is enough for all. */
+enum { CLIMBS_MAX = 64 };
 
 /* ---- giving up ---------------------------------------------------------------------------------------------------- */
 
@@ -115,6 +128,8 @@ static const char *advice(const wr_cache_report *r, const wr_request *request, u
     const uint64_t need = request->fit.segment_bytes;
     if (r->limit != 0 && driver_free >= need && r->reserved + need > r->limit)
         return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
+    if (r->largest_elsewhere >= request->fit.block_bytes)
+        return "A free block of another stream is large enough: allocate on fewer streams.";
     if (r->split_bytes >= need)
         return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, "
                "or allocate them together.";
@@ -151,13 +166,32 @@ static weir_status out_of_memory(wr_device *device, const wr_request *request)
         wr_size_format(r.largest_free, largest), advice(&r, request, free_bytes));
 }
 
+static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, size_t count, void **out)
+{
+    for (size_t i = 0; i < count && !*out; i++) WR_TRY(from[i](device, request, out));
+    return WEIR_OK;
+}
+
+static uint64_t changes_of(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    const uint64_t changes = cache->changes;
+    wr_lock_release(&cache->lock);
+    return changes;
+}
+
+/* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
 static WR_NOINLINE weir_status climb(wr_device *device, const wr_request *request, void **out)
 {
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
-        WR_TRY(rungs[i](device, request, out));
+    bool changed = true;
+    for (int i = 0; i < CLIMBS_MAX && changed; i++) {
+        const uint64_t before = changes_of(&device->cache);
+        WR_TRY(climb_rungs(device, request, rungs, sizeof rungs / sizeof rungs[0], out));
         if (*out) return WEIR_OK;
+        changed = changes_of(&device->cache) != before;
     }
-    return out_of_memory(device, request);
+    WR_TRY(climb_rungs(device, request, last_rungs, sizeof last_rungs / sizeof last_rungs[0], out));
+    return *out ? WEIR_OK : out_of_memory(device, request);
 }
 
 weir_status wr_device_alloc(wr_device *device, wr_stream *stream, size_t bytes, void **out)
@@ -170,6 +204,7 @@ weir_status wr_device_alloc(wr_device *device, wr_stream *stream, size_t bytes, 
     cache->policy->fit(&cache->options, bytes, &request.fit);
     if (cache->policy->poll_always) wr_pending_poll(cache);
     WR_TRY(wr_cache_take(cache, &request, &found));
+    request.again = true;
     if (WR_UNLIKELY(!found)) WR_TRY(climb(device, &request, &found));
     *out = found;
     return WEIR_OK;

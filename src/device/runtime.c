@@ -32,16 +32,31 @@ static bool any_device_open(void)
     return false;
 }
 
-/* A driver does not survive fork. The child only remembers that: locks may be held by threads it does not have. */
+/* A driver does not survive fork. The child only remembers that: locks may be held by threads it does not have. So may
+ * the library's own, by a thread that was opening it or its first device. */
 static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
-    if (any_device_open()) set_state(WR_FORKED);
+    if (any_device_open() || atomic_load(&rt->changing) != 0) set_state(WR_FORKED);
 }
 
 static void watch_fork(void)
 {
     pthread_atfork(NULL, NULL, after_fork_in_child);
+}
+
+static void begin_change(void)
+{
+    static pthread_once_t fork_watch = PTHREAD_ONCE_INIT;
+    pthread_once(&fork_watch, watch_fork);
+    atomic_fetch_add(&rt->changing, 1);
+    wr_lock_acquire(&rt->lock);
+}
+
+static void end_change(void)
+{
+    wr_lock_release(&rt->lock);
+    atomic_fetch_sub(&rt->changing, 1);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------------------------------ */
@@ -55,9 +70,6 @@ static void apply_log_option(const wr_options *options)
 
 static weir_status open_locked(const weir_settings *settings)
 {
-    static pthread_once_t fork_watch = PTHREAD_ONCE_INIT;
-    pthread_once(&fork_watch, watch_fork);
-
     WR_TRY(wr_options_read(&rt->options, settings));
     apply_log_option(&rt->options);
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
@@ -86,21 +98,21 @@ static weir_status open_locked(const weir_settings *settings)
 
 static weir_status refuse_forked(void)
 {
-    return wr_fail(WEIR_ERR_FORKED, "this process was forked after a device was opened, and drivers do not survive "
-                                    "that; start workers with exec or before the first use of weir");
+    return wr_fail(WEIR_ERR_FORKED, "this process was forked after a device was opened, or while one was, and drivers "
+                                    "do not survive that; start workers with exec or before the first use of weir");
 }
 
 weir_status wr_runtime_open(const weir_settings *settings)
 {
     if (atomic_load(&rt->state) == WR_FORKED) return refuse_forked();
     weir_status status = WEIR_OK;
-    wr_lock_acquire(&rt->lock);
+    begin_change();
     if (atomic_load(&rt->state) == WR_OPEN)
         status = wr_fail(WEIR_ERR_BUSY, "the library is open already (an earlier call opened it with the defaults, "
                                         "or weir_open was called twice); call weir_open first or weir_close before");
     else
         status = open_locked(settings);
-    wr_lock_release(&rt->lock);
+    end_change();
     return status;
 }
 
@@ -110,9 +122,9 @@ weir_status wr_runtime_enter_slow(void)
     if (state == WR_FORKED) return refuse_forked();
     if (state == WR_CLOSED) return wr_fail(WEIR_ERR_CLOSED, "weir_close was called; weir_open opens the library again");
     weir_status status = WEIR_OK;
-    wr_lock_acquire(&rt->lock);
+    begin_change();
     if (atomic_load(&rt->state) == WR_UNOPENED) status = open_locked(NULL);
-    wr_lock_release(&rt->lock);
+    end_change();
     return status;
 }
 
@@ -120,7 +132,7 @@ weir_status wr_runtime_close(void)
 {
     if (atomic_load(&rt->state) == WR_FORKED) return refuse_forked();
     weir_status first = WEIR_OK;
-    wr_lock_acquire(&rt->lock);
+    begin_change();
     if (atomic_load(&rt->state) == WR_OPEN) {
         /* A thread that is ending has given its handles back before this, or will not any more. */
         wr_lock_acquire(&rt->exit_lock);
@@ -142,7 +154,7 @@ weir_status wr_runtime_close(void)
         rt->reclaimers = NULL;
         rt->reclaimer_count = rt->reclaimer_capacity = 0;
     }
-    wr_lock_release(&rt->lock);
+    end_change();
     return first;
 }
 
@@ -151,13 +163,13 @@ weir_status wr_runtime_device_slow(int ordinal, wr_device **device)
     WR_ENSURE(ordinal >= 0 && ordinal < rt->device_count, WEIR_ERR_NO_DEVICE, "device %d: back end %s has %d device%s",
               ordinal, rt->backend->name, rt->device_count, rt->device_count == 1 ? "" : "s");
     weir_status status = WEIR_OK;
-    wr_lock_acquire(&rt->lock);
+    begin_change();
     wr_device *d = atomic_load_explicit(&rt->devices[ordinal], memory_order_relaxed);
     if (!d) {
         status = wr_device_open(rt, ordinal, &d);
         if (status == WEIR_OK) atomic_store_explicit(&rt->devices[ordinal], d, memory_order_release);
     }
-    wr_lock_release(&rt->lock);
+    end_change();
     if (status == WEIR_OK) *device = d;
     return status;
 }
@@ -196,25 +208,26 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     return WEIR_OK;
 }
 
-static bool ask_all(int device, size_t needed)
+static bool ask_rest(int device, size_t needed, uint32_t *asked)
 {
-    for (uint32_t i = 0;; i++) {
+    for (;;) {
         wr_lock_acquire(&rt->reclaim_lock);
-        const bool more = i < rt->reclaimer_count;
-        wr_reclaimer one = more ? rt->reclaimers[i] : (wr_reclaimer){ 0 };
+        const bool more = *asked < rt->reclaimer_count;
+        wr_reclaimer one = more ? rt->reclaimers[*asked] : (wr_reclaimer){ 0 };
         wr_lock_release(&rt->reclaim_lock);
         if (!more) return false;
+        ++*asked;
         if (one.function(one.user, device, needed)) return true;
     }
 }
 
-bool wr_runtime_reclaim(int device, size_t needed)
+bool wr_runtime_reclaim(int device, size_t needed, uint32_t *asked)
 {
     /* A callback that allocates and finds no memory must not be asked to help itself. */
     static WR_THREAD_LOCAL bool asking;
     if (asking) return false;
     asking = true;
-    const bool freed = ask_all(device, needed);
+    const bool freed = ask_rest(device, needed, asked);
     asking = false;
     return freed;
 }

@@ -34,7 +34,8 @@ typedef struct wr_runtime {
     /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
     atomic_uint_fast64_t epoch;
     wr_lock lock;
-    wr_lock exit_lock; /* WR_RANK_EXIT: held by a thread that ends while it gives its handles back */
+    atomic_int changing; /* threads that have or want `lock`: a child of fork that sees one must not wait for it */
+    wr_lock exit_lock;   /* WR_RANK_EXIT: held by a thread that ends while it gives its handles back */
 
     /* constants while open */
     const weir_backend *backend;
@@ -83,7 +84,8 @@ WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **
 WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
 WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);
 
-/* Asks the callbacks in order, no lock held, until one says it freed something. */
-bool wr_runtime_reclaim(int device, size_t needed);
+/* Asks the callbacks in order, no lock held, until one says it freed something. *asked: how many were already, so that
+ * going on where it ended asks each once. */
+bool wr_runtime_reclaim(int device, size_t needed, uint32_t *asked);
 
 #endif

@@ -28,7 +28,7 @@ static bool collects_by_age(const wr_cache *cache)
 static wr_block *find_free_locked(wr_cache *cache, const wr_request *request)
 {
     uint32_t index = request->stream->index * WR_CLASSES + request->fit.class;
-    if (collects_by_age(cache)) cache->searches[request->fit.class]++;
+    if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
     if (index >= cache->bin_capacity || !cache->bins[index]) return NULL;
     wr_block *block = wr_bin_best_fit(cache->bins[index], request->fit.block_bytes);
     return block && cache->policy->takes(&cache->options, &request->fit, block->bytes) ? block : NULL;
@@ -98,6 +98,7 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
     wr_bin *bin = block->segment->bin;
     wr_history_record(&cache->history, WEIR_EVENT_FREE_COMPLETED, block->base, block->requested, bin->stream->native);
     count_active_out(cache, block);
+    cache->changes++;
     block->state = WR_BLOCK_FREE;
     if (block->next && block->next->state == WR_BLOCK_FREE) {
         wr_block *right = block->next;

@@ -28,7 +28,8 @@ typedef struct wr_cache {
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
     wr_bin **bins;                 /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
-    uint64_t searches[WR_CLASSES]; /* the clock of collection by age */
+    uint64_t searches[WR_CLASSES]; /* first ones: the clock of collection by age */
+    uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
     weir_memory_stats stats;
     wr_history history;
 
@@ -49,6 +50,7 @@ typedef struct wr_request {
     wr_stream *stream;
     size_t requested;
     wr_fit fit;
+    bool again; /* searched for before: the clock of collection by age ticks once per request, as PyTorch's does */
 } wr_request;
 
 WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,

@@ -45,23 +45,50 @@ static uint64_t free_memory(const wr_handle_pool *pool)
     return free_bytes;
 }
 
-static weir_status create_native(const wr_handle_pool *pool, void **native, uint64_t *bytes)
+/* What a create took of the device's memory, by the driver's figures. Creates that overlap share what was taken, unless
+ * an earlier one was alone and tells. */
+typedef struct measurement {
+    uint64_t before, serial;
+    unsigned others;
+} measurement;
+
+static measurement begin_measuring(const wr_handle_pool *pool)
+{
+    wr_creates *creates = pool->site.creates;
+    measurement m = { .others = atomic_fetch_add(&creates->running, 1) };
+    m.serial = atomic_fetch_add(&creates->begun, 1) + 1;
+    m.before = free_memory(pool);
+    return m;
+}
+
+static uint64_t end_measuring(wr_handle_pool *pool, const measurement *m)
+{
+    wr_creates *creates = pool->site.creates;
+    const uint64_t after = free_memory(pool);
+    const uint64_t later = atomic_load(&creates->begun) - m->serial;
+    const uint64_t taken = m->before > after ? m->before - after : 0;
+    atomic_fetch_sub(&creates->running, 1);
+    if (m->others == 0 && later == 0) return taken;
+    wr_lock_acquire(&pool->lock);
+    const uint64_t typical = pool->typical_bytes;
+    wr_lock_release(&pool->lock);
+    return typical ? typical : taken / (1 + m->others + later);
+}
+
+static weir_status create_native(wr_handle_pool *pool, void **native, measurement *measure)
 {
     const wr_kind *kind = pool->kind;
     weir_status status = WEIR_OK;
-    uint64_t before = free_memory(pool);
     int code = create_in_scope(pool, native, &status);
     if (status == WEIR_OK && code != 0 && kind->is_out_of_memory && kind->is_out_of_memory(kind->self, code)) {
         wr_log(WR_LOG_INFO, "%s: create found no memory; emptying caches and trying again", kind->name);
         pool->site.make_room(pool->site.device_context);
-        before = free_memory(pool);
+        measure->before = free_memory(pool);
         code = create_in_scope(pool, native, &status);
     }
     if (status != WEIR_OK) return status;
     if (code != 0) return wr_handle_refused(kind, "create", code);
     WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create said success but gave no handle", kind->name);
-    const uint64_t after = free_memory(pool);
-    *bytes = before > after ? before - after : 0;
     return WEIR_OK;
 }
 
@@ -78,9 +105,10 @@ static weir_status destroy_native(const wr_handle_pool *pool, void *native)
 static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
 {
     void *memory = NULL, *native = NULL;
-    uint64_t bytes = 0;
     WR_TRY(wr_meta_alloc(sizeof(wr_handle), "handle", &memory));
-    weir_status status = create_native(pool, &native, &bytes);
+    measurement measure = begin_measuring(pool);
+    weir_status status = create_native(pool, &native, &measure);
+    const uint64_t bytes = end_measuring(pool, &measure);
     if (status != WEIR_OK) {
         wr_meta_free(memory);
         return status;

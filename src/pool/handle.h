@@ -15,6 +15,13 @@
 typedef struct wr_handle wr_handle;
 typedef struct wr_handle_pool wr_handle_pool;
 
+/* Creates underway on a device, of all kinds: what one of them took of the device's memory can be told only when it was
+ * alone. */
+typedef struct wr_creates {
+    atomic_uint running;
+    atomic_uint_fast64_t begun; /* ever */
+} wr_creates;
+
 /* What a pool needs of its device; all of it outlives the pool. */
 typedef struct wr_handle_site {
     const weir_backend *backend;
@@ -22,6 +29,7 @@ typedef struct wr_handle_site {
     const weir_device_caps *caps;
     wr_stream_table *streams;
     wr_event_pool *events;
+    wr_creates *creates;
     /* Takes and gives device memory in stream order; weir's own allocator. */
     weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, void **out);
     /* `last_used_on` may be another stream than the one it was taken on; NULL: it is not. */

@@ -14,6 +14,10 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
     if (out->class == WR_LARGE) out->block_bytes = (out->block_bytes + LARGE_REST_MIN - 1) & ~(LARGE_REST_MIN - 1);
     if (out->segment_bytes < out->block_bytes)
         out->segment_bytes = (out->block_bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
+    /* A segment of max_split_size is not cut once it is idle, so the next request like this one must be able to have
+     * all of it. PyTorch's rules let such segments pile up. */
+    if (out->block_bytes < options->max_split && out->segment_bytes >= options->max_split)
+        out->block_bytes = out->segment_bytes;
 }
 
 static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)

@@ -156,10 +156,12 @@ static void show_locked(wr_segment *segment)
 }
 
 /* A hidden segment goes to the driver. It counts as given back already, so that what another thread gets instead is
- * not reserved twice; the limit still counts it. Unmapped now: once the driver has the addresses, another thread may
- * get and map them. */
+ * not reserved twice; the limit still counts it. Unmapped and recorded now: once the driver has the addresses, another
+ * thread may get, map and record them. */
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
 {
+    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
+                      segment->bin->stream->native);
     unhide_locked(segment);
     cache->leaving += segment->bytes;
     wr_count_out(cache->stats.segment, cache->stats.reserved_bytes, segment->bin->class, segment->bytes);
@@ -173,14 +175,15 @@ static void come_back_locked(wr_cache *cache, wr_segment *segment)
     assert(mapped == WEIR_OK);
     (void)mapped;
     wr_count_in(cache->stats.segment, cache->stats.reserved_bytes, segment->bin->class, segment->bytes);
+    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, segment->base, segment->bytes,
+                      segment->bin->stream->native);
     into_bin_locked(segment);
 }
 
 static void forget_locked(wr_cache *cache, wr_segment *segment)
 {
     cache->stats.driver_frees++;
-    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
-                      segment->bin->stream->native);
+    cache->changes++;
     wr_record_block_done(cache, segment->first);
     wr_record_segment_done(cache, segment);
 }
@@ -417,9 +420,27 @@ static wr_segment *hide_collectable(wr_cache *cache)
 {
     wr_lock_acquire(&cache->lock);
     wr_segment *list = is_over_threshold_locked(cache) ? hide_aged_locked(cache) : NULL;
-    for (const wr_segment *s = list; s; s = s->next) cache->stats.collected++;
     wr_lock_release(&cache->lock);
     return list;
+}
+
+/* As give_back_list, counting what the driver took. */
+static weir_status collect_list(wr_cache *cache, wr_segment *list)
+{
+    weir_status first = WEIR_OK;
+    uint64_t collected = 0;
+    while (list) {
+        wr_segment *segment = list;
+        size_t released = 0;
+        list = segment->next;
+        segment->next = NULL;
+        wr_keep_first(&first, give_back_list(cache, segment, &released));
+        collected += released != 0;
+    }
+    wr_lock_acquire(&cache->lock);
+    cache->stats.collected += collected;
+    wr_lock_release(&cache->lock);
+    return first;
 }
 
 weir_status wr_cache_collect(wr_cache *cache)
@@ -430,12 +451,11 @@ weir_status wr_cache_collect(wr_cache *cache)
     if (!over) return WEIR_OK;
 
     weir_status status = WEIR_OK;
-    size_t released = 0;
     wr_lock_acquire(&cache->move_lock);
     while (status == WEIR_OK) {
         wr_segment *list = hide_collectable(cache);
         if (!list) break;
-        status = give_back_list(cache, list, &released);
+        status = collect_list(cache, list);
     }
     wr_lock_release(&cache->move_lock);
     return spared(status);
@@ -483,6 +503,7 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, bool *move
     if (chained) {
         segment->bin = home;
         cache->stats.rehomed++;
+        cache->changes++;
     }
     show_locked(segment);
     wr_lock_release(&cache->lock);

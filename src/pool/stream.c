@@ -27,6 +27,7 @@ static wr_stream *publish_locked(wr_stream_table *table, uint32_t index, void *n
     s->device = table->device;
     s->priority = priority;
     s->owner = owner;
+    s->ending = false;
     atomic_store_explicit(&s->id, id, memory_order_release);
     return s;
 }
@@ -160,17 +161,34 @@ bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
     return wr_driver(backend, capture_status, device, native, &state, &id) != WEIR_OK || state != WEIR_CAPTURE_NONE;
 }
 
+/* With the lock, so that no stream is destroyed while the driver is asked about it. */
 bool wr_streams_any_capturing(wr_stream_table *table)
 {
+    bool capturing = false;
     wr_lock_acquire(&table->lock);
-    const uint32_t used = table->used;
-    wr_lock_release(&table->lock);
-    for (uint32_t i = 0; i < used; i++) {
+    for (uint32_t i = 0; i < table->used && !capturing; i++) {
         const wr_stream *s = &table->records[i];
-        if (atomic_load_explicit(&s->id, memory_order_acquire) == 0) continue;
-        if (wr_stream_capturing(table->backend, table->device, s->native)) return true;
+        if (atomic_load_explicit(&s->id, memory_order_relaxed) == 0) continue;
+        capturing = wr_stream_capturing(table->backend, table->device, s->native);
     }
-    return false;
+    wr_lock_release(&table->lock);
+    return capturing;
+}
+
+bool wr_stream_claim(wr_stream_table *table, wr_stream *stream, uint64_t id)
+{
+    wr_lock_acquire(&table->lock);
+    const bool claimed = atomic_load_explicit(&stream->id, memory_order_relaxed) == id && !stream->ending;
+    if (claimed) stream->ending = true;
+    wr_lock_release(&table->lock);
+    return claimed;
+}
+
+void wr_stream_unclaim(wr_stream_table *table, wr_stream *stream)
+{
+    wr_lock_acquire(&table->lock);
+    stream->ending = false;
+    wr_lock_release(&table->lock);
 }
 
 weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream)

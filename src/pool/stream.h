@@ -33,6 +33,7 @@ typedef struct wr_stream {
     uint32_t index; /* in the table: small, dense, reused */
     int32_t device, priority;
     wr_stream_owner owner;
+    bool ending; /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 
 #define WR_STREAM_POOL_SIZE 32 /* per priority, as in PyTorch; created one by one */
@@ -84,6 +85,11 @@ bool wr_stream_capturing(const weir_backend *backend, int device, void *native);
 
 /* Whether any stream weir knows on the device is capturing. Foreign streams that weir was never told of are not seen. */
 bool wr_streams_any_capturing(wr_stream_table *table);
+
+/* Claims the stream of that id, to end it: false when it is no more, or when another thread claimed it. Who claims it
+ * retires it, or takes the claim back. */
+WR_CHECKED bool wr_stream_claim(wr_stream_table *table, wr_stream *stream, uint64_t id);
+void wr_stream_unclaim(wr_stream_table *table, wr_stream *stream);
 
 /* Takes an exclusive or foreign stream out of the table, and destroys an exclusive one's native stream. Nothing may
  * refer to the record any more. */

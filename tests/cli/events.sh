@@ -3,7 +3,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# make KIND:DEVICE:STREAM:ADDRESS:SIZE...: writes a native trace.
+# make KIND:DEVICE:STREAM[/POOL]:ADDRESS:SIZE...: writes a native trace.
 make()
 {
     python3 - "$scratch/made.weirtrace" "$@" <<'END'
@@ -12,8 +12,9 @@ kinds = {"alloc": 1, "free": 2, "done": 3, "segment": 4, "release": 5, "map": 6}
 events = []
 for time, text in enumerate(sys.argv[2:]):
     kind, device, stream, address, size = text.split(":")
-    events.append(struct.pack("<6Q2HI", time, int(address, 16), int(size), int(stream, 16), 0, 0, kinds[kind],
-                              int(device), 1))
+    stream, _, pool = stream.partition("/")
+    events.append(struct.pack("<6Q2HI", time, int(address, 16), int(size), int(stream, 16), 0, int(pool or 0),
+                              kinds[kind], int(device), 1))
 header = struct.pack("<8s2H3I2Q3Q", b"weirtrc\n", 1, 0, 64, 56, 0, len(events), 0, 0, 0, 0)
 open(sys.argv[1], "wb").write(header + b"".join(events))
 END
@@ -63,6 +64,23 @@ replay
 json "rows[0]['peak_reserved'] == 128 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 
+# A cache of several streams is emptied in the order of their handles, whichever was used first.
+make segment:0:9000:1000:$((64 * mib)) alloc:0:9000:1000:$((64 * mib)) segment:0:7f00:9000000:$((64 * mib)) \
+    alloc:0:7f00:9000000:$((64 * mib)) free:0:9000:1000:$((64 * mib)) done:0:9000:1000:$((64 * mib)) \
+    free:0:7f00:9000000:$((64 * mib)) done:0:7f00:9000000:$((64 * mib)) release:0:7f00:9000000:$((64 * mib)) \
+    release:0:9000:1000:$((64 * mib))
+expect 0 check --reproduce "$scratch/made.weirtrace"
+contains "$out" "made: reproduced: 4 of 4 segment events"
+
+# A private pool's blocks serve that pool only, whatever their stream.
+make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) free:0:0/1:1000:$((64 * mib)) \
+    done:0:0/1:1000:$((64 * mib)) segment:0:0:9000000:$((64 * mib)) alloc:0:0:9000000:$((64 * mib)) \
+    segment:0:0/2:20000000:$((64 * mib)) alloc:0:0/2:20000000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib))
+replay
+json "rows[0]['peak_reserved'] == 192 * $mib"
+expect 0 check --reproduce "$scratch/made.weirtrace"
+contains "$out" "made: reproduced: 3 of 3 segment events"
+
 # Blocks from before the first event.
 make free:0:0:5000:4096 done:0:0:5000:4096 alloc:0:0:5000:4096 done:0:0:7000:512
 replay
@@ -88,3 +106,21 @@ contains "$err" "it has no segment events"
 make map:0:0:1000:$((2 * mib)) alloc:0:0:1000:512
 expect 1 check --reproduce "$scratch/made.weirtrace"
 contains "$err" "expandable segments"
+
+# A setting that a snapshot tells only in the text of its configuration.
+python3 - "$scratch/set.pickle" <<'END'
+import pickle, sys
+event = {"action": "alloc", "addr": 4096, "size": 3 << 20, "stream": 0, "time_us": 1}
+settings = {"PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.8, large_segment_size_mb: 64"}
+pickle.dump({"device_traces": [[event]], "segments": [], "allocator_settings": settings}, open(sys.argv[1], "wb"))
+END
+expect 0 replay --policy torch --repeat 1 --json - "$scratch/set.pickle"
+json "rows[0]['peak_reserved'] == 64 * $mib"
+
+# A file name need not be text, JSON must be.
+cp "$scratch/set.pickle" "$scratch/"$'caf\xe9 \xc3\xa9\xc3.pickle'
+for command in "replay --policy torch --repeat 1" check; do
+    # shellcheck disable=SC2086
+    expect 0 $command --json - "$scratch/"$'caf\xe9 \xc3\xa9\xc3.pickle'
+    json 'rows[0]["trace"] == "caf\ufffd \u00e9\ufffd"'
+done

@@ -294,7 +294,6 @@ static void cudss_takes_its_memory_from_weir(void **state)
     print_message("cudss: %lld blocks from weir, %d of them the program's own\n", (long long)blocks, w.block_count);
     assert_true(blocks > w.block_count);
     if (!free_all(&w)) fail_msg("%s", w.failure);
-    assert_int_equal(after.allocation[WEIR_STAT_ALL].current, before.allocation[WEIR_STAT_ALL].current + w.block_count);
 }
 
 static void assert_one_handle_a_thread(uint64_t generation)
@@ -325,7 +324,6 @@ static void threads_compute_and_later_ones_take_their_handles_over(void **state)
     static member team[THREADS];
     uint64_t live = 0, destroyed = 0;
     need_libraries();
-    const uint64_t before = free_memory();
     float first_numbers[FIRST_NUMBERS] = { 0 };
     for (uint64_t generation = 1; generation <= 2; generation++) {
         run_team(team, THREADS, get_all, NULL, run_all_again_and_again);
@@ -335,8 +333,6 @@ static void threads_compute_and_later_ones_take_their_handles_over(void **state)
             assert_memory_equal(team[i].worker.first_numbers, first_numbers, sizeof first_numbers);
     }
     assert_ok(weir_validate(0));
-    const uint64_t used = free_memory();
-
     for (size_t i = 0; i < WORKS; i++) live += stats_of(works[i].kind).live;
     assert_ok(weir_handles_trim(0, 0, &destroyed));
     assert_int_equal(destroyed, live);
@@ -344,14 +340,27 @@ static void threads_compute_and_later_ones_take_their_handles_over(void **state)
         assert_int_equal(stats_of(works[i].kind).live, 0);
         assert_int_equal(stats_of(works[i].kind).workspace_bytes, 0);
     }
-    assert_ok(weir_empty_cache(0));
-    const uint64_t trimmed = free_memory();
-    assert_ok(weir_close());
-    open_weir(NULL);
-    const uint64_t closed = free_memory();
-    print_message("memory below the start: in use %llu MiB, trimmed %llu MiB, closed %llu MiB\n",
-                  (unsigned long long)lost(before, used), (unsigned long long)lost(before, trimmed),
-                  (unsigned long long)lost(before, closed));
+}
+
+/* What the libraries and the driver load once (code, mostly) stays with them: some 300 MiB on an H200. */
+static void closing_gives_the_memory_back(void **state)
+{
+    (void)state;
+    static member team[THREADS];
+    uint64_t closed[2];
+    need_libraries();
+    const uint64_t before = free_memory();
+    for (int round = 0; round < 2; round++) {
+        run_team(team, THREADS, get_all, NULL, run_all);
+        const uint64_t used = free_memory();
+        assert_ok(weir_close());
+        open_weir(NULL);
+        closed[round] = free_memory();
+        print_message("memory below the start: in use %llu MiB, closed %llu MiB\n",
+                      (unsigned long long)lost(before, used), (unsigned long long)lost(before, closed[round]));
+    }
+    assert_in_range(lost(before, closed[0]), 0, 600);
+    assert_in_range(lost(closed[0], closed[1]), 0, 64);
 }
 
 static bool get_cublas_and_cusolver(worker *w)
@@ -404,6 +413,7 @@ int main(int argc, char **argv)
         handle_test(every_kind_computes),
         handle_test(cudss_takes_its_memory_from_weir),
         handle_test(threads_compute_and_later_ones_take_their_handles_over),
+        handle_test(closing_gives_the_memory_back),
         handle_test(memory_of_many_threads),
     };
     weir_settings settings = WEIR_SETTINGS_INIT;

@@ -378,6 +378,39 @@ static void of_several_frees_of_a_block_one_succeeds(void **state)
     sem_destroy(&r.done);
 }
 
+/* ---- threads that take each other's room ----------------------------------------------------------------------------- */
+
+static sem_t rooms;
+
+/* At most half of the threads hold a block, and each block is as large as every segment, so there is always room. */
+static void *take_turns(void *unused)
+{
+    weir_stream stream = { 0 };
+    (void)unused;
+    must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream) == WEIR_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        void *block = NULL;
+        while (sem_wait(&rooms) != 0) continue;
+        must(weir_alloc_on(24 * MIB, stream, &block) == WEIR_OK);
+        must(weir_fill(block, 1, 4096, stream) == WEIR_OK);
+        must(weir_free(block) == WEIR_OK);
+        sem_post(&rooms);
+    }
+    return NULL;
+}
+
+static void nobody_fails_while_there_is_room_for_all(void **state)
+{
+    (void)state;
+    pthread_t threads[WORKERS];
+    sem_init(&rooms, 0, WORKERS / 2); /* of 24 MiB: the device's 96 */
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_turns, NULL), 0);
+    for (int i = 0; i < WORKERS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(stats_of(0).ooms, 0);
+    assert_ok(weir_validate(0));
+    sem_destroy(&rooms);
+}
+
 /* ---- main ------------------------------------------------------------------------------------------------------------ */
 
 static int open_small(void **state)
@@ -402,6 +435,7 @@ int main(void)
         BOTH(nothing_grows_with_the_number_of_threads, open_large),
         BOTH(blocks_pass_between_threads_and_streams_unharmed, open_small),
         BOTH(of_several_frees_of_a_block_one_succeeds, open_small),
+        BOTH(nobody_fails_while_there_is_room_for_all, open_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,6 +225,35 @@ static void a_fork_while_threads_hold_locks_does_not_hang_the_child(void **state
     sem_destroy(&b.started);
 }
 
+static void *open_the_device(void *unused)
+{
+    void *block = NULL;
+    (void)unused;
+    return weir_alloc(512, &block) == WEIR_OK ? block : NULL;
+}
+
+static int a_device_is_refused(void)
+{
+    void *block = NULL;
+    EXPECT(weir_alloc(512, &block), WEIR_ERR_FORKED);
+    EXPECT(weir_close(), WEIR_ERR_FORKED);
+    return 0;
+}
+
+static void a_fork_while_a_device_is_opened_does_not_hang_the_child(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *block = NULL;
+    assert_ok(weir_host_latency(WEIR_BACKEND_device_open, 200000000));
+    assert_int_equal(pthread_create(&thread, NULL, open_the_device, NULL), 0);
+    while (calls_of(WEIR_BACKEND_device_open) == 0) continue;
+    in_a_child_that(_exit, a_device_is_refused);
+    pthread_join(thread, &block);
+    assert_non_null(block);
+    assert_ok(weir_free(block));
+}
+
 #define IN_USE(test) cmocka_unit_test_setup_teardown(test, open_in_use, close_host)
 
 int main(void)
@@ -236,6 +265,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),
         cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_idle, close_host),
         IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
+        cmocka_unit_test_setup_teardown(a_fork_while_a_device_is_opened_does_not_hang_the_child, open_idle, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,6 +125,7 @@ static void without_recording_there_is_nothing_to_read(void **state)
 {
     (void)state;
     size_t count = 5;
+    assert_status(weir_history_save(path), WEIR_ERR_NOT_SUPPORTED); /* also before a device was used */
     alloc(512);
     assert_status(weir_history_read(0, NULL, 0, &count, NULL), WEIR_ERR_NOT_SUPPORTED);
     assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
@@ -233,6 +235,34 @@ static void a_path_that_cannot_be_written_is_refused_with_the_reason(void **stat
     assert_status(weir_history_save(NULL), WEIR_ERR_INVALID_ARGUMENT);
 }
 
+static int open_vast(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB, .history = 1000000000 });
+    return 0;
+}
+
+/* A ring of 52 GiB costs what is in it, and so does saving it. */
+static void saving_takes_memory_for_what_was_recorded_only(void **state)
+{
+    (void)state;
+    struct rlimit old, low;
+    size_t pages = 0;
+    alloc(512);
+    FILE *statm = fopen("/proc/self/statm", "re");
+    assert_non_null(statm);
+    assert_int_equal(fscanf(statm, "%zu", &pages), 1);
+    fclose(statm);
+    assert_int_equal(getrlimit(RLIMIT_AS, &old), 0);
+    low = old;
+    low.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + 1024 * MIB;
+    assert_int_equal(setrlimit(RLIMIT_AS, &low), 0);
+    weir_status saved = weir_history_save(path);
+    assert_int_equal(setrlimit(RLIMIT_AS, &old), 0);
+    assert_int_equal(saved, WEIR_OK);
+    assert_int_equal(unlink(path), 0);
+}
+
 #define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
 
 int main(void)
@@ -242,6 +272,7 @@ int main(void)
         RECORDING(old_events_are_dropped_and_counted),
         RECORDING(clearing_forgets_one_device),
         RECORDING(reading_needs_somewhere_to_put_it),
+        cmocka_unit_test_setup_teardown(saving_takes_memory_for_what_was_recorded_only, open_vast, close_host),
         cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),
         RECORDING(a_saved_history_reads_back_the_same),
         RECORDING(devices_are_merged_by_time),

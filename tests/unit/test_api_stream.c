@@ -10,6 +10,7 @@
 
 #include "host_support.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static int open_two(void **state)
@@ -201,6 +202,40 @@ static void destroying_waits_for_the_streams_work(void **state)
     assert_ok(weir_stream_destroy(stream));
     assert_true(atomic_load(&work.done));
     assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 1);
+}
+
+static void *destroy_it(void *stream)
+{
+    return (void *)(intptr_t)weir_stream_destroy(*(weir_stream *)stream);
+}
+
+static void of_two_threads_that_destroy_a_stream_one_is_refused(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 50 };
+    weir_stream stream = new_stream(0);
+    pthread_t threads[2];
+    void *results[2];
+    start_slow_work(stream, &work); /* both wait for it, then */
+    assert_ok(weir_host_latency(WEIR_BACKEND_stream_destroy, 50000000));
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, destroy_it, &stream), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], &results[i]);
+    assert_int_equal((intptr_t)results[0] + (intptr_t)results[1], WEIR_ERR_INVALID_STREAM);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 1);
+    assert_ok(weir_host_latency(WEIR_BACKEND_stream_destroy, 0));
+    weir_stream next = new_stream(0);
+    new_stream(0); /* with a record of its own */
+    assert_ok(weir_stream_query(next));
+}
+
+static void a_stream_whose_end_failed_can_be_ended_again(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_stream_destroy(stream), WEIR_ERR_DRIVER);
+    assert_ok(weir_stream_query(stream));
+    assert_ok(weir_stream_destroy(stream));
 }
 
 static void a_destroyed_stream_is_refused_everywhere(void **state)
@@ -413,6 +448,8 @@ int main(void)
         DEVICE_TEST(an_exclusive_stream_is_handed_to_nobody_else),
         DEVICE_TEST(a_foreign_stream_has_one_name),
         DEVICE_TEST(destroying_waits_for_the_streams_work),
+        DEVICE_TEST(of_two_threads_that_destroy_a_stream_one_is_refused),
+        DEVICE_TEST(a_stream_whose_end_failed_can_be_ended_again),
         DEVICE_TEST(a_destroyed_stream_is_refused_everywhere),
         DEVICE_TEST(streams_from_before_a_close_are_refused),
         DEVICE_TEST(numbers_that_are_no_stream_are_refused),

@@ -186,6 +186,16 @@ static void oversize_requests_do_not_take_much_larger_blocks(void **state)
     assert_ptr_equal(alloc(46 * MIB), oversize);
 }
 
+/* Rounded up to 2 MiB, its segment is of max_split_size, though the request is not. */
+static void a_request_just_below_max_split_size_gets_its_segment_again(void **state)
+{
+    (void)state;
+    void *block = alloc(31 * MIB);
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc(31 * MIB), block);
+    assert_int_equal(reserved_on(0), 32 * MIB);
+}
+
 /* ---- the driver ---------------------------------------------------------------------------------------------------- */
 
 static void hits_make_no_driver_call(void **state)
@@ -385,6 +395,7 @@ int main(void)
         POLICY(weir_cuts_off_what_torch_would_waste, open_policy, "weir"),
         POLICY(oversize_blocks_are_not_cut_for_small_requests, open_max_split, "torch"),
         POLICY(oversize_requests_do_not_take_much_larger_blocks, open_max_split, "torch"),
+        POLICY(a_request_just_below_max_split_size_gets_its_segment_again, open_max_split, "weir"),
         BOTH(hits_make_no_driver_call),
         BOTH(hits_on_the_current_stream_make_no_driver_call),
         BOTH(a_thread_in_the_driver_does_not_stop_the_hits_of_others),

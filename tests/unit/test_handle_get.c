@@ -431,6 +431,28 @@ static void the_device_memory_a_create_takes_is_measured(void **state)
     assert_int_equal(numbers_of(&plain, 0).bytes, 0);
 }
 
+static void *get_in_thread(void *which)
+{
+    (void)get(which);
+    return NULL;
+}
+
+/* Two creates that overlap see each other's memory go: the figure of one that was alone stands for both. */
+static void creates_that_overlap_are_not_counted_twice(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    atomic_store(&plain.bytes, 6 * MIB);
+    (void)get(&plain);
+    atomic_store(&plain.slow_creates, 2);
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, get_in_thread, &plain), 0);
+    for (int i = 0; i < 2; i++) wait_for(&plain.arrived);
+    for (int i = 0; i < 2; i++) sem_post(&plain.gate);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(numbers_of(&plain, 0).live, 3);
+    assert_int_equal(numbers_of(&plain, 0).bytes, 18 * MIB);
+}
+
 /* ---- changing hands ----------------------------------------------------------------------------------------------- */
 
 static void a_handle_is_reset_when_its_owner_changes_only(void **state)
@@ -633,6 +655,7 @@ int main(void)
         HANDLE_TEST(codes_without_words_are_numbers),
         HANDLE_TEST(success_without_a_handle_is_a_failure),
         HANDLE_TEST(the_device_memory_a_create_takes_is_measured),
+        HANDLE_TEST(creates_that_overlap_are_not_counted_twice),
         HANDLE_TEST(a_handle_is_reset_when_its_owner_changes_only),
         HANDLE_TEST(a_failed_reset_is_reported_and_the_handle_stays_in_the_pool),
         HANDLE_TEST(every_counter_counts_what_it_says),

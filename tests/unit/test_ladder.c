@@ -11,6 +11,7 @@
 #include "host_support.h"
 #include "weir/trace.h"
 
+#include <pthread.h>
 #include <string.h>
 
 static weir_stream one, two, three;
@@ -112,6 +113,41 @@ static void several_running_frees_are_waited_for_until_they_suffice(void **state
     assert_non_null(alloc_on(60 * MIB, one));
     for (int i = 0; i < 3; i++) assert_true(atomic_load(&works[i].done));
     assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+typedef struct request {
+    size_t bytes;
+    weir_stream stream;
+    weir_status status;
+    void *block;
+} request;
+
+static void *allocate(void *argument)
+{
+    request *r = argument;
+    r->status = weir_alloc_on(r->bytes, r->stream, &r->block);
+    return NULL;
+}
+
+/* Who waits first polls for everybody; what it leaves must be seen by the next, who finds nothing to wait for. */
+static void threads_that_wait_for_the_same_frees_all_get_memory(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 100 };
+    char *blocks[3];
+    leave_idle(60 * MIB, one);
+    for (int i = 0; i < 3; i++) blocks[i] = alloc_on(20 * MIB, one); /* the last keeps the segment in use */
+    start_slow_work(two, &work);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(weir_record_stream(blocks[i], two));
+        assert_ok(weir_free(blocks[i]));
+    }
+    request requests[2] = { { .bytes = 20 * MIB, .stream = one }, { .bytes = 20 * MIB, .stream = one } };
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, allocate, &requests[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) assert_int_equal(requests[i].status, WEIR_OK);
+    assert_int_equal(stats_of(0).ooms, 0);
 }
 
 /* ---- other streams' idle segments --------------------------------------------------------------------------------- */
@@ -219,9 +255,31 @@ static void torch_gives_everything_idle_back(void **state)
     assert_int_equal(reserved_on(0), 30 * MIB);
 }
 
+static void *empty(void *argument)
+{
+    *(weir_status *)argument = weir_empty_cache(0);
+    return NULL;
+}
+
+/* While another thread gives it back, the memory is neither free here nor with the driver. */
+static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **state)
+{
+    (void)state;
+    weir_status emptied = WEIR_ERR_INTERNAL;
+    pthread_t thread;
+    leave_idle(60 * MIB, one);
+    assert_ok(weir_host_latency(WEIR_BACKEND_segment_free, 100000000));
+    assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
+    while (calls_of(WEIR_BACKEND_segment_free) == 0) continue;
+    assert_non_null(alloc_on(60 * MIB, two));
+    pthread_join(thread, NULL);
+    assert_int_equal(emptied, WEIR_OK);
+    assert_int_equal(stats_of(0).ooms, 0);
+}
+
 static int open_oversize(void **state)
 {
-    return open_with(*state, (weir_settings){ .max_split_size = 20 * MIB });
+    return open_with(*state, (weir_settings){ .max_split_size = 21 * MIB });
 }
 
 static void oversize_segments_of_the_stream_are_given_back_first(void **state)
@@ -349,6 +407,19 @@ static void callbacks_are_asked_in_order_until_one_helps(void **state)
     assert_int_equal(never.asked, 0);
 }
 
+static void callbacks_are_asked_on_when_the_first_does_not_free_enough(void **state)
+{
+    (void)state;
+    void *large = alloc_on(60 * MIB, one);
+    helper little = { .to_free = alloc_on(512, two) }, enough = { .to_free = large };
+    assert_ok(weir_reclaim_add(frees, &little));
+    assert_ok(weir_reclaim_add(frees, &enough));
+    assert_ptr_equal(alloc_on(60 * MIB, one), large);
+    assert_int_equal(little.asked, 1);
+    assert_int_equal(enough.asked, 1);
+    assert_int_equal(stats_of(0).ooms, 0);
+}
+
 static void callbacks_are_asked_last(void **state)
 {
     (void)state;
@@ -455,6 +526,16 @@ static void a_failure_names_fragmentation_when_that_is_the_cause(void **state)
     assert_non_null(strstr(weir_error_text(), "Largest free block on this stream: 20.00 MiB"));
 }
 
+static void a_failure_names_another_streams_block_that_would_do(void **state)
+{
+    (void)state;
+    leave_idle(60 * MIB, one);
+    alloc_on(10 * MIB, one);
+    refuse(40 * MIB, two); /* 50 MiB in one piece are free on the other stream */
+    assert_null(strstr(weir_error_text(), "in pieces"));
+    assert_non_null(strstr(weir_error_text(), "another stream is large enough"));
+}
+
 static void the_library_is_usable_after_a_failure(void **state)
 {
     (void)state;
@@ -528,6 +609,7 @@ int main(void)
         BOTH(running_frees_are_waited_for_and_the_free_list_is_searched_again),
         BOTH(running_frees_of_other_streams_are_waited_for_and_released),
         BOTH(several_running_frees_are_waited_for_until_they_suffice),
+        BOTH(threads_that_wait_for_the_same_frees_all_get_memory),
         POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "weir"),
         POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "weir"),
         POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "weir"),
@@ -536,6 +618,7 @@ int main(void)
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "weir"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
+        BOTH(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
         POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
         POLICY(an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request, open_oversize, "torch"),
         BOTH(a_hit_after_the_pressure_needs_nothing),
@@ -543,6 +626,7 @@ int main(void)
         BOTH(callbacks_run_without_locks),
         BOTH(memory_that_a_callback_frees_is_waited_for),
         BOTH(callbacks_are_asked_in_order_until_one_helps),
+        BOTH(callbacks_are_asked_on_when_the_first_does_not_free_enough),
         BOTH(callbacks_are_asked_last),
         BOTH(callbacks_that_cannot_help_leave_the_failure),
         BOTH(a_removed_callback_is_not_asked),
@@ -551,6 +635,7 @@ int main(void)
         BOTH(a_failure_says_where_the_bytes_are),
         BOTH(a_failure_names_free_memory_of_other_streams),
         POLICY(a_failure_names_fragmentation_when_that_is_the_cause, open_policy, "weir"),
+        BOTH(a_failure_names_another_streams_block_that_would_do),
         BOTH(the_library_is_usable_after_a_failure),
         BOTH(a_failure_is_recorded),
         BOTH(more_than_the_device_has_is_refused),

@@ -239,6 +239,25 @@ static void cudss_takes_its_memory_from_weir(void **state)
     assert_int_equal(g.frees, 1);
 }
 
+/* As cuDSS itself asks during a solve: a pointer for no bytes would be memory it does not know of. */
+static void a_request_for_no_bytes_gets_null_without_asking_weir(void **state)
+{
+    (void)state;
+    const weir_handle_kind fed[] = { WEIR_CUDSS, WEIR_MIOPEN };
+    for (int i = 0; i < 2; i++) {
+        standin commands;
+        giver g = { .bytes = 1 };
+        const wr_kind_memory memory = { &g, give, take };
+        wr_kind *kind = loaded(row_of(fed[i]), &commands);
+        void *handle = created(kind);
+        assert_int_equal(kind->set_memory(kind->self, handle, &memory), 0);
+        assert_null(commands.use_memory(handle, 0));
+        assert_int_equal(g.bytes, 1);
+        destroyed(kind, &commands, handle);
+        assert_int_equal(g.frees, 0);
+    }
+}
+
 /* MIOpen's callbacks know of no stream: the one that the handle is bound to is meant. */
 static void miopen_takes_its_memory_from_weir(void **state)
 {
@@ -328,6 +347,7 @@ int main(void)
         cmocka_unit_test_teardown(workspaces_are_as_large_as_the_device_wants, forget_environment),
         cmocka_unit_test_teardown(a_workspace_is_attached_and_detached, forget_environment),
         cmocka_unit_test_teardown(cudss_takes_its_memory_from_weir, forget_environment),
+        cmocka_unit_test_teardown(a_request_for_no_bytes_gets_null_without_asking_weir, forget_environment),
         cmocka_unit_test_teardown(miopen_takes_its_memory_from_weir, forget_environment),
         cmocka_unit_test_teardown(a_library_is_told_when_there_is_no_memory, forget_environment),
         cmocka_unit_test_teardown(a_refused_memory_handler_gives_its_code, forget_environment),

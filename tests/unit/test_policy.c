@@ -319,15 +319,16 @@ static void large_segment_becomes_a_multiple_of_2_mib(void **state)
     assert_int_equal(o.large_segment, 6 * WR_MIB);
 }
 
-static void a_max_split_size_below_large_segment_is_refused(void **state)
+static void a_max_split_size_that_is_not_above_large_segment_is_refused(void **state)
 {
     (void)state;
     wr_policy_options o = defaults;
     assert_int_equal(read_options((weir_settings){ .max_split_size = 19 * WR_MIB }, &o), WEIR_ERR_OPTION);
     assert_non_null(strstr(weir_error_text(), "max_split_size"));
     assert_true(o.max_split == SIZE_MAX);
-    assert_int_equal(read_options((weir_settings){ .max_split_size = 20 * WR_MIB }, &o), WEIR_OK);
-    assert_int_equal(o.max_split, 20 * WR_MIB);
+    assert_int_equal(read_options((weir_settings){ .max_split_size = 20 * WR_MIB }, &o), WEIR_ERR_OPTION);
+    assert_int_equal(read_options((weir_settings){ .max_split_size = 20 * WR_MIB + 1 }, &o), WEIR_OK);
+    assert_int_equal(o.max_split, 20 * WR_MIB + 1);
 }
 
 #define FOR_POLICY(test, policy) { #test " (" #policy ")", test, NULL, NULL, (void *)(uintptr_t)&wr_policy_##policy }
@@ -363,7 +364,7 @@ int main(void)
         FOR_POLICY(the_largest_request_does_not_overflow, weir),
         cmocka_unit_test(options_default_to_splitting_everything),
         cmocka_unit_test(large_segment_becomes_a_multiple_of_2_mib),
-        cmocka_unit_test(a_max_split_size_below_large_segment_is_refused),
+        cmocka_unit_test(a_max_split_size_that_is_not_above_large_segment_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

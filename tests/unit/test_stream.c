@@ -175,6 +175,72 @@ static void threads_that_fill_the_pool_at_once_get_32_streams(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_stream_create) - calls_of(WEIR_BACKEND_stream_destroy), WR_STREAM_POOL_SIZE);
 }
 
+/* A driver that takes its time to answer, and notices when the stream it is asked about goes meanwhile. */
+static atomic_bool asked, answered, destroyed_too_early;
+static void *slow_native;
+
+static weir_status slow_capture_status(int device, void *native, weir_capture_state *state, uint64_t *id)
+{
+    (void)device, (void)id;
+    if (native == slow_native) {
+        struct timespec time = { 0, 50000000 };
+        atomic_store(&asked, true);
+        nanosleep(&time, NULL);
+        atomic_store(&answered, true);
+    }
+    *state = WEIR_CAPTURE_NONE;
+    return WEIR_OK;
+}
+
+static weir_status watched_stream_destroy(int device, void *native)
+{
+    if (native == slow_native && atomic_load(&asked) && !atomic_load(&answered))
+        atomic_store(&destroyed_too_early, true);
+    return wr_driver(wr_runtime_global.backend, stream_destroy, device, native);
+}
+
+static void *ask_about_all(void *unused)
+{
+    (void)unused;
+    return wr_streams_any_capturing(&table) ? &table : NULL;
+}
+
+static void no_stream_is_destroyed_while_the_driver_is_asked_about_it(void **state)
+{
+    (void)state;
+    weir_backend slow = *table.backend;
+    const weir_backend *real = table.backend;
+    pthread_t thread;
+    void *capturing = NULL;
+    slow.capture_status = slow_capture_status;
+    slow.stream_destroy = watched_stream_destroy;
+    wr_stream *stream = create();
+    slow_native = stream->native;
+    table.backend = &slow;
+    assert_int_equal(pthread_create(&thread, NULL, ask_about_all, NULL), 0);
+    while (!atomic_load(&asked)) continue;
+    assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
+    pthread_join(thread, &capturing);
+    table.backend = real;
+    assert_null(capturing);
+    assert_false(atomic_load(&destroyed_too_early));
+}
+
+static void a_stream_is_claimed_once(void **state)
+{
+    (void)state;
+    wr_stream *stream = create();
+    const uint64_t id = stream->id;
+    assert_true(wr_stream_claim(&table, stream, id));
+    assert_false(wr_stream_claim(&table, stream, id));
+    wr_stream_unclaim(&table, stream);
+    assert_true(wr_stream_claim(&table, stream, id));
+    assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
+    assert_ptr_equal(create(), stream);
+    assert_false(wr_stream_claim(&table, stream, id));
+    assert_true(wr_stream_claim(&table, stream, stream->id));
+}
+
 #define TABLE_TEST(test) cmocka_unit_test_setup_teardown(test, open_table, close_table)
 
 int main(void)
@@ -188,6 +254,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failed_creation_leaves_nothing, open_table, close_host),
         TABLE_TEST(a_foreign_stream_keeps_its_id_until_it_is_retired),
         cmocka_unit_test_setup_teardown(a_foreign_stream_is_left_alone_by_release, open_table, close_host),
+        TABLE_TEST(no_stream_is_destroyed_while_the_driver_is_asked_about_it),
+        TABLE_TEST(a_stream_is_claimed_once),
         TABLE_TEST(threads_that_fill_the_pool_at_once_get_32_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static bool add_event(snapshot *s, list *l, const dict *d)
     if (!dict_has(d, WORD_SIZE) || !dict_number(d, WORD_SIZE, &e.size) || !dict_address(d, address, &e.address) ||
         !dict_address(d, WORD_STREAM, &e.stream) || !dict_time_ns(d, &e.time_ns) ||
         !dict_pool(d, WORD_POOL_ID, e.pool)) {
-        stray(s, l, "a %s event has no usable addr, size, stream, time_us or pool_id", word_text(action));
+        stray(s, l, "the %s event has no usable addr, size, stream, time_us or pool_id", word_text(action));
         return true;
     }
     if (++s->events > s->limits->events)

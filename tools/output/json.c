@@ -1,6 +1,7 @@
 #include "output/json.h"
 
 #include "cli.h"
+#include "grow.h"
 #include "output/file.h"
 
 #include <math.h>
@@ -35,6 +36,35 @@ json_t *json_ratio(double ratio, int digits)
     if (!isfinite(ratio)) return json_null();
     double unit = pow(10, digits);
     return json_real(round(ratio * unit) / unit);
+}
+
+/* The bytes that are one character; 0 when they are none. */
+static size_t character(const char *text)
+{
+    size_t left = strnlen(text, 4);
+    for (size_t n = 1; n <= left; n++) {
+        json_t *whole = json_stringn(text, n);
+        json_decref(whole);
+        if (whole) return n;
+    }
+    return 0;
+}
+
+json_t *json_text(const char *text)
+{
+    static const char unknown[] = "\xef\xbf\xbd"; /* U+FFFD */
+    json_t *whole = json_string(text);
+    if (whole) return whole;
+
+    char *mended = grow_new(strlen(text) + 1, sizeof unknown), *end = mended;
+    while (*text) {
+        size_t n = character(text);
+        end = mempcpy(end, n ? text : unknown, n ? n : sizeof unknown - 1);
+        text += n ? n : 1;
+    }
+    whole = json_stringn(mended, (size_t)(end - mended));
+    free(mended);
+    return whole;
 }
 
 bool json_write(const char *command, const json_t *value, const char *path)

@@ -20,6 +20,9 @@ json_t *json_count(uint64_t value);
 /* `ratio` rounded to `digits` after the point; null when it is not a number. */
 json_t *json_ratio(double ratio, int digits);
 
+/* A text of any bytes, as file names are: what is no UTF-8 becomes U+FFFD. */
+json_t *json_text(const char *text);
+
 /* Writes `value` and a newline to the file, or to stdout for "-". A file is replaced whole or not at all. False: the
  * reason was said on stderr. */
 bool json_write(const char *command, const json_t *value, const char *path);

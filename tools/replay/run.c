@@ -31,6 +31,15 @@ static void override_environment(const session_options *options)
     if (options->history) unsetenv("WEIR_HISTORY");
 }
 
+/* Only the text of the configuration tells it; 0 when it does not. */
+static uint64_t recorded_large_segment(const char *config)
+{
+    static const char key[] = "large_segment_size_mb:";
+    const char *found = strstr(config, key);
+    uint64_t mib = found ? strtoull(found + sizeof key - 1, NULL, 10) : 0;
+    return mib < UINT64_C(1) << 24 ? mib << 20 : 0;
+}
+
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
 {
     weir_settings settings = WEIR_SETTINGS_INIT;
@@ -42,6 +51,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     if (s->torch && recorded->known) {
         settings.max_split_size = recorded->max_split_size;
         settings.gc_threshold = recorded->gc_threshold;
+        settings.large_segment = recorded_large_segment(recorded->config);
         if (recorded->roundup_power2_divisions[0])
             settings.roundup_power2_divisions = recorded->roundup_power2_divisions;
     }
@@ -54,9 +64,10 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     return true;
 }
 
-static int by_number(const void *left, const void *right)
+static int by_pool_and_number(const void *left, const void *right)
 {
     const script_stream *const *a = left, *const *b = right;
+    if ((*a)->pool != (*b)->pool) return (*a)->pool < (*b)->pool ? -1 : 1;
     if ((*a)->number != (*b)->number) return (*a)->number < (*b)->number ? -1 : 1;
     return *a < *b ? -1 : *a > *b;
 }
@@ -69,13 +80,13 @@ static bool make_streams(session *s)
     s->streams = grow_new(sc->stream_count, sizeof *s->streams);
     const script_stream **sorted = grow_new(sc->stream_count, sizeof *sorted);
     for (size_t i = 0; i < sc->stream_count; i++) sorted[i] = &sc->streams[i];
-    qsort(sorted, sc->stream_count, sizeof *sorted, by_number);
+    qsort(sorted, sc->stream_count, sizeof *sorted, by_pool_and_number);
 
     for (size_t i = 0; status == WEIR_OK && i < sc->stream_count; i++) {
         const script_stream *wanted = sorted[i];
         weir_stream *made = &s->streams[wanted - sc->streams];
-        status = wanted->number ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, made)
-                                : weir_stream_default(wanted->device, made);
+        status = wanted->number || wanted->pool ? weir_stream_create(wanted->device, WEIR_PRIORITY_DEFAULT, made)
+                                                : weir_stream_default(wanted->device, made);
     }
     free(sorted);
     return status == WEIR_OK || refuse(s, "cannot make a stream", status);
@@ -113,6 +124,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
     }
     /* Residents take segments that the recording does not tell of, so its list would not fit. */
     if (s->torch && host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
+    s->picks_what_goes = s->torch && host && recorded->known && recorded->max_split_size != 0;
     s->slots = grow_new(sc->slots, sizeof *s->slots);
     return true;
 
@@ -128,6 +140,14 @@ static weir_status alloc_failed(session *s, uint32_t slot, weir_status status)
     s->oom++;
     if (!s->oom_text[0]) snprintf(s->oom_text, sizeof s->oom_text, "%s", weir_error_text());
     return WEIR_OK;
+}
+
+/* The recorded allocator gave memory back because the driver had none. With max_split_size what goes is its own choice,
+ * so the driver says no here too; without, everything idle goes. */
+static weir_status relieve(const session *s, int device)
+{
+    if (s->picks_what_goes) return weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_OUT_OF_MEMORY);
+    return weir_empty_cache(device);
 }
 
 static bool play(session *s, const script_ops *ops)
@@ -148,8 +168,8 @@ static bool play(session *s, const script_ops *ops)
         case SCRIPT_COMPLETE: status = gate_pass(&s->gates, op->where); break;
         case SCRIPT_RELIEVE:
             /* Other policies give memory back when they themselves are short of it. */
-            if (!s->torch) break;
-            /* fall through */
+            if (s->torch) status = relieve(s, (int)op->where);
+            break;
         case SCRIPT_EMPTY: status = weir_empty_cache((int)op->where); break;
         }
         if (status != WEIR_OK) {

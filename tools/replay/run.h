@@ -19,6 +19,7 @@ typedef struct session {
     const script *script;
     const char *backend;
     bool torch;
+    bool picks_what_goes; /* short of memory, the policy gives back some segments, not all */
     weir_stream *streams; /* by the script's index */
     void **slots;
     gates gates;

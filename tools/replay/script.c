@@ -40,7 +40,9 @@ typedef struct use {
 typedef struct builder {
     script *s;
     map blocks;  /* value: the slot while live, the use while pending */
-    map streams; /* value: the index */
+    map streams; /* value: the index; number: the two below */
+    map handles; /* value: how many were met before; the same in the next three */
+    map pools, pool_firsts, pool_seconds;
     device_state *devices;
     idle slots;
     resident *residents;
@@ -55,14 +57,30 @@ static void add_op(script_ops *ops, script_kind kind, uint32_t slot, uint32_t wh
     ops->at[ops->count++] = (script_op){ .bytes = bytes, .slot = slot, .kind = kind, .where = where };
 }
 
-static uint32_t stream_index(builder *b, int16_t device, uint64_t number)
+/* The same small number for the same value, from 0. */
+static uint32_t intern(map *m, uint64_t value)
 {
-    map_entry *e = map_put(&b->streams, device, number);
+    map_entry *e = map_put(m, 0, value);
+    if (!e->state) e->value = (uint32_t)m->count - 1;
+    e->state = 1;
+    return e->value;
+}
+
+static uint64_t pair(uint32_t left, uint32_t right)
+{
+    return (uint64_t)left << 32 | right;
+}
+
+/* Private pools share blocks with nobody, as streams do: a stream in a pool is a stream of its own. */
+static uint32_t stream_index(builder *b, int16_t device, uint64_t number, const uint64_t pool[2])
+{
+    uint32_t pool_index = intern(&b->pools, pair(intern(&b->pool_firsts, pool[0]), intern(&b->pool_seconds, pool[1])));
+    map_entry *e = map_put(&b->streams, device, pair(pool_index, intern(&b->handles, number)));
     if (e->state) return e->value;
 
     script *s = b->s;
     s->streams = grow_array(s->streams, s->stream_count + 1, &s->stream_capacity, sizeof *s->streams);
-    s->streams[s->stream_count] = (script_stream){ number, device };
+    s->streams[s->stream_count] = (script_stream){ number, device, pool_index };
     e->state = 1;
     e->value = (uint32_t)s->stream_count++;
     return e->value;
@@ -96,14 +114,19 @@ static void free_now(builder *b, map_entry *e)
     e->state = BLOCK_GONE;
 }
 
+static uint32_t stream_of(builder *b, const weir_event *event)
+{
+    return stream_index(b, event->device, event->stream, event->pool);
+}
+
 /* A block that nothing in the trace has allocated: it was there before. */
-static map_entry *add_resident(builder *b, int16_t device, uint64_t address, uint64_t bytes, uint64_t stream)
+static map_entry *add_resident(builder *b, int16_t device, uint64_t address, uint64_t bytes, uint32_t stream)
 {
     script *s = b->s;
     b->residents = grow_array(b->residents, s->residents + 1, &b->resident_capacity, sizeof *b->residents);
     /* A fresh slot: one that others used earlier in the trace is not free at its beginning. */
     uint32_t slot = (uint32_t)s->slots++;
-    b->residents[s->residents++] = (resident){ address, bytes, slot, stream_index(b, device, stream), device };
+    b->residents[s->residents++] = (resident){ address, bytes, slot, stream, device };
 
     map_entry *e = map_put(&b->blocks, device, address);
     e->state = BLOCK_LIVE;
@@ -120,14 +143,14 @@ static void on_alloc(builder *b, const weir_event *event)
 
     e->state = BLOCK_LIVE;
     e->value = take_slot(b);
-    add_op(&b->s->body, SCRIPT_ALLOC, e->value, stream_index(b, event->device, event->stream), event->size);
+    add_op(&b->s->body, SCRIPT_ALLOC, e->value, stream_of(b, event), event->size);
     b->s->operations++;
 }
 
 static void on_free(builder *b, const weir_event *event)
 {
     map_entry *e = map_find(&b->blocks, event->device, event->address);
-    if (!e) e = add_resident(b, event->device, event->address, event->size, event->stream);
+    if (!e) e = add_resident(b, event->device, event->address, event->size, stream_of(b, event));
     if (e->state != BLOCK_LIVE) {
         b->s->anomalies++;
         return;
@@ -157,7 +180,7 @@ static void on_completed(builder *b, const weir_event *event)
     map_entry *e = map_find(&b->blocks, event->device, event->address);
     if (!e) {
         /* Its free was asked for before the first event. */
-        free_now(b, add_resident(b, event->device, event->address, event->size, event->stream));
+        free_now(b, add_resident(b, event->device, event->address, event->size, stream_of(b, event)));
     } else if (e->state == BLOCK_PENDING) {
         complete(b, e);
     } else {
@@ -278,7 +301,8 @@ static void finish(builder *b, const trace *t)
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i];
         if (!map_find(&b->blocks, l->device, l->address))
-            add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes, l->stream);
+            add_resident(b, l->device, l->address, l->requested ? l->requested : l->bytes,
+                         stream_index(b, l->device, l->stream, l->pool));
     }
     allocate_residents(b);
     for (size_t i = 0; i < b->blocks.capacity; i++) {
@@ -319,11 +343,16 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     out->devices = devices;
     builder b = { .s = out, .devices = grow_new((size_t)devices, sizeof *b.devices) };
 
+    (void)intern(&b.pools, pair(intern(&b.pool_firsts, 0), intern(&b.pool_seconds, 0))); /* the default pool is 0 */
     for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
     finish(&b, t);
 
     map_release(&b.blocks);
     map_release(&b.streams);
+    map_release(&b.handles);
+    map_release(&b.pools);
+    map_release(&b.pool_firsts);
+    map_release(&b.pool_seconds);
     free(b.devices);
     free(b.slots.at);
     free(b.residents);

@@ -32,6 +32,7 @@ typedef struct script_ops {
 typedef struct script_stream {
     uint64_t number; /* as recorded; 0 is the default stream */
     int device;
+    uint32_t pool; /* 0 is the default pool; others are numbered in the order of their first events */
 } script_stream;
 
 /* A SEGMENT_ALLOC or SEGMENT_FREE as recorded. */

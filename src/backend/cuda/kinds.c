@@ -187,7 +187,7 @@ const wr_library_row wr_cuda_kinds[] = {
     {
         .kind = WEIR_CUDSS,
         .name = "cudss",
-        .sonames = { "libcudss.so.0" },
+        .sonames = { "libcudss.so.1", "libcudss.so.0" },
         .create = "cudssCreate",
         .destroy = "cudssDestroy",
         .set_stream = "cudssSetStream",

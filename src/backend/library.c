@@ -33,9 +33,15 @@ typedef struct library {
 static wr_lock table_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "table of libraries");
 static library table[WEIR_HANDLE_KIND_MAX]; /* by kind */
 
-/* The environment belongs to the process: two creates must not put back each other's value. A program that changes
- * it itself from another thread at that time races with this, as it would with itself. */
-static wr_lock environment_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "environment");
+/* What the creates that are underway have set in the environment, which belongs to the process: the first of them sets
+ * it, the last puts it back. All rows that want something want the same. A program that changes the environment itself
+ * from another thread at that time races with this, as it would with itself. */
+static struct {
+    wr_lock lock;
+    int users;
+    bool changed;
+    char *before; /* NULL: it was not set */
+} environment = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "environment") };
 
 /* ---- loading -------------------------------------------------------------------------------------------------- */
 
@@ -104,21 +110,41 @@ static int call_create(const library *l, void **handle)
     return ((int (*)(void **))l->create)(handle);
 }
 
-static int create_in_environment_locked(const library *l, void **handle)
+static int set_environment_locked(const wr_library_row *row)
 {
-    const char *name = l->row->environment, *wanted = l->row->environment_value;
-    const char *found = getenv(name);
-    char *before = NULL;
-    if (found != NULL && strcmp(found, wanted) == 0) return call_create(l, handle);
-    if (found != NULL && wr_meta_strdup(found, &before) != WEIR_OK) return WR_LIBRARY_NO_MEMORY;
+    const char *found = getenv(row->environment);
+    if (found != NULL && strcmp(found, row->environment_value) == 0) return 0;
+    if (found != NULL && wr_meta_strdup(found, &environment.before) != WEIR_OK) return WR_LIBRARY_NO_MEMORY;
+    environment.changed = setenv(row->environment, row->environment_value, 1) == 0;
+    return environment.changed ? 0 : WR_LIBRARY_NO_MEMORY;
+}
 
-    int code = WR_LIBRARY_NO_MEMORY;
-    if (setenv(name, wanted, 1) == 0) {
-        code = call_create(l, handle);
-        int restored = before != NULL ? setenv(name, before, 1) : unsetenv(name);
-        if (restored != 0) wr_log(WR_LOG_ERROR, "%s: %s could not be put back", l->row->name, name);
-    }
-    wr_meta_free(before);
+static void put_environment_back_locked(const wr_library_row *row)
+{
+    int failed = 0;
+    if (environment.changed)
+        failed = environment.before ? setenv(row->environment, environment.before, 1) : unsetenv(row->environment);
+    if (failed) wr_log(WR_LOG_ERROR, "%s: %s could not be put back", row->name, row->environment);
+    wr_meta_free(environment.before);
+    environment.before = NULL;
+    environment.changed = false;
+}
+
+static int create_in_environment(const library *l, void **handle)
+{
+    wr_lock_acquire(&environment.lock);
+    int code = environment.users == 0 ? set_environment_locked(l->row) : 0;
+    if (code == 0)
+        environment.users++;
+    else
+        put_environment_back_locked(l->row);
+    wr_lock_release(&environment.lock);
+    if (code != 0) return code;
+
+    code = call_create(l, handle);
+    wr_lock_acquire(&environment.lock);
+    if (--environment.users == 0) put_environment_back_locked(l->row);
+    wr_lock_release(&environment.lock);
     return code;
 }
 
@@ -146,14 +172,7 @@ static int create(void *self, int device, void **handle)
     assert(atomic_load(&l->loaded));
 
     if (no_device(l)) return WR_LIBRARY_NO_DEVICE;
-    int code;
-    if (row->environment != NULL) {
-        wr_lock_acquire(&environment_lock);
-        code = create_in_environment_locked(l, &made);
-        wr_lock_release(&environment_lock);
-    } else {
-        code = call_create(l, &made);
-    }
+    int code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
     if (code != 0) {
         if (row->keep_failed && made != NULL) (void)destroy(l, made);
         return code;

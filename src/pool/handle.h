@@ -52,6 +52,7 @@ typedef struct wr_workspace {
     uint64_t stream_id;
     void *memory;
     size_t bytes;
+    bool captured; /* a graph has its address: it stays until the library is closed */
 } wr_workspace;
 
 struct wr_handle {

@@ -79,6 +79,7 @@ static void free_workspace(wr_handle *handle, uint32_t index)
     const wr_handle_site *site = &handle->pool->site;
     const wr_workspace w = handle->workspaces[index];
     handle->workspaces[index] = handle->workspaces[--handle->workspace_count];
+    if (w.captured) return;
     /* In stream order: what was queued with it runs before the memory is reused. */
     weir_status status = site->free(site->device_context, w.memory, NULL);
     (void)status; /* a block of our own cannot be unknown */
@@ -100,13 +101,13 @@ static void drop_orphans(wr_handle *handle)
         if (!wr_stream_find(handle->pool->site.streams, handle->workspaces[i].stream_id)) free_workspace(handle, i);
 }
 
-static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t bytes, void **memory)
+static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t bytes, wr_workspace **workspace)
 {
     const wr_handle_site *site = &handle->pool->site;
     const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
     for (uint32_t i = 0; i < handle->workspace_count; i++)
         if (handle->workspaces[i].stream_id == id) {
-            *memory = handle->workspaces[i].memory;
+            *workspace = &handle->workspaces[i];
             return WEIR_OK;
         }
     drop_orphans(handle);
@@ -117,9 +118,22 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
         handle->workspaces = grown;
         handle->workspace_capacity = capacity;
     }
-    WR_TRY(site->alloc(site->device_context, stream, bytes, memory));
-    handle->workspaces[handle->workspace_count++] = (wr_workspace){ id, *memory, bytes };
+    void *memory = NULL;
+    WR_TRY(site->alloc(site->device_context, stream, bytes, &memory));
+    *workspace = &handle->workspaces[handle->workspace_count++];
+    **workspace = (wr_workspace){ .stream_id = id, .memory = memory, .bytes = bytes };
     count_workspace(handle->pool, (int64_t)bytes);
+    return WEIR_OK;
+}
+
+/* Whether a graph is being made of what is queued on the stream now. */
+static weir_status is_captured(const wr_handle_site *site, const wr_stream *stream, bool *captured)
+{
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id = 0;
+    if (site->backend->capture_status)
+        WR_TRY(wr_driver(site->backend, capture_status, site->device, stream->native, &state, &id));
+    *captured = state != WEIR_CAPTURE_NONE;
     return WEIR_OK;
 }
 
@@ -128,10 +142,13 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
 {
     const wr_kind *kind = handle->pool->kind;
     const size_t bytes = workspace_wanted(handle->pool);
-    void *memory = NULL;
+    wr_workspace *w = NULL;
+    bool captured = false;
     if (bytes == 0) return WEIR_OK;
-    WR_TRY(workspace_on(handle, stream, bytes, &memory));
-    int code = kind->set_workspace(kind->self, handle->native, memory, bytes);
+    WR_TRY(is_captured(&handle->pool->site, stream, &captured));
+    WR_TRY(workspace_on(handle, stream, bytes, &w));
+    if (captured) w->captured = true;
+    int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
 }
 

@@ -259,6 +259,23 @@ static void the_workspace_of_an_ended_stream_is_freed(void **state)
     assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, (uint64_t)blocks() * WORKSPACE);
 }
 
+/* A graph that was captured with the workspace writes to its address at each replay. */
+static void a_workspace_bound_in_a_capture_outlives_its_handle(void **state)
+{
+    (void)state;
+    const weir_backend *backend = wr_runtime_global.backend;
+    weir_stream a = new_stream(0);
+    void *graph = NULL;
+    assert_ok(backend->capture_begin(0, native_of(a), WEIR_CAPTURE_GLOBAL));
+    const void *workspace = get_on(&roomy, a)->workspace;
+    assert_ok(backend->capture_end(0, native_of(a), &graph));
+    assert_ok(weir_handle_release(roomy.kind, 0));
+    assert_int_equal(trim(&roomy, 0), 1);
+    assert_ptr_equal(info_of(workspace).base, workspace);
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, WORKSPACE);
+    assert_ok(backend->graph_destroy(0, graph));
+}
+
 static void a_get_without_memory_for_its_workspace_fails_and_works_later(void **state)
 {
     (void)state;
@@ -484,6 +501,7 @@ int main(void)
         HANDLE_TEST(there_is_one_workspace_per_handle_and_stream),
         HANDLE_TEST(workspaces_go_with_their_handle),
         HANDLE_TEST(the_workspace_of_an_ended_stream_is_freed),
+        HANDLE_TEST(a_workspace_bound_in_a_capture_outlives_its_handle),
         HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
         HANDLE_TEST(a_library_takes_memory_of_weirs_on_its_stream),
         HANDLE_TEST(a_library_may_name_the_stream),

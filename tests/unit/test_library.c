@@ -439,6 +439,33 @@ static void *create_many(void *argument)
     return argument;
 }
 
+static void *create_one(void *argument)
+{
+    const wr_kind *kind = argument;
+    void *handle = NULL;
+    return kind->create(kind->self, 0, &handle) == 0 && kind->destroy(kind->self, handle) == 0 ? argument : NULL;
+}
+
+/* A slow create must not hold up one on another device. */
+static void creates_that_need_the_environment_may_overlap(void **state)
+{
+    (void)state;
+    standin commands;
+    wr_kind *kind = loaded(row_of(WEIR_CUBLAS), &commands);
+    commands.create_delay_ms(50);
+    for (int tries = 0; commands.most_creates() < 2 && tries < 50; tries++) {
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, create_one, kind), 0);
+        for (int i = 0; i < 2; i++) {
+            void *result = NULL;
+            assert_int_equal(pthread_join(threads[i], &result), 0);
+            assert_non_null(result);
+        }
+    }
+    assert_int_equal(commands.most_creates(), 2);
+    assert_environment(NULL);
+}
+
 static void creates_on_many_threads_leave_the_environment_alone(void **state)
 {
     (void)state;
@@ -454,9 +481,6 @@ static void creates_on_many_threads_leave_the_environment_alone(void **state)
         assert_non_null(result);
     }
     assert_environment(":16:8");
-    /* One at a time, in this library and in the other. */
-    assert_int_equal(commands[0].most_creates(), 1);
-    assert_int_equal(commands[1].most_creates(), 1);
     assert_int_equal(wr_meta_live(), 0);
 }
 
@@ -533,6 +557,7 @@ int main(void)
         cmocka_unit_test_teardown(a_value_of_the_users_is_put_back, forget_environment),
         cmocka_unit_test_teardown(other_libraries_see_the_users_value, forget_environment),
         cmocka_unit_test_teardown(nothing_is_created_when_the_value_cannot_be_kept, forget_environment),
+        cmocka_unit_test_teardown(creates_that_need_the_environment_may_overlap, forget_environment),
         cmocka_unit_test_teardown(creates_on_many_threads_leave_the_environment_alone, forget_environment),
         cmocka_unit_test_teardown(a_code_has_the_librarys_words_or_weirs, forget_environment),
         cmocka_unit_test_teardown(an_old_library_works_with_what_it_has, forget_environment),

@@ -20,8 +20,8 @@ static const weir_backend *real;
 static int open_device(void **state)
 {
     (void)state;
-    open_host((weir_settings){
-        .host_memory = 64 * MIB, .history = 100, .memory_limit = 60 * MIB, .gc_threshold = 0.5 });
+    open_host(
+        (weir_settings){ .host_memory = 64 * MIB, .history = 100, .memory_limit = 60 * MIB, .gc_threshold = 0.5 });
     assert_int_equal(wr_runtime_device(0, &device), WEIR_OK);
     real = device->cache.backend;
     driver = *real;

@@ -37,7 +37,7 @@ static bool any_device_open(void)
 static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
-    if (any_device_open() || atomic_load(&rt->changing) != 0) set_state(WR_FORKED);
+    if (any_device_open() || atomic_load(&rt->driver_started) || atomic_load(&rt->changing) != 0) set_state(WR_FORKED);
 }
 
 static void watch_fork(void)
@@ -92,14 +92,15 @@ static weir_status open_locked(const weir_settings *settings)
     }
     wr_log(WR_LOG_INFO, "opened: back end %s, %d devices, policy %s", rt->backend->name, rt->device_count,
            rt->policy->name);
+    if (!rt->backend->forks) atomic_store(&rt->driver_started, true);
     set_state(WR_OPEN);
     return WEIR_OK;
 }
 
 static weir_status refuse_forked(void)
 {
-    return wr_fail(WEIR_ERR_FORKED, "this process was forked after a device was opened, or while one was, and drivers "
-                                    "do not survive that; start workers with exec or before the first use of weir");
+    return wr_fail(WEIR_ERR_FORKED, "this process was forked after the driver was started, and drivers do not survive "
+                                    "that; start workers with exec or before the first use of weir");
 }
 
 weir_status wr_runtime_open(const weir_settings *settings)

@@ -31,6 +31,7 @@ typedef struct wr_reclaimer {
 
 typedef struct wr_runtime {
     atomic_int state;
+    atomic_bool driver_started; /* one that does not survive fork; for ever, since closing does not unload it */
     /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
     atomic_uint_fast64_t epoch;
     wr_lock lock;

@@ -7,6 +7,9 @@
 
 #include "unit/cuda_support.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static void unused_devices_have_no_context(void **state)
 {
     (void)state;
@@ -147,6 +150,23 @@ static void peers_that_cannot_are_not_supported(void **state)
     ok(b->peer_enable(0, 1));
 }
 
+/* cuInit is enough to spoil it: the child's driver has none of the parent's threads. */
+static void a_child_forked_after_the_driver_started_is_refused(void **state)
+{
+    (void)state;
+    int count = 0, status = 0;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "cuda";
+    use_standin(CUDA_STANDIN);
+    ok(weir_open(&settings));
+    ok(weir_device_count(&count));
+    pid_t child = fork();
+    if (child == 0) _exit(weir_device_synchronize(0) == WEIR_ERR_FORKED ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    ok(weir_close());
+}
+
 static const struct CMUnitTest tests[] = {
     cuda_test(unused_devices_have_no_context),
     cuda_test(entries_leave_the_current_context_alone),
@@ -158,6 +178,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(closing_leaves_no_dead_context_current),
     cuda_test(closing_leaves_a_shared_context_current),
     cuda_test(peers_that_cannot_are_not_supported),
+    cmocka_unit_test(a_child_forked_after_the_driver_started_is_refused),
 };
 
 int main(void)

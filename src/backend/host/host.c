@@ -269,6 +269,7 @@ weir_status weir_host_lose_device(int ordinal)
 const weir_backend wr_backend_host = {
     .size = sizeof(weir_backend),
     .name = "host",
+    .forks = true,
     .open = host_open,
     .close = host_close,
     .device_count = device_count,

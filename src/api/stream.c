@@ -268,16 +268,10 @@ weir_status weir_stream_wait(weir_stream stream, weir_stream other)
 {
     wr_device *d = NULL, *other_device = NULL;
     wr_stream *s = NULL, *o = NULL;
-    void *event = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(wr_thread_resolve_stream(other, &other_device, &o));
     if (s == o) return WEIR_OK;
-    WR_TRY(wr_event_get(&other_device->events, &event));
-    weir_status status = wr_driver(d->backend, event_record, other_device->ordinal, event, o->native);
-    if (status == WEIR_OK) status = wr_driver(d->backend, stream_wait, d->ordinal, s->native, event);
-    /* The wait refers to this record, so the event may be recorded again at once. */
-    wr_event_put(&other_device->events, event);
-    return status;
+    return wr_event_chain(&other_device->events, o->native, d->ordinal, s->native);
 }
 
 weir_status weir_stream_callback(weir_stream stream, void (*function)(void *argument), void *argument)

@@ -26,8 +26,8 @@ struct wr_device {
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is closed: blocks of one
- * wait for streams of another, with events of the other. */
+/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is
+ * closed: blocks of one wait for streams of another, with events of the other. */
 weir_status wr_device_stop(wr_device *device);
 
 /* Releases everything of a stopped device; the first failure is returned. Runtime lock held. */

@@ -61,3 +61,14 @@ void wr_event_put(wr_event_pool *pool, void *event)
     pool->idle[pool->idle_count++] = event;
     wr_lock_release(&pool->lock);
 }
+
+weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to)
+{
+    void *event = NULL;
+    WR_TRY(wr_event_get(pool, &event));
+    weir_status status = wr_driver(pool->backend, event_record, pool->device, event, from);
+    if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
+    /* The wait refers to this record, so the event may be recorded again at once. */
+    wr_event_put(pool, event);
+    return status;
+}

@@ -23,4 +23,7 @@ weir_status wr_events_release(wr_event_pool *pool);
 WR_CHECKED weir_status wr_event_get(wr_event_pool *pool, void **event);
 void wr_event_put(wr_event_pool *pool, void *event);
 
+/* Later work on the native stream `to`, of device `to_device`, waits for the work now on `from`, of the pool's device. */
+WR_CHECKED weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to);
+
 #endif

@@ -126,17 +126,6 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
     return WEIR_OK;
 }
 
-/* Whether a graph is being made of what is queued on the stream now. */
-static weir_status is_captured(const wr_handle_site *site, const wr_stream *stream, bool *captured)
-{
-    weir_capture_state state = WEIR_CAPTURE_NONE;
-    uint64_t id = 0;
-    if (site->backend->capture_status)
-        WR_TRY(wr_driver(site->backend, capture_status, site->device, stream->native, &state, &id));
-    *captured = state != WEIR_CAPTURE_NONE;
-    return WEIR_OK;
-}
-
 /* After every bind: cuBLAS forgets the workspace when its stream is set. */
 static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
 {
@@ -145,7 +134,7 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
     wr_workspace *w = NULL;
     bool captured = false;
     if (bytes == 0) return WEIR_OK;
-    WR_TRY(is_captured(&handle->pool->site, stream, &captured));
+    WR_TRY(wr_stream_captured(handle->pool->site.backend, stream->device, stream->native, &captured));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
     if (captured) w->captured = true;
     int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
@@ -159,15 +148,10 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, const wr_stream *to)
 {
     const wr_handle_site *site = &pool->site;
-    void *event = NULL;
     if (wr_stream_capturing(site->backend, site->device, from->native) ||
         wr_stream_capturing(site->backend, site->device, to->native))
         return WEIR_OK;
-    WR_TRY(wr_event_get(site->events, &event));
-    weir_status status = wr_driver(site->backend, event_record, site->device, event, from->native);
-    if (status == WEIR_OK) status = wr_driver(site->backend, stream_wait, site->device, to->native, event);
-    wr_event_put(site->events, event);
-    return status;
+    return wr_event_chain(site->events, from->native, to->device, to->native);
 }
 
 static weir_status set_stream(wr_handle *handle, wr_stream *stream)

@@ -466,15 +466,10 @@ weir_status wr_cache_collect(wr_cache *cache)
 /* Makes later work on `to` wait for the work now on `from`. False: not possible, nothing changed. */
 static bool chain(wr_cache *cache, const wr_stream *from, const wr_stream *to)
 {
-    void *event = NULL;
     if (wr_stream_capturing(cache->backend, from->device, from->native) ||
         wr_stream_capturing(cache->backend, to->device, to->native))
         return false;
-    if (wr_event_get(cache->events, &event) != WEIR_OK) return false;
-    weir_status status = wr_driver(cache->backend, event_record, cache->device, event, from->native);
-    if (status == WEIR_OK) status = wr_driver(cache->backend, stream_wait, cache->device, to->native, event);
-    wr_event_put(cache->events, event);
-    return status == WEIR_OK;
+    return wr_event_chain(cache->events, from->native, to->device, to->native) == WEIR_OK;
 }
 
 static bool fits_request(const wr_cache *cache, const wr_segment *segment, const void *argument)

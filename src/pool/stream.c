@@ -153,12 +153,19 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **ou
     return status;
 }
 
-bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
+weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured)
 {
     weir_capture_state state = WEIR_CAPTURE_NONE;
     uint64_t id = 0;
-    if (!backend->capture_status) return false;
-    return wr_driver(backend, capture_status, device, native, &state, &id) != WEIR_OK || state != WEIR_CAPTURE_NONE;
+    if (backend->capture_status) WR_TRY(wr_driver(backend, capture_status, device, native, &state, &id));
+    *captured = state != WEIR_CAPTURE_NONE;
+    return WEIR_OK;
+}
+
+bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
+{
+    bool captured = false;
+    return wr_stream_captured(backend, device, native, &captured) != WEIR_OK || captured;
 }
 
 /* With the lock, so that no stream is destroyed while the driver is asked about it. */

@@ -40,13 +40,6 @@ typedef struct weir_device_caps {
     uint32_t compute_major, compute_minor;
 } weir_device_caps;
 
-/** CUDA's stream capture modes, same values. */
-typedef enum weir_capture_mode {
-    WEIR_CAPTURE_GLOBAL = 0,
-    WEIR_CAPTURE_THREAD_LOCAL = 1,
-    WEIR_CAPTURE_RELAXED = 2
-} weir_capture_mode;
-
 /** CUDA's capture states, same values. */
 typedef enum weir_capture_state {
     WEIR_CAPTURE_NONE = 0,
@@ -75,7 +68,9 @@ typedef struct weir_backend_scope {
     X(copy) X(fill)                                                                                                    \
     X(capture_begin) X(capture_end) X(capture_status) X(graph_instantiate) X(graph_launch) X(graph_exec_destroy)       \
     X(graph_destroy)                                                                                                   \
-    X(clock_ns) X(last_error) X(scope_enter) X(scope_leave)
+    X(clock_ns) X(last_error) X(scope_enter) X(scope_leave)                                                            \
+    X(host_register) X(host_unregister) X(managed_alloc) X(managed_free)                                               \
+    X(vm_create_exportable) X(vm_export) X(vm_import) X(capture_tips) X(node_dependencies)
 
 enum weir_backend_entry {
 #define WEIR_BACKEND_ENTRY(name) WEIR_BACKEND_##name,
@@ -182,6 +177,29 @@ typedef struct weir_backend {
     weir_status (*scope_enter)(int device, weir_backend_scope *scope);
     /** Puts back what scope_enter replaced. Cannot fail. */
     void (*scope_leave)(weir_backend_scope *scope);
+
+    /** Page-locks host memory of the caller's, whole pages, for every device. Optional, with the next. */
+    weir_status (*host_register)(int device, void *base, size_t bytes);
+    weir_status (*host_unregister)(int device, void *base, size_t bytes);
+
+    /** Memory that the driver moves between host and device; aligned as segment_alloc's. Optional, with the next. */
+    weir_status (*managed_alloc)(int device, size_t bytes, void **base);
+    weir_status (*managed_free)(int device, void *base, size_t bytes);
+
+    /* Sharing physical memory between processes: optional group. */
+    /** As vm_create, for a chunk that vm_export takes. */
+    weir_status (*vm_create_exportable)(int device, size_t bytes, weir_chunk *chunk);
+    /** A file descriptor for the chunk, the caller's to close. */
+    weir_status (*vm_export)(int device, weir_chunk chunk, int *descriptor);
+    /** The chunk of such a descriptor, which stays the caller's; `bytes` is the chunk's size. vm_destroy ends it. */
+    weir_status (*vm_import)(int device, int descriptor, size_t bytes, weir_chunk *chunk);
+
+    /* The order inside a capture: optional, together. Both write at most `capacity` nodes, and how many there are. */
+    /** The nodes that the next work queued on a capturing stream would depend on. WEIR_ERR_CAPTURE when it does not
+     *  capture. */
+    weir_status (*capture_tips)(int device, void *stream, void **nodes, size_t capacity, size_t *count);
+    /** The nodes that a node of a capture underway depends on directly. */
+    weir_status (*node_dependencies)(int device, void *node, void **nodes, size_t capacity, size_t *count);
 } weir_backend;
 
 #ifdef __cplusplus

@@ -329,6 +329,15 @@ WEIR_API weir_status weir_free(void *pointer);
  */
 WEIR_API weir_status weir_record_stream(const void *pointer, weir_stream stream);
 
+/**
+ * A private memory pool of one device: segments and blocks that nobody else gets. The value is its id, as PyTorch's
+ * MempoolId_t: {0, n} made by a user, {n, 0} made for a graph capture, n counting from 1 and never used twice; {0, 0}
+ * is the default pool. Stale ids are recognised and refused with WEIR_ERR_POOL_MISMATCH.
+ */
+typedef struct weir_mempool {
+    uint64_t capture, user;
+} weir_mempool;
+
 /** What weir knows of a pointer. Set `size` first. */
 typedef struct weir_pointer_info {
     size_t size;
@@ -337,8 +346,9 @@ typedef struct weir_pointer_info {
     uint64_t requested; /**< size that was asked for */
     void *segment;      /**< start of the driver allocation it lies in */
     uint64_t segment_bytes;
-    weir_stream stream; /**< the stream it was allocated on */
-    int32_t device;
+    weir_stream stream; /**< the stream it was allocated on; {0} for pinned host memory */
+    int32_t device;     /**< -1 for pinned host memory */
+    weir_mempool pool;
 } weir_pointer_info;
 
 /** Looks up the live block that `pointer` points to or into. @return WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE
@@ -367,6 +377,175 @@ WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
 
 /** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT. */
 WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
+
+/* ---- memory pools ---------------------------------------------------------------------------------------------- */
+
+/** For weir_mempool_options: no device was named yet, which weir_mempool_create() refuses. */
+#define WEIR_DEVICE_UNNAMED (-2)
+
+/** What the segments of a pool are made of. */
+typedef enum weir_memory_kind {
+    WEIR_MEMORY_DEVICE = 0,     /**< plain device memory */
+    WEIR_MEMORY_MAPPED = 1,     /**< virtual memory mapped on physical chunks: can be paused (weir_pause()) */
+    WEIR_MEMORY_EXPORTABLE = 2, /**< the same, and its segments can be given to other processes */
+    WEIR_MEMORY_MANAGED = 3,    /**< memory that the driver moves between host and device */
+    WEIR_MEMORY_PINNED = 4      /**< page-locked host memory that the device reaches */
+} weir_memory_kind;
+
+/**
+ * Where a pool gets its segments, if not from weir. Called from any thread, without any lock of weir's. alloc gets a
+ * multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment); WEIR_ERR_OUT_OF_MEMORY
+ * sends the request down the ladder. free gets what alloc gave. The stream is the native one that the segment is for.
+ * The source is used until the last block of the pool is gone, which may be after weir_mempool_unref(); then
+ * `release` (if not NULL) is called once, and never anything again.
+ */
+typedef struct weir_segment_source {
+    weir_status (*alloc)(void *user, size_t bytes, int device, void *native_stream, void **base);
+    weir_status (*free)(void *user, void *base, size_t bytes, int device, void *native_stream);
+    void (*release)(void *user);
+    void *user;
+} weir_segment_source;
+
+/** What happens to a mapped range of a pool's memory. */
+typedef enum weir_range_change {
+    WEIR_RANGE_ADDED = 1,   /**< mapped and usable: register it now */
+    WEIR_RANGE_LEAVING = 2, /**< about to be unmapped or given back: deregister it now */
+} weir_range_change;
+
+/** Told of every change of a pool's ranges, in order, without any lock of weir's; must not call weir. Returning false
+ *  for WEIR_RANGE_ADDED refuses the memory, which goes back to its source: the allocation fails. */
+typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, size_t bytes, int device);
+
+/** What a pool is like. Initialise with WEIR_MEMPOOL_OPTIONS_INIT. Only the tail grows. */
+typedef struct weir_mempool_options {
+    size_t size;
+    int32_t device;                    /**< must be named; WEIR_DEVICE_CURRENT names the calling thread's current one */
+    weir_memory_kind memory;           /**< what its segments are made of, when it has no source of its own */
+    const weir_segment_source *source; /**< copied; NULL: weir's own */
+    weir_range_fn range_changed;       /**< told of each segment; NULL: nobody is */
+    void *range_user;
+    uint64_t cap;       /**< bytes it may reserve; 0: no cap but the device's limit */
+    uint64_t alignment; /**< of its blocks: a power of two up to 2 MiB; 0: 512 */
+    bool use_on_oom;    /**< lends cached blocks to requests that would otherwise fail, while no graph holds it */
+    bool no_split;      /**< a segment holds one block: what a registration must not share */
+    bool
+        deterministic; /**< equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse
+                             depend on nothing but the calls, not on addresses or on when work completes */
+    char tag[21];      /**< for weir_pause(); several pools may have the same. Empty: none */
+} weir_mempool_options;
+
+#define WEIR_MEMPOOL_OPTIONS_INIT                                                                                      \
+    { sizeof(weir_mempool_options), WEIR_DEVICE_UNNAMED, WEIR_MEMORY_DEVICE, NULL, NULL, NULL, 0, 0, 0, 0, 0, "" }
+
+/** Creates a pool with one reference, the caller's. @return WEIR_ERR_INVALID_ARGUMENT naming the option;
+ *  WEIR_ERR_NOT_SUPPORTED when the device has no memory of that kind. Since 0.1. */
+WEIR_API weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempool *out);
+
+/**
+ * An id for a pool that is made, with default options, on the device of the first capture that names it in
+ * weir_graph_options: what captures share before there is a pool (PyTorch's graph_pool_handle). Since 0.1.
+ */
+WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
+
+/** One reference more. A pool that lost its last reference but still has memory is opened again by this.
+ *  @return WEIR_ERR_POOL_MISMATCH when it is gone. Since 0.1. */
+WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
+
+/**
+ * One reference less. With the last one the pool is released: it no longer lends, routes to it have ended, its cached
+ * memory belongs to whoever needs memory, and it is gone when its last block is freed and its memory given back, which
+ * is now if no block is live. Blocks in use stay valid. Since 0.1.
+ */
+WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
+
+/**
+ * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests; among all
+ * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
+ * reference. Other threads may enter the same pool at the same time. Routing does nothing else: frees, trimming and the
+ * out-of-memory ladder go on as always. Since 0.1.
+ */
+WEIR_API weir_status weir_mempool_enter(weir_mempool pool);
+
+/** Ends the calling thread's innermost route, which must be to `pool`. @return WEIR_ERR_POOL_MISMATCH when it is to
+ *  another, nothing having changed. Routes of a thread that ends are ended. Since 0.1. */
+WEIR_API weir_status weir_mempool_leave(weir_mempool pool);
+
+/** Routes allocations on a stream, from any thread, to a pool of the stream's device; {0, 0} ends that. Holds a
+ *  reference as long as it lasts, at most until the stream is destroyed. Since 0.1. */
+WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream);
+
+/** Whether an allocation is routed. Called from any thread that allocates on the device; no lock is held; must not call
+ *  weir. */
+typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
+
+/** Routes allocations for which `filter` says true, from any thread, to the pool. Holds a reference. Since 0.1. */
+WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
+
+/** Ends such a route. The filter may still be running on another thread when this returns.
+ *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route. Since 0.1. */
+WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);
+
+/** The pool that an allocation of the calling thread on `stream` would come from now; filters are asked with 0 bytes. */
+WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out);
+
+/** As weir_alloc_on(), from a named pool whatever the routes are. Since 0.1. */
+WEIR_API weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out);
+
+/** Gives the pool's idle segments back to their source, after waiting for its pending frees. {0, 0}: as
+ *  weir_empty_cache() of the current device. @return WEIR_ERR_BUSY while a graph holds it (a graph uses free memory of its
+ *  pool too) or while it is paused. Since 0.1. */
+WEIR_API weir_status weir_mempool_empty_cache(weir_mempool pool);
+
+/** What a pool is now. Set `size` first. */
+typedef struct weir_mempool_info {
+    size_t size;
+    weir_mempool pool;
+    int32_t device;
+    weir_memory_kind memory;
+    uint32_t references; /**< of users, routes and graphs; 0: released, but with memory in use */
+    uint32_t graphs;     /**< of those, graphs */
+    uint64_t lent;       /**< allocations it served for others (use_on_oom), ever */
+    bool paused;
+    char tag[23];
+} weir_mempool_info;
+
+/** Describes a pool. Since 0.1. */
+WEIR_API weir_status weir_mempool_info_get(weir_mempool pool, weir_mempool_info *out);
+
+struct weir_memory_stats;
+
+/** The statistics of one pool alone; {0, 0}: of the current device's default pool. Since 0.1. */
+WEIR_API weir_status weir_mempool_stats_get(weir_mempool pool, struct weir_memory_stats *out);
+
+typedef enum weir_block_state {
+    WEIR_BLOCK_FREE = 0,   /**< cached */
+    WEIR_BLOCK_LIVE = 1,   /**< handed out */
+    WEIR_BLOCK_PENDING = 2 /**< freed, but other streams may still use it */
+} weir_block_state;
+
+/** A block of a pool. */
+typedef struct weir_block_info {
+    void *base;
+    uint64_t bytes, requested; /**< requested: 0 when free */
+    void *segment;             /**< start of the segment it lies in */
+    uint64_t segment_bytes;
+    weir_stream stream;
+    weir_block_state state;
+    bool paused; /**< its segment has no physical memory now */
+} weir_block_info;
+
+/** All blocks of a pool at one instant, by segment and address; {0, 0}: of the current device's default pool. Writes at
+ *  most `capacity` of them, and into `*count` how many there are. Since 0.1. */
+WEIR_API weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count);
+
+/* ---- graphs ---------------------------------------------------------------------------------------------------- */
+
+/** CUDA's stream capture modes, same values. */
+typedef enum weir_capture_mode {
+    WEIR_CAPTURE_GLOBAL = 0,
+    WEIR_CAPTURE_THREAD_LOCAL = 1,
+    WEIR_CAPTURE_RELAXED = 2
+} weir_capture_mode;
 
 /* ---- library handles ------------------------------------------------------------------------------------------- */
 
@@ -543,6 +722,8 @@ typedef struct weir_memory_stats {
     uint64_t pending_frees; /**< blocks freed and waiting for a stream, now */
     uint64_t rehomed;       /**< segments moved to another stream instead of growing */
     uint64_t collected;     /**< segments given back by age */
+    uint64_t lent;          /**< allocations served from a private pool that lends (use_on_oom) */
+    uint64_t paused_bytes;  /**< of paused pools, now: addresses without memory, not counted as reserved */
 } weir_memory_stats;
 
 /** Copies the statistics of a device, consistent at one instant. Since 0.1. */

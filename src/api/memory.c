@@ -5,6 +5,7 @@
 #include "pool/address.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
+#include "thread/routes.h"
 #include "thread/thread.h"
 
 static weir_status alloc_on(const char *call, size_t bytes, weir_stream stream, void **out)
@@ -17,7 +18,14 @@ static weir_status alloc_on(const char *call, size_t bytes, weir_stream stream, 
         *out = NULL;
         return WEIR_OK;
     }
-    return wr_device_alloc(device, s, bytes, out);
+    /* A route may end, and its pool with it, between choosing and allocating: then another applies. */
+    weir_status status;
+    wr_route route;
+    do {
+        WR_TRY(wr_thread_pool(device, s, bytes, &route));
+        status = wr_device_alloc(device, route.pool, route.name, s, bytes, out);
+    } while (WR_UNLIKELY(status == WEIR_ERR_POOL_MISMATCH));
+    return status;
 }
 
 weir_status weir_alloc(size_t bytes, void **out)

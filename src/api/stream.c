@@ -155,6 +155,7 @@ weir_status weir_stream_destroy(weir_stream stream)
         wr_stream_unclaim(&d->streams, s);
         return status;
     }
+    wr_route_stream(d, s, NULL);
     return wr_stream_retire(&d->streams, s);
 }
 

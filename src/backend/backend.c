@@ -28,6 +28,10 @@ static const struct {
     { WEIR_BACKEND_capture_begin, WEIR_BACKEND_graph_destroy },
     { WEIR_BACKEND_last_error, WEIR_BACKEND_last_error },
     { WEIR_BACKEND_scope_enter, WEIR_BACKEND_scope_leave },
+    { WEIR_BACKEND_host_register, WEIR_BACKEND_host_unregister },
+    { WEIR_BACKEND_managed_alloc, WEIR_BACKEND_managed_free },
+    { WEIR_BACKEND_vm_create_exportable, WEIR_BACKEND_vm_import },
+    { WEIR_BACKEND_capture_tips, WEIR_BACKEND_node_dependencies },
 };
 #define GROUP_COUNT (sizeof groups / sizeof groups[0])
 

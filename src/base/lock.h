@@ -18,6 +18,7 @@ typedef enum wr_lock_rank {
     WR_RANK_MOVE,    /* one thread at a time gives a device's segments back or moves them; held across driver calls */
     WR_RANK_STREAMS, /* a device's stream table */
     WR_RANK_HANDLES, /* the handles of one kind on one device: never across a library or driver call */
+    WR_RANK_ROUTES,  /* a device's routes to pools */
     WR_RANK_RECLAIM, /* the list of reclaim callbacks */
     WR_RANK_CACHE,   /* a device's blocks, segments and statistics: never across a driver call */
     WR_RANK_EVENTS,  /* a device's free events */

@@ -16,6 +16,7 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
         wr_streams_release(&d->streams);
         return status;
     }
+    wr_routes_init(&d->routes);
     d->cache.limit = runtime->options.value[WR_OPTION_memory_limit].number;
     return WEIR_OK;
 }
@@ -53,6 +54,7 @@ weir_status wr_device_stop(wr_device *device)
 weir_status wr_device_close(wr_device *device)
 {
     weir_status first = WEIR_OK;
+    wr_routes_release(&device->routes);
     wr_keep_first(&first, wr_cache_release(&device->cache));
     wr_keep_first(&first, wr_events_release(&device->events));
     wr_keep_first(&first, wr_streams_release(&device->streams));

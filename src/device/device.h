@@ -6,6 +6,7 @@
 #ifndef WR_DEVICE_DEVICE_H
 #define WR_DEVICE_DEVICE_H
 
+#include "device/routes.h"
 #include "device/runtime.h"
 #include "pool/cache.h"
 #include "pool/event.h"
@@ -19,6 +20,7 @@ struct wr_device {
     wr_stream_table streams;
     wr_event_pool events;
     wr_cache cache;
+    wr_routes routes;
     wr_creates creates;
     _Atomic(wr_handle_pool *) handles[WEIR_HANDLE_KIND_MAX]; /* NULL until a handle of the kind is asked for */
 };

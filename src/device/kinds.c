@@ -142,7 +142,8 @@ weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind)
 
 static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, void **out)
 {
-    return wr_device_alloc(device, stream, bytes, out);
+    wr_device *d = device;
+    return wr_device_alloc(d, d->cache.pools, 0, stream, bytes, out);
 }
 
 static weir_status site_free(void *device, void *pointer, const wr_stream *last_used_on)

@@ -40,6 +40,11 @@ static weir_status take_rehomed(wr_device *device, const wr_request *request, vo
     return moved ? wr_cache_take(&device->cache, request, out) : WEIR_OK;
 }
 
+static weir_status take_borrowed(wr_device *device, const wr_request *request, void **out)
+{
+    return wr_cache_borrow(&device->cache, request, out);
+}
+
 /* One completed stream at a time, looking again after each: no longer than needed. Also when there is nothing to wait
  * for: another thread may have polled what this one needs since it last looked. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
@@ -75,7 +80,7 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     wr_cache *cache = &device->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
-        WR_TRY(wr_cache_trim(cache, enough, &released));
+        WR_TRY(wr_cache_trim(cache, request->pool, enough, &released));
         if (released == 0) {
             WR_TRY(wr_cache_take(cache, request, out));
         } else {
@@ -114,7 +119,7 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
-static const rung rungs[] = { take_finished,          collect_and_grow, take_rehomed,
+static const rung rungs[] = { take_finished,          collect_and_grow, take_rehomed, take_borrowed,
                               trim_oversize_and_grow, take_awaited,     trim_and_grow };
 static const rung last_rungs[] = { drop_idle_handles, ask_program };
 
@@ -194,14 +199,14 @@ static WR_NOINLINE weir_status climb(wr_device *device, const wr_request *reques
     return *out ? WEIR_OK : out_of_memory(device, request);
 }
 
-weir_status wr_device_alloc(wr_device *device, wr_stream *stream, size_t bytes, void **out)
+weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
+                            void **out)
 {
     wr_cache *cache = &device->cache;
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_MEMORY,
               "%zu bytes asked on device %d: more than 1 EiB; is the size negative?", bytes, device->ordinal);
-    wr_request request = { .stream = stream, .requested = bytes };
+    wr_request request = wr_cache_request(pool, name, stream, bytes);
     void *found = NULL;
-    cache->policy->fit(&cache->options, bytes, &request.fit);
     if (cache->policy->poll_always) wr_pending_poll(cache);
     WR_TRY(wr_cache_take(cache, &request, &found));
     request.again = true;
@@ -210,9 +215,31 @@ weir_status wr_device_alloc(wr_device *device, wr_stream *stream, size_t bytes, 
     return WEIR_OK;
 }
 
+static weir_status await_pending(wr_cache *cache)
+{
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, &waited));
+    return WEIR_OK;
+}
+
+weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
+{
+    size_t released = 0;
+    if (!pool->is_private) return wr_device_empty_cache(device);
+    wr_lock_acquire(&device->cache.lock);
+    const bool held = pool->held[WR_HELD_BY_GRAPH] != 0, paused = pool->paused;
+    wr_lock_release(&device->cache.lock);
+    WR_ENSURE(!held, WEIR_ERR_BUSY,
+              "weir_mempool_empty_cache: a graph uses memory pool " WR_MEMPOOL_FORMAT ", its free memory too",
+              WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+    WR_ENSURE(!paused, WEIR_ERR_BUSY, "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused",
+              WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+    WR_TRY(await_pending(&device->cache));
+    return wr_cache_trim_pool(&device->cache, pool, wr_mempool_name_of(pool), &released);
+}
+
 weir_status wr_device_empty_cache(wr_device *device)
 {
     size_t released = 0;
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(&device->cache, &waited));
-    return wr_cache_trim(&device->cache, SIZE_MAX, &released);
+    WR_TRY(await_pending(&device->cache));
+    return wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
 }

@@ -6,10 +6,14 @@
 
 #include "device/device.h"
 
-/* Allocates on a stream of the device. On WEIR_ERR_OUT_OF_MEMORY the error text explains. No lock held. */
-WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_stream *stream, size_t bytes, void **out);
+/* Allocates from a pool on a stream of the device. On WEIR_ERR_OUT_OF_MEMORY the error text explains. No lock held. */
+WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
+                                       size_t bytes, void **out);
 
-/* Waits for pending frees and gives all idle memory back. */
+/* Waits for pending frees and gives all idle memory back that no private pool keeps. */
 WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);
+
+/* The same for one pool, to which the caller has a reference: WEIR_ERR_BUSY when a graph holds it or it is paused. */
+WR_CHECKED weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool);
 
 #endif

@@ -5,7 +5,7 @@
 static int compare(const wr_block *a, const wr_block *b)
 {
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
-    if (a->base != b->base) return a->base < b->base ? -1 : 1;
+    if (a->order != b->order) return a->order < b->order ? -1 : 1;
     return 0;
 }
 
@@ -25,7 +25,7 @@ void wr_bin_remove(wr_bin *bin, wr_block *block)
 
 wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
 {
-    wr_block key = { .bytes = bytes, .base = NULL };
+    wr_block key = { .bytes = bytes, .order = 0 };
     return RB_NFIND(wr_free_tree, &bin->free, &key);
 }
 
@@ -71,6 +71,7 @@ void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
     assert(bytes > 0 && bytes < block->bytes);
     *rest = (wr_block){ .base = block->base + bytes,
                         .bytes = block->bytes - bytes,
+                        .order = block->order + bytes,
                         .segment = block->segment,
                         .prev = block,
                         .next = block->next,

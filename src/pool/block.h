@@ -2,9 +2,10 @@
  * block: what the caching allocator is made of.
  *
  *   cache (one per device)
- *     bin (one per stream and size class): the free blocks and the segments of that stream and class
- *       segment: one allocation from the driver, cut without gaps into
- *         blocks: free (in the bin's tree), live (handed out), or pending (freed, waiting for other streams)
+ *     mempool: the default one, and private ones
+ *       bin (one per stream and size class): the free blocks and the segments of that stream and class
+ *         segment: one allocation from the pool's source, cut without gaps into
+ *           blocks: free (in the bin's tree), live (handed out), or pending (freed, waiting for other streams)
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
  * never both free. Each segment has an index of block starts, so that an address finds its block in O(1).
@@ -23,6 +24,7 @@ typedef struct wr_block wr_block;
 typedef struct wr_segment wr_segment;
 typedef struct wr_bin wr_bin;
 typedef struct wr_use wr_use;
+typedef struct wr_mempool wr_mempool;
 
 typedef enum wr_block_state { WR_BLOCK_FREE, WR_BLOCK_LIVE, WR_BLOCK_PENDING } wr_block_state;
 
@@ -30,6 +32,7 @@ struct wr_block {
     RB_ENTRY(wr_block) node; /* in the bin's tree while free */
     char *base;
     size_t bytes;
+    uint64_t order;   /* among blocks of equal size: by address, or by segment and offset (deterministic pools) */
     size_t requested; /* what the user asked for; of the last use when free */
     wr_segment *segment;
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
@@ -44,6 +47,7 @@ struct wr_segment {
     struct wr_cache *cache; /* never changes, also when the record is recycled */
     char *base;
     size_t bytes;
+    weir_chunk chunk; /* behind it, when it is mapped memory */
     wr_bin *bin;
     wr_block *first;
     wr_block **starts; /* starts[offset >> start_shift]: the block that begins there; at most one can */
@@ -53,18 +57,19 @@ struct wr_segment {
 };
 
 struct wr_bin {
-    struct wr_free_tree free; /* by size, then address */
+    struct wr_free_tree free; /* by size, then order */
     wr_segment *segments;
+    wr_mempool *pool;
     wr_stream *stream;
     wr_class class;
 };
 
 RB_PROTOTYPE(wr_free_tree, wr_block, node, compare)
 
-/* Bin: free blocks ordered by (size, address). */
+/* Bin: free blocks ordered by (size, order). */
 void wr_bin_insert(wr_bin *bin, wr_block *block);
 void wr_bin_remove(wr_bin *bin, wr_block *block);
-wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at least `bytes`, lowest address first */
+wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at least `bytes`, first in order */
 wr_block *wr_bin_largest(wr_bin *bin);
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);

@@ -16,6 +16,43 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     wr_lock_init(&cache->lock, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
+    wr_mempool *made = NULL;
+    weir_status status = wr_mempool_create(cache, NULL, 0, &made);
+    if (status != WEIR_OK) (void)wr_cache_release(cache);
+    return status;
+}
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes)
+{
+    const wr_cache *cache = pool->cache;
+    wr_request request = { .pool = pool, .pool_name = name, .stream = stream, .requested = bytes };
+    wr_fit *fit = &request.fit;
+    cache->policy->fit(&cache->options, bytes, fit);
+    if (WR_UNLIKELY(pool->rules.alignment > 1)) {
+        fit->block_bytes = round_up(fit->block_bytes, pool->rules.alignment);
+        if (fit->segment_bytes < fit->block_bytes) fit->segment_bytes = round_up(fit->block_bytes, WR_SEGMENT_UNIT);
+    }
+    return request;
+}
+
+weir_status wr_cache_check_pool_locked(const wr_request *request)
+{
+    const wr_mempool *pool = request->pool;
+    const wr_mempool_name name = request->pool_name;
+    if (WR_LIKELY(name == 0)) return WEIR_OK;
+    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone",
+              WR_MEMPOOL_ARGUMENTS(name));
+    WR_ENSURE(wr_mempool_references(pool) > 0, WEIR_ERR_POOL_MISMATCH,
+              "memory pool " WR_MEMPOOL_FORMAT " was released; weir_mempool_ref() opens it again",
+              WR_MEMPOOL_ARGUMENTS(name));
+    WR_ENSURE(!pool->paused, WEIR_ERR_BUSY,
+              "memory pool " WR_MEMPOOL_FORMAT " is paused: weir_resume() it before allocating",
+              WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
 }
 
@@ -25,55 +62,51 @@ static bool collects_by_age(const wr_cache *cache)
     return cache->limit != 0 && cache->options.gc_threshold > 0;
 }
 
-static wr_block *find_free_locked(wr_cache *cache, const wr_request *request)
+wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request)
 {
-    uint32_t index = request->stream->index * WR_CLASSES + request->fit.class;
-    if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
-    if (index >= cache->bin_capacity || !cache->bins[index]) return NULL;
-    wr_block *block = wr_bin_best_fit(cache->bins[index], request->fit.block_bytes);
-    return block && cache->policy->takes(&cache->options, &request->fit, block->bytes) ? block : NULL;
+    const uint32_t index = request->stream->index * WR_CLASSES + request->fit.class;
+    return index < pool->bin_capacity ? pool->bins[index] : NULL;
 }
 
-static void count_live_in(wr_cache *cache, const wr_block *block)
+/* A block that is never cut serves requests of nearly its size only, whatever the policy. */
+bool wr_cache_takes(const wr_request *request, size_t candidate)
 {
-    weir_memory_stats *s = &cache->stats;
-    const wr_class class = block->segment->bin->class;
-    const int kind = class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
-    wr_count_in(s->allocation, s->allocated_bytes, class, block->bytes);
-    wr_count_in(s->active, s->active_bytes, class, block->bytes);
-    wr_stat_add(&s->requested_bytes[WEIR_STAT_ALL], (int64_t)block->requested);
-    wr_stat_add(&s->requested_bytes[kind], (int64_t)block->requested);
+    const wr_cache *cache = request->pool->cache;
+    if (request->pool->rules.no_split && candidate >= request->fit.segment_bytes + cache->options.large_segment)
+        return false;
+    return cache->policy->takes(&cache->options, &request->fit, candidate);
 }
 
-static void count_active_out(wr_cache *cache, const wr_block *block)
+static bool splits(const wr_request *request, size_t candidate)
 {
-    weir_memory_stats *s = &cache->stats;
-    const wr_class class = block->segment->bin->class;
-    const int kind = class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
-    wr_count_out(s->active, s->active_bytes, class, block->bytes);
-    wr_stat_remove(&s->requested_bytes[WEIR_STAT_ALL], (int64_t)block->requested);
-    wr_stat_remove(&s->requested_bytes[kind], (int64_t)block->requested);
+    const wr_cache *cache = request->pool->cache;
+    return !request->pool->rules.no_split && cache->policy->splits(&cache->options, &request->fit, candidate);
+}
+
+static wr_block *find_free_locked(const wr_request *request)
+{
+    wr_bin *bin = wr_cache_bin_locked(request->pool, request);
+    wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
 {
-    if (cache->policy->splits(&cache->options, &request->fit, block->bytes)) {
-        wr_block *rest = NULL;
-        WR_TRY(wr_record_block(cache, &rest));
-        wr_count_free_out(cache, block);
-        wr_bin_remove(block->segment->bin, block);
+    wr_bin *bin = block->segment->bin;
+    wr_block *rest = NULL;
+    if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
+    wr_count(wr_counter_free_out, bin, block);
+    wr_bin_remove(bin, block);
+    if (rest) {
         wr_block_split(block, request->fit.block_bytes, rest);
         rest->freed_at = block->freed_at;
-        wr_bin_insert(block->segment->bin, rest);
-        wr_count_free_in(cache, rest);
-    } else {
-        wr_count_free_out(cache, block);
-        wr_bin_remove(block->segment->bin, block);
+        wr_bin_insert(bin, rest);
+        wr_count(wr_counter_free_in, bin, rest);
     }
     block->state = WR_BLOCK_LIVE;
     block->requested = request->requested;
     block->uses = NULL;
-    count_live_in(cache, block);
+    wr_count(wr_counter_live_in, bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, block->requested, request->stream->native);
     *out = block->base;
     return WEIR_OK;
@@ -81,14 +114,47 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
 
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
-    weir_status status = WEIR_OK;
     *out = NULL;
     wr_lock_acquire(&cache->lock);
-    wr_block *block = find_free_locked(cache, request);
+    weir_status status = wr_cache_check_pool_locked(request);
+    if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
+    wr_block *block = status == WEIR_OK ? find_free_locked(request) : NULL;
     if (block) {
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) cache->stats.hits++;
+        if (status == WEIR_OK && request->pool->counted) request->pool->stats.hits++;
     }
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+/* A graph uses the free memory of its pool at every launch. */
+static bool lends(const wr_mempool *pool, const wr_mempool *to)
+{
+    return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH] &&
+           !pool->paused;
+}
+
+static weir_status borrow_locked(wr_cache *cache, const wr_request *request, void **out)
+{
+    for (wr_mempool *pool = cache->pools; pool && !*out; pool = pool->next) {
+        if (!lends(pool, request->pool)) continue;
+        wr_request lent = wr_cache_request(pool, wr_mempool_name_of(pool), request->stream, request->requested);
+        wr_block *block = find_free_locked(&lent);
+        if (!block) continue;
+        WR_TRY(wr_cache_hand_out_locked(cache, &lent, block, out));
+        pool->lent++;
+        pool->stats.lent++;
+        cache->stats.lent++;
+    }
+    return WEIR_OK;
+}
+
+weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out)
+{
+    *out = NULL;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = borrow_locked(cache, request, out);
     wr_lock_release(&cache->lock);
     return status;
 }
@@ -97,19 +163,19 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
 {
     wr_bin *bin = block->segment->bin;
     wr_history_record(&cache->history, WEIR_EVENT_FREE_COMPLETED, block->base, block->requested, bin->stream->native);
-    count_active_out(cache, block);
+    wr_count(wr_counter_active_out, bin, block);
     cache->changes++;
     block->state = WR_BLOCK_FREE;
     if (block->next && block->next->state == WR_BLOCK_FREE) {
         wr_block *right = block->next;
-        wr_count_free_out(cache, right);
+        wr_count(wr_counter_free_out, bin, right);
         wr_bin_remove(bin, right);
         wr_block_absorb_next(block);
         wr_record_block_done(cache, right);
     }
     if (block->prev && block->prev->state == WR_BLOCK_FREE) {
         wr_block *left = block->prev;
-        wr_count_free_out(cache, left);
+        wr_count(wr_counter_free_out, bin, left);
         wr_bin_remove(bin, left);
         wr_block_absorb_next(left);
         wr_record_block_done(cache, block);
@@ -117,7 +183,7 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
     }
     block->freed_at = cache->searches[bin->class];
     wr_bin_insert(bin, block);
-    wr_count_free_in(cache, block);
+    wr_count(wr_counter_free_in, bin, block);
 }
 
 weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address, wr_block **out)
@@ -155,7 +221,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
         return status;
     }
     const wr_bin *bin = block->segment->bin;
-    wr_count_out(cache->stats.allocation, cache->stats.allocated_bytes, bin->class, block->bytes);
+    wr_count(wr_counter_live_out, bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native);
     bool waits = block->uses != NULL;
     if (waits) {

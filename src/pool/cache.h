@@ -10,6 +10,7 @@
 #include "observe/history.h"
 #include "pool/block.h"
 #include "pool/event.h"
+#include "pool/mempool.h"
 
 typedef struct wr_slab wr_slab;
 typedef struct wr_wait wr_wait;
@@ -26,8 +27,7 @@ typedef struct wr_cache {
     uint64_t limit;            /* bytes; 0: none */
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
-    wr_bin **bins;                 /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
-    uint32_t bin_capacity;
+    wr_mempool *pools;             /* the default one first, then by age */
     uint64_t searches[WR_CLASSES]; /* first ones: the clock of collection by age */
     uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
     weir_memory_stats stats;
@@ -36,6 +36,7 @@ typedef struct wr_cache {
     wr_slab *slabs; /* memory of the records below */
     wr_block *unused_blocks;
     wr_segment *unused_segments;
+    wr_mempool *unused_pools;
     wr_use *unused_uses;
 
     wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
@@ -47,6 +48,8 @@ typedef struct wr_cache {
 
 /* A request as the policy sees it. */
 typedef struct wr_request {
+    wr_mempool *pool;
+    wr_mempool_name pool_name; /* what the pool must still be once the lock is held */
     wr_stream *stream;
     size_t requested;
     wr_fit fit;
@@ -60,18 +63,29 @@ WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backen
  * everything is gone regardless. */
 weir_status wr_cache_release(wr_cache *cache);
 
-/* Serves the request from free blocks of its stream. *out is NULL when none fits. */
+/* What `bytes` become in a pool. */
+wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes);
+
+/* Serves the request from free blocks of its pool and stream. *out is NULL when none fits. WEIR_ERR_POOL_MISMATCH when
+ * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
 /* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. */
 WR_CHECKED weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out);
 
-/* Moves the smallest idle segment of another stream that fits to the request's stream, which waits for the other's
- * work. *moved: whether there was one. */
+/* Serves the request from free blocks of private pools that lend, in order of age; theirs they stay. *out as above. */
+WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
+
+/* Moves the smallest idle segment of another stream of the pool that fits to the request's stream, which waits for the
+ * other's work. *moved: whether there was one. */
 WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved);
 
-/* Gives idle segments back, largest first, until `enough` bytes are; SIZE_MAX: all of them. */
-WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, size_t enough, size_t *released);
+/* Gives idle segments back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the default pool,
+ * of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
+WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
+
+/* Gives all idle segments of one pool back, if it still has that name and no graph holds it. */
+weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released);
 
 /* With max_split_size set: gives back idle oversize segments of the request's stream, just enough for it. */
 WR_CHECKED weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released);
@@ -87,6 +101,18 @@ WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment,
 WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir);
 
 /* -- for the other files of this folder; the lock is held ----------------------------------------------------------- */
+
+/* Whether the request's pool is there and serves requests. */
+WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
+
+/* May the request have a free block of that size? */
+bool wr_cache_takes(const wr_request *request, size_t candidate);
+
+/* The bin of a stream and class, made on first use. Bins stay: a later stream of the same index takes them over. */
+WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out);
+
+/* The bin of a request in a pool; NULL where nothing was ever allocated. */
+wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request);
 
 /* Hands out a free block, cut to size. On failure nothing has changed. */
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
@@ -106,6 +132,8 @@ WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment); /* frees its index of starts */
+WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);
+void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool);
 void wr_records_release(wr_cache *cache);
 
 #endif

@@ -1,56 +1,90 @@
 /*
- * count: moving the numbers of weir_memory_stats. The cache's lock is held.
+ * count: moving the numbers of weir_memory_stats, of the device and, where they are kept apart, of the pool. The cache's
+ * lock is held.
  */
 #ifndef WR_POOL_COUNT_H
 #define WR_POOL_COUNT_H
 
 #include "pool/cache.h"
 
-static inline void wr_stat_add(weir_stat *stat, int64_t amount)
+/* What happens to a block or segment, counted in one set of numbers. */
+typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
+
+static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
 {
-    stat->current += amount;
-    stat->added += amount;
-    if (stat->current > stat->peak) stat->peak = stat->current;
+    const int of[] = { WEIR_STAT_ALL, kind };
+    for (int i = 0; i < 2; i++) {
+        weir_stat *s = &stat[of[i]];
+        s->current += (int64_t)amount;
+        s->added += (int64_t)amount;
+        if (s->current > s->peak) s->peak = s->current;
+    }
 }
 
-static inline void wr_stat_remove(weir_stat *stat, int64_t amount)
+static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
 {
-    stat->current -= amount;
-    stat->removed += amount;
+    const int of[] = { WEIR_STAT_ALL, kind };
+    for (int i = 0; i < 2; i++) {
+        stat[of[i]].current -= (int64_t)amount;
+        stat[of[i]].removed += (int64_t)amount;
+    }
 }
 
-/* Both of a pair of arrays (how many, how many bytes), for the class and for all. */
-static inline void wr_count_in(weir_stat *number, weir_stat *bytes, wr_class class, size_t size)
+static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block *block)
 {
-    const int kind = class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
-    wr_stat_add(&number[WEIR_STAT_ALL], 1);
-    wr_stat_add(&number[kind], 1);
-    wr_stat_add(&bytes[WEIR_STAT_ALL], (int64_t)size);
-    wr_stat_add(&bytes[kind], (int64_t)size);
+    const int kind = bin->class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
+    count(&bin->pool->cache->stats, kind, block);
+    if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
 
-static inline void wr_count_out(weir_stat *number, weir_stat *bytes, wr_class class, size_t size)
+static inline void wr_counter_live_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {
-    const int kind = class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
-    wr_stat_remove(&number[WEIR_STAT_ALL], 1);
-    wr_stat_remove(&number[kind], 1);
-    wr_stat_remove(&bytes[WEIR_STAT_ALL], (int64_t)size);
-    wr_stat_remove(&bytes[kind], (int64_t)size);
+    wr_stat_add(stats->allocation, kind, 1);
+    wr_stat_add(stats->allocated_bytes, kind, block->bytes);
+    wr_stat_add(stats->active, kind, 1);
+    wr_stat_add(stats->active_bytes, kind, block->bytes);
+    wr_stat_add(stats->requested_bytes, kind, block->requested);
+}
+
+static inline void wr_counter_live_out(weir_memory_stats *stats, int kind, const wr_block *block)
+{
+    wr_stat_remove(stats->allocation, kind, 1);
+    wr_stat_remove(stats->allocated_bytes, kind, block->bytes);
+}
+
+static inline void wr_counter_active_out(weir_memory_stats *stats, int kind, const wr_block *block)
+{
+    wr_stat_remove(stats->active, kind, 1);
+    wr_stat_remove(stats->active_bytes, kind, block->bytes);
+    wr_stat_remove(stats->requested_bytes, kind, block->requested);
 }
 
 /* A free block enters or leaves its bin: counted as inactive split when its segment has other blocks. */
-static inline void wr_count_free_in(wr_cache *cache, const wr_block *block)
+static inline void wr_counter_free_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {
-    if (block->prev || block->next)
-        wr_count_in(cache->stats.inactive_split, cache->stats.inactive_split_bytes, block->segment->bin->class,
-                    block->bytes);
+    if (!block->prev && !block->next) return;
+    wr_stat_add(stats->inactive_split, kind, 1);
+    wr_stat_add(stats->inactive_split_bytes, kind, block->bytes);
 }
 
-static inline void wr_count_free_out(wr_cache *cache, const wr_block *block)
+static inline void wr_counter_free_out(weir_memory_stats *stats, int kind, const wr_block *block)
 {
-    if (block->prev || block->next)
-        wr_count_out(cache->stats.inactive_split, cache->stats.inactive_split_bytes, block->segment->bin->class,
-                     block->bytes);
+    if (!block->prev && !block->next) return;
+    wr_stat_remove(stats->inactive_split, kind, 1);
+    wr_stat_remove(stats->inactive_split_bytes, kind, block->bytes);
+}
+
+/* The block is the only one of its segment. */
+static inline void wr_counter_segment_in(weir_memory_stats *stats, int kind, const wr_block *block)
+{
+    wr_stat_add(stats->segment, kind, 1);
+    wr_stat_add(stats->reserved_bytes, kind, block->bytes);
+}
+
+static inline void wr_counter_segment_out(weir_memory_stats *stats, int kind, const wr_block *block)
+{
+    wr_stat_remove(stats->segment, kind, 1);
+    wr_stat_remove(stats->reserved_bytes, kind, block->bytes);
 }
 
 #endif

@@ -3,6 +3,8 @@
 #include "pool/address.h"
 #include "pool/pending.h"
 
+#include <string.h>
+
 weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address, weir_pointer_info *out)
 {
     wr_block *block = NULL;
@@ -16,14 +18,91 @@ weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const
                                     .segment = segment->base,
                                     .segment_bytes = segment->bytes,
                                     .stream = { segment->bin->stream->id },
-                                    .device = cache->device };
+                                    .device = cache->device,
+                                    .pool = wr_mempool_id_of(wr_mempool_name_of(segment->bin->pool)) };
     wr_lock_release(&cache->lock);
     return status;
 }
 
+/* ---- pools -------------------------------------------------------------------------------------------------------- */
+
+static weir_status check_name(const wr_mempool *pool, wr_mempool_name name)
+{
+    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone",
+              WR_MEMPOOL_ARGUMENTS(name));
+    return WEIR_OK;
+}
+
+weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_mempool_info *out)
+{
+    wr_cache *cache = pool->cache;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = check_name(pool, name);
+    if (status == WEIR_OK) {
+        weir_mempool_info info = { .size = out->size,
+                                   .pool = wr_mempool_id_of(name),
+                                   .device = cache->device,
+                                   .memory = pool->rules.memory,
+                                   .references = wr_mempool_references(pool),
+                                   .graphs = pool->held[WR_HELD_BY_GRAPH],
+                                   .lent = pool->lent,
+                                   .paused = pool->paused };
+        memcpy(info.tag, pool->rules.tag, sizeof pool->rules.tag);
+        *out = info;
+    }
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out)
+{
+    wr_cache *cache = pool->cache;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = check_name(pool, name);
+    if (status == WEIR_OK) {
+        const size_t size = out->size;
+        *out = pool->counted ? pool->stats : cache->stats;
+        out->size = size;
+    }
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static void list_segment(const wr_segment *segment, weir_block_info *blocks, size_t capacity, size_t *count)
+{
+    for (const wr_block *b = segment->first; b; b = b->next, ++*count) {
+        if (*count >= capacity) continue;
+        blocks[*count] = (weir_block_info){ .base = b->base,
+                                            .bytes = b->bytes,
+                                            .requested = b->state == WR_BLOCK_FREE ? 0 : b->requested,
+                                            .segment = segment->base,
+                                            .segment_bytes = segment->bytes,
+                                            .stream = { segment->bin->stream->id },
+                                            .state = (weir_block_state)b->state,
+                                            .paused = segment->bin->pool->paused };
+    }
+}
+
+weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir_block_info *blocks, size_t capacity,
+                              size_t *count)
+{
+    wr_cache *cache = pool->cache;
+    size_t found = 0;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = check_name(pool, name);
+    for (uint32_t i = 0; status == WEIR_OK && i < pool->bin_capacity; i++)
+        for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
+            list_segment(s, blocks, capacity, &found);
+    wr_lock_release(&cache->lock);
+    if (status == WEIR_OK) *count = found;
+    return status;
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------- */
+
 static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *out)
 {
-    const bool own = bin->stream == request->stream;
+    const bool own = bin->stream == request->stream && bin->pool == request->pool;
     const wr_block *largest = wr_bin_largest(bin);
     uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
     if (bin->class == request->fit.class && largest && largest->bytes > *best) *best = largest->bytes;
@@ -50,8 +129,9 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,
     };
-    for (uint32_t i = 0; i < cache->bin_capacity; i++)
-        if (cache->bins[i]) report_bin(request, cache->bins[i], out);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = 0; i < pool->bin_capacity; i++)
+            if (pool->bins[i]) report_bin(request, pool->bins[i], out);
     wr_lock_release(&cache->lock);
 }
 
@@ -92,7 +172,8 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
 {
     const char *at = segment->base;
     uint32_t blocks = 0;
-    VALID(segment->bin == bin, "segment %p is in a bin it does not name", (void *)segment->base);
+    VALID(segment->bin == bin && segment->cache == bin->pool->cache, "segment %p is in a bin it does not name",
+          (void *)segment->base);
     VALID(segment->first && !segment->first->prev, "segment %p has no first block", (void *)segment->base);
     VALID(wr_address_find(segment->base) == segment, "segment %p is not in the address map", (void *)segment->base);
     for (const wr_block *b = segment->first; b; b = b->next) {
@@ -117,7 +198,7 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
         VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",
               (void *)block->base);
         VALID(!previous || previous->bytes < block->bytes ||
-                  (previous->bytes == block->bytes && previous->base < block->base),
+                  (previous->bytes == block->bytes && previous->order < block->order),
               "tree out of order at %p", (void *)block->base);
         previous = block;
         in_tree++;
@@ -138,12 +219,9 @@ static weir_status validate_stat(const char *name, const weir_stat stat[WEIR_STA
     return WEIR_OK;
 }
 
-static weir_status validate_locked(wr_cache *cache)
+static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
 {
-    totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes };
-    const weir_memory_stats *s = &cache->stats;
-    for (uint32_t i = 0; i < cache->bin_capacity; i++)
-        if (cache->bins[i]) WR_TRY(validate_bin(cache->bins[i], &t));
+    const totals t = *sum;
     WR_TRY(validate_stat("segment", s->segment, t.segments));
     WR_TRY(validate_stat("reserved_bytes", s->reserved_bytes, t.reserved));
     WR_TRY(validate_stat("allocation", s->allocation, t.live));
@@ -153,6 +231,34 @@ static weir_status validate_locked(wr_cache *cache)
     WR_TRY(validate_stat("requested_bytes", s->requested_bytes, t.requested));
     WR_TRY(validate_stat("inactive_split", s->inactive_split, t.split));
     WR_TRY(validate_stat("inactive_split_bytes", s->inactive_split_bytes, t.split_bytes));
+    return WEIR_OK;
+}
+
+/* A pool's own numbers; what is out of sight just now is not told by pool. */
+static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, totals *sum)
+{
+    totals t = { 0 };
+    for (uint32_t i = 0; i < pool->bin_capacity; i++)
+        if (pool->bins[i]) WR_TRY(validate_bin(pool->bins[i], &t));
+    if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(&pool->stats, &t));
+    sum->segments += t.segments;
+    sum->reserved += t.reserved;
+    sum->live += t.live;
+    sum->live_bytes += t.live_bytes;
+    sum->pending += t.pending;
+    sum->pending_bytes += t.pending_bytes;
+    sum->requested += t.requested;
+    sum->split += t.split;
+    sum->split_bytes += t.split_bytes;
+    return WEIR_OK;
+}
+
+static weir_status validate_locked(wr_cache *cache)
+{
+    totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes };
+    const weir_memory_stats *s = &cache->stats;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
+    WR_TRY(validate_stats(s, &t));
     VALID(s->pending_frees == t.pending, "%llu frees pending, counted %llu", (unsigned long long)s->pending_frees,
           (unsigned long long)t.pending);
     return WEIR_OK;

@@ -75,6 +75,28 @@ void wr_record_segment_done(wr_cache *cache, wr_segment *segment)
     cache->unused_segments = segment;
 }
 
+weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool)
+{
+    if (!cache->unused_pools) {
+        void *records = NULL;
+        WR_TRY(slab_alloc(cache, sizeof(wr_mempool), &records));
+        wr_mempool *made = records;
+        for (int i = 0; i < SLAB_RECORDS; i++) {
+            made[i].cache = cache;
+            wr_record_mempool_done(cache, &made[i]);
+        }
+    }
+    *pool = cache->unused_pools;
+    cache->unused_pools = (*pool)->next;
+    return WEIR_OK;
+}
+
+void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool)
+{
+    pool->next = cache->unused_pools;
+    cache->unused_pools = pool;
+}
+
 weir_status wr_record_use(wr_cache *cache, wr_use **use)
 {
     if (!cache->unused_uses) {

@@ -33,6 +33,8 @@ typedef struct wr_stream {
     uint32_t index; /* in the table: small, dense, reused */
     int32_t device, priority;
     wr_stream_owner owner;
+    _Atomic(struct wr_mempool *) routed; /* where all allocations on it come from; NULL: no route. device/routes.h */
+    atomic_uint_fast64_t route_serial;
     bool ending; /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 

@@ -13,9 +13,9 @@ static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;
 
-/* The handles go back to their pools; no call of library or driver is made here, since the thread may end after
+/* The handles go back to their pools, and routes end; no call of library or driver is made here, since the thread may end after
  * main did. The lock keeps weir_close from destroying the pools meanwhile. */
-static void give_handles_back(const wr_thread *t)
+static void give_back(const wr_thread *t)
 {
     /* In a child of fork the lock may be held by a thread that does not exist there. */
     if (wr_thread_is_void(t)) return;
@@ -23,19 +23,22 @@ static void give_handles_back(const wr_thread *t)
     for (int device = 0; device < WR_DEVICE_MAX && !wr_thread_is_void(t); device++)
         for (int kind = 0; t->handles[device] && kind < WEIR_HANDLE_KIND_MAX; kind++)
             if (t->handles[device][kind]) wr_handle_give_back(t->handles[device][kind]);
+    for (uint32_t i = 0; i < t->route_count && !wr_thread_is_void(t); i++)
+        if (t->routes[i].route.name) wr_mempool_unref_quietly(t->routes[i].route.pool, WR_HELD_BY_ROUTE);
     wr_lock_release(&wr_runtime_global.exit_lock);
 }
 
-static void free_slots(const wr_thread *t)
+static void free_lists(const wr_thread *t)
 {
     for (int device = 0; device < WR_DEVICE_MAX; device++) wr_meta_free(t->handles[device]);
+    wr_meta_free(t->routes);
 }
 
 static void at_thread_exit(void *thread)
 {
     wr_thread_current = &nothing; /* for destructors of others that run later and call weir */
-    give_handles_back(thread);
-    free_slots(thread);
+    give_back(thread);
+    free_lists(thread);
     wr_meta_free(thread);
 }
 
@@ -58,7 +61,7 @@ weir_status wr_thread_own(wr_thread **out)
         *wr_thread_current = nothing;
     }
     if (wr_thread_is_void(wr_thread_current)) {
-        free_slots(wr_thread_current);
+        free_lists(wr_thread_current);
         *wr_thread_current = nothing;
         wr_thread_current->epoch = atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
     }

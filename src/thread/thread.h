@@ -10,11 +10,19 @@
 #include "device/device.h"
 #include "pool/handle.h"
 
+/* One weir_mempool_enter(). */
+typedef struct wr_thread_route {
+    wr_route route;
+    int device;
+} wr_thread_route;
+
 typedef struct wr_thread {
     uint64_t epoch;
     int device;                         /* -1: none chosen */
     uint64_t stream_ids[WR_DEVICE_MAX]; /* 0: the default stream */
     wr_handle **handles[WR_DEVICE_MAX]; /* [device][kind]; NULL until the thread gets its first there */
+    wr_thread_route *routes;            /* innermost last */
+    uint32_t route_count, route_capacity;
 } wr_thread;
 
 /* Never NULL: a thread that changed nothing has a static empty context, which is always void. One pointer of static

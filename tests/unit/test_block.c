@@ -35,14 +35,19 @@ static int set_up(void **state)
                               .starts = f.starts,
                               .start_shift = 9,
                               .blocks = 1 };
-    f.whole = (wr_block){ .base = f.segment.base, .bytes = SEGMENT_BYTES, .segment = &f.segment };
+    f.whole = (wr_block){
+        .base = f.segment.base, .bytes = SEGMENT_BYTES, .order = (uintptr_t)f.segment.base, .segment = &f.segment
+    };
     f.starts[0] = &f.whole;
     return 0;
 }
 
 static wr_block block(size_t offset, size_t bytes)
 {
-    return (wr_block){ .base = f.segment.base + offset, .bytes = bytes, .segment = &f.segment };
+    return (wr_block){ .base = f.segment.base + offset,
+                       .bytes = bytes,
+                       .order = (uintptr_t)f.segment.base + offset,
+                       .segment = &f.segment };
 }
 
 static void best_fit_gives_the_smallest_that_is_large_enough(void **state)

@@ -39,8 +39,8 @@ static int close_device(void **state)
 static weir_status free_and_grow(int ordinal, void *base, size_t bytes)
 {
     void *block = NULL;
-    wr_request request = { .stream = wr_stream_default_of(&device->streams), .requested = bytes };
-    device->cache.policy->fit(&device->cache.options, bytes, &request.fit);
+    wr_stream *stream = wr_stream_default_of(&device->streams);
+    const wr_request request = wr_cache_request(device->cache.pools, 0, stream, bytes);
     driver.segment_free = real->segment_free;
     weir_status status = real->segment_free(ordinal, base, bytes);
     return status == WEIR_OK ? wr_cache_grow(&device->cache, &request, &block) : status;

@@ -1,0 +1,246 @@
+/*
+ * Memory pools as users see them: check, find the pool, call down.
+ */
+#include "device/ladder.h"
+#include "pool/inspect.h"
+#include "pool/source.h"
+#include "thread/routes.h"
+
+#include <string.h>
+
+static wr_device *device_of(const wr_mempool *pool)
+{
+    return atomic_load_explicit(&wr_runtime_global.devices[pool->cache->device], memory_order_acquire);
+}
+
+/* A pool as users name it: {0, 0} is the default one of the current device. A private one may be gone by the time that
+ * its name is looked at under its cache's lock. */
+static weir_status find(weir_mempool id, wr_mempool **out, wr_mempool_name *name)
+{
+    wr_device *device = NULL;
+    WR_TRY(wr_runtime_enter());
+    if (id.user == 0 && id.capture == 0) {
+        WR_TRY(wr_thread_resolve_device(WEIR_DEVICE_CURRENT, &device));
+        *out = device->cache.pools;
+        *name = 0;
+        return WEIR_OK;
+    }
+    wr_mempool *pool = NULL;
+    WR_TRY(wr_mempool_find(id, name, &pool));
+    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH,
+              "memory pool {%llu, %llu} does not exist yet: the first capture that names it makes it",
+              (unsigned long long)id.capture, (unsigned long long)id.user);
+    *out = pool;
+    return WEIR_OK;
+}
+
+/* The same with a reference, which keeps it; not of a default pool, which stays anyway. */
+static weir_status find_and_hold(weir_mempool id, wr_holder holder, wr_mempool **out)
+{
+    wr_mempool_name name = 0;
+    wr_mempool *pool = NULL;
+    WR_TRY(find(id, &pool, &name));
+    if (name != 0) WR_TRY(wr_mempool_ref(pool, name, holder));
+    *out = pool;
+    return WEIR_OK;
+}
+
+static void let_go(wr_mempool *pool, wr_holder holder)
+{
+    if (pool->is_private) (void)wr_mempool_unref(pool, wr_mempool_name_of(pool), holder);
+}
+
+/* ---- coming and going --------------------------------------------------------------------------------------------- */
+
+static weir_status check_options(const weir_mempool_options *o)
+{
+    WR_ENSURE(o && o->size >= sizeof *o, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: options is NULL or was not initialised with WEIR_MEMPOOL_OPTIONS_INIT");
+    WR_ENSURE(
+        o->device != WEIR_DEVICE_UNNAMED, WEIR_ERR_INVALID_ARGUMENT,
+        "weir_mempool_create: options.device was not set; a pool belongs to one device (WEIR_DEVICE_CURRENT names "
+        "the current one)");
+    WR_ENSURE((o->alignment & (o->alignment - 1)) == 0 && o->alignment <= WR_SEGMENT_UNIT, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: options.alignment is %llu, which is no power of two up to 2 MiB",
+              (unsigned long long)o->alignment);
+    WR_ENSURE(!o->source || (o->source->alloc && o->source->free), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: options.source needs both alloc and free");
+    WR_ENSURE(!o->source || o->memory == WEIR_MEMORY_DEVICE, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: options.memory says what weir takes; a pool with a source of its own has none");
+    WR_ENSURE(!(o->deterministic && o->use_on_oom), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: a pool that lends (use_on_oom) cannot be deterministic");
+    WR_ENSURE(memchr(o->tag, 0, sizeof o->tag), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: options.tag has no end; %zu characters at most", sizeof o->tag - 1);
+    return WEIR_OK;
+}
+
+weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempool *out)
+{
+    wr_device *device = NULL;
+    wr_mempool_name name = 0;
+    wr_mempool *pool = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_create: out is NULL");
+    WR_TRY(check_options(options));
+    WR_TRY(wr_thread_resolve_device(options->device, &device));
+    if (!options->source) WR_TRY(wr_source_check(device->backend, device->ordinal, options->memory));
+    WR_TRY(wr_mempool_name_new(true, &name));
+    WR_TRY(wr_mempool_create(&device->cache, options, name, &pool));
+    *out = wr_mempool_id_of(name);
+    return WEIR_OK;
+}
+
+weir_status weir_mempool_reserve(weir_mempool *out)
+{
+    wr_mempool_name name = 0;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_reserve: out is NULL");
+    WR_TRY(wr_runtime_enter());
+    WR_TRY(wr_mempool_name_new(true, &name));
+    *out = wr_mempool_id_of(name);
+    return WEIR_OK;
+}
+
+weir_status weir_mempool_ref(weir_mempool pool)
+{
+    wr_mempool *found = NULL;
+    return find_and_hold(pool, WR_HELD_BY_USER, &found);
+}
+
+weir_status weir_mempool_unref(weir_mempool pool)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_TRY(find(pool, &found, &name));
+    return name == 0 ? WEIR_OK : wr_mempool_unref(found, name, WR_HELD_BY_USER);
+}
+
+/* ---- routes ------------------------------------------------------------------------------------------------------- */
+
+weir_status weir_mempool_enter(weir_mempool pool)
+{
+    wr_mempool *found = NULL;
+    WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
+    weir_status status = wr_thread_enter_pool(device_of(found), found);
+    if (status != WEIR_OK) let_go(found, WR_HELD_BY_ROUTE);
+    return status;
+}
+
+weir_status weir_mempool_leave(weir_mempool pool)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_TRY(find(pool, &found, &name));
+    return wr_thread_leave_pool(found);
+}
+
+weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    wr_mempool *found = NULL;
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    if (pool.user == 0 && pool.capture == 0) {
+        wr_route_stream(device, s, NULL);
+        return WEIR_OK;
+    }
+    WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
+    if (found->cache == &device->cache) {
+        wr_route_stream(device, s, found);
+        return WEIR_OK;
+    }
+    const int of_pool = found->cache->device;
+    let_go(found, WR_HELD_BY_ROUTE);
+    return wr_fail(WEIR_ERR_WRONG_DEVICE,
+                   "weir_mempool_route_stream: the pool is of device %d, the stream of device %d", of_pool,
+                   device->ordinal);
+}
+
+weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user)
+{
+    wr_mempool *found = NULL;
+    WR_ENSURE(filter, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_route_filter: filter is NULL");
+    WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
+    weir_status status = wr_route_filter_add(device_of(found), found, filter, user);
+    if (status != WEIR_OK) let_go(found, WR_HELD_BY_ROUTE);
+    return status;
+}
+
+weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_TRY(find(pool, &found, &name));
+    return wr_route_filter_remove(device_of(found), found, filter, user);
+}
+
+weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    wr_route route;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_current: out is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    WR_TRY(wr_thread_pool(device, s, 0, &route));
+    *out = wr_mempool_id_of(route.name);
+    return WEIR_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_from: out is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    WR_TRY(find(pool, &found, &name));
+    if (name == 0) found = device->cache.pools;
+    WR_ENSURE(found->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
+              "weir_alloc_from: the pool is of device %d, the stream of device %d", found->cache->device,
+              device->ordinal);
+    if (bytes == 0) {
+        *out = NULL;
+        return WEIR_OK;
+    }
+    return wr_device_alloc(device, found, name, s, bytes, out);
+}
+
+weir_status weir_mempool_empty_cache(weir_mempool pool)
+{
+    wr_mempool *found = NULL;
+    WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
+    weir_status status = wr_device_empty_pool(device_of(found), found);
+    let_go(found, WR_HELD_BY_ROUTE);
+    return status;
+}
+
+weir_status weir_mempool_info_get(weir_mempool pool, weir_mempool_info *out)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_info_get: out is NULL or its size is not set");
+    WR_TRY(find(pool, &found, &name));
+    return wr_inspect_pool(found, name, out);
+}
+
+weir_status weir_mempool_stats_get(weir_mempool pool, weir_memory_stats *out)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_stats_get: out is NULL or its size is not set");
+    WR_TRY(find(pool, &found, &name));
+    return wr_inspect_pool_stats(found, name, out);
+}
+
+weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_ENSURE(count && (blocks || capacity == 0), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_blocks: count is NULL, or blocks is NULL with a capacity");
+    WR_TRY(find(pool, &found, &name));
+    return wr_inspect_blocks(found, name, blocks, capacity, count);
+}

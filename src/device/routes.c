@@ -1,0 +1,125 @@
+#include "device/routes.h"
+
+#include "base/meta.h"
+#include "device/device.h"
+
+static atomic_uint_fast64_t opened;
+
+uint64_t wr_route_serial(void)
+{
+    return atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
+}
+
+void wr_routes_init(wr_routes *routes)
+{
+    *routes = (wr_routes){ 0 };
+    wr_lock_init(&routes->lock, WR_RANK_ROUTES, "routes");
+}
+
+void wr_routes_release(wr_routes *routes)
+{
+    wr_meta_free(routes->filters);
+    wr_lock_destroy(&routes->lock);
+}
+
+/* ---- by stream ---------------------------------------------------------------------------------------------------- */
+
+void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
+{
+    wr_lock_acquire(&device->routes.lock);
+    atomic_store_explicit(&stream->route_serial, wr_route_serial(), memory_order_relaxed);
+    wr_mempool *before = atomic_exchange_explicit(&stream->routed, pool, memory_order_acq_rel);
+    if (pool && !before) atomic_fetch_add(&device->routes.any, 1);
+    if (before && !pool) atomic_fetch_sub(&device->routes.any, 1);
+    wr_lock_release(&device->routes.lock);
+    if (before) (void)wr_mempool_unref(before, wr_mempool_name_of(before), WR_HELD_BY_ROUTE);
+}
+
+/* The route may end while it is read, and its pool's record become another pool: then it is read again. */
+static void choose_by_stream(const wr_stream *stream, wr_route *best)
+{
+    wr_mempool *pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
+    while (pool) {
+        const wr_route found = { pool, wr_mempool_name_of(pool),
+                                 atomic_load_explicit(&stream->route_serial, memory_order_relaxed) };
+        pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
+        if (pool != found.pool) continue;
+        if (found.serial > best->serial) *best = found;
+        return;
+    }
+}
+
+/* ---- by filter ---------------------------------------------------------------------------------------------------- */
+
+static weir_status make_room_locked(wr_routes *routes)
+{
+    const uint32_t count = atomic_load_explicit(&routes->filter_count, memory_order_relaxed);
+    if (count < routes->filter_capacity) return WEIR_OK;
+    const uint32_t capacity = routes->filter_capacity ? routes->filter_capacity * 2 : 8;
+    void *filters = routes->filters;
+    WR_TRY(wr_meta_resize(&filters, capacity * sizeof(wr_filter), "routes"));
+    routes->filters = filters;
+    routes->filter_capacity = capacity;
+    return WEIR_OK;
+}
+
+weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user)
+{
+    wr_routes *routes = &device->routes;
+    wr_lock_acquire(&routes->lock);
+    weir_status status = make_room_locked(routes);
+    if (status == WEIR_OK) {
+        const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
+        routes->filters[routes->filter_count] = (wr_filter){ route, function, user };
+        atomic_fetch_add(&routes->filter_count, 1);
+        atomic_fetch_add(&routes->any, 1);
+    }
+    wr_lock_release(&routes->lock);
+    return status;
+}
+
+weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user)
+{
+    wr_routes *routes = &device->routes;
+    bool found = false;
+    wr_lock_acquire(&routes->lock);
+    const uint32_t count = routes->filter_count;
+    for (uint32_t i = count; i-- > 0 && !found;) {
+        const wr_filter *f = &routes->filters[i];
+        if (f->route.pool != pool || f->function != function || f->user != user) continue;
+        for (uint32_t j = i; j + 1 < count; j++) routes->filters[j] = routes->filters[j + 1];
+        atomic_fetch_sub(&routes->filter_count, 1);
+        atomic_fetch_sub(&routes->any, 1);
+        found = true;
+    }
+    wr_lock_release(&routes->lock);
+    WR_ENSURE(found, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_unroute_filter: there is no such route to the pool");
+    return wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE);
+}
+
+/* The filter of that index, if it was opened after `serial`. */
+static bool filter_at(wr_routes *routes, uint32_t index, uint64_t serial, wr_filter *out)
+{
+    wr_lock_acquire(&routes->lock);
+    const bool there = index < routes->filter_count && routes->filters[index].route.serial > serial;
+    if (there) *out = routes->filters[index];
+    wr_lock_release(&routes->lock);
+    return there;
+}
+
+static void choose_by_filter(wr_routes *routes, const wr_stream *stream, size_t bytes, wr_route *best)
+{
+    const weir_stream named = { atomic_load_explicit(&stream->id, memory_order_relaxed) };
+    wr_filter filter;
+    for (uint32_t i = atomic_load(&routes->filter_count); i-- > 0 && filter_at(routes, i, best->serial, &filter);)
+        if (filter.function(filter.user, named, bytes)) {
+            *best = filter.route;
+            return;
+        }
+}
+
+void wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best)
+{
+    choose_by_stream(stream, best);
+    if (atomic_load(&device->routes.filter_count)) choose_by_filter(&device->routes, stream, bytes, best);
+}

@@ -1,0 +1,193 @@
+#include "pool/mempool.h"
+
+#include "base/meta.h"
+#include "pool/cache.h"
+
+#include <assert.h>
+
+/* ---- ids ---------------------------------------------------------------------------------------------------------- */
+
+/* What each id given out stands for, in leaves that are made as ids are. Read without a lock. */
+#define LEAF_BITS 10
+#define ROOT_BITS 14
+#define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
+
+typedef struct leaf {
+    _Atomic(wr_mempool *) pool[LEAF_ENTRIES];
+} leaf;
+
+typedef struct directory {
+    atomic_uint_fast64_t given; /* ids, the first being 1 */
+    _Atomic(leaf *) leaves[(size_t)1 << ROOT_BITS];
+} directory;
+
+static directory of_users, of_captures;
+static wr_mempool none_yet; /* an id that has no pool yet; NULL is one whose pool is gone */
+
+static _Atomic(wr_mempool *) *entry_of(wr_mempool_name name)
+{
+    directory *d = name & 1 ? &of_captures : &of_users;
+    const uint64_t number = name >> 1;
+    if (number == 0 || number >> (LEAF_BITS + ROOT_BITS)) return NULL;
+    leaf *l = atomic_load_explicit(&d->leaves[number >> LEAF_BITS], memory_order_acquire);
+    return l ? &l->pool[number & (LEAF_ENTRIES - 1)] : NULL;
+}
+
+static weir_status make_leaf(_Atomic(leaf *) *where)
+{
+    void *made = NULL;
+    leaf *expected = NULL;
+    if (atomic_load_explicit(where, memory_order_acquire)) return WEIR_OK;
+    WR_TRY(wr_meta_alloc(sizeof(leaf), "memory pool ids", &made));
+    if (!atomic_compare_exchange_strong(where, &expected, made)) wr_meta_free(made);
+    return WEIR_OK;
+}
+
+weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out)
+{
+    directory *d = of_user ? &of_users : &of_captures;
+    const uint64_t number = atomic_fetch_add(&d->given, 1) + 1;
+    WR_ENSURE(number >> (LEAF_BITS + ROOT_BITS) == 0, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "this process has made %llu memory pools, which is all it can", (unsigned long long)number - 1);
+    WR_TRY(make_leaf(&d->leaves[number >> LEAF_BITS]));
+    const wr_mempool_name name = number << 1 | !of_user;
+    atomic_store_explicit(entry_of(name), &none_yet, memory_order_release);
+    *out = name;
+    return WEIR_OK;
+}
+
+weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out)
+{
+    const uint64_t number = id.user ? id.user : id.capture;
+    const wr_mempool_name n = number << 1 | (id.capture != 0);
+    _Atomic(wr_mempool *) *entry = (id.user && id.capture) || number >> 62 ? NULL : entry_of(n);
+    wr_mempool *pool = entry ? atomic_load_explicit(entry, memory_order_acquire) : NULL;
+    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "there is no memory pool {%llu, %llu}: it is gone, or never was one",
+              (unsigned long long)id.capture, (unsigned long long)id.user);
+    *out = pool == &none_yet ? NULL : pool;
+    *name = n;
+    return WEIR_OK;
+}
+
+/* ---- coming and going --------------------------------------------------------------------------------------------- */
+
+static void append_locked(wr_cache *cache, wr_mempool *pool)
+{
+    wr_mempool **link = &cache->pools;
+    while (*link) link = &(*link)->next;
+    pool->next = NULL;
+    *link = pool;
+}
+
+void wr_mempool_count_default_locked(wr_cache *cache)
+{
+    wr_mempool *pool = cache->pools;
+    if (pool->counted) return;
+    pool->stats = cache->stats;
+    pool->counted = true;
+}
+
+weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules, wr_mempool_name name,
+                              wr_mempool **out)
+{
+    wr_mempool *pool = NULL;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_record_mempool(cache, &pool);
+    if (status == WEIR_OK) {
+        *pool = (wr_mempool){ .cache = cache, .held = { [WR_HELD_BY_USER] = 1 }, .is_private = name != 0 };
+        atomic_store_explicit(&pool->name, name, memory_order_release);
+        if (rules) pool->rules = *rules;
+        if (rules && rules->source) pool->source = *rules->source;
+        pool->rules.source = NULL;
+        pool->counted = pool->is_private;
+        if (pool->is_private) wr_mempool_count_default_locked(cache);
+        append_locked(cache, pool);
+        if (pool->is_private) atomic_store_explicit(entry_of(name), pool, memory_order_release);
+        *out = pool;
+    }
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder)
+{
+    wr_cache *cache = pool->cache;
+    wr_lock_acquire(&cache->lock);
+    const bool there = wr_mempool_name_of(pool) == name;
+    if (there) pool->held[holder]++;
+    wr_lock_release(&cache->lock);
+    WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone", WR_MEMPOOL_ARGUMENTS(name));
+    return WEIR_OK;
+}
+
+weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder holder)
+{
+    wr_cache *cache = pool->cache;
+    size_t released = 0;
+    wr_lock_acquire(&cache->lock);
+    const bool there = wr_mempool_name_of(pool) == name && pool->held[holder] > 0;
+    if (there) pool->held[holder]--;
+    const bool last = there && wr_mempool_references(pool) == 0;
+    wr_lock_release(&cache->lock);
+    WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
+              WR_MEMPOOL_ARGUMENTS(name));
+    /* What cannot be given back now (a stream is capturing, the driver refuses) is when somebody needs it. */
+    if (last) (void)wr_cache_trim_pool(cache, pool, name, &released);
+    if (last) wr_mempool_sweep(cache);
+    return WEIR_OK;
+}
+
+void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
+{
+    wr_lock_acquire(&pool->cache->lock);
+    assert(pool->held[holder] > 0);
+    pool->held[holder]--;
+    wr_lock_release(&pool->cache->lock);
+}
+
+/* Takes one that is over out of sight. */
+static wr_mempool *unlink_dead_locked(wr_cache *cache)
+{
+    for (wr_mempool **link = &cache->pools->next; *link; link = &(*link)->next) {
+        wr_mempool *pool = *link;
+        if (wr_mempool_references(pool) != 0 || pool->segments != 0) continue;
+        *link = pool->next;
+        atomic_store_explicit(entry_of(wr_mempool_name_of(pool)), NULL, memory_order_release);
+        atomic_store_explicit(&pool->name, 0, memory_order_release);
+        return pool;
+    }
+    return NULL;
+}
+
+static void free_bins(const wr_mempool *pool)
+{
+    for (uint32_t i = 0; i < pool->bin_capacity; i++) wr_meta_free(pool->bins[i]);
+    wr_meta_free(pool->bins);
+}
+
+void wr_mempool_sweep(wr_cache *cache)
+{
+    for (;;) {
+        wr_lock_acquire(&cache->lock);
+        wr_mempool *pool = unlink_dead_locked(cache);
+        wr_lock_release(&cache->lock);
+        if (!pool) return;
+        const weir_segment_source source = pool->source;
+        free_bins(pool);
+        wr_lock_acquire(&cache->lock);
+        wr_record_mempool_done(cache, pool);
+        wr_lock_release(&cache->lock);
+        if (source.release) source.release(source.user);
+    }
+}
+
+void wr_mempools_release(wr_cache *cache)
+{
+    while (cache->pools) {
+        wr_mempool *pool = cache->pools;
+        cache->pools = pool->next;
+        if (pool->is_private) atomic_store_explicit(entry_of(wr_mempool_name_of(pool)), NULL, memory_order_release);
+        wr_meta_free(pool->bins); /* the bins went with their segments */
+        if (pool->source.release) pool->source.release(pool->source.user);
+    }
+}

@@ -1,0 +1,94 @@
+/*
+ * mempool: whose memory it is. The bins of one pool, what its segments are made of, its rules. Every device has a default
+ * pool; private ones come and go. A pool that nobody refers to any more stays until its last segment is given back.
+ * Owner: the cache. Records are recycled, not freed, until the cache goes, so that a stale pointer meets a record with
+ * another name. Lock: the cache's for everything but the constants.
+ */
+#ifndef WR_POOL_MEMPOOL_H
+#define WR_POOL_MEMPOOL_H
+
+#include "pool/block.h"
+
+/* Who refers to a pool. */
+typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR_HOLDERS } wr_holder;
+
+/* An id in one word: twice its number, one more for a capture's; 0 is the default pool, or an unused record. */
+typedef uint64_t wr_mempool_name;
+
+struct wr_mempool {
+    /* constants from create until it is gone; `cache` also when the record is recycled */
+    struct wr_cache *cache;
+    weir_mempool_options rules;
+    weir_segment_source source; /* of its own; alloc is NULL when it has none */
+
+    _Atomic wr_mempool_name name; /* written under the lock, read also without */
+    wr_bin **bins;                /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
+    uint32_t bin_capacity;
+    uint32_t held[WR_HOLDERS]; /* references, by who has them */
+    uint64_t growing;          /* bytes being asked from its source right now */
+    uint64_t segments;         /* it has, hidden ones included, and growths underway */
+    uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
+    uint64_t lent;
+    bool is_private;
+    bool counted; /* `stats` is kept: always for private pools, for the default one once there is another */
+    bool paused;
+    weir_memory_stats stats;
+    wr_mempool *next; /* of the cache: oldest first; also links unused records */
+};
+
+/* Gives out an id: of a user's (true) or of a capture's. */
+WR_CHECKED weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out);
+
+/* What an id stands for. WEIR_ERR_POOL_MISMATCH: never given out, or gone. *out is NULL for one that has no pool yet, and
+ * may be gone by the time that the caller takes the cache's lock. */
+WR_CHECKED weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out);
+
+/* Makes a pool for an id that has none, with one reference of the user's. The rules have been checked. */
+WR_CHECKED weir_status wr_mempool_create(struct wr_cache *cache, const weir_mempool_options *rules,
+                                         wr_mempool_name name, wr_mempool **out);
+
+/* One reference more, of a pool that may be gone by now. */
+WR_CHECKED weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder);
+
+/* One less; WEIR_ERR_POOL_MISMATCH when the holder has none. With the last one, what is idle is given back. */
+weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder holder);
+
+/* The same of a reference that is there, leaving what is idle to whoever needs memory: makes no call of the driver. */
+void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder);
+
+/* The default pool's numbers start to be kept apart from the device's. Lock held. */
+void wr_mempool_count_default_locked(struct wr_cache *cache);
+
+/* Lets go of released pools that have no memory left: no lock held, because their sources are told. */
+void wr_mempool_sweep(struct wr_cache *cache);
+
+/* At close: all of them, default one included; the segments are gone. */
+void wr_mempools_release(struct wr_cache *cache);
+
+static inline uint32_t wr_mempool_references(const wr_mempool *pool)
+{
+    return pool->held[WR_HELD_BY_USER] + pool->held[WR_HELD_BY_ROUTE] + pool->held[WR_HELD_BY_GRAPH];
+}
+
+/* Whether the pool's idle segments may be given back for anybody's sake: nobody counts on them. Lock held. */
+static inline bool wr_mempool_reclaimable(const wr_mempool *pool)
+{
+    return (!pool->is_private || wr_mempool_references(pool) == 0) && !pool->paused;
+}
+
+static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
+{
+    return atomic_load_explicit(&pool->name, memory_order_acquire);
+}
+
+static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
+{
+    return name & 1 ? (weir_mempool){ name >> 1, 0 } : (weir_mempool){ 0, name >> 1 };
+}
+
+/* For messages: "{0, 3}". */
+#define WR_MEMPOOL_FORMAT "{%llu, %llu}"
+#define WR_MEMPOOL_ARGUMENTS(name)                                                                                     \
+    (unsigned long long)wr_mempool_id_of(name).capture, (unsigned long long)wr_mempool_id_of(name).user
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * source: where segments come from: the driver's memory of one kind or another, or the program's own functions.
+ * Nothing here takes a lock; the callers hold none but the move lock. The program is told of each range it asked to be
+ * told of, before anybody can use it and before it goes.
+ */
+#ifndef WR_POOL_SOURCE_H
+#define WR_POOL_SOURCE_H
+
+#include "pool/mempool.h"
+
+/* A segment's memory. */
+typedef struct wr_range {
+    void *base;
+    size_t bytes;
+    weir_chunk chunk; /* behind mapped memory */
+} wr_range;
+
+WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out);
+
+/* On failure the range is as it was. */
+weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, const wr_range *range);
+
+/* Whether the device has memory of that kind; WEIR_ERR_NOT_SUPPORTED says what is missing. */
+WR_CHECKED weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind);
+
+#endif

@@ -1,0 +1,466 @@
+/*
+ * trim: giving segments back, and moving them between streams. Each driver call happens between two locked steps: the
+ * first takes what is concerned out of everybody's sight, the second puts in order what came of it. The move lock is held
+ * throughout, so that no stream ends while its segments are out of sight.
+ */
+#include "pool/address.h"
+#include "pool/cache.h"
+#include "pool/count.h"
+#include "pool/source.h"
+
+#include <assert.h>
+
+/* ---- giving back -------------------------------------------------------------------------------------------------- */
+
+/* Takes an idle segment out of sight: nobody can find its block any more, but it still counts as reserved. */
+static void hide_locked(wr_segment *segment)
+{
+    segment->cache->hidden++;
+    segment->cache->hidden_bytes += segment->bytes;
+    wr_bin_remove(segment->bin, segment->first);
+    wr_bin_drop_segment(segment->bin, segment);
+}
+
+static void unhide_locked(const wr_segment *segment)
+{
+    segment->cache->hidden--;
+    segment->cache->hidden_bytes -= segment->bytes;
+}
+
+static void into_bin_locked(wr_segment *segment)
+{
+    wr_bin_add_segment(segment->bin, segment);
+    wr_bin_insert(segment->bin, segment->first);
+}
+
+static void show_locked(wr_segment *segment)
+{
+    unhide_locked(segment);
+    into_bin_locked(segment);
+}
+
+/* A hidden segment goes to the driver. It counts as given back already, so that what another thread gets instead is
+ * not reserved twice; the limit still counts it. Unmapped and recorded now: once the driver has the addresses, another
+ * thread may get, map and record them. */
+static void leave_locked(wr_cache *cache, const wr_segment *segment)
+{
+    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
+                      segment->bin->stream->native);
+    unhide_locked(segment);
+    cache->leaving += segment->bytes;
+    wr_count(wr_counter_segment_out, segment->bin, segment->first);
+    wr_address_remove(segment->base, segment->bytes);
+}
+
+/* The driver refused. The address tables are there, so mapping cannot fail. */
+static void come_back_locked(wr_cache *cache, wr_segment *segment)
+{
+    weir_status mapped = wr_address_insert(segment->base, segment->bytes, segment);
+    assert(mapped == WEIR_OK);
+    (void)mapped;
+    wr_count(wr_counter_segment_in, segment->bin, segment->first);
+    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, segment->base, segment->bytes,
+                      segment->bin->stream->native);
+    into_bin_locked(segment);
+}
+
+static void forget_locked(wr_cache *cache, wr_segment *segment)
+{
+    wr_mempool *pool = segment->bin->pool;
+    cache->stats.driver_frees++;
+    if (pool->counted) pool->stats.driver_frees++;
+    pool->segments--;
+    cache->changes++;
+    wr_record_block_done(cache, segment->first);
+    wr_record_segment_done(cache, segment);
+}
+
+/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. */
+static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
+{
+    WR_ENSURE(!wr_stream_capturing(cache->backend, stream->device, stream->native), WEIR_ERR_CAPTURE,
+              "device %d: memory of stream %p cannot be given back while that is capturing", cache->device,
+              stream->native);
+    return wr_driver(cache->backend, stream_synchronize, stream->device, stream->native);
+}
+
+/* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
+static weir_status give_back(wr_cache *cache, wr_segment *segment)
+{
+    const wr_range range = { segment->base, segment->bytes, segment->chunk };
+    weir_status status = finish_work(cache, segment->bin->stream);
+    wr_lock_acquire(&cache->lock);
+    if (status == WEIR_OK)
+        leave_locked(cache, segment);
+    else
+        show_locked(segment);
+    wr_lock_release(&cache->lock);
+    if (status != WEIR_OK) return status;
+
+    status = wr_source_give(segment->bin->pool, segment->bin->stream, &range);
+    wr_lock_acquire(&cache->lock);
+    cache->leaving -= range.bytes;
+    if (status == WEIR_OK)
+        forget_locked(cache, segment);
+    else
+        come_back_locked(cache, segment);
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+/* Gives back the segments of a list linked by `next`, in order. All are tried; the first failure is returned. Pools that
+ * this leaves without memory and references are gone afterwards. */
+static weir_status give_back_list(wr_cache *cache, wr_segment *list, size_t *released)
+{
+    weir_status first = WEIR_OK;
+    while (list) {
+        wr_segment *segment = list;
+        list = segment->next;
+        const size_t bytes = segment->bytes;
+        weir_status status = give_back(cache, segment);
+        if (status == WEIR_OK)
+            *released += bytes;
+        else
+            wr_keep_first(&first, status);
+    }
+    wr_mempool_sweep(cache);
+    return first;
+}
+
+/* Hides a bin's idle segments, by size and address, at the end of a list. */
+static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
+{
+    wr_block *block, *following;
+    RB_FOREACH_SAFE(block, wr_free_tree, &bin->free, following) {
+        wr_segment *segment = block->segment;
+        if (!wr_segment_idle(segment)) continue;
+        hide_locked(segment);
+        segment->next = NULL;
+        *tail = segment;
+        tail = &segment->next;
+    }
+    return tail;
+}
+
+/* Large ones first, then by stream, size and address: the order in which PyTorch empties its cache. */
+static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
+{
+    for (uint32_t c = WR_CLASSES; c-- > 0;)
+        for (uint32_t i = c; i < pool->bin_capacity; i += WR_CLASSES)
+            if (pool->bins[i]) tail = hide_idle_locked(pool->bins[i], tail);
+    return tail;
+}
+
+/* A graph uses the free memory of its pool at every launch; other pools' memory is kept for them. */
+static bool may_trim(const wr_mempool *pool, const wr_mempool *own)
+{
+    return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
+}
+
+static weir_status trim_all(wr_cache *cache, const wr_mempool *own, size_t *released)
+{
+    wr_segment *list = NULL, **tail = &list;
+    wr_lock_acquire(&cache->lock);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (may_trim(pool, own)) tail = hide_pool_locked(pool, tail);
+    wr_lock_release(&cache->lock);
+    return give_back_list(cache, list, released);
+}
+
+typedef bool (*segment_filter)(const wr_segment *segment, const void *argument);
+typedef bool (*segment_better)(const wr_segment *candidate, const wr_segment *best);
+
+/* The best idle segment that passes the filter, over all pools and streams. */
+static wr_segment *choose_idle_locked(const wr_cache *cache, segment_filter passes, const void *argument,
+                                      segment_better better)
+{
+    wr_segment *best = NULL;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = 0; i < pool->bin_capacity; i++)
+            for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
+                if (wr_segment_idle(s) && passes(s, argument) && (!best || better(s, best))) best = s;
+    return best;
+}
+
+static bool trimmable(const wr_segment *segment, const void *own)
+{
+    return may_trim(segment->bin->pool, own);
+}
+
+static bool larger(const wr_segment *candidate, const wr_segment *best)
+{
+    return candidate->bytes > best->bytes;
+}
+
+static bool smaller(const wr_segment *candidate, const wr_segment *best)
+{
+    return candidate->bytes < best->bytes;
+}
+
+static weir_status trim_enough(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
+{
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK && *released < enough) {
+        wr_lock_acquire(&cache->lock);
+        wr_segment *segment = choose_idle_locked(cache, trimmable, own, larger);
+        if (segment) hide_locked(segment);
+        wr_lock_release(&cache->lock);
+        if (!segment) break;
+        segment->next = NULL;
+        status = give_back_list(cache, segment, released);
+    }
+    return status;
+}
+
+/* What a capturing stream holds stays; that is no failure of giving back the rest. */
+static weir_status spared(weir_status status)
+{
+    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+}
+
+weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
+{
+    size_t total = 0;
+    weir_status status = WEIR_ERR_CAPTURE;
+    wr_lock_acquire(&cache->move_lock);
+    if (enough != SIZE_MAX) status = trim_enough(cache, own, enough, &total);
+    if (status == WEIR_ERR_CAPTURE) status = trim_all(cache, own, &total);
+    wr_lock_release(&cache->move_lock);
+    *released = total;
+    return spared(status);
+}
+
+weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released)
+{
+    wr_segment *list = NULL;
+    *released = 0;
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    if (wr_mempool_name_of(pool) == name && may_trim(pool, pool)) (void)hide_pool_locked(pool, &list);
+    wr_lock_release(&cache->lock);
+    weir_status status = give_back_list(cache, list, released);
+    wr_lock_release(&cache->move_lock);
+    return spared(status);
+}
+
+/* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until
+ * they add up to it. Oversize blocks are never cut, so each is a whole segment. */
+static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *request)
+{
+    const size_t oversize = cache->options.max_split;
+    const size_t wanted = request->fit.block_bytes < oversize ? oversize : request->fit.block_bytes;
+    wr_bin *bin = !request->pool->held[WR_HELD_BY_GRAPH] ? wr_cache_bin_locked(request->pool, request) : NULL;
+    wr_block *block = bin ? wr_bin_best_fit(bin, wanted) : NULL;
+    wr_segment *list = NULL, **tail = &list;
+    for (size_t total = 0; bin && total < wanted; block = NULL) {
+        if (!block) block = wr_bin_largest(bin);
+        if (!block || block->bytes < oversize || !wr_segment_idle(block->segment)) break;
+        wr_segment *segment = block->segment;
+        total += segment->bytes;
+        hide_locked(segment);
+        segment->next = NULL;
+        *tail = segment;
+        tail = &segment->next;
+    }
+    return list;
+}
+
+weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released)
+{
+    *released = 0;
+    if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    wr_segment *list = hide_oversize_locked(cache, request);
+    wr_lock_release(&cache->lock);
+    weir_status status = give_back_list(cache, list, released);
+    wr_lock_release(&cache->move_lock);
+    return spared(status);
+}
+
+/* ---- collection by age -------------------------------------------------------------------------------------------- */
+
+typedef struct ages {
+    uint64_t total, count;
+} ages;
+
+static uint64_t age_of(const wr_cache *cache, const wr_segment *segment)
+{
+    return cache->searches[WR_LARGE] - segment->first->freed_at;
+}
+
+static ages sum_ages_locked(const wr_cache *cache)
+{
+    ages a = { 0, 0 };
+    const wr_mempool *pool = cache->pools;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
+        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
+            if (wr_segment_idle(s)) {
+                a.total += age_of(cache, s);
+                a.count++;
+            }
+    return a;
+}
+
+/* Hides every idle large segment of at least the average age, of the default pool as PyTorch does. */
+static wr_segment *hide_aged_locked(wr_cache *cache)
+{
+    const wr_mempool *pool = cache->pools;
+    wr_segment *list = NULL, **tail = &list;
+    ages a = sum_ages_locked(cache);
+    if (a.count == 0) return NULL;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES) {
+        wr_segment *following;
+        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = following) {
+            following = s->next;
+            if (!wr_segment_idle(s) || age_of(cache, s) < a.total / a.count) continue;
+            hide_locked(s);
+            s->next = NULL;
+            *tail = s;
+            tail = &s->next;
+        }
+    }
+    return list;
+}
+
+static bool is_over_threshold_locked(const wr_cache *cache)
+{
+    const double held = (double)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    return cache->limit != 0 && cache->options.gc_threshold > 0 &&
+           held > cache->options.gc_threshold * (double)cache->limit;
+}
+
+static wr_segment *hide_collectable(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_segment *list = is_over_threshold_locked(cache) ? hide_aged_locked(cache) : NULL;
+    wr_lock_release(&cache->lock);
+    return list;
+}
+
+/* As give_back_list, counting what the driver took. */
+static weir_status collect_list(wr_cache *cache, wr_segment *list)
+{
+    weir_status first = WEIR_OK;
+    uint64_t collected = 0;
+    while (list) {
+        wr_segment *segment = list;
+        size_t released = 0;
+        list = segment->next;
+        segment->next = NULL;
+        wr_keep_first(&first, give_back_list(cache, segment, &released));
+        collected += released != 0;
+    }
+    wr_lock_acquire(&cache->lock);
+    cache->stats.collected += collected;
+    wr_lock_release(&cache->lock);
+    return first;
+}
+
+weir_status wr_cache_collect(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    const bool over = is_over_threshold_locked(cache);
+    wr_lock_release(&cache->lock);
+    if (!over) return WEIR_OK;
+
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    while (status == WEIR_OK) {
+        wr_segment *list = hide_collectable(cache);
+        if (!list) break;
+        status = collect_list(cache, list);
+    }
+    wr_lock_release(&cache->move_lock);
+    return spared(status);
+}
+
+/* ---- moving between streams --------------------------------------------------------------------------------------- */
+
+/* Makes later work on `to` wait for the work now on `from`. False: not possible, nothing changed. */
+static bool chain(wr_cache *cache, const wr_stream *from, const wr_stream *to)
+{
+    if (wr_stream_capturing(cache->backend, from->device, from->native) ||
+        wr_stream_capturing(cache->backend, to->device, to->native))
+        return false;
+    return wr_event_chain(cache->events, from->native, to->device, to->native) == WEIR_OK;
+}
+
+static bool fits_request(const wr_segment *segment, const void *argument)
+{
+    const wr_request *request = argument;
+    const wr_bin *bin = segment->bin;
+    return bin->pool == request->pool && bin->class == request->fit.class && bin->stream != request->stream &&
+           segment->bytes >= request->fit.block_bytes && wr_cache_takes(request, segment->bytes);
+}
+
+static weir_status rehome(wr_cache *cache, const wr_request *request, bool *moved)
+{
+    wr_bin *home = NULL;
+    wr_segment *segment = NULL;
+    *moved = false;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_cache_check_pool_locked(request);
+    if (status == WEIR_OK) status = wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &home);
+    if (status == WEIR_OK) segment = choose_idle_locked(cache, fits_request, request, smaller);
+    if (segment) hide_locked(segment);
+    wr_lock_release(&cache->lock);
+    if (!segment) return status;
+
+    bool chained = chain(cache, segment->bin->stream, request->stream);
+    wr_lock_acquire(&cache->lock);
+    if (chained) {
+        segment->bin = home;
+        cache->stats.rehomed++;
+        cache->changes++;
+    }
+    show_locked(segment);
+    wr_lock_release(&cache->lock);
+    *moved = chained;
+    return WEIR_OK;
+}
+
+weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved)
+{
+    wr_lock_acquire(&cache->move_lock);
+    weir_status status = rehome(cache, request, moved);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}
+
+static void move_segments_locked(wr_bin *from, wr_bin *to)
+{
+    while (from->segments) {
+        wr_segment *segment = from->segments;
+        for (wr_block *b = segment->first; b; b = b->next)
+            if (b->state == WR_BLOCK_FREE) wr_bin_remove(from, b);
+        wr_bin_drop_segment(from, segment);
+        wr_bin_add_segment(to, segment);
+        for (wr_block *b = segment->first; b; b = b->next)
+            if (b->state == WR_BLOCK_FREE) wr_bin_insert(to, b);
+    }
+}
+
+static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
+        const uint32_t index = stream->index * WR_CLASSES + (uint32_t)class;
+        wr_bin *old = index < pool->bin_capacity ? pool->bins[index] : NULL, *home = NULL;
+        if (!old || !old->segments) continue;
+        WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
+        move_segments_locked(old, home);
+    }
+    return WEIR_OK;
+}
+
+weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
+{
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
+        status = forget_stream_locked(pool, stream, heir);
+    wr_lock_release(&cache->lock);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}

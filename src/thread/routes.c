@@ -1,0 +1,53 @@
+#include "thread/routes.h"
+
+#include "base/meta.h"
+
+static void choose_by_thread(const wr_device *device, wr_route *best)
+{
+    const wr_thread *t = wr_thread_self();
+    if (wr_thread_is_void(t)) return;
+    for (uint32_t i = t->route_count; i-- > 0;) {
+        if (t->routes[i].device != device->ordinal) continue;
+        *best = t->routes[i].route;
+        return;
+    }
+}
+
+weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *out)
+{
+    wr_route best = { .pool = device->cache.pools };
+    choose_by_thread(device, &best);
+    if (atomic_load(&device->routes.any)) wr_routes_choose(device, stream, bytes, &best);
+    *out = best;
+    return WEIR_OK;
+}
+
+weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
+{
+    wr_thread *t = NULL;
+    WR_TRY(wr_thread_own(&t));
+    if (t->route_count == t->route_capacity) {
+        const uint32_t capacity = t->route_capacity ? t->route_capacity * 2 : 8;
+        void *routes = t->routes;
+        WR_TRY(wr_meta_resize(&routes, capacity * sizeof(wr_thread_route), "routes"));
+        t->routes = routes;
+        t->route_capacity = capacity;
+    }
+    const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
+    t->routes[t->route_count++] = (wr_thread_route){ route, device->ordinal };
+    return WEIR_OK;
+}
+
+weir_status wr_thread_leave_pool(const wr_mempool *pool)
+{
+    wr_thread *t = wr_thread_current;
+    const bool any = !wr_thread_is_void(t) && t->route_count > 0;
+    WR_ENSURE(any, WEIR_ERR_POOL_MISMATCH, "weir_mempool_leave: this thread has entered no pool");
+    const wr_route *innermost = &t->routes[t->route_count - 1].route;
+    WR_ENSURE(innermost->pool == pool, WEIR_ERR_POOL_MISMATCH,
+              "weir_mempool_leave: the pool entered last is " WR_MEMPOOL_FORMAT "; leave that one first",
+              WR_MEMPOOL_ARGUMENTS(innermost->name));
+    t->route_count--;
+    if (innermost->name == 0) return WEIR_OK;
+    return wr_mempool_unref(innermost->pool, innermost->name, WR_HELD_BY_ROUTE);
+}

@@ -1,0 +1,28 @@
+/*
+ * routes: the pools that a thread routes its allocations to, and what comes of them and of the device's routes.
+ * Owner: the thread; nobody else reads them, so no lock. Ended when the thread ends.
+ */
+#ifndef WR_THREAD_ROUTES_H
+#define WR_THREAD_ROUTES_H
+
+#include "device/routes.h"
+#include "thread/thread.h"
+
+/* The pool that an allocation of the calling thread comes from. */
+WR_CHECKED weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *out);
+WR_CHECKED static inline weir_status wr_thread_pool(wr_device *device, const wr_stream *stream, size_t bytes,
+                                                    wr_route *out)
+{
+    const bool any = atomic_load_explicit(&device->routes.any, memory_order_acquire) != 0;
+    if (WR_UNLIKELY(any || wr_thread_self()->route_count != 0)) return wr_thread_pool_slow(device, stream, bytes, out);
+    *out = (wr_route){ .pool = device->cache.pools };
+    return WEIR_OK;
+}
+
+/* Takes over the caller's reference of the pool. */
+WR_CHECKED weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool);
+
+/* Ends the innermost route, which must be to the pool, and gives its reference back. */
+WR_CHECKED weir_status wr_thread_leave_pool(const wr_mempool *pool);
+
+#endif

@@ -1,3 +1,6 @@
+/*
+ * Private memory pools: ids, references, routes, lending, sources. On two host devices of 64 MiB.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,72 +10,786 @@
 
 #include "host_support.h"
 
-static weir_mempool make_pool(weir_mempool_options options)
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static weir_mempool_options options_on(int device)
 {
-    weir_mempool pool;
-    if (options.device == WEIR_DEVICE_UNNAMED) options.device = 0;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = device;
+    return options;
+}
+
+static weir_mempool make(weir_mempool_options options)
+{
+    weir_mempool pool = { 0, 0 };
     assert_ok(weir_mempool_create(&options, &pool));
     return pool;
 }
 
-static weir_mempool plain_pool(void)
+static weir_mempool plain(void)
 {
-    return make_pool((weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT);
+    return make(options_on(0));
 }
 
-static weir_mempool pool_of(const void *pointer)
+static void *alloc_from(weir_mempool pool, size_t bytes)
 {
-    weir_pointer_info info = { .size = sizeof info };
-    assert_ok(weir_pointer_info_get(pointer, &info));
-    return info.pool;
+    void *pointer = NULL;
+    assert_ok(weir_alloc_from(pool, bytes, WEIR_STREAM_CURRENT, &pointer));
+    assert_non_null(pointer);
+    return pointer;
 }
 
-static int open_device(void **state)
+static weir_mempool_info pool_info(weir_mempool pool)
+{
+    weir_mempool_info info = { .size = sizeof info };
+    assert_ok(weir_mempool_info_get(pool, &info));
+    return info;
+}
+
+static weir_memory_stats pool_stats(weir_mempool pool)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_mempool_stats_get(pool, &stats));
+    return stats;
+}
+
+static int64_t segments_of(weir_mempool pool)
+{
+    return pool_stats(pool).segment[WEIR_STAT_ALL].current;
+}
+
+static void assert_pool(const void *pointer, weir_mempool pool)
+{
+    const weir_pointer_info info = info_of(pointer);
+    assert_int_equal(info.pool.user, pool.user);
+    assert_int_equal(info.pool.capture, pool.capture);
+}
+
+static const weir_mempool default_pool = { 0, 0 };
+
+static void assert_gone(weir_mempool pool)
+{
+    weir_mempool_info info = { .size = sizeof info };
+    assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
+}
+
+static int open_devices(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = 256 * MIB });
+    open_host((weir_settings){ .host_memory = 64 * MIB, .host_devices = 2 });
     return 0;
 }
 
-static void allocations_of_a_thread_come_from_the_pool_it_entered(void **state)
+/* ---- ids and references ------------------------------------------------------------------------------------------- */
+
+static void ids_of_users_have_no_capture_part_and_count_up(void **state)
 {
     (void)state;
-    weir_mempool pool = plain_pool();
+    weir_mempool first = plain(), second = plain(), third = { 0, 0 };
+    assert_ok(weir_mempool_reserve(&third));
+    assert_int_equal(first.capture, 0);
+    assert_int_equal(second.capture, 0);
+    assert_int_equal(second.user, first.user + 1);
+    assert_int_equal(third.user, second.user + 1);
+    assert_int_equal(third.capture, 0);
+}
+
+static void *create_one(void *out)
+{
+    *(weir_mempool *)out = plain();
+    return NULL;
+}
+
+static void pools_made_by_many_threads_have_different_ids(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    weir_mempool pools[THREADS];
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_create(&threads[i], NULL, create_one, &pools[i]), 0);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        for (int j = 0; j < i; j++) assert_int_not_equal(pools[i].user, pools[j].user);
+}
+
+static void a_pool_belongs_to_the_device_that_was_named(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_mempool pool = make(options_on(1));
+    assert_int_equal(pool_info(pool).device, 1);
+    assert_status(weir_alloc_from(pool, MIB, default_stream(0), &block), WEIR_ERR_WRONG_DEVICE);
+    assert_status(weir_mempool_route_stream(pool, default_stream(0)), WEIR_ERR_WRONG_DEVICE);
+    assert_int_equal(pool_info(pool).references, 1);
     assert_ok(weir_mempool_enter(pool));
-    void *inside = alloc(MIB);
+    void *here = alloc_on(MIB, default_stream(0)), *there = alloc_on(MIB, default_stream(1));
+    assert_pool(here, default_pool);
+    assert_pool(there, pool);
     assert_ok(weir_mempool_leave(pool));
-    void *outside = alloc(MIB);
-    assert_int_equal(pool_of(inside).user, pool.user);
-    assert_int_equal(pool_of(outside).user, 0);
-    assert_ok(weir_free(inside));
-    assert_ok(weir_free(outside));
-    assert_ok(weir_validate(0));
+}
+
+static void creating_refuses_what_cannot_be(void **state)
+{
+    (void)state;
+    weir_mempool pool = { 7, 7 };
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    const weir_segment_source half = { .alloc = NULL };
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT); /* no device named */
+    assert_non_null(strstr(weir_error_text(), "device"));
+    o = options_on(2);
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_NO_DEVICE);
+    o = options_on(0);
+    o.alignment = 768;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o.alignment = 4 * MIB;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o = options_on(0);
+    o.source = &half;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o = options_on(0);
+    o.deterministic = o.use_on_oom = true;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o = options_on(0);
+    o.memory = (weir_memory_kind)17;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o = options_on(0);
+    memset(o.tag, 'x', sizeof o.tag);
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o = options_on(0);
+    o.size = 8;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(pool.user, 7);
+}
+
+static void a_route_is_a_reference(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_int_equal(pool_info(pool).references, 1);
+    assert_ok(weir_mempool_enter(pool));
+    assert_int_equal(pool_info(pool).references, 2);
+    assert_ok(weir_mempool_leave(pool));
+    assert_int_equal(pool_info(pool).references, 1);
+}
+
+static void a_user_cannot_give_back_the_reference_of_a_route(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_enter(pool));
     assert_ok(weir_mempool_unref(pool));
-    assert_int_equal(weir_mempool_ref(pool), WEIR_ERR_POOL_MISMATCH);
-    assert_ok(weir_validate(0));
+    assert_status(weir_mempool_unref(pool), WEIR_ERR_POOL_MISMATCH);
+    assert_pool(alloc(MIB), pool);
+    assert_ok(weir_mempool_leave(pool));
+}
+
+static void a_pool_without_memory_is_gone_with_its_last_reference(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_free(alloc_from(pool, MIB)));
+    assert_int_equal(segments_of(pool), 1);
+    assert_ok(weir_mempool_unref(pool));
+    assert_gone(pool);
+    assert_int_equal(reserved_on(0), 0);
+    assert_status(weir_mempool_enter(pool), WEIR_ERR_POOL_MISMATCH);
+    assert_status(weir_mempool_unref(pool), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void memory_in_use_outlives_its_pool(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    void *block = alloc_from(pool, MIB);
+    assert_ok(weir_mempool_unref(pool));
+    assert_pool(block, pool);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(pool_info(pool).references, 0);
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_gone(pool);
+    assert_int_equal(reserved_on(0), 0);
 }
 
 static void a_released_pool_with_live_memory_can_be_opened_again(void **state)
 {
     (void)state;
-    void *block = NULL, *again = NULL;
-    weir_mempool pool = plain_pool();
-    assert_ok(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &block));
+    void *none = NULL;
+    weir_mempool pool = plain();
+    void *block = alloc_from(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
-    assert_int_equal(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &again), WEIR_ERR_POOL_MISMATCH);
+    assert_status(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_POOL_MISMATCH);
+    assert_non_null(strstr(weir_error_text(), "weir_mempool_ref"));
     assert_ok(weir_mempool_ref(pool));
-    assert_ok(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &again));
+    void *again = alloc_from(pool, MIB);
+    assert_int_equal(segments_of(pool), 1);
     assert_ok(weir_free(block));
     assert_ok(weir_free(again));
     assert_ok(weir_mempool_unref(pool));
-    assert_int_equal(weir_mempool_ref(pool), WEIR_ERR_POOL_MISMATCH);
+    assert_gone(pool);
 }
+
+static void a_reserved_id_is_no_pool_yet(void **state)
+{
+    (void)state;
+    weir_mempool pool = { 0, 0 };
+    assert_ok(weir_mempool_reserve(&pool));
+    assert_status(weir_mempool_enter(pool), WEIR_ERR_POOL_MISMATCH);
+    assert_non_null(strstr(weir_error_text(), "capture"));
+}
+
+static void ids_that_never_were_are_refused(void **state)
+{
+    (void)state;
+    const weir_mempool strange[] = { { 1, 1 }, { 0, 1000000 }, { 0, UINT64_MAX }, { UINT64_MAX, 0 }, { 1u << 23, 0 } };
+    for (size_t i = 0; i < sizeof strange / sizeof strange[0]; i++)
+        assert_status(weir_mempool_ref(strange[i]), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void closing_ends_pools_whatever_is_in_them(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    (void)alloc_from(pool, MIB);
+    assert_ok(weir_mempool_enter(pool));
+    assert_ok(weir_close());
+    open_devices(NULL);
+    assert_gone(pool);
+    assert_pool(alloc(MIB), default_pool);
+    assert_true(plain().user > pool.user);
+}
+
+/* ---- routes ------------------------------------------------------------------------------------------------------- */
+
+static void the_pool_entered_last_serves(void **state)
+{
+    (void)state;
+    weir_mempool outer = plain(), inner = plain();
+    assert_ok(weir_mempool_enter(outer));
+    void *first = alloc(MIB);
+    assert_ok(weir_mempool_enter(inner));
+    void *second = alloc(MIB);
+    assert_ok(weir_mempool_enter(default_pool));
+    void *third = alloc(MIB);
+    assert_ok(weir_mempool_leave(default_pool));
+    assert_ok(weir_mempool_leave(inner));
+    void *fourth = alloc(MIB);
+    assert_ok(weir_mempool_leave(outer));
+    void *fifth = alloc(MIB);
+    assert_pool(first, outer);
+    assert_pool(second, inner);
+    assert_pool(third, default_pool);
+    assert_pool(fourth, outer);
+    assert_pool(fifth, default_pool);
+}
+
+static void leaving_another_pool_than_the_innermost_changes_nothing(void **state)
+{
+    (void)state;
+    weir_mempool outer = plain(), inner = plain();
+    assert_status(weir_mempool_leave(outer), WEIR_ERR_POOL_MISMATCH);
+    assert_ok(weir_mempool_enter(outer));
+    assert_ok(weir_mempool_enter(inner));
+    assert_status(weir_mempool_leave(outer), WEIR_ERR_POOL_MISMATCH);
+    assert_pool(alloc(MIB), inner);
+    assert_ok(weir_mempool_leave(inner));
+    assert_ok(weir_mempool_leave(outer));
+}
+
+static void *alloc_as_another_thread(void *out)
+{
+    *(void **)out = alloc(MIB);
+    return NULL;
+}
+
+static void *in_another_thread(void *(*function)(void *))
+{
+    pthread_t thread;
+    void *result = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, function, &result), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return result;
+}
+
+static void a_thread_that_entered_no_pool_is_not_routed(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_enter(pool));
+    assert_pool(in_another_thread(alloc_as_another_thread), default_pool);
+    assert_ok(weir_mempool_leave(pool));
+}
+
+static weir_mempool entered_by_a_thread;
+
+static void *enter_and_alloc(void *out)
+{
+    assert_ok(weir_mempool_enter(entered_by_a_thread));
+    *(void **)out = alloc(MIB);
+    return NULL; /* without leaving */
+}
+
+static void threads_may_be_in_one_pool_at_once_and_leave_it_by_ending(void **state)
+{
+    (void)state;
+    entered_by_a_thread = plain();
+    assert_ok(weir_mempool_enter(entered_by_a_thread));
+    assert_pool(in_another_thread(enter_and_alloc), entered_by_a_thread);
+    assert_int_equal(pool_info(entered_by_a_thread).references, 2);
+    assert_ok(weir_mempool_leave(entered_by_a_thread));
+}
+
+static void a_route_of_a_stream_holds_for_every_thread(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_route_stream(pool, default_stream(0)));
+    assert_pool(in_another_thread(alloc_as_another_thread), pool);
+    weir_stream other = new_stream(0);
+    assert_pool(alloc_on(MIB, other), default_pool);
+    assert_ok(weir_mempool_route_stream(default_pool, default_stream(0)));
+    assert_pool(alloc(MIB), default_pool);
+    assert_int_equal(pool_info(pool).references, 1);
+}
+
+static void a_stream_that_ends_ends_its_route(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    weir_stream stream = new_stream(0);
+    assert_ok(weir_mempool_route_stream(pool, stream));
+    assert_int_equal(pool_info(pool).references, 2);
+    assert_ok(weir_stream_destroy(stream));
+    assert_int_equal(pool_info(pool).references, 1);
+    assert_pool(alloc_on(MIB, new_stream(0)), default_pool); /* which may have the record of the other */
+}
+
+static bool above_a_mebibyte(void *user, weir_stream stream, size_t bytes)
+{
+    (void)stream;
+    ++*(int *)user;
+    return bytes > MIB;
+}
+
+static void a_filter_chooses_for_every_thread(void **state)
+{
+    (void)state;
+    int asked = 0;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_route_filter(pool, above_a_mebibyte, &asked));
+    assert_pool(alloc(2 * MIB), pool);
+    assert_pool(alloc(MIB), default_pool);
+    assert_pool(in_another_thread(alloc_as_another_thread), default_pool);
+    assert_int_equal(asked, 3);
+    assert_ok(weir_mempool_unroute_filter(pool, above_a_mebibyte, &asked));
+    assert_status(weir_mempool_unroute_filter(pool, above_a_mebibyte, &asked), WEIR_ERR_INVALID_ARGUMENT);
+    assert_pool(alloc(2 * MIB), default_pool);
+    assert_int_equal(asked, 3);
+    assert_int_equal(pool_info(pool).references, 1);
+}
+
+static void of_all_routes_the_one_opened_last_wins(void **state)
+{
+    (void)state;
+    int asked = 0;
+    weir_mempool by_thread = plain(), by_stream = plain(), by_filter = plain(), current = { 0, 0 };
+    assert_ok(weir_mempool_enter(by_thread));
+    assert_ok(weir_mempool_route_stream(by_stream, default_stream(0)));
+    assert_pool(alloc(2 * MIB), by_stream);
+    assert_ok(weir_mempool_route_filter(by_filter, above_a_mebibyte, &asked));
+    assert_pool(alloc(2 * MIB), by_filter);
+    assert_pool(alloc(MIB), by_stream);
+    assert_ok(weir_mempool_enter(by_thread));
+    assert_pool(alloc(2 * MIB), by_thread);
+    assert_ok(weir_mempool_current(WEIR_STREAM_CURRENT, &current));
+    assert_int_equal(current.user, by_thread.user);
+    assert_ok(weir_mempool_leave(by_thread));
+    assert_ok(weir_mempool_unroute_filter(by_filter, above_a_mebibyte, &asked));
+    assert_ok(weir_mempool_route_stream(default_pool, default_stream(0)));
+    assert_pool(alloc(MIB), by_thread);
+    assert_ok(weir_mempool_leave(by_thread));
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+static void pools_share_no_segment(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    void *ours = alloc_from(pool, 1024), *common = alloc(1024);
+    assert_ptr_not_equal(info_of(ours).segment, info_of(common).segment);
+    assert_ok(weir_free(common));
+    assert_ptr_not_equal(alloc_from(pool, 1024), common);
+}
+
+static void emptying_the_devices_cache_leaves_a_pool_its_memory(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_enter(pool));
+    assert_ok(weir_free(alloc(MIB)));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(segments_of(pool), 1);
+    assert_ok(weir_mempool_leave(pool));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(segments_of(pool), 1);
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(segments_of(pool), 0);
+}
+
+static void a_request_of_a_pool_gets_what_the_default_pool_has_idle(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_free(alloc(48 * MIB)));
+    void *block = alloc_from(pool, 40 * MIB);
+    assert_pool(block, pool);
+    assert_int_equal(stats_of(0).driver_frees, 1);
+}
+
+static void a_request_of_a_pool_gets_its_own_idle_segments_of_other_streams(void **state)
+{
+    (void)state;
+    void *block = NULL, *small = NULL;
+    weir_mempool pool = plain();
+    assert_ok(weir_alloc_from(pool, 24 * MIB, new_stream(0), &block));
+    assert_ok(weir_free(block));
+    assert_ok(weir_alloc_from(pool, 24 * MIB, new_stream(0), &small));
+    assert_ok(weir_free(small));
+    assert_pool(alloc_from(pool, 56 * MIB), pool);
+}
+
+static void a_pool_in_use_is_not_emptied_for_others(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    weir_mempool pool = plain();
+    assert_ok(weir_free(alloc_from(pool, 48 * MIB)));
+    assert_status(weir_alloc(40 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(segments_of(pool), 1);
+    assert_ok(weir_mempool_unref(pool));
+    assert_pool(alloc(40 * MIB), default_pool);
+}
+
+static void what_a_released_pool_has_idle_is_everybodys(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    void *live = alloc_from(pool, 1024);
+    void *big = alloc_from(pool, 48 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_free(big));
+    assert_pool(alloc(40 * MIB), default_pool);
+    assert_ok(weir_free(live));
+}
+
+static void a_pool_has_no_more_than_its_cap(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    weir_mempool_options o = options_on(0);
+    o.cap = 24 * MIB;
+    weir_mempool pool = make(o);
+    void *first = alloc_from(pool, 20 * MIB);
+    assert_status(weir_alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_free(first));
+    assert_pool(alloc_from(pool, 24 * MIB), pool);
+}
+
+static void an_aligned_pool_aligns_every_block(void **state)
+{
+    (void)state;
+    for (size_t alignment = 512; alignment <= 2 * MIB; alignment *= 4) {
+        weir_mempool_options o = options_on(0);
+        o.alignment = alignment;
+        weir_mempool pool = make(o);
+        for (size_t bytes = 1; bytes <= 3 * MIB; bytes = bytes * 3 + 1)
+            assert_int_equal((uintptr_t)alloc_from(pool, bytes) % alignment, 0);
+        assert_ok(weir_validate(0));
+        assert_ok(weir_mempool_unref(pool));
+        assert_ok(weir_close());
+        open_devices(NULL);
+    }
+}
+
+static void without_splitting_a_segment_is_one_block(void **state)
+{
+    (void)state;
+    weir_mempool_options o = options_on(0);
+    o.no_split = true;
+    weir_mempool pool = make(o);
+    void *first = alloc_from(pool, 1024), *second = alloc_from(pool, 1024);
+    assert_int_equal(segments_of(pool), 2);
+    assert_ptr_equal(info_of(first).segment, first);
+    assert_int_equal(info_of(first).bytes, info_of(first).segment_bytes);
+    assert_ok(weir_free(second));
+    assert_ptr_equal(alloc_from(pool, 2048), second);
+    assert_int_equal(segments_of(pool), 2);
+}
+
+static void without_splitting_a_large_segment_serves_no_small_request(void **state)
+{
+    (void)state;
+    weir_mempool_options o = options_on(0);
+    o.no_split = true;
+    weir_mempool pool = make(o);
+    assert_ok(weir_free(alloc_from(pool, 40 * MIB)));
+    void *block = alloc_from(pool, 10 * MIB);
+    assert_true(info_of(block).segment_bytes < 40 * MIB);
+}
+
+static void the_numbers_of_a_pool_are_its_own(void **state)
+{
+    (void)state;
+    void *common = alloc(3 * MIB);
+    weir_mempool pool = plain();
+    void *ours = alloc_from(pool, 1000);
+    const weir_memory_stats own = pool_stats(pool), rest = pool_stats(default_pool), all = stats_of(0);
+    assert_int_equal(own.allocation[WEIR_STAT_ALL].current, 1);
+    assert_int_equal(own.requested_bytes[WEIR_STAT_SMALL].current, 1000);
+    assert_int_equal(own.reserved_bytes[WEIR_STAT_ALL].current, 2 * MIB);
+    assert_int_equal(own.inactive_split[WEIR_STAT_ALL].current, 1);
+    assert_int_equal(rest.allocation[WEIR_STAT_ALL].current, 1);
+    assert_int_equal(rest.requested_bytes[WEIR_STAT_ALL].current, 3 * MIB);
+    assert_int_equal(all.reserved_bytes[WEIR_STAT_ALL].current,
+                     own.reserved_bytes[WEIR_STAT_ALL].current + rest.reserved_bytes[WEIR_STAT_ALL].current);
+    assert_ok(weir_free(ours));
+    assert_ok(weir_free(common));
+    assert_int_equal(pool_stats(pool).allocation[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(pool_stats(pool).hits, 0);
+    (void)alloc_from(pool, 1000);
+    assert_int_equal(pool_stats(pool).hits, 1);
+}
+
+static void the_blocks_of_a_pool_can_be_listed(void **state)
+{
+    (void)state;
+    size_t count = 0;
+    weir_block_info blocks[3];
+    weir_mempool pool = plain();
+    void *first = alloc_from(pool, 1000), *second = alloc_from(pool, 600);
+    assert_ok(weir_free(first));
+    assert_ok(weir_mempool_blocks(pool, NULL, 0, &count));
+    assert_int_equal(count, 3);
+    assert_ok(weir_mempool_blocks(pool, blocks, 3, &count));
+    assert_ptr_equal(blocks[0].base, first);
+    assert_int_equal(blocks[0].state, WEIR_BLOCK_FREE);
+    assert_int_equal(blocks[0].requested, 0);
+    assert_ptr_equal(blocks[1].base, second);
+    assert_int_equal(blocks[1].state, WEIR_BLOCK_LIVE);
+    assert_int_equal(blocks[1].requested, 600);
+    assert_int_equal(blocks[0].bytes + blocks[1].bytes + blocks[2].bytes, blocks[2].segment_bytes);
+    memset(blocks, 0, sizeof blocks);
+    assert_ok(weir_mempool_blocks(pool, blocks, 1, &count));
+    assert_int_equal(count, 3);
+    assert_null(blocks[1].base);
+}
+
+static void routing_defers_no_free(void **state)
+{
+    (void)state;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_enter(pool));
+    void *ours = alloc(MIB);
+    assert_ok(weir_free(ours));
+    assert_ptr_equal(alloc(MIB), ours);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ok(weir_mempool_leave(pool));
+}
+
+/* ---- lending ------------------------------------------------------------------------------------------------------ */
+
+static weir_mempool lender(void)
+{
+    weir_mempool_options o = options_on(0);
+    o.use_on_oom = true;
+    return make(o);
+}
+
+static void a_pool_that_lends_serves_what_would_fail_and_keeps_the_block(void **state)
+{
+    (void)state;
+    weir_mempool pool = lender();
+    void *cached = alloc_from(pool, 48 * MIB);
+    assert_ok(weir_free(cached));
+    void *block = alloc(40 * MIB);
+    assert_ptr_equal(block, cached);
+    assert_pool(block, pool);
+    assert_int_equal(pool_info(pool).lent, 1);
+    assert_int_equal(stats_of(0).lent, 1);
+    assert_ok(weir_free(block));
+    assert_ptr_equal(alloc_from(pool, 48 * MIB), cached);
+}
+
+static void a_pool_lends_nothing_while_the_device_has_memory(void **state)
+{
+    (void)state;
+    weir_mempool pool = lender();
+    assert_ok(weir_free(alloc_from(pool, 16 * MIB)));
+    assert_pool(alloc(16 * MIB), default_pool);
+    assert_int_equal(pool_info(pool).lent, 0);
+}
+
+static void the_oldest_pool_lends_first(void **state)
+{
+    (void)state;
+    weir_mempool first = lender(), second = lender();
+    void *newer = alloc_from(second, 24 * MIB), *older = alloc_from(first, 24 * MIB);
+    assert_ok(weir_free(newer));
+    assert_ok(weir_free(older));
+    assert_pool(alloc(20 * MIB), first);
+    assert_pool(alloc(20 * MIB), second);
+}
+
+static void a_released_pool_lends_nothing(void **state)
+{
+    (void)state;
+    weir_mempool pool = lender();
+    void *live = alloc_from(pool, 1024), *big = alloc_from(pool, 48 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_free(big));
+    assert_pool(alloc(40 * MIB), default_pool);
+    assert_int_equal(pool_info(pool).lent, 0);
+    assert_ok(weir_free(live));
+}
+
+/* ---- sources ------------------------------------------------------------------------------------------------------ */
+
+typedef struct counting_source {
+    int allocs, frees, releases;
+    size_t bytes;
+    int device;
+    void *stream;
+} counting_source;
+
+static weir_status take_from_heap(void *user, size_t bytes, int device, void *native_stream, void **base)
+{
+    counting_source *c = user;
+    c->allocs++;
+    c->bytes = bytes;
+    c->device = device;
+    c->stream = native_stream;
+    *base = aligned_alloc(2 * MIB, bytes);
+    return *base ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static weir_status give_to_heap(void *user, void *base, size_t bytes, int device, void *native_stream)
+{
+    counting_source *c = user;
+    (void)device, (void)native_stream, (void)bytes;
+    c->frees++;
+    free(base);
+    return WEIR_OK;
+}
+
+static void release_source(void *user)
+{
+    ((counting_source *)user)->releases++;
+}
+
+static weir_mempool pool_with(counting_source *counts, int device)
+{
+    const weir_segment_source source = { take_from_heap, give_to_heap, release_source, counts };
+    weir_mempool_options o = options_on(device);
+    o.source = &source;
+    return make(o);
+}
+
+static void a_source_is_asked_once_per_segment(void **state)
+{
+    (void)state;
+    counting_source counts = { 0 };
+    weir_mempool pool = pool_with(&counts, 1);
+    weir_stream stream = new_stream(1);
+    void *blocks[3];
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_alloc_from(pool, MIB, stream, &blocks[i]));
+        assert_int_equal(counts.allocs, i / 2 + 1);
+    }
+    assert_int_equal(counts.bytes, 2 * MIB);
+    assert_int_equal(counts.device, 1);
+    assert_ptr_equal(counts.stream, native_of(stream));
+    assert_int_equal(pool_stats(pool).segment[WEIR_STAT_ALL].current, 2);
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(blocks[i]));
+    assert_int_equal(counts.frees, 0);
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(counts.frees, 2);
+    assert_int_equal(counts.releases, 1);
+}
+
+static void a_source_is_kept_until_its_last_block_is_gone(void **state)
+{
+    (void)state;
+    counting_source counts = { 0 };
+    weir_mempool pool = pool_with(&counts, 0);
+    void *block = alloc_from(pool, MIB);
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(counts.releases, 0);
+    memset(block, 1, MIB);
+    assert_ok(weir_free(block));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(counts.frees, counts.allocs);
+    assert_int_equal(counts.releases, 1);
+}
+
+static void closing_gives_a_source_its_memory_and_releases_it(void **state)
+{
+    (void)state;
+    counting_source counts = { 0 };
+    (void)alloc_from(pool_with(&counts, 0), MIB);
+    assert_ok(weir_close());
+    assert_int_equal(counts.frees, 1);
+    assert_int_equal(counts.releases, 1);
+    open_devices(NULL);
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, open_devices, close_host)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(allocations_of_a_thread_come_from_the_pool_it_entered, open_device, close_host),
-        cmocka_unit_test_setup_teardown(a_released_pool_with_live_memory_can_be_opened_again, open_device, close_host),
+        test(ids_of_users_have_no_capture_part_and_count_up),
+        test(pools_made_by_many_threads_have_different_ids),
+        test(a_pool_belongs_to_the_device_that_was_named),
+        test(creating_refuses_what_cannot_be),
+        test(a_route_is_a_reference),
+        test(a_user_cannot_give_back_the_reference_of_a_route),
+        test(a_pool_without_memory_is_gone_with_its_last_reference),
+        test(memory_in_use_outlives_its_pool),
+        test(a_released_pool_with_live_memory_can_be_opened_again),
+        test(a_reserved_id_is_no_pool_yet),
+        test(ids_that_never_were_are_refused),
+        test(closing_ends_pools_whatever_is_in_them),
+        test(the_pool_entered_last_serves),
+        test(leaving_another_pool_than_the_innermost_changes_nothing),
+        test(a_thread_that_entered_no_pool_is_not_routed),
+        test(threads_may_be_in_one_pool_at_once_and_leave_it_by_ending),
+        test(a_route_of_a_stream_holds_for_every_thread),
+        test(a_stream_that_ends_ends_its_route),
+        test(a_filter_chooses_for_every_thread),
+        test(of_all_routes_the_one_opened_last_wins),
+        test(pools_share_no_segment),
+        test(emptying_the_devices_cache_leaves_a_pool_its_memory),
+        test(a_request_of_a_pool_gets_what_the_default_pool_has_idle),
+        test(a_request_of_a_pool_gets_its_own_idle_segments_of_other_streams),
+        test(a_pool_in_use_is_not_emptied_for_others),
+        test(what_a_released_pool_has_idle_is_everybodys),
+        test(a_pool_has_no_more_than_its_cap),
+        test(an_aligned_pool_aligns_every_block),
+        test(without_splitting_a_segment_is_one_block),
+        test(without_splitting_a_large_segment_serves_no_small_request),
+        test(the_numbers_of_a_pool_are_its_own),
+        test(the_blocks_of_a_pool_can_be_listed),
+        test(routing_defers_no_free),
+        test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),
+        test(a_pool_lends_nothing_while_the_device_has_memory),
+        test(the_oldest_pool_lends_first),
+        test(a_released_pool_lends_nothing),
+        test(a_source_is_asked_once_per_segment),
+        test(a_source_is_kept_until_its_last_block_is_gone),
+        test(closing_gives_a_source_its_memory_and_releases_it),
     };
     return cmocka_run_group_tests_name("mempool", tests, NULL, NULL);
 }

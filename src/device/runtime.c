@@ -4,6 +4,7 @@
 #include "base/meta.h"
 #include "device/device.h"
 #include "pool/address.h"
+#include "pool/mempool.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -149,6 +150,7 @@ weir_status wr_runtime_close(void)
             if (d) wr_keep_first(&first, wr_device_close(d));
         }
         wr_address_release();
+        wr_mempool_names_release();
         wr_keep_first(&first, wr_backend_close(rt->backend));
         rt->backend = NULL;
         wr_meta_free(rt->reclaimers);

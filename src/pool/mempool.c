@@ -69,6 +69,14 @@ weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool *
     return WEIR_OK;
 }
 
+void wr_mempool_names_release(void)
+{
+    directory *all[] = { &of_users, &of_captures };
+    for (size_t d = 0; d < sizeof all / sizeof all[0]; d++)
+        for (size_t i = 0; i < sizeof all[d]->leaves / sizeof all[d]->leaves[0]; i++)
+            wr_meta_free(atomic_exchange(&all[d]->leaves[i], NULL));
+}
+
 /* ---- coming and going --------------------------------------------------------------------------------------------- */
 
 static void append_locked(wr_cache *cache, wr_mempool *pool)

@@ -39,6 +39,9 @@ struct wr_mempool {
 /* Gives out an id: of a user's (true) or of a capture's. */
 WR_CHECKED weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out);
 
+/* At close: what was given out stands for nothing any more, and is not given out again. */
+void wr_mempool_names_release(void);
+
 /* What an id stands for. WEIR_ERR_POOL_MISMATCH: never given out, or gone. *out is NULL for one that has no pool yet, and
  * may be gone by the time that the caller takes the cache's lock. */
 WR_CHECKED weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out);

@@ -160,7 +160,7 @@ static weir_status release_bin(wr_bin *bin)
 {
     weir_status first = WEIR_OK;
     for (wr_segment *s = bin->segments; s; s = s->next) {
-        const wr_range range = { s->base, s->bytes, s->chunk };
+        wr_range range = { s->base, s->bytes, s->chunk };
         wr_address_remove(s->base, s->bytes);
         wr_keep_first(&first, wr_source_give(bin->pool, bin->stream, &range));
         wr_meta_free(s->starts);

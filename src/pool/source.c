@@ -1,5 +1,6 @@
 #include "pool/source.h"
 
+#include "base/log.h"
 #include "pool/cache.h"
 
 static weir_status map_chunk(const weir_backend *backend, int device, weir_memory_kind kind, wr_range *range)
@@ -24,13 +25,15 @@ static weir_status take_mapped(const weir_backend *backend, int device, weir_mem
     return status;
 }
 
-/* The addresses and the memory go even if one of the steps fails: the caller cannot use a range that is half there. */
-static weir_status give_mapped(const weir_backend *backend, int device, const wr_range *range)
+/* In the order that leaves the range usable when a step fails: a chunk lives on while it is mapped. */
+static weir_status give_mapped(const weir_backend *backend, int device, wr_range *range)
 {
+    if (range->chunk) WR_TRY(wr_driver(backend, vm_destroy, device, range->chunk, range->bytes));
+    range->chunk = 0;
     WR_TRY(wr_driver(backend, vm_unmap, device, range->base, range->bytes));
-    weir_status first = wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
-    wr_keep_first(&first, wr_driver(backend, vm_release, device, range->base, range->bytes));
-    return first;
+    if (wr_driver(backend, vm_release, device, range->base, range->bytes) != WEIR_OK)
+        wr_log(WR_LOG_WARN, "device %d: %zu bytes of addresses at %p stay reserved", device, range->bytes, range->base);
+    return WEIR_OK;
 }
 
 static weir_status take_own(const wr_mempool *pool, wr_range *range)
@@ -46,7 +49,7 @@ static weir_status take_own(const wr_mempool *pool, wr_range *range)
     }
 }
 
-static weir_status give_own(const wr_mempool *pool, const wr_range *range)
+static weir_status give_own(const wr_mempool *pool, wr_range *range)
 {
     const weir_backend *backend = pool->cache->backend;
     const int device = pool->cache->device;
@@ -59,7 +62,7 @@ static weir_status give_own(const wr_mempool *pool, const wr_range *range)
     }
 }
 
-static weir_status give(const wr_mempool *pool, const wr_stream *stream, const wr_range *range)
+static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
     if (!pool->source.alloc) return give_own(pool, range);
     return pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
@@ -103,7 +106,7 @@ weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size
                    range.base, WR_MEMPOOL_ARGUMENTS(pool->name));
 }
 
-weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, const wr_range *range)
+weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
     (void)tell(pool, WEIR_RANGE_LEAVING, range);
     weir_status status = give(pool, stream, range);

@@ -12,13 +12,13 @@
 typedef struct wr_range {
     void *base;
     size_t bytes;
-    weir_chunk chunk; /* behind mapped memory */
+    weir_chunk chunk; /* behind mapped memory; 0: it was destroyed, and lives as long as it is mapped */
 } wr_range;
 
 WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out);
 
-/* On failure the range is as it was. */
-weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, const wr_range *range);
+/* On failure the range can be used as before and given back later. */
+weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range);
 
 /* Whether the device has memory of that kind; WEIR_ERR_NOT_SUPPORTED says what is missing. */
 WR_CHECKED weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind);

@@ -87,7 +87,7 @@ static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
 static weir_status give_back(wr_cache *cache, wr_segment *segment)
 {
-    const wr_range range = { segment->base, segment->bytes, segment->chunk };
+    wr_range range = { segment->base, segment->bytes, segment->chunk };
     weir_status status = finish_work(cache, segment->bin->stream);
     wr_lock_acquire(&cache->lock);
     if (status == WEIR_OK)
@@ -100,6 +100,7 @@ static weir_status give_back(wr_cache *cache, wr_segment *segment)
     status = wr_source_give(segment->bin->pool, segment->bin->stream, &range);
     wr_lock_acquire(&cache->lock);
     cache->leaving -= range.bytes;
+    segment->chunk = range.chunk;
     if (status == WEIR_OK)
         forget_locked(cache, segment);
     else

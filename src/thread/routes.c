@@ -1,7 +1,5 @@
 #include "thread/routes.h"
 
-#include "base/meta.h"
-
 static void choose_by_thread(const wr_device *device, wr_route *best)
 {
     const wr_thread *t = wr_thread_self();
@@ -26,13 +24,9 @@ weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
 {
     wr_thread *t = NULL;
     WR_TRY(wr_thread_own(&t));
-    if (t->route_count == t->route_capacity) {
-        const uint32_t capacity = t->route_capacity ? t->route_capacity * 2 : 8;
-        void *routes = t->routes;
-        WR_TRY(wr_meta_resize(&routes, capacity * sizeof(wr_thread_route), "routes"));
-        t->routes = routes;
-        t->route_capacity = capacity;
-    }
+    WR_ENSURE(t->route_count < WR_THREAD_ROUTES_MAX, WEIR_ERR_BUSY,
+              "weir_mempool_enter: this thread has entered %d pools without leaving one, which is all it can",
+              WR_THREAD_ROUTES_MAX);
     const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
     t->routes[t->route_count++] = (wr_thread_route){ route, device->ordinal };
     return WEIR_OK;

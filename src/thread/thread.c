@@ -31,7 +31,6 @@ static void give_back(const wr_thread *t)
 static void free_lists(const wr_thread *t)
 {
     for (int device = 0; device < WR_DEVICE_MAX; device++) wr_meta_free(t->handles[device]);
-    wr_meta_free(t->routes);
 }
 
 static void at_thread_exit(void *thread)

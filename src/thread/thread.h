@@ -10,6 +10,9 @@
 #include "device/device.h"
 #include "pool/handle.h"
 
+/* How deep a thread may nest weir_mempool_enter(). */
+#define WR_THREAD_ROUTES_MAX 32
+
 /* One weir_mempool_enter(). */
 typedef struct wr_thread_route {
     wr_route route;
@@ -21,8 +24,8 @@ typedef struct wr_thread {
     int device;                         /* -1: none chosen */
     uint64_t stream_ids[WR_DEVICE_MAX]; /* 0: the default stream */
     wr_handle **handles[WR_DEVICE_MAX]; /* [device][kind]; NULL until the thread gets its first there */
-    wr_thread_route *routes;            /* innermost last */
-    uint32_t route_count, route_capacity;
+    uint32_t route_count;
+    wr_thread_route routes[WR_THREAD_ROUTES_MAX]; /* innermost last */
 } wr_thread;
 
 /* Never NULL: a thread that changed nothing has a static empty context, which is always void. One pointer of static

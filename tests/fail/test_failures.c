@@ -23,6 +23,7 @@
 typedef struct scene {
     weir_stream streams[3];
     void *blocks[BLOCKS];
+    weir_mempool pools[2];
     int failures; /* calls that did not return WEIR_OK */
 } scene;
 
@@ -122,8 +123,64 @@ static void ending(scene *s)
     take(s, 5, 16 * MIB, pooled);
 }
 
+static void make_pool(scene *s, int index, weir_memory_kind memory)
+{
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool = { 0, 77 };
+    options.device = 0;
+    options.memory = memory;
+    options.use_on_oom = index == 0;
+    if (works(s, weir_mempool_create(&options, &pool)))
+        s->pools[index] = pool;
+    else
+        assert_int_equal(pool.user, 77);
+}
+
+static void take_from(scene *s, int index, const weir_mempool *pool, size_t bytes)
+{
+    void *block = &untouched;
+    if (pool->user == 0) return;
+    if (works(s, weir_alloc_from(*pool, bytes, s->streams[0], &block)))
+        s->blocks[index] = block;
+    else
+        assert_ptr_equal(block, &untouched);
+}
+
+/* What ends something has no reason to fail. */
+static void drop_pool(scene *s, int index)
+{
+    if (s->pools[index].user) assert_ok(weir_mempool_unref(s->pools[index]));
+    s->pools[index].user = 0;
+}
+
+static void pooling(scene *s)
+{
+    const weir_mempool none = { 0, 0 };
+    make_pool(s, 0, WEIR_MEMORY_DEVICE);
+    make_pool(s, 1, WEIR_MEMORY_MAPPED);
+    take_from(s, 0, &s->pools[0], 3 * MIB);
+    take_from(s, 1, &s->pools[1], 1000);
+    const bool entered = s->pools[1].user && works(s, weir_mempool_enter(s->pools[1]));
+    take(s, 2, 12 * MIB, s->streams[0]);
+    if (entered) assert_ok(weir_mempool_leave(s->pools[1]));
+    const bool routed = s->pools[0].user && works(s, weir_mempool_route_stream(s->pools[0], s->streams[0]));
+    take(s, 3, 24 * MIB, s->streams[0]);
+    if (routed) assert_ok(weir_mempool_route_stream(none, s->streams[0]));
+    give(s, 3);
+    take(s, 3, 60 * MIB, s->streams[0]); /* too much */
+    take(s, 4, 40 * MIB, s->streams[0]); /* pressing */
+    take(s, 5, 20 * MIB, s->streams[0]); /* lent, if the others came through */
+    if (s->pools[1].user) works(s, weir_mempool_empty_cache(s->pools[1]));
+    drop_pool(s, 1);
+    for (int i = 0; i < 6; i++) give(s, i);
+    drop_pool(s, 0);
+}
+
 static void run_scenario(scene *s)
 {
+    make_stream(s, 0);
+    pooling(s);
+    end_stream(s, 0);
     growing_and_sharing(s);
     pressing(s);
     ending(s);

@@ -1,6 +1,6 @@
 /*
  * Bytes become a sequence of operations on two small host devices, held against a simple model: which blocks are live,
- * where, and what is in them. The first byte chooses the policy. Between operations the structures are checked.
+ * where, in which pool, and what is in them. The first byte chooses the policy. Between operations the structures are checked.
  */
 #include "weir/host.h"
 #include "weir/weir.h"
@@ -14,6 +14,8 @@
 #define DEVICES 2
 #define BLOCKS 64
 #define STREAMS 6
+#define POOLS 4
+#define ROUTES 4
 #define OPERATIONS 400
 
 static void failed(const char *what, int line)
@@ -71,6 +73,16 @@ typedef struct block {
     int device;
 } block;
 
+typedef struct pool {
+    weir_mempool id; /* {0, 0}: none here */
+    weir_mempool_options rules;
+} pool;
+
+typedef struct route {
+    const pool *to;
+    uint64_t opened;
+} route;
+
 typedef struct model {
     input in;
     bool failing; /* a driver failure is scripted: calls may fail, but not break anything */
@@ -78,6 +90,11 @@ typedef struct model {
     block blocks[BLOCKS];
     void *gone[BLOCKS]; /* pointers that were freed */
     weir_stream streams[STREAMS];
+    pool pools[POOLS];
+    route entered[ROUTES]; /* innermost last */
+    int entered_count;
+    route routed[STREAMS];
+    uint64_t opened; /* routes, ever */
 } model;
 
 static model m;
@@ -135,6 +152,46 @@ static void check_apart(const block *fresh)
              fresh->memory + fresh->bytes <= b->memory);
 }
 
+static pool *some_pool(void)
+{
+    return &m.pools[next_byte(&m.in) % POOLS];
+}
+
+/* The pool that the routes say; NULL is the default one. */
+static const pool *expected_pool(int stream)
+{
+    const int device = stream < DEVICES ? stream : stream % DEVICES;
+    route best = m.routed[stream];
+    for (int i = m.entered_count; i-- > 0;)
+        if (m.entered[i].to->rules.device == device) {
+            if (m.entered[i].opened > best.opened) best = m.entered[i];
+            break;
+        }
+    return best.to;
+}
+
+/* In the pool it was to come from, or lent by another one. */
+static void check_pool(const block *b, const pool *expected)
+{
+    const weir_mempool wanted = expected ? expected->id : (weir_mempool){ 0, 0 };
+    weir_pointer_info info = { .size = sizeof info };
+    must(weir_pointer_info_get(b->memory, &info) == WEIR_OK);
+    if (info.pool.user == wanted.user) return;
+    bool lent = false;
+    for (const pool *p = m.pools; p < m.pools + POOLS; p++)
+        lent = lent || (p->id.user == info.pool.user && p->rules.use_on_oom && p->rules.device == b->device);
+    must(lent);
+}
+
+static bool is_routed(const pool *p)
+{
+    for (int i = 0; i < m.entered_count; i++)
+        if (m.entered[i].to == p) return true;
+    for (int i = 0; i < STREAMS; i++)
+        if (m.routed[i].to == p) return true;
+    return false;
+}
+
 /* ---- operations ------------------------------------------------------------------------------------------------------ */
 
 static void free_block(block *b)
@@ -145,14 +202,17 @@ static void free_block(block *b)
     b->memory = NULL;
 }
 
-static void allocate(void)
+static void allocate_in(const pool *named)
 {
     block *b = some_block();
-    const weir_stream stream = some_stream();
+    const int index = next_byte(&m.in) % STREAMS;
+    const weir_stream stream = m.streams[index];
     const size_t bytes = next_size(&m.in);
     void *memory = &m;
+    if (named && named->rules.device != device_of(stream)) return;
     if (b->memory) free_block(b);
-    weir_status status = weir_alloc_on(bytes, stream, &memory);
+    weir_status status =
+        named ? weir_alloc_from(named->id, bytes, stream, &memory) : weir_alloc_on(bytes, stream, &memory);
     if (status != WEIR_OK) {
         must(memory == &m);
         must(status == WEIR_ERR_OUT_OF_MEMORY || excused(status));
@@ -163,7 +223,76 @@ static void allocate(void)
     must((uintptr_t)memory % 512 == 0);
     *b = (block){ .memory = memory, .bytes = bytes, .device = device_of(stream) };
     check_apart(b);
+    check_pool(b, named ? named : expected_pool(index));
     put_mark(b);
+}
+
+static void allocate(void)
+{
+    allocate_in(NULL);
+}
+
+static void allocate_from(void)
+{
+    const pool *p = some_pool();
+    if (p->id.user) allocate_in(p);
+}
+
+static void make_pool(void)
+{
+    pool *p = some_pool();
+    const uint8_t choice = next_byte(&m.in);
+    if (p->id.user) return;
+    p->rules = (weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT;
+    p->rules.device = choice % DEVICES;
+    p->rules.memory = choice & 2 ? WEIR_MEMORY_MAPPED : WEIR_MEMORY_DEVICE;
+    p->rules.use_on_oom = choice & 4;
+    p->rules.no_split = choice & 8;
+    p->rules.deterministic = (choice & 16) && !p->rules.use_on_oom;
+    p->rules.alignment = choice & 32 ? (size_t)512 << choice % 13 : 0;
+    p->rules.cap = choice & 64 ? 24 * MIB : 0;
+    weir_status status = weir_mempool_create(&p->rules, &p->id);
+    must(status == WEIR_OK || excused(status));
+}
+
+/* Its blocks stay. */
+static void drop_pool(void)
+{
+    pool *p = some_pool();
+    if (!p->id.user || is_routed(p)) return;
+    must(weir_mempool_unref(p->id) == WEIR_OK);
+    p->id = (weir_mempool){ 0, 0 };
+}
+
+static void enter_pool(void)
+{
+    const pool *p = some_pool();
+    if (!p->id.user || m.entered_count == ROUTES) return;
+    must(weir_mempool_enter(p->id) == WEIR_OK);
+    m.entered[m.entered_count++] = (route){ p, ++m.opened };
+}
+
+static void leave_pool(void)
+{
+    if (m.entered_count == 0) return;
+    must(weir_mempool_leave(m.entered[--m.entered_count].to->id) == WEIR_OK);
+}
+
+static void route_stream(void)
+{
+    const int index = next_byte(&m.in) % STREAMS;
+    const pool *p = some_pool();
+    if (p->id.user && p->rules.device != device_of(m.streams[index])) return;
+    must(weir_mempool_route_stream(p->id, m.streams[index]) == WEIR_OK);
+    m.routed[index] = p->id.user ? (route){ p, ++m.opened } : (route){ NULL, 0 };
+}
+
+static void empty_pool(void)
+{
+    const pool *p = some_pool();
+    if (!p->id.user) return;
+    weir_status status = weir_mempool_empty_cache(p->id);
+    must(status == WEIR_OK || excused(status));
 }
 
 static void release(void)
@@ -260,7 +389,9 @@ static void replace_stream(void)
     must(status == WEIR_OK || excused(status));
     weir_status gone = weir_stream_query(m.streams[index]);
     if (status == WEIR_OK) must(gone == WEIR_ERR_INVALID_STREAM);
+    if (status != WEIR_OK) must(weir_mempool_route_stream((weir_mempool){ 0, 0 }, m.streams[index]) == WEIR_OK);
     m.streams[index] = stream; /* one that could not be destroyed is left to weir_close */
+    m.routed[index] = (route){ NULL, 0 };
 }
 
 static void empty_cache(void)
@@ -303,7 +434,8 @@ static void (*const operations[])(void) = {
     allocate,    allocate,    allocate,       allocate,       allocate,        release,
     release,     release,     free_again,     free_inside,    look_up,         record,
     use,         hold_stream, step_stream,    release_stream, wait_for_stream, replace_stream,
-    empty_cache, set_limit,   script_failure, end_failures,
+    empty_cache, set_limit,   script_failure, end_failures,   make_pool,       drop_pool,
+    enter_pool,  leave_pool,  route_stream,   empty_pool,     allocate_from,
 };
 
 /* ---- a run ----------------------------------------------------------------------------------------------------------- */
@@ -334,6 +466,10 @@ static void finish(void)
     end_failures();
     for (block *b = m.blocks; b < m.blocks + BLOCKS; b++)
         if (b->memory) free_block(b);
+    while (m.entered_count) leave_pool();
+    for (int i = 0; i < STREAMS; i++) must(weir_mempool_route_stream((weir_mempool){ 0, 0 }, m.streams[i]) == WEIR_OK);
+    for (const pool *p = m.pools; p < m.pools + POOLS; p++)
+        if (p->id.user) must(weir_mempool_unref(p->id) == WEIR_OK);
     for (int device = 0; device < DEVICES; device++) {
         weir_memory_stats stats = { .size = sizeof stats };
         must(weir_empty_cache(device) == WEIR_OK);

@@ -191,10 +191,12 @@ typedef struct weir_backend {
     weir_status (*vm_create_exportable)(int device, size_t bytes, weir_chunk *chunk);
     /** A file descriptor for the chunk, the caller's to close. */
     weir_status (*vm_export)(int device, weir_chunk chunk, int *descriptor);
-    /** The chunk of such a descriptor, which stays the caller's; `bytes` is the chunk's size. vm_destroy ends it. */
+    /** The chunk of such a descriptor, which stays the caller's; `bytes` is the chunk's size. It takes no further
+     *  memory of the device. vm_destroy ends it. */
     weir_status (*vm_import)(int device, int descriptor, size_t bytes, weir_chunk *chunk);
 
-    /* The order inside a capture: optional, together. Both write at most `capacity` nodes, and how many there are. */
+    /* The order inside a capture: optional, together. Both write at most `capacity` nodes, and how many there are.
+     * WEIR_ERR_NOT_SUPPORTED when one of them is not waited for as a whole (CUDA: programmatic launches). */
     /** The nodes that the next work queued on a capturing stream would depend on. WEIR_ERR_CAPTURE when it does not
      *  capture. */
     weir_status (*capture_tips)(int device, void *stream, void **nodes, size_t capacity, size_t *count);

@@ -8,8 +8,10 @@
 #include "base/status.h"
 #include "weir/backend.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <unistd.h>
 
 /* Calls per entry since the library was opened. Relaxed: a count, not a synchronisation. */
 extern atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
@@ -35,6 +37,17 @@ uint64_t wr_backend_calls(void);
 
 /* "event_query" for WEIR_BACKEND_event_query. */
 const char *wr_backend_entry_name(enum weir_backend_entry entry);
+
+/* What host_register and host_unregister take: whole pages of the system. */
+WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, const void *base, size_t bytes)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t start = (uintptr_t)base;
+    WR_ENSURE(bytes > 0 && start % page == 0 && bytes % page == 0 && start != 0 && bytes <= UINTPTR_MAX - start,
+              WEIR_ERR_INVALID_ARGUMENT, "%s: %zu bytes at %p are not one or more whole pages of %" PRIu64 " bytes",
+              call, bytes, base, page);
+    return WEIR_OK;
+}
 
 /* The tables built in. Each is defined in its own folder and named nowhere else. */
 extern const weir_backend wr_backend_cuda;

@@ -256,6 +256,22 @@ static void work_on_an_invalidated_capture_is_refused(void **state)
     assert_int_equal(byte_at(0, memory, 0), 0);
 }
 
+static void bystand_with_optional_memory(void)
+{
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    void *pages = aligned_alloc(bytes, bytes), *managed;
+    assert_non_null(pages);
+    if (b->host_register != NULL) {
+        ok(b->host_register(0, pages, bytes));
+        ok(b->host_unregister(0, pages, bytes));
+    }
+    free(pages);
+    weir_status status = b->managed_alloc != NULL ? b->managed_alloc(0, 2 * MIB, &managed) : WEIR_ERR_NOT_SUPPORTED;
+    if (status == WEIR_ERR_NOT_SUPPORTED) return;
+    ok(status);
+    ok(b->managed_free(0, managed, 2 * MIB));
+}
+
 /* Everything that an allocator does besides the capture. */
 static void bystand(void)
 {
@@ -273,6 +289,7 @@ static void bystand(void)
     ok(b->segment_free(0, segment, 4 * MIB));
     ok(b->pinned_alloc(0, 4096, &pinned));
     ok(b->pinned_free(0, pinned, 4096));
+    bystand_with_optional_memory();
     ok(b->device_memory(0, &free_bytes, &total));
     ok(b->clock_ns(&now));
     ok(b->segment_free(0, on_device, 2 * MIB));
@@ -378,6 +395,211 @@ static void running_graph_can_be_destroyed(void **state)
     gate_end(&g);
 }
 
+/* ---- the order inside a capture ------------------------------------------------------------------------------- */
+
+#define NODES 32
+
+static void begin_ordered(void)
+{
+    if (b->capture_tips == NULL) skip();
+    begin();
+}
+
+/* How many nodes the stream's next work would depend on, and the first of them. */
+static size_t tips_of(void *stream, void **nodes)
+{
+    size_t count = SIZE_MAX;
+    ok(b->capture_tips(0, stream, nodes, NODES, &count));
+    assert_true(count <= NODES);
+    return count;
+}
+
+/* The only one. */
+static void *tip_of(void *stream)
+{
+    void *nodes[NODES];
+    assert_int_equal(tips_of(stream, nodes), 1);
+    return nodes[0];
+}
+
+static bool is_in(void *node, void *const *nodes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (nodes[i] == node) return true;
+    return false;
+}
+
+/* Whether the node is one of the stream's tips or comes before one. */
+static bool is_before_the_tips(void *stream, void *node)
+{
+    void *seen[NODES], *before[NODES];
+    size_t count = tips_of(stream, seen), more;
+    for (size_t i = 0; i < count; i++) {
+        ok(b->node_dependencies(0, seen[i], before, NODES, &more));
+        assert_true(more <= NODES);
+        for (size_t j = 0; j < more; j++) {
+            if (is_in(before[j], seen, count)) continue;
+            assert_true(count < NODES);
+            seen[count++] = before[j];
+        }
+    }
+    return is_in(node, seen, count);
+}
+
+static void *mark(void *stream)
+{
+    ok(b->fill(0, stream, memory, 1, 16));
+    return tip_of(stream);
+}
+
+static void follow(void *stream, void *of, void *event)
+{
+    ok(b->event_record(0, event, of));
+    ok(b->stream_wait(0, stream, event));
+}
+
+static void fresh_capture_has_no_tips(void **state)
+{
+    (void)state;
+    void *nodes[NODES];
+    begin_ordered();
+    assert_int_equal(tips_of(origin, nodes), 0);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+}
+
+static void work_on_one_stream_is_a_chain(void **state)
+{
+    (void)state;
+    void *node[4], *before[NODES];
+    size_t count;
+    begin_ordered();
+    for (int i = 0; i < 4; i++) node[i] = mark(origin);
+    ok(b->node_dependencies(0, node[0], before, NODES, &count));
+    assert_int_equal(count, 0);
+    for (int i = 1; i < 4; i++) {
+        ok(b->node_dependencies(0, node[i], before, NODES, &count));
+        assert_int_equal(count, 1);
+        assert_ptr_equal(before[0], node[i - 1]);
+    }
+    assert_true(is_before_the_tips(origin, node[0]));
+    ok(b->graph_exec_destroy(0, expect_graph()));
+}
+
+static void forked_stream_comes_after_the_fork_only(void **state)
+{
+    (void)state;
+    void *fork = new_event(0), *join = new_event(0);
+    begin_ordered();
+    void *first = mark(origin);
+    follow(side, origin, fork);
+    assert_ptr_equal(tip_of(side), first);
+    void *second = mark(origin), *beside = mark(side);
+    assert_true(is_before_the_tips(side, first));
+    assert_false(is_before_the_tips(side, second));
+    assert_false(is_before_the_tips(origin, beside));
+    follow(origin, side, join);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    ok(b->event_destroy(0, fork));
+    ok(b->event_destroy(0, join));
+}
+
+static void joined_stream_comes_after_both(void **state)
+{
+    (void)state;
+    void *fork = new_event(0), *join = new_event(0), *nodes[NODES];
+    begin_ordered();
+    void *first = mark(origin);
+    follow(side, origin, fork);
+    void *second = mark(origin), *beside = mark(side);
+    follow(origin, side, join);
+    assert_int_equal(tips_of(origin, nodes), 2);
+    assert_true(is_in(second, nodes, 2));
+    assert_true(is_in(beside, nodes, 2));
+    void *last = mark(origin);
+    assert_true(is_before_the_tips(origin, last));
+    assert_true(is_before_the_tips(origin, second));
+    assert_true(is_before_the_tips(origin, beside));
+    assert_true(is_before_the_tips(origin, first));
+    assert_ptr_equal(tip_of(side), beside);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    ok(b->event_destroy(0, fork));
+    ok(b->event_destroy(0, join));
+}
+
+/* What is forked and joined again and again is walked through all the same. */
+static void joins_of_joins_are_seen_through(void **state)
+{
+    (void)state;
+    void *event = new_event(0);
+    begin_ordered();
+    void *first = mark(origin);
+    for (int i = 0; i < 5; i++) {
+        follow(side, origin, event);
+        mark(side);
+        if (i % 2) mark(origin);
+        follow(origin, side, event);
+    }
+    void *last = mark(origin);
+    assert_true(is_before_the_tips(origin, first));
+    follow(side, origin, event);
+    assert_true(is_before_the_tips(side, last));
+    assert_true(is_before_the_tips(side, first));
+    follow(origin, side, event);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    ok(b->event_destroy(0, event));
+}
+
+static void too_little_room_tells_the_number(void **state)
+{
+    (void)state;
+    void *fork = new_event(0), *join = new_event(0), *all[NODES];
+    size_t count = 0;
+    begin_ordered();
+    follow(side, origin, fork);
+    mark(origin), mark(side);
+    follow(origin, side, join);
+    assert_int_equal(tips_of(origin, all), 2);
+    for (size_t capacity = 0; capacity < 2; capacity++) {
+        void *nodes[2] = { &count, &count };
+        ok(b->capture_tips(0, origin, nodes, capacity, &count));
+        assert_int_equal(count, 2);
+        assert_ptr_equal(nodes[capacity], &count);
+        if (capacity > 0) assert_true(is_in(nodes[0], all, 2));
+    }
+    void *last = mark(origin);
+    for (size_t capacity = 0; capacity < 2; capacity++) {
+        void *nodes[2] = { &count, &count };
+        ok(b->node_dependencies(0, last, nodes, capacity, &count));
+        assert_int_equal(count, 2);
+        assert_ptr_equal(nodes[capacity], &count);
+        if (capacity > 0) assert_true(is_in(nodes[0], all, 2));
+    }
+    ok(b->capture_tips(0, origin, NULL, 0, &count));
+    assert_int_equal(count, 1);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    ok(b->event_destroy(0, fork));
+    ok(b->event_destroy(0, join));
+}
+
+static void only_capturing_streams_have_tips(void **state)
+{
+    (void)state;
+    void *nodes[1] = { nodes };
+    size_t count = 7;
+    begin_ordered();
+    assert_int_equal(b->capture_tips(0, side, nodes, 1, &count), WEIR_ERR_CAPTURE);
+    assert_int_equal(b->capture_tips(0, NULL, nodes, 1, &count), WEIR_ERR_CAPTURE);
+    ok(b->graph_exec_destroy(0, expect_graph()));
+    assert_int_equal(b->capture_tips(0, origin, nodes, 1, &count), WEIR_ERR_CAPTURE);
+    begin();
+    assert_int_equal(b->stream_query(0, origin), WEIR_ERR_CAPTURE);
+    assert_int_equal(b->capture_tips(0, origin, nodes, 1, &count), WEIR_ERR_CAPTURE);
+    expect_invalidated();
+    refused(b->node_dependencies(0, NULL, nodes, 1, &count));
+    assert_int_equal(count, 7);
+    assert_ptr_equal(nodes[0], nodes);
+}
+
 #define capture_test(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 static const struct CMUnitTest tests[] = {
     capture_test(captured_work_does_not_run),
@@ -401,6 +623,13 @@ static const struct CMUnitTest tests[] = {
     capture_test(event_is_usable_again_after_the_capture),
     capture_test(empty_capture_gives_an_empty_graph),
     capture_test(running_graph_can_be_destroyed),
+    capture_test(fresh_capture_has_no_tips),
+    capture_test(work_on_one_stream_is_a_chain),
+    capture_test(forked_stream_comes_after_the_fork_only),
+    capture_test(joined_stream_comes_after_both),
+    capture_test(joins_of_joins_are_seen_through),
+    capture_test(too_little_room_tells_the_number),
+    capture_test(only_capturing_streams_have_tips),
 };
 
 CONTRACT_MAIN(tests)

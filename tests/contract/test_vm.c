@@ -152,6 +152,25 @@ static void chunk_beyond_the_device_is_out_of_memory(void **state)
     assert_int_equal(chunk, 123);
 }
 
+/* The place of a chunk that is gone is taken by one of the same size between two others. */
+static void destroyed_chunk_leaves_no_trace(void **state)
+{
+    (void)state;
+    need_vm();
+    char *base = reserve(granule);
+    weir_chunk chunk[3];
+    for (int i = 0; i < 3; i++) chunk[i] = create(granule);
+    map(base, chunk[1], granule);
+    ok(b->vm_destroy(0, chunk[1], granule));
+    ok(b->vm_unmap(0, base, granule));
+    chunk[1] = create(granule);
+    map(base, chunk[1], granule);
+    fill_now(0, base, 0x29, granule);
+    ok(b->vm_unmap(0, base, granule));
+    for (int i = 0; i < 3; i++) ok(b->vm_destroy(0, chunk[i], granule));
+    ok(b->vm_release(0, base, granule));
+}
+
 static void unaligned_sizes_are_refused(void **state)
 {
     (void)state;
@@ -244,6 +263,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(reservation_costs_no_memory),
     cmocka_unit_test(chunk_counts_until_destroyed),
     cmocka_unit_test(destroyed_chunk_counts_until_unmapped),
+    cmocka_unit_test(destroyed_chunk_leaves_no_trace),
     cmocka_unit_test(chunk_beyond_the_device_is_out_of_memory),
     cmocka_unit_test(unaligned_sizes_are_refused),
     cmocka_unit_test(overlapping_map_is_refused),

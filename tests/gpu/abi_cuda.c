@@ -33,6 +33,7 @@ _Static_assert(CU_STREAM_LEGACY == (CUstream)1, "the default stream's other name
 #define CUstreamCaptureMode weir_CUstreamCaptureMode
 #define CUstreamCaptureStatus weir_CUstreamCaptureStatus
 #define CUmemAllocationGranularity_flags weir_CUmemAllocationGranularity_flags
+#define CUmemAllocationHandleType weir_CUmemAllocationHandleType
 #define CUdriverProcAddressQueryResult weir_CUdriverProcAddressQueryResult
 #define cuuint64_t weir_cuuint64_t
 #undef CUdeviceptr
@@ -55,6 +56,7 @@ _Static_assert(CU_STREAM_LEGACY == (CUstream)1, "the default stream's other name
 #undef CUstreamCaptureMode
 #undef CUstreamCaptureStatus
 #undef CUmemAllocationGranularity_flags
+#undef CUmemAllocationHandleType
 #undef CUdriverProcAddressQueryResult
 #undef cuuint64_t
 #undef CUdeviceptr
@@ -77,6 +79,7 @@ SAME_SIZE(CUdevice_attribute);
 SAME_SIZE(CUstreamCaptureMode);
 SAME_SIZE(CUstreamCaptureStatus);
 SAME_SIZE(CUmemAllocationGranularity_flags);
+SAME_SIZE(CUmemAllocationHandleType);
 SAME_SIZE(CUdriverProcAddressQueryResult);
 SAME_SIZE(cuuint64_t);
 _Static_assert(sizeof(CUdeviceptr_v2) == sizeof(weir_CUdeviceptr), "CUdeviceptr");

@@ -95,6 +95,26 @@ static void half_a_group_is_refused(void **state)
     assert_non_null(strstr(weir_error_text(), "vm_map"));
 }
 
+static void each_of_two_that_come_together_misses_the_other(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t offset;
+        const char *name;
+    } entries[] = {
+#define ENTRY(name) { offsetof(weir_backend, name), #name }
+        ENTRY(host_register), ENTRY(host_unregister), ENTRY(managed_alloc), ENTRY(managed_free),
+        ENTRY(vm_export),     ENTRY(vm_import),       ENTRY(capture_tips),  ENTRY(node_dependencies),
+#undef ENTRY
+    };
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        weir_backend table = wr_backend_host;
+        memset((char *)&table + entries[i].offset, 0, sizeof(void *));
+        assert_int_equal(wr_backend_check(&table), WEIR_ERR_INCOMPATIBLE);
+        assert_non_null(strstr(weir_error_text(), entries[i].name));
+    }
+}
+
 static void missing_group_is_fine(void **state)
 {
     (void)state;
@@ -106,6 +126,17 @@ static void missing_group_is_fine(void **state)
     table.vm_map = NULL;
     table.vm_unmap = NULL;
     table.vm_access = NULL;
+    assert_int_equal(wr_backend_check(&table), WEIR_OK);
+    table.host_register = table.host_unregister = NULL;
+    assert_int_equal(wr_backend_check(&table), WEIR_OK);
+    table.managed_alloc = NULL;
+    table.managed_free = NULL;
+    assert_int_equal(wr_backend_check(&table), WEIR_OK);
+    table.vm_create_exportable = NULL;
+    table.vm_export = NULL;
+    table.vm_import = NULL;
+    assert_int_equal(wr_backend_check(&table), WEIR_OK);
+    table.capture_tips = table.node_dependencies = NULL;
     assert_int_equal(wr_backend_check(&table), WEIR_OK);
 }
 
@@ -128,6 +159,7 @@ int main(void)
         cmocka_unit_test(entries_have_names),
         cmocka_unit_test(missing_required_entry_is_named),
         cmocka_unit_test(half_a_group_is_refused),
+        cmocka_unit_test(each_of_two_that_come_together_misses_the_other),
         cmocka_unit_test(missing_group_is_fine),
         cmocka_unit_test(small_table_is_refused),
     };

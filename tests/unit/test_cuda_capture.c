@@ -8,6 +8,7 @@
 #include "unit/cuda_support.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 static void *origin;
 
@@ -80,6 +81,24 @@ static void direct_poll_kills_a_capture_of_another_thread(void **state)
     ok(b->event_destroy(0, event));
 }
 
+static void bystand_with_more_kinds(void)
+{
+    void *pages = aligned_alloc(4096, 4096), *managed;
+    int descriptor;
+    weir_chunk chunk, imported;
+    ok(b->host_register(0, pages, 4096));
+    ok(b->host_unregister(0, pages, 4096));
+    free(pages);
+    ok(b->managed_alloc(0, 4096, &managed));
+    ok(b->managed_free(0, managed, 4096));
+    ok(b->vm_create_exportable(0, 2 * MIB, &chunk));
+    ok(b->vm_export(0, chunk, &descriptor));
+    ok(b->vm_import(0, descriptor, 2 * MIB, &imported));
+    close(descriptor);
+    ok(b->vm_destroy(0, imported, 2 * MIB));
+    ok(b->vm_destroy(0, chunk, 2 * MIB));
+}
+
 /* Every entry that a capture on another stream must survive. */
 static void *bystand(void *unused)
 {
@@ -107,6 +126,7 @@ static void *bystand(void *unused)
     ok(b->vm_unmap(0, base, 2 * MIB));
     ok(b->vm_destroy(0, chunk, 2 * MIB));
     ok(b->vm_release(0, base, 4 * MIB));
+    bystand_with_more_kinds();
     ok(b->device_memory(0, &free_bytes, &total));
     ok(b->event_destroy(0, event));
     ok(b->stream_destroy(0, stream));
@@ -200,7 +220,48 @@ static void default_stream_is_not_asked_about(void **state)
     unsigned long before = standin_calls("cuStreamGetCaptureInfo");
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
     assert_int_equal(state_of((void *)1), WEIR_CAPTURE_NONE);
+    void *node;
+    size_t count;
+    assert_int_equal(b->capture_tips(0, NULL, &node, 1, &count), WEIR_ERR_CAPTURE);
+    assert_int_equal(b->capture_tips(0, (void *)1, &node, 1, &count), WEIR_ERR_CAPTURE);
     assert_int_equal(standin_calls("cuStreamGetCaptureInfo"), before);
+}
+
+static void room_to_spare_needs_one_call(void **state)
+{
+    (void)state;
+    void *base, *tip, *nodes[2];
+    size_t count;
+    ok(b->segment_alloc(0, 2 * MIB, &base));
+    begin(WEIR_CAPTURE_GLOBAL);
+    ok(b->fill(0, origin, base, 1, 16));
+    ok(b->fill(0, origin, base, 2, 16));
+    ok(b->capture_tips(0, origin, &tip, 1, &count));
+    const unsigned long before = standin_calls("cuGraphNodeGetDependencies");
+    ok(b->node_dependencies(0, tip, nodes, 2, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(standin_calls("cuGraphNodeGetDependencies"), before + 1);
+    ok(b->node_dependencies(0, tip, nodes, 1, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(standin_calls("cuGraphNodeGetDependencies"), before + 3);
+    end_well();
+    ok(b->segment_free(0, base, 2 * MIB));
+}
+
+/* Edges that do not wait for the whole node before them (programmatic launches) are not told as if they did. */
+static void partial_edges_are_not_supported(void **state)
+{
+    (void)state;
+    void *node = &node;
+    size_t count = 7;
+    begin(WEIR_CAPTURE_GLOBAL);
+    standin_fail("cuStreamGetCaptureInfo", 1, WR_CUDA_ERROR_LOSSY_QUERY);
+    assert_int_equal(b->capture_tips(0, origin, &node, 1, &count), WEIR_ERR_NOT_SUPPORTED);
+    standin_fail("cuGraphNodeGetDependencies", 1, WR_CUDA_ERROR_LOSSY_QUERY);
+    assert_int_equal(b->node_dependencies(0, origin, &node, 1, &count), WEIR_ERR_NOT_SUPPORTED);
+    assert_ptr_equal(node, &node);
+    assert_int_equal(count, 7);
+    end_well();
 }
 
 static const struct CMUnitTest tests[] = {
@@ -212,6 +273,8 @@ static const struct CMUnitTest tests[] = {
     cuda_test(relaxed_capture_ends_in_any_thread),
     cuda_test(unjoined_work_gives_no_graph),
     cuda_test(default_stream_is_not_asked_about),
+    cuda_test(room_to_spare_needs_one_call),
+    cuda_test(partial_edges_are_not_supported),
 };
 
 int main(void)

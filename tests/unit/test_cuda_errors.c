@@ -24,7 +24,10 @@ static void codes_have_their_meaning(void **state)
         { 304, WEIR_ERR_DRIVER },
         { 400, WEIR_ERR_INVALID_ARGUMENT },
         { 401, WEIR_ERR_CAPTURE },
+        { 402, WEIR_ERR_NOT_SUPPORTED },
         { 701, WEIR_ERR_DRIVER },
+        { 712, WEIR_ERR_INVALID_ARGUMENT },
+        { 713, WEIR_ERR_UNKNOWN_POINTER },
         { 800, WEIR_ERR_NOT_SUPPORTED },
         { 801, WEIR_ERR_NOT_SUPPORTED },
         { 803, WEIR_ERR_INCOMPATIBLE },
@@ -93,6 +96,12 @@ static void pinned_memory_runs_out_on_the_host(void **state)
     assert_int_equal(b->pinned_alloc(0, 4096, &base), WEIR_ERR_OUT_OF_HOST_MEMORY);
     assert_ptr_equal(base, &base);
     assert_int_equal(native_code(), 2);
+    static char page[4096] __attribute__((aligned(4096)));
+    standin_fail("cuMemHostRegister", 1, 2);
+    assert_int_equal(b->host_register(0, page, sizeof page), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(native_code(), 2);
+    ok(b->host_register(0, page, sizeof page));
+    ok(b->host_unregister(0, page, sizeof page));
 }
 
 static void more_than_the_device_has_is_not_asked_for(void **state)
@@ -103,6 +112,7 @@ static void more_than_the_device_has_is_not_asked_for(void **state)
     unsigned long before = standin_calls(NULL);
     assert_int_equal(b->segment_alloc(0, (size_t)1 << 60, &base), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(b->vm_create(0, (size_t)1 << 60, &chunk), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(b->vm_create_exportable(0, (size_t)1 << 60, &chunk), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(standin_calls(NULL), before);
 }
 

@@ -128,6 +128,26 @@ static void old_driver_works_without_virtual_memory(void **state)
     ok(b->segment_free(0, base, 2 * MIB));
 }
 
+static void old_driver_says_what_it_does_not_have(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    void *base = &base;
+    size_t count;
+    int descriptor;
+    weir_chunk chunk;
+    ok(b->device_open(0, &caps));
+    assert_int_equal(b->host_register(0, base, 4096), WEIR_ERR_NOT_SUPPORTED);
+    assert_non_null(strstr(weir_error_text(), "cuMemHostRegister"));
+    assert_int_equal(b->host_unregister(0, base, 4096), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->managed_alloc(0, 4096, &base), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->vm_create_exportable(0, 2 * MIB, &chunk), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->vm_export(0, 1, &descriptor), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->vm_import(0, 0, 2 * MIB, &chunk), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->node_dependencies(0, base, &base, 1, &count), WEIR_ERR_NOT_SUPPORTED);
+    assert_ptr_equal(base, &base);
+}
+
 static void old_driver_notices_a_reset(void **state)
 {
     (void)state;
@@ -151,6 +171,7 @@ int main(void)
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_releases_devices_left_open),
         cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_cuda),
+        cmocka_unit_test_setup_teardown(old_driver_says_what_it_does_not_have, open_old, close_cuda),
         cmocka_unit_test_setup_teardown(old_driver_notices_a_reset, open_old, close_cuda),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,12 @@
 #include "unit/host.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define GRANULE (2 * MIB)
 
@@ -260,10 +265,175 @@ static void hint_is_followed_when_it_can_be(void **state)
     ok(b->vm_reserve(0, GRANULE, GRANULE, &three));
 }
 
+/* ---- managed and registered memory ---------------------------------------------------------------------------- */
+
+static void *new_managed(size_t bytes)
+{
+    void *base;
+    ok(b->managed_alloc(0, bytes, &base));
+    return base;
+}
+
+static void managed_memory_counts_against_the_device(void **state)
+{
+    (void)state;
+    void *managed = new_managed(HOST_MEMORY - GRANULE), *more;
+    assert_int_equal(b->segment_alloc(0, 2 * GRANULE, &more), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(b->managed_alloc(0, 2 * GRANULE, &more), WEIR_ERR_OUT_OF_MEMORY);
+    ok(b->managed_free(0, managed, HOST_MEMORY - GRANULE));
+    new_segment(0, HOST_MEMORY);
+}
+
+static void managed_memory_is_no_segment(void **state)
+{
+    (void)state;
+    void *managed = new_managed(GRANULE), *segment = new_segment(0, GRANULE);
+    assert_int_equal(b->segment_free(0, managed, GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    assert_int_equal(b->managed_free(0, segment, GRANULE), WEIR_ERR_UNKNOWN_POINTER);
+    ok(b->managed_free(0, managed, GRANULE));
+    ok(b->segment_free(0, segment, GRANULE));
+}
+
+static void managed_memory_uses_no_scripted_place(void **state)
+{
+    (void)state;
+    const weir_host_place place = { 100 * GRANULE, GRANULE };
+    char *start = new_segment(0, GRANULE);
+    ok(weir_host_place_segments(0, &place, 1));
+    assert_ptr_equal(new_managed(GRANULE), start + GRANULE);
+    assert_ptr_equal(new_segment(0, GRANULE), start + 100 * GRANULE);
+}
+
+static char pages[8 * 4096] __attribute__((aligned(4096)));
+
+static void wrong_registrations_say_why(void **state)
+{
+    (void)state;
+    ok(b->host_register(0, pages + 4096, 8192));
+    assert_int_equal(b->host_register(1, pages, 8192), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->host_register(1, pages + 8192, 8192), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->host_register(1, pages, sizeof pages), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->host_register(0, pages, SIZE_MAX & ~(size_t)4095), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "whole pages"));
+    assert_int_equal(b->host_unregister(0, pages + 4096, 4096), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->host_unregister(0, pages + 8192, 4096), WEIR_ERR_UNKNOWN_POINTER);
+    ok(b->host_unregister(0, pages + 4096, 8192));
+    assert_int_equal(b->host_unregister(0, pages + 4096, 8192), WEIR_ERR_UNKNOWN_POINTER);
+}
+
+static void closing_a_device_ends_its_registrations(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    ok(b->host_register(0, pages, 4096));
+    ok(b->host_register(1, pages + 4096, 4096));
+    ok(b->device_close(0));
+    ok(b->host_register(1, pages, 4096));
+    assert_int_equal(b->host_register(1, pages + 4096, 4096), WEIR_ERR_INVALID_ARGUMENT);
+    ok(b->device_open(0, &caps));
+}
+
+/* ---- sharing -------------------------------------------------------------------------------------------------- */
+
+static int open_files(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) count++;
+    closedir(folder);
+    return count;
+}
+
+static weir_chunk new_shared(int *descriptor)
+{
+    weir_chunk chunk;
+    ok(b->vm_create_exportable(0, GRANULE, &chunk));
+    ok(b->vm_export(0, chunk, descriptor));
+    return chunk;
+}
+
+static void wrong_imports_say_why(void **state)
+{
+    (void)state;
+    int descriptor, pipes[2], file = memfd_create("another", MFD_CLOEXEC);
+    weir_chunk chunk = new_shared(&descriptor), imported = 5;
+    assert_int_equal(b->vm_import(0, descriptor, 2 * GRANULE, &imported), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "2097152"));
+    assert_int_equal(b->vm_import(0, descriptor, GRANULE + 512, &imported), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(ftruncate(file, GRANULE), 0);
+    assert_int_equal(b->vm_import(0, file, GRANULE, &imported), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    assert_int_equal(b->vm_import(0, pipes[0], GRANULE, &imported), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->vm_export(0, chunk + 1, &file), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(imported, 5);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(descriptor);
+    close(file);
+}
+
+static void nobody_changes_the_size_of_shared_memory(void **state)
+{
+    (void)state;
+    int descriptor;
+    new_shared(&descriptor);
+    assert_int_equal(ftruncate(descriptor, 4096), -1);
+    assert_int_equal(ftruncate(descriptor, 2 * GRANULE), -1);
+    close(descriptor);
+}
+
+static void descriptors_do_not_pass_to_other_programs(void **state)
+{
+    (void)state;
+    int descriptor;
+    new_shared(&descriptor);
+    assert_int_equal(fcntl(descriptor, F_GETFD), FD_CLOEXEC);
+    close(descriptor);
+}
+
+static void files_of_chunks_are_closed(void **state)
+{
+    (void)state;
+    int descriptor, before = open_files();
+    weir_chunk chunk = new_shared(&descriptor), imported;
+    ok(b->vm_import(1, descriptor, GRANULE, &imported));
+    ok(b->vm_destroy(0, chunk, GRANULE));
+    ok(b->vm_destroy(1, imported, GRANULE));
+    assert_int_equal(open_files(), before + 3); /* the two devices' own, and ours */
+    new_shared(&descriptor);
+    ok(b->vm_import(1, descriptor, GRANULE, &imported));
+    host_close(NULL);
+    assert_int_equal(open_files(), before + 2); /* ours */
+    host_open(NULL);
+}
+
+static void running_out_of_descriptors_is_told(void **state)
+{
+    (void)state;
+    int descriptor, other = -5;
+    uint64_t before, after, total;
+    struct rlimit limit, none;
+    weir_chunk chunk = new_shared(&descriptor), imported = 5;
+    ok(b->device_memory(0, &before, &total));
+    getrlimit(RLIMIT_NOFILE, &limit);
+    none = (struct rlimit){ 3, limit.rlim_max };
+    setrlimit(RLIMIT_NOFILE, &none);
+    assert_int_equal(b->vm_export(0, chunk, &other), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(b->vm_import(0, descriptor, GRANULE, &imported), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(b->vm_create_exportable(0, GRANULE, &imported), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    ok(b->device_memory(0, &after, &total));
+    assert_int_equal(before, after);
+    assert_int_equal(imported, 5);
+    assert_int_equal(other, -5);
+    close(descriptor);
+}
+
 /* Every way in which records can run out while this happens; nothing may leak or change. */
 static weir_status use_everything(void)
 {
-    void *base = NULL, *stream = NULL, *event = NULL, *graph = NULL, *exec = NULL, *reserved = NULL;
+    void *base = NULL, *stream = NULL, *event = NULL, *graph = NULL, *exec = NULL, *reserved = NULL, *managed;
     weir_chunk chunk;
     WR_TRY(b->segment_alloc(0, GRANULE, &base));
     WR_TRY(b->stream_create(0, 0, &stream));
@@ -271,6 +441,9 @@ static weir_status use_everything(void)
     WR_TRY(b->vm_reserve(0, 4 * GRANULE, 0, &reserved));
     WR_TRY(b->vm_create(0, GRANULE, &chunk));
     WR_TRY(b->vm_map(0, (char *)reserved + GRANULE, GRANULE, chunk));
+    WR_TRY(b->vm_create_exportable(0, GRANULE, &chunk));
+    WR_TRY(b->managed_alloc(0, GRANULE, &managed));
+    WR_TRY(b->host_register(0, pages, sizeof pages));
     WR_TRY(weir_host_stream_hold(0, stream));
     WR_TRY(b->fill(0, stream, base, 1, 1));
     WR_TRY(b->event_record(0, event, stream));
@@ -338,6 +511,16 @@ int main(void)
         host_test(one_unmap_takes_several_maps),
         host_test(destroyed_chunk_gives_its_pages_back),
         host_test(hint_is_followed_when_it_can_be),
+        host_test(managed_memory_counts_against_the_device),
+        host_test(managed_memory_is_no_segment),
+        host_test(managed_memory_uses_no_scripted_place),
+        host_test(wrong_registrations_say_why),
+        host_test(closing_a_device_ends_its_registrations),
+        host_test(wrong_imports_say_why),
+        host_test(nobody_changes_the_size_of_shared_memory),
+        host_test(descriptors_do_not_pass_to_other_programs),
+        host_test(files_of_chunks_are_closed),
+        host_test(running_out_of_descriptors_is_told),
         host_test(running_out_of_records_leaks_nothing),
         host_test(large_devices_fit),
     };

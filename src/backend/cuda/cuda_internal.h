@@ -49,6 +49,11 @@ typedef struct wr_cuda_state {
 
 extern wr_cuda_state wr_cuda;
 
+/* For entries that need an optional function. */
+#define WR_CUDA_NEED(name)                                                                                             \
+    WR_ENSURE(wr_cu.name != NULL, WEIR_ERR_NOT_SUPPORTED,                                                              \
+              "cuda: the driver does not have " #name "; update the NVIDIA driver")
+
 /* ---- driver.c ------------------------------------------------------------------------------------------------- */
 
 weir_status wr_cuda_open(const weir_backend_config *config);
@@ -102,6 +107,13 @@ weir_status wr_cuda_vm_unmap(int device, void *base, size_t bytes);
 weir_status wr_cuda_vm_access(int device, void *base, size_t bytes, int accessor);
 weir_status wr_cuda_pinned_alloc(int device, size_t bytes, void **base);
 weir_status wr_cuda_pinned_free(int device, void *base, size_t bytes);
+weir_status wr_cuda_host_register(int device, void *base, size_t bytes);
+weir_status wr_cuda_host_unregister(int device, void *base, size_t bytes);
+weir_status wr_cuda_managed_alloc(int device, size_t bytes, void **base);
+weir_status wr_cuda_managed_free(int device, void *base, size_t bytes);
+weir_status wr_cuda_vm_create_exportable(int device, size_t bytes, weir_chunk *chunk);
+weir_status wr_cuda_vm_export(int device, weir_chunk chunk, int *descriptor);
+weir_status wr_cuda_vm_import(int device, int descriptor, size_t bytes, weir_chunk *chunk);
 
 weir_status wr_cuda_stream_create(int device, int priority, void **stream);
 weir_status wr_cuda_stream_destroy(int device, void *stream);
@@ -120,6 +132,8 @@ weir_status wr_cuda_fill(int device, void *stream, void *destination, unsigned c
 weir_status wr_cuda_capture_begin(int device, void *stream, weir_capture_mode mode);
 weir_status wr_cuda_capture_end(int device, void *stream, void **graph);
 weir_status wr_cuda_capture_status(int device, void *stream, weir_capture_state *state, uint64_t *id);
+weir_status wr_cuda_capture_tips(int device, void *stream, void **nodes, size_t capacity, size_t *count);
+weir_status wr_cuda_node_dependencies(int device, void *node, void **nodes, size_t capacity, size_t *count);
 weir_status wr_cuda_graph_instantiate(int device, void *graph, void **exec);
 weir_status wr_cuda_graph_launch(int device, void *exec, void *stream);
 weir_status wr_cuda_graph_exec_destroy(int device, void *exec);

@@ -384,4 +384,13 @@ const weir_backend wr_backend_cuda = {
     .clock_ns = clock_ns,
     .scope_enter = scope_enter,
     .scope_leave = scope_leave,
+    .host_register = wr_cuda_host_register,
+    .host_unregister = wr_cuda_host_unregister,
+    .managed_alloc = wr_cuda_managed_alloc,
+    .managed_free = wr_cuda_managed_free,
+    .vm_create_exportable = wr_cuda_vm_create_exportable,
+    .vm_export = wr_cuda_vm_export,
+    .vm_import = wr_cuda_vm_import,
+    .capture_tips = wr_cuda_capture_tips,
+    .node_dependencies = wr_cuda_node_dependencies,
 };

@@ -1,7 +1,11 @@
 #include "backend/cuda/cuda_internal.h"
 
-/* The driver's second name for stream NULL. */
-#define LEGACY_STREAM ((void *)1)
+/* The default stream, of which the driver has a second name. It cannot capture, and is not asked about it: the driver
+ * answers that with an error while a stream that synchronises with it is capturing. */
+static bool is_default(const void *stream)
+{
+    return stream == NULL || stream == (const void *)1;
+}
 
 /* ---- capture -------------------------------------------------------------------------------------------------- */
 
@@ -22,15 +26,14 @@ weir_status wr_cuda_capture_end(int ordinal, void *stream, void **graph)
     return WEIR_OK;
 }
 
-/* The default stream cannot capture. It is not asked about, because the driver answers that with an error while a
- * stream that synchronises with it is capturing. The driver knows the id of active captures only. */
+/* The driver knows the id of active captures only. */
 weir_status wr_cuda_capture_status(int ordinal, void *stream, weir_capture_state *state, uint64_t *id)
 {
     wr_cuda_frame frame;
     CUstreamCaptureStatus now = WR_CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t number = 0;
     WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
-    if (stream == NULL || stream == LEGACY_STREAM) {
+    if (is_default(stream)) {
         *state = WEIR_CAPTURE_NONE;
         return WEIR_OK;
     }
@@ -38,6 +41,46 @@ weir_status wr_cuda_capture_status(int ordinal, void *stream, weir_capture_state
     WR_TRY(wr_cuda_last(&frame, cuStreamGetCaptureInfo, stream, &now, &number, NULL, NULL, NULL));
     *state = (weir_capture_state)now;
     if (now == WR_CU_STREAM_CAPTURE_STATUS_ACTIVE) *id = number;
+    return WEIR_OK;
+}
+
+/* ---- the order inside a capture ------------------------------------------------------------------------------- */
+
+/* The nodes are copied before the way out of the driver: the array is the driver's. */
+weir_status wr_cuda_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count)
+{
+    wr_cuda_frame frame;
+    CUstreamCaptureStatus now = WR_CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUgraphNode *tips = NULL;
+    size_t found = 0;
+    WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
+    if (!is_default(stream)) {
+        WR_TRY(wr_cuda_enter(ordinal, &frame));
+        CUresult code = wr_cu.cuStreamGetCaptureInfo(stream, &now, NULL, NULL, &tips, &found);
+        bool told = code == WR_CUDA_SUCCESS && now == WR_CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        for (size_t i = 0; told && i < found && i < capacity; i++) nodes[i] = tips[i];
+        WR_TRY(wr_cuda_leave(&frame, "cuStreamGetCaptureInfo", code));
+    }
+    WR_ENSURE(now == WR_CU_STREAM_CAPTURE_STATUS_ACTIVE, WEIR_ERR_CAPTURE,
+              "cuda: capture_tips: stream %p is in no capture%s", stream,
+              now == WR_CU_STREAM_CAPTURE_STATUS_NONE ? "" : " that is valid; end it and capture again");
+    *count = found;
+    return WEIR_OK;
+}
+
+/* The driver fills what it is given and says how much that was, which is the whole number when there was room left. */
+weir_status wr_cuda_node_dependencies(int ordinal, void *node, void **nodes, size_t capacity, size_t *count)
+{
+    wr_cuda_frame frame;
+    size_t found = capacity;
+    WR_CUDA_NEED(cuGraphNodeGetDependencies);
+    WR_ENSURE(node != NULL, WEIR_ERR_INVALID_ARGUMENT, "cuda: node_dependencies: node is NULL");
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    CUresult code = WR_CUDA_SUCCESS;
+    if (capacity > 0) code = wr_cu.cuGraphNodeGetDependencies(node, (CUgraphNode *)nodes, &found);
+    if (code == WR_CUDA_SUCCESS && found == capacity) code = wr_cu.cuGraphNodeGetDependencies(node, NULL, &found);
+    WR_TRY(wr_cuda_leave(&frame, "cuGraphNodeGetDependencies", code));
+    *count = found;
     return WEIR_OK;
 }
 

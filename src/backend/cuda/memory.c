@@ -1,3 +1,4 @@
+#include "backend/backend.h"
 #include "backend/cuda/cuda_internal.h"
 #include "base/size.h"
 
@@ -46,6 +47,16 @@ weir_status wr_cuda_segment_free(int ordinal, void *base, size_t bytes)
     return wr_cuda_last(&frame, cuMemFree, address_of(base));
 }
 
+/* When it is the host's memory that ran out, the driver's code is the same. */
+static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
+{
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "cuda", WR_CUDA_ERROR_OUT_OF_MEMORY,
+                          "cuda: %s: %zu bytes of pinned memory cannot be had; free some, or raise the limit of locked "
+                          "memory (ulimit -l, the container's memory)",
+                          call, bytes);
+}
+
 weir_status wr_cuda_pinned_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_cuda_frame frame;
@@ -53,12 +64,7 @@ weir_status wr_cuda_pinned_alloc(int ordinal, size_t bytes, void **base)
     WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: pinned_alloc: 0 bytes asked");
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     weir_status status = wr_cuda_last(&frame, cuMemHostAlloc, &made, bytes, WR_CU_MEMHOSTALLOC_PORTABLE);
-    if (status == WEIR_ERR_OUT_OF_MEMORY) /* it is the host's that ran out, though the driver's code is the same */
-        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "cuda", WR_CUDA_ERROR_OUT_OF_MEMORY,
-                              "cuda: cuMemHostAlloc: %zu bytes of pinned memory cannot be had; free some, or raise the "
-                              "limit of locked memory (ulimit -l, the container's memory)",
-                              bytes);
-    WR_TRY(status);
+    WR_TRY(check_pinned(status, "cuMemHostAlloc", bytes));
     *base = made;
     return WEIR_OK;
 }
@@ -69,6 +75,44 @@ weir_status wr_cuda_pinned_free(int ordinal, void *base, size_t bytes)
     (void)bytes;
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     return wr_cuda_last(&frame, cuMemFreeHost, base);
+}
+
+weir_status wr_cuda_host_register(int ordinal, void *base, size_t bytes)
+{
+    wr_cuda_frame frame;
+    WR_CUDA_NEED(cuMemHostRegister);
+    WR_TRY(wr_backend_check_pages("cuda: host_register", base, bytes));
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    weir_status status = wr_cuda_last(&frame, cuMemHostRegister, base, bytes,
+                                      WR_CU_MEMHOSTREGISTER_PORTABLE | WR_CU_MEMHOSTREGISTER_DEVICEMAP);
+    return check_pinned(status, "cuMemHostRegister", bytes);
+}
+
+weir_status wr_cuda_host_unregister(int ordinal, void *base, size_t bytes)
+{
+    wr_cuda_frame frame;
+    (void)bytes;
+    WR_CUDA_NEED(cuMemHostUnregister);
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    return wr_cuda_last(&frame, cuMemHostUnregister, base);
+}
+
+/* More than the device has may be asked for: the driver moves what does not fit. */
+weir_status wr_cuda_managed_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_cuda_frame frame;
+    CUdeviceptr made = 0;
+    WR_CUDA_NEED(cuMemAllocManaged);
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: managed_alloc: 0 bytes asked");
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuMemAllocManaged, &made, bytes, WR_CU_MEM_ATTACH_GLOBAL));
+    *base = pointer_to(made);
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_managed_free(int ordinal, void *base, size_t bytes)
+{
+    return wr_cuda_segment_free(ordinal, base, bytes);
 }
 
 /* ---- virtual memory ------------------------------------------------------------------------------------------- */
@@ -110,16 +154,51 @@ weir_status wr_cuda_vm_release(int ordinal, void *base, size_t bytes)
     return wr_cuda_last(&frame, cuMemAddressFree, address_of(base), bytes);
 }
 
-weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
+static weir_status create(int ordinal, const char *call, size_t bytes, int handle_types, weir_chunk *chunk)
 {
     wr_cuda_frame frame;
     CUmemGenericAllocationHandle made = 0;
     WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
-    WR_TRY(check_granules(&frame, "vm_create", bytes));
-    WR_TRY(check_size(&frame, "vm_create", bytes));
+    WR_TRY(check_granules(&frame, call, bytes));
+    WR_TRY(check_size(&frame, call, bytes));
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     CUmemAllocationProp kind = wr_cuda_chunk_kind(frame.device);
+    kind.requestedHandleTypes = handle_types;
     WR_TRY(wr_cuda_last(&frame, cuMemCreate, &made, bytes, &kind, 0));
+    *chunk = made;
+    return WEIR_OK;
+}
+
+weir_status wr_cuda_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
+{
+    return create(ordinal, "vm_create", bytes, 0, chunk);
+}
+
+weir_status wr_cuda_vm_create_exportable(int ordinal, size_t bytes, weir_chunk *chunk)
+{
+    return create(ordinal, "vm_create_exportable", bytes, WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, chunk);
+}
+
+weir_status wr_cuda_vm_export(int ordinal, weir_chunk chunk, int *descriptor)
+{
+    wr_cuda_frame frame;
+    int made = -1;
+    WR_CUDA_NEED(cuMemExportToShareableHandle);
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuMemExportToShareableHandle, &made, chunk, WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                        0));
+    *descriptor = made;
+    return WEIR_OK;
+}
+
+/* The driver does not tell how large it is: a wrong size is noticed by vm_map. */
+weir_status wr_cuda_vm_import(int ordinal, int descriptor, size_t bytes, weir_chunk *chunk)
+{
+    wr_cuda_frame frame;
+    CUmemGenericAllocationHandle made = 0;
+    WR_TRY(enter_vm(ordinal, "vm_import", bytes, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuMemImportFromShareableHandle, &made, (void *)(uintptr_t)descriptor,
+                        WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     *chunk = made;
     return WEIR_OK;
 }

@@ -15,6 +15,7 @@ typedef int CUdevice_attribute;
 typedef int CUstreamCaptureMode;
 typedef int CUstreamCaptureStatus;
 typedef int CUmemAllocationGranularity_flags;
+typedef int CUmemAllocationHandleType;
 typedef int CUdriverProcAddressQueryResult;
 typedef uint64_t cuuint64_t;
 typedef unsigned long long CUdeviceptr;

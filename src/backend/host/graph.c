@@ -376,6 +376,90 @@ weir_status wr_host_capture_status(int ordinal, void *native, weir_capture_state
     return WEIR_OK;
 }
 
+/* ---- entries: the order inside a capture ---------------------------------------------------------------------- */
+
+/* Nodes move as a capture grows, so that users get a number for one: a stale one is noticed. */
+#define NODE_BITS 32
+
+static void *name_of(const wr_host_capture *capture, int64_t index)
+{
+    return (void *)(uintptr_t)((capture->id << NODE_BITS) | ((uint64_t)index + 1));
+}
+
+static weir_status find_node(const void *name, wr_host_capture **capture, int64_t *index)
+{
+    uint64_t number = (uintptr_t)name & (((uint64_t)1 << NODE_BITS) - 1);
+    LIST_FOREACH(*capture, &captures, link)
+        if ((uint32_t)(*capture)->id == (uintptr_t)name >> NODE_BITS) break;
+    WR_ENSURE(*capture != NULL && number >= 1 && number <= (*capture)->count, WEIR_ERR_INVALID_ARGUMENT,
+              "host: node_dependencies: %p is no node of a capture that is underway", name);
+    *index = (int64_t)number - 1;
+    return WEIR_OK;
+}
+
+/* Whether that is news. */
+static bool reach(wr_host_capture *capture, int64_t index)
+{
+    if (index < 0 || capture->nodes[index].reached) return false;
+    capture->nodes[index].reached = true;
+    return true;
+}
+
+/* Names the two nodes; for joins, which CUDA has no nodes for, what is before them. A node comes after those it depends
+ * on, so that going down meets everything that was reached. */
+static void name_work(wr_host_capture *capture, int64_t one, int64_t two, void **nodes, size_t capacity, size_t *count)
+{
+    size_t found = 0;
+    int open = reach(capture, one) + reach(capture, two);
+    for (int64_t i = one > two ? one : two; open > 0; i--) {
+        node *at = &capture->nodes[i];
+        if (!at->reached) continue;
+        at->reached = false;
+        open--;
+        if (at->work.kind == WR_HOST_NOTHING) {
+            open += reach(capture, at->before[0]) + reach(capture, at->before[1]);
+            continue;
+        }
+        if (found < capacity) nodes[found] = name_of(capture, i);
+        found++;
+    }
+    *count = found;
+}
+
+weir_status wr_host_capture_tips(int ordinal, void *native, void **nodes, size_t capacity, size_t *count)
+{
+    wr_host_stream *stream;
+    weir_status status = WEIR_OK;
+    WR_TRY(enter(WEIR_BACKEND_capture_tips, ordinal, native, &stream));
+    WR_ENSURE(count != NULL && (nodes != NULL || capacity == 0), WEIR_ERR_INVALID_ARGUMENT,
+              "host: capture_tips: an out-parameter is NULL");
+    WR_ENSURE(atomic_load(&stream->capture) != NULL, WEIR_ERR_CAPTURE, "host: capture_tips: stream %p is in no capture",
+              native);
+    wr_lock_acquire(&captures_lock);
+    wr_host_capture *capture = good_capture(stream, &status);
+    if (capture != NULL) name_work(capture, stream->tip, -1, nodes, capacity, count);
+    wr_lock_release(&captures_lock);
+    return status;
+}
+
+weir_status wr_host_node_dependencies(int ordinal, void *name, void **nodes, size_t capacity, size_t *count)
+{
+    wr_host_device *device;
+    wr_host_capture *capture;
+    int64_t index;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_node_dependencies, ordinal, &device));
+    WR_ENSURE(count != NULL && (nodes != NULL || capacity == 0), WEIR_ERR_INVALID_ARGUMENT,
+              "host: node_dependencies: an out-parameter is NULL");
+    wr_lock_acquire(&captures_lock);
+    weir_status status = find_node(name, &capture, &index);
+    if (status == WEIR_OK) {
+        const int64_t *before = capture->nodes[index].before;
+        name_work(capture, before[0], before[1], nodes, capacity, count);
+    }
+    wr_lock_release(&captures_lock);
+    return status;
+}
+
 /* ---- entries: graphs ------------------------------------------------------------------------------------------ */
 
 void wr_host_exec_unref(wr_host_exec *exec)

@@ -128,6 +128,7 @@ static void close_device(int ordinal)
     wr_host_capture_abandon(ordinal);
     close_streams(device);
     close_objects(device);
+    wr_host_registrations_close(ordinal);
     wr_host_memory_close(device);
     wr_lock_destroy(&device->memory_lock);
     wr_lock_destroy(&device->list_lock);
@@ -310,4 +311,13 @@ const weir_backend wr_backend_host = {
     .graph_exec_destroy = wr_host_graph_exec_destroy,
     .graph_destroy = wr_host_graph_destroy,
     .clock_ns = wr_host_clock_ns,
+    .host_register = wr_host_register,
+    .host_unregister = wr_host_unregister,
+    .managed_alloc = wr_host_managed_alloc,
+    .managed_free = wr_host_managed_free,
+    .vm_create_exportable = wr_host_vm_create_exportable,
+    .vm_export = wr_host_vm_export,
+    .vm_import = wr_host_vm_import,
+    .capture_tips = wr_host_capture_tips,
+    .node_dependencies = wr_host_node_dependencies,
 };

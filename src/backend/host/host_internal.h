@@ -4,11 +4,11 @@
  *
  * Owner: the open back end; one set per process. Locks, none of which is held while work runs or a thread sleeps:
  * each device has one for its memory and one for its lists of objects, each stream, event and executable graph its own,
- * all captures one, the script one (all WR_RANK_BACKEND, never two at once), and those who wait for any progress share
+ * all captures one, all registrations one, the script one (all WR_RANK_BACKEND, never two at once), and those who wait for any progress share
  * one (WR_RANK_LEAF).
  *
  * Files: host.c the table and devices; script.c the gate every entry passes and what tests can script; memory.c
- * segments and pinned memory; vm.c virtual memory; queue.c how work is ordered and run; stream.c, event.c, graph.c the
+ * segments, managed, pinned and registered memory; vm.c virtual memory; queue.c how work is ordered and run; stream.c, event.c, graph.c the
  * entries of those names.
  */
 #ifndef WR_BACKEND_HOST_INTERNAL_H
@@ -214,6 +214,7 @@ void wr_host_object_remove(wr_host_object *object);
 
 /* Counts the call, lets it take the time that was scripted, and fails it if that was. */
 WR_CHECKED weir_status wr_host_gate(enum weir_backend_entry entry);
+const char *wr_host_entry_name(enum weir_backend_entry entry);
 void wr_host_script_clear(void);
 weir_status wr_host_clock_ns(uint64_t *now);
 
@@ -221,6 +222,8 @@ weir_status wr_host_clock_ns(uint64_t *now);
 
 WR_CHECKED weir_status wr_host_memory_open(wr_host_device *device);
 void wr_host_memory_close(wr_host_device *device);
+/* Forgets what was registered through the device. */
+void wr_host_registrations_close(int device);
 uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment);
 
 /* Replaces whatever is there by address space that costs nothing and cannot be touched. */
@@ -233,6 +236,10 @@ weir_status wr_host_segment_alloc(int device, size_t bytes, void **base);
 weir_status wr_host_segment_free(int device, void *base, size_t bytes);
 weir_status wr_host_pinned_alloc(int device, size_t bytes, void **base);
 weir_status wr_host_pinned_free(int device, void *base, size_t bytes);
+weir_status wr_host_register(int device, void *base, size_t bytes);
+weir_status wr_host_unregister(int device, void *base, size_t bytes);
+weir_status wr_host_managed_alloc(int device, size_t bytes, void **base);
+weir_status wr_host_managed_free(int device, void *base, size_t bytes);
 weir_status wr_host_vm_reserve(int device, size_t bytes, uint64_t hint, void **base);
 weir_status wr_host_vm_release(int device, void *base, size_t bytes);
 weir_status wr_host_vm_create(int device, size_t bytes, weir_chunk *chunk);
@@ -240,6 +247,9 @@ weir_status wr_host_vm_destroy(int device, weir_chunk chunk, size_t bytes);
 weir_status wr_host_vm_map(int device, void *base, size_t bytes, weir_chunk chunk);
 weir_status wr_host_vm_unmap(int device, void *base, size_t bytes);
 weir_status wr_host_vm_access(int device, void *base, size_t bytes, int accessor);
+weir_status wr_host_vm_create_exportable(int device, size_t bytes, weir_chunk *chunk);
+weir_status wr_host_vm_export(int device, weir_chunk chunk, int *descriptor);
+weir_status wr_host_vm_import(int device, int descriptor, size_t bytes, weir_chunk *chunk);
 
 /* ---- stream.c ------------------------------------------------------------------------------------------------- */
 
@@ -302,6 +312,8 @@ void wr_host_graph_close(wr_host_object *object);
 weir_status wr_host_capture_begin(int device, void *stream, weir_capture_mode mode);
 weir_status wr_host_capture_end(int device, void *stream, void **graph);
 weir_status wr_host_capture_status(int device, void *stream, weir_capture_state *state, uint64_t *id);
+weir_status wr_host_capture_tips(int device, void *stream, void **nodes, size_t capacity, size_t *count);
+weir_status wr_host_node_dependencies(int device, void *node, void **nodes, size_t capacity, size_t *count);
 weir_status wr_host_graph_instantiate(int device, void *graph, void **exec);
 weir_status wr_host_graph_launch(int device, void *exec, void *stream);
 weir_status wr_host_graph_exec_destroy(int device, void *exec);

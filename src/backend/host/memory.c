@@ -1,3 +1,4 @@
+#include "backend/backend.h"
 #include "backend/host/host_internal.h"
 #include "base/meta.h"
 #include "base/size.h"
@@ -150,7 +151,7 @@ static uint64_t whole_pages(size_t bytes)
     return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_host_round_up(bytes, WR_HOST_PAGE) : 0;
 }
 
-/* ---- segments ------------------------------------------------------------------------------------------------- */
+/* ---- segments and managed memory ------------------------------------------------------------------------------ */
 
 weir_status wr_host_charge(wr_host_device *device, uint64_t bytes)
 {
@@ -182,14 +183,15 @@ static weir_status take_place(wr_host_device *device, size_t asked, uint64_t byt
     return WEIR_OK;
 }
 
-static weir_status segment_alloc_locked(wr_host_device *device, size_t asked, uint64_t bytes, wr_host_range **out)
+static weir_status take_memory_locked(wr_host_device *device, wr_host_use use, size_t asked, uint64_t bytes,
+                                      wr_host_range **out)
 {
-    wr_host_range *range;
+    wr_host_range *range = NULL;
     WR_TRY(wr_host_charge(device, bytes));
-    weir_status status = take_place(device, asked, bytes, &range);
+    weir_status status = use == WR_HOST_SEGMENT ? take_place(device, asked, bytes, &range) : WEIR_OK;
     if (status == WEIR_OK && range == NULL) status = arena_take(&device->memory, bytes, &range);
     if (status != WEIR_OK) goto fail;
-    range->use = WR_HOST_SEGMENT;
+    range->use = use;
     status = commit(&device->memory, range);
     if (status != WEIR_OK) goto fail_range;
     *out = range;
@@ -202,34 +204,54 @@ fail:
     return status;
 }
 
-weir_status wr_host_segment_alloc(int ordinal, size_t bytes, void **base)
+static weir_status memory_alloc(enum weir_backend_entry entry, wr_host_use use, int ordinal, size_t bytes, void **base)
 {
     wr_host_device *device;
     wr_host_range *range;
-    WR_TRY(wr_host_enter(WEIR_BACKEND_segment_alloc, ordinal, &device));
-    WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: segment_alloc: %s",
+    const char *call = wr_host_entry_name(entry);
+    WR_TRY(wr_host_enter(entry, ordinal, &device));
+    WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: %s: %s", call,
               base == NULL ? "base is NULL" : "0 bytes asked");
     uint64_t rounded = whole_pages(bytes);
-    WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_MEMORY, "host: segment_alloc: %zu bytes are more than any device has",
-              bytes);
+    WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_MEMORY, "host: %s: %zu bytes are more than any device has", call, bytes);
 
     wr_lock_acquire(&device->memory_lock);
-    weir_status status = segment_alloc_locked(device, bytes, rounded, &range);
+    weir_status status = take_memory_locked(device, use, bytes, rounded, &range);
     if (status == WEIR_OK) *base = device->memory.start + range->base;
     wr_lock_release(&device->memory_lock);
     return status;
 }
 
-weir_status wr_host_segment_free(int ordinal, void *base, size_t bytes)
+static weir_status memory_free(enum weir_backend_entry entry, wr_host_use use, int ordinal, void *base, size_t bytes)
 {
     wr_host_device *device;
-    WR_TRY(wr_host_enter(WEIR_BACKEND_segment_free, ordinal, &device));
+    WR_TRY(wr_host_enter(entry, ordinal, &device));
     uint64_t rounded = whole_pages(bytes);
     wr_lock_acquire(&device->memory_lock);
-    weir_status status = arena_give(&device->memory, base, rounded, WR_HOST_SEGMENT, "segment_free");
+    weir_status status = arena_give(&device->memory, base, rounded, use, wr_host_entry_name(entry));
     if (status == WEIR_OK) device->used -= rounded;
     wr_lock_release(&device->memory_lock);
     return status;
+}
+
+weir_status wr_host_segment_alloc(int ordinal, size_t bytes, void **base)
+{
+    return memory_alloc(WEIR_BACKEND_segment_alloc, WR_HOST_SEGMENT, ordinal, bytes, base);
+}
+
+weir_status wr_host_segment_free(int ordinal, void *base, size_t bytes)
+{
+    return memory_free(WEIR_BACKEND_segment_free, WR_HOST_SEGMENT, ordinal, base, bytes);
+}
+
+weir_status wr_host_managed_alloc(int ordinal, size_t bytes, void **base)
+{
+    return memory_alloc(WEIR_BACKEND_managed_alloc, WR_HOST_MANAGED, ordinal, bytes, base);
+}
+
+weir_status wr_host_managed_free(int ordinal, void *base, size_t bytes)
+{
+    return memory_free(WEIR_BACKEND_managed_free, WR_HOST_MANAGED, ordinal, base, bytes);
 }
 
 /* ---- pinned memory: plain memory with a record, so that a wrong free is noticed ------------------------------- */
@@ -267,6 +289,88 @@ weir_status wr_host_pinned_free(int ordinal, void *base, size_t bytes)
     weir_status status = arena_give(&device->pinned, base, whole_pages(bytes), WR_HOST_PINNED, "pinned_free");
     wr_lock_release(&device->memory_lock);
     return status;
+}
+
+/* ---- registered memory: a record for the whole process, because every device reaches it ------------------------ */
+
+typedef struct registration {
+    LIST_ENTRY(registration) link;
+    int device;
+    uintptr_t base;
+    size_t bytes;
+} registration;
+
+static wr_lock registrations_lock = WR_LOCK_INITIALIZER(WR_RANK_BACKEND, "host registrations");
+static LIST_HEAD(, registration) registrations = LIST_HEAD_INITIALIZER(registrations);
+
+static bool overlaps_locked(uintptr_t base, size_t bytes)
+{
+    const registration *other;
+    LIST_FOREACH(other, &registrations, link)
+        if (other->base < base + bytes && base < other->base + other->bytes) return true;
+    return false;
+}
+
+weir_status wr_host_register(int ordinal, void *base, size_t bytes)
+{
+    wr_host_device *device;
+    void *memory;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_host_register, ordinal, &device));
+    WR_TRY(wr_backend_check_pages("host: host_register", base, bytes));
+    WR_TRY(wr_meta_alloc(sizeof(registration), "a registration", &memory));
+    registration *made = memory;
+    made->device = ordinal;
+    made->base = (uintptr_t)base;
+    made->bytes = bytes;
+
+    wr_lock_acquire(&registrations_lock);
+    bool taken = overlaps_locked(made->base, bytes);
+    if (!taken) LIST_INSERT_HEAD(&registrations, made, link);
+    wr_lock_release(&registrations_lock);
+    if (!taken) return WEIR_OK;
+    wr_meta_free(made);
+    return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
+                   "host: host_register: some of the %zu bytes at %p are registered already; unregister them first",
+                   bytes, base);
+}
+
+static weir_status withdraw_locked(const void *base, size_t bytes, registration **out)
+{
+    registration *found;
+    LIST_FOREACH(found, &registrations, link)
+        if (found->base == (uintptr_t)base) break;
+    WR_ENSURE(found != NULL, WEIR_ERR_UNKNOWN_POINTER,
+              "host: host_unregister: nothing is registered at %p, or it was unregistered already", base);
+    WR_ENSURE(found->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
+              "host: host_unregister: %p was registered with %zu bytes, not %zu", base, found->bytes, bytes);
+    LIST_REMOVE(found, link);
+    *out = found;
+    return WEIR_OK;
+}
+
+weir_status wr_host_unregister(int ordinal, void *base, size_t bytes)
+{
+    wr_host_device *device;
+    registration *found = NULL;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_host_unregister, ordinal, &device));
+    wr_lock_acquire(&registrations_lock);
+    weir_status status = withdraw_locked(base, bytes, &found);
+    wr_lock_release(&registrations_lock);
+    wr_meta_free(found);
+    return status;
+}
+
+void wr_host_registrations_close(int device)
+{
+    registration *found, *next;
+    wr_lock_acquire(&registrations_lock);
+    for (found = LIST_FIRST(&registrations); found != NULL; found = next) {
+        next = LIST_NEXT(found, link);
+        if (found->device != device) continue;
+        LIST_REMOVE(found, link);
+        wr_meta_free(found);
+    }
+    wr_lock_release(&registrations_lock);
 }
 
 /* ---- weir/host.h ---------------------------------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ static weir_status take_failure_locked(enum weir_backend_entry entry)
     return due;
 }
 
-static const char *entry_name(enum weir_backend_entry entry)
+const char *wr_host_entry_name(enum weir_backend_entry entry)
 {
     static const char *const names[] = {
 #define X(name) #name,
@@ -92,7 +92,7 @@ weir_status wr_host_gate(enum weir_backend_entry entry)
     if (!by_hand && latency > 0) sleep_ns(latency);
     if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
     return wr_fail_native(status, "host", 0, "host: %s failed because a script said so (weir_host_fail)",
-                          entry_name(entry));
+                          wr_host_entry_name(entry));
 }
 
 void wr_host_script_clear(void)

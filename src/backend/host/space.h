@@ -14,6 +14,7 @@
 
 typedef enum wr_host_use {
     WR_HOST_SEGMENT,
+    WR_HOST_MANAGED,
     WR_HOST_PINNED,
     WR_HOST_RESERVATION,
     WR_HOST_CHUNK,
@@ -35,6 +36,8 @@ typedef struct wr_host_range {
     uint64_t handle;             /* WR_HOST_CHUNK: the weir_chunk */
     uint64_t map_count;          /* WR_HOST_CHUNK: how often it is mapped */
     bool destroyed;              /* WR_HOST_CHUNK: lives on only because it is mapped */
+    uint64_t charged;            /* WR_HOST_CHUNK: bytes counted against the device; 0 when it is another's */
+    int file;                    /* WR_HOST_CHUNK: what other processes can get; -1: it is in the device's */
 } wr_host_range;
 
 RB_HEAD(wr_host_tree, wr_host_range);

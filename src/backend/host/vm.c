@@ -1,6 +1,7 @@
 /*
- * Virtual memory: a chunk is a range of the device's memory file, a reservation a range of its addresses, and a map of
- * the one in the other is mmap(MAP_SHARED), so that aliases see each other's writes.
+ * Virtual memory: a chunk is a range of the device's memory file, or a file of its own if other processes may get it; a
+ * reservation is a range of the device's addresses, and a map of the one in the other is mmap(MAP_SHARED), so that
+ * aliases see each other's writes.
  */
 #include "backend/host/host_internal.h"
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A handle is a chunk's place in the file, in granules, under a number that no other chunk of the process has: a stale
@@ -35,24 +37,46 @@ static weir_status check_range(const char *call, const void *base, size_t bytes)
     return check_multiple(call, "address", (uintptr_t)base);
 }
 
+static weir_status fail_descriptor(const char *call)
+{
+    int error = errno;
+    return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
+                          "host: %s: no more file descriptors: %s; close some or raise the limit (ulimit -n)", call,
+                          strerror(error));
+}
+
 /* ---- chunks --------------------------------------------------------------------------------------------------- */
+
+/* Whoever maps a file of which others can change the size risks a SIGBUS, so nobody can. */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static weir_status make_file(uint64_t bytes, int *out)
+{
+    int file = memfd_create("weir-host-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0 || fcntl(file, F_ADD_SEALS, SEALS) != 0) {
+        int error = errno;
+        if (file >= 0) close(file);
+        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
+                              "host: cannot make the file behind virtual memory (memfd_create, ftruncate): %s",
+                              strerror(error));
+    }
+    *out = file;
+    return WEIR_OK;
+}
 
 static weir_status open_file(wr_host_device *device)
 {
-    int file = memfd_create("weir-host-memory", MFD_CLOEXEC);
-    weir_status status = WEIR_OK;
-    if (file < 0 || ftruncate(file, (off_t)FILE_BYTES) != 0)
-        status = wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno,
-                                "host: cannot make the file behind virtual memory (memfd_create, ftruncate): %s",
-                                strerror(errno));
-    if (status == WEIR_OK) status = wr_host_space_init(&device->chunks, FILE_BYTES);
+    int file = -1;
+    WR_TRY(make_file(FILE_BYTES, &file));
+    weir_status status = wr_host_space_init(&device->chunks, FILE_BYTES);
     if (status == WEIR_OK)
         device->file = file;
-    else if (file >= 0)
+    else
         close(file);
     return status;
 }
 
+/* A chunk with a file of its own takes a place in the device's all the same, for its handle; the place stays empty. */
 static weir_status take_chunk(wr_host_device *device, uint64_t bytes, wr_host_range **out)
 {
     wr_host_range *chunk;
@@ -61,40 +85,93 @@ static weir_status take_chunk(wr_host_device *device, uint64_t bytes, wr_host_ra
               "host: no %" PRIu64 " bytes in one piece in the file behind virtual memory; make smaller chunks", bytes);
     chunk->use = WR_HOST_CHUNK;
     chunk->handle = atomic_fetch_add(&next_chunk, 1) << HANDLE_PLACE_BITS | chunk->base / WR_HOST_GRANULARITY;
+    chunk->map_count = 0;
+    chunk->destroyed = false;
     *out = chunk;
     return WEIR_OK;
 }
 
-static weir_status vm_create_locked(wr_host_device *device, uint64_t bytes, wr_host_range **out)
+static weir_status add_chunk_locked(wr_host_device *device, uint64_t bytes, uint64_t charged, wr_host_range **out)
 {
     if (device->file < 0) WR_TRY(open_file(device));
-    WR_TRY(wr_host_charge(device, bytes));
+    WR_TRY(wr_host_charge(device, charged));
     weir_status status = take_chunk(device, bytes, out);
-    if (status != WEIR_OK) device->used -= bytes;
+    if (status != WEIR_OK) device->used -= charged;
     return status;
+}
+
+/* `file` is the chunk's own or -1; it is not the caller's any more, whatever is returned. */
+static weir_status add_chunk(wr_host_device *device, uint64_t bytes, uint64_t charged, int file, weir_chunk *handle)
+{
+    wr_host_range *chunk;
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = add_chunk_locked(device, bytes, charged, &chunk);
+    if (status == WEIR_OK) {
+        chunk->charged = charged;
+        chunk->file = file;
+        *handle = chunk->handle;
+    } else if (file >= 0) {
+        close(file);
+    }
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
+static weir_status enter_create(enum weir_backend_entry entry, int ordinal, size_t bytes, const weir_chunk *chunk,
+                                wr_host_device **device)
+{
+    WR_TRY(wr_host_enter(entry, ordinal, device));
+    WR_ENSURE(chunk != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: %s: chunk is NULL", wr_host_entry_name(entry));
+    return check_range(wr_host_entry_name(entry), NULL, bytes);
 }
 
 weir_status wr_host_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
 {
     wr_host_device *device;
-    wr_host_range *range;
-    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_create, ordinal, &device));
-    WR_ENSURE(chunk != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: vm_create: chunk is NULL");
-    WR_TRY(check_range("vm_create", NULL, bytes));
-    wr_lock_acquire(&device->memory_lock);
-    weir_status status = vm_create_locked(device, bytes, &range);
-    if (status == WEIR_OK) *chunk = range->handle;
-    wr_lock_release(&device->memory_lock);
-    return status;
+    WR_TRY(enter_create(WEIR_BACKEND_vm_create, ordinal, bytes, chunk, &device));
+    return add_chunk(device, bytes, bytes, -1, chunk);
 }
 
-static weir_status find_chunk(const wr_host_device *device, weir_chunk handle, uint64_t bytes, const char *call,
-                              weir_status size_status, wr_host_range **out)
+weir_status wr_host_vm_create_exportable(int ordinal, size_t bytes, weir_chunk *chunk)
+{
+    wr_host_device *device;
+    int file = -1;
+    WR_TRY(enter_create(WEIR_BACKEND_vm_create_exportable, ordinal, bytes, chunk, &device));
+    WR_TRY(make_file(bytes, &file));
+    return add_chunk(device, bytes, bytes, file, chunk);
+}
+
+/* The memory counts against the device of the process that made it. */
+weir_status wr_host_vm_import(int ordinal, int descriptor, size_t bytes, weir_chunk *chunk)
+{
+    wr_host_device *device;
+    struct stat about;
+    WR_TRY(enter_create(WEIR_BACKEND_vm_import, ordinal, bytes, chunk, &device));
+    WR_ENSURE(fcntl(descriptor, F_GET_SEALS) == SEALS && fstat(descriptor, &about) == 0, WEIR_ERR_INVALID_ARGUMENT,
+              "host: vm_import: descriptor %d is not what vm_export gave", descriptor);
+    WR_ENSURE((uint64_t)about.st_size == bytes, WEIR_ERR_INVALID_ARGUMENT,
+              "host: vm_import: the chunk behind descriptor %d has %jd bytes, not %zu", descriptor,
+              (intmax_t)about.st_size, bytes);
+    int file = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (file < 0) return fail_descriptor("vm_import");
+    return add_chunk(device, bytes, 0, file, chunk);
+}
+
+static weir_status find_handle(const wr_host_device *device, weir_chunk handle, const char *call, wr_host_range **out)
 {
     uint64_t place = (handle & (((uint64_t)1 << HANDLE_PLACE_BITS) - 1)) * WR_HOST_GRANULARITY;
     wr_host_range *chunk = device->file >= 0 ? wr_host_space_find(&device->chunks, place) : NULL;
     WR_ENSURE(chunk != NULL && chunk->handle == handle && !chunk->destroyed, WEIR_ERR_INVALID_ARGUMENT,
               "host: %s: %#" PRIx64 " is no chunk of this device, or it was destroyed", call, handle);
+    *out = chunk;
+    return WEIR_OK;
+}
+
+static weir_status find_chunk(const wr_host_device *device, weir_chunk handle, uint64_t bytes, const char *call,
+                              weir_status size_status, wr_host_range **out)
+{
+    wr_host_range *chunk = NULL;
+    WR_TRY(find_handle(device, handle, call, &chunk));
     WR_ENSURE(chunk->bytes == bytes, size_status,
               "host: %s: chunk %#" PRIx64 " has %" PRIu64 " bytes, not %" PRIu64
               "; only whole chunks can be mapped and destroyed",
@@ -103,13 +180,39 @@ static weir_status find_chunk(const wr_host_device *device, weir_chunk handle, u
     return WEIR_OK;
 }
 
+static weir_status export_locked(const wr_host_device *device, weir_chunk handle, int *descriptor)
+{
+    wr_host_range *chunk = NULL;
+    WR_TRY(find_handle(device, handle, "vm_export", &chunk));
+    WR_ENSURE(chunk->file >= 0, WEIR_ERR_INVALID_ARGUMENT,
+              "host: vm_export: chunk %#" PRIx64 " was made by vm_create; make it by vm_create_exportable", handle);
+    int copy = fcntl(chunk->file, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return fail_descriptor("vm_export");
+    *descriptor = copy;
+    return WEIR_OK;
+}
+
+weir_status wr_host_vm_export(int ordinal, weir_chunk handle, int *descriptor)
+{
+    wr_host_device *device;
+    WR_TRY(wr_host_enter(WEIR_BACKEND_vm_export, ordinal, &device));
+    WR_ENSURE(descriptor != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: vm_export: descriptor is NULL");
+    wr_lock_acquire(&device->memory_lock);
+    weir_status status = export_locked(device, handle, descriptor);
+    wr_lock_release(&device->memory_lock);
+    return status;
+}
+
 /* Gives the memory back once nobody can name or see it. */
 static void release_if_unused(wr_host_device *device, wr_host_range *chunk)
 {
     if (!chunk->destroyed || chunk->map_count > 0) return;
-    if (fallocate(device->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->base, (off_t)chunk->bytes))
+    if (chunk->file >= 0)
+        close(chunk->file);
+    else if (fallocate(device->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->base,
+                       (off_t)chunk->bytes))
         wr_log(WR_LOG_WARN, "host: the memory of a destroyed chunk stays in use until close: %s", strerror(errno));
-    device->used -= chunk->bytes;
+    device->used -= chunk->charged;
     wr_host_space_give(&device->chunks, chunk);
 }
 
@@ -226,7 +329,9 @@ static weir_status vm_map_locked(wr_host_device *device, void *base, uint64_t by
               bytes, base);
 
     int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-    if (mmap(base, bytes, PROT_NONE, flags, device->file, (off_t)chunk->base) == MAP_FAILED) {
+    bool own = chunk->file >= 0;
+    int file = own ? chunk->file : device->file;
+    if (mmap(base, bytes, PROT_NONE, flags, file, own ? 0 : (off_t)chunk->base) == MAP_FAILED) {
         int error = errno;
         wr_host_space_give(reservation->maps, map);
         return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
@@ -323,6 +428,8 @@ void wr_host_vm_close(wr_host_device *device)
         range->maps = NULL;
     }
     if (device->file < 0) return;
+    for (range = wr_host_space_first(&device->chunks); range != NULL; range = wr_host_space_next(range))
+        if (range->file >= 0) close(range->file);
     close(device->file);
     device->file = -1;
     wr_host_space_clear(&device->chunks);

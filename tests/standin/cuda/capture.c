@@ -10,10 +10,19 @@ typedef struct capture {
     int device;
     CUstreamCaptureMode mode;
     pthread_t thread;
+    uint64_t id;
+    void **tips; /* what was told last, the driver's own array */
 } capture;
 
 static LIST_HEAD(, capture) captures = LIST_HEAD_INITIALIZER(captures);
 static _Thread_local CUstreamCaptureMode thread_mode = WR_CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static void drop(capture *c)
+{
+    LIST_REMOVE(c, link);
+    free(c->tips);
+    free(c);
+}
 
 /* ---- what goes with a capture --------------------------------------------------------------------------------- */
 
@@ -46,9 +55,7 @@ void standin_forget_captures(int device)
     capture *c, *next;
     for (c = LIST_FIRST(&captures); c != NULL; c = next) {
         next = LIST_NEXT(c, link);
-        if (c->device != device) continue;
-        LIST_REMOVE(c, link);
-        free(c);
+        if (c->device == device) drop(c);
     }
 }
 
@@ -86,10 +93,14 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
     *made = (capture){ .origin = stream, .device = device, .mode = mode, .thread = pthread_self() };
     pthread_mutex_lock(&standin_lock);
     weir_status status = wr_backend_host.capture_begin(device, stream, (weir_capture_mode)mode);
-    if (status == WEIR_OK) LIST_INSERT_HEAD(&captures, made, link);
+    CUresult code = standin_code(status);
+    if (code == WR_CUDA_SUCCESS) {
+        LIST_INSERT_HEAD(&captures, made, link);
+        code = state_of(device, stream, &state, &made->id);
+    }
     pthread_mutex_unlock(&standin_lock);
     if (status != WEIR_OK) free(made);
-    return standin_code(status);
+    return code;
 }
 
 static CUresult end_locked(int device, CUstream stream, weir_capture_state state, void **graph)
@@ -100,8 +111,7 @@ static CUresult end_locked(int device, CUstream stream, weir_capture_state state
     if (c == NULL) return WR_CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     weir_status status = wr_backend_host.capture_end(device, stream, graph);
     if (status == WEIR_ERR_WRONG_THREAD) return standin_code(status);
-    LIST_REMOVE(c, link);
-    free(c);
+    drop(c);
     if (status == WEIR_OK) return WR_CUDA_SUCCESS;
     return state == WEIR_CAPTURE_INVALIDATED ? WR_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
                                              : WR_CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -123,6 +133,24 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
     return code;
 }
 
+/* The array is good until it is asked for again, by any stream of the capture. Lock held. */
+static CUresult tell_tips(int device, CUstream stream, uint64_t id, const CUgraphNode **dependencies, size_t *count)
+{
+    capture *c;
+    size_t found;
+    LIST_FOREACH(c, &captures, link)
+        if (c->id == id) break;
+    if (c == NULL) return WR_CUDA_ERROR_ILLEGAL_STATE;
+    TRY(standin_code(wr_backend_host.capture_tips(device, standin_stream(stream), NULL, 0, &found)));
+    void **tips = realloc(c->tips, (found + 1) * sizeof *tips);
+    if (tips == NULL) return WR_CUDA_ERROR_OUT_OF_MEMORY;
+    c->tips = tips;
+    TRY(standin_code(wr_backend_host.capture_tips(device, standin_stream(stream), tips, found, &found)));
+    *dependencies = (const CUgraphNode *)tips;
+    if (count != NULL) *count = found;
+    return WR_CUDA_SUCCESS;
+}
+
 CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                                    const CUgraphNode **dependencies, size_t *count)
 {
@@ -130,10 +158,29 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     weir_capture_state state;
     uint64_t number = 0;
     TRY(standin_enter(STANDIN_cuStreamGetCaptureInfo, &device));
-    if (graph != NULL || dependencies != NULL || count != NULL) return WR_CUDA_ERROR_NOT_SUPPORTED;
+    if (graph != NULL) return WR_CUDA_ERROR_NOT_SUPPORTED;
     TRY(state_of(device, stream, &state, &number));
     *status = (CUstreamCaptureStatus)state;
-    if (state == WEIR_CAPTURE_ACTIVE && id != NULL) *id = number;
+    if (state != WEIR_CAPTURE_ACTIVE) return WR_CUDA_SUCCESS;
+    if (id != NULL) *id = number;
+    if (dependencies == NULL) return WR_CUDA_SUCCESS;
+    pthread_mutex_lock(&standin_lock);
+    CUresult code = tell_tips(device, stream, number, dependencies, count);
+    pthread_mutex_unlock(&standin_lock);
+    return code;
+}
+
+/* With room to spare, the rest of it becomes NULL; without, the number is of those told. */
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count)
+{
+    int device;
+    size_t found;
+    TRY(standin_enter(STANDIN_cuGraphNodeGetDependencies, &device));
+    if (dependencies == NULL) return standin_code(wr_backend_host.node_dependencies(device, node, NULL, 0, count));
+    const size_t room = *count;
+    TRY(standin_code(wr_backend_host.node_dependencies(device, node, (void **)dependencies, room, &found)));
+    for (size_t i = found; i < room; i++) dependencies[i] = NULL;
+    if (found < room) *count = found;
     return WR_CUDA_SUCCESS;
 }
 

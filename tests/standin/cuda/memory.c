@@ -2,9 +2,10 @@
 
 #include <stdlib.h>
 #include <sys/queue.h>
+#include <sys/stat.h>
 
 /* The host back end wants to hear sizes and devices again that the driver remembers. */
-typedef enum kind { SEGMENT, PINNED, RESERVATION, CHUNK } kind;
+typedef enum kind { SEGMENT, MANAGED, PINNED, REGISTERED, RESERVATION, CHUNK } kind;
 
 typedef struct record {
     LIST_ENTRY(record) link;
@@ -98,9 +99,27 @@ CUresult cuMemFree_v2(CUdeviceptr base)
     TRY(standin_enter(STANDIN_cuMemFree, &device));
     TRY(standin_unsafe());
     if (base == 0) return WR_CUDA_SUCCESS;
+    if (recall(MANAGED, base, &known) == WR_CUDA_SUCCESS) {
+        TRY(standin_code(wr_backend_host.managed_free(known.device, pointer(base), known.bytes)));
+        forget(MANAGED, base);
+        return WR_CUDA_SUCCESS;
+    }
     TRY(recall(SEGMENT, base, &known));
     TRY(standin_code(wr_backend_host.segment_free(known.device, pointer(base), known.bytes)));
     forget(SEGMENT, base);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *base, size_t bytes, unsigned int flags)
+{
+    int device;
+    void *made;
+    TRY(standin_enter(STANDIN_cuMemAllocManaged, &device));
+    TRY(standin_unsafe());
+    if (flags != WR_CU_MEM_ATTACH_GLOBAL) return WR_CUDA_ERROR_INVALID_VALUE;
+    TRY(standin_code(wr_backend_host.managed_alloc(device, bytes, &made)));
+    remember(MANAGED, device, (uintptr_t)made, bytes);
+    *base = (uintptr_t)made;
     return WR_CUDA_SUCCESS;
 }
 
@@ -127,13 +146,40 @@ CUresult cuMemFreeHost(void *base)
     return WR_CUDA_SUCCESS;
 }
 
+CUresult cuMemHostRegister_v2(void *base, size_t bytes, unsigned int flags)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuMemHostRegister, &device));
+    TRY(standin_unsafe());
+    if (flags > 15) return WR_CUDA_ERROR_INVALID_VALUE;
+    weir_status status = wr_backend_host.host_register(device, base, bytes);
+    if (status == WEIR_ERR_INVALID_ARGUMENT) return WR_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    TRY(standin_code(status));
+    remember(REGISTERED, device, (uintptr_t)base, bytes);
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemHostUnregister(void *base)
+{
+    int device;
+    record known;
+    TRY(standin_enter(STANDIN_cuMemHostUnregister, &device));
+    TRY(standin_unsafe());
+    if (recall(REGISTERED, (uintptr_t)base, &known) != WR_CUDA_SUCCESS) return WR_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    TRY(standin_code(wr_backend_host.host_unregister(known.device, base, known.bytes)));
+    forget(REGISTERED, (uintptr_t)base);
+    return WR_CUDA_SUCCESS;
+}
+
 /* ---- virtual memory: legal during every capture --------------------------------------------------------------- */
 
 static CUresult check_kind(const CUmemAllocationProp *what)
 {
     if (what->type != WR_CU_MEM_ALLOCATION_TYPE_PINNED || what->location.type != WR_CU_MEM_LOCATION_TYPE_DEVICE)
         return WR_CUDA_ERROR_INVALID_VALUE;
-    return what->requestedHandleTypes == 0 ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_NOT_SUPPORTED;
+    return (what->requestedHandleTypes & ~WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0
+               ? WR_CUDA_SUCCESS
+               : WR_CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp *what,
@@ -176,8 +222,37 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CU
     TRY(standin_begin(STANDIN_cuMemCreate));
     TRY(check_kind(what));
     if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
-    TRY(standin_code(wr_backend_host.vm_create(what->location.id, bytes, &made)));
+    weir_status status = what->requestedHandleTypes == 0
+                             ? wr_backend_host.vm_create(what->location.id, bytes, &made)
+                             : wr_backend_host.vm_create_exportable(what->location.id, bytes, &made);
+    TRY(standin_code(status));
     remember(CHUNK, what->location.id, made, bytes);
+    *chunk = made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle chunk, CUmemAllocationHandleType type,
+                                      unsigned long long flags)
+{
+    record known;
+    TRY(standin_begin(STANDIN_cuMemExportToShareableHandle));
+    TRY(recall(CHUNK, chunk, &known));
+    if (type != WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    return standin_code(wr_backend_host.vm_export(known.device, chunk, shared));
+}
+
+/* The file tells its size and nothing of the device, which is the current one then. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *chunk, void *shared,
+                                        CUmemAllocationHandleType type)
+{
+    int device, file = (int)(uintptr_t)shared;
+    struct stat about;
+    weir_chunk made;
+    TRY(standin_enter(STANDIN_cuMemImportFromShareableHandle, &device));
+    if (type != WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(file, &about) != 0 || about.st_size == 0)
+        return WR_CUDA_ERROR_INVALID_VALUE;
+    TRY(standin_code(wr_backend_host.vm_import(device, file, (size_t)about.st_size, &made)));
+    remember(CHUNK, device, made, (uint64_t)about.st_size);
     *chunk = made;
     return WR_CUDA_SUCCESS;
 }

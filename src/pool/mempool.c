@@ -4,6 +4,7 @@
 #include "pool/cache.h"
 
 #include <assert.h>
+#include <string.h>
 
 /* ---- ids ---------------------------------------------------------------------------------------------------------- */
 
@@ -102,7 +103,9 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
     wr_lock_acquire(&cache->lock);
     weir_status status = wr_record_mempool(cache, &pool);
     if (status == WEIR_OK) {
-        *pool = (wr_mempool){ .cache = cache, .held = { [WR_HELD_BY_USER] = 1 }, .is_private = name != 0 };
+        memset(&pool->rules, 0, sizeof *pool - offsetof(wr_mempool, rules));
+        pool->held[WR_HELD_BY_USER] = 1;
+        pool->is_private = name != 0;
         atomic_store_explicit(&pool->name, name, memory_order_release);
         if (rules) pool->rules = *rules;
         if (rules && rules->source) pool->source = *rules->source;

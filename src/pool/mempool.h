@@ -16,13 +16,14 @@ typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR
 typedef uint64_t wr_mempool_name;
 
 struct wr_mempool {
-    /* constants from create until it is gone; `cache` also when the record is recycled */
-    struct wr_cache *cache;
+    struct wr_cache *cache;       /* never changes, also when the record is recycled: read by whoever is late */
+    _Atomic wr_mempool_name name; /* written under the lock, read also without */
+
+    /* constants from create until it is gone */
     weir_mempool_options rules;
     weir_segment_source source; /* of its own; alloc is NULL when it has none */
 
-    _Atomic wr_mempool_name name; /* written under the lock, read also without */
-    wr_bin **bins;                /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
+    wr_bin **bins; /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
     uint32_t held[WR_HOLDERS]; /* references, by who has them */
     uint64_t growing;          /* bytes being asked from its source right now */

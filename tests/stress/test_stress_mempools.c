@@ -1,0 +1,184 @@
+/*
+ * Many threads make, enter, share, route to, open again and drop memory pools on a small device, while their blocks pass
+ * from hand to hand and outlive them. Two blocks that overlap destroy a mark; a reference too few loses a pool that is
+ * in use; one too many leaves memory behind.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "host_support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKERS 8
+#define ROUNDS 300
+#define SHARED 3
+#define KEPT 16
+
+/* cmocka's assertions are for the main thread. */
+#define must(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525 + 1013904223;
+    return *state >> 8;
+}
+
+/* Blocks that any thread may take out and free; a mark is written at both ends. */
+static struct {
+    pthread_mutex_t mutex;
+    unsigned char *blocks[KEPT];
+    size_t bytes[KEPT];
+} shelf = { .mutex = PTHREAD_MUTEX_INITIALIZER };
+
+static weir_mempool shared[SHARED];
+static weir_stream streams[2];
+
+static void put_mark(unsigned char *block, size_t bytes)
+{
+    memcpy(block, &bytes, sizeof bytes);
+    memcpy(block + bytes - sizeof bytes, &bytes, sizeof bytes);
+}
+
+static void free_marked(unsigned char *block, size_t bytes)
+{
+    must(memcmp(block, &bytes, sizeof bytes) == 0 && memcmp(block + bytes - sizeof bytes, &bytes, sizeof bytes) == 0);
+    must(weir_free(block) == WEIR_OK);
+}
+
+/* Into the shelf; what lay there is freed, whoever made it. */
+static void keep(unsigned char *block, size_t bytes, uint32_t *random)
+{
+    const uint32_t place = next_random(random) % KEPT;
+    put_mark(block, bytes);
+    pthread_mutex_lock(&shelf.mutex);
+    unsigned char *old = shelf.blocks[place];
+    const size_t old_bytes = shelf.bytes[place];
+    shelf.blocks[place] = block;
+    shelf.bytes[place] = bytes;
+    pthread_mutex_unlock(&shelf.mutex);
+    if (old) free_marked(old, old_bytes);
+}
+
+static void allocate(const weir_mempool *from, uint32_t *random)
+{
+    void *block = NULL;
+    const weir_stream stream = streams[next_random(random) % 2];
+    const size_t bytes = 16 + next_random(random) % (next_random(random) % 8 ? 100000 : 4 * MIB);
+    weir_status status = from ? weir_alloc_from(*from, bytes, stream, &block) : weir_alloc_on(bytes, stream, &block);
+    must(status == WEIR_OK || status == WEIR_ERR_OUT_OF_MEMORY);
+    if (status == WEIR_OK) keep(block, bytes, random);
+}
+
+static void use_a_pool_of_ones_own(uint32_t *random)
+{
+    weir_mempool pool = { 0, 0 };
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = 0;
+    options.memory = next_random(random) % 2 ? WEIR_MEMORY_MAPPED : WEIR_MEMORY_DEVICE;
+    options.use_on_oom = next_random(random) % 2;
+    must(weir_mempool_create(&options, &pool) == WEIR_OK);
+    must(weir_mempool_enter(pool) == WEIR_OK);
+    for (int i = 0; i < 4; i++) allocate(NULL, random);
+    must(weir_mempool_leave(pool) == WEIR_OK);
+    must(weir_mempool_unref(pool) == WEIR_OK);
+    /* Gone, or there with blocks of the shelf, until another thread frees them. */
+    weir_status status = weir_mempool_ref(pool);
+    must(status == WEIR_OK || status == WEIR_ERR_POOL_MISMATCH);
+    if (status != WEIR_OK) return;
+    allocate(&pool, random);
+    must(weir_mempool_unref(pool) == WEIR_OK);
+}
+
+static bool odd(void *user, weir_stream stream, size_t bytes)
+{
+    (void)user, (void)stream;
+    return bytes % 2 == 1;
+}
+
+static void change_routes(uint32_t *random)
+{
+    static const weir_mempool none = { 0, 0 };
+    const weir_mempool pool = shared[next_random(random) % SHARED];
+    const weir_stream stream = streams[next_random(random) % 2];
+    switch (next_random(random) % 4) {
+    case 0: must(weir_mempool_route_stream(pool, stream) == WEIR_OK); break;
+    case 1: must(weir_mempool_route_stream(none, stream) == WEIR_OK); break;
+    case 2:
+        must(weir_mempool_route_filter(pool, odd, random) == WEIR_OK);
+        allocate(NULL, random);
+        must(weir_mempool_unroute_filter(pool, odd, random) == WEIR_OK);
+        break;
+    default: {
+        weir_status status = weir_mempool_empty_cache(pool);
+        must(status == WEIR_OK);
+    }
+    }
+}
+
+static void *work(void *argument)
+{
+    uint32_t random = (uint32_t)(uintptr_t)argument * 977 + 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        const weir_mempool pool = shared[next_random(&random) % SHARED];
+        must(weir_mempool_enter(pool) == WEIR_OK);
+        allocate(NULL, &random);
+        if (next_random(&random) % 4 == 0) use_a_pool_of_ones_own(&random);
+        must(weir_mempool_leave(pool) == WEIR_OK);
+        allocate(&pool, &random);
+        if (next_random(&random) % 4 == 0) change_routes(&random);
+        if (next_random(&random) % 16 == 0) must(weir_empty_cache(0) == WEIR_OK);
+        if (next_random(&random) % 16 == 0) must(weir_validate(0) == WEIR_OK);
+    }
+    return NULL;
+}
+
+static void pools_come_and_go_while_their_blocks_pass_between_threads(void **state)
+{
+    (void)state;
+    pthread_t threads[WORKERS];
+    static const weir_mempool none = { 0, 0 };
+    open_host((weir_settings){ .host_memory = 192 * MIB });
+    for (int i = 0; i < SHARED; i++) {
+        weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+        options.device = 0;
+        assert_ok(weir_mempool_create(&options, &shared[i]));
+    }
+    for (int i = 0; i < 2; i++) streams[i] = new_stream(0);
+    for (uintptr_t i = 0; i < WORKERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, work, (void *)i), 0);
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+
+    for (int i = 0; i < 2; i++) assert_ok(weir_mempool_route_stream(none, streams[i]));
+    for (int i = 0; i < KEPT; i++)
+        if (shelf.blocks[i]) free_marked(shelf.blocks[i], shelf.bytes[i]);
+    for (int i = 0; i < SHARED; i++) {
+        weir_mempool_info info = { .size = sizeof info };
+        assert_ok(weir_mempool_info_get(shared[i], &info));
+        assert_int_equal(info.references, 1);
+        assert_ok(weir_mempool_unref(shared[i]));
+        assert_status(weir_mempool_ref(shared[i]), WEIR_ERR_POOL_MISMATCH);
+    }
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    close_host(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(pools_come_and_go_while_their_blocks_pass_between_threads) };
+    return cmocka_run_group_tests_name("stress_mempools", tests, NULL, NULL);
+}

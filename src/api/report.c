@@ -2,6 +2,7 @@
  * What happened, as users see it: statistics, validation, recorded events.
  */
 #include "base/meta.h"
+#include "pool/front.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
 #include "weir/trace.h"
@@ -18,9 +19,11 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
               "weir_stats_get: out is NULL or its size is not set");
     WR_TRY(wr_thread_resolve_device(device, &d));
     const size_t size = out->size;
+    wr_fronts_close(&d->cache);
     wr_lock_acquire(&d->cache.lock);
     *out = d->cache.stats;
     wr_lock_release(&d->cache.lock);
+    wr_fronts_open(&d->cache);
     out->size = size;
     return WEIR_OK;
 }
@@ -33,16 +36,18 @@ static void reset_locked(weir_memory_stats *s)
         stat->added = stat->removed = 0;
     }
     s->hits = s->driver_allocs = s->driver_frees = s->alloc_retries = s->ooms = s->syncs = 0;
-    s->rehomed = s->collected = 0;
+    s->rehomed = s->collected = s->lent = 0;
 }
 
 weir_status weir_stats_reset(int device)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
+    wr_fronts_close(&d->cache);
     wr_lock_acquire(&d->cache.lock);
     reset_locked(&d->cache.stats);
     wr_lock_release(&d->cache.lock);
+    wr_fronts_open(&d->cache);
     return WEIR_OK;
 }
 

@@ -11,6 +11,17 @@
 #define WR_NOINLINE __attribute__((noinline))
 #define WR_CACHE_LINE 64
 
+#if defined(__SANITIZE_THREAD__)
+#define WR_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WR_THREAD_SANITIZER 1
+#endif
+#endif
+#ifndef WR_THREAD_SANITIZER
+#define WR_THREAD_SANITIZER 0
+#endif
+
 /* Thread-local data reached without a call: the library is loaded at start-up or with room in static TLS. */
 #define WR_THREAD_LOCAL _Thread_local
 

@@ -20,6 +20,7 @@ typedef enum wr_lock_rank {
     WR_RANK_HANDLES, /* the handles of one kind on one device: never across a library or driver call */
     WR_RANK_ROUTES,  /* a device's routes to pools */
     WR_RANK_RECLAIM, /* the list of reclaim callbacks */
+    WR_RANK_FRONT,   /* freed blocks of one bin, kept whole */
     WR_RANK_CACHE,   /* a device's blocks, segments and statistics: never across a driver call */
     WR_RANK_EVENTS,  /* a device's free events */
     WR_RANK_ADDRESS, /* writers of the address map */

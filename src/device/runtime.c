@@ -1,6 +1,7 @@
 #include "device/runtime.h"
 
 #include "base/log.h"
+#include "base/bias.h"
 #include "base/meta.h"
 #include "device/device.h"
 #include "pool/address.h"
@@ -74,6 +75,7 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(wr_options_read(&rt->options, settings));
     apply_log_option(&rt->options);
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
+    wr_bias_prepare();
     rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
     WR_ENSURE(rt->policy, WEIR_ERR_OPTION, "option policy: there is no policy \"%s\"",
               rt->options.value[WR_OPTION_policy].text);

@@ -37,6 +37,7 @@ wr_block *wr_bin_largest(wr_bin *bin)
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment)
 {
     segment->bin = bin;
+    atomic_store_explicit(&segment->front, bin->front, memory_order_release);
     segment->prev = NULL;
     segment->next = bin->segments;
     if (bin->segments) bin->segments->prev = segment;
@@ -52,18 +53,37 @@ void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment)
         bin->segments = segment->next;
 }
 
-static wr_block **start_of(const wr_segment *segment, const char *address)
+static _Atomic(wr_block *) *start_of(const wr_segment *segment, const char *address)
 {
-    return &segment->starts[(size_t)(address - segment->base) >> segment->start_shift];
+    return &segment->starts->at[(size_t)(address - segment->base) >> segment->start_shift];
+}
+
+static wr_block *block_in(_Atomic(wr_block *) *start)
+{
+    return atomic_load_explicit(start, memory_order_relaxed);
+}
+
+/* The segment may be another one by now, or none: whatever is read, it is read where an index is. */
+wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
+{
+    wr_starts *starts = segment->starts;
+    const size_t entry = (size_t)((const char *)address - segment->base) >> segment->start_shift;
+    if (!starts || entry >> starts->log2) return NULL;
+    return atomic_load_explicit(&starts->at[entry], memory_order_acquire);
+}
+
+void wr_segment_set_start(const wr_segment *segment, const wr_block *block, wr_block *value)
+{
+    atomic_store_explicit(start_of(segment, block->base), value, memory_order_release);
 }
 
 wr_block *wr_segment_block_at(const wr_segment *segment, const void *address)
 {
-    wr_block **start = start_of(segment, address);
+    _Atomic(wr_block *) *start = start_of(segment, address);
     /* A block that starts in the same slot but behind the address is not the one. */
-    if (*start && (const char *)address < (*start)->base) start--;
-    while (!*start) start--;
-    return *start;
+    if (block_in(start) && (const char *)address < block_in(start)->base) start--;
+    while (!block_in(start)) start--;
+    return block_in(start);
 }
 
 void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
@@ -80,14 +100,14 @@ void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
     block->next = rest;
     block->bytes = bytes;
     block->segment->blocks++;
-    assert(*start_of(rest->segment, rest->base) == NULL);
-    *start_of(rest->segment, rest->base) = rest;
+    assert(wr_segment_block_from(rest->segment, rest->base) == NULL);
+    wr_segment_set_start(rest->segment, rest, rest);
 }
 
 void wr_block_absorb_next(wr_block *left)
 {
     wr_block *right = left->next;
-    *start_of(right->segment, right->base) = NULL;
+    wr_segment_set_start(right->segment, right, NULL);
     left->bytes += right->bytes;
     left->next = right->next;
     if (right->next) right->next->prev = left;

@@ -25,6 +25,7 @@ typedef struct wr_segment wr_segment;
 typedef struct wr_bin wr_bin;
 typedef struct wr_use wr_use;
 typedef struct wr_mempool wr_mempool;
+typedef struct wr_front wr_front;
 
 typedef enum wr_block_state { WR_BLOCK_FREE, WR_BLOCK_LIVE, WR_BLOCK_PENDING } wr_block_state;
 
@@ -39,9 +40,19 @@ struct wr_block {
     wr_use *uses;          /* other streams that use it, or are waited for */
     uint64_t freed_at;     /* the cache's search count when it was freed: its age for collection */
     wr_block_state state;
+    atomic_bool parked; /* live, but in the bin's front; under its lock */
+    wr_block *next_parked;
 };
 
 RB_HEAD(wr_free_tree, wr_block);
+
+/* An index of block starts: at[offset >> start_shift] is the block that begins there; at most one can. Never given back
+ * before the cache goes, so that it can be read without a lock by somebody who is late. */
+typedef struct wr_starts {
+    struct wr_starts *next_unused, *next;
+    unsigned log2; /* of the number of entries */
+    _Atomic(wr_block *) at[];
+} wr_starts;
 
 struct wr_segment {
     struct wr_cache *cache; /* never changes, also when the record is recycled */
@@ -50,7 +61,8 @@ struct wr_segment {
     weir_chunk chunk; /* behind it, when it is mapped memory */
     wr_bin *bin;
     wr_block *first;
-    wr_block **starts; /* starts[offset >> start_shift]: the block that begins there; at most one can */
+    wr_starts *starts;
+    _Atomic(wr_front *) front; /* the bin's */
     unsigned start_shift;
     uint32_t blocks;
     wr_segment *prev, *next; /* in the bin; `next` also links unused records */
@@ -61,6 +73,7 @@ struct wr_bin {
     wr_segment *segments;
     wr_mempool *pool;
     wr_stream *stream;
+    wr_front *front; /* NULL: the bin has none */
     wr_class class;
 };
 
@@ -78,6 +91,12 @@ static inline bool wr_segment_idle(const wr_segment *segment)
 {
     return segment->blocks == 1 && segment->first->state == WR_BLOCK_FREE;
 }
+
+/* The block that begins where the address is, or nearly so; NULL where none does. No lock needed. */
+wr_block *wr_segment_block_from(const wr_segment *segment, const void *address);
+
+/* Notes in the segment's index what begins where the block begins: itself, or NULL. */
+void wr_segment_set_start(const wr_segment *segment, const wr_block *block, wr_block *value);
 
 /* The block that `address` lies in. The address must be inside the segment. */
 wr_block *wr_segment_block_at(const wr_segment *segment, const void *address);

@@ -3,6 +3,7 @@
 #include "base/meta.h"
 #include "pool/address.h"
 #include "pool/count.h"
+#include "pool/front.h"
 #include "pool/pending.h"
 
 #include <assert.h>
@@ -13,6 +14,8 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     *cache =
         (wr_cache){ .backend = backend, .policy = policy, .options = *options, .device = device, .events = events };
     WR_TRY(wr_history_init(&cache->history, device, history));
+    /* A recorded history must have every event in order; ages are counted in searches. */
+    cache->has_fronts = policy->parks && history == 0 && options->gc_threshold == 0;
     wr_lock_init(&cache->lock, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
@@ -90,6 +93,25 @@ static wr_block *find_free_locked(const wr_request *request)
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
+static bool may_peak(const weir_memory_stats *stats, int kind)
+{
+    return stats->allocation[kind].current > stats->allocation[kind].peak ||
+           stats->allocated_bytes[kind].current > stats->allocated_bytes[kind].peak ||
+           stats->active[kind].current > stats->active[kind].peak ||
+           stats->active_bytes[kind].current > stats->active_bytes[kind].peak ||
+           stats->requested_bytes[kind].current > stats->requested_bytes[kind].peak;
+}
+
+static void count_live_in(const wr_bin *bin, const wr_block *block)
+{
+    weir_memory_stats *all[] = { &bin->pool->cache->stats, bin->pool->counted ? &bin->pool->stats : NULL };
+    const int kind = bin->class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
+    wr_count(wr_counter_live_in, bin, block);
+    for (int i = 0; i < 2; i++)
+        if (all[i] && (may_peak(all[i], kind) || may_peak(all[i], WEIR_STAT_ALL)))
+            wr_fronts_note_peaks(bin->pool, NULL, all[i]);
+}
+
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
 {
     wr_bin *bin = block->segment->bin;
@@ -106,16 +128,18 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     block->state = WR_BLOCK_LIVE;
     block->requested = request->requested;
     block->uses = NULL;
-    wr_count(wr_counter_live_in, bin, block);
+    count_live_in(bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, block->requested, request->stream->native);
     *out = block->base;
     return WEIR_OK;
 }
 
-weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
+/* What is parked on the stream goes back first: it may be what, cut or merged, serves the request. */
+static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     *out = NULL;
     wr_lock_acquire(&cache->lock);
+    if (front) wr_front_empty_locked(front);
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_free_locked(request) : NULL;
@@ -125,6 +149,23 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
         if (status == WEIR_OK && request->pool->counted) request->pool->stats.hits++;
     }
     wr_lock_release(&cache->lock);
+    return status;
+}
+
+weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
+{
+    wr_front *front = request->pool_name == 0
+                          ? atomic_load_explicit(&request->stream->fronts[request->fit.class], memory_order_acquire)
+                          : NULL;
+    if (!front) return take(cache, request, NULL, out);
+    const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+    weir_status status = WEIR_OK;
+    void *parked = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
+    if (WR_LIKELY(parked != NULL))
+        *out = parked;
+    else
+        status = take(cache, request, front, out);
+    wr_bias_release(&front->lock, hold);
     return status;
 }
 
@@ -192,7 +233,8 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_segment_block_at(segment, address);
-    WR_ENSURE(block->state == WR_BLOCK_LIVE, WEIR_ERR_DOUBLE_FREE,
+    const bool parked = atomic_load_explicit(&block->parked, memory_order_relaxed);
+    WR_ENSURE(block->state == WR_BLOCK_LIVE && !parked, WEIR_ERR_DOUBLE_FREE,
               "%p is in memory that was freed already (device %d, %zu bytes at %p, %s)", address, cache->device,
               block->bytes, (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
@@ -211,26 +253,46 @@ static weir_status find_for_free_locked(wr_cache *cache, const wr_segment *segme
     return WEIR_OK;
 }
 
-weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer)
+void wr_cache_give_locked(wr_cache *cache, wr_block *block)
+{
+    const wr_bin *bin = block->segment->bin;
+    wr_count(wr_counter_live_out, bin, block);
+    wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native);
+    if (!block->uses) {
+        wr_cache_reclaim_locked(cache, block);
+        return;
+    }
+    block->state = WR_BLOCK_PENDING;
+    cache->stats.pending_frees++;
+}
+
+static WR_NOINLINE weir_status give(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **pending)
 {
     wr_block *block = NULL;
     wr_lock_acquire(&cache->lock);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
-    if (status != WEIR_OK) {
-        wr_lock_release(&cache->lock);
-        return status;
-    }
-    const wr_bin *bin = block->segment->bin;
-    wr_count(wr_counter_live_out, bin, block);
-    wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native);
-    bool waits = block->uses != NULL;
-    if (waits) {
-        block->state = WR_BLOCK_PENDING;
-        cache->stats.pending_frees++;
-    } else {
-        wr_cache_reclaim_locked(cache, block);
+    if (status == WEIR_OK) {
+        wr_cache_give_locked(cache, block);
+        if (block->state == WR_BLOCK_PENDING) *pending = block;
     }
     wr_lock_release(&cache->lock);
-    if (waits) wr_pending_start(cache, block);
-    return WEIR_OK;
+    return status;
+}
+
+weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer)
+{
+    weir_status status = WEIR_OK;
+    wr_block *pending = NULL;
+    wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
+    if (front) {
+        /* Held until the block is free: of two threads that free it, the other must find it so. */
+        const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+        if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
+            status = give(cache, segment, pointer, &pending);
+        wr_bias_release(&front->lock, hold);
+    } else {
+        status = give(cache, segment, pointer, &pending);
+    }
+    if (WR_UNLIKELY(pending != NULL)) wr_pending_start(cache, pending);
+    return status;
 }

@@ -33,7 +33,12 @@ typedef struct wr_cache {
     weir_memory_stats stats;
     wr_history history;
 
+    bool has_fronts;            /* constant: bins of the default pool get one */
+    atomic_uint fronts_closed;  /* by how many: nothing is parked meanwhile */
+    _Atomic(wr_front *) fronts; /* all of them, youngest first; read without the lock */
+
     wr_slab *slabs; /* memory of the records below */
+    wr_starts *starts, *unused_starts[64];
     wr_block *unused_blocks;
     wr_segment *unused_segments;
     wr_mempool *unused_pools;
@@ -121,6 +126,9 @@ WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_reques
 /* A pending or live block becomes free: merged, back in its bin, counted. */
 void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 
+/* A live block that nobody else uses is freed. */
+void wr_cache_give_locked(wr_cache *cache, wr_block *block);
+
 /* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
                                                   wr_block **out);
@@ -131,7 +139,8 @@ void wr_record_block_done(wr_cache *cache, wr_block *block);
 WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
-void wr_record_segment_done(wr_cache *cache, wr_segment *segment); /* frees its index of starts */
+void wr_record_segment_done(wr_cache *cache, wr_segment *segment); /* and its index of starts */
+WR_CHECKED weir_status wr_record_starts(wr_cache *cache, size_t entries, wr_starts **starts);
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);
 void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool);
 void wr_records_release(wr_cache *cache);

@@ -10,15 +10,22 @@
 /* What happens to a block or segment, counted in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
-static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
+/* The peak is left to the caller. */
+static inline void wr_stat_raise(weir_stat *stat, int kind, size_t amount)
 {
     const int of[] = { WEIR_STAT_ALL, kind };
     for (int i = 0; i < 2; i++) {
-        weir_stat *s = &stat[of[i]];
-        s->current += (int64_t)amount;
-        s->added += (int64_t)amount;
-        if (s->current > s->peak) s->peak = s->current;
+        stat[of[i]].current += (int64_t)amount;
+        stat[of[i]].added += (int64_t)amount;
     }
+}
+
+static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
+{
+    const int of[] = { WEIR_STAT_ALL, kind };
+    wr_stat_raise(stat, kind, amount);
+    for (int i = 0; i < 2; i++)
+        if (stat[of[i]].current > stat[of[i]].peak) stat[of[i]].peak = stat[of[i]].current;
 }
 
 static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
@@ -37,13 +44,14 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
 
+/* The peaks are the caller's: to the cache, what is parked is live (pool/front.h). */
 static inline void wr_counter_live_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {
-    wr_stat_add(stats->allocation, kind, 1);
-    wr_stat_add(stats->allocated_bytes, kind, block->bytes);
-    wr_stat_add(stats->active, kind, 1);
-    wr_stat_add(stats->active_bytes, kind, block->bytes);
-    wr_stat_add(stats->requested_bytes, kind, block->requested);
+    wr_stat_raise(stats->allocation, kind, 1);
+    wr_stat_raise(stats->allocated_bytes, kind, block->bytes);
+    wr_stat_raise(stats->active, kind, 1);
+    wr_stat_raise(stats->active_bytes, kind, block->bytes);
+    wr_stat_raise(stats->requested_bytes, kind, block->requested);
 }
 
 static inline void wr_counter_live_out(weir_memory_stats *stats, int kind, const wr_block *block)

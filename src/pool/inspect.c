@@ -1,6 +1,7 @@
 #include "pool/inspect.h"
 
 #include "pool/address.h"
+#include "pool/front.h"
 #include "pool/pending.h"
 
 #include <string.h>
@@ -57,6 +58,7 @@ weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_m
 weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out)
 {
     wr_cache *cache = pool->cache;
+    wr_fronts_close(cache);
     wr_lock_acquire(&cache->lock);
     weir_status status = check_name(pool, name);
     if (status == WEIR_OK) {
@@ -65,6 +67,7 @@ weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, 
         out->size = size;
     }
     wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
     return status;
 }
 
@@ -88,12 +91,14 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
 {
     wr_cache *cache = pool->cache;
     size_t found = 0;
+    wr_fronts_close(cache);
     wr_lock_acquire(&cache->lock);
     weir_status status = check_name(pool, name);
     for (uint32_t i = 0; status == WEIR_OK && i < pool->bin_capacity; i++)
         for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
             list_segment(s, blocks, capacity, &found);
     wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
     if (status == WEIR_OK) *count = found;
     return status;
 }
@@ -118,6 +123,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
 {
+    wr_fronts_close(cache);
     wr_lock_acquire(&cache->lock);
     const weir_memory_stats *s = &cache->stats;
     *out = (wr_cache_report){
@@ -133,6 +139,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) report_bin(request, pool->bins[i], out);
     wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
 }
 
 /* What the walk over all blocks adds up to, to be held against the statistics. */
@@ -266,8 +273,10 @@ static weir_status validate_locked(wr_cache *cache)
 
 weir_status wr_inspect_validate(wr_cache *cache)
 {
+    wr_fronts_close(cache);
     wr_lock_acquire(&cache->lock);
     weir_status status = validate_locked(cache);
     wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
     return status;
 }

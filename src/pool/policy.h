@@ -39,7 +39,8 @@ typedef struct wr_policy {
     const char *name;
     bool poll_always; /* look at pending frees at every allocation, not only on a miss */
     bool rehome;      /* under pressure, move idle segments of other streams here instead of releasing them */
-    bool release_all; /* under pressure, give back all idle segments, not just enough of them */
+    bool parks; /* freed blocks wait whole for a request of their size, if one comes before anything else is missed */
+    bool release_all;             /* under pressure, give back all idle segments, not just enough of them */
     size_t block_min[WR_CLASSES]; /* no block of the class is smaller: what the segment's block index relies on */
 
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);

@@ -35,6 +35,7 @@ static bool takes(const wr_policy_options *options, const wr_fit *request, size_
 const wr_policy wr_policy_weir = {
     .name = "weir",
     .rehome = true,
+    .parks = true,
     .block_min = { QUANTUM, 64 * WR_KIB },
     .fit = fit,
     .takes = takes,

@@ -58,6 +58,32 @@ void wr_record_block_done(wr_cache *cache, wr_block *block)
     cache->unused_blocks = block;
 }
 
+weir_status wr_record_starts(wr_cache *cache, size_t entries, wr_starts **out)
+{
+    const unsigned log2 = entries > 1 ? 64u - (unsigned)__builtin_clzll(entries - 1) : 0;
+    wr_starts *starts = cache->unused_starts[log2];
+    if (starts) {
+        cache->unused_starts[log2] = starts->next_unused;
+    } else {
+        void *made = NULL;
+        WR_TRY(wr_meta_alloc(sizeof(wr_starts) + (sizeof(wr_block *) << log2), "block index", &made));
+        starts = made;
+        starts->log2 = log2;
+        starts->next = cache->starts;
+        cache->starts = starts;
+    }
+    *out = starts;
+    return WEIR_OK;
+}
+
+/* All entries are NULL again but the first: the segment was one block. */
+static void starts_done(wr_cache *cache, wr_starts *starts)
+{
+    atomic_store_explicit(&starts->at[0], NULL, memory_order_relaxed);
+    starts->next_unused = cache->unused_starts[starts->log2];
+    cache->unused_starts[starts->log2] = starts;
+}
+
 weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
 {
     if (!cache->unused_segments) WR_TRY(more_segments(cache));
@@ -68,7 +94,7 @@ weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
 
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment)
 {
-    wr_meta_free(segment->starts);
+    if (segment->starts) starts_done(cache, segment->starts);
     /* `cache` is not written again: somebody with a stale pointer may be reading it. */
     segment->starts = NULL;
     segment->next = cache->unused_segments;
@@ -118,6 +144,11 @@ void wr_record_use_done(wr_cache *cache, wr_use *use)
 
 void wr_records_release(wr_cache *cache)
 {
+    while (cache->starts) {
+        wr_starts *starts = cache->starts;
+        cache->starts = starts->next;
+        wr_meta_free(starts);
+    }
     while (cache->slabs) {
         wr_slab *slab = cache->slabs;
         cache->slabs = slab->next;

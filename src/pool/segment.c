@@ -6,6 +6,7 @@
 #include "pool/address.h"
 #include "pool/cache.h"
 #include "pool/count.h"
+#include "pool/front.h"
 #include "pool/source.h"
 
 #include <assert.h>
@@ -30,6 +31,13 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         bin->pool = pool;
         bin->stream = stream;
         bin->class = class;
+        if (pool->cache->has_fronts && !pool->is_private) {
+            weir_status status = wr_front_make_locked(pool->cache, bin);
+            if (status != WEIR_OK) {
+                wr_meta_free(bin);
+                return status;
+            }
+        }
         pool->bins[index] = bin;
     }
     *out = pool->bins[index];
@@ -83,11 +91,8 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
     if (status == WEIR_OK) {
-        void *starts = NULL;
-        unsigned shift = start_shift_of(cache->policy, request->fit.class);
-        status = wr_meta_alloc((bytes >> shift) * sizeof(wr_block *), "block index", &starts);
-        g->segment->starts = starts;
-        g->segment->start_shift = shift;
+        g->segment->start_shift = start_shift_of(cache->policy, request->fit.class);
+        status = wr_record_starts(cache, bytes >> g->segment->start_shift, &g->segment->starts);
     }
     cache->growing += bytes;
     request->pool->growing += bytes;
@@ -113,7 +118,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     segment->chunk = range->chunk;
     segment->first = block;
     segment->blocks = 1;
-    segment->starts[0] = block;
+    wr_segment_set_start(segment, block, block);
     wr_bin_add_segment(g->bin, segment);
     wr_bin_insert(g->bin, block);
     wr_count(wr_counter_segment_in, g->bin, block);
@@ -163,7 +168,6 @@ static weir_status release_bin(wr_bin *bin)
         wr_range range = { s->base, s->bytes, s->chunk };
         wr_address_remove(s->base, s->bytes);
         wr_keep_first(&first, wr_source_give(bin->pool, bin->stream, &range));
-        wr_meta_free(s->starts);
     }
     wr_meta_free(bin);
     return first;
@@ -176,6 +180,7 @@ weir_status wr_cache_release(wr_cache *cache)
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) wr_keep_first(&first, release_bin(pool->bins[i]));
     wr_mempools_release(cache);
+    wr_fronts_release(cache);
     wr_records_release(cache);
     wr_history_release(&cache->history);
     wr_lock_destroy(&cache->poll_lock);

@@ -6,6 +6,7 @@
 #include "pool/address.h"
 #include "pool/cache.h"
 #include "pool/count.h"
+#include "pool/front.h"
 #include "pool/source.h"
 
 #include <assert.h>
@@ -224,6 +225,7 @@ weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough,
     size_t total = 0;
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
+    wr_fronts_empty(cache);
     if (enough != SIZE_MAX) status = trim_enough(cache, own, enough, &total);
     if (status == WEIR_ERR_CAPTURE) status = trim_all(cache, own, &total);
     wr_lock_release(&cache->move_lock);
@@ -271,6 +273,7 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
     *released = 0;
     if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
+    wr_fronts_empty(cache);
     wr_lock_acquire(&cache->lock);
     wr_segment *list = hide_oversize_locked(cache, request);
     wr_lock_release(&cache->lock);
@@ -424,6 +427,7 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, bool *move
 weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved)
 {
     wr_lock_acquire(&cache->move_lock);
+    wr_fronts_empty(cache);
     weir_status status = rehome(cache, request, moved);
     wr_lock_release(&cache->move_lock);
     return status;
@@ -458,10 +462,12 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
 {
     weir_status status = WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
+    wr_fronts_close(cache); /* segments change their front */
     wr_lock_acquire(&cache->lock);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
         status = forget_stream_locked(pool, stream, heir);
     wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
     wr_lock_release(&cache->move_lock);
     return status;
 }

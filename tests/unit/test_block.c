@@ -13,12 +13,13 @@
 
 /* A segment of 2 MiB with 512-byte blocks at an address that is never touched. */
 #define SEGMENT_BYTES (2 * WR_MIB)
+#define LOG2_STARTS 12
 
 typedef struct fixture {
     wr_bin bin;
     wr_segment segment;
     wr_block whole;
-    wr_block *starts[SEGMENT_BYTES / 512];
+    _Alignas(wr_starts) char starts[sizeof(wr_starts) + ((size_t)8 << LOG2_STARTS)];
 } fixture;
 
 static fixture f;
@@ -32,13 +33,14 @@ static int set_up(void **state)
                               .bytes = SEGMENT_BYTES,
                               .bin = &f.bin,
                               .first = &f.whole,
-                              .starts = f.starts,
+                              .starts = (wr_starts *)f.starts,
                               .start_shift = 9,
                               .blocks = 1 };
     f.whole = (wr_block){
         .base = f.segment.base, .bytes = SEGMENT_BYTES, .order = (uintptr_t)f.segment.base, .segment = &f.segment
     };
-    f.starts[0] = &f.whole;
+    f.segment.starts->log2 = LOG2_STARTS;
+    f.segment.starts->at[0] = &f.whole;
     return 0;
 }
 
@@ -127,7 +129,7 @@ static void absorbing_undoes_a_split(void **state)
     assert_int_equal(f.whole.bytes, SEGMENT_BYTES);
     assert_null(f.whole.next);
     assert_int_equal(f.segment.blocks, 1);
-    for (size_t i = 1; i < SEGMENT_BYTES / 512; i++) assert_null(f.starts[i]);
+    for (size_t i = 1; i < SEGMENT_BYTES / 512; i++) assert_null(f.segment.starts->at[i]);
 }
 
 static void every_address_finds_its_block(void **state)

@@ -1,0 +1,73 @@
+/*
+ * bias: a lock that costs its usual owner two stores. It belongs to the thread that takes it again and again; another
+ * thread that wants it takes the mutex, withdraws the bias, and waits until the owner is out. The owner's stores are
+ * ordered against the other's by membarrier(2), which puts the cost on the rare side; without it the lock is a mutex.
+ * docs/threading.md has the protocol, tests/model/bias.pml checks it.
+ */
+#ifndef WR_BASE_BIAS_H
+#define WR_BASE_BIAS_H
+
+#include "base/compiler.h"
+#include "base/lock.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef struct wr_bias_lock {
+    _Atomic(const void *) owner; /* the thread it is biased to; NULL: it is a mutex now. Changed under the mutex */
+    atomic_bool inside;          /* the owner has it; written by the owner only */
+    wr_lock mutex;
+    const void *last;   /* who had the mutex last */
+    uint32_t streak;    /* times in a row that `last` had it */
+    uint32_t threshold; /* of such times until it is biased to `last`; doubled by every withdrawal */
+} wr_bias_lock;
+
+/* Its address is the thread's identity here. */
+extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) char wr_bias_self;
+
+/* How the calling thread has the lock: what the release needs. */
+typedef enum wr_bias_hold { WR_BIAS_AS_OWNER, WR_BIAS_BY_MUTEX, WR_BIAS_AS_VISITOR } wr_bias_hold;
+
+/* Once per process, before the first lock: whether bias can be had at all. */
+void wr_bias_prepare(void);
+
+void wr_bias_init(wr_bias_lock *lock, wr_lock_rank rank, const char *name);
+void wr_bias_destroy(wr_bias_lock *lock);
+
+#define WR_BIAS_LOAD (WR_THREAD_SANITIZER ? memory_order_seq_cst : memory_order_acquire)
+
+wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock);
+void wr_bias_release_slow(wr_bias_lock *lock, wr_bias_hold hold);
+
+static inline void wr_bias_enter(wr_bias_lock *lock)
+{
+    if (WR_THREAD_SANITIZER) { /* knows nothing of membarrier: under it the owner pays for a fence */
+        atomic_store_explicit(&lock->inside, true, memory_order_seq_cst);
+        return;
+    }
+    atomic_store_explicit(&lock->inside, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+static inline wr_bias_hold wr_bias_acquire(wr_bias_lock *lock)
+{
+    if (WR_LIKELY(atomic_load_explicit(&lock->owner, memory_order_relaxed) == &wr_bias_self)) {
+        wr_bias_enter(lock);
+        if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == &wr_bias_self)) return WR_BIAS_AS_OWNER;
+        atomic_store_explicit(&lock->inside, false, memory_order_release);
+    }
+    return wr_bias_acquire_slow(lock);
+}
+
+static inline void wr_bias_release(wr_bias_lock *lock, wr_bias_hold hold)
+{
+    if (WR_LIKELY(hold == WR_BIAS_AS_OWNER))
+        atomic_store_explicit(&lock->inside, false, memory_order_release);
+    else
+        wr_bias_release_slow(lock, hold);
+}
+
+/* For one who looks in seldom, at everybody's lock: the owner keeps its bias afterwards. */
+wr_bias_hold wr_bias_visit(wr_bias_lock *lock);
+
+#endif

@@ -1,6 +1,8 @@
 # What to type. Every target sets up what it needs (scripts/setup) and leaves its output under build/.
 PREFIX ?= /usr/local
 SECONDS ?= 60
+# jemalloc, loaded by a running program, wants more static thread-local storage than glibc keeps free.
+JEMALLOC = glibc.rtld.optional_static_tls=16384
 TRACES ?= $(sort $(wildcard tests/data/traces/*.pickle.gz))
 
 .DEFAULT_GOAL := help
@@ -26,7 +28,8 @@ test: dev
 	ctest --preset dev -j2
 
 bench: release
-	build/release/bin/weir-bench $(ARGS)
+	@scripts/setup bench
+	GLIBC_TUNABLES=$(JEMALLOC) build/release/bin/weir-bench $(ARGS)
 
 install: release
 	cmake --install build/release --prefix $(PREFIX)

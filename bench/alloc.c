@@ -1,43 +1,20 @@
 /*
- * alloc: the cost of an allocation and its free, when nothing has to grow: weir on the host back end against malloc,
- * mimalloc and jemalloc, on 1 to N threads, each thread on a stream of its own.
- * pair: allocate, free, again. mix: 64 blocks live, a random one replaced each time.
+ * alloc: the cost of an allocation and its free, when nothing has to grow, on 1 to N threads, each thread on a stream
+ * of its own. pair: allocate, free, again. mix: 64 blocks live, a random one replaced each time.
  */
-#include "bench.h"
+#include "compare.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <weir/weir.h>
 
-enum { ROUNDS = 5, PAIRS = 200000, LIVE = 64 }; /* pairs of all threads together */
-
-static void weir_prepare(unsigned thread)
-{
-    weir_stream stream;
-    (void)thread;
-    /* Round robin over 32: up to that many threads have one each. */
-    WEIR_CHECK(weir_stream_from_pool(WEIR_DEVICE_CURRENT, WEIR_PRIORITY_DEFAULT, &stream));
-    WEIR_CHECK(weir_stream_set_current(stream));
-}
-
-static void *weir_take(size_t bytes)
-{
-    void *p = NULL;
-    WEIR_CHECK(weir_alloc(bytes, &p));
-    return p;
-}
-
-static void weir_give(void *pointer)
-{
-    WEIR_CHECK(weir_free(pointer));
-}
+enum { ROUNDS = 5, BATCH = 200, LIVE = 64 };
 
 typedef struct load {
-    const bench_allocator *allocator;
+    const bench_peer *peer;
+    const uint64_t *streams;
     size_t bytes; /* 0: sizes of 512 B to 512 KiB at random */
     bool mix;
-    int pairs;      /* per thread */
-    double ns[256]; /* per thread, of one pair */
+    double ns[BENCH_THREADS_MAX]; /* per thread, of one pair */
 } load;
 
 static uint32_t next_random(uint32_t *state)
@@ -53,12 +30,12 @@ static size_t size_for(const load *l, uint32_t *random)
     return l->bytes ? l->bytes : (size_t)512 << (next_random(random) % 11);
 }
 
-static void churn(const load *l, void *live[LIVE], uint32_t *random, int pairs)
+static void churn(const load *l, uint64_t stream, void *live[LIVE], uint32_t *random)
 {
-    for (int i = 0; i < pairs; i++) {
+    for (int i = 0; i < BATCH; i++) {
         const uint32_t slot = l->mix ? next_random(random) % LIVE : 0;
-        if (live[slot]) l->allocator->release(live[slot]);
-        live[slot] = l->allocator->alloc(size_for(l, random));
+        if (live[slot]) l->peer->release(live[slot], stream);
+        live[slot] = l->peer->alloc(size_for(l, random), stream);
     }
 }
 
@@ -67,20 +44,26 @@ static void run_load(void *argument, unsigned thread)
     load *l = argument;
     void *live[LIVE] = { NULL };
     uint32_t random = 2463534242u + thread;
-    if (l->allocator->prepare) l->allocator->prepare(thread);
-    churn(l, live, &random, l->pairs / 10);
+    const uint64_t stream = l->streams[thread];
+    if (l->peer->enter) l->peer->enter(stream);
+    churn(l, stream, live, &random);
     const uint64_t began = bench_now_ns();
-    churn(l, live, &random, l->pairs);
-    l->ns[thread] = (double)(bench_now_ns() - began) / l->pairs;
+    uint64_t pairs = 0, took = 0;
+    while (took < BENCH_ROUND_MS * UINT64_C(1000000)) {
+        churn(l, stream, live, &random);
+        pairs += BATCH;
+        took = bench_now_ns() - began;
+    }
+    l->ns[thread] = (double)took / (double)pairs;
     for (int i = 0; i < LIVE; i++)
-        if (live[i]) l->allocator->release(live[i]);
+        if (live[i]) l->peer->release(live[i], stream);
 }
 
-static double measure(const bench_allocator *allocator, size_t bytes, bool mix, unsigned threads)
+static double measure(const bench_peer *peer, const uint64_t *streams, size_t bytes, bool mix, unsigned threads)
 {
     double rounds[ROUNDS];
     for (int r = 0; r < ROUNDS; r++) {
-        load l = { .allocator = allocator, .bytes = bytes, .mix = mix, .pairs = PAIRS / (int)threads };
+        load l = { .peer = peer, .streams = streams, .bytes = bytes, .mix = mix };
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
     }
@@ -97,34 +80,65 @@ static const struct {
               { "512 B mix", 512, true },
               { "random mix", 0, true } };
 
-int bench_alloc(int argc, char **argv)
-{
-    const unsigned most = bench_threads_option("alloc", argc, argv);
-    if (most == 0) return 2;
-    bench_allocator allocators[4] = { { "weir", weir_prepare, weir_take, weir_give },
-                                      { "malloc", NULL, malloc, free } };
-    size_t count = 2;
-    static const char *const mimalloc[] = { "libmimalloc.so.2", "libmimalloc.so", NULL };
-    static const char *const jemalloc[] = { "libjemalloc.so.2", NULL };
-    count += bench_load_peer("mimalloc", mimalloc, "mi_malloc", "mi_free", &allocators[count]);
-    count += bench_load_peer("jemalloc", jemalloc, "malloc", "free", &allocators[count]);
+enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "host";
-    WEIR_CHECK(weir_open(&settings));
-    printf("alloc+free, ns per pair, median of %d rounds of %d pairs in all\n%-12s %7s", ROUNDS, PAIRS, "load",
-           "threads");
-    for (size_t a = 0; a < count; a++) printf(" %10s", allocators[a].name);
-    putchar('\n');
-    for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++)
-        for (unsigned threads = 1; threads <= most; threads *= 2) {
-            printf("%-12s %7u", loads[i].name, threads);
-            for (size_t a = 0; a < count; a++) {
-                printf(" %10.1f", measure(&allocators[a], loads[i].bytes, loads[i].mix, threads));
-                fflush(stdout);
-            }
-            putchar('\n');
-        }
-    WEIR_CHECK(weir_close());
-    return 0;
+/* result[load * STEPS + step], nanoseconds of a pair. */
+static void measure_all(const bench_peer *peer, void *result, const void *context)
+{
+    const bench_options *options = context;
+    uint64_t streams[BENCH_THREADS_MAX];
+    double *ns = result;
+    if (!peer->alloc) return;
+    peer_streams(peer, options->threads, streams);
+    for (size_t i = 0; i < LOADS; i++)
+        for (unsigned step = 0; 1u << step <= options->threads; step++)
+            ns[i * STEPS + step] = measure(peer, streams, loads[i].bytes, loads[i].mix, 1u << step);
+}
+
+/* Of all sizes the worst, of pairs. */
+static double worst_pair(const player *weir, unsigned step)
+{
+    double worst = 0;
+    for (size_t i = 0; i < LOADS; i++)
+        if (!loads[i].mix) worst = fmax(worst, compare_figure(weir, i * STEPS + step));
+    return worst;
+}
+
+static void judge(const field *f, unsigned last)
+{
+    char what[96];
+    if (!f->at[0].measured) return;
+    bench_judge("alloc+free pair, hit, 1 thread, worst size", worst_pair(&f->at[0], 0), 20, "ns");
+    snprintf(what, sizeof what, "alloc+free pair, hit, %u threads, worst size", 1u << last);
+    if (last > 0) bench_judge(what, worst_pair(&f->at[0], last), 20, "ns");
+    for (size_t p = 1; p < f->count; p++)
+        if (strcmp(f->at[p].name, peer_mimalloc.name) == 0)
+            bench_judge("alloc+free pair of 512 B, 1 thread, to mimalloc's",
+                        compare_figure(&f->at[0], 0) / compare_figure(&f->at[p], 0), 2, "times");
+}
+
+bool bench_alloc(const bench_options *options)
+{
+    static const bench_peer *const on_host[] = { &peer_weir,     &peer_weir_implicit, &peer_libc,
+                                                 &peer_mimalloc, &peer_jemalloc,      NULL };
+    static const bench_peer *const on_gpu[] = { &peer_weir,     &peer_weir_implicit, &peer_libc, &peer_mimalloc,
+                                                &peer_jemalloc, &peer_async,         NULL };
+    const field_plan plan = { .bench = "alloc",
+                              .built_in = bench_on_host(options) ? on_host : on_gpu,
+                              .result_bytes = sizeof(double) * LOADS * STEPS,
+                              .measure = measure_all,
+                              .context = options };
+    unsigned last = 0;
+    compare c;
+    field *f;
+    const bool good = field_run(&f, &plan, options);
+    printf("alloc+free, back end %s, ns per pair, median of %d rounds of %d ms\n", options->backend, ROUNDS,
+           BENCH_ROUND_MS);
+    compare_begin(&c, "load", f);
+    for (size_t i = 0; i < LOADS; i++)
+        for (unsigned step = 0; 1u << step <= options->threads; last = step++)
+            compare_row(&c, loads[i].name, 1u << step, i * STEPS + step);
+    compare_print(&c);
+    judge(f, last);
+    return good;
 }

@@ -1,6 +1,9 @@
 /*
- * bench: what every benchmark shares. A benchmark runs the same work on weir and on its peers in one process, one
- * after the other, several rounds each, and shows the median with the spread.
+ * bench: what every benchmark shares. A benchmark runs the same work on weir and on its peers, one after the other,
+ * several rounds each, and shows medians, with ratios to weir.
+ *
+ * This process opens no device: what needs one runs in a child, so that nothing that one benchmark or peer leaves behind
+ * (contexts, loaded code, cached memory, environment) meets the next.
  */
 #ifndef WEIR_BENCH_BENCH_H
 #define WEIR_BENCH_BENCH_H
@@ -8,33 +11,66 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
-/* An allocator under test. `prepare` runs once per thread before timing; NULL where there is nothing to do. */
-typedef struct bench_allocator {
-    const char *name;
-    void (*prepare)(unsigned thread);
-    void *(*alloc)(size_t bytes);
-    void (*release)(void *pointer);
-} bench_allocator;
+#define BENCH_PEER_FILES 8
+#define BENCH_THREADS_MAX 256
 
-/* Loads a peer's malloc and free from its library; false when the library is not installed. */
-bool bench_load_peer(const char *name, const char *const *libraries, const char *alloc, const char *release,
-                     bench_allocator *out);
+/* --peer FILE[,VARIABLE=VALUE] */
+typedef struct bench_peer_file {
+    char path[512];
+    char variable[64]; /* empty: none */
+    char value[128];
+} bench_peer_file;
+
+typedef struct bench_options {
+    unsigned threads; /* most; powers of two up to it are run */
+    const char *backend;
+    bench_peer_file peers[BENCH_PEER_FILES];
+    size_t peer_count;
+    char **traces;
+    size_t trace_count;
+} bench_options;
+
+static inline bool bench_on_host(const bench_options *options)
+{
+    return strcmp(options->backend, "host") == 0;
+}
+
+/* ---- measuring ---- */
 
 uint64_t bench_now_ns(void);
+
+/* What a thread's part in a round takes, at least. Threads that stop by the clock meet each other to the end, and a round
+ * is long against what else the machine does. */
+enum { BENCH_ROUND_MS = 40 };
 
 /* Sorts the samples. */
 double bench_median(double *samples, size_t count);
 
-/* Runs `work(argument, thread)` on so many threads, started together; nanoseconds from the first start to the last
- * end. */
-uint64_t bench_run_threads(unsigned threads, void (*work)(void *argument, unsigned thread), void *argument);
+/* Runs `work(argument, thread)` on so many threads, started together. */
+void bench_run_threads(unsigned threads, void (*work)(void *argument, unsigned thread), void *argument);
 
-/* The most threads to run, from --threads N (2 without); 0, with a message, for bad options. */
-unsigned bench_threads_option(const char *bench, int argc, char **argv);
+/* ---- children ---- */
 
-/* Commands of weir-bench: exit code as main's. */
-int bench_alloc(int argc, char **argv);
-int bench_handles(int argc, char **argv);
+/* Zeroed memory that children share with their parent; never NULL, lives as long as the process. */
+void *bench_shared(size_t bytes);
+
+/* Runs `work(argument)` in a child; false, having said so, when it did not come to its end. */
+bool bench_isolated(const char *what, void (*work)(void *argument), void *argument);
+
+/* ---- targets ---- */
+
+/* Compares a figure with what the project wants it to be at most; bench_verdicts shows them all. */
+void bench_judge(const char *what, double figure, double limit, const char *unit);
+void bench_verdicts_init(void);
+void bench_verdicts(const bench_options *options);
+
+/* ---- the benchmarks: false when one could not run ---- */
+
+bool bench_handles(const bench_options *options);
+bool bench_costs(const bench_options *options);
+bool bench_alloc(const bench_options *options);
+bool bench_replay(const bench_options *options);
 
 #endif

@@ -1,144 +1,137 @@
 /*
- * handles: the cost of getting a library handle when there is one: weir with the stream named (explicit), weir with
- * the thread's current device and stream (implicit), a map guarded by one mutex (what programs write today), and
- * creating and destroying a handle per call. The library is a stand-in whose handle is a malloc of 1 KiB, so the
- * last column is a floor: cublasCreate takes 150 us, not 150 ns.
+ * handles: the cost of getting a library handle when there is one, each thread on a stream of its own or all on the
+ * default stream, for libraries treat that one with less care. On the host back end the handle is a stand-in, and peers
+ * are what programs do without a pool.
  */
-#include "bench.h"
+#include "compare.h"
 
-#include <pthread.h>
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <weir/weir.h>
 
-enum { ROUNDS = 7, GETS = 1000000, HANDLE_BYTES = 1024 };
+enum { ROUNDS = 5, BATCH = 1000 };
 
-static int make(void *user, int device, void **handle)
-{
-    (void)user, (void)device;
-    *handle = calloc(1, HANDLE_BYTES);
-    return *handle ? 0 : 1;
-}
-
-static int unmake(void *user, void *handle)
-{
-    (void)user;
-    free(handle);
-    return 0;
-}
-
-static int bind(void *user, void *handle, void *native_stream)
-{
-    (void)user;
-    memcpy(handle, &native_stream, sizeof native_stream);
-    return 0;
-}
-
-static weir_handle_kind kind;
-
-static void *get_explicit(weir_stream stream)
-{
-    void *handle = NULL;
-    WEIR_CHECK(weir_handle_get_on(kind, stream, &handle));
-    return handle;
-}
-
-static void *get_implicit(weir_stream stream)
-{
-    void *handle = NULL;
-    (void)stream;
-    WEIR_CHECK(weir_handle_get(kind, &handle));
-    return handle;
-}
-
-/* One mutex, a hash table from thread to handle, the stream set at each get. */
-enum { SLOTS = 1024 };
-static pthread_mutex_t map_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-    pthread_t thread;
-    void *handle;
-} map[SLOTS];
-
-static void *get_from_map(weir_stream stream)
-{
-    const pthread_t me = pthread_self();
-    size_t slot = ((size_t)me >> 12) * 0x9E3779B97F4A7C15u >> 54;
-    pthread_mutex_lock(&map_mutex);
-    while (map[slot].handle && !pthread_equal(map[slot].thread, me)) slot = (slot + 1) % SLOTS;
-    if (!map[slot].handle && make(NULL, 0, &map[slot].handle) == 0) map[slot].thread = me;
-    void *handle = map[slot].handle;
-    pthread_mutex_unlock(&map_mutex);
-    void *native = NULL;
-    memcpy(&native, &stream.id, sizeof native);
-    bind(NULL, handle, native);
-    return handle;
-}
-
-static void *get_created(weir_stream stream)
-{
-    void *handle = NULL, *native = NULL;
-    memcpy(&native, &stream.id, sizeof native);
-    if (make(NULL, 0, &handle) != 0) exit(1);
-    bind(NULL, handle, native);
-    unmake(NULL, handle);
-    return NULL;
-}
-
-static const struct {
-    const char *name;
-    void *(*get)(weir_stream stream);
-} ways[] = {
-    { "explicit", get_explicit }, { "implicit", get_implicit }, { "mutex map", get_from_map }, { "create", get_created }
-};
+static const bench_kind standin[] = { { "stand-in", BENCH_STANDIN_KIND } };
+const bench_kind bench_vendor_kinds[BENCH_VENDOR_KINDS] = { { "cuSPARSE", WEIR_CUSPARSE },
+                                                            { "cuBLAS", WEIR_CUBLAS },
+                                                            { "cuSOLVER Dn", WEIR_CUSOLVER_DN },
+                                                            { "cuDNN", WEIR_CUDNN } };
 
 typedef struct load {
-    void *(*get)(weir_stream stream);
-    double ns[256];
+    const bench_peer *peer;
+    const uint64_t *streams;
+    weir_handle_kind kind;
+    bool missing;
+    double ns[BENCH_THREADS_MAX];
 } load;
 
 static void run_load(void *argument, unsigned thread)
 {
     load *l = argument;
-    weir_stream stream;
-    WEIR_CHECK(weir_stream_from_pool(WEIR_DEVICE_CURRENT, WEIR_PRIORITY_DEFAULT, &stream));
-    WEIR_CHECK(weir_stream_set_current(stream));
-    void *volatile sink = l->get(stream);
+    const uint64_t stream = l->streams[thread];
+    if (l->peer->enter) l->peer->enter(stream);
+    void *volatile sink = l->peer->handle(l->kind, stream);
+    if (!sink) {
+        l->missing = true; /* all threads agree on it */
+        return;
+    }
+    for (int i = 0; i < BATCH; i++) sink = l->peer->handle(l->kind, stream);
     const uint64_t began = bench_now_ns();
-    for (int i = 0; i < GETS; i++) sink = l->get(stream);
-    l->ns[thread] = (double)(bench_now_ns() - began) / GETS;
-    (void)sink;
+    uint64_t gets = 0, took = 0;
+    while (took < BENCH_ROUND_MS * UINT64_C(1000000)) {
+        for (int i = 0; i < BATCH; i++) sink = l->peer->handle(l->kind, stream);
+        gets += BATCH;
+        took = bench_now_ns() - began;
+    }
+    l->ns[thread] = (double)took / (double)gets;
 }
 
-static double measure(void *(*get)(weir_stream), unsigned threads)
+static double measure(const bench_peer *peer, const uint64_t *streams, weir_handle_kind kind, unsigned threads)
 {
     double rounds[ROUNDS];
     for (int r = 0; r < ROUNDS; r++) {
-        load l = { .get = get };
+        load l = { .peer = peer, .streams = streams, .kind = kind };
         bench_run_threads(threads, run_load, &l);
+        if (l.missing) return 0;
         rounds[r] = bench_median(l.ns, threads);
     }
     return bench_median(rounds, ROUNDS);
 }
 
-int bench_handles(int argc, char **argv)
+enum { STEPS = 9, STREAMS = 2 }; /* threads: 1, 2, 4 ... 256; streams: own, default */
+
+static size_t place(size_t kind, size_t stream, unsigned step)
 {
-    const unsigned most = bench_threads_option("handles", argc, argv);
-    if (most == 0) return 2;
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "host";
-    WEIR_CHECK(weir_open(&settings));
-    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = "bench", .create = make, .destroy = unmake,
-                                  .bind = bind };
-    WEIR_CHECK(weir_handle_kind_register(&ops, &kind));
-    printf("handle get, ns per call, median of %d rounds of %d gets\n%7s", ROUNDS, GETS, "threads");
-    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) printf(" %10s", ways[w].name);
-    putchar('\n');
-    for (unsigned threads = 1; threads <= most; threads *= 2) {
-        printf("%7u", threads);
-        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) printf(" %10.1f", measure(ways[w].get, threads));
-        putchar('\n');
+    return (kind * STREAMS + stream) * STEPS + step;
+}
+
+static const bench_kind *kinds_of(const bench_options *options, size_t *count)
+{
+    *count = bench_on_host(options) ? 1 : BENCH_VENDOR_KINDS;
+    return bench_on_host(options) ? standin : bench_vendor_kinds;
+}
+
+static void measure_all(const bench_peer *peer, void *result, const void *context)
+{
+    const bench_options *options = context;
+    uint64_t streams[STREAMS][BENCH_THREADS_MAX];
+    double *ns = result;
+    size_t count;
+    const bench_kind *kinds = kinds_of(options, &count);
+    if (!peer->handle) return;
+    peer_streams(peer, options->threads, streams[0]);
+    for (unsigned i = 0; i < options->threads; i++) streams[1][i] = peer->default_stream ? peer->default_stream() : 0;
+    for (size_t k = 0; k < count; k++)
+        for (size_t s = 0; s < STREAMS; s++)
+            for (unsigned step = 0; 1u << step <= options->threads; step++)
+                ns[place(k, s, step)] = measure(peer, streams[s], kinds[k].kind, 1u << step);
+}
+
+static void judge(const field *f, size_t kinds, unsigned last)
+{
+    static const char *const forms[] = { "explicit", "implicit" };
+    static const double limits[] = { 10, 30 };
+    char what[96];
+    for (size_t form = 0; form < 2 && form < f->count && f->at[form].measured; form++) {
+        double worst[2] = { 0 };
+        for (size_t k = 0; k < kinds; k++)
+            for (size_t s = 0; s < STREAMS; s++) {
+                worst[0] = fmax(worst[0], compare_figure(&f->at[form], place(k, s, 0)));
+                worst[1] = fmax(worst[1], compare_figure(&f->at[form], place(k, s, last)));
+            }
+        snprintf(what, sizeof what, "handle get, hit, %s, 1 thread, worst kind", forms[form]);
+        bench_judge(what, worst[0], limits[form], "ns");
+        snprintf(what, sizeof what, "handle get, hit, %s, %u threads, worst kind", forms[form], 1u << last);
+        if (last > 0) bench_judge(what, worst[1], limits[form], "ns");
     }
-    WEIR_CHECK(weir_close());
-    return 0;
+}
+
+bool bench_handles(const bench_options *options)
+{
+    static const char *const streams[STREAMS] = { "", ", default stream" };
+    static const bench_peer *const on_host[] = { &peer_weir, &peer_weir_implicit, &peer_mutex_map, &peer_create, NULL };
+    static const bench_peer *const on_gpu[] = { &peer_weir, &peer_weir_implicit, NULL };
+    size_t count;
+    const bench_kind *kinds = kinds_of(options, &count);
+    const field_plan plan = { .bench = "handles",
+                              .built_in = bench_on_host(options) ? on_host : on_gpu,
+                              .result_bytes = place(count, 0, 0) * sizeof(double),
+                              .measure = measure_all,
+                              .context = options };
+    unsigned last = 0;
+    compare c;
+    field *f;
+    const bool good = field_run(&f, &plan, options);
+    printf("handle get, back end %s, ns per call, median of %d rounds of %d ms\n", options->backend, ROUNDS,
+           BENCH_ROUND_MS);
+    compare_begin(&c, "kind", f);
+    for (size_t k = 0; k < count; k++)
+        for (size_t s = 0; s < STREAMS; s++)
+            for (unsigned step = 0; 1u << step <= options->threads; last = step++) {
+                char what[64];
+                snprintf(what, sizeof what, "%s%s", kinds[k].name, streams[s]);
+                compare_row(&c, what, 1u << step, place(k, s, step));
+            }
+    compare_print(&c);
+    judge(f, count, last);
+    return good;
 }

@@ -1,35 +1,122 @@
 #include "bench.h"
+#include "peers.h"
 
+#include <getopt.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 static const struct {
     const char *name;
-    int (*run)(int argc, char **argv);
+    bool (*run)(const bench_options *options);
     const char *help;
-} benches[] = { { "alloc", bench_alloc, "an allocation and its free against malloc, mimalloc, jemalloc" },
-                { "handles", bench_handles,
-                  "getting a library handle against a mutex-guarded map and create per call" } };
+} benches[] = {
+    { "handles", bench_handles, "getting a library handle that is there, on 1 to N threads" },
+    { "costs", bench_costs, "making handles on N threads: time, and device memory by the driver's figure" },
+    { "alloc", bench_alloc, "an allocation and its free, when nothing has to grow, on 1 to N threads" },
+    { "replay", bench_replay, "recorded traces: time per operation and peaks" },
+};
+enum { BENCHES = sizeof benches / sizeof benches[0], USAGE = 2 };
+
+static const char help[] =
+    "\nOptions:\n"
+    "  -t, --threads N       most threads, 1 to 256; default 2\n"
+    "  -b, --backend NAME    host or cuda, for weir; default host\n"
+    "  -p, --peer FILE       a peer besides the built-in ones: a shared object as of bench/peer.h; repeatable.\n"
+    "                        FILE,VARIABLE=VALUE sets the variable first; such a peer takes part where each has a\n"
+    "                        process of its own (replay)\n"
+    "  -h, --help            this text\n\n"
+    "Tables show medians and ratios to weir, then how the figures stand to the project's targets.\n"
+    "Exit code: 0, 1 when something could not run, 2 for bad usage. Peers that are not here are left out.\n";
 
 static int usage(FILE *to, int code)
 {
-    fputs("usage: weir-bench [BENCH [OPTIONS]]\nWithout a name, all of them run:\n", to);
-    for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++)
-        fprintf(to, "  %-10s %s\n", benches[i].name, benches[i].help);
+    fputs("usage: weir-bench [BENCH] [OPTION]... [TRACE]...\n\nBENCH is all, the default, or one of\n", to);
+    for (size_t i = 0; i < BENCHES; i++) fprintf(to, "  %-9s %s\n", benches[i].name, benches[i].help);
+    fputs(help, to);
     return code;
+}
+
+static bool take_peer(bench_options *options, const char *text)
+{
+    const size_t path = strcspn(text, ","), variable = text[path] ? strcspn(text + path + 1, "=") : 0;
+    if (options->peer_count == BENCH_PEER_FILES) {
+        fprintf(stderr, "weir-bench: --peer: at most %d\n", BENCH_PEER_FILES);
+        return false;
+    }
+    bench_peer_file *file = &options->peers[options->peer_count++];
+    const char *value = text + path + variable + 2; /* behind "," and "=" */
+    if (path == 0 || path >= sizeof file->path || (text[path] && (variable == 0 || !text[path + 1 + variable])) ||
+        variable >= sizeof file->variable || (text[path] && strlen(value) >= sizeof file->value)) {
+        fprintf(stderr, "weir-bench: --peer '%s' is not FILE or FILE,VARIABLE=VALUE\n", text);
+        return false;
+    }
+    memcpy(file->path, text, path);
+    if (!text[path]) return true;
+    memcpy(file->variable, text + path + 1, variable);
+    snprintf(file->value, sizeof file->value, "%s", value);
+    return true;
+}
+
+static bool take_threads(bench_options *options, const char *text)
+{
+    char *end = NULL;
+    const unsigned long count = strtoul(text, &end, 10);
+    options->threads = (unsigned)count;
+    if (*text >= '0' && *text <= '9' && *end == '\0' && count >= 1 && count <= BENCH_THREADS_MAX) return true;
+    fprintf(stderr, "weir-bench: --threads '%s' is not a number from 1 to %d\n", text, BENCH_THREADS_MAX);
+    return false;
+}
+
+static bool take_backend(bench_options *options, const char *text)
+{
+    options->backend = text;
+    if (strcmp(text, "host") == 0 || strcmp(text, "cuda") == 0) return true;
+    fprintf(stderr, "weir-bench: --backend '%s' is neither host nor cuda\n", text);
+    return false;
+}
+
+/* The code to exit with, or -1 to go on. */
+static int read_options(int argc, char **argv, bench_options *options)
+{
+    static const struct option known[] = { { "threads", required_argument, NULL, 't' },
+                                           { "backend", required_argument, NULL, 'b' },
+                                           { "peer", required_argument, NULL, 'p' },
+                                           { "help", no_argument, NULL, 'h' },
+                                           { 0 } };
+    for (int c; (c = getopt_long(argc, argv, "t:b:p:h", known, NULL)) != -1;) {
+        if (c == 'h') return usage(stdout, 0);
+        const bool good = (c == 't' && take_threads(options, optarg)) || (c == 'b' && take_backend(options, optarg)) ||
+                          (c == 'p' && take_peer(options, optarg));
+        if (!good) return USAGE;
+    }
+    options->traces = argv + optind;
+    options->trace_count = (size_t)(argc - optind);
+    return -1;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return usage(stdout, 0);
-    for (size_t i = 0; i < sizeof benches / sizeof benches[0]; i++) {
-        if (argc > 1 && strcmp(argv[1], benches[i].name) == 0) return benches[i].run(argc - 1, argv + 1);
-        if (argc == 1) {
-            int code = benches[i].run(1, argv);
-            if (code != 0) return code;
-        }
+    bench_options options = { .threads = 2, .backend = "host" };
+    int code = read_options(argc, argv, &options);
+    if (code != -1) return code;
+    const char *name = options.trace_count > 0 ? options.traces[0] : "all";
+    if (options.trace_count > 0) options.traces++, options.trace_count--;
+    /* The option is the later word, and the library would take the variable. */
+    unsetenv("WEIR_BACKEND");
+    unsetenv("WEIR_POLICY");
+    peer_weir_backend(options.backend);
+    bench_verdicts_init();
+
+    bool found = false, good = true;
+    for (size_t i = 0; i < BENCHES; i++) {
+        if (strcmp(name, "all") != 0 && strcmp(name, benches[i].name) != 0) continue;
+        found = true;
+        good &= benches[i].run(&options);
     }
-    if (argc == 1) return 0;
-    fprintf(stderr, "weir-bench: there is no bench \"%s\"\n", argv[1]);
-    return usage(stderr, 2);
+    if (!found) {
+        fprintf(stderr, "weir-bench: there is no bench '%s'\n", name);
+        return usage(stderr, USAGE);
+    }
+    bench_verdicts(&options);
+    return good ? 0 : 1;
 }

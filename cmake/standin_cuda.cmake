@@ -29,11 +29,31 @@ foreach(source ${sources})
     add_dependencies(${target} cuda_standin cuda_standin_old)
 endforeach()
 
-# What scripts/gpu builds.
-add_custom_target(gpu-tests DEPENDS gpu_cuda gpu_cuda_handles)
-target_link_libraries(gpu_cuda_handles PRIVATE m)
+# What scripts/gpu builds. Tests on one GPU look at its free memory: they run one by one. What is run on GPUs only now and
+# then must not rot: it runs on the stand-ins too, the libraries' included, as far as they go.
+add_custom_target(gpu-tests)
+foreach(library cublas cublaslt cusparse cusolver cudnn cudss curand cutensor)
+    string(TOUPPER WEIR_LIB_${library} variable)
+    string(REPLACE cublaslt cublasLt file ${library})
+    list(APPEND standin_environment "${variable}=${PROJECT_BINARY_DIR}/standin/lib${file}.so")
+endforeach()
+set(gpu_on_standins cuda cuda_capture_raw cuda_capture_table cuda_contexts cuda_leaks cuda_reset)
+file(GLOB sources CONFIGURE_DEPENDS tests/gpu/test_*.c)
+foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" thing ${file})
+    target_link_libraries(gpu_${thing} PRIVATE m)
+    add_dependencies(gpu-tests gpu_${thing})
+    set_tests_properties(gpu/${thing} PROPERTIES RESOURCE_LOCK gpu)
+    if(thing IN_LIST gpu_on_standins)
+        add_dependencies(gpu_${thing} cuda_standin standins)
+        weir_test(contract/standin_gpu_${thing} contract ${timeout_contract} $<TARGET_FILE:gpu_${thing}>)
+        set_property(TEST contract/standin_gpu_${thing} APPEND PROPERTY ENVIRONMENT
+            "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>" ${standin_environment})
+    endif()
+endforeach()
 
-# The contract, on the stand-in and on the driver. Tests on one GPU look at its free memory: they run one by one.
+# The contract, on the stand-in and on the driver.
 file(GLOB sources CONFIGURE_DEPENDS tests/contract/test_*.c)
 foreach(source ${sources})
     get_filename_component(file ${source} NAME_WE)
@@ -47,13 +67,6 @@ foreach(source ${sources})
     set_property(TEST gpu/cuda_${thing} APPEND PROPERTY ENVIRONMENT "WEIR_CONTRACT_BACKEND=cuda")
     set_tests_properties(gpu/cuda_${thing} PROPERTIES RESOURCE_LOCK gpu)
 endforeach()
-set_tests_properties(gpu/cuda gpu/cuda_handles PROPERTIES RESOURCE_LOCK gpu)
-
-# What is run on GPUs only now and then must not rot: it runs on the stand-in too.
-add_dependencies(gpu_cuda cuda_standin)
-weir_test(contract/cuda_standin_gpu contract ${timeout_contract} gpu_cuda)
-set_property(TEST contract/cuda_standin_gpu APPEND PROPERTY ENVIRONMENT "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>")
-
 # Numbers, layouts and signatures are compared with the vendor's headers where those are installed.
 find_path(CUDA_TYPEDEFS cudaTypedefs.h HINTS /usr/local/cuda/include)
 if(CUDA_TYPEDEFS)

@@ -8,11 +8,19 @@ set(sanitizer_environment
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1")
 
+# For scripts/gpu --sanitize.
+set(WEIR_GPU_LAUNCHER "" CACHE STRING "Command, with its options, that the tests of label gpu are run by")
+set(WEIR_GPU_TIMEOUT 120 CACHE STRING "Seconds that a test of label gpu may take")
+
 # weir_test(NAME LABEL TIMEOUT COMMAND...): runs in its own empty folder.
 function(weir_test name label timeout)
     set(folder ${PROJECT_BINARY_DIR}/tests/run/${name})
     file(MAKE_DIRECTORY ${folder})
-    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${folder})
+    set(command ${ARGN})
+    if(label STREQUAL "gpu")
+        set(command ${WEIR_GPU_LAUNCHER} $<TARGET_FILE:${ARGN}>)
+    endif()
+    add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${folder})
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
     if(WEIR_SANITIZE)
         set_tests_properties(${name} PROPERTIES ENVIRONMENT "${sanitizer_environment}")
@@ -55,7 +63,7 @@ set(timeout_unit 60)
 set(timeout_contract 120)
 set(timeout_fail 300)
 set(timeout_stress 300)
-set(timeout_gpu 120)
+set(timeout_gpu ${WEIR_GPU_TIMEOUT})
 foreach(folder unit contract fail stress gpu)
     file(GLOB sources CONFIGURE_DEPENDS tests/${folder}/test_*.c)
     foreach(source ${sources})

@@ -2,7 +2,8 @@
 """Checks who may include whom, and who may name a driver.
 
 src/: a file includes its own folder or a lower one of LAYERS, and public headers. Back ends do not include each other.
-tools/, bench/, examples/: public headers and their own. bench/ may also read traces with tools/input.
+tools/, bench/, examples/: public headers and their own. bench/ may also read traces as tools/ does and print
+its tables: TOOLS_OF_BENCH.
 Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
 """
 import pathlib
@@ -11,6 +12,7 @@ import sys
 
 LAYERS = ["base", "observe", "backend", "pool", "device", "thread", "api"]
 DRIVERS = {"cuda": re.compile(r"\bcu[A-Z]\w+\s*\("), "hip": re.compile(r"\bhip[A-Z]\w+\s*\(")}
+TOOLS_OF_BENCH = ["input/input.h", "replay/script.h", "output/table.h", "grow.h"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
@@ -51,10 +53,10 @@ def refuse_outside(path, quote, name):
         return None if (ROOT / "include" / name).exists() else "is not a public header"
     if quote == "<":
         return None
-    roots = {"tools": [path.parent, "tools"], "bench": [path.parent, "bench", "tools"]}.get(path.parts[0], [path.parent])
-    if (path.parts[0] != "bench" or name.startswith("input/") or (ROOT / path.parent / name).exists()) and any(
-        (ROOT / root / name).exists() for root in roots
-    ):
+    roots = [path.parent, path.parts[0]]
+    if path.parts[0] == "bench" and (ROOT / "tools" / name).exists():
+        return None if name in TOOLS_OF_BENCH else "is not one of TOOLS_OF_BENCH"
+    if any((ROOT / root / name).exists() for root in roots):
         return None
     return f"is neither public nor under {path.parts[0]}/"
 

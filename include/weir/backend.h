@@ -70,7 +70,7 @@ typedef struct weir_backend_scope {
     X(graph_destroy)                                                                                                   \
     X(clock_ns) X(last_error) X(scope_enter) X(scope_leave)                                                            \
     X(host_register) X(host_unregister) X(managed_alloc) X(managed_free)                                               \
-    X(vm_create_exportable) X(vm_export) X(vm_import) X(capture_tips) X(node_dependencies)
+    X(vm_create_exportable) X(vm_export) X(vm_import) X(capture_tips) X(node_dependencies) X(stream_check)
 
 enum weir_backend_entry {
 #define WEIR_BACKEND_ENTRY(name) WEIR_BACKEND_##name,
@@ -202,6 +202,10 @@ typedef struct weir_backend {
     weir_status (*capture_tips)(int device, void *stream, void **nodes, size_t capacity, size_t *count);
     /** The nodes that a node of a capture underway depends on directly. */
     weir_status (*node_dependencies)(int device, void *node, void **nodes, size_t capacity, size_t *count);
+
+    /** Asked once about a stream that somebody else made: WEIR_OK when the device's other entries can work with it,
+     *  WEIR_ERR_INVALID_STREAM when not (CUDA: it is not of the primary context). Optional: any will do. */
+    weir_status (*stream_check)(int device, void *stream);
 } weir_backend;
 
 #ifdef __cplusplus

@@ -194,7 +194,8 @@ WEIR_API weir_status weir_device_count(int *count);
 WEIR_API weir_status weir_device_info_get(int device, weir_device_info *out);
 
 /** The calling thread's current device: what it set last, or the driver's current device where the back end has
- *  one, else 0. Since 0.1. */
+ *  one, else 0. @return WEIR_ERR_NOT_SUPPORTED, as every call that leaves the device or stream to be the current one,
+ *  while a CUDA context other than a primary one (cuCtxCreate, a green context) is current. Since 0.1. */
 WEIR_API weir_status weir_device_get_current(int *device);
 
 /** Makes `device` current for the calling thread (and for the driver, where the back end has such a notion). */
@@ -237,8 +238,13 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
 
 /**
  * Names a stream that somebody else owns (a cudaStream_t). The same native stream gives the same weir_stream until
- * weir_stream_destroy(), which forgets it and leaves the native stream alone. The owner must not destroy the native
- * stream while weir_free() or weir_record_stream() may still mention it. NULL names the default stream. Since 0.1.
+ * weir_stream_destroy(), which forgets it and leaves the native stream alone. Call that before the owner destroys the
+ * native stream: until then weir may ask the driver about it in any call, and the driver crashes when it is asked about
+ * a stream that is no more. Safe even so are weir_free() of memory that was allocated on it and recorded on no stream,
+ * and weir_close(). NULL and the vendor's number for it (cudaStreamLegacy, 0x1) name the default stream.
+ * @return WEIR_ERR_INVALID_ARGUMENT for cudaStreamPerThread (0x2), which is another stream in each thread;
+ *         WEIR_ERR_INVALID_STREAM for one that weir cannot work with (CUDA: made in a context other than the device's
+ *         primary one, such as a green context). Since 0.1.
  */
 WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stream *out);
 

@@ -125,11 +125,20 @@ static void end_waits(uint64_t stream_id)
     }
 }
 
+/* Waiting for a stream, or asking it, would end its capture. */
+static weir_status refuse_captured(const wr_device *d, const wr_stream *s, const char *call)
+{
+    bool captured = false;
+    WR_TRY(wr_stream_captured(d->backend, d->ordinal, s->native, &captured));
+    WR_ENSURE(!captured, WEIR_ERR_CAPTURE, "%s: the stream is capturing, which this would end; end its capture first",
+              call);
+    return WEIR_OK;
+}
+
 /* Nothing of weir's refers to the stream afterwards. */
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s, uint64_t id)
 {
-    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
-              "weir_stream_destroy: the stream is capturing; end its capture first");
+    WR_TRY(refuse_captured(d, s, "weir_stream_destroy"));
     WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
     WR_TRY(wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams)));
     end_waits(id);
@@ -250,8 +259,7 @@ weir_status weir_stream_query(weir_stream stream)
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
-              "weir_stream_query: the stream is capturing, and asking would end its capture");
+    WR_TRY(refuse_captured(d, s, "weir_stream_query"));
     return wr_driver(d->backend, stream_query, d->ordinal, s->native);
 }
 
@@ -260,8 +268,7 @@ weir_status weir_stream_synchronize(weir_stream stream)
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    WR_ENSURE(!wr_stream_capturing(d->backend, d->ordinal, s->native), WEIR_ERR_CAPTURE,
-              "weir_stream_synchronize: the stream is capturing, and waiting would end its capture");
+    WR_TRY(refuse_captured(d, s, "weir_stream_synchronize"));
     return wr_driver(d->backend, stream_synchronize, d->ordinal, s->native);
 }
 

@@ -32,6 +32,7 @@ static const struct {
     { WEIR_BACKEND_managed_alloc, WEIR_BACKEND_managed_free },
     { WEIR_BACKEND_vm_create_exportable, WEIR_BACKEND_vm_import },
     { WEIR_BACKEND_capture_tips, WEIR_BACKEND_node_dependencies },
+    { WEIR_BACKEND_stream_check, WEIR_BACKEND_stream_check },
 };
 #define GROUP_COUNT (sizeof groups / sizeof groups[0])
 

@@ -109,7 +109,7 @@ static void count_live_in(const wr_bin *bin, const wr_block *block)
     wr_count(wr_counter_live_in, bin, block);
     for (int i = 0; i < 2; i++)
         if (all[i] && (may_peak(all[i], kind) || may_peak(all[i], WEIR_STAT_ALL)))
-            wr_fronts_note_peaks(bin->pool, NULL, all[i]);
+            wr_fronts_note_peaks(bin->pool, all[i]);
 }
 
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
@@ -139,7 +139,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
 {
     *out = NULL;
     wr_lock_acquire(&cache->lock);
-    if (front) wr_front_empty_locked(front);
+    if (front) wr_front_empty_locked(front, request->fit.class);
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_free_locked(request) : NULL;
@@ -148,19 +148,19 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
         if (status == WEIR_OK) cache->stats.hits++;
         if (status == WEIR_OK && request->pool->counted) request->pool->stats.hits++;
     }
+    if (front) wr_front_settle_locked(front);
     wr_lock_release(&cache->lock);
     return status;
 }
 
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
-    wr_front *front = request->pool_name == 0
-                          ? atomic_load_explicit(&request->stream->fronts[request->fit.class], memory_order_acquire)
-                          : NULL;
+    wr_front *front =
+        request->pool_name == 0 ? atomic_load_explicit(&request->stream->front, memory_order_acquire) : NULL;
     if (!front) return take(cache, request, NULL, out);
     const wr_bias_hold hold = wr_bias_acquire(&front->lock);
     weir_status status = WEIR_OK;
-    void *parked = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
+    void *parked = wr_front_take_locked(front, request->fit.class, request->fit.block_bytes, request->requested);
     if (WR_LIKELY(parked != NULL))
         *out = parked;
     else
@@ -266,7 +266,8 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
     cache->stats.pending_frees++;
 }
 
-static WR_NOINLINE weir_status give(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **pending)
+static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_segment *segment, void *pointer,
+                                    wr_block **pending)
 {
     wr_block *block = NULL;
     wr_lock_acquire(&cache->lock);
@@ -275,6 +276,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, const wr_segment *segment, 
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING) *pending = block;
     }
+    if (front) wr_front_settle_locked(front);
     wr_lock_release(&cache->lock);
     return status;
 }
@@ -288,10 +290,10 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
         /* Held until the block is free: of two threads that free it, the other must find it so. */
         const wr_bias_hold hold = wr_bias_acquire(&front->lock);
         if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
-            status = give(cache, segment, pointer, &pending);
+            status = give(cache, front, segment, pointer, &pending);
         wr_bias_release(&front->lock, hold);
     } else {
-        status = give(cache, segment, pointer, &pending);
+        status = give(cache, front, segment, pointer, &pending);
     }
     if (WR_UNLIKELY(pending != NULL)) wr_pending_start(cache, pending);
     return status;

@@ -3,70 +3,92 @@
 #include "base/meta.h"
 #include "pool/count.h"
 
-weir_status wr_front_make_locked(wr_cache *cache, wr_bin *bin)
+weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out)
 {
-    void *made = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
-    wr_front *front = made;
-    wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
-    front->class = bin->class;
-    front->cache = cache;
-    front->least_blocks = front->least_bytes = front->least_requested = UINT64_MAX;
-    front->next = cache->fronts;
-    atomic_store_explicit(&cache->fronts, front, memory_order_release);
-    bin->front = front;
-    atomic_store_explicit(&bin->stream->fronts[bin->class], front, memory_order_release);
+    wr_front *front = atomic_load_explicit(&stream->front, memory_order_relaxed);
+    if (!front) {
+        void *made = NULL;
+        WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
+        front = made;
+        wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
+        front->cache = cache;
+        front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
+        atomic_store_explicit(&cache->fronts, front, memory_order_release);
+        atomic_store_explicit(&stream->front, front, memory_order_release);
+    }
+    *out = front;
     return WEIR_OK;
 }
 
-static wr_front_slot *slot_of(wr_front *front, size_t block_bytes)
+static wr_front *first_front(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->fronts, memory_order_acquire);
+}
+
+static wr_front_slot *slot_of(wr_front *front, wr_class class, size_t block_bytes)
 {
     const uint64_t mixed = (uint64_t)(block_bytes >> 9) * UINT64_C(0x9E3779B97F4A7C15);
-    return &front->slots[mixed >> 58];
+    return &front->slots[class][mixed >> 58];
+}
+
+static int64_t get(const atomic_int_fast64_t *number)
+{
+    return atomic_load_explicit(number, memory_order_relaxed);
 }
 
 /* One writer at a time: no atomic read-modify-write. */
-static void add(atomic_uint_fast64_t *number, uint64_t amount)
+static void add(atomic_int_fast64_t numbers[WR_FRONT_NUMBERS], int64_t sign, size_t bytes, size_t requested)
 {
-    atomic_store_explicit(number, atomic_load_explicit(number, memory_order_relaxed) + amount, memory_order_relaxed);
+    const int64_t amounts[] = { sign, sign * (int64_t)bytes, sign * (int64_t)requested };
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++)
+        atomic_store_explicit(&numbers[i], get(&numbers[i]) + amounts[i], memory_order_relaxed);
 }
 
-static void count_parked(wr_front *front, const wr_block *block, uint64_t sign)
+static int64_t parked_now(const wr_front *front, wr_class class, int number)
 {
-    add(&front->blocks, sign);
-    add(&front->bytes, sign * block->bytes);
-    add(&front->requested, sign * block->requested);
+    return get(&front->parked[class][number]) - get(&front->hits[class][number]);
 }
 
-static wr_block *take_out(wr_front *front, wr_front_slot *slot)
+/* ---- parking and taking ------------------------------------------------------------------------------------------- */
+
+static wr_block *take_out(wr_front_slot *slot)
 {
     wr_block *block = slot->first;
     slot->first = block->next_parked;
     slot->count--;
     atomic_store_explicit(&block->parked, false, memory_order_relaxed);
-    count_parked(front, block, (uint64_t)-1);
     return block;
 }
 
-static void keep_least(uint64_t *least, atomic_uint_fast64_t *number)
+static int kind_of(wr_class class)
 {
-    const uint64_t now = atomic_load_explicit(number, memory_order_relaxed);
-    if (now < *least) *least = now;
+    return class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
 }
 
-void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
+static bool is_peak(const wr_front *front, wr_class class)
 {
-    wr_front_slot *slot = slot_of(front, block_bytes);
+    const int64_t *own = front->floor[kind_of(class)], *all = front->floor[WEIR_STAT_ALL];
+    bool peak = false;
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+        const int64_t now = parked_now(front, class, i), other = parked_now(front, WR_SMALL + WR_LARGE - class, i);
+        peak |= now < own[i] || now + other < all[i];
+    }
+    return peak;
+}
+
+void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, size_t requested)
+{
+    wr_front_slot *slot = slot_of(front, class, block_bytes);
     if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes)) return NULL;
-    wr_block *block = take_out(front, slot);
-    front->drift += (int64_t)requested - (int64_t)block->requested;
+    wr_block *block = take_out(slot);
+    front->drift[class] += (int64_t)requested - (int64_t)block->requested;
     block->requested = requested;
-    keep_least(&front->least_blocks, &front->blocks);
-    keep_least(&front->least_bytes, &front->bytes);
-    keep_least(&front->least_requested, &front->requested);
-    front->hits++;
-    front->hit_bytes += block_bytes;
-    front->hit_requested += requested;
+    add(front->hits[class], 1, block_bytes, requested);
+    if (WR_UNLIKELY(is_peak(front, class))) {
+        wr_lock_acquire(&front->cache->lock);
+        wr_front_settle_locked(front);
+        wr_lock_release(&front->cache->lock);
+    }
     return block->base;
 }
 
@@ -83,110 +105,144 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
 {
     wr_block *block = wr_segment_block_from(segment, pointer);
     if (WR_UNLIKELY(!can_park(front, segment, block, pointer))) return false;
-    wr_front_slot *slot = slot_of(front, block->bytes);
+    const wr_class class = segment->bin->class;
+    wr_front_slot *slot = slot_of(front, class, block->bytes);
     if (slot->count == 0) slot->bytes = block->bytes;
     if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
     block->next_parked = slot->first;
     slot->first = block;
     slot->count++;
     atomic_store_explicit(&block->parked, true, memory_order_relaxed);
-    count_parked(front, block, 1);
+    add(front->parked[class], 1, block->bytes, block->requested);
     return true;
 }
 
-/* ---- into the cache ------------------------------------------------------------------------------------------------ */
+/* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
-static void tell_hits(weir_memory_stats *stats, int kind, const wr_front *front)
+static void tell_hits(weir_memory_stats *stats, int kind, const int64_t hits[WR_FRONT_NUMBERS], int64_t drift)
 {
-    const int of[] = { WEIR_STAT_ALL, kind };
-    stats->hits += front->hits;
-    for (int i = 0; i < 2; i++) {
-        weir_stat *counts[] = { &stats->allocation[of[i]], &stats->active[of[i]] };
-        weir_stat *bytes[] = { &stats->allocated_bytes[of[i]], &stats->active_bytes[of[i]] };
-        for (int j = 0; j < 2; j++) {
-            counts[j]->added += (int64_t)front->hits;
-            counts[j]->removed += (int64_t)front->hits;
-            bytes[j]->added += (int64_t)front->hit_bytes;
-            bytes[j]->removed += (int64_t)front->hit_bytes;
-        }
-        weir_stat *requested = &stats->requested_bytes[of[i]];
-        requested->added += (int64_t)front->hit_requested;
-        requested->removed += (int64_t)front->hit_requested - front->drift;
-        requested->current += front->drift;
+    const int64_t count = hits[WR_FRONT_BLOCKS], bytes = hits[WR_FRONT_BYTES];
+    stats->hits += (uint64_t)count;
+    for (int i = 0; i < 2; i++, kind = WEIR_STAT_ALL) {
+        stats->allocation[kind].added += count;
+        stats->allocation[kind].removed += count;
+        stats->active[kind].added += count;
+        stats->active[kind].removed += count;
+        stats->allocated_bytes[kind].added += bytes;
+        stats->allocated_bytes[kind].removed += bytes;
+        stats->active_bytes[kind].added += bytes;
+        stats->active_bytes[kind].removed += bytes;
+        stats->requested_bytes[kind].added += hits[WR_FRONT_REQUESTED];
+        stats->requested_bytes[kind].removed += hits[WR_FRONT_REQUESTED] - drift;
+        stats->requested_bytes[kind].current += drift;
     }
 }
 
-static wr_front *first_front(const wr_cache *cache)
-{
-    return atomic_load_explicit(&cache->fronts, memory_order_acquire);
-}
-
-/* By class: blocks, bytes, requested bytes. */
-typedef struct parked {
-    uint64_t of[WR_CLASSES][3];
-} parked;
-
-static void note_peak(weir_memory_stats *stats, int kind, const uint64_t less[3])
-{
-    const struct {
-        weir_stat *stat;
-        uint64_t less;
-    } live[] = { { &stats->allocation[kind], less[0] },
-                 { &stats->allocated_bytes[kind], less[1] },
-                 { &stats->active[kind], less[0] },
-                 { &stats->active_bytes[kind], less[1] },
-                 { &stats->requested_bytes[kind], less[2] } };
-    for (size_t i = 0; i < sizeof live / sizeof live[0]; i++) {
-        const int64_t now = live[i].stat->current - (int64_t)live[i].less;
-        if (now > live[i].stat->peak) live[i].stat->peak = now;
-    }
-}
-
-/* One front that served since is taken at its least, the others as they are now. */
-void wr_fronts_note_peaks(const wr_mempool *pool, const wr_front *told, weir_memory_stats *stats)
-{
-    parked p = { 0 };
-    const bool has_fronts = stats == &pool->cache->stats || !pool->is_private;
-    for (const wr_front *f = has_fronts ? first_front(pool->cache) : NULL; f; f = f->next) {
-        uint64_t *of = p.of[f->class];
-        of[0] += f == told ? f->least_blocks : atomic_load_explicit(&f->blocks, memory_order_relaxed);
-        of[1] += f == told ? f->least_bytes : atomic_load_explicit(&f->bytes, memory_order_relaxed);
-        of[2] += f == told ? f->least_requested : atomic_load_explicit(&f->requested, memory_order_relaxed);
-    }
-    uint64_t all[3];
-    for (int i = 0; i < 3; i++) all[i] = p.of[WR_SMALL][i] + p.of[WR_LARGE][i];
-    note_peak(stats, WEIR_STAT_ALL, all);
-    note_peak(stats, WEIR_STAT_SMALL, p.of[WR_SMALL]);
-    note_peak(stats, WEIR_STAT_LARGE, p.of[WR_LARGE]);
-}
-
-static void tell(wr_front *front, weir_memory_stats *stats)
-{
-    tell_hits(stats, front->class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE, front);
-    wr_fronts_note_peaks(front->cache->pools, front, stats);
-}
-
-void wr_front_empty_locked(wr_front *front)
+static void tell(wr_front *front, wr_class class)
 {
     wr_cache *cache = front->cache;
-    if (front->hits) {
-        tell(front, &cache->stats);
-        if (cache->pools->counted) tell(front, &cache->pools->stats);
-        front->hits = front->hit_bytes = front->hit_requested = 0;
-        front->drift = 0;
-        front->least_blocks = front->least_bytes = front->least_requested = UINT64_MAX;
+    int64_t hits[WR_FRONT_NUMBERS];
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+        hits[i] = get(&front->hits[class][i]) - front->told[class][i];
+        front->told[class][i] += hits[i];
     }
-    if (atomic_load_explicit(&front->blocks, memory_order_relaxed) == 0) return;
-    for (wr_front_slot *slot = front->slots; slot < front->slots + WR_FRONT_SLOTS; slot++)
-        while (slot->count) wr_cache_give_locked(cache, take_out(front, slot));
+    if (hits[WR_FRONT_BLOCKS] == 0) return;
+    tell_hits(&cache->stats, kind_of(class), hits, front->drift[class]);
+    if (cache->pools->counted) tell_hits(&cache->pools->stats, kind_of(class), hits, front->drift[class]);
+    atomic_int_fast64_t *requested = &front->parked[class][WR_FRONT_REQUESTED];
+    atomic_store_explicit(requested, get(requested) + front->drift[class], memory_order_relaxed);
+    front->drift[class] = 0;
 }
+
+/* The live numbers that have peaks. */
+typedef struct live_stats {
+    weir_stat *of[5];
+} live_stats;
+
+static const int number_of[] = { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUESTED };
+
+static live_stats live_of(weir_memory_stats *stats, int kind)
+{
+    return (live_stats){ { &stats->allocation[kind], &stats->allocated_bytes[kind], &stats->active[kind],
+                           &stats->active_bytes[kind], &stats->requested_bytes[kind] } };
+}
+
+/* What is parked in all, by kind. */
+static void sum_parked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FRONT_NUMBERS])
+{
+    for (const wr_front *f = first_front(cache); f; f = f->next)
+        for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+            for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+                const int64_t now = parked_now(f, (wr_class) class, i);
+                sums[kind_of((wr_class) class)][i] += now;
+                sums[WEIR_STAT_ALL][i] += now;
+            }
+}
+
+void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
+{
+    int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
+    if (stats == &pool->cache->stats || !pool->is_private) sum_parked(pool->cache, parked);
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+        const live_stats live = live_of(stats, kind);
+        for (size_t i = 0; i < sizeof live.of / sizeof live.of[0]; i++) {
+            const int64_t now = live.of[i]->current - parked[kind][number_of[i]];
+            if (now > live.of[i]->peak) live.of[i]->peak = now;
+        }
+    }
+}
+
+/* A peak of the device is looked for; the default pool's, where they are kept apart, is noted with it. */
+static void find_floor(wr_front *front)
+{
+    int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
+    sum_parked(front->cache, parked);
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+        const live_stats live = live_of(&front->cache->stats, kind);
+        for (int i = 0; i < WR_FRONT_NUMBERS; i++) front->floor[kind][i] = INT64_MIN;
+        for (size_t i = 0; i < sizeof live.of / sizeof live.of[0]; i++) {
+            const int number = number_of[i];
+            const int64_t room = live.of[i]->peak - (live.of[i]->current - parked[kind][number]);
+            int64_t own = 0;
+            for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+                if (kind == WEIR_STAT_ALL || kind == kind_of((wr_class) class))
+                    own += parked_now(front, (wr_class) class, number);
+            if (own - room > front->floor[kind][number]) front->floor[kind][number] = own - room;
+        }
+    }
+}
+
+void wr_front_settle_locked(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
+    wr_fronts_note_peaks(cache->pools, &cache->stats);
+    if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
+    find_floor(front);
+}
+
+void wr_front_empty_locked(wr_front *front, wr_class class)
+{
+    tell(front, class);
+    if (parked_now(front, class, WR_FRONT_BLOCKS) == 0) return;
+    for (wr_front_slot *slot = front->slots[class]; slot < front->slots[class] + WR_FRONT_SLOTS; slot++)
+        while (slot->count) {
+            wr_block *block = take_out(slot);
+            add(front->parked[class], -1, block->bytes, block->requested);
+            wr_cache_give_locked(front->cache, block);
+        }
+}
+
+/* ---- all of a cache ----------------------------------------------------------------------------------------------- */
 
 void wr_fronts_empty(wr_cache *cache)
 {
     for (wr_front *front = first_front(cache); front; front = front->next) {
         const wr_bias_hold hold = wr_bias_visit(&front->lock);
         wr_lock_acquire(&cache->lock);
-        wr_front_empty_locked(front);
+        wr_front_settle_locked(front);
+        for (int class = WR_SMALL; class < WR_CLASSES; class ++) wr_front_empty_locked(front, (wr_class) class);
+        find_floor(front);
         wr_lock_release(&cache->lock);
         wr_bias_release(&front->lock, hold);
     }

@@ -1,10 +1,10 @@
 /*
- * front: freed blocks of a bin of the default pool, kept whole for the next request of exactly their size, so that the
+ * front: freed blocks of a stream's default pool, kept whole for the next request of exactly their size, so that the
  * common free and allocation touch nothing shared between streams and no tree. To the cache such a parked block is live
- * still; whatever the cache itself is asked, the front of that stream is emptied into it first, so a block that could
- * be cut or merged never waits here while one is missing.
- * Owner: the bin. Lock: its own, biased to the thread that uses the stream (WR_RANK_FRONT, before the cache's). Records
- * are not given back before the cache goes.
+ * still; whenever the cache itself is asked for a block of the stream, what is parked goes back to it first, so a block
+ * that could be cut or merged never waits here while one is missing.
+ * Owner: the cache, one for each stream that has bins. Lock: its own, biased to the thread that uses the stream
+ * (WR_RANK_FRONT, before the cache's). Records are not given back before the cache goes.
  */
 #ifndef WR_POOL_FRONT_H
 #define WR_POOL_FRONT_H
@@ -22,36 +22,44 @@ typedef struct wr_front_slot {
     uint32_t count;
 } wr_front_slot;
 
+/* What is counted of blocks. */
+typedef enum wr_front_number { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUESTED, WR_FRONT_NUMBERS } wr_front_number;
+
 struct wr_front {
     wr_bias_lock lock;
-    wr_front_slot slots[WR_FRONT_SLOTS];
+    wr_front_slot slots[WR_CLASSES][WR_FRONT_SLOTS];
 
-    /* what the cache's numbers do not know yet */
-    uint64_t hits, hit_bytes, hit_requested;
-    int64_t drift; /* bytes that blocks were asked for by now, less what they were when the cache counted them */
+    /* Ever parked, less what went back to the cache, and ever handed out again: the difference is parked now, to the cache
+     * live and to the program not. Written by the holder of the lock, read by anyone. */
+    atomic_int_fast64_t parked[WR_CLASSES][WR_FRONT_NUMBERS], hits[WR_CLASSES][WR_FRONT_NUMBERS];
 
-    /* parked now: written by the holder of the lock, read by anyone */
-    atomic_uint_fast64_t blocks, bytes, requested;
-    uint64_t least_blocks, least_bytes, least_requested; /* right after a hit, since the cache was told last */
+    /* what the cache was told: of hits, and by how much blocks were asked for more than it knows */
+    int64_t told[WR_CLASSES][WR_FRONT_NUMBERS];
+    int64_t drift[WR_CLASSES];
+    /* When less than this is parked, of all (index WEIR_STAT_ALL) or of a class, more is live than ever before. */
+    int64_t floor[WEIR_STAT_KINDS][WR_FRONT_NUMBERS];
 
-    wr_class class;
     wr_cache *cache;
     wr_front *next; /* all of the cache */
 };
 
-/* For a new bin; the cache's lock is held. */
-WR_CHECKED weir_status wr_front_make_locked(wr_cache *cache, wr_bin *bin);
+/* The stream's front, made for its first bin; the cache's lock is held. */
+WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out);
 
 /* -- the front's lock is held */
 
 /* A parked block of that size for a request of `requested` bytes; NULL: none. */
-void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
+void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, size_t requested);
 
 /* Parks a live block. False: it must be freed in the cache, or is none that can be. */
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer);
 
-/* Frees in the cache what is parked, and tells it what was served. The cache's lock is held too. */
-void wr_front_empty_locked(wr_front *front);
+/* Frees in the cache what is parked of a class. The cache's lock is held too. */
+void wr_front_empty_locked(wr_front *front, wr_class class);
+
+/* Tells the cache what was served, and learns what would be a peak: before its lock is released, when anything changed
+ * for the stream. The cache's lock is held too. */
+void wr_front_settle_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
@@ -62,9 +70,8 @@ void wr_fronts_empty(wr_cache *cache);
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
-/* Peaks of what is live, of the device or a pool, after it went up. What is parked is live to the cache and not to the
- * program. The cache's lock is held. */
-void wr_fronts_note_peaks(const wr_mempool *pool, const wr_front *told, weir_memory_stats *stats);
+/* Peaks of what is live, of the device or a pool, after it went up. The cache's lock is held. */
+void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats);
 
 void wr_fronts_release(wr_cache *cache);
 

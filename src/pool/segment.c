@@ -32,7 +32,7 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         bin->stream = stream;
         bin->class = class;
         if (pool->cache->has_fronts && !pool->is_private) {
-            weir_status status = wr_front_make_locked(pool->cache, bin);
+            weir_status status = wr_front_of_locked(pool->cache, stream, &bin->front);
             if (status != WEIR_OK) {
                 wr_meta_free(bin);
                 return status;
@@ -129,6 +129,26 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native);
 }
 
+static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, const wr_range *range, void **out,
+                             bool *added)
+{
+    wr_front *front = g->bin->front;
+    const wr_bias_hold hold = front ? wr_bias_acquire(&front->lock) : WR_BIAS_BY_MUTEX;
+    wr_lock_acquire(&cache->lock);
+    /* Mapped under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
+    weir_status status = wr_address_insert(range->base, range->bytes, g->segment);
+    *added = status == WEIR_OK;
+    if (*added) {
+        add_segment_locked(cache, g, range);
+        /* On failure to cut the block, the segment stays as a free one. */
+        status = wr_cache_hand_out_locked(cache, request, g->block, out);
+        if (front) wr_front_settle_locked(front);
+    }
+    wr_lock_release(&cache->lock);
+    if (front) wr_bias_release(&front->lock, hold);
+    return status;
+}
+
 weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out)
 {
     growth g = { 0 };
@@ -138,17 +158,9 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out
     wr_lock_release(&cache->lock);
     if (status != WEIR_OK) return status;
 
+    bool added = false;
     status = wr_source_take(request->pool, request->stream, request->fit.segment_bytes, &range);
-    wr_lock_acquire(&cache->lock);
-    /* Mapped under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
-    if (status == WEIR_OK) status = wr_address_insert(range.base, range.bytes, g.segment);
-    const bool added = status == WEIR_OK;
-    if (added) {
-        add_segment_locked(cache, &g, &range);
-        /* On failure to cut the block, the segment stays as a free one. */
-        status = wr_cache_hand_out_locked(cache, request, g.block, out);
-    }
-    wr_lock_release(&cache->lock);
+    if (status == WEIR_OK) status = add_range(cache, request, &g, &range, out, &added);
     if (added) return status;
 
     if (range.base) (void)wr_source_give(request->pool, request->stream, &range);

@@ -130,19 +130,40 @@ weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream 
     return wr_stream_from_pool(table, priority, out);
 }
 
+/* cudaStreamLegacy and cudaStreamPerThread, and hipStreamLegacy and hipStreamPerThread: numbers in place of pointers. */
+#define NATIVE_LEGACY ((void *)(uintptr_t)0x1)
+#define NATIVE_PER_THREAD ((void *)(uintptr_t)0x2)
+
+static wr_stream *find_native_locked(const wr_stream_table *table, const void *native)
+{
+    for (uint32_t i = 1; i < table->used; i++) {
+        wr_stream *s = &table->records[i];
+        if (atomic_load_explicit(&s->id, memory_order_relaxed) != 0 && s->native == native) return s;
+    }
+    return NULL;
+}
+
 weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out)
 {
-    if (native == NULL) {
+    WR_ENSURE(
+        native != NATIVE_PER_THREAD, WEIR_ERR_INVALID_ARGUMENT,
+        "native stream 0x2 (cudaStreamPerThread, hipStreamPerThread) is another stream in each thread, so one name for "
+        "it would mix them up; create a stream per thread, or take one with weir_stream_from_pool()");
+    if (native == NULL || native == NATIVE_LEGACY) {
         *out = wr_stream_default_of(table);
         return WEIR_OK;
     }
     weir_status status = WEIR_OK;
     wr_lock_acquire(&table->lock);
-    wr_stream *found = NULL;
-    for (uint32_t i = 1; i < table->used && !found; i++) {
-        wr_stream *s = &table->records[i];
-        if (atomic_load_explicit(&s->id, memory_order_relaxed) != 0 && s->native == native) found = s;
+    wr_stream *found = find_native_locked(table, native);
+    wr_lock_release(&table->lock);
+    if (found) {
+        *out = found;
+        return WEIR_OK;
     }
+    if (table->backend->stream_check) WR_TRY(wr_driver(table->backend, stream_check, table->device, native));
+    wr_lock_acquire(&table->lock);
+    found = find_native_locked(table, native); /* another thread may have been faster */
     if (!found) {
         uint32_t index = 0;
         status = take_index_locked(table, &index);

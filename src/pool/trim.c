@@ -79,7 +79,9 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
 /* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. */
 static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
 {
-    WR_ENSURE(!wr_stream_capturing(cache->backend, stream->device, stream->native), WEIR_ERR_CAPTURE,
+    bool captured = false;
+    WR_TRY(wr_stream_captured(cache->backend, stream->device, stream->native, &captured));
+    WR_ENSURE(!captured, WEIR_ERR_CAPTURE,
               "device %d: memory of stream %p cannot be given back while that is capturing", cache->device,
               stream->native);
     return wr_driver(cache->backend, stream_synchronize, stream->device, stream->native);

@@ -123,6 +123,7 @@ static void event_outlives_its_stream(void **state)
 {
     (void)state;
     gate g;
+    if (destroying_waits()) skip();
     void *event = new_event(0), *stream = new_stream(0);
     gate_close(&g, 0, stream);
     ok(b->event_record(0, event, stream));

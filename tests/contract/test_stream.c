@@ -177,6 +177,7 @@ static void destroyed_stream_finishes_its_work(void **state)
     (void)state;
     gate g;
     atomic_int count = 0;
+    if (destroying_waits()) skip();
     void *stream = new_stream(0);
     gate_close(&g, 0, stream);
     for (int i = 0; i < 5; i++) ok(b->stream_callback(0, stream, count_up, &count));

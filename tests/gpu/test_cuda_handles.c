@@ -1,6 +1,6 @@
 /*
  * Handles of NVIDIA's libraries on a real GPU: computations through every kind whose library is here, from many
- * threads, while another thread captures, and what it costs in device memory. Run with a test's name to run it alone.
+ * threads, and what it costs in device memory. Run with a test's name to run it alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,34 +9,10 @@
 
 #include <cmocka.h>
 
+#include "gpu_support.h"
 #include "vendor_work.h"
 
-#include <pthread.h>
-
 enum { THREADS = 16, ITERATIONS = 4 };
-
-#define MIB ((uint64_t)1 << 20)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
-
-static int open_weir(void **state)
-{
-    (void)state;
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    assert_ok(weir_open(&settings));
-    return 0;
-}
-
-static int close_weir(void **state)
-{
-    (void)state;
-    assert_ok(weir_close());
-    return 0;
-}
 
 static uint64_t free_memory(void)
 {
@@ -136,6 +112,13 @@ static bool get_all(worker *w)
     return true;
 }
 
+static bool run_all(worker *w)
+{
+    for (size_t i = 0; i < WORKS; i++)
+        if (vendor_has[works[i].kind]) STEP(run_work(w, i));
+    return true;
+}
+
 static bool run_all_again_and_again(worker *w)
 {
     for (int i = 0; i < ITERATIONS; i++) STEP(run_all(w));
@@ -143,126 +126,6 @@ static bool run_all_again_and_again(worker *w)
 }
 
 /* ---- the tests ---------------------------------------------------------------------------------------------------- */
-
-typedef void *graph_pointer;
-static struct {
-    int (*cuStreamBeginCapture_v2)(void *stream, int mode);
-    int (*cuStreamEndCapture)(void *stream, graph_pointer *graph);
-    int (*cuMemsetD8Async)(uint64_t destination, unsigned char value, size_t bytes, void *stream);
-    int (*cuMemcpyDtoDAsync_v2)(uint64_t destination, uint64_t source, size_t bytes, void *stream);
-    int (*cuGraphInstantiateWithFlags)(void **executable, graph_pointer graph, unsigned long long flags);
-    int (*cuGraphLaunch)(void *executable, void *stream);
-    int (*cuGraphExecDestroy)(void *executable);
-    int (*cuGraphDestroy)(graph_pointer graph);
-} driver;
-
-static void find_driver(void)
-{
-    void *file = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD), *address;
-    if (file == NULL) fail_msg("libcuda.so.1 is not loaded");
-#define FIND(name)                                                                                                     \
-    address = dlsym(file, #name);                                                                                      \
-    if (address == NULL) fail_msg("%s is not in libcuda.so.1", #name);                                                 \
-    memcpy(&driver.name, &address, sizeof address)
-    FIND(cuStreamBeginCapture_v2);
-    FIND(cuStreamEndCapture);
-    FIND(cuMemsetD8Async);
-    FIND(cuMemcpyDtoDAsync_v2);
-    FIND(cuGraphInstantiateWithFlags);
-    FIND(cuGraphLaunch);
-    FIND(cuGraphExecDestroy);
-    FIND(cuGraphDestroy);
-#undef FIND
-}
-
-static unsigned got_while_capturing;
-static uint64_t destroyed_while_capturing[WEIR_HANDLE_KIND_FIRST_USER];
-
-/* Everything that would end another thread's capture if weir let it through. */
-static bool disturb(worker *w)
-{
-    weir_stream other;
-    void *block;
-    weir_status status;
-    got_while_capturing = 0;
-    for (size_t i = 0; i < WORKS; i++) {
-        void *handle;
-        status = weir_handle_get(works[i].kind, &handle);
-        if (status == WEIR_ERR_NO_LIBRARY) continue;
-        ENSURE(status == WEIR_OK, "kind %d: %s", works[i].kind, weir_error_text());
-        got_while_capturing |= 1u << works[i].kind;
-    }
-    ENSURE_WEIR(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &other));
-    ENSURE_WEIR(weir_alloc(3 * MIB, &block));
-    ENSURE_WEIR(weir_fill(block, 1, 3 * MIB, other));
-    ENSURE_WEIR(weir_record_stream(block, other));
-    ENSURE_WEIR(weir_free(block));
-    while ((status = weir_stream_query(other)) == WEIR_ERR_NOT_READY) continue;
-    ENSURE(status == WEIR_OK, "query: %s", weir_error_text());
-    ENSURE_WEIR(weir_stream_destroy(other));
-    for (size_t i = 0; i < WORKS; i++) {
-        uint64_t destroyed = 0;
-        ENSURE_WEIR(weir_handle_release(works[i].kind, 0));
-        ENSURE_WEIR(weir_handles_trim(works[i].kind, 0, &destroyed));
-        destroyed_while_capturing[works[i].kind] = destroyed;
-    }
-    ENSURE_WEIR(weir_empty_cache(0));
-    return true;
-}
-
-static void first_handles_do_not_harm_a_capture(void **state)
-{
-    (void)state;
-    enum { BYTES = 1 << 16 };
-    static unsigned char found[BYTES], expected[BYTES];
-    static member one[1];
-    graph_pointer graph;
-    weir_stream stream;
-    void *native, *executable, *source, *destination;
-    assert_ok(weir_device_set_current(0));
-    find_driver();
-    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
-    assert_ok(weir_stream_native(stream, &native));
-    assert_ok(weir_alloc_on(BYTES, stream, &source));
-    assert_ok(weir_alloc_on(BYTES, stream, &destination));
-
-    assert_int_equal(driver.cuStreamBeginCapture_v2(native, 0 /* GLOBAL */), 0);
-    assert_int_equal(driver.cuMemsetD8Async((uintptr_t)source, 0x5a, BYTES, native), 0);
-    run_team(one, 1, disturb, NULL, nothing);
-    assert_int_equal(driver.cuMemcpyDtoDAsync_v2((uintptr_t)destination, (uintptr_t)source, BYTES, native), 0);
-    assert_int_equal(driver.cuStreamEndCapture(native, &graph), 0);
-    assert_int_equal(driver.cuGraphInstantiateWithFlags(&executable, graph, 0), 0);
-
-    memset(expected, 0x5a, BYTES);
-    for (int replay = 0; replay < 2; replay++) {
-        assert_ok(weir_fill(source, 0, BYTES, stream));
-        assert_ok(weir_fill(destination, 0, BYTES, stream));
-        assert_int_equal(driver.cuGraphLaunch(executable, native), 0);
-        assert_ok(weir_copy(found, destination, BYTES, stream));
-        assert_ok(weir_stream_synchronize(stream));
-        assert_memory_equal(found, expected, BYTES);
-    }
-    assert_int_equal(driver.cuGraphExecDestroy(executable), 0);
-    assert_int_equal(driver.cuGraphDestroy(graph), 0);
-    assert_ok(weir_free(source));
-    assert_ok(weir_free(destination));
-
-    /* Those whose end would have ended the capture were kept, and work. */
-    need_libraries();
-    for (size_t i = 0; i < WORKS; i++) {
-        const weir_handle_kind kind = works[i].kind;
-        assert_int_equal((got_while_capturing >> kind) & 1, vendor_has[kind]);
-        if (!vendor_has[kind]) continue;
-        const weir_handle_stats stats = stats_of(kind);
-        assert_int_equal(stats.created, 1);
-        assert_int_equal(stats.doomed + destroyed_while_capturing[kind], 1);
-        if (kind != WEIR_CUSPARSE) assert_int_equal(stats.doomed, 1);
-    }
-    run_team(one, 1, get_all, NULL, run_all);
-    assert_ok(weir_handles_trim(0, 0, NULL));
-    for (size_t i = 0; i < WORKS; i++) assert_int_equal(stats_of(works[i].kind).live, 0);
-    assert_ok(weir_stream_destroy(stream));
-}
 
 static void every_kind_computes(void **state)
 {
@@ -349,6 +212,7 @@ static void closing_gives_the_memory_back(void **state)
     static member team[THREADS];
     uint64_t closed[2];
     need_libraries();
+    if (sanitized()) skip();
     const uint64_t before = free_memory();
     for (int round = 0; round < 2; round++) {
         run_team(team, THREADS, get_all, NULL, run_all);
@@ -407,28 +271,15 @@ static void memory_of_many_threads(void **state)
 
 int main(int argc, char **argv)
 {
-    /* The capture comes first: then it meets libraries that the process has never used. */
     const struct CMUnitTest tests[] = {
-        handle_test(first_handles_do_not_harm_a_capture),
         handle_test(every_kind_computes),
         handle_test(cudss_takes_its_memory_from_weir),
         handle_test(threads_compute_and_later_ones_take_their_handles_over),
         handle_test(closing_gives_the_memory_back),
         handle_test(memory_of_many_threads),
     };
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    int devices = 0;
-    weir_status status = weir_open(&settings);
-    if (status == WEIR_OK) status = weir_device_count(&devices);
-    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE || (status == WEIR_OK && devices == 0)) {
-        print_message("skipped: %s\n", status == WEIR_OK ? "the driver sees no device" : weir_error_text());
-        return 77;
-    }
-    if (status != WEIR_OK || weir_close() != WEIR_OK) {
-        print_error("%s\n", weir_error_text());
-        return 1;
-    }
+    const int missing = no_gpu();
+    if (missing != 0) return missing;
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

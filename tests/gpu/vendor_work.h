@@ -2,6 +2,9 @@
  * vendor_work: a small computation for each of NVIDIA's libraries, with random sizes, checked against the CPU. Inputs
  * are small integers, so that products are exact in every precision. Handles, memory and copies are weir's, on the
  * worker's stream, which must be current. Works return false and leave a text when anything is not as it should be.
+ *
+ * From getting the handle to the last call of the library, a work only queues: a test may capture that part and replay
+ * it (worker.begin, worker.end).
  */
 #ifndef WEIR_TESTS_GPU_VENDOR_WORK_H
 #define WEIR_TESTS_GPU_VENDOR_WORK_H
@@ -14,7 +17,8 @@
 
 enum { MOST = 48, MOST_ENTRIES = 5 * MOST, MOST_NUMBERS = 8192, MOST_BLOCKS = 16, FIRST_NUMBERS = 4 };
 
-typedef struct worker {
+typedef struct worker worker;
+struct worker {
     unsigned seed;
     weir_stream stream;
     void *native;
@@ -23,7 +27,11 @@ typedef struct worker {
     bool has_drawn;
     float first_numbers[FIRST_NUMBERS]; /* that its generator gave */
     char failure[512];                  /* empty: none */
-} worker;
+    /* Around the calls that may be captured; NULL: none. `output` is what they compute. */
+    bool (*begin)(worker *w);
+    bool (*end)(worker *w, void *output, size_t bytes);
+    bool captures_solve_only; /* cuDSS: not the factorisation */
+};
 
 static bool failed(worker *w, const char *format, ...)
 {
@@ -41,7 +49,7 @@ static bool failed(worker *w, const char *format, ...)
 #define ENSURE_VENDOR(call)                                                                                            \
     do {                                                                                                               \
         const int code_ = vendor.call;                                                                                 \
-        if (code_ != 0) return failed(w, "%s: %d", #call, code_);                                                      \
+        if (code_ != 0) return failed(w, "%d from %s", code_, #call);                                                  \
     } while (0)
 #define ENSURE(condition, ...)                                                                                         \
     do {                                                                                                               \
@@ -118,6 +126,16 @@ static bool fetch_same_floats(worker *w, const char *what, const float *device, 
     return same(w, what, found, expected, count);
 }
 
+static bool begin_calls(worker *w)
+{
+    return w->begin == NULL || w->begin(w);
+}
+
+static bool end_calls(worker *w, void *output, size_t bytes)
+{
+    return w->end == NULL || w->end(w, output, bytes);
+}
+
 /* ---- dense -------------------------------------------------------------------------------------------------------- */
 
 /* c = a b by columns; a is m x k, b is k x n. */
@@ -155,13 +173,17 @@ static bool work_cublas(worker *w)
     random_product(w, &p);
     STEP(take(w, p.narrow_a, sizeof p.narrow_a, &a) && take(w, p.narrow_b, sizeof p.narrow_b, &b));
     STEP(take(w, NULL, sizeof p.narrow_a, &c));
+    STEP(begin_calls(w));
     ENSURE_WEIR(weir_cublas(&handle));
     ENSURE_VENDOR(cublasSgemm_v2(handle, 0, 0, p.m, p.n, p.k, &one, a, p.m, b, p.k, &zero, c, p.m));
+    STEP(end_calls(w, c, sizeof p.narrow_a));
     STEP(fetch_same_floats(w, "cublasSgemm", c, p.c, p.m * p.n));
     STEP(take(w, p.a, sizeof p.a, &double_a) && take(w, p.b, sizeof p.b, &double_b));
     STEP(take(w, NULL, sizeof p.c, &double_c));
+    STEP(begin_calls(w));
     ENSURE_VENDOR(cublasDgemm_v2(handle, 0, 0, p.m, p.n, p.k, &double_one, double_a, p.m, double_b, p.k, &double_zero,
                                  double_c, p.m));
+    STEP(end_calls(w, double_c, sizeof p.c));
     return fetch_same(w, "cublasDgemm", double_c, p.c, p.m * p.n);
 }
 
@@ -176,6 +198,7 @@ static bool work_cublaslt(worker *w)
     random_product(w, &p);
     STEP(take(w, p.narrow_a, sizeof p.narrow_a, &a) && take(w, p.narrow_b, sizeof p.narrow_b, &b));
     STEP(take(w, NULL, sizeof p.narrow_a, &c) && take(w, NULL, WORKSPACE, &workspace));
+    STEP(begin_calls(w));
     ENSURE_WEIR(weir_cublaslt(&handle));
     ENSURE_VENDOR(cublasLtMatmulDescCreate(&multiply, CUBLAS_COMPUTE_FLOAT, CUDA_FLOAT));
     ENSURE_VENDOR(cublasLtMatrixLayoutCreate(&layout_a, CUDA_FLOAT, (uint64_t)p.m, (uint64_t)p.k, p.m));
@@ -183,6 +206,7 @@ static bool work_cublaslt(worker *w)
     ENSURE_VENDOR(cublasLtMatrixLayoutCreate(&layout_c, CUDA_FLOAT, (uint64_t)p.m, (uint64_t)p.n, p.m));
     ENSURE_VENDOR(cublasLtMatmul(handle, multiply, &one, a, layout_a, b, layout_b, &zero, c, layout_c, c, layout_c,
                                  NULL, workspace, WORKSPACE, w->native));
+    STEP(end_calls(w, c, sizeof p.narrow_a));
     STEP(fetch_same_floats(w, "cublasLtMatmul", c, p.c, p.m * p.n));
     ENSURE_VENDOR(cublasLtMatrixLayoutDestroy(layout_a));
     ENSURE_VENDOR(cublasLtMatrixLayoutDestroy(layout_b));
@@ -196,20 +220,25 @@ static bool work_cusolver_dn(worker *w)
     const int n = random_from(w, 2, MOST);
     double matrix[MOST * MOST], x[MOST], right[MOST] = { 0 };
     cusolverDnHandle_t handle;
-    double *a, *b, *workspace;
+    double *a, *b, *first_a, *first_b, *workspace; /* what is factorised and solved is overwritten */
     int *pivots, *info, size, found[2];
     random_integers(w, matrix, n * n);
     random_integers(w, x, n);
     for (int i = 0; i < n; i++) matrix[i + i * n] = 5 * n; /* dominates its row: well conditioned */
     for (int j = 0; j < n; j++)
         for (int i = 0; i < n; i++) right[i] += matrix[i + j * n] * x[j];
-    STEP(take(w, matrix, sizeof matrix, &a) && take(w, right, sizeof right, &b));
+    STEP(take(w, matrix, sizeof matrix, &first_a) && take(w, right, sizeof right, &first_b));
+    STEP(take(w, NULL, sizeof matrix, &a) && take(w, NULL, sizeof right, &b));
     STEP(take(w, NULL, MOST * sizeof(int), &pivots) && take(w, NULL, 2 * sizeof(int), &info));
+    STEP(begin_calls(w));
+    ENSURE_WEIR(weir_copy(a, first_a, sizeof matrix, w->stream));
+    ENSURE_WEIR(weir_copy(b, first_b, sizeof right, w->stream));
     ENSURE_WEIR(weir_cusolver_dn_on(w->stream, &handle));
     ENSURE_VENDOR(cusolverDnDgetrf_bufferSize(handle, n, n, a, n, &size));
     STEP(take(w, NULL, (size_t)size * sizeof(double), &workspace));
     ENSURE_VENDOR(cusolverDnDgetrf(handle, n, n, a, n, workspace, pivots, info));
     ENSURE_VENDOR(cusolverDnDgetrs(handle, 0, n, 1, a, n, pivots, b, n, info + 1));
+    STEP(end_calls(w, b, sizeof right));
     STEP(fetch(w, found, info, sizeof found));
     ENSURE(found[0] == 0 && found[1] == 0, "getrf says %d and getrs %d", found[0], found[1]);
     return fetch_same(w, "cusolverDnDgetrs", b, x, n);
@@ -261,6 +290,7 @@ static bool work_cusparse(worker *w)
     size_t bytes = 0;
     STEP(random_sparse(w, &s) && take(w, s.x, sizeof s.x, &s.device_x));
     STEP(take(w, NULL, sizeof s.right, &s.device_right));
+    STEP(begin_calls(w));
     ENSURE_WEIR(weir_cusparse(&handle));
     ENSURE_VENDOR(cusparseCreateCsr(&matrix, s.n, s.n, s.entries, s.device_offsets, s.device_indices, s.device_values,
                                     CUSPARSE_INT32, CUSPARSE_INT32, 0, CUDA_DOUBLE));
@@ -269,6 +299,7 @@ static bool work_cusparse(worker *w)
     ENSURE_VENDOR(cusparseSpMV_bufferSize(handle, 0, &one, matrix, x, &zero, y, CUDA_DOUBLE, 0, &bytes));
     STEP(take(w, NULL, bytes, &buffer));
     ENSURE_VENDOR(cusparseSpMV(handle, 0, &one, matrix, x, &zero, y, CUDA_DOUBLE, 0, buffer));
+    STEP(end_calls(w, s.device_right, sizeof s.right));
     STEP(fetch_same(w, "cusparseSpMV", s.device_right, s.right, s.n));
     ENSURE_VENDOR(cusparseDestroySpMat(matrix));
     ENSURE_VENDOR(cusparseDestroyDnVec(x));
@@ -284,10 +315,12 @@ static bool work_cusolver_sp(worker *w)
     int singularity = 0;
     STEP(random_sparse(w, &s) && take(w, s.right, sizeof s.right, &s.device_right));
     STEP(take(w, NULL, sizeof s.x, &s.device_x));
-    ENSURE_WEIR(weir_cusolver_sp(&handle));
     ENSURE_VENDOR(cusparseCreateMatDescr(&description));
+    STEP(begin_calls(w));
+    ENSURE_WEIR(weir_cusolver_sp(&handle));
     ENSURE_VENDOR(cusolverSpDcsrlsvqr(handle, s.n, s.entries, description, s.device_values, s.device_offsets,
                                       s.device_indices, s.device_right, 1e-12, 0, s.device_x, &singularity));
+    STEP(end_calls(w, s.device_x, sizeof s.x));
     ENSURE(singularity == -1, "csrlsvqr finds the matrix singular at %d", singularity);
     ENSURE_VENDOR(cusparseDestroyMatDescr(description));
     return fetch_same(w, "cusolverSpDcsrlsvqr", s.device_x, s.x, s.n);
@@ -323,8 +356,11 @@ static bool work_cudss(worker *w)
     ENSURE_VENDOR(cudssMatrixCreateDn(&x, s.n, 1, s.n, s.device_x, CUDA_DOUBLE, 0));
     ENSURE_VENDOR(cudssMatrixCreateDn(&right, s.n, 1, s.n, s.device_right, CUDA_DOUBLE, 0));
     ENSURE_VENDOR(cudssExecute(handle, CUDSS_ANALYSIS, config, data, matrix, x, right));
+    if (!w->captures_solve_only) STEP(begin_calls(w));
     ENSURE_VENDOR(cudssExecute(handle, CUDSS_FACTORIZATION, config, data, matrix, x, right));
+    if (w->captures_solve_only) STEP(begin_calls(w));
     ENSURE_VENDOR(cudssExecute(handle, CUDSS_SOLVE, config, data, matrix, x, right));
+    STEP(end_calls(w, s.device_x, sizeof s.x));
     STEP(fetch_same(w, "cudssExecute", s.device_x, s.x, s.n));
     ENSURE_VENDOR(cudssMatrixDestroy(x));
     ENSURE_VENDOR(cudssMatrixDestroy(right));
@@ -383,6 +419,7 @@ static bool work_cudnn(worker *w)
     narrow(narrow_filter, c.filter, c.filters * c.channels * 9);
     STEP(take(w, narrow_x, sizeof narrow_x, &x) && take(w, narrow_filter, sizeof narrow_filter, &filter));
     STEP(take(w, NULL, sizeof narrow_x, &y));
+    STEP(begin_calls(w));
     ENSURE_WEIR(weir_cudnn(&handle));
     ENSURE_VENDOR(cudnnCreateTensorDescriptor(&layout_x));
     ENSURE_VENDOR(cudnnCreateTensorDescriptor(&layout_y));
@@ -397,6 +434,7 @@ static bool work_cudnn(worker *w)
     STEP(take(w, NULL, bytes, &workspace));
     ENSURE_VENDOR(cudnnConvolutionForward(handle, &one, layout_x, x, layout_filter, filter, description, 0, workspace,
                                           bytes, &zero, layout_y, y));
+    STEP(end_calls(w, y, sizeof narrow_x));
     STEP(fetch_same_floats(w, "cudnnConvolutionForward", y, c.y, c.filters * c.height * c.width));
     ENSURE_VENDOR(cudnnDestroyConvolutionDescriptor(description));
     ENSURE_VENDOR(cudnnDestroyFilterDescriptor(layout_filter));
@@ -420,6 +458,7 @@ static bool work_cutensor(worker *w)
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) out[j + i * n] = in[i + j * m];
     STEP(take(w, narrow_in, sizeof narrow_in, &a) && take(w, NULL, sizeof narrow_in, &b));
+    STEP(begin_calls(w));
     ENSURE_WEIR(weir_cutensor(&handle));
     ENSURE_VENDOR(cutensorCreateTensorDescriptor(handle, &layout_a, 2, extents, NULL, CUDA_FLOAT, 128));
     ENSURE_VENDOR(cutensorCreateTensorDescriptor(handle, &layout_b, 2, turned, NULL, CUDA_FLOAT, 128));
@@ -428,6 +467,7 @@ static bool work_cutensor(worker *w)
     ENSURE_VENDOR(cutensorCreatePlanPreference(handle, &preference, CUTENSOR_DEFAULT_ALGORITHM, 0));
     ENSURE_VENDOR(cutensorCreatePlan(handle, &plan, permutation, preference, 0));
     ENSURE_VENDOR(cutensorPermute(handle, plan, &one, a, b, w->native));
+    STEP(end_calls(w, b, sizeof narrow_in));
     STEP(fetch_same_floats(w, "cutensorPermute", b, out, m * n));
     ENSURE_VENDOR(cutensorDestroyPlan(plan));
     ENSURE_VENDOR(cutensorDestroyPlanPreference(preference));
@@ -444,8 +484,10 @@ static bool work_curand(worker *w)
     curandGenerator_t generator;
     double sum = 0;
     STEP(take(w, NULL, sizeof numbers, &device));
+    STEP(begin_calls(w));
     ENSURE_WEIR(weir_curand(&generator));
     ENSURE_VENDOR(curandGenerateUniform(generator, device, (size_t)count));
+    STEP(end_calls(w, device, sizeof numbers));
     STEP(fetch(w, numbers, device, (size_t)count * sizeof numbers[0]));
     for (int i = 0; i < count; i++) {
         ENSURE(numbers[i] > 0 && numbers[i] <= 1, "random number %d is %g", i, (double)numbers[i]);
@@ -479,13 +521,6 @@ enum { WORKS = sizeof works / sizeof works[0] };
 static bool run_work(worker *w, size_t i)
 {
     return works[i].run(w) && free_all(w);
-}
-
-static bool run_all(worker *w)
-{
-    for (size_t i = 0; i < WORKS; i++)
-        if (vendor_has[works[i].kind]) STEP(run_work(w, i));
-    return true;
 }
 
 #endif

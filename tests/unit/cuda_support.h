@@ -24,6 +24,8 @@ static const weir_backend_config cuda_config = { .size = sizeof cuda_config,
 static void (*standin_fail)(const char *name, unsigned long nth, int code);
 static unsigned long (*standin_calls)(const char *name);
 static CUresult (*standin_reset)(CUdevice device);
+static CUresult (*standin_make_context)(CUcontext *context, unsigned int flags, CUdevice device);
+static CUresult (*standin_end_context)(CUcontext context);
 
 static inline void *standin_function(void *library, const char *name)
 {
@@ -40,6 +42,8 @@ static inline void use_standin(const char *path)
     *(void **)&standin_fail = standin_function(library, "standin_cuda_fail");
     *(void **)&standin_calls = standin_function(library, "standin_cuda_calls");
     *(void **)&standin_reset = standin_function(library, "cuDevicePrimaryCtxReset_v2");
+    *(void **)&standin_make_context = standin_function(library, "cuCtxCreate_v2");
+    *(void **)&standin_end_context = standin_function(library, "cuCtxDestroy_v2");
 }
 
 /* Setup and teardown of a test with device 0 open. */

@@ -193,6 +193,24 @@ static void a_foreign_stream_has_one_name(void **state)
     assert_ptr_equal(native_of(first), native);
 }
 
+static void the_legacy_streams_value_names_the_default_stream(void **state)
+{
+    (void)state;
+    weir_stream stream = { 0 };
+    assert_ok(weir_stream_from_native(1, (void *)0x1, &stream));
+    assert_int_equal(stream.id, default_stream(1).id);
+}
+
+static void the_per_thread_stream_is_refused(void **state)
+{
+    (void)state;
+    weir_stream stream = { 7 };
+    assert_status(weir_stream_from_native(0, (void *)0x2, &stream), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "cudaStreamPerThread"));
+    assert_non_null(strstr(weir_error_text(), "weir_stream_from_pool"));
+    assert_int_equal(stream.id, 7);
+}
+
 static void destroying_waits_for_the_streams_work(void **state)
 {
     (void)state;
@@ -447,6 +465,8 @@ int main(void)
         DEVICE_TEST(streams_of_weirs_own_cannot_be_destroyed),
         DEVICE_TEST(an_exclusive_stream_is_handed_to_nobody_else),
         DEVICE_TEST(a_foreign_stream_has_one_name),
+        DEVICE_TEST(the_legacy_streams_value_names_the_default_stream),
+        DEVICE_TEST(the_per_thread_stream_is_refused),
         DEVICE_TEST(destroying_waits_for_the_streams_work),
         DEVICE_TEST(of_two_threads_that_destroy_a_stream_one_is_refused),
         DEVICE_TEST(a_stream_whose_end_failed_can_be_ended_again),

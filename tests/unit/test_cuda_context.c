@@ -150,6 +150,101 @@ static void peers_that_cannot_are_not_supported(void **state)
     ok(b->peer_enable(0, 1));
 }
 
+/* ---- contexts that are not the primary one -------------------------------------------------------------------- */
+
+static CUcontext own_context(int device)
+{
+    CUcontext made;
+    driver_ok(standin_make_context(&made, 0, device));
+    assert_ptr_equal(current_context(), made);
+    return made;
+}
+
+static void context_of_a_programs_own_is_not_taken_for_the_device(void **state)
+{
+    (void)state;
+    int current = 7;
+    for (int device = 0; device < 2; device++) { /* open, and not */
+        CUcontext own = own_context(device);
+        assert_int_equal(b->device_get_current(&current), WEIR_ERR_NOT_SUPPORTED);
+        assert_non_null(strstr(weir_error_text(), "primary"));
+        assert_int_equal(current, 7);
+        assert_ptr_equal(current_context(), own);
+        assert_int_equal(has_context(device), device == 0); /* none was made to compare with */
+        driver_ok(standin_end_context(own));
+    }
+}
+
+static void primary_context_of_an_unopened_device_is_its_device(void **state)
+{
+    (void)state;
+    int current = 7;
+    CUcontext theirs;
+    driver_ok(wr_cu.cuDevicePrimaryCtxRetain(&theirs, 1));
+    driver_ok(wr_cu.cuCtxSetCurrent(theirs));
+    ok(b->device_get_current(&current));
+    assert_int_equal(current, 1);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    driver_ok(wr_cu.cuDevicePrimaryCtxRelease(1));
+    assert_false(has_context(1)); /* the look at it left no retain */
+}
+
+static void context_of_a_programs_own_stays_current(void **state)
+{
+    (void)state;
+    CUcontext own = own_context(0);
+    void *stream = new_stream(), *event = new_event();
+    ok(b->event_record(0, event, stream));
+    ok(b->event_synchronize(0, event));
+    ok(b->stream_check(0, stream));
+    ok(b->event_destroy(0, event));
+    ok(b->stream_destroy(0, stream));
+    assert_ptr_equal(current_context(), own);
+    driver_ok(standin_end_context(own));
+}
+
+static void stream_of_another_context_is_refused(void **state)
+{
+    (void)state;
+    CUcontext own = own_context(0);
+    CUstream stream;
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&stream, WR_CU_STREAM_NON_BLOCKING, 0));
+    assert_int_equal(b->stream_check(0, stream), WEIR_ERR_INVALID_STREAM);
+    assert_non_null(strstr(weir_error_text(), "primary context"));
+    ok(b->stream_check(0, NULL));
+    assert_ptr_equal(current_context(), own);
+    driver_ok(wr_cu.cuStreamDestroy(stream));
+    driver_ok(standin_end_context(own));
+}
+
+static void calls_that_leave_the_device_open_are_refused_in_a_context_of_ones_own(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "cuda";
+    weir_stream stream, adopted = { 0 };
+    void *block, *native;
+    CUstream theirs;
+    use_standin(CUDA_STANDIN);
+    ok(weir_open(&settings));
+    ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
+    ok(weir_stream_native(stream, &native));
+    CUcontext own = own_context(0);
+    assert_int_equal(weir_alloc(512, &block), WEIR_ERR_NOT_SUPPORTED);
+    ok(weir_alloc_on(512, stream, &block));
+    ok(weir_free(block));
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&theirs, WR_CU_STREAM_NON_BLOCKING, 0));
+    assert_int_equal(weir_stream_from_native(0, theirs, &adopted), WEIR_ERR_INVALID_STREAM);
+    assert_int_equal(adopted.id, 0);
+    ok(weir_stream_from_native(0, native, &adopted));
+    assert_int_equal(adopted.id, stream.id);
+    assert_ptr_equal(current_context(), own);
+    driver_ok(wr_cu.cuStreamDestroy(theirs));
+    driver_ok(standin_end_context(own));
+    ok(weir_alloc(512, &block));
+    ok(weir_close());
+}
+
 /* cuInit is enough to spoil it: the child's driver has none of the parent's threads. */
 static void a_child_forked_after_the_driver_started_is_refused(void **state)
 {
@@ -178,6 +273,11 @@ static const struct CMUnitTest tests[] = {
     cuda_test(closing_leaves_no_dead_context_current),
     cuda_test(closing_leaves_a_shared_context_current),
     cuda_test(peers_that_cannot_are_not_supported),
+    cuda_test(context_of_a_programs_own_is_not_taken_for_the_device),
+    cuda_test(primary_context_of_an_unopened_device_is_its_device),
+    cuda_test(context_of_a_programs_own_stays_current),
+    cuda_test(stream_of_another_context_is_refused),
+    cmocka_unit_test(calls_that_leave_the_device_open_are_refused_in_a_context_of_ones_own),
     cmocka_unit_test(a_child_forked_after_the_driver_started_is_refused),
 };
 

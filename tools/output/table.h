@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define TABLE_COLUMNS 12
+#define TABLE_COLUMNS 40
 
 typedef struct table {
     size_t columns;

@@ -117,6 +117,7 @@ weir_status wr_cuda_vm_import(int device, int descriptor, size_t bytes, weir_chu
 
 weir_status wr_cuda_stream_create(int device, int priority, void **stream);
 weir_status wr_cuda_stream_destroy(int device, void *stream);
+weir_status wr_cuda_stream_check(int device, void *stream);
 weir_status wr_cuda_stream_query(int device, void *stream);
 weir_status wr_cuda_stream_synchronize(int device, void *stream);
 weir_status wr_cuda_stream_wait(int device, void *stream, void *event);

@@ -254,13 +254,39 @@ static weir_status device_count(int *count)
     return WEIR_OK;
 }
 
-/* The current context is of a device that weir has not opened, or not the primary one. */
-static weir_status device_of_foreign_context(int *ordinal)
+/* Whether `context` is the device's primary one. Not by making it: one that nobody uses is not current anywhere. */
+static weir_status is_primary(const wr_cuda_device *device, CUcontext context, bool *primary)
+{
+    unsigned flags;
+    int active;
+    CUcontext found = NULL;
+    WR_TRY(wr_cuda_check(NULL, "cuDevicePrimaryCtxGetState",
+                         wr_cu.cuDevicePrimaryCtxGetState(device->handle, &flags, &active)));
+    if (active) {
+        WR_TRY(wr_cuda_check(NULL, "cuDevicePrimaryCtxRetain", wr_cu.cuDevicePrimaryCtxRetain(&found, device->handle)));
+        (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle);
+    }
+    *primary = found == context;
+    return WEIR_OK;
+}
+
+/* The current context is not the one of an open device. When it is a primary one all the same, either weir has not
+ * opened the device, or somebody has reset it. */
+static weir_status device_of_other_context(CUcontext current, int *ordinal)
 {
     CUdevice handle;
+    bool primary = false;
     WR_TRY(wr_cuda_check(NULL, "cuCtxGetDevice", wr_cu.cuCtxGetDevice(&handle)));
     for (int i = 0; i < wr_cuda.count; i++) {
-        if (wr_cuda.devices[i].handle != handle) continue;
+        wr_cuda_device *device = &wr_cuda.devices[i];
+        if (device->handle != handle) continue;
+        WR_TRY(is_primary(device, current, &primary));
+        WR_ENSURE(
+            primary, WEIR_ERR_NOT_SUPPORTED,
+            "cuda: the thread's current context is not the primary one of device %d (it is from cuCtxCreate, or a "
+            "green one), and weir works in primary contexts only; make that one current (cudaSetDevice, "
+            "weir_device_set_current), or name a stream in the call",
+            i);
         *ordinal = i;
         return WEIR_OK;
     }
@@ -285,7 +311,7 @@ static weir_status device_get_current(int *ordinal)
         *ordinal = i;
         return WEIR_OK;
     }
-    return device_of_foreign_context(ordinal);
+    return device_of_other_context(current, ordinal);
 }
 
 static weir_status device_set_current(int ordinal)
@@ -393,4 +419,5 @@ const weir_backend wr_backend_cuda = {
     .vm_import = wr_cuda_vm_import,
     .capture_tips = wr_cuda_capture_tips,
     .node_dependencies = wr_cuda_node_dependencies,
+    .stream_check = wr_cuda_stream_check,
 };

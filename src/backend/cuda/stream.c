@@ -19,6 +19,21 @@ weir_status wr_cuda_stream_destroy(int ordinal, void *stream)
     return wr_cuda_last(&frame, cuStreamDestroy, stream);
 }
 
+/* A stream works in the context it was made in, and weir's memory, events and handles are in the primary one. A green
+ * context shares memory and events with that one, but a library's handle is of the context that it was created in. */
+weir_status wr_cuda_stream_check(int ordinal, void *stream)
+{
+    wr_cuda_frame frame;
+    CUcontext context = NULL;
+    WR_TRY(wr_cuda_enter(ordinal, &frame));
+    WR_TRY(wr_cuda_last(&frame, cuStreamGetCtx, stream, &context));
+    WR_ENSURE(context == frame.device->context, WEIR_ERR_INVALID_STREAM,
+              "cuda: stream %p was not made in the primary context of device %d, the only one that weir works in; make "
+              "it with that context current (cudaSetDevice, cuDevicePrimaryCtxRetain), or use one of weir's",
+              stream, ordinal);
+    return WEIR_OK;
+}
+
 weir_status wr_cuda_stream_query(int ordinal, void *stream)
 {
     wr_cuda_frame frame;

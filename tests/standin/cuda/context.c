@@ -8,7 +8,7 @@
 
 #define DEVICES_MAX 64
 
-/* A device's primary context. The address stays the same however often it is destroyed and made again. */
+/* A primary context stays at its address however often it is destroyed and made again. */
 struct CUctx_st {
     int device;
     unsigned retained;
@@ -119,9 +119,10 @@ static uint64_t memory_per_device(void)
 static CUresult init_locked(void)
 {
     const char *text = getenv("STANDIN_CUDA_DEVICES");
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     long count = text != NULL ? strtol(text, NULL, 10) : 2;
     if (device_count > 0) return WR_CUDA_SUCCESS;
-    if (count < 1 || count > DEVICES_MAX) return WR_CUDA_ERROR_NO_DEVICE;
+    if (count < 1 || count > DEVICES_MAX || (visible != NULL && visible[0] == '\0')) return WR_CUDA_ERROR_NO_DEVICE;
     weir_backend_config config = {
         .size = sizeof config,
         .host_devices = (uint64_t)count,
@@ -265,6 +266,7 @@ static CUresult destroy_locked(CUcontext context)
     if (!atomic_exchange(&context->alive, false)) return WR_CUDA_SUCCESS;
     standin_forget_captures(context->device);
     standin_forget_memory(context->device);
+    standin_forget_streams(context->device);
     return standin_code(wr_backend_host.device_close(context->device));
 }
 
@@ -314,7 +316,40 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
     return WR_CUDA_SUCCESS;
 }
 
+/* Which weir never calls either: a program's own context. */
+__attribute__((visibility("default"))) CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+__attribute__((visibility("default"))) CUresult cuCtxDestroy_v2(CUcontext context);
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    TRY(check_device(device));
+    if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
+    CUcontext made = calloc(1, sizeof *made);
+    if (made == NULL) return WR_CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&standin_lock);
+    made->device = device;
+    made->id = ++last_id;
+    atomic_init(&made->alive, true);
+    pthread_mutex_unlock(&standin_lock);
+    *context = current = made;
+    return WR_CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context)
+{
+    if (context == NULL || (context >= contexts && context < contexts + DEVICES_MAX))
+        return WR_CUDA_ERROR_INVALID_CONTEXT;
+    if (current == context) current = NULL;
+    free(context);
+    return WR_CUDA_SUCCESS;
+}
+
 /* ---- the thread's current context ----------------------------------------------------------------------------- */
+
+CUcontext standin_current(void)
+{
+    return current;
+}
 
 CUresult cuCtxGetCurrent(CUcontext *context)
 {

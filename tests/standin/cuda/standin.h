@@ -2,10 +2,11 @@
  * standin: a stand-in for NVIDIA's libcuda.so.1, for tests on machines without a GPU. It is not a driver: memory is
  * the host's, work runs on the host back end, which is compiled into it. What it takes from the real one are the
  * rules that weir's cuda back end must live with: status codes, primary contexts with their counts and ids, the
- * current context of a thread, and which calls end whose stream capture under which mode.
+ * current context of a thread, and which calls end whose stream capture under which mode. Contexts of cuCtxCreate share
+ * the device's memory and work, which real ones do not.
  *
  * Environment, read by the first cuInit: STANDIN_CUDA_DEVICES (default 2), STANDIN_CUDA_MEMORY (per device, default
- * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another.
+ * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another. CUDA_VISIBLE_DEVICES counts only when it is empty.
  */
 #ifndef WEIR_TESTS_STANDIN_CUDA_H
 #define WEIR_TESTS_STANDIN_CUDA_H

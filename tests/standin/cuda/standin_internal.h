@@ -52,4 +52,8 @@ void standin_forget_captures(int device); /* lock held */
 
 void standin_forget_memory(int device); /* lock held */
 
+/* The thread's, living or not; NULL: none. */
+CUcontext standin_current(void);
+void standin_forget_streams(int device); /* lock held */
+
 #endif

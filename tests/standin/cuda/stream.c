@@ -1,5 +1,18 @@
 #include "standin/cuda/standin_internal.h"
 
+#include <stdlib.h>
+#include <sys/queue.h>
+
+/* Which context a stream was made in. Guarded by standin_lock. */
+typedef struct origin {
+    LIST_ENTRY(origin) link;
+    CUstream stream;
+    CUcontext context;
+    int device;
+} origin;
+
+static LIST_HEAD(, origin) origins = LIST_HEAD_INITIALIZER(origins);
+
 void *standin_stream(CUstream stream)
 {
     return (uintptr_t)stream == 1 ? NULL : (void *)stream;
@@ -27,15 +40,69 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     TRY(standin_enter(STANDIN_cuStreamCreateWithPriority, &device));
     if (flags > WR_CU_STREAM_NON_BLOCKING) return WR_CUDA_ERROR_INVALID_VALUE;
     priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
-    TRY(standin_code(wr_backend_host.stream_create(device, priority, &made)));
+    origin *o = malloc(sizeof *o);
+    if (o == NULL) return WR_CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult code = standin_code(wr_backend_host.stream_create(device, priority, &made));
+    if (code != WR_CUDA_SUCCESS) {
+        free(o);
+        return code;
+    }
+    *o = (origin){ .stream = made, .context = standin_current(), .device = device };
+    pthread_mutex_lock(&standin_lock);
+    LIST_INSERT_HEAD(&origins, o, link);
+    pthread_mutex_unlock(&standin_lock);
     *stream = made;
     return WR_CUDA_SUCCESS;
+}
+
+static origin *find_origin_locked(CUstream stream)
+{
+    origin *o;
+    LIST_FOREACH(o, &origins, link)
+        if (o->stream == stream) break;
+    return o;
+}
+
+static void forget_origin(CUstream stream)
+{
+    pthread_mutex_lock(&standin_lock);
+    origin *o = find_origin_locked(stream);
+    if (o != NULL) LIST_REMOVE(o, link);
+    pthread_mutex_unlock(&standin_lock);
+    free(o);
+}
+
+void standin_forget_streams(int device)
+{
+    origin *o, *next;
+    for (o = LIST_FIRST(&origins); o != NULL; o = next) {
+        next = LIST_NEXT(o, link);
+        if (o->device != device) continue;
+        LIST_REMOVE(o, link);
+        free(o);
+    }
+}
+
+CUresult cuStreamGetCtx(CUstream stream, CUcontext *context)
+{
+    int device;
+    TRY(standin_enter(STANDIN_cuStreamGetCtx, &device));
+    if (standin_stream(stream) == NULL) {
+        *context = standin_current();
+        return WR_CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&standin_lock);
+    const origin *o = find_origin_locked(stream);
+    if (o != NULL) *context = o->context;
+    pthread_mutex_unlock(&standin_lock);
+    return o != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuStreamDestroy_v2(CUstream stream)
 {
     int device;
     TRY(standin_enter(STANDIN_cuStreamDestroy, &device));
+    forget_origin(stream);
     return standin_code(wr_backend_host.stream_destroy(device, standin_stream(stream)));
 }
 

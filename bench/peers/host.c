@@ -1,0 +1,55 @@
+/* Allocators of host memory: what a malloc costs on the machine at hand. */
+#include "peers.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct library {
+    void *(*alloc)(size_t);
+    void (*release)(void *);
+} library;
+
+static const char *load(library *l, const char *file, const char *alloc, const char *release)
+{
+    void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    void *a = object ? dlsym(object, alloc) : NULL, *r = object ? dlsym(object, release) : NULL;
+    if (!a || !r) return dlerror();
+    memcpy(&l->alloc, &a, sizeof a); /* ISO C has no cast from void * to a function pointer */
+    memcpy(&l->release, &r, sizeof r);
+    return NULL;
+}
+
+#define HOST_PEER(title, opener, library)                                                                              \
+    static void *library##_alloc(size_t bytes, uint64_t stream)                                                        \
+    {                                                                                                                  \
+        (void)stream;                                                                                                  \
+        return library.alloc(bytes);                                                                                   \
+    }                                                                                                                  \
+    static void library##_release(void *pointer, uint64_t stream)                                                      \
+    {                                                                                                                  \
+        (void)stream;                                                                                                  \
+        library.release(pointer);                                                                                      \
+    }                                                                                                                  \
+    const bench_peer peer_##library = { .version = BENCH_PEER_VERSION,                                                 \
+                                        .name = title,                                                                 \
+                                        .open = opener,                                                                \
+                                        .alloc = library##_alloc,                                                      \
+                                        .release = library##_release };
+
+static const library libc = { malloc, free };
+static library mimalloc, jemalloc;
+
+static const char *open_mimalloc(void)
+{
+    return load(&mimalloc, "libmimalloc.so.2", "mi_malloc", "mi_free");
+}
+
+static const char *open_jemalloc(void)
+{
+    return load(&jemalloc, "libjemalloc.so.2", "malloc", "free");
+}
+
+HOST_PEER("malloc", NULL, libc)
+HOST_PEER("mimalloc", open_mimalloc, mimalloc)
+HOST_PEER("jemalloc", open_jemalloc, jemalloc)

@@ -1,0 +1,154 @@
+/* weir itself, through its public header. */
+#include "peers.h"
+
+#include <stdlib.h>
+
+static const char *backend = "host";
+static weir_handle_kind standin_kind;
+
+void peer_weir_backend(const char *name)
+{
+    backend = name;
+}
+
+static int create(void *user, int device, void **handle)
+{
+    (void)user, (void)device;
+    return (*handle = standin_create()) ? 0 : 1;
+}
+
+static int destroy(void *user, void *handle)
+{
+    (void)user;
+    free(handle);
+    return 0;
+}
+
+static int bind(void *user, void *handle, void *native_stream)
+{
+    (void)user;
+    standin_bind(handle, (uintptr_t)native_stream);
+    return 0;
+}
+
+static const char *open_policy(const char *policy)
+{
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    weir_device_info info = { .size = sizeof info };
+    const weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = "bench", .create = create, .destroy = destroy,
+                                  .bind = bind };
+    settings.backend = backend;
+    settings.policy = policy;
+    if (weir_open(&settings) == WEIR_OK && weir_device_set_current(0) == WEIR_OK &&
+        weir_device_info_get(0, &info) == WEIR_OK &&
+        (standin_kind || weir_handle_kind_register(&ops, &standin_kind) == WEIR_OK))
+        return NULL;
+    return weir_error_text();
+}
+
+static const char *open_weir(void)
+{
+    return open_policy("weir");
+}
+
+static const char *open_torch_rules(void)
+{
+    return open_policy("torch");
+}
+
+static void close_weir(void)
+{
+    WEIR_CHECK(weir_close());
+}
+
+static uint64_t default_stream(void)
+{
+    weir_stream stream;
+    WEIR_CHECK(weir_stream_default(0, &stream));
+    return stream.id;
+}
+
+static uint64_t new_stream(void)
+{
+    weir_stream stream;
+    WEIR_CHECK(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
+    return stream.id;
+}
+
+static void enter(uint64_t stream)
+{
+    WEIR_CHECK(weir_device_set_current(0));
+    WEIR_CHECK(weir_stream_set_current((weir_stream){ stream }));
+}
+
+static void *alloc_on(size_t bytes, uint64_t stream)
+{
+    void *pointer = NULL;
+    const weir_status status = weir_alloc_on(bytes, (weir_stream){ stream }, &pointer);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) WEIR_CHECK(status);
+    return pointer;
+}
+
+static void *alloc_current(size_t bytes, uint64_t stream)
+{
+    void *pointer = NULL;
+    (void)stream;
+    const weir_status status = weir_alloc(bytes, &pointer);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) WEIR_CHECK(status);
+    return pointer;
+}
+
+static void release(void *pointer, uint64_t stream)
+{
+    (void)stream;
+    WEIR_CHECK(weir_free(pointer));
+}
+
+static void empty(void)
+{
+    WEIR_CHECK(weir_empty_cache(0));
+}
+
+static uint64_t reserved_peak(void)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    WEIR_CHECK(weir_stats_get(0, &stats));
+    return (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+}
+
+static uint64_t device_memory(void)
+{
+    weir_device_info info = { .size = sizeof info };
+    WEIR_CHECK(weir_device_info_get(0, &info));
+    return info.total_memory - info.free_memory;
+}
+
+static void *no_handle(weir_status status)
+{
+    if (status != WEIR_ERR_NO_LIBRARY) WEIR_CHECK(status);
+    return NULL;
+}
+
+static void *handle_on(weir_handle_kind kind, uint64_t stream)
+{
+    void *handle = NULL;
+    const weir_status status =
+        weir_handle_get_on(kind == BENCH_STANDIN_KIND ? standin_kind : kind, (weir_stream){ stream }, &handle);
+    return status == WEIR_OK ? handle : no_handle(status);
+}
+
+static void *handle_current(weir_handle_kind kind, uint64_t stream)
+{
+    void *handle = NULL;
+    (void)stream;
+    const weir_status status = weir_handle_get(kind == BENCH_STANDIN_KIND ? standin_kind : kind, &handle);
+    return status == WEIR_OK ? handle : no_handle(status);
+}
+
+#define WEIR_PEER(title, opener, allocator, getter)                                                                    \
+    { BENCH_PEER_VERSION, title,   opener, close_weir,    default_stream, new_stream, enter,                           \
+      allocator,          release, empty,  reserved_peak, device_memory,  getter }
+
+const bench_peer peer_weir = WEIR_PEER("weir", open_weir, alloc_on, handle_on);
+const bench_peer peer_weir_implicit = WEIR_PEER("implicit", open_weir, alloc_current, handle_current);
+const bench_peer peer_weir_torch_rules = WEIR_PEER("weir, torch rules", open_torch_rules, alloc_on, handle_on);

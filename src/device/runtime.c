@@ -1,7 +1,7 @@
 #include "device/runtime.h"
 
-#include "base/log.h"
 #include "base/bias.h"
+#include "base/log.h"
 #include "base/meta.h"
 #include "device/device.h"
 #include "pool/address.h"

@@ -13,8 +13,10 @@
 #define ROOT_BITS 14
 #define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
 
+typedef _Atomic(wr_mempool *) entry;
+
 typedef struct leaf {
-    _Atomic(wr_mempool *) pool[LEAF_ENTRIES];
+    entry pool[LEAF_ENTRIES];
 } leaf;
 
 typedef struct directory {
@@ -25,7 +27,7 @@ typedef struct directory {
 static directory of_users, of_captures;
 static wr_mempool none_yet; /* an id that has no pool yet; NULL is one whose pool is gone */
 
-static _Atomic(wr_mempool *) *entry_of(wr_mempool_name name)
+static entry *entry_of(wr_mempool_name name)
 {
     directory *d = name & 1 ? &of_captures : &of_users;
     const uint64_t number = name >> 1;
@@ -61,8 +63,8 @@ weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool *
 {
     const uint64_t number = id.user ? id.user : id.capture;
     const wr_mempool_name n = number << 1 | (id.capture != 0);
-    _Atomic(wr_mempool *) *entry = (id.user && id.capture) || number >> 62 ? NULL : entry_of(n);
-    wr_mempool *pool = entry ? atomic_load_explicit(entry, memory_order_acquire) : NULL;
+    entry *found = (id.user && id.capture) || number >> 62 ? NULL : entry_of(n);
+    wr_mempool *pool = found ? atomic_load_explicit(found, memory_order_acquire) : NULL;
     WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "there is no memory pool {%llu, %llu}: it is gone, or never was one",
               (unsigned long long)id.capture, (unsigned long long)id.user);
     *out = pool == &none_yet ? NULL : pool;

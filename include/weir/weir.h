@@ -449,7 +449,8 @@ WEIR_API weir_status weir_mempool_create(const weir_mempool_options *options, we
 
 /**
  * An id for a pool that is made, with default options, on the device of the first capture that names it in
- * weir_graph_options: what captures share before there is a pool (PyTorch's graph_pool_handle). Since 0.1.
+ * weir_graph_options: what captures share before there is a pool (PyTorch's graph_pool_handle). The pool lives as long as
+ * graphs use it; weir_mempool_ref() keeps it longer. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 
@@ -552,6 +553,62 @@ typedef enum weir_capture_mode {
     WEIR_CAPTURE_THREAD_LOCAL = 1,
     WEIR_CAPTURE_RELAXED = 2
 } weir_capture_mode;
+
+/** A captured graph, and what it needs to stay alive: its pools, the library handles and workspaces it used. Passed by
+ *  value; stale ones are recognised and refused. */
+typedef struct weir_graph {
+    uint64_t id;
+} weir_graph;
+
+/** Initialise with WEIR_GRAPH_OPTIONS_INIT. Only the tail grows. */
+typedef struct weir_graph_options {
+    size_t size;
+    weir_mempool pool; /**< what the capture allocates from; {0, 0}: a new pool of its own. One that another graph uses
+                            is shared: such graphs must be launched in the order captured and never at the same time */
+    weir_capture_mode mode;
+} weir_graph_options;
+
+#define WEIR_GRAPH_OPTIONS_INIT { sizeof(weir_graph_options), { 0, 0 }, WEIR_CAPTURE_GLOBAL }
+
+/**
+ * Begins a capture on a stream (not the default one). Until weir_graph_end(), allocations on any stream that takes part
+ * in the capture, from any thread, come from the graph's pool, unless a route opened later says otherwise. Memory freed
+ * meanwhile is reused within the capture as soon as its order there proves that nothing else still uses it. Allocations on
+ * a stream that is in a capture which weir was not told of are refused with WEIR_ERR_CAPTURE meanwhile.
+ * @return WEIR_ERR_CAPTURE when the stream captures already. Since 0.1.
+ */
+WEIR_API weir_status weir_graph_begin(weir_stream stream, const weir_graph_options *options, weir_graph *out);
+
+/**
+ * Tells weir of a capture that the program began itself on `stream` and is underway; a capture into the body of a
+ * conditional node too (with the pool of the graph around it). The program ends the capture itself and then calls
+ * weir_graph_end(). Since 0.1.
+ */
+WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_options *options, weir_graph *out);
+
+/** Ends the capture; one that is not relaxed must be ended by the thread that began it. @return WEIR_ERR_CAPTURE when it was
+ *  invalidated: the graph is empty and only good for weir_graph_destroy(); WEIR_ERR_BUSY when an adopted capture is still
+ *  underway, WEIR_ERR_WRONG_THREAD. Since 0.1. */
+WEIR_API weir_status weir_graph_end(weir_graph graph);
+
+/** Launches the graph on a stream of its device, instantiating it the first time. @return WEIR_ERR_BUSY while a pool of
+ *  its is paused. Adopted graphs are launched by their owner. Since 0.1. */
+WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
+
+/** Ends the graph, from any state: a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
+ *  is still allocated stays valid. The caller has made sure that no launch is running. The graph is gone also when an
+ *  error is returned: the driver may refuse to end the capture of another thread (WEIR_ERR_WRONG_THREAD). Since 0.1. */
+WEIR_API weir_status weir_graph_destroy(weir_graph graph);
+
+/** The pool its capture allocates from. Since 0.1. */
+WEIR_API weir_status weir_graph_pool(weir_graph graph, weir_mempool *pool);
+
+/** Keeps another pool alive, and its memory in place, as long as the graph. Pools that its capture allocated from are kept
+ *  anyway. Since 0.1. */
+WEIR_API weir_status weir_graph_retain_pool(weir_graph graph, weir_mempool pool);
+
+/** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL where there is none (yet). Since 0.1. */
+WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **executable);
 
 /* ---- library handles ------------------------------------------------------------------------------------------- */
 

@@ -57,7 +57,7 @@ weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(wr_device_handles(d, kind, &pool));
     WR_TRY(wr_handle_acquire(pool, WR_HANDLE_LEASED, timeout_ns, &h));
-    weir_status status = wr_handle_bind(h, s);
+    weir_status status = wr_capture_bind(d, h, s, false);
     if (status != WEIR_OK) {
         wr_handle_give_back(h);
         return status;

@@ -52,7 +52,7 @@ weir_status weir_free(void *pointer)
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
     WR_TRY(find_segment("weir_free", pointer, &segment));
-    return wr_cache_free(segment->cache, segment, pointer);
+    return wr_device_free(segment, pointer);
 }
 
 weir_status weir_record_stream(const void *pointer, weir_stream stream)

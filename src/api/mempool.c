@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-static wr_device *device_of(const wr_mempool *pool)
-{
-    return atomic_load_explicit(&wr_runtime_global.devices[pool->cache->device], memory_order_acquire);
-}
-
 /* A pool as users name it: {0, 0} is the default one of the current device. A private one may be gone by the time that
  * its name is looked at under its cache's lock. */
 static weir_status find(weir_mempool id, wr_mempool **out, wr_mempool_name *name)
@@ -84,7 +79,7 @@ weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempoo
     WR_TRY(wr_thread_resolve_device(options->device, &device));
     if (!options->source) WR_TRY(wr_source_check(device->backend, device->ordinal, options->memory));
     WR_TRY(wr_mempool_name_new(true, &name));
-    WR_TRY(wr_mempool_create(&device->cache, options, name, &pool));
+    WR_TRY(wr_mempool_create(&device->cache, options, name, WR_HELD_BY_USER, &pool));
     *out = wr_mempool_id_of(name);
     return WEIR_OK;
 }
@@ -119,7 +114,7 @@ weir_status weir_mempool_enter(weir_mempool pool)
 {
     wr_mempool *found = NULL;
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
-    weir_status status = wr_thread_enter_pool(device_of(found), found);
+    weir_status status = wr_thread_enter_pool(wr_device_of(found->cache), found);
     if (status != WEIR_OK) let_go(found, WR_HELD_BY_ROUTE);
     return status;
 }
@@ -159,7 +154,7 @@ weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, v
     wr_mempool *found = NULL;
     WR_ENSURE(filter, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_route_filter: filter is NULL");
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
-    weir_status status = wr_route_filter_add(device_of(found), found, filter, user);
+    weir_status status = wr_route_filter_add(wr_device_of(found->cache), found, filter, user);
     if (status != WEIR_OK) let_go(found, WR_HELD_BY_ROUTE);
     return status;
 }
@@ -169,7 +164,7 @@ weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter,
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
     WR_TRY(find(pool, &found, &name));
-    return wr_route_filter_remove(device_of(found), found, filter, user);
+    return wr_route_filter_remove(wr_device_of(found->cache), found, filter, user);
 }
 
 weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)
@@ -210,7 +205,7 @@ weir_status weir_mempool_empty_cache(weir_mempool pool)
 {
     wr_mempool *found = NULL;
     WR_TRY(find_and_hold(pool, WR_HELD_BY_ROUTE, &found));
-    weir_status status = wr_device_empty_pool(device_of(found), found);
+    weir_status status = wr_device_empty_pool(wr_device_of(found->cache), found);
     let_go(found, WR_HELD_BY_ROUTE);
     return status;
 }

@@ -10,6 +10,8 @@
 #define WR_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define WR_NOINLINE __attribute__((noinline))
 #define WR_CACHE_LINE 64
+/* For a function that reads what others may be writing, and checks what it read. */
+#define WR_RACES __attribute__((no_sanitize("thread")))
 
 #if defined(__SANITIZE_THREAD__)
 #define WR_THREAD_SANITIZER 1

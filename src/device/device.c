@@ -17,6 +17,8 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
         return status;
     }
     wr_routes_init(&d->routes);
+    wr_captures_init(&d->captures);
+    wr_graphs_init(&d->graphs);
     d->cache.limit = runtime->options.value[WR_OPTION_memory_limit].number;
     return WEIR_OK;
 }
@@ -45,7 +47,8 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
 
 weir_status wr_device_stop(wr_device *device)
 {
-    weir_status first = wr_driver(device->backend, device_synchronize, device->ordinal);
+    weir_status first = wr_graphs_end(device); /* captures that are underway, before the device is waited for */
+    wr_keep_first(&first, wr_driver(device->backend, device_synchronize, device->ordinal));
     wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */
     wr_pending_release(&device->cache);
     return first;
@@ -54,6 +57,8 @@ weir_status wr_device_stop(wr_device *device)
 weir_status wr_device_close(wr_device *device)
 {
     weir_status first = WEIR_OK;
+    wr_graphs_release(&device->graphs);
+    wr_captures_release(&device->captures);
     wr_routes_release(&device->routes);
     wr_keep_first(&first, wr_cache_release(&device->cache));
     wr_keep_first(&first, wr_events_release(&device->events));

@@ -6,12 +6,16 @@
 #ifndef WR_DEVICE_DEVICE_H
 #define WR_DEVICE_DEVICE_H
 
+#include "device/capture.h"
+#include "device/graph.h"
 #include "device/routes.h"
 #include "device/runtime.h"
 #include "pool/cache.h"
 #include "pool/event.h"
 #include "pool/handle.h"
 #include "pool/stream.h"
+
+#include <stddef.h>
 
 struct wr_device {
     int ordinal;
@@ -21,14 +25,21 @@ struct wr_device {
     wr_event_pool events;
     wr_cache cache;
     wr_routes routes;
+    wr_captures captures;
+    wr_graphs graphs;
     wr_creates creates;
     _Atomic(wr_handle_pool *) handles[WEIR_HANDLE_KIND_MAX]; /* NULL until a handle of the kind is asked for */
 };
 
+static inline wr_device *wr_device_of(const wr_cache *cache)
+{
+    return (wr_device *)((char *)cache - offsetof(wr_device, cache));
+}
+
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is
+/* Ends all graphs, waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is
  * closed: blocks of one wait for streams of another, with events of the other. */
 weir_status wr_device_stop(wr_device *device);
 

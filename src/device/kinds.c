@@ -140,10 +140,12 @@ weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind)
 
 /* ---- a device's pools --------------------------------------------------------------------------------------------- */
 
-static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, void **out)
+static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, bool routed, void **out)
 {
     wr_device *d = device;
-    return wr_device_alloc(d, d->cache.pools, 0, stream, bytes, out);
+    wr_route route = { .pool = d->cache.pools };
+    if (routed) WR_TRY(wr_capture_choose(d, stream, &route));
+    return wr_device_alloc(d, route.pool, route.name, stream, bytes, out);
 }
 
 static weir_status site_free(void *device, void *pointer, const wr_stream *last_used_on)
@@ -152,7 +154,7 @@ static weir_status site_free(void *device, void *pointer, const wr_stream *last_
     const wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p was not allocated by weir", pointer);
     if (last_used_on) WR_TRY(wr_pending_record(segment->cache, segment, pointer, last_used_on, &d->events));
-    return wr_cache_free(segment->cache, segment, pointer);
+    return wr_device_free(segment, pointer);
 }
 
 static void site_make_room(void *device)

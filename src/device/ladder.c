@@ -15,6 +15,7 @@ typedef weir_status (*rung)(wr_device *device, const wr_request *request, void *
 static weir_status take_finished(wr_device *device, const wr_request *request, void **out)
 {
     wr_pending_poll(&device->cache);
+    wr_capture_reclaim(device, request->stream);
     return wr_cache_take(&device->cache, request, out);
 }
 
@@ -207,11 +208,21 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
               "%zu bytes asked on device %d: more than 1 EiB; is the size negative?", bytes, device->ordinal);
     wr_request request = wr_cache_request(pool, name, stream, bytes);
     void *found = NULL;
+    if (WR_UNLIKELY(wr_captures_any(&device->captures))) WR_TRY(wr_capture_keep_pool(device, stream, pool, name));
     if (cache->policy->poll_always) wr_pending_poll(cache);
     WR_TRY(wr_cache_take(cache, &request, &found));
     request.again = true;
     if (WR_UNLIKELY(!found)) WR_TRY(climb(device, &request, &found));
     *out = found;
+    return WEIR_OK;
+}
+
+weir_status wr_device_free(const wr_segment *segment, void *pointer)
+{
+    wr_cache *cache = segment->cache;
+    wr_block *waiting = NULL;
+    WR_TRY(wr_cache_free(cache, segment, pointer, &waiting));
+    if (waiting) wr_capture_await(wr_device_of(cache), waiting);
     return WEIR_OK;
 }
 

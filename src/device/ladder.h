@@ -10,6 +10,9 @@
 WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
                                        size_t bytes, void **out);
 
+/* Frees what lies at `pointer` in a segment. */
+WR_CHECKED weir_status wr_device_free(const wr_segment *segment, void *pointer);
+
 /* Waits for pending frees and gives all idle memory back that no private pool keeps. */
 WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);
 

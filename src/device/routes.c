@@ -118,8 +118,10 @@ static void choose_by_filter(wr_routes *routes, const wr_stream *stream, size_t 
         }
 }
 
-void wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best)
+weir_status wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best)
 {
     choose_by_stream(stream, best);
+    WR_TRY(wr_capture_choose(device, stream, best));
     if (atomic_load(&device->routes.filter_count)) choose_by_filter(&device->routes, stream, bytes, best);
+    return WEIR_OK;
 }

@@ -47,7 +47,7 @@ WR_CHECKED weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, 
 WR_CHECKED weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);
 
 /* The device's route for an allocation when it was opened after *best; else *best stays. No lock held: filters are the
- * program's. */
-void wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best);
+ * program's. WEIR_ERR_CAPTURE when the stream is in a capture that weir was not told of. */
+WR_CHECKED weir_status wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best);
 
 #endif

@@ -1,5 +1,7 @@
 #include "pool/block.h"
 
+#include "base/compiler.h"
+
 #include <assert.h>
 
 static int compare(const wr_block *a, const wr_block *b)
@@ -64,7 +66,7 @@ static wr_block *block_in(_Atomic(wr_block *) *start)
 }
 
 /* The segment may be another one by now, or none: whatever is read, it is read where an index is. */
-wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
+WR_RACES wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
 {
     wr_starts *starts = segment->starts;
     const size_t entry = (size_t)((const char *)address - segment->base) >> segment->start_shift;

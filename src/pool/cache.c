@@ -4,7 +4,6 @@
 #include "pool/address.h"
 #include "pool/count.h"
 #include "pool/front.h"
-#include "pool/pending.h"
 
 #include <assert.h>
 
@@ -20,7 +19,7 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
     wr_mempool *made = NULL;
-    weir_status status = wr_mempool_create(cache, NULL, 0, &made);
+    weir_status status = wr_mempool_create(cache, NULL, 0, WR_HELD_BY_USER, &made);
     if (status != WEIR_OK) (void)wr_cache_release(cache);
     return status;
 }
@@ -169,7 +168,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     return status;
 }
 
-/* A graph uses the free memory of its pool at every launch. */
+/* A graph uses the free memory of its pool at every launch; what it borrowed would go back to somebody else. */
 static bool lends(const wr_mempool *pool, const wr_mempool *to)
 {
     return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH] &&
@@ -195,7 +194,8 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
 {
     *out = NULL;
     wr_lock_acquire(&cache->lock);
-    weir_status status = borrow_locked(cache, request, out);
+    const bool may = !request->pool->held[WR_HELD_BY_GRAPH];
+    weir_status status = may ? borrow_locked(cache, request, out) : WEIR_OK;
     wr_lock_release(&cache->lock);
     return status;
 }
@@ -281,20 +281,16 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     return status;
 }
 
-weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer)
+weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting)
 {
     weir_status status = WEIR_OK;
-    wr_block *pending = NULL;
     wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
-    if (front) {
-        /* Held until the block is free: of two threads that free it, the other must find it so. */
-        const wr_bias_hold hold = wr_bias_acquire(&front->lock);
-        if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
-            status = give(cache, front, segment, pointer, &pending);
-        wr_bias_release(&front->lock, hold);
-    } else {
-        status = give(cache, front, segment, pointer, &pending);
-    }
-    if (WR_UNLIKELY(pending != NULL)) wr_pending_start(cache, pending);
+    *waiting = NULL;
+    if (!front) return give(cache, NULL, segment, pointer, waiting);
+    /* Held until the block is free: of two threads that free it, the other must find it so. */
+    const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+    if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
+        status = give(cache, front, segment, pointer, waiting);
+    wr_bias_release(&front->lock, hold);
     return status;
 }

@@ -92,14 +92,17 @@ WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, siz
 /* Gives all idle segments of one pool back, if it still has that name and no graph holds it. */
 weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released);
 
+/* Gives back what pools that were released have idle. */
+void wr_cache_trim_released(wr_cache *cache);
+
 /* With max_split_size set: gives back idle oversize segments of the request's stream, just enough for it. */
 WR_CHECKED weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released);
 
 /* With a limit and gc_threshold set and exceeded: gives back idle large segments, longest unused first. */
 WR_CHECKED weir_status wr_cache_collect(wr_cache *cache);
 
-/* Frees a block, or starts waiting for the streams it was recorded on. */
-WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer);
+/* Frees a block. *waiting: it when it was recorded on streams, and is pending; the caller starts the wait for them. */
+WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting);
 
 /* Hands the segments of a stream that ends to `heir`, the device's default stream. On failure some have moved, which
  * is harmless when the stream's work is over, and asking again is fine. */

@@ -1,6 +1,8 @@
 #include "pool/event.h"
 
 #include "base/meta.h"
+#include "pool/gate.h"
+#include "pool/stream.h"
 
 #include <assert.h>
 
@@ -60,6 +62,53 @@ void wr_event_put(wr_event_pool *pool, void *event)
     assert(pool->idle_count < pool->made);
     pool->idle[pool->idle_count++] = event;
     wr_lock_release(&pool->lock);
+}
+
+/* While captures are known, the stream may have joined one between the first question and the record. */
+static weir_status record_inside(const wr_event_pool *pool, void *native, void *event, bool *recorded)
+{
+    *recorded = false;
+    if (wr_stream_capturing(pool->backend, pool->device, native)) return WEIR_OK;
+    WR_TRY(wr_driver(pool->backend, event_record, pool->device, event, native));
+    *recorded = !wr_gate_captures() || !wr_stream_capturing(pool->backend, pool->device, native);
+    return WEIR_OK;
+}
+
+weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
+{
+    void *made = NULL;
+    bool recorded = false;
+    *event = NULL;
+    WR_TRY(wr_event_get(pool, &made));
+    wr_gate_enter();
+    weir_status status = record_inside(pool, native, made, &recorded);
+    wr_gate_leave();
+    if (recorded)
+        *event = made;
+    else
+        wr_event_put(pool, made);
+    return status;
+}
+
+static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, int to_device, void *to,
+                                bool *chained)
+{
+    WR_TRY(record_inside(pool, from, event, chained));
+    if (*chained) *chained = !wr_stream_capturing(pool->backend, to_device, to);
+    return *chained ? wr_driver(pool->backend, stream_wait, to_device, to, event) : WEIR_OK;
+}
+
+weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to, bool *chained)
+{
+    void *event = NULL;
+    *chained = false;
+    WR_TRY(wr_event_get(pool, &event));
+    wr_gate_enter();
+    weir_status status = chain_inside(pool, event, from, to_device, to, chained);
+    wr_gate_leave();
+    wr_event_put(pool, event);
+    if (status != WEIR_OK) *chained = false;
+    return status;
 }
 
 weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to)

@@ -23,6 +23,14 @@ weir_status wr_events_release(wr_event_pool *pool);
 WR_CHECKED weir_status wr_event_get(wr_event_pool *pool, void **event);
 void wr_event_put(wr_event_pool *pool, void *event);
 
+/* An event behind the present work of a native stream of the pool's device, sure to lie outside every capture; NULL
+ * when there cannot be one, because the stream captures. */
+WR_CHECKED weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event);
+
+/* As wr_event_chain, unless either stream captures: then *chained is false and nothing happened. */
+WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to,
+                                                 bool *chained);
+
 /* Later work on the native stream `to`, of device `to_device`, waits for the work now on `from`, of the pool's device. */
 WR_CHECKED weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to);
 

@@ -92,19 +92,23 @@ void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, 
     return block->base;
 }
 
-/* Whether the pointer is one that the program may free here now; when in doubt, not. */
-static bool can_park(const wr_front *front, const wr_segment *segment, const wr_block *block, const void *pointer)
+/* The live block that begins at the pointer, when the program may free it here now; when in doubt, NULL. A pointer that
+ * was freed before may meet records that another thread is changing: they are records still, and the cache then says what
+ * is wrong, under its lock. */
+static WR_RACES wr_block *find_block(const wr_front *front, const wr_segment *segment, const void *pointer)
 {
-    return block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
-           !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
-           atomic_load_explicit(&segment->front, memory_order_relaxed) == front &&
-           atomic_load_explicit(&front->cache->fronts_closed, memory_order_relaxed) == 0;
+    wr_block *block = wr_segment_block_from(segment, pointer);
+    const bool good = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
+                      !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
+                      atomic_load_explicit(&segment->front, memory_order_relaxed) == front &&
+                      atomic_load_explicit(&front->cache->fronts_closed, memory_order_relaxed) == 0;
+    return good ? block : NULL;
 }
 
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer)
 {
-    wr_block *block = wr_segment_block_from(segment, pointer);
-    if (WR_UNLIKELY(!can_park(front, segment, block, pointer))) return false;
+    wr_block *block = find_block(front, segment, pointer);
+    if (WR_UNLIKELY(!block)) return false;
     const wr_class class = segment->bin->class;
     wr_front_slot *slot = slot_of(front, class, block->bytes);
     if (slot->count == 0) slot->bytes = block->bytes;

@@ -408,6 +408,33 @@ static weir_status destroy_handle(wr_handle_pool *pool, wr_handle *handle)
     return status;
 }
 
+void wr_handle_hold(wr_handle *handle)
+{
+    wr_lock_acquire(&handle->pool->lock);
+    handle->graphs++;
+    wr_lock_release(&handle->pool->lock);
+}
+
+void wr_handle_let_go(wr_handle *handle)
+{
+    wr_handle_pool *pool = handle->pool;
+    wr_lock_acquire(&pool->lock);
+    assert(handle->graphs > 0);
+    handle->graphs--;
+    wr_lock_release(&pool->lock);
+}
+
+/* The first of a list that no graph holds. */
+static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
+{
+    while (*list && (*list)->graphs != 0) list = &(*list)->next_idle;
+    wr_handle *h = *list;
+    if (!h) return NULL;
+    *list = h->next_idle;
+    --*count;
+    return h;
+}
+
 weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;
@@ -415,15 +442,8 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
     const bool wait = harmful && wr_streams_any_capturing(pool->site.streams);
     for (;;) {
         wr_lock_acquire(&pool->lock);
-        wr_handle *h = pool->idle;
-        if (h) {
-            pool->idle = h->next_idle;
-            pool->stats.idle--;
-        } else if (!wait && pool->doomed) {
-            h = pool->doomed;
-            pool->doomed = h->next_idle;
-            pool->stats.doomed--;
-        }
+        wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
+        if (!h && !wait) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
         if (h && wait) {
             h->state = WR_HANDLE_DOOMED;
             h->next_idle = pool->doomed;

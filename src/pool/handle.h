@@ -30,8 +30,9 @@ typedef struct wr_handle_site {
     wr_stream_table *streams;
     wr_event_pool *events;
     wr_creates *creates;
-    /* Takes and gives device memory in stream order; weir's own allocator. */
-    weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, void **out);
+    /* Takes and gives device memory in stream order; weir's own allocator. `routed`: from a graph's pool inside its
+     * capture, which is where memory must come from that is given back while the graph lives. */
+    weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, bool routed, void **out);
     /* `last_used_on` may be another stream than the one it was taken on; NULL: it is not. */
     weir_status (*free)(void *device_context, void *pointer, const wr_stream *last_used_on);
     /* Makes room in device memory: a create that says "no memory" is tried again after it. */
@@ -52,7 +53,7 @@ typedef struct wr_workspace {
     uint64_t stream_id;
     void *memory;
     size_t bytes;
-    bool captured; /* a graph has its address: it stays until the library is closed */
+    bool captured; /* a graph that does not hold the handle has its address: it stays until the library is closed */
 } wr_workspace;
 
 struct wr_handle {
@@ -67,6 +68,7 @@ struct wr_handle {
     uint64_t bytes;        /* what creating it took of the device's memory */
     uint64_t lease;        /* the id of its lease; 0: none */
     wr_handle_state state;
+    uint32_t graphs; /* that hold it: it is not destroyed meanwhile, idle or not */
     wr_handle *next_idle;
     wr_handle *next; /* all of the pool */
 };
@@ -100,9 +102,13 @@ WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state o
 /* Back to the pool, or straight to the first in the queue. No call of library or driver: safe at thread exit. */
 void wr_handle_give_back(wr_handle *handle);
 
+/* A graph holds it, with its workspaces. */
+void wr_handle_hold(wr_handle *handle);
+void wr_handle_let_go(wr_handle *handle);
+
 /* Binds to a stream, which waits for the handle's last use elsewhere. The caller owns the handle. On failure
- * the next get must bind, also on the same stream. */
-WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream);
+ * the next get must bind, also on the same stream. `for_graph`: the stream captures, and the graph holds the handle. */
+WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph);
 
 /* Destroys idle handles. Those that would end a capture underway wait in `doomed`. */
 WR_CHECKED weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed);

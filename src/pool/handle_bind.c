@@ -43,7 +43,7 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
     const wr_handle_site *site = &handle->pool->site;
     wr_stream *stream = stream_for(handle, native_stream, on_bound);
     if (!stream) stream = wr_stream_default_of(site->streams);
-    return site->alloc(site->device_context, stream, bytes, out) == WEIR_OK ? 0 : 1;
+    return site->alloc(site->device_context, stream, bytes, true, out) == WEIR_OK ? 0 : 1;
 }
 
 /* The library says when it is done with the memory by freeing it, on the stream where it used it last. */
@@ -94,9 +94,13 @@ void wr_handle_drop_workspaces(wr_handle *handle)
     handle->workspace_capacity = 0;
 }
 
-/* Workspaces of streams that have ended serve nobody. */
+/* Workspaces of streams that have ended serve nobody but graphs. */
 static void drop_orphans(wr_handle *handle)
 {
+    wr_lock_acquire(&handle->pool->lock);
+    const bool held = handle->graphs != 0;
+    wr_lock_release(&handle->pool->lock);
+    if (held) return;
     for (uint32_t i = handle->workspace_count; i-- > 0;)
         if (!wr_stream_find(handle->pool->site.streams, handle->workspaces[i].stream_id)) free_workspace(handle, i);
 }
@@ -119,7 +123,7 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
         handle->workspace_capacity = capacity;
     }
     void *memory = NULL;
-    WR_TRY(site->alloc(site->device_context, stream, bytes, &memory));
+    WR_TRY(site->alloc(site->device_context, stream, bytes, false, &memory));
     *workspace = &handle->workspaces[handle->workspace_count++];
     **workspace = (wr_workspace){ .stream_id = id, .memory = memory, .bytes = bytes };
     count_workspace(handle->pool, (int64_t)bytes);
@@ -127,14 +131,14 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
 }
 
 /* After every bind: cuBLAS forgets the workspace when its stream is set. */
-static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
+static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool for_graph)
 {
     const wr_kind *kind = handle->pool->kind;
     const size_t bytes = workspace_wanted(handle->pool);
     wr_workspace *w = NULL;
     bool captured = false;
     if (bytes == 0) return WEIR_OK;
-    WR_TRY(wr_stream_captured(handle->pool->site.backend, stream->device, stream->native, &captured));
+    if (!for_graph) WR_TRY(wr_stream_captured(handle->pool->site.backend, stream->device, stream->native, &captured));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
     if (captured) w->captured = true;
     int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
@@ -148,25 +152,23 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream)
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, const wr_stream *to)
 {
     const wr_handle_site *site = &pool->site;
-    if (wr_stream_capturing(site->backend, site->device, from->native) ||
-        wr_stream_capturing(site->backend, site->device, to->native))
-        return WEIR_OK;
-    return wr_event_chain(site->events, from->native, to->device, to->native);
+    bool chained = false;
+    return wr_event_chain_uncaptured(site->events, from->native, to->device, to->native, &chained);
 }
 
-static weir_status set_stream(wr_handle *handle, wr_stream *stream)
+static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)
 {
     const wr_kind *kind = handle->pool->kind;
     weir_backend_scope scope;
     WR_TRY(wr_handle_scope_enter(handle->pool, &scope));
     int code = kind->bind(kind->self, handle->native, stream->native);
     weir_status status =
-        code == 0 ? attach_workspace(handle, stream) : wr_handle_refused(kind, "setting its stream", code);
+        code == 0 ? attach_workspace(handle, stream, for_graph) : wr_handle_refused(kind, "setting its stream", code);
     wr_handle_scope_leave(handle->pool, &scope);
     return status;
 }
 
-weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream)
+weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
 {
     wr_handle_pool *pool = handle->pool;
     const wr_kind *kind = pool->kind;
@@ -177,7 +179,7 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream)
         const wr_stream *last = wr_stream_find(pool->site.streams, last_id);
         if (last && last != stream) WR_TRY(chain(pool, last, stream));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
-        weir_status status = set_stream(handle, stream);
+        weir_status status = set_stream(handle, stream, for_graph);
         if (status != WEIR_OK) {
             handle->stream_id = last_id; /* its last use is still there, and must be waited for */
             return status;

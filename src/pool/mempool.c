@@ -98,24 +98,40 @@ void wr_mempool_count_default_locked(wr_cache *cache)
     pool->counted = true;
 }
 
+/* Somebody else's capture may be naming the same id, also on another device. */
+static weir_status claim(wr_mempool_name name, wr_mempool *pool)
+{
+    wr_mempool *expected = &none_yet;
+    if (name == 0) return WEIR_OK;
+    WR_ENSURE(atomic_compare_exchange_strong(entry_of(name), &expected, pool), WEIR_ERR_BUSY,
+              "memory pool " WR_MEMPOOL_FORMAT " was made meanwhile", WR_MEMPOOL_ARGUMENTS(name));
+    return WEIR_OK;
+}
+
 weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules, wr_mempool_name name,
-                              wr_mempool **out)
+                              wr_holder holder, wr_mempool **out)
 {
     wr_mempool *pool = NULL;
     wr_lock_acquire(&cache->lock);
     weir_status status = wr_record_mempool(cache, &pool);
     if (status == WEIR_OK) {
         memset(&pool->rules, 0, sizeof *pool - offsetof(wr_mempool, rules));
-        pool->held[WR_HELD_BY_USER] = 1;
+        pool->held[holder] = 1;
         pool->is_private = name != 0;
         atomic_store_explicit(&pool->name, name, memory_order_release);
         if (rules) pool->rules = *rules;
         if (rules && rules->source) pool->source = *rules->source;
         pool->rules.source = NULL;
         pool->counted = pool->is_private;
+        status = claim(name, pool);
+        if (status != WEIR_OK) {
+            atomic_store_explicit(&pool->name, 0, memory_order_release);
+            wr_record_mempool_done(cache, pool);
+        }
+    }
+    if (status == WEIR_OK) {
         if (pool->is_private) wr_mempool_count_default_locked(cache);
         append_locked(cache, pool);
-        if (pool->is_private) atomic_store_explicit(entry_of(name), pool, memory_order_release);
         *out = pool;
     }
     wr_lock_release(&cache->lock);

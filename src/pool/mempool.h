@@ -47,9 +47,10 @@ void wr_mempool_names_release(void);
  * may be gone by the time that the caller takes the cache's lock. */
 WR_CHECKED weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out);
 
-/* Makes a pool for an id that has none, with one reference of the user's. The rules have been checked. */
+/* Makes a pool for an id that has none, with one reference. The rules have been checked; NULL: the default ones.
+ * WEIR_ERR_BUSY when somebody else has made it meanwhile. */
 WR_CHECKED weir_status wr_mempool_create(struct wr_cache *cache, const weir_mempool_options *rules,
-                                         wr_mempool_name name, wr_mempool **out);
+                                         wr_mempool_name name, wr_holder holder, wr_mempool **out);
 
 /* One reference more, of a pool that may be gone by now. */
 WR_CHECKED weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder);

@@ -3,6 +3,7 @@
 #include "base/meta.h"
 #include "pool/address.h"
 #include "pool/count.h"
+#include "pool/gate.h"
 
 #include <sched.h>
 
@@ -75,29 +76,34 @@ weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const 
 
 /* An event behind the stream's present work, or NULL when there cannot be one now: the stream is capturing (the
  * event would become part of the graph), or the driver refuses. */
-static void *record_event(const wr_cache *cache, const wr_wait *wait)
+static void *record_event(const wr_wait *wait)
 {
     void *event = NULL;
-    if (wr_stream_capturing(cache->backend, wait->device, wait->native)) return NULL;
-    if (wr_event_get(wait->events, &event) != WEIR_OK) return NULL;
-    if (wr_driver(cache->backend, event_record, wait->device, event, wait->native) == WEIR_OK) return event;
-    wr_event_put(wait->events, event);
-    return NULL;
+    return wr_event_behind(wait->events, wait->native, &event) == WEIR_OK ? event : NULL;
 }
 
 /* Whoever ends the stream sets `ended` before it reads `marking`, so one side sees the other. */
-static void *mark(const wr_cache *cache, wr_wait *wait)
+bool wr_wait_enter(wr_wait *wait)
 {
-    void *event = NULL;
     atomic_fetch_add(&wait->marking, 1);
-    if (!atomic_load(&wait->ended)) event = record_event(cache, wait);
+    return !atomic_load(&wait->ended);
+}
+
+void wr_wait_leave(wr_wait *wait)
+{
     atomic_fetch_sub(&wait->marking, 1);
+}
+
+static void *mark(wr_wait *wait)
+{
+    void *event = wr_wait_enter(wait) ? record_event(wait) : NULL;
+    wr_wait_leave(wait);
     return event;
 }
 
 void wr_pending_start(wr_cache *cache, wr_block *block)
 {
-    for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(cache, u->wait);
+    for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
 
     wr_lock_acquire(&cache->lock);
     for (wr_use *u = block->uses; u; u = u->next_of_block) {
@@ -110,6 +116,21 @@ void wr_pending_start(wr_cache *cache, wr_block *block)
         u->next_in_wait = NULL;
         atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
     }
+    wr_lock_release(&cache->lock);
+}
+
+void wr_pending_skip(wr_block *block)
+{
+    wr_cache *cache = block->segment->cache;
+    wr_lock_acquire(&cache->lock);
+    while (block->uses) {
+        wr_use *use = block->uses;
+        block->uses = use->next_of_block;
+        use->wait->uses--;
+        wr_record_use_done(cache, use);
+    }
+    cache->stats.pending_frees--;
+    wr_cache_reclaim_locked(cache, block);
     wr_lock_release(&cache->lock);
 }
 
@@ -132,17 +153,26 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
     wr_cache_reclaim_locked(cache, block);
 }
 
+/* No event could be recorded, so the stream itself is asked; but that would end a capture which it is in or joins. */
+static weir_status ask_stream_inside(const wr_cache *cache, const wr_wait *wait, bool wait_for_it)
+{
+    if (wr_gate_captures() || wr_stream_capturing(cache->backend, wait->device, wait->native))
+        return WEIR_ERR_NOT_READY;
+    return wait_for_it ? wr_driver(cache->backend, stream_synchronize, wait->device, wait->native)
+                       : wr_driver(cache->backend, stream_query, wait->device, wait->native);
+}
+
 /* Asks the driver about a use, without the cache's lock. `wait` for it, or just look. */
 static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool wait_for_it)
 {
-    if (!use->event) use->event = mark(cache, wait);
+    if (!use->event) use->event = mark(wait);
     if (use->event && wait_for_it) return wr_driver(cache->backend, event_synchronize, wait->device, use->event);
     if (use->event) return wr_driver(cache->backend, event_query, wait->device, use->event);
     if (atomic_load(&wait->ended)) return WEIR_OK;
-    /* No event, so the stream is asked; but asking a capturing stream would end its capture. */
-    if (wr_stream_capturing(cache->backend, wait->device, wait->native)) return WEIR_ERR_NOT_READY;
-    return wait_for_it ? wr_driver(cache->backend, stream_synchronize, wait->device, wait->native)
-                       : wr_driver(cache->backend, stream_query, wait->device, wait->native);
+    wr_gate_enter();
+    weir_status status = ask_stream_inside(cache, wait, wait_for_it);
+    wr_gate_leave();
+    return status;
 }
 
 static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
@@ -183,6 +213,13 @@ static void poll_all(wr_cache *cache)
     wr_lock_acquire(&cache->lock);
     drop_unused_waits_locked(cache);
     wr_lock_release(&cache->lock);
+}
+
+void wr_pending_flush(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->poll_lock);
+    poll_all(cache);
+    wr_lock_release(&cache->poll_lock);
 }
 
 void wr_pending_poll(wr_cache *cache)

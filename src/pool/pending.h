@@ -39,8 +39,18 @@ WR_CHECKED weir_status wr_pending_record(wr_cache *cache, const wr_segment *segm
  * cannot be recorded falls back to asking the stream. */
 void wr_pending_start(wr_cache *cache, wr_block *block);
 
+/* Frees a block that has become pending and was not started: its uses are known to be over. */
+void wr_pending_skip(wr_block *block);
+
+/* Around calls about the native stream of a wait, without the poll lock: false when the stream is no more. */
+WR_CHECKED bool wr_wait_enter(wr_wait *wait);
+void wr_wait_leave(wr_wait *wait);
+
 /* Reclaims what has completed. Returns at once when another thread is at it. Device errors stay with the block. */
 void wr_pending_poll(wr_cache *cache);
+
+/* The same, waiting for that thread. */
+void wr_pending_flush(wr_cache *cache);
 
 /* Waits for the oldest use of one stream, then polls. *waited: whether there was any that can be waited for. */
 WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, bool *waited);

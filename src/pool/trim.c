@@ -79,12 +79,13 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
 /* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. */
 static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
 {
-    bool captured = false;
-    WR_TRY(wr_stream_captured(cache->backend, stream->device, stream->native, &captured));
-    WR_ENSURE(!captured, WEIR_ERR_CAPTURE,
-              "device %d: memory of stream %p cannot be given back while that is capturing", cache->device,
-              stream->native);
-    return wr_driver(cache->backend, stream_synchronize, stream->device, stream->native);
+    void *event = NULL;
+    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
+    WR_ENSURE(event, WEIR_ERR_CAPTURE, "device %d: memory of stream %p cannot be given back while that is capturing",
+              cache->device, stream->native);
+    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
+    wr_event_put(cache->events, event);
+    return status;
 }
 
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
@@ -248,6 +249,20 @@ weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempo
     return spared(status);
 }
 
+/* What cannot be given back now is when somebody needs it. */
+void wr_cache_trim_released(wr_cache *cache)
+{
+    size_t released = 0;
+    wr_segment *list = NULL, **tail = &list;
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    for (const wr_mempool *pool = cache->pools->next; pool; pool = pool->next)
+        if (wr_mempool_reclaimable(pool)) tail = hide_pool_locked(pool, tail);
+    wr_lock_release(&cache->lock);
+    (void)give_back_list(cache, list, &released);
+    wr_lock_release(&cache->move_lock);
+}
+
 /* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until
  * they add up to it. Oversize blocks are never cut, so each is a whole segment. */
 static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *request)
@@ -386,10 +401,9 @@ weir_status wr_cache_collect(wr_cache *cache)
 /* Makes later work on `to` wait for the work now on `from`. False: not possible, nothing changed. */
 static bool chain(wr_cache *cache, const wr_stream *from, const wr_stream *to)
 {
-    if (wr_stream_capturing(cache->backend, from->device, from->native) ||
-        wr_stream_capturing(cache->backend, to->device, to->native))
-        return false;
-    return wr_event_chain(cache->events, from->native, to->device, to->native) == WEIR_OK;
+    bool chained = false;
+    weir_status status = wr_event_chain_uncaptured(cache->events, from->native, to->device, to->native, &chained);
+    return status == WEIR_OK && chained;
 }
 
 static bool fits_request(const wr_segment *segment, const void *argument)

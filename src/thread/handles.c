@@ -22,11 +22,11 @@ static WR_NOINLINE weir_status get_slow(wr_device *device, wr_stream *stream, we
         t->handles[device->ordinal] = slots;
     }
     wr_handle **slot = &t->handles[device->ordinal][kind];
-    if (!*slot)
-        WR_TRY(wr_handle_acquire(pool, WR_HANDLE_OWNED, 0, slot));
-    else if (!pool->kind->bind)
-        count_hit(*slot);
-    WR_TRY(wr_handle_bind(*slot, stream));
+    const bool had = *slot != NULL;
+    if (!had) WR_TRY(wr_handle_acquire(pool, WR_HANDLE_OWNED, 0, slot));
+    const bool serves = had && (*slot)->served_id == atomic_load_explicit(&stream->id, memory_order_relaxed);
+    if (serves || (had && !pool->kind->bind)) count_hit(*slot);
+    WR_TRY(wr_capture_bind(device, *slot, stream, serves));
     *native = (*slot)->native;
     return WEIR_OK;
 }
@@ -35,7 +35,8 @@ weir_status wr_thread_handle(wr_device *device, wr_stream *stream, weir_handle_k
 {
     const wr_thread *t = wr_thread_self();
     wr_handle *const *slots = t->handles[device->ordinal];
-    if (WR_LIKELY(slots && (uint32_t)kind < WEIR_HANDLE_KIND_MAX && !wr_thread_is_void(t))) {
+    const bool captures = wr_captures_any(&device->captures); /* one of which may want to keep the handle */
+    if (WR_LIKELY(slots && (uint32_t)kind < WEIR_HANDLE_KIND_MAX && !wr_thread_is_void(t) && !captures)) {
         wr_handle *h = slots[kind];
         if (WR_LIKELY(h && h->served_id == atomic_load_explicit(&stream->id, memory_order_relaxed))) {
             count_hit(h);

@@ -15,7 +15,7 @@ weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *stream, size
 {
     wr_route best = { .pool = device->cache.pools };
     choose_by_thread(device, &best);
-    if (atomic_load(&device->routes.any)) wr_routes_choose(device, stream, bytes, &best);
+    if (atomic_load(&device->routes.any)) WR_TRY(wr_routes_choose(device, stream, bytes, &best));
     *out = best;
     return WEIR_OK;
 }

@@ -25,13 +25,13 @@ static int open_device(void **state)
     assert_int_equal(wr_runtime_device(0, &device), WEIR_OK);
     real = device->cache.backend;
     driver = *real;
-    device->cache.backend = &driver;
+    device->cache.backend = device->events.backend = &driver;
     return 0;
 }
 
 static int close_device(void **state)
 {
-    device->cache.backend = real;
+    device->cache.backend = device->events.backend = real;
     return close_host(state);
 }
 

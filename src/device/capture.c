@@ -1,0 +1,281 @@
+#include "device/capture.h"
+
+#include "base/meta.h"
+#include "device/device.h"
+#include "pool/gate.h"
+#include "pool/pending.h"
+
+/* ---- what is kept ------------------------------------------------------------------------------------------------- */
+
+static bool keeps(const wr_keeps *list, wr_kept kept)
+{
+    for (uint32_t i = 0; i < list->count; i++) {
+        const wr_kept *k = &list->items[i];
+        if (k->object == kept.object && k->name == kept.name && k->keeper == kept.keeper) return true;
+    }
+    return false;
+}
+
+weir_status wr_keeps_add(wr_keeps *list, wr_kept kept)
+{
+    if (keeps(list, kept)) return WEIR_OK;
+    if (list->count == list->capacity) {
+        const uint32_t capacity = list->capacity ? list->capacity * 2 : 4;
+        void *items = list->items;
+        WR_TRY(wr_meta_resize(&items, capacity * sizeof(wr_kept), "what a graph keeps"));
+        list->items = items;
+        list->capacity = capacity;
+    }
+    WR_TRY(kept.keeper->hold(kept.object, kept.name));
+    list->items[list->count++] = kept;
+    return WEIR_OK;
+}
+
+void wr_keeps_release(wr_keeps *list)
+{
+    while (list->count) {
+        const wr_kept *k = &list->items[--list->count];
+        k->keeper->let_go(k->object, k->name);
+    }
+    wr_meta_free(list->items);
+    *list = (wr_keeps){ 0 };
+}
+
+static weir_status hold_pool(void *pool, uint64_t name)
+{
+    return wr_mempool_ref(pool, name, WR_HELD_BY_GRAPH);
+}
+
+static void let_go_of_pool(void *pool, uint64_t name)
+{
+    (void)wr_mempool_unref(pool, name, WR_HELD_BY_GRAPH);
+}
+
+static const wr_keeper of_pools = { hold_pool, let_go_of_pool };
+
+wr_kept wr_keep_pool(wr_mempool *pool, wr_mempool_name name)
+{
+    return (wr_kept){ &of_pools, pool, name };
+}
+
+wr_mempool *wr_kept_pool(const wr_kept *kept)
+{
+    return kept->keeper == &of_pools ? kept->object : NULL;
+}
+
+static weir_status hold_handle(void *handle, uint64_t name)
+{
+    (void)name;
+    wr_handle_hold(handle);
+    return WEIR_OK;
+}
+
+static void let_go_of_handle(void *handle, uint64_t name)
+{
+    (void)name;
+    wr_handle_let_go(handle);
+}
+
+static const wr_keeper of_handles = { hold_handle, let_go_of_handle };
+
+weir_status wr_capture_keep(wr_capture *capture, wr_kept kept)
+{
+    wr_lock_acquire(&capture->lock);
+    weir_status status = capture->over ? WEIR_OK : wr_keeps_add(&capture->kept, kept);
+    wr_lock_release(&capture->lock);
+    return status;
+}
+
+/* ---- the list ----------------------------------------------------------------------------------------------------- */
+
+void wr_captures_init(wr_captures *captures)
+{
+    *captures = (wr_captures){ 0 };
+    wr_lock_init(&captures->lock, WR_RANK_ROUTES, "captures");
+}
+
+void wr_captures_release(wr_captures *captures)
+{
+    wr_lock_destroy(&captures->lock);
+}
+
+/* The one of that id, or the one about to begin on the stream, whose id is not known yet. */
+static wr_capture *find_locked(const wr_captures *captures, uint64_t id, const void *native)
+{
+    wr_capture *c = captures->first;
+    while (c && !(c->id == 0 ? c->origin == native : c->id == id)) c = c->next;
+    return c;
+}
+
+weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *pool, uint64_t id, wr_capture **out)
+{
+    wr_captures *captures = &device->captures;
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_capture), "capture", &memory));
+    wr_capture *c = memory;
+    c->device = device;
+    c->origin = origin;
+    c->route = (wr_route){ pool, wr_mempool_name_of(pool), wr_route_serial() };
+    c->id = id;
+    c->references = 1;
+    wr_lock_init(&c->lock, WR_RANK_CAPTURE, "capture");
+
+    wr_lock_acquire(&captures->lock);
+    const bool known = find_locked(captures, id, origin) != NULL;
+    if (!known) {
+        c->next = captures->first;
+        captures->first = c;
+        atomic_fetch_add(&captures->count, 1);
+        atomic_fetch_add(&device->routes.any, 1);
+        wr_gate_capture_comes();
+    }
+    wr_lock_release(&captures->lock);
+    if (known) wr_capture_unref(c);
+    WR_ENSURE(!known, WEIR_ERR_CAPTURE, "device %d: weir was told already of the capture of stream %p", device->ordinal,
+              origin);
+    *out = c;
+    return WEIR_OK;
+}
+
+void wr_capture_begun(wr_capture *capture, uint64_t id)
+{
+    wr_captures *captures = &capture->device->captures;
+    wr_lock_acquire(&captures->lock);
+    capture->id = id;
+    wr_lock_release(&captures->lock);
+}
+
+void wr_capture_unregister(wr_capture *capture, wr_keeps *kept)
+{
+    wr_captures *captures = &capture->device->captures;
+    wr_lock_acquire(&captures->lock);
+    wr_capture **link = &captures->first;
+    while (*link != capture) link = &(*link)->next;
+    *link = capture->next;
+    atomic_fetch_sub(&captures->count, 1);
+    atomic_fetch_sub(&capture->device->routes.any, 1);
+    wr_gate_capture_goes();
+    wr_lock_release(&captures->lock);
+
+    wr_lock_acquire(&capture->lock);
+    wr_order order = capture->order;
+    *kept = capture->kept;
+    capture->over = true;
+    wr_lock_release(&capture->lock);
+    wr_order_end(&order);
+    wr_capture_unref(capture);
+}
+
+void wr_capture_unref(wr_capture *capture)
+{
+    if (!capture) return;
+    wr_captures *captures = &capture->device->captures;
+    wr_lock_acquire(&captures->lock);
+    const bool last = --capture->references == 0;
+    wr_lock_release(&captures->lock);
+    if (!last) return;
+    wr_lock_destroy(&capture->lock);
+    wr_meta_free(capture);
+}
+
+/* *state tells more when there is none: the stream may be in a capture that weir was not told of. */
+static weir_status find(wr_device *device, void *native, weir_capture_state *state, wr_capture **out)
+{
+    uint64_t id = 0;
+    *state = WEIR_CAPTURE_NONE;
+    *out = NULL;
+    WR_TRY(wr_driver(device->backend, capture_status, device->ordinal, native, state, &id));
+    if (*state != WEIR_CAPTURE_ACTIVE) return WEIR_OK;
+    wr_lock_acquire(&device->captures.lock);
+    wr_capture *c = find_locked(&device->captures, id, native);
+    if (c) c->references++;
+    wr_lock_release(&device->captures.lock);
+    *out = c;
+    return WEIR_OK;
+}
+
+weir_status wr_capture_of(wr_device *device, void *native, wr_capture **out)
+{
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    *out = NULL;
+    return wr_captures_any(&device->captures) ? find(device, native, &state, out) : WEIR_OK;
+}
+
+/* ---- allocations -------------------------------------------------------------------------------------------------- */
+
+weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_route *best)
+{
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    wr_capture *capture = NULL;
+    if (!wr_captures_any(&device->captures)) return WEIR_OK;
+    WR_TRY(find(device, stream->native, &state, &capture));
+    WR_ENSURE(state != WEIR_CAPTURE_INVALIDATED, WEIR_ERR_CAPTURE,
+              "stream %p: its capture was invalidated; end it before allocating there", stream->native);
+    WR_ENSURE(
+        capture || state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
+        "stream %p is in a capture that weir was not told of, so nothing would keep the memory for its graph: call "
+        "weir_graph_adopt() after the capture has begun, or name a pool with weir_alloc_from()",
+        stream->native);
+    if (capture && capture->route.serial > best->serial) *best = capture->route;
+    wr_capture_unref(capture);
+    return WEIR_OK;
+}
+
+weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *stream, wr_mempool *pool, wr_mempool_name name)
+{
+    wr_capture *capture = NULL;
+    if (name == 0) return WEIR_OK;
+    WR_TRY(wr_capture_of(device, stream->native, &capture));
+    if (!capture) return WEIR_OK;
+    weir_status status = wr_capture_keep(capture, wr_keep_pool(pool, name));
+    wr_capture_unref(capture);
+    return status;
+}
+
+weir_status wr_capture_bind(wr_device *device, wr_handle *handle, wr_stream *stream, bool serves)
+{
+    wr_capture *capture = NULL;
+    weir_status status = WEIR_OK;
+    WR_TRY(wr_capture_of(device, stream->native, &capture));
+    if (capture) status = wr_capture_keep(capture, (wr_kept){ &of_handles, handle, 0 });
+    if (status == WEIR_OK && !serves) status = wr_handle_bind(handle, stream, capture != NULL);
+    wr_capture_unref(capture);
+    return status;
+}
+
+/* ---- frees -------------------------------------------------------------------------------------------------------- */
+
+/* The capture, if any, whose pool the block is of and whose streams are all that use it. */
+static bool defer(wr_device *device, wr_block *block)
+{
+    wr_capture *capture = NULL;
+    void *native = NULL;
+    wr_lock_acquire(&device->cache.lock);
+    native = block->segment->bin->stream->native;
+    wr_lock_release(&device->cache.lock);
+    if (wr_capture_of(device, native, &capture) != WEIR_OK || !capture) return false;
+    wr_lock_acquire(&capture->lock);
+    const bool deferred =
+        !capture->over && wr_order_defer(&capture->order, block, capture->route.pool, atomic_load(&capture->id));
+    wr_lock_release(&capture->lock);
+    wr_capture_unref(capture);
+    return deferred;
+}
+
+void wr_capture_await(wr_device *device, wr_block *block)
+{
+    if (wr_captures_any(&device->captures) && defer(device, block)) return;
+    wr_pending_start(&device->cache, block);
+}
+
+void wr_capture_reclaim(wr_device *device, const wr_stream *stream)
+{
+    wr_capture *capture = NULL;
+    if (wr_capture_of(device, stream->native, &capture) != WEIR_OK || !capture) return;
+    if (atomic_load_explicit(&capture->order.count, memory_order_relaxed) != 0) {
+        wr_lock_acquire(&capture->lock);
+        if (!capture->over) wr_order_reclaim(&capture->order, stream);
+        wr_lock_release(&capture->lock);
+    }
+    wr_capture_unref(capture);
+}

@@ -1,0 +1,415 @@
+#include "device/graph.h"
+
+#include "base/meta.h"
+#include "device/device.h"
+#include "pool/gate.h"
+#include "pool/pending.h"
+
+/* An id is a serial number that is never reused (also not after weir_close), the device, and the slot's index. */
+#define INDEX_BITS 20
+#define DEVICE_BITS 8
+#define GRAPHS_MAX ((uint32_t)1 << INDEX_BITS)
+
+typedef enum graph_state {
+    UNDERWAY, /* its capture is */
+    CAPTURED, /* native graph there */
+    FOREIGN,  /* an adopted one whose capture is over: its owner has the native graph */
+    EMPTY,    /* the capture failed */
+    GONE      /* taken apart, while somebody waited for its lock */
+} graph_state;
+
+struct wr_graph {
+    uint64_t id;
+    wr_device *device;
+    uint32_t references; /* the table's lock */
+    wr_lock lock;        /* the rest */
+    graph_state state;
+    bool adopted;
+    uint64_t stream_id; /* where the capture began */
+    void *stream;
+    uint64_t capture_id;
+    wr_capture *capture; /* while it is registered */
+    wr_mempool_name pool_name;
+    wr_keeps kept; /* once the capture is over */
+    void *native, *executable;
+};
+
+/* ---- the table ---------------------------------------------------------------------------------------------------- */
+
+static atomic_uint_fast64_t last_serial;
+
+void wr_graphs_init(wr_graphs *graphs)
+{
+    *graphs = (wr_graphs){ 0 };
+    wr_lock_init(&graphs->lock, WR_RANK_LEAF, "graphs");
+}
+
+void wr_graphs_release(wr_graphs *graphs)
+{
+    wr_meta_free(graphs->slots);
+    wr_lock_destroy(&graphs->lock);
+}
+
+static weir_status grow_locked(wr_graphs *graphs)
+{
+    const uint32_t capacity = graphs->capacity ? graphs->capacity * 2 : 16;
+    void *slots = graphs->slots;
+    WR_ENSURE(capacity <= GRAPHS_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY, "there are %u graphs, as many as weir can name",
+              graphs->capacity);
+    WR_TRY(wr_meta_resize(&slots, capacity * sizeof(wr_graph *), "graphs"));
+    graphs->slots = slots;
+    for (uint32_t i = graphs->capacity; i < capacity; i++) graphs->slots[i] = NULL;
+    graphs->capacity = capacity;
+    return WEIR_OK;
+}
+
+static weir_status publish(wr_graphs *graphs, wr_graph *graph)
+{
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&graphs->lock);
+    uint32_t index = 0;
+    while (index < graphs->capacity && graphs->slots[index]) index++;
+    if (index == graphs->capacity) status = grow_locked(graphs);
+    if (status == WEIR_OK) {
+        const uint64_t serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
+        graph->id = serial << (INDEX_BITS + DEVICE_BITS) | (uint64_t)graph->device->ordinal << INDEX_BITS | index;
+        graphs->slots[index] = graph;
+    }
+    wr_lock_release(&graphs->lock);
+    return status;
+}
+
+static void unref(wr_graph *graph)
+{
+    wr_graphs *graphs = &graph->device->graphs;
+    wr_lock_acquire(&graphs->lock);
+    const bool last = --graph->references == 0;
+    wr_lock_release(&graphs->lock);
+    if (!last) return;
+    wr_lock_destroy(&graph->lock);
+    wr_meta_free(graph);
+}
+
+/* With a reference; `take`: the table's, so that nobody finds it any more. */
+static wr_graph *find(weir_graph id, bool take)
+{
+    const uint64_t ordinal = id.id >> INDEX_BITS & ((1u << DEVICE_BITS) - 1);
+    const uint32_t index = (uint32_t)id.id & (GRAPHS_MAX - 1);
+    wr_device *device = ordinal < WR_DEVICE_MAX ? atomic_load(&wr_runtime_global.devices[ordinal]) : NULL;
+    if (!device) return NULL;
+    wr_graphs *graphs = &device->graphs;
+    wr_lock_acquire(&graphs->lock);
+    wr_graph *g = index < graphs->capacity ? graphs->slots[index] : NULL;
+    if (g && g->id != id.id) g = NULL;
+    if (g && take) graphs->slots[index] = NULL;
+    if (g && !take) g->references++;
+    wr_lock_release(&graphs->lock);
+    return g;
+}
+
+static weir_status unknown(weir_graph id)
+{
+    return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
+                   "graph %#llx does not exist: it was destroyed, or is from before a weir_close, or never was one",
+                   (unsigned long long)id.id);
+}
+
+weir_status wr_graph_enter(weir_graph id, wr_graph **out)
+{
+    wr_graph *g = find(id, false);
+    if (!g) return unknown(id);
+    wr_lock_acquire(&g->lock);
+    if (g->state != GONE) {
+        *out = g;
+        return WEIR_OK;
+    }
+    wr_graph_done(g);
+    return unknown(id);
+}
+
+void wr_graph_done(wr_graph *graph)
+{
+    wr_lock_release(&graph->lock);
+    unref(graph);
+}
+
+/* ---- beginning ---------------------------------------------------------------------------------------------------- */
+
+/* The pool of an id as users name it, with a graph's reference: made when it is the first capture that names it. */
+static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name *name, wr_mempool **out)
+{
+    wr_mempool *pool = NULL;
+    if (id.capture == 0 && id.user == 0) {
+        WR_TRY(wr_mempool_name_new(false, name));
+        return wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
+    }
+    WR_TRY(wr_mempool_find(id, name, &pool));
+    if (!pool) {
+        weir_status status = wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
+        if (status != WEIR_ERR_BUSY) return status;
+        WR_TRY(wr_mempool_find(id, name, &pool));
+    }
+    WR_ENSURE(pool->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
+              "the graph's pool is of device %d, its stream of %d", pool->cache->device, device->ordinal);
+    WR_TRY(wr_mempool_ref(pool, *name, WR_HELD_BY_GRAPH));
+    *out = pool;
+    return WEIR_OK;
+}
+
+static weir_status make(wr_device *device, const wr_stream *stream, bool adopt, wr_graph **out)
+{
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_graph), "graph", &memory));
+    wr_graph *g = memory;
+    g->device = device;
+    g->references = 1;
+    g->state = UNDERWAY;
+    g->adopted = adopt;
+    g->stream_id = atomic_load_explicit(&stream->id, memory_order_relaxed);
+    g->stream = stream->native;
+    wr_lock_init(&g->lock, WR_RANK_GRAPH, "graph");
+    weir_status status = publish(&device->graphs, g);
+    if (status != WEIR_OK) unref(g);
+    if (status == WEIR_OK) *out = g;
+    return status;
+}
+
+static weir_status check_stream(const wr_device *device, const wr_stream *stream, bool adopt, uint64_t *id)
+{
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    const char *call = adopt ? "weir_graph_adopt" : "weir_graph_begin";
+    WR_ENSURE(device->backend->capture_begin, WEIR_ERR_NOT_SUPPORTED, "%s: back end %s has no graphs", call,
+              device->backend->name);
+    WR_ENSURE(stream != wr_stream_default_of(&device->streams), WEIR_ERR_INVALID_ARGUMENT,
+              "%s: the default stream cannot be captured; name another, or make one current", call);
+    WR_TRY(wr_driver(device->backend, capture_status, device->ordinal, stream->native, &state, id));
+    WR_ENSURE(adopt || state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
+              "%s: stream %p captures already; weir_graph_adopt() is for a capture that the program began", call,
+              stream->native);
+    WR_ENSURE(!adopt || state == WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE, "%s: stream %p is in no capture%s", call,
+              stream->native, state == WEIR_CAPTURE_NONE ? "" : " that is valid");
+    return WEIR_OK;
+}
+
+static weir_status begin_closed(const wr_graph *g, weir_capture_mode mode, uint64_t *id)
+{
+    const wr_device *d = g->device;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    void *native = NULL;
+    WR_TRY(wr_driver(d->backend, capture_begin, d->ordinal, g->stream, mode));
+    weir_status status = wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, id);
+    if (status == WEIR_OK && state != WEIR_CAPTURE_ACTIVE)
+        status = wr_fail(WEIR_ERR_CAPTURE, "the capture of stream %p was invalidated as it began", g->stream);
+    if (status == WEIR_OK) return WEIR_OK;
+    if (wr_driver(d->backend, capture_end, d->ordinal, g->stream, &native) == WEIR_OK)
+        (void)wr_driver(d->backend, graph_destroy, d->ordinal, native);
+    return status;
+}
+
+static weir_status begin(wr_graph *g, weir_capture_mode mode)
+{
+    uint64_t id = 0;
+    wr_gate_close();
+    weir_status status = begin_closed(g, mode, &id);
+    wr_gate_open();
+    if (status != WEIR_OK) return status;
+    g->capture_id = id;
+    wr_capture_begun(g->capture, id);
+    return WEIR_OK;
+}
+
+/* Registered, so that all that follows belongs to the graph, with its pool as the first thing that it keeps. */
+static weir_status register_with(wr_graph *g, wr_mempool *pool, wr_mempool_name name, uint64_t id)
+{
+    WR_TRY(wr_capture_register(g->device, g->stream, pool, id, &g->capture));
+    g->capture_id = id;
+    g->pool_name = name;
+    return wr_capture_keep(g->capture, wr_keep_pool(pool, name));
+}
+
+static void unregister(wr_graph *g)
+{
+    if (!g->capture) return;
+    wr_capture_unregister(g->capture, &g->kept);
+    g->capture = NULL;
+}
+
+weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool pool, weir_capture_mode mode, bool adopt,
+                          weir_graph *out)
+{
+    wr_graph *g = NULL;
+    wr_mempool *held = NULL;
+    wr_mempool_name name = 0;
+    uint64_t id = 0;
+    WR_TRY(check_stream(device, stream, adopt, &id));
+    /* Memory of a stream cannot be given back while it captures, so what earlier graphs left there goes now. */
+    if (!adopt) wr_pending_flush(&device->cache);
+    if (!adopt) wr_cache_trim_released(&device->cache);
+    WR_TRY(hold_pool(device, pool, &name, &held));
+    weir_status status = make(device, stream, adopt, &g);
+    if (status == WEIR_OK) status = register_with(g, held, name, adopt ? id : 0);
+    if (status == WEIR_OK && !adopt) status = begin(g, mode);
+    if (status == WEIR_OK) {
+        *out = (weir_graph){ g->id };
+    } else if (g) {
+        unregister(g);
+        wr_keeps_release(&g->kept);
+        unref(find((weir_graph){ g->id }, true));
+    }
+    /* What failed is what the error text is about, so nothing that may fail too is tried. */
+    wr_mempool_unref_quietly(held, WR_HELD_BY_GRAPH);
+    wr_mempool_sweep(&device->cache);
+    return status;
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------------- */
+
+/* Whether the driver still has the capture. What cannot be asked about is taken for over. */
+static bool goes_on(const wr_graph *g)
+{
+    const wr_device *d = g->device;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id = g->capture_id;
+    if (!wr_stream_find(&d->streams, g->stream_id)) return false;
+    if (wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, &id) != WEIR_OK) return false;
+    return state == WEIR_CAPTURE_INVALIDATED || (state == WEIR_CAPTURE_ACTIVE && id == g->capture_id);
+}
+
+static weir_status end_driver(const wr_graph *g, void **native)
+{
+    const wr_device *d = g->device;
+    WR_ENSURE(goes_on(g), WEIR_ERR_CAPTURE,
+              "the capture of stream %p is over already: it was ended without weir, or its stream has ended",
+              g->stream);
+    wr_gate_close();
+    weir_status status = wr_driver(d->backend, capture_end, d->ordinal, g->stream, native);
+    wr_gate_open();
+    return status;
+}
+
+weir_status wr_graph_end(wr_graph *g)
+{
+    WR_ENSURE(g->state == UNDERWAY, WEIR_ERR_INVALID_ARGUMENT, "weir_graph_end: the graph's capture has ended already");
+    if (g->adopted) {
+        WR_ENSURE(!goes_on(g), WEIR_ERR_BUSY,
+                  "weir_graph_end: stream %p still captures; an adopted capture is ended by its owner first",
+                  g->stream);
+        unregister(g);
+        g->state = FOREIGN;
+        return WEIR_OK;
+    }
+    weir_status status = end_driver(g, &g->native);
+    if (status != WEIR_OK && goes_on(g)) return status; /* another thread may have to end it */
+    unregister(g);
+    g->state = status == WEIR_OK ? CAPTURED : EMPTY;
+    return status;
+}
+
+/* Everything of it goes but what it kept; the first failure is returned. */
+static weir_status take_apart(wr_graph *g)
+{
+    const wr_device *d = g->device;
+    weir_status first = WEIR_OK;
+    if (g->state == UNDERWAY && !g->adopted && goes_on(g)) {
+        first = end_driver(g, &g->native);
+        if (first == WEIR_ERR_CAPTURE && !goes_on(g)) first = WEIR_OK; /* it was spoilt, and is over: as was asked */
+    }
+    unregister(g);
+    if (g->executable) wr_keep_first(&first, wr_driver(d->backend, graph_exec_destroy, d->ordinal, g->executable));
+    if (g->native) wr_keep_first(&first, wr_driver(d->backend, graph_destroy, d->ordinal, g->native));
+    wr_pending_poll(&g->device->cache); /* what the capture left over may be idle by now, and go with the pool */
+    g->state = GONE;
+    return first;
+}
+
+weir_status wr_graph_destroy(weir_graph id)
+{
+    wr_graph *g = find(id, true);
+    if (!g) return unknown(id);
+    wr_lock_acquire(&g->lock);
+    weir_status status = take_apart(g);
+    wr_keeps kept = g->kept;
+    g->kept = (wr_keeps){ 0 };
+    wr_graph_done(g);
+    wr_keeps_release(&kept);
+    return status;
+}
+
+weir_status wr_graphs_end(wr_device *device)
+{
+    weir_status first = WEIR_OK;
+    for (uint32_t i = 0; i < device->graphs.capacity; i++) {
+        const wr_graph *g = device->graphs.slots[i];
+        if (g) wr_keep_first(&first, wr_graph_destroy((weir_graph){ g->id }));
+    }
+    return first;
+}
+
+/* ---- using -------------------------------------------------------------------------------------------------------- */
+
+static weir_status check_pools(const wr_graph *g)
+{
+    for (uint32_t i = 0; i < g->kept.count; i++) {
+        wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
+        if (!pool) continue;
+        wr_lock_acquire(&pool->cache->lock);
+        const bool paused = pool->paused;
+        wr_lock_release(&pool->cache->lock);
+        WR_ENSURE(!paused, WEIR_ERR_BUSY,
+                  "weir_graph_launch: memory pool " WR_MEMPOOL_FORMAT " of the graph is paused; weir_resume() it first",
+                  WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+    }
+    return WEIR_OK;
+}
+
+/* Launched inside another capture, the graph becomes part of that one, which then needs what this one needs. */
+static weir_status pass_on(const wr_graph *g, wr_device *device, const wr_stream *stream)
+{
+    wr_capture *capture = NULL;
+    weir_status status = WEIR_OK;
+    WR_TRY(wr_capture_of(device, stream->native, &capture));
+    for (uint32_t i = 0; capture && i < g->kept.count && status == WEIR_OK; i++)
+        status = wr_capture_keep(capture, g->kept.items[i]);
+    wr_capture_unref(capture);
+    return status;
+}
+
+weir_status wr_graph_launch(wr_graph *g, wr_device *device, const wr_stream *stream)
+{
+    static const char *const why[] = { [UNDERWAY] = "its capture has not ended; call weir_graph_end() first",
+                                       [FOREIGN] = "it was adopted; its owner launches it",
+                                       [EMPTY] = "its capture failed; capture again" };
+    WR_ENSURE(g->state == CAPTURED, WEIR_ERR_INVALID_ARGUMENT, "weir_graph_launch: the graph has nothing to launch: %s",
+              why[g->state]);
+    WR_ENSURE(device == g->device, WEIR_ERR_WRONG_DEVICE,
+              "weir_graph_launch: the graph is of device %d, the stream of %d", g->device->ordinal, device->ordinal);
+    WR_TRY(check_pools(g));
+    WR_TRY(pass_on(g, device, stream));
+    if (!g->executable)
+        WR_TRY(wr_driver(device->backend, graph_instantiate, device->ordinal, g->native, &g->executable));
+    return wr_driver(device->backend, graph_launch, device->ordinal, g->executable, stream->native);
+}
+
+weir_status wr_graph_retain(wr_graph *g, weir_mempool id)
+{
+    wr_mempool_name name = 0;
+    wr_mempool *pool = NULL;
+    WR_TRY(wr_mempool_find(id, &name, &pool));
+    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH,
+              "weir_graph_retain_pool: memory pool {%llu, %llu} does not exist yet: the first capture that names it "
+              "makes it",
+              (unsigned long long)id.capture, (unsigned long long)id.user);
+    const wr_kept kept = wr_keep_pool(pool, name);
+    return g->capture ? wr_capture_keep(g->capture, kept) : wr_keeps_add(&g->kept, kept);
+}
+
+weir_mempool wr_graph_pool(const wr_graph *g)
+{
+    return wr_mempool_id_of(g->pool_name);
+}
+
+void wr_graph_native(const wr_graph *g, void **native, void **executable)
+{
+    *native = g->native;
+    *executable = g->executable;
+}

@@ -1,0 +1,46 @@
+/*
+ * graph: captured graphs, by number, and what each needs to stay alive: pools, handles, whatever else was kept.
+ * Owner: the device; a record lives until weir_graph_destroy or weir_close, and as long as a call works on it. Locks: the
+ * table's (WR_RANK_LEAF) for finding; each graph's own (WR_RANK_GRAPH), held across driver calls, for the rest.
+ */
+#ifndef WR_DEVICE_GRAPH_H
+#define WR_DEVICE_GRAPH_H
+
+#include "base/lock.h"
+#include "pool/stream.h"
+
+typedef struct wr_device wr_device;
+typedef struct wr_graph wr_graph;
+
+typedef struct wr_graphs {
+    wr_lock lock;
+    wr_graph **slots;
+    uint32_t capacity;
+} wr_graphs;
+
+void wr_graphs_init(wr_graphs *graphs);
+
+/* Ends all of them: for weir_close. The first failure is returned. */
+weir_status wr_graphs_end(wr_device *device);
+void wr_graphs_release(wr_graphs *graphs);
+
+/* Begins a capture on a stream of the device, or takes note of one (`adopt`). */
+WR_CHECKED weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool pool, weir_capture_mode mode,
+                                     bool adopt, weir_graph *out);
+
+/* The graph of that id, locked, for a call that ends with wr_graph_done(). WEIR_ERR_INVALID_ARGUMENT when there is none
+ * now. */
+WR_CHECKED weir_status wr_graph_enter(weir_graph id, wr_graph **out);
+void wr_graph_done(wr_graph *graph);
+
+/* Inside wr_graph_enter() and wr_graph_done(). */
+WR_CHECKED weir_status wr_graph_end(wr_graph *graph);
+WR_CHECKED weir_status wr_graph_launch(wr_graph *graph, wr_device *device, const wr_stream *stream);
+WR_CHECKED weir_status wr_graph_retain(wr_graph *graph, weir_mempool pool);
+weir_mempool wr_graph_pool(const wr_graph *graph);
+void wr_graph_native(const wr_graph *graph, void **native, void **executable);
+
+/* Takes the graph of that id apart, whatever state it is in. One of several callers succeeds. */
+weir_status wr_graph_destroy(weir_graph id);
+
+#endif

@@ -1,0 +1,330 @@
+/*
+ * Captures with allocations inside them on a real GPU: what replays compute, order proven by the driver's own graph,
+ * captures of several threads at once, and a library handle got inside.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "vendor.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define MIB ((size_t)1 << 20)
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
+    } while (0)
+
+static weir_stream origin, side;
+
+static int open_weir(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "cuda";
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &origin));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &side));
+    return 0;
+}
+
+static int close_weir(void **state)
+{
+    (void)state;
+    assert_ok(weir_validate(0));
+    assert_ok(weir_close());
+    return 0;
+}
+
+static weir_memory_stats stats(void)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_stats_get(0, &stats));
+    return stats;
+}
+
+static void expect_nothing_left(void)
+{
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats().reserved_bytes[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(stats().pending_frees, 0);
+}
+
+static void *alloc_on(size_t bytes, weir_stream stream)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc_on(bytes, stream, &block));
+    return block;
+}
+
+static weir_graph begin(weir_capture_mode mode)
+{
+    weir_graph graph = { 0 };
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.mode = mode;
+    assert_ok(weir_graph_begin(origin, &options, &graph));
+    return graph;
+}
+
+static unsigned char last_byte(const void *block, size_t bytes)
+{
+    unsigned char byte = 0;
+    assert_ok(weir_copy(&byte, (const char *)block + bytes - 1, 1, origin));
+    assert_ok(weir_stream_synchronize(origin));
+    return byte;
+}
+
+static void launches_compute_from_what_is_there_now(void **state)
+{
+    (void)state;
+    void *in = alloc_on(8 * MIB, origin), *out = alloc_on(8 * MIB, origin);
+    for (weir_capture_mode mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
+        weir_graph g = begin(mode);
+        void *scratch = alloc_on(30 * MIB, origin); /* a new segment, in the midst of the capture */
+        assert_ok(weir_copy(scratch, in, 8 * MIB, origin));
+        assert_ok(weir_copy(out, scratch, 8 * MIB, origin));
+        assert_ok(weir_free(scratch));
+        assert_ok(weir_graph_end(g));
+        for (int i = 1; i < 4; i++) {
+            assert_ok(weir_fill(in, (unsigned char)(16 * (int)mode + i), 8 * MIB, origin));
+            assert_ok(weir_graph_launch(g, origin));
+            assert_int_equal(last_byte(out, 8 * MIB), 16 * (int)mode + i);
+        }
+        assert_ok(weir_graph_destroy(g));
+    }
+    assert_ok(weir_free(in));
+    assert_ok(weir_free(out));
+    expect_nothing_left();
+}
+
+static void a_join_in_the_graph_frees_what_another_stream_used(void **state)
+{
+    (void)state;
+    void *result = alloc_on(MIB, origin);
+    weir_graph g = begin(WEIR_CAPTURE_GLOBAL);
+    void *block = alloc_on(16 * MIB, origin);
+    assert_ok(weir_fill(block, 1, 16 * MIB, origin));
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_copy(result, block, MIB, side));
+    assert_ok(weir_free(block));
+    void *unproven = alloc_on(16 * MIB, origin);
+    assert_ptr_not_equal(unproven, block);
+    assert_ok(weir_stream_wait(origin, side));
+    void *proven = alloc_on(16 * MIB, origin);
+    assert_ptr_equal(proven, block);
+    assert_ok(weir_fill(proven, 2, 16 * MIB, origin));
+    assert_ok(weir_free(proven));
+    assert_ok(weir_free(unproven));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_launch(g, origin));
+    assert_int_equal(last_byte(result, MIB), 1);
+    assert_int_equal(last_byte(proven, 16 * MIB), 2);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_free(result));
+    expect_nothing_left();
+}
+
+static void an_invalidated_and_an_abandoned_capture_leave_nothing(void **state)
+{
+    (void)state;
+    weir_graph g = begin(WEIR_CAPTURE_GLOBAL);
+    void *block = alloc_on(MIB, origin);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_fill(block, 1, MIB, side)); /* never joined */
+    assert_int_equal(weir_graph_end(g), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_free(block));
+    g = begin(WEIR_CAPTURE_THREAD_LOCAL);
+    block = alloc_on(MIB, origin);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_synchronize(origin));
+    expect_nothing_left();
+}
+
+/* ---- several threads ---------------------------------------------------------------------------------------------- */
+
+enum { CAPTURERS = 4, ROUNDS = 25, STEPS = 8 };
+
+static atomic_bool stop;
+
+typedef struct capturer {
+    pthread_t thread;
+    int number;
+    weir_stream origin, side;
+    void *result;
+    weir_status status;
+    char text[256];
+} capturer;
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != WEIR_OK) return status_;                                                                        \
+    } while (0)
+
+static weir_status capture_step(const capturer *c, unsigned char value)
+{
+    void *scratch = NULL;
+    TRY(weir_alloc_on((1 + value % 4) * MIB, c->origin, &scratch));
+    TRY(weir_fill(scratch, value, 512, c->origin));
+    TRY(weir_stream_wait(c->side, c->origin));
+    TRY(weir_record_stream(scratch, c->side));
+    TRY(weir_copy(c->result, scratch, 512, c->side));
+    TRY(weir_free(scratch));
+    return weir_stream_wait(c->origin, c->side);
+}
+
+static weir_status capture_and_replay(const capturer *c, unsigned char value)
+{
+    weir_graph graph;
+    unsigned char found = 0;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.mode = c->number % 2 ? WEIR_CAPTURE_THREAD_LOCAL : WEIR_CAPTURE_GLOBAL;
+    TRY(weir_graph_begin(c->origin, &options, &graph));
+    for (int i = 0; i < STEPS; i++) TRY(capture_step(c, (unsigned char)(value + i)));
+    TRY(weir_graph_end(graph));
+    TRY(weir_graph_launch(graph, c->origin));
+    TRY(weir_copy(&found, (char *)c->result + 511, 1, c->origin));
+    TRY(weir_stream_synchronize(c->origin));
+    TRY(weir_graph_destroy(graph));
+    return found == (unsigned char)(value + STEPS - 1) ? WEIR_OK : WEIR_ERR_INTERNAL;
+}
+
+static void *capture_often(void *argument)
+{
+    capturer *c = argument;
+    for (int i = 0; i < ROUNDS && c->status == WEIR_OK; i++)
+        c->status = capture_and_replay(c, (unsigned char)(i * 3 + c->number));
+    if (c->status != WEIR_OK) snprintf(c->text, sizeof c->text, "%s", weir_error_text());
+    return NULL;
+}
+
+static weir_status disturb_once(weir_stream stream)
+{
+    void *block = NULL;
+    TRY(weir_alloc(4096, &block));
+    TRY(weir_record_stream(block, stream));
+    TRY(weir_free(block));
+    return weir_empty_cache(0);
+}
+
+/* Frees blocks that were recorded on streams which begin and end captures meanwhile. */
+static void *disturb(void *argument)
+{
+    capturer *all = argument;
+    static weir_status status;
+    status = WEIR_OK;
+    for (unsigned i = 0; !atomic_load(&stop) && status == WEIR_OK; i++)
+        status = disturb_once(all[i % CAPTURERS].origin);
+    return &status;
+}
+
+static void captures_of_several_threads_at_once(void **state)
+{
+    (void)state;
+    static capturer all[CAPTURERS];
+    pthread_t disturber;
+    void *disturbed = NULL;
+    for (int i = 0; i < CAPTURERS; i++) {
+        all[i] = (capturer){ .number = i, .result = alloc_on(512, origin) };
+        assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &all[i].origin));
+        assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &all[i].side));
+    }
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&disturber, NULL, disturb, all), 0);
+    for (int i = 0; i < CAPTURERS; i++)
+        assert_int_equal(pthread_create(&all[i].thread, NULL, capture_often, &all[i]), 0);
+    for (int i = 0; i < CAPTURERS; i++) pthread_join(all[i].thread, NULL);
+    atomic_store(&stop, true);
+    pthread_join(disturber, &disturbed);
+    for (int i = 0; i < CAPTURERS; i++)
+        if (all[i].status != WEIR_OK) fail_msg("thread %d: %s: %s", i, weir_status_name(all[i].status), all[i].text);
+    assert_int_equal(*(weir_status *)disturbed, WEIR_OK);
+    for (int i = 0; i < CAPTURERS; i++) assert_ok(weir_free(all[i].result));
+    expect_nothing_left();
+}
+
+/* ---- handles ------------------------------------------------------------------------------------------------------ */
+
+enum { SIDE = 64 };
+#define ELEMENTS ((size_t)SIDE * SIDE)
+
+static void multiply(cublasHandle_t handle, const float *a, const float *b, float *c)
+{
+    const float one = 1, zero = 0;
+    assert_int_equal(vendor.cublasSgemm_v2(handle, 0, 0, SIDE, SIDE, SIDE, &one, a, SIDE, b, SIDE, &zero, c, SIDE), 0);
+}
+
+static void a_handle_got_inside_a_capture_computes_at_each_launch(void **state)
+{
+    (void)state;
+    static float ones[SIDE * SIDE], twos[SIDE * SIDE], found[SIDE * SIDE];
+    void *handle = NULL;
+    weir_device_info info = { .size = sizeof info };
+    assert_ok(weir_device_info_get(0, &info));
+    if (strstr(info.name, "no GPU")) skip(); /* NVIDIA's libraries see through the stand-in */
+    const char *missing = vendor_find();
+    if (missing != NULL) fail_msg("%s is not in the library that weir loaded", missing);
+    if (!vendor_has[WEIR_CUBLAS]) skip();
+    for (size_t i = 0; i < ELEMENTS; i++) ones[i] = 1, twos[i] = 2;
+    float *a = alloc_on(sizeof ones, origin), *b = alloc_on(sizeof ones, origin), *c = alloc_on(sizeof ones, origin);
+    assert_ok(weir_copy(b, ones, sizeof ones, origin));
+    assert_ok(weir_copy(a, ones, sizeof ones, origin));
+    assert_ok(
+        weir_handle_get_on(WEIR_CUBLAS, origin, &handle)); /* the first product loads code, which is no part of it */
+    multiply(handle, a, b, c);
+    weir_graph g = begin(WEIR_CAPTURE_RELAXED);
+    assert_ok(weir_handle_get_on(WEIR_CUBLAS, origin, &handle));
+    multiply(handle, a, b, c);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_release(WEIR_CUBLAS, 0));
+    uint64_t destroyed = 0;
+    assert_ok(weir_handles_trim(WEIR_CUBLAS, 0, &destroyed));
+    assert_int_equal(destroyed, 0); /* the graph needs it */
+    assert_ok(weir_copy(a, twos, sizeof twos, origin));
+    assert_ok(weir_graph_launch(g, origin));
+    assert_ok(weir_copy(found, c, sizeof found, origin));
+    assert_ok(weir_stream_synchronize(origin));
+    for (size_t i = 0; i < ELEMENTS; i++) assert_true(found[i] == 2 * SIDE);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_handles_trim(WEIR_CUBLAS, 0, &destroyed));
+    assert_int_equal(destroyed, 1);
+    assert_ok(weir_free(a));
+    assert_ok(weir_free(b));
+    assert_ok(weir_free(c));
+}
+
+#define graph_test(test) cmocka_unit_test_setup_teardown(test, open_weir, close_weir)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        graph_test(launches_compute_from_what_is_there_now),
+        graph_test(a_join_in_the_graph_frees_what_another_stream_used),
+        graph_test(an_invalidated_and_an_abandoned_capture_leave_nothing),
+        graph_test(captures_of_several_threads_at_once),
+        graph_test(a_handle_got_inside_a_capture_computes_at_each_launch),
+    };
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "cuda";
+    int devices = 0;
+    weir_status status = weir_open(&settings);
+    if (status == WEIR_OK) status = weir_device_count(&devices);
+    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE || (status == WEIR_OK && devices == 0)) {
+        print_message("skipped: %s\n", status == WEIR_OK ? "the driver sees no device" : weir_error_text());
+        return 77;
+    }
+    if (status != WEIR_OK || weir_close() != WEIR_OK) {
+        print_error("%s\n", weir_error_text());
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,447 @@
+/*
+ * What an allocation and a free do while a capture is underway.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "graph_support.h"
+#include "weir/backend.h"
+
+#include "backend/backend.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static weir_stream origin, side;
+
+static int open_device(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB });
+    origin = new_stream(0);
+    side = new_stream(0);
+    return 0;
+}
+
+/* ---- where memory comes from -------------------------------------------------------------------------------------- */
+
+static void memory_of_a_capture_is_the_graphs_alone(void **state)
+{
+    (void)state;
+    void *before = alloc_on(MIB, origin);
+    assert_ok(weir_free(before));
+    weir_graph g = begin_on(origin);
+    void *inside = alloc_on(MIB, origin);
+    void *elsewhere = alloc_on(MIB, side);
+    assert_ptr_not_equal(inside, before);
+    assert_true(SAME_POOL(info_of(inside).pool, pool_of(g)));
+    assert_int_equal(info_of(elsewhere).pool.capture, 0);
+    assert_ok(weir_free(inside));
+    assert_ok(weir_graph_end(g));
+    void *after = alloc_on(MIB, origin);
+    assert_ptr_equal(after, before);
+    assert_ok(weir_free(after));
+    assert_ok(weir_free(elsewhere));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void every_stream_that_joins_allocates_from_the_graphs_pool(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_stream_wait(side, origin));
+    void *joined = alloc_on(MIB, side);
+    assert_true(SAME_POOL(info_of(joined).pool, pool_of(g)));
+    assert_ok(weir_fill(joined, 1, MIB, side));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    void *later = alloc_on(MIB, side);
+    assert_int_equal(info_of(later).pool.capture, 0);
+    assert_ok(weir_free(later));
+    assert_ok(weir_free(joined));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void *allocate_on_origin(void *out)
+{
+    *(void **)out = alloc_on(MIB, origin);
+    return NULL;
+}
+
+static void another_thread_allocates_for_the_capture_too(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *block = NULL;
+    weir_graph g = begin_on(origin);
+    assert_int_equal(pthread_create(&thread, NULL, allocate_on_origin, &block), 0);
+    pthread_join(thread, NULL);
+    assert_true(SAME_POOL(info_of(block).pool, pool_of(g)));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void the_route_opened_last_wins(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool outer, inner, now;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &outer));
+    assert_ok(weir_mempool_create(&options, &inner));
+    assert_ok(weir_mempool_enter(outer));
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_mempool_current(origin, &now));
+    assert_true(SAME_POOL(now, pool_of(g)));
+    assert_ok(weir_mempool_current(side, &now));
+    assert_true(SAME_POOL(now, outer));
+    assert_ok(weir_mempool_enter(inner));
+    void *routed = alloc_on(MIB, origin);
+    assert_true(SAME_POOL(info_of(routed).pool, inner));
+    assert_ok(weir_mempool_leave(inner));
+    assert_ok(weir_mempool_leave(outer));
+    assert_ok(weir_graph_end(g));
+    assert_int_equal(pool_info(outer).graphs, 0);
+    assert_int_equal(pool_info(inner).graphs, 1); /* the graph has an address in it */
+    assert_ok(weir_free(routed));
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(pool_info(inner).graphs, 0);
+    assert_ok(weir_mempool_unref(outer));
+    assert_ok(weir_mempool_unref(inner));
+}
+
+static void a_pool_named_inside_a_capture_is_kept_by_the_graph(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    void *block = NULL;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_alloc_from(pool, MIB, origin, &block));
+    assert_ok(weir_fill(block, 7, MIB, origin));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_empty_cache(0));
+    launch_and_wait(g, origin); /* writes to memory that must be there */
+    assert_int_equal(((unsigned char *)block)[MIB - 1], 7);
+    assert_ok(weir_graph_destroy(g));
+    assert_status(weir_mempool_ref(pool), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void a_capture_that_weir_was_not_told_of_is_refused_memory_while_another_is_known(void **state)
+{
+    (void)state;
+    void *block = NULL, *graph = NULL;
+    const weir_backend *b = &wr_backend_host;
+    assert_ok(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED));
+    void *alone = alloc_on(MIB, side); /* nobody looks while weir knows of none */
+    weir_graph g = begin_on(origin);
+    assert_status(weir_alloc_on(MIB, side, &block), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "weir_graph_adopt"));
+    assert_ok(weir_graph_end(g));
+    assert_ok(b->capture_end(0, native_of(side), &graph));
+    assert_ok(b->graph_destroy(0, graph));
+    assert_ok(weir_free(alone));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void an_invalidated_capture_is_refused_memory(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_graph g = begin_on(origin);
+    assert_status(wr_backend_host.stream_query(0, native_of(origin)), WEIR_ERR_CAPTURE);
+    assert_status(weir_alloc_on(MIB, origin, &block), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_free(alloc_on(MIB, origin)));
+}
+
+static void a_hit_asks_the_driver_nothing_while_no_capture_is_underway(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_free(alloc_on(MIB, origin)));
+    const uint64_t before = calls_of(WEIR_BACKEND_capture_status);
+    assert_ok(weir_free(alloc_on(MIB, origin)));
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), before);
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void out_of_memory_inside_a_capture_leaves_it_usable(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_graph g = begin_on(origin);
+    void *fits = alloc_on(MIB, origin);
+    assert_status(weir_alloc_on(1024 * MIB, origin, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_fill(fits, 5, MIB, origin));
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
+    assert_int_equal(*(unsigned char *)fits, 5);
+    assert_ok(weir_free(fits));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_capture_gets_what_is_idle_elsewhere_when_memory_is_short(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc_on(150 * MIB, side)));
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(180 * MIB, origin);
+    assert_ok(weir_fill(block, 1, 100, origin));
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static bool routes_all(void *user, weir_stream stream, size_t bytes)
+{
+    (void)user, (void)stream, (void)bytes;
+    return true;
+}
+
+static void a_capture_borrows_from_no_pool_that_lends(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool lender;
+    void *block = NULL;
+    options.device = 0;
+    options.use_on_oom = true;
+    assert_ok(weir_mempool_create(&options, &lender));
+    assert_ok(weir_mempool_route_filter(lender, routes_all, NULL));
+    assert_ok(weir_free(alloc_on(200 * MIB, origin)));
+    weir_graph g = begin_on(origin);
+    assert_status(weir_alloc_on(150 * MIB, origin, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_mempool_unroute_filter(lender, routes_all, NULL));
+    assert_ok(weir_alloc_on(150 * MIB, origin, &block)); /* outside it does */
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(lender));
+}
+
+/* ---- freeing inside ----------------------------------------------------------------------------------------------- */
+
+static void memory_freed_inside_is_reused_at_once_on_its_stream(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *first = alloc_on(MIB, origin);
+    assert_ok(weir_free(first));
+    assert_ptr_equal(alloc_on(MIB, origin), first);
+    assert_ok(weir_free(first));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* A block of the origin stream that the side stream works on. */
+static void *block_used_on_side(void)
+{
+    void *block = alloc_on(16 * MIB, origin);
+    assert_ok(weir_fill(block, 1, 100, origin));
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_fill(block, 2, 100, side));
+    return block;
+}
+
+static void a_join_in_the_graph_frees_what_another_stream_used(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *block = block_used_on_side();
+    assert_ok(weir_free(block));
+    void *unproven = alloc_on(16 * MIB, origin);
+    assert_ptr_not_equal(unproven, block);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(unproven));
+    assert_ok(weir_validate(0));
+    assert_ok(weir_graph_end(g));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void work_after_the_join_is_not_proven_by_it(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *block = block_used_on_side();
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_fill(block, 3, 100, side)); /* not waited for yet */
+    assert_ok(weir_free(block));
+    void *other = alloc_on(16 * MIB, origin);
+    assert_ptr_not_equal(other, block);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(other));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_join_through_a_third_stream_is_proof(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(0);
+    weir_graph g = begin_on(origin);
+    void *block = block_used_on_side();
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(third, side));
+    void *scratch = alloc_on(512, third);
+    assert_ok(weir_fill(scratch, 3, 100, third));
+    assert_ok(weir_stream_wait(origin, third));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(scratch));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_stream_destroy(third));
+}
+
+static void many_blocks_are_reclaimed_over_a_long_capture(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 200 };
+    weir_graph g = begin_on(origin);
+    for (int i = 0; i < ROUNDS; i++) {
+        void *block = block_used_on_side();
+        assert_ok(weir_free(block));
+        assert_ok(weir_stream_wait(origin, side));
+    }
+    assert_ok(weir_graph_end(g));
+    /* One block served all, and the next that came before the proof was looked at. */
+    assert_in_range(reserved_on(0), 1, 40 * MIB);
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_block_recorded_on_a_stream_outside_waits_for_that_streams_work(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(16 * MIB, origin);
+    hold(side);
+    assert_ok(weir_fill(block, 2, 100, side));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_free(block));
+    void *other = alloc_on(16 * MIB, origin);
+    assert_ptr_not_equal(other, block);
+    assert_ok(weir_free(other));
+    assert_ok(weir_graph_end(g));
+    let_run(side);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void what_the_graph_never_proves_is_free_after_the_capture(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    void *block = block_used_on_side();
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void frees_of_other_pools_touch_no_capturing_stream(void **state)
+{
+    (void)state;
+    void *block = alloc_on(MIB, side);
+    assert_ok(weir_record_stream(block, origin));
+    weir_graph g = begin_on(origin);
+    const uint64_t records = calls_of(WEIR_BACKEND_event_record);
+    assert_ok(weir_free(block));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), records);
+    void *next = alloc_on(MIB, side);
+    assert_ptr_not_equal(next, block);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_free(next));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+/* ---- against other threads ---------------------------------------------------------------------------------------- */
+
+static atomic_bool stop;
+
+/* Frees blocks recorded on the capturing stream, and polls for them, while captures come and go. */
+static void *free_recorded_blocks(void *unused)
+{
+    (void)unused;
+    while (!atomic_load(&stop)) {
+        void *block = alloc_on(4096, side);
+        assert_ok(weir_record_stream(block, origin));
+        assert_ok(weir_free(block));
+        assert_ok(weir_free(alloc_on(3 * MIB, side)));
+        assert_ok(weir_empty_cache(0));
+    }
+    return NULL;
+}
+
+static void frees_of_another_thread_never_spoil_a_capture(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    atomic_store(&stop, false);
+    assert_int_equal(pthread_create(&thread, NULL, free_recorded_blocks, NULL), 0);
+    for (int i = 0; i < 300; i++) {
+        weir_graph g = begin_on(origin);
+        void *block = alloc_on(MIB, origin);
+        assert_ok(weir_fill(block, (unsigned char)i, 100, origin));
+        assert_ok(weir_graph_end(g));
+        launch_and_wait(g, origin);
+        assert_int_equal(*(unsigned char *)block, (unsigned char)i);
+        assert_ok(weir_free(block));
+        assert_ok(weir_graph_destroy(g));
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+}
+
+#define on_device(test) cmocka_unit_test_setup_teardown(test, open_device, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        on_device(memory_of_a_capture_is_the_graphs_alone),
+        on_device(every_stream_that_joins_allocates_from_the_graphs_pool),
+        on_device(another_thread_allocates_for_the_capture_too),
+        on_device(the_route_opened_last_wins),
+        on_device(a_pool_named_inside_a_capture_is_kept_by_the_graph),
+        on_device(a_capture_that_weir_was_not_told_of_is_refused_memory_while_another_is_known),
+        on_device(an_invalidated_capture_is_refused_memory),
+        on_device(a_hit_asks_the_driver_nothing_while_no_capture_is_underway),
+        on_device(out_of_memory_inside_a_capture_leaves_it_usable),
+        on_device(a_capture_gets_what_is_idle_elsewhere_when_memory_is_short),
+        on_device(a_capture_borrows_from_no_pool_that_lends),
+        on_device(memory_freed_inside_is_reused_at_once_on_its_stream),
+        on_device(a_join_in_the_graph_frees_what_another_stream_used),
+        on_device(work_after_the_join_is_not_proven_by_it),
+        on_device(a_join_through_a_third_stream_is_proof),
+        on_device(many_blocks_are_reclaimed_over_a_long_capture),
+        on_device(a_block_recorded_on_a_stream_outside_waits_for_that_streams_work),
+        on_device(what_the_graph_never_proves_is_free_after_the_capture),
+        on_device(frees_of_other_pools_touch_no_capturing_stream),
+        on_device(frees_of_another_thread_never_spoil_a_capture),
+    };
+    return cmocka_run_group_tests_name("capture", tests, NULL, NULL);
+}

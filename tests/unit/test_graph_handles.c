@@ -1,0 +1,163 @@
+/*
+ * Library handles that captures use, and what their graphs keep of them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "graph_support.h"
+#include "handle_support.h"
+
+static weir_stream origin, side;
+static library lib = { .name = "graphs" };
+
+static int open_with_library(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB });
+    origin = new_stream(0);
+    side = new_stream(0);
+    library_start(&lib);
+    return 0;
+}
+
+static int close_with_library(void **state)
+{
+    close_host(state);
+    library_end(&lib);
+    return 0;
+}
+
+/* A thread gets a handle on the stream and ends. */
+static void *get_and_end(void *stream)
+{
+    void *handle = NULL;
+    return weir_handle_get_on(lib.kind, *(weir_stream *)stream, &handle) == WEIR_OK ? handle : NULL;
+}
+
+static void a_handle_got_inside_a_capture_lives_as_long_as_its_graph(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    in_a_thread(get_and_end, &origin);
+    assert_ok(weir_graph_end(g));
+    assert_int_equal(trim(&lib, 0), 0); /* idle, but held */
+    assert_int_equal(numbers_of(&lib, 0).idle, 1);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
+}
+
+static void a_handle_that_was_bound_before_the_capture_is_kept_too(void **state)
+{
+    (void)state;
+    void *handle = get_on(&lib, origin);
+    weir_graph g = begin_on(origin);
+    assert_ptr_equal(get_on(&lib, origin), handle);
+    get_on(&lib, side); /* outside the capture */
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_int_equal(trim(&lib, 0), 0);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
+}
+
+static void a_lease_taken_inside_a_capture_is_kept_too(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_handle_return(borrow(&lib, origin)));
+    assert_ok(weir_graph_end(g));
+    assert_int_equal(trim(&lib, 0), 0);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
+}
+
+static void a_handle_on_a_stream_outside_the_capture_is_not_kept(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    get_on(&lib, side);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_int_equal(trim(&lib, 0), 1);
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_held_handle_serves_others_and_is_held_by_each_graph(void **state)
+{
+    (void)state;
+    weir_graph one = begin_on(origin);
+    void *handle = get_on(&lib, origin);
+    assert_ok(weir_graph_end(one));
+    weir_graph two = begin_on(side);
+    assert_ptr_equal(get_on(&lib, side), handle);
+    assert_ok(weir_graph_end(two));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_ok(weir_graph_destroy(one));
+    assert_int_equal(trim(&lib, 0), 0);
+    assert_ptr_equal(get_on(&lib, side), handle);
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_ok(weir_graph_destroy(two));
+    assert_int_equal(trim(&lib, 0), 1);
+}
+
+static void the_workspace_of_a_captured_stream_outlives_the_stream(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    weir_graph g = begin_on(side);
+    void *workspace = get_on(&lib, side)->workspace;
+    assert_ok(weir_fill(workspace, 1, WORKSPACE_BYTES, side));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_stream_destroy(side));
+    get_on(&lib, other); /* a new workspace, which is when those of ended streams go */
+    assert_ptr_equal(info_of(workspace).base, workspace);
+    assert_int_equal(info_of(workspace).pool.capture, 0);
+    launch_and_wait(g, origin);
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool(void **state)
+{
+    (void)state;
+    thing *t = get_on(&lib, origin);
+    weir_graph g = begin_on(origin);
+    assert_int_equal(t->feeder->alloc(t->feeder->context, MIB, NULL, true, &t->fed), 0);
+    assert_true(SAME_POOL(info_of(t->fed).pool, pool_of(g)));
+    assert_int_equal(t->feeder->free(t->feeder->context, t->fed, NULL, true), 0);
+    t->fed = NULL;
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static int register_library(void **state)
+{
+    (void)state;
+    library_register(&lib, 0);
+    library_works_in_memory_of_weirs(&lib);
+    kind_of(&lib)->set_memory = library_set_memory;
+    return 0;
+}
+
+#define with_library(test) cmocka_unit_test_setup_teardown(test, open_with_library, close_with_library)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        with_library(a_handle_got_inside_a_capture_lives_as_long_as_its_graph),
+        with_library(a_handle_that_was_bound_before_the_capture_is_kept_too),
+        with_library(a_lease_taken_inside_a_capture_is_kept_too),
+        with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
+        with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
+        with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
+        with_library(what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool),
+    };
+    return cmocka_run_group_tests_name("graph handles", tests, register_library, NULL);
+}

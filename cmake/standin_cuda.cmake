@@ -1,11 +1,8 @@
 # Tests of the cuda back end. Without a GPU they run over a stand-in for libcuda.so.1, in which the host back end does the
 # work; on a GPU (label gpu) over the driver, skipped where there is none.
 
-file(GLOB standin_cuda_sources CONFIGURE_DEPENDS tests/standin/cuda/*.c src/backend/host/*.c)
-foreach(file lock log meta size status)
-    list(APPEND standin_cuda_sources src/base/${file}.c)
-endforeach()
-add_library(standin_cuda_objects OBJECT ${standin_cuda_sources})
+file(GLOB standin_cuda_sources CONFIGURE_DEPENDS tests/standin/cuda/*.c)
+add_library(standin_cuda_objects OBJECT ${standin_cuda_sources} ${standin_driver_sources})
 weir_strict(standin_cuda_objects)
 target_include_directories(standin_cuda_objects PRIVATE include src tests)
 target_compile_options(standin_cuda_objects PRIVATE -fvisibility=hidden)

@@ -79,7 +79,13 @@ foreach(folder unit contract fail stress gpu)
     endforeach()
 endforeach()
 
+# What the stand-ins for drivers are made of, beside their own files: the host back end does the work.
+file(GLOB standin_driver_sources CONFIGURE_DEPENDS tests/standin/driver/*.c src/backend/host/*.c)
+foreach(file lock log meta size status)
+    list(APPEND standin_driver_sources src/base/${file}.c)
+endforeach()
 include(cmake/standin_cuda.cmake)
+include(cmake/standin_hip.cmake)
 
 # Timing under load is what stress tests are about; they should not share the machine with each other.
 file(GLOB sources CONFIGURE_DEPENDS tests/stress/test_*.c)

@@ -9,6 +9,7 @@ atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
 /* In the order in which "auto" tries them. A new back end is one line here and its declaration in backend.h. */
 static const weir_backend *const tables[] = {
     &wr_backend_cuda,
+    &wr_backend_hip,
     &wr_backend_host,
 };
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])

@@ -51,6 +51,7 @@ WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, co
 
 /* The tables built in. Each is defined in its own folder and named nowhere else. */
 extern const weir_backend wr_backend_cuda;
+extern const weir_backend wr_backend_hip;
 extern const weir_backend wr_backend_host;
 
 #endif

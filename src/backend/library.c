@@ -12,6 +12,7 @@
 #include <string.h>
 
 typedef void (*any_function)(void);
+typedef int (*bind_function)(void *self, void *handle, void *native_stream);
 
 enum {
     RESETS = sizeof(((wr_library_row *)NULL)->reset) / sizeof(wr_reset),
@@ -26,8 +27,9 @@ typedef struct library {
     atomic_bool loaded; /* all that follows is constant then */
     void *file;
     any_function create, destroy, set_stream;
-    any_function set_workspace, set_memory, version, error_text, device_count; /* NULL: absent */
-    any_function reset[RESETS];                                                /* NULL: absent, skipped */
+    any_function set_workspace, set_memory, version, error_text; /* NULL: absent */
+    any_function device_count, memory_info, free_memory;         /* NULL: absent */
+    any_function reset[RESETS];                                  /* NULL: absent, skipped */
 } library;
 
 static wr_lock table_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "table of libraries");
@@ -67,11 +69,36 @@ static any_function find_optional(void *file, const char *symbol)
     return symbol != NULL ? as_function(wr_dl_find(file, symbol)) : NULL;
 }
 
+weir_status wr_library_one_runtime(const char *name, void *file, const char *const *sonames)
+{
+    const char *first = NULL;
+    void *one = NULL;
+    char path[256];
+    for (; *sonames != NULL; sonames++) {
+        void *present = wr_dl_present(*sonames);
+        wr_dl_close(present); /* somebody else keeps it */
+        if (present == NULL || present == one) continue;
+        if (one == NULL) {
+            one = present;
+            first = *sonames;
+            continue;
+        }
+        wr_dl_file(file, path, sizeof path);
+        return wr_fail(
+            WEIR_ERR_INCOMPATIBLE,
+            "library %s (%s): the process has both %s and %s, which know nothing of each other's streams and "
+            "memory; use files of one release (WEIR_LIB_HIP and the other WEIR_LIB_ variables name them)",
+            name, path, first, *sonames);
+    }
+    return WEIR_OK;
+}
+
 static weir_status load_locked(library *l)
 {
     const wr_library_row *row = l->row;
     void *file = NULL;
     WR_TRY(wr_dl_open(row->library != NULL ? row->library : row->name, row->sonames, &file));
+    if (row->runtimes != NULL) WR_TRY(wr_library_one_runtime(row->name, file, row->runtimes));
     WR_TRY(find_required(file, row, row->create, &l->create));
     WR_TRY(find_required(file, row, row->destroy, &l->destroy));
     WR_TRY(find_required(file, row, row->set_stream, &l->set_stream));
@@ -80,6 +107,8 @@ static weir_status load_locked(library *l)
     l->version = find_optional(file, row->version);
     l->error_text = find_optional(file, row->error_text);
     l->device_count = find_optional(file, row->device_count);
+    l->memory_info = find_optional(file, row->memory_info);
+    l->free_memory = find_optional(file, row->free_memory);
     for (int i = 0; i < RESETS && row->reset[i].form != WR_RESET_END; i++)
         l->reset[i] = find_optional(file, row->reset[i].symbol);
     l->file = file;
@@ -155,9 +184,20 @@ static bool no_device(const library *l)
     return ((int (*)(int *))l->device_count)(&count) != 0 || count <= 0;
 }
 
+static bool low_memory(const library *l)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    if (l->memory_info == NULL) return false;
+    int code = ((int (*)(size_t *, size_t *))l->memory_info)(&free_bytes, &total_bytes);
+    return code == 0 && free_bytes < l->row->memory_needed;
+}
+
+/* Where freeing NULL is refused (the runtime is down or lost, a capture forbids it), freeing what the handle has would
+ * be too, and the library would end the process. */
 static int destroy(void *self, void *handle)
 {
     const library *l = self;
+    if (l->free_memory != NULL && ((int (*)(void *))l->free_memory)(NULL) != 0) return WR_LIBRARY_KEPT;
     return ((int (*)(void *))l->destroy)(handle);
 }
 
@@ -172,6 +212,7 @@ static int create(void *self, int device, void **handle)
     assert(atomic_load(&l->loaded));
 
     if (no_device(l)) return WR_LIBRARY_NO_DEVICE;
+    if (low_memory(l)) return WR_LIBRARY_LOW_MEMORY;
     int code = row->environment != NULL ? create_in_environment(l, &made) : call_create(l, &made);
     if (code != 0) {
         if (row->keep_failed && made != NULL) (void)destroy(l, made);
@@ -188,6 +229,15 @@ static int bind(void *self, void *handle, void *native_stream)
 {
     const library *l = self;
     return ((int (*)(void *, void *))l->set_stream)(handle, native_stream);
+}
+
+/* The library is told the stream with each call; what weir binds is the memory inside the handle. */
+static int bind_memory(void *self, void *handle, void *native_stream)
+{
+    (void)self;
+    (void)handle;
+    (void)native_stream;
+    return 0;
 }
 
 static int reset_one(const wr_reset *reset, any_function function, void *handle)
@@ -286,6 +336,7 @@ static int set_memory(void *self, void *handle, const wr_kind_memory *memory)
 static bool is_out_of_memory(void *self, int code)
 {
     const library *l = self;
+    if (code == WR_LIBRARY_LOW_MEMORY) return true;
     for (int i = 0; i < OUT_OF_MEMORY_CODES; i++)
         if (code != 0 && code == l->row->out_of_memory[i]) return true;
     return false;
@@ -297,6 +348,8 @@ static const char *own_text(int code)
     case WR_LIBRARY_NO_HANDLE: return "-1 success without a handle; is there a device?";
     case WR_LIBRARY_NO_DEVICE: return "-2 no device; the library would end the process";
     case WR_LIBRARY_NO_MEMORY: return "-3 no host memory for the environment";
+    case WR_LIBRARY_LOW_MEMORY: return "-4 not enough device memory; the library would end the process";
+    case WR_LIBRARY_KEPT: return "-5 kept: the runtime frees nothing now, and the library would end the process";
     default: return NULL;
     }
 }
@@ -363,6 +416,12 @@ static void describe(void *self, weir_handle_kind_info *info)
 
 /* ---- the kind ------------------------------------------------------------------------------------------------- */
 
+static bind_function bind_of(const wr_library_row *row)
+{
+    if (row->set_stream != NULL) return bind;
+    return row->has_own_memory ? bind_memory : NULL;
+}
+
 static void set_up(library *l, const wr_library_row *row)
 {
     l->row = row;
@@ -374,7 +433,7 @@ static void set_up(library *l, const wr_library_row *row)
         .load = load,
         .create = create,
         .destroy = destroy,
-        .bind = row->set_stream != NULL ? bind : NULL,
+        .bind = bind_of(row),
         .reset = row->reset[0].form != WR_RESET_END ? reset : NULL,
         .workspace_bytes = row->set_workspace != NULL ? workspace_bytes : NULL,
         .set_workspace = row->set_workspace != NULL ? set_workspace : NULL,

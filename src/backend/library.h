@@ -55,11 +55,18 @@ typedef struct wr_library_row {
     const char *environment, *environment_value;
     int out_of_memory[3]; /* what create says when it lacks device memory; ended by 0 or full */
     bool keep_failed;     /* the library documents that a failed create's handle must be destroyed (cuDSS 1.0) */
-    /* int f(int *count), found in the library or in what it loaded. When it counts none, nothing is created: for a
-     * library that ends the process then (hipBLASLt). NULL: no need. */
-    const char *device_count;
+
+    /* For libraries that end the process when their runtime refuses them, three functions of that runtime, found in the
+     * library or in what it loaded; each may be NULL: no need. */
+    const char *device_count; /* int f(int *): nothing is created when it counts none */
+    const char *memory_info;  /* int f(size_t *free, size_t *total): nor with less than so many bytes free, which is */
+    size_t memory_needed;     /* out of memory */
+    const char *free_memory;  /* int f(void *): no handle is destroyed when it refuses to free NULL */
+    /* Sonames of that runtime, of which no two may be in a process; NULL-terminated. NULL: it does not matter. */
+    const char *const *runtimes;
 
     const char *set_stream; /* int f(handle, stream); NULL: the stream is an argument of every call */
+    bool has_own_memory;    /* without a set_stream: a handle has device memory that two streams must not share */
     wr_reset reset[12];     /* ended by WR_RESET_END */
 
     /* Symbols that an old version may lack; then its handles keep the library's own workspace or allocator. */
@@ -75,17 +82,23 @@ typedef struct wr_library_row {
     uint32_t flags;           /* WEIR_HANDLE_* */
 } wr_library_row;
 
-/* Codes of weir's own that a kind's create returns beside the library's. */
+/* Codes of weir's own that a kind's create and destroy return beside the library's. */
 enum {
-    WR_LIBRARY_NO_HANDLE = -1, /* the library said success and gave none (hipSPARSE without a GPU) */
-    WR_LIBRARY_NO_DEVICE = -2, /* `device_count` counted none */
-    WR_LIBRARY_NO_MEMORY = -3  /* host memory, for changing the environment */
+    WR_LIBRARY_NO_HANDLE = -1,  /* the library said success and gave none (hipSPARSE without a GPU) */
+    WR_LIBRARY_NO_DEVICE = -2,  /* `device_count` counted none */
+    WR_LIBRARY_NO_MEMORY = -3,  /* host memory, for changing the environment */
+    WR_LIBRARY_LOW_MEMORY = -4, /* less than `memory_needed`; is out of memory */
+    WR_LIBRARY_KEPT = -5        /* not destroyed, because `free_memory` refused */
 };
 
 extern const wr_library_row wr_cuda_kinds[];
 extern const size_t wr_cuda_kind_count;
 extern const wr_library_row wr_hip_kinds[];
 extern const size_t wr_hip_kind_count;
+extern const char *const wr_hip_sonames[]; /* of AMD's runtime, newest first; NULL-terminated */
+
+/* Refuses when two of `sonames` are in the process. `file` is the library `name` that may have brought the second. */
+WR_CHECKED weir_status wr_library_one_runtime(const char *name, void *file, const char *const *sonames);
 
 /* A kind that works on the row. One per row, for the life of the process. */
 WR_CHECKED weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind);

@@ -47,6 +47,11 @@ static void *try_load(const char *file, attempts *tried)
     return library;
 }
 
+void *wr_dl_present(const char *soname)
+{
+    return dlopen(soname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+}
+
 weir_status wr_dl_open(const char *name, const char *const *sonames, void **library)
 {
     attempts tried = { .length = 0 };
@@ -65,7 +70,7 @@ weir_status wr_dl_open(const char *name, const char *const *sonames, void **libr
 
     /* What the program uses already, in whatever folder it lies, before what the loader would find. */
     for (const char *const *soname = sonames; *soname != NULL; soname++) {
-        void *present = dlopen(*soname, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+        void *present = wr_dl_present(*soname);
         if (present == NULL) continue;
         *library = present;
         return WEIR_OK;

@@ -25,6 +25,10 @@ void *wr_dl_find(void *library, const char *symbol);
 /* The library's file; empty when the loader does not say. */
 void wr_dl_file(void *library, char *file, size_t size);
 
+/* A library that is in the process already, by its soname; NULL when it is not. As with wr_dl_open(), wr_dl_close() ends
+ * the use of it. */
+void *wr_dl_present(const char *soname);
+
 /* NULL is fine. */
 void wr_dl_close(void *library);
 

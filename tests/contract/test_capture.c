@@ -104,12 +104,23 @@ static void count_up(void *argument)
     atomic_fetch_add((atomic_int *)argument, 1);
 }
 
+/* Some drivers cannot capture a callback (ROCm's before 5.3): they say so, and the capture goes on. */
+static void capture_counting(atomic_int *count)
+{
+    weir_status status = b->stream_callback(0, origin, count_up, count);
+    if (status == WEIR_ERR_NOT_SUPPORTED) {
+        ok(b->graph_exec_destroy(0, expect_graph()));
+        skip();
+    }
+    ok(status);
+}
+
 static void callbacks_run_at_every_launch(void **state)
 {
     (void)state;
     atomic_int count = 0;
     begin();
-    ok(b->stream_callback(0, origin, count_up, &count));
+    capture_counting(&count);
     void *exec = expect_graph();
     assert_int_equal(atomic_load(&count), 0);
     launch_and_wait(exec);
@@ -384,7 +395,7 @@ static void running_graph_can_be_destroyed(void **state)
     gate g;
     atomic_int count = 0;
     begin();
-    ok(b->stream_callback(0, origin, count_up, &count));
+    capture_counting(&count);
     void *exec = expect_graph();
     gate_close(&g, 0, origin);
     ok(b->graph_launch(0, exec, origin));

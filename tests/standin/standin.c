@@ -60,6 +60,7 @@ static rule rules[RULES];
 static const char *calls[CALLS];
 static int call_count, creating, most_creates, misuse, delay_ms, devices = 1;
 static bool no_handle;
+static size_t free_memory = (size_t)1 << 40;
 
 static void lock(void)
 {
@@ -244,6 +245,22 @@ static int plain_call(const char *symbol)
     return code;
 }
 
+static int free_or_abort(const char *symbol, void *which)
+{
+    if (plain_call("hipFree") != 0) abort();
+    return destroy(symbol, which);
+}
+
+static int tell_memory(const char *symbol, size_t *free_bytes, size_t *total_bytes)
+{
+    lock();
+    int code = called_locked(symbol);
+    *free_bytes = free_memory;
+    *total_bytes = (size_t)1 << 40;
+    unlock();
+    return code;
+}
+
 /* ---- commands ------------------------------------------------------------------------------------------------- */
 
 #define STANDIN_PROTOTYPE(result, name, parameters) result standin_##name parameters;
@@ -283,9 +300,17 @@ void standin_set_devices(int count)
     unlock();
 }
 
+void standin_set_free_memory(size_t bytes)
+{
+    lock();
+    free_memory = bytes;
+    unlock();
+}
+
 void standin_reset(void)
 {
     lock();
+    free_memory = (size_t)1 << 40;
     memset(rules, 0, sizeof rules);
     call_count = most_creates = misuse = delay_ms = 0;
     devices = 1;
@@ -434,6 +459,12 @@ void standin_release_memory(void *which)
     {                                                                                                                  \
         return destroy(#name, h);                                                                                      \
     }
+#define DESTROY_OR_ABORT(name)                                                                                         \
+    int name(void *h);                                                                                                 \
+    int name(void *h)                                                                                                  \
+    {                                                                                                                  \
+        return free_or_abort(#name, h);                                                                                \
+    }
 #define STREAM(name, drops_workspace)                                                                                  \
     int name(void *h, void *stream);                                                                                   \
     int name(void *h, void *stream)                                                                                    \
@@ -526,6 +557,19 @@ void standin_release_memory(void *which)
         int code = plain_call(#name);                                                                                  \
         *count = code == 0 ? read_number(&devices) : 0;                                                                \
         return code;                                                                                                   \
+    }
+#define MEMORY_INFO(name)                                                                                              \
+    int name(size_t *free_bytes, size_t *total_bytes);                                                                 \
+    int name(size_t *free_bytes, size_t *total_bytes)                                                                  \
+    {                                                                                                                  \
+        return tell_memory(#name, free_bytes, total_bytes);                                                            \
+    }
+#define FREE_MEMORY(name)                                                                                              \
+    int name(void *memory);                                                                                            \
+    int name(void *memory)                                                                                             \
+    {                                                                                                                  \
+        (void)memory;                                                                                                  \
+        return plain_call(#name);                                                                                      \
     }
 
 #include STANDIN_TABLE

@@ -16,7 +16,8 @@
  * refuse: the nth next call of `symbol` returns `code` (1: the very next; 0: all from now on); code 0 takes it back. A
  *   failing create leaves its out-variable as the real one does; a failing destroy has destroyed.
  * give_no_handle: creates return success and no handle, as hipSPARSE does without a GPU.
- * set_devices: what hipGetDeviceCount counts; 1 at first.
+ * set_devices: what hipGetDeviceCount counts; 1 at first. set_free_memory: what hipMemGetInfo says is free; plenty at
+ *   first. When hipFree is refused, the destroys that call it end the process, as the real ones do.
  * reset: forgets commands and counts; handles stay.
  * call: the index-th call made, failing ones too; NULL past the last. The first 4096 are kept.
  * most_creates: the most that ran at one time. misuse: calls with a handle that does not exist.
@@ -30,6 +31,7 @@
     X(void, give_no_handle, (int on))                                                                                  \
     X(void, create_delay_ms, (int milliseconds))                                                                       \
     X(void, set_devices, (int count))                                                                                  \
+    X(void, set_free_memory, (size_t bytes))                                                                           \
     X(void, reset, (void))                                                                                             \
     X(int, count, (const char *symbol))                                                                                \
     X(const char *, call, (int index))                                                                                 \

@@ -140,6 +140,18 @@ static void a_missing_symbol_names_itself_and_the_file(void **state)
     wr_dl_close(library);
 }
 
+static void what_is_not_in_the_process_is_not_loaded(void **state)
+{
+    (void)state;
+    void *library = NULL;
+    assert_null(wr_dl_present("libweir_no_such_library.so.1"));
+    assert_int_equal(wr_dl_open("dl_test", math, &library), WEIR_OK);
+    void *present = wr_dl_present(math[0]);
+    assert_ptr_equal(present, library);
+    wr_dl_close(present);
+    wr_dl_close(library);
+}
+
 static void close_takes_null(void **state)
 {
     (void)state;
@@ -159,6 +171,7 @@ int main(void)
         cmocka_unit_test_teardown(an_empty_variable_is_not_the_program_itself, forget_variable),
         cmocka_unit_test_teardown(endless_reasons_are_cut, forget_variable),
         cmocka_unit_test_teardown(a_missing_symbol_names_itself_and_the_file, forget_variable),
+        cmocka_unit_test_teardown(what_is_not_in_the_process_is_not_loaded, forget_variable),
         cmocka_unit_test_teardown(close_takes_null, forget_variable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -309,6 +309,48 @@ static void a_library_that_exits_without_a_device_is_not_asked(void **state)
     }
 }
 
+static void a_library_that_exits_without_memory_is_not_asked(void **state)
+{
+    (void)state;
+    static const weir_handle_kind touchy[] = { WEIR_HIPBLASLT, WEIR_MIOPEN };
+    for (int i = 0; i < 2; i++) {
+        const wr_library_row *row = row_of(touchy[i]);
+        standin commands;
+        int mark;
+        void *handle = &mark;
+        wr_kind *kind = loaded(row, &commands);
+        commands.set_free_memory(row->memory_needed - 1);
+        assert_int_equal(kind->create(kind->self, 0, &handle), WR_LIBRARY_LOW_MEMORY);
+        assert_ptr_equal(handle, &mark);
+        assert_int_equal(commands.count(row->create), 0);
+        assert_true(kind->is_out_of_memory(kind->self, WR_LIBRARY_LOW_MEMORY));
+        assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_LOW_MEMORY), "device memory"));
+        commands.set_free_memory(row->memory_needed);
+        destroyed(kind, &commands, created(kind));
+    }
+}
+
+/* The stand-ins end the process, as the real libraries do, when they are asked all the same. */
+static void a_handle_is_kept_when_its_library_could_not_free(void **state)
+{
+    (void)state;
+    static const weir_handle_kind touchy[] = { WEIR_MIOPEN, WEIR_ROCBLAS, WEIR_HIPBLAS, WEIR_HIPBLASLT,
+                                               WEIR_HIPSOLVER };
+    for (int i = 0; i < 5; i++) {
+        const wr_library_row *row = row_of(touchy[i]);
+        standin commands;
+        wr_kind *kind = loaded(row, &commands);
+        void *handle = created(kind);
+        commands.refuse("hipFree", 0, 900);
+        assert_int_equal(kind->destroy(kind->self, handle), WR_LIBRARY_KEPT);
+        assert_int_equal(commands.count(row->destroy), 0);
+        assert_int_equal(commands.live(), 1);
+        assert_non_null(strstr(kind->error_text(kind->self, WR_LIBRARY_KEPT), "kept"));
+        commands.refuse("hipFree", 0, 0);
+        destroyed(kind, &commands, handle);
+    }
+}
+
 static void codes_that_mean_no_memory(void **state)
 {
     (void)state;
@@ -550,6 +592,8 @@ int main(void)
         cmocka_unit_test_teardown(what_a_failed_create_left_is_destroyed_where_the_library_says_so, forget_environment),
         cmocka_unit_test_teardown(success_without_a_handle_is_a_failure, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_a_device_is_not_asked, forget_environment),
+        cmocka_unit_test_teardown(a_library_that_exits_without_memory_is_not_asked, forget_environment),
+        cmocka_unit_test_teardown(a_handle_is_kept_when_its_library_could_not_free, forget_environment),
         cmocka_unit_test(codes_that_mean_no_memory),
         cmocka_unit_test_teardown(a_failed_destroy_gives_its_code, forget_environment),
         cmocka_unit_test(flags_say_what_create_and_destroy_do_to_the_device),

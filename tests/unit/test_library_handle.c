@@ -17,6 +17,19 @@ static bool has_stream(weir_handle_kind kind)
     return kind != WEIR_CUBLASLT && kind != WEIR_CUTENSOR && kind != WEIR_HIPBLASLT;
 }
 
+/* hipBLASLt is told the stream with each call, but its kernels synchronise through memory of the handle. */
+static void a_handle_with_memory_of_its_own_is_bound_without_the_library(void **state)
+{
+    (void)state;
+    standin commands;
+    wr_kind *kind = loaded(row_of(WEIR_HIPBLASLT), &commands);
+    void *handle = created(kind);
+    assert_non_null(kind->bind);
+    assert_int_equal(kind->bind(kind->self, handle, &a_stream), 0);
+    assert_null(commands.handle_stream(handle));
+    destroyed(kind, &commands, handle);
+}
+
 /* ---- stream --------------------------------------------------------------------------------------------------- */
 
 static void binds_to_streams_where_handles_have_one(void **state)
@@ -26,8 +39,8 @@ static void binds_to_streams_where_handles_have_one(void **state)
         const wr_library_row *row = row_of(kinds[i]);
         standin commands;
         wr_kind *kind = loaded(row, &commands);
-        assert_int_equal(kind->bind != NULL, has_stream(kinds[i]));
-        if (kind->bind == NULL) continue;
+        assert_int_equal(kind->bind != NULL, has_stream(kinds[i]) || row->has_own_memory);
+        if (!has_stream(kinds[i])) continue;
         void *handle = created(kind);
         assert_int_equal(kind->bind(kind->self, handle, &a_stream), 0);
         assert_ptr_equal(commands.handle_stream(handle), &a_stream);
@@ -150,6 +163,9 @@ static void workspaces_are_as_large_as_the_device_wants(void **state)
     assert_int_equal(wanted(WEIR_CUBLAS, 9), 32 * MIB);
     assert_int_equal(wanted(WEIR_CUBLAS, 12), 32 * MIB);
     assert_int_equal(wanted(WEIR_ROCBLAS, 9), 32 * MIB);
+    assert_int_equal(wanted(WEIR_ROCBLAS, 11), 32 * MIB);
+    const weir_device_caps gfx942 = { .compute_major = 9, .compute_minor = 4 };
+    assert_int_equal(row_of(WEIR_ROCBLAS)->workspace_bytes(&gfx942), 128 * MIB);
     assert_int_equal(wanted(WEIR_HIPBLAS, 9), 0); /* of ROCm 6: it cannot be told */
     for (int i = 0; i < KINDS; i++) {
         if (kinds[i] == WEIR_CUBLAS || kinds[i] == WEIR_ROCBLAS) continue;
@@ -341,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(binds_to_streams_where_handles_have_one, forget_environment),
+        cmocka_unit_test_teardown(a_handle_with_memory_of_its_own_is_bound_without_the_library, forget_environment),
         cmocka_unit_test_teardown(reset_puts_every_setting_back, forget_environment),
         cmocka_unit_test(kinds_without_state_have_no_reset),
         cmocka_unit_test_teardown(a_failing_reset_stops_with_its_code, forget_environment),

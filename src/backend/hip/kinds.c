@@ -1,14 +1,23 @@
 /*
  * AMD's libraries, ROCm 5 to 7. Destroying any of their handles calls hipFree, which waits for all streams of the
- * device and is refused during a capture; rocBLAS and MIOpen then abort and hipBLASLt exits.
+ * device and is refused during a capture; rocBLAS, and with it hipBLAS, hipSOLVER and MIOpen, then aborts, and hipBLASLt
+ * exits. All of them use one runtime, and two of its versions in a process are two.
  */
 #include "backend/library.h"
 
-/* Attaching it frees the block of 32 MiB (128 MiB on MI300) that rocBLAS took at create. */
+/* The last is what PyTorch's packages call their copy. */
+const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
+                                       NULL };
+
+#define ONE_RUNTIME .runtimes = wr_hip_sonames
+#define ENDS_THE_PROCESS .free_memory = "hipFree", ONE_RUNTIME
+
+/* As much as rocBLAS takes for itself at create, and gives back when this is attached: more on gfx940 (MI300) and later
+ * ones of that family. */
 static size_t rocblas_workspace(const weir_device_caps *caps)
 {
-    (void)caps;
-    return (size_t)32 << 20;
+    const bool large = caps->compute_major == 9 && caps->compute_minor >= 4;
+    return (size_t)(large ? 128 : 32) << 20;
 }
 
 static const char *const hipblas_codes[] = {
@@ -71,7 +80,10 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_BOOL, "miopenEnableProfiling", 0 } },
         .out_of_memory = { 4 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ENDS_THE_PROCESS,
         .device_count = "hipGetDeviceCount", /* where it was built with hipBLASLt */
+        .memory_info = "hipMemGetInfo",
+        .memory_needed = (size_t)192 << 20, /* rocBLAS's 128 MiB, hipBLASLt's 25 MiB, and some */
     },
     {
         .kind = WEIR_ROCBLAS,
@@ -92,6 +104,7 @@ const wr_library_row wr_hip_kinds[] = {
                    { WR_RESET_POINTER, "rocblas_set_solution_fitness_query", 0 } },
         .out_of_memory = { 5 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ENDS_THE_PROCESS,
     },
     {
         .kind = WEIR_HIPBLAS,
@@ -109,6 +122,7 @@ const wr_library_row wr_hip_kinds[] = {
                    { WR_RESET_INT, "hipblasSetMathMode", 0 } },
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ENDS_THE_PROCESS,
     },
     {
         .kind = WEIR_HIPBLASLT,
@@ -119,7 +133,11 @@ const wr_library_row wr_hip_kinds[] = {
         .codes = hipblas_codes,
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ENDS_THE_PROCESS,
+        .has_own_memory = true, /* with which its kernels synchronise */
         .device_count = "hipGetDeviceCount",
+        .memory_info = "hipMemGetInfo",
+        .memory_needed = (size_t)64 << 20, /* 25 MiB, and some for its kernels */
     },
     {
         .kind = WEIR_ROCSPARSE,
@@ -132,6 +150,7 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_INT, "rocsparse_set_pointer_mode", 0 } },
         .out_of_memory = { 5 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ONE_RUNTIME,
     },
     {
         .kind = WEIR_HIPSPARSE,
@@ -145,6 +164,7 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_INT, "hipsparseSetPointerMode", 0 } },
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ONE_RUNTIME,
     },
     {
         .kind = WEIR_HIPSOLVER,
@@ -157,6 +177,7 @@ const wr_library_row wr_hip_kinds[] = {
         .reset = { { WR_RESET_INT, "hipsolverSetDeterministicMode", 242 } }, /* rocBLAS's default: atomics allowed */
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ENDS_THE_PROCESS,
     },
     {
         .kind = WEIR_ROCRAND,
@@ -175,6 +196,7 @@ const wr_library_row wr_hip_kinds[] = {
                    { WR_RESET_U64, "rocrand_set_offset", 0 } },
         .out_of_memory = { 102 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
+        ONE_RUNTIME,
     },
 };
 

@@ -17,8 +17,6 @@ struct CUctx_st {
     uint64_t peers; /* bit per device */
 };
 
-pthread_mutex_t standin_lock = PTHREAD_MUTEX_INITIALIZER;
-
 static int device_count; /* 0: not initialised */
 static struct CUctx_st contexts[DEVICES_MAX];
 static unsigned long long last_id;
@@ -26,47 +24,22 @@ static _Thread_local CUcontext current;
 
 /* ---- counting and scripted failures --------------------------------------------------------------------------- */
 
-static const char *const names[] = {
+const char *const standin_names[] = {
 #define X(need, name, suffix, version, parameters) #name,
 #include "backend/cuda/symbols.def"
 #undef X
 };
-
-static struct {
-    atomic_ulong calls;
-    atomic_ulong left; /* calls until the scripted failure; 0: none */
-    atomic_int code;
-} scripts[STANDIN_CALL_COUNT];
-
-static enum standin_call index_of(const char *name)
-{
-    for (int i = 0; i < STANDIN_CALL_COUNT; i++)
-        if (strcmp(names[i], name) == 0) return (enum standin_call)i;
-    fprintf(stderr, "stand-in libcuda: there is no function %s\n", name);
-    abort();
-}
+const int standin_name_count = STANDIN_CALL_COUNT;
+const int standin_invalid_stream = WR_CUDA_ERROR_INVALID_HANDLE;
 
 void standin_cuda_fail(const char *name, unsigned long nth, int code)
 {
-    enum standin_call call = index_of(name);
-    atomic_store(&scripts[call].code, code);
-    atomic_store(&scripts[call].left, nth);
+    standin_fail(name, nth, code);
 }
 
 unsigned long standin_cuda_calls(const char *name)
 {
-    unsigned long sum = 0;
-    if (name != NULL) return atomic_load(&scripts[index_of(name)].calls);
-    for (int i = 0; i < STANDIN_CALL_COUNT; i++) sum += atomic_load(&scripts[i].calls);
-    return sum;
-}
-
-CUresult standin_count(enum standin_call call)
-{
-    atomic_fetch_add(&scripts[call].calls, 1);
-    unsigned long left = atomic_load(&scripts[call].left);
-    while (left > 0 && !atomic_compare_exchange_weak(&scripts[call].left, &left, left - 1)) {}
-    return left == 1 ? atomic_load(&scripts[call].code) : WR_CUDA_SUCCESS;
+    return standin_calls(name);
 }
 
 CUresult standin_begin(enum standin_call call)
@@ -85,25 +58,6 @@ CUresult standin_enter(enum standin_call call, int *device)
     if (!atomic_load(&current->alive)) return WR_CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *device = current->device;
     return WR_CUDA_SUCCESS;
-}
-
-CUresult standin_code(weir_status status)
-{
-    switch (status) {
-    case WEIR_OK: return WR_CUDA_SUCCESS;
-    case WEIR_ERR_NOT_READY: return WR_CUDA_ERROR_NOT_READY;
-    case WEIR_ERR_OUT_OF_MEMORY:
-    case WEIR_ERR_OUT_OF_HOST_MEMORY: return WR_CUDA_ERROR_OUT_OF_MEMORY;
-    case WEIR_ERR_INVALID_ARGUMENT:
-    case WEIR_ERR_UNKNOWN_POINTER:
-    case WEIR_ERR_BUSY: return WR_CUDA_ERROR_INVALID_VALUE;
-    case WEIR_ERR_INVALID_STREAM:
-    case WEIR_ERR_WRONG_DEVICE: return WR_CUDA_ERROR_INVALID_HANDLE;
-    case WEIR_ERR_NOT_SUPPORTED: return WR_CUDA_ERROR_NOT_SUPPORTED;
-    case WEIR_ERR_CAPTURE: return WR_CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    case WEIR_ERR_WRONG_THREAD: return WR_CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    default: return 999; /* CUDA_ERROR_UNKNOWN */
-    }
 }
 
 /* ---- the driver as a whole ------------------------------------------------------------------------------------ */

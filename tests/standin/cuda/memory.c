@@ -1,66 +1,6 @@
 #include "standin/cuda/standin_internal.h"
 
-#include <stdlib.h>
-#include <sys/queue.h>
 #include <sys/stat.h>
-
-/* The host back end wants to hear sizes and devices again that the driver remembers. */
-typedef enum kind { SEGMENT, MANAGED, PINNED, REGISTERED, RESERVATION, CHUNK } kind;
-
-typedef struct record {
-    LIST_ENTRY(record) link;
-    kind kind;
-    int device;
-    uint64_t key, bytes; /* address or handle */
-} record;
-
-static LIST_HEAD(, record) records = LIST_HEAD_INITIALIZER(records);
-
-static void remember(kind what, int device, uint64_t key, uint64_t bytes)
-{
-    record *made = malloc(sizeof *made);
-    if (made == NULL) abort();
-    *made = (record){ .kind = what, .device = device, .key = key, .bytes = bytes };
-    pthread_mutex_lock(&standin_lock);
-    LIST_INSERT_HEAD(&records, made, link);
-    pthread_mutex_unlock(&standin_lock);
-}
-
-/* The record that `key` is or, for reservations, points into. */
-static CUresult recall(kind what, uint64_t key, record *out)
-{
-    record *found;
-    pthread_mutex_lock(&standin_lock);
-    LIST_FOREACH(found, &records, link)
-        if (found->kind == what &&
-            (found->key == key || (what == RESERVATION && key > found->key && key - found->key < found->bytes)))
-            break;
-    if (found != NULL) *out = *found;
-    pthread_mutex_unlock(&standin_lock);
-    return found != NULL ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_INVALID_VALUE;
-}
-
-static void forget(kind what, uint64_t key)
-{
-    record *found;
-    pthread_mutex_lock(&standin_lock);
-    LIST_FOREACH(found, &records, link)
-        if (found->kind == what && found->key == key) break;
-    if (found != NULL) LIST_REMOVE(found, link);
-    pthread_mutex_unlock(&standin_lock);
-    free(found);
-}
-
-void standin_forget_memory(int device)
-{
-    record *found, *next;
-    for (found = LIST_FIRST(&records); found != NULL; found = next) {
-        next = LIST_NEXT(found, link);
-        if (found->device != device) continue;
-        LIST_REMOVE(found, link);
-        free(found);
-    }
-}
 
 static void *pointer(CUdeviceptr base)
 {
@@ -87,7 +27,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *base, size_t bytes)
     TRY(standin_enter(STANDIN_cuMemAlloc, &device));
     TRY(standin_unsafe());
     TRY(standin_code(wr_backend_host.segment_alloc(device, bytes, &made)));
-    remember(SEGMENT, device, (uintptr_t)made, bytes);
+    standin_remember(SEGMENT, device, (uintptr_t)made, bytes);
     *base = (uintptr_t)made;
     return WR_CUDA_SUCCESS;
 }
@@ -95,19 +35,14 @@ CUresult cuMemAlloc_v2(CUdeviceptr *base, size_t bytes)
 CUresult cuMemFree_v2(CUdeviceptr base)
 {
     int device;
-    record known;
+    standin_record known;
     TRY(standin_enter(STANDIN_cuMemFree, &device));
     TRY(standin_unsafe());
     if (base == 0) return WR_CUDA_SUCCESS;
-    if (recall(MANAGED, base, &known) == WR_CUDA_SUCCESS) {
-        TRY(standin_code(wr_backend_host.managed_free(known.device, pointer(base), known.bytes)));
-        forget(MANAGED, base);
-        return WR_CUDA_SUCCESS;
-    }
-    TRY(recall(SEGMENT, base, &known));
-    TRY(standin_code(wr_backend_host.segment_free(known.device, pointer(base), known.bytes)));
-    forget(SEGMENT, base);
-    return WR_CUDA_SUCCESS;
+    if (standin_forget(MANAGED, base, &known) == 0)
+        return standin_forgotten(&known, wr_backend_host.managed_free(known.device, pointer(base), known.bytes));
+    TRY(standin_forget(SEGMENT, base, &known));
+    return standin_forgotten(&known, wr_backend_host.segment_free(known.device, pointer(base), known.bytes));
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *base, size_t bytes, unsigned int flags)
@@ -118,7 +53,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *base, size_t bytes, unsigned int flags)
     TRY(standin_unsafe());
     if (flags != WR_CU_MEM_ATTACH_GLOBAL) return WR_CUDA_ERROR_INVALID_VALUE;
     TRY(standin_code(wr_backend_host.managed_alloc(device, bytes, &made)));
-    remember(MANAGED, device, (uintptr_t)made, bytes);
+    standin_remember(MANAGED, device, (uintptr_t)made, bytes);
     *base = (uintptr_t)made;
     return WR_CUDA_SUCCESS;
 }
@@ -130,20 +65,18 @@ CUresult cuMemHostAlloc(void **base, size_t bytes, unsigned int flags)
     TRY(standin_unsafe());
     if (flags > 7) return WR_CUDA_ERROR_INVALID_VALUE;
     TRY(standin_code(wr_backend_host.pinned_alloc(device, bytes, base)));
-    remember(PINNED, device, (uintptr_t)*base, bytes);
+    standin_remember(PINNED, device, (uintptr_t)*base, bytes);
     return WR_CUDA_SUCCESS;
 }
 
 CUresult cuMemFreeHost(void *base)
 {
     int device;
-    record known;
+    standin_record known;
     TRY(standin_enter(STANDIN_cuMemFreeHost, &device));
     TRY(standin_unsafe());
-    TRY(recall(PINNED, (uintptr_t)base, &known));
-    TRY(standin_code(wr_backend_host.pinned_free(known.device, base, known.bytes)));
-    forget(PINNED, (uintptr_t)base);
-    return WR_CUDA_SUCCESS;
+    TRY(standin_forget(PINNED, (uintptr_t)base, &known));
+    return standin_forgotten(&known, wr_backend_host.pinned_free(known.device, base, known.bytes));
 }
 
 CUresult cuMemHostRegister_v2(void *base, size_t bytes, unsigned int flags)
@@ -155,20 +88,18 @@ CUresult cuMemHostRegister_v2(void *base, size_t bytes, unsigned int flags)
     weir_status status = wr_backend_host.host_register(device, base, bytes);
     if (status == WEIR_ERR_INVALID_ARGUMENT) return WR_CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     TRY(standin_code(status));
-    remember(REGISTERED, device, (uintptr_t)base, bytes);
+    standin_remember(REGISTERED, device, (uintptr_t)base, bytes);
     return WR_CUDA_SUCCESS;
 }
 
 CUresult cuMemHostUnregister(void *base)
 {
     int device;
-    record known;
+    standin_record known;
     TRY(standin_enter(STANDIN_cuMemHostUnregister, &device));
     TRY(standin_unsafe());
-    if (recall(REGISTERED, (uintptr_t)base, &known) != WR_CUDA_SUCCESS) return WR_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    TRY(standin_code(wr_backend_host.host_unregister(known.device, base, known.bytes)));
-    forget(REGISTERED, (uintptr_t)base);
-    return WR_CUDA_SUCCESS;
+    if (standin_forget(REGISTERED, (uintptr_t)base, &known) != 0) return WR_CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    return standin_forgotten(&known, wr_backend_host.host_unregister(known.device, base, known.bytes));
 }
 
 /* ---- virtual memory: legal during every capture --------------------------------------------------------------- */
@@ -200,19 +131,17 @@ CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, 
     TRY(standin_enter(STANDIN_cuMemAddressReserve, &device));
     if (flags != 0 || (alignment & (alignment - 1)) != 0) return WR_CUDA_ERROR_INVALID_VALUE;
     TRY(standin_code(wr_backend_host.vm_reserve(device, bytes, hint, &made)));
-    remember(RESERVATION, device, (uintptr_t)made, bytes);
+    standin_remember(RESERVATION, device, (uintptr_t)made, bytes);
     *base = (uintptr_t)made;
     return WR_CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes)
 {
-    record known;
+    standin_record known;
     TRY(standin_begin(STANDIN_cuMemAddressFree));
-    TRY(recall(RESERVATION, base, &known));
-    TRY(standin_code(wr_backend_host.vm_release(known.device, pointer(base), bytes)));
-    forget(RESERVATION, known.key);
-    return WR_CUDA_SUCCESS;
+    TRY(standin_forget(RESERVATION, base, &known));
+    return standin_forgotten(&known, wr_backend_host.vm_release(known.device, pointer(base), bytes));
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CUmemAllocationProp *what,
@@ -226,7 +155,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CU
                              ? wr_backend_host.vm_create(what->location.id, bytes, &made)
                              : wr_backend_host.vm_create_exportable(what->location.id, bytes, &made);
     TRY(standin_code(status));
-    remember(CHUNK, what->location.id, made, bytes);
+    standin_remember(CHUNK, what->location.id, made, bytes);
     *chunk = made;
     return WR_CUDA_SUCCESS;
 }
@@ -234,9 +163,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *chunk, size_t bytes, const CU
 CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle chunk, CUmemAllocationHandleType type,
                                       unsigned long long flags)
 {
-    record known;
+    standin_record known;
     TRY(standin_begin(STANDIN_cuMemExportToShareableHandle));
-    TRY(recall(CHUNK, chunk, &known));
+    TRY(standin_recall(CHUNK, chunk, &known));
     if (type != WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
     return standin_code(wr_backend_host.vm_export(known.device, chunk, shared));
 }
@@ -252,27 +181,25 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *chunk, voi
     if (type != WR_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(file, &about) != 0 || about.st_size == 0)
         return WR_CUDA_ERROR_INVALID_VALUE;
     TRY(standin_code(wr_backend_host.vm_import(device, file, (size_t)about.st_size, &made)));
-    remember(CHUNK, device, made, (uint64_t)about.st_size);
+    standin_remember(CHUNK, device, made, (uint64_t)about.st_size);
     *chunk = made;
     return WR_CUDA_SUCCESS;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle chunk)
 {
-    record known;
+    standin_record known;
     TRY(standin_begin(STANDIN_cuMemRelease));
-    TRY(recall(CHUNK, chunk, &known));
-    TRY(standin_code(wr_backend_host.vm_destroy(known.device, chunk, known.bytes)));
-    forget(CHUNK, chunk);
-    return WR_CUDA_SUCCESS;
+    TRY(standin_forget(CHUNK, chunk, &known));
+    return standin_forgotten(&known, wr_backend_host.vm_destroy(known.device, chunk, known.bytes));
 }
 
 CUresult cuMemMap(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAllocationHandle chunk,
                   unsigned long long flags)
 {
-    record known;
+    standin_record known;
     TRY(standin_begin(STANDIN_cuMemMap));
-    TRY(recall(CHUNK, chunk, &known));
+    TRY(standin_recall(CHUNK, chunk, &known));
     if (flags != 0) return WR_CUDA_ERROR_INVALID_VALUE;
     if (offset != 0) return WR_CUDA_ERROR_NOT_SUPPORTED;
     return standin_code(wr_backend_host.vm_map(known.device, pointer(base), bytes, chunk));
@@ -280,17 +207,17 @@ CUresult cuMemMap(CUdeviceptr base, size_t bytes, size_t offset, CUmemGenericAll
 
 CUresult cuMemUnmap(CUdeviceptr base, size_t bytes)
 {
-    record known;
+    standin_record known;
     TRY(standin_begin(STANDIN_cuMemUnmap));
-    TRY(recall(RESERVATION, base, &known));
+    TRY(standin_recall(RESERVATION, base, &known));
     return standin_code(wr_backend_host.vm_unmap(known.device, pointer(base), bytes));
 }
 
 CUresult cuMemSetAccess(CUdeviceptr base, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
-    record known;
+    standin_record known;
     TRY(standin_begin(STANDIN_cuMemSetAccess));
-    TRY(recall(RESERVATION, base, &known));
+    TRY(standin_recall(RESERVATION, base, &known));
     for (size_t i = 0; i < count; i++) {
         if (access[i].location.type != WR_CU_MEM_LOCATION_TYPE_DEVICE ||
             access[i].flags != WR_CU_MEM_ACCESS_FLAGS_PROT_READWRITE)

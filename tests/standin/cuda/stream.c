@@ -13,24 +13,6 @@ typedef struct origin {
 
 static LIST_HEAD(, origin) origins = LIST_HEAD_INITIALIZER(origins);
 
-void *standin_stream(CUstream stream)
-{
-    return (uintptr_t)stream == 1 ? NULL : (void *)stream;
-}
-
-CUresult standin_work_code(weir_status status)
-{
-    return status == WEIR_ERR_CAPTURE ? WR_CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : standin_code(status);
-}
-
-static bool capturing(int device, CUstream stream)
-{
-    weir_capture_state state = WEIR_CAPTURE_NONE;
-    uint64_t id;
-    return wr_backend_host.capture_status(device, standin_stream(stream), &state, &id) == WEIR_OK &&
-           state != WEIR_CAPTURE_NONE;
-}
-
 /* ---- streams -------------------------------------------------------------------------------------------------- */
 
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
@@ -111,7 +93,7 @@ CUresult cuStreamQuery(CUstream stream)
 {
     int device;
     TRY(standin_enter(STANDIN_cuStreamQuery, &device));
-    if (!capturing(device, stream)) TRY(standin_unsafe());
+    if (!standin_capturing(device, stream)) TRY(standin_unsafe());
     return standin_code(wr_backend_host.stream_query(device, standin_stream(stream)));
 }
 
@@ -119,7 +101,7 @@ CUresult cuStreamSynchronize(CUstream stream)
 {
     int device;
     TRY(standin_enter(STANDIN_cuStreamSynchronize, &device));
-    if (!capturing(device, stream)) TRY(standin_unsafe());
+    if (!standin_capturing(device, stream)) TRY(standin_unsafe());
     return standin_code(wr_backend_host.stream_synchronize(device, standin_stream(stream)));
 }
 
@@ -190,17 +172,12 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
     return standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream)));
 }
 
-static CUresult event_code(weir_status status)
-{
-    return status == WEIR_ERR_CAPTURE ? WR_CUDA_ERROR_CAPTURED_EVENT : standin_code(status);
-}
-
 CUresult cuEventQuery(CUevent event)
 {
     int device;
     TRY(standin_enter(STANDIN_cuEventQuery, &device));
     TRY(standin_unsafe());
-    return event_code(wr_backend_host.event_query(device, event));
+    return standin_event_code(wr_backend_host.event_query(device, event));
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -208,5 +185,5 @@ CUresult cuEventSynchronize(CUevent event)
     int device;
     TRY(standin_enter(STANDIN_cuEventSynchronize, &device));
     TRY(standin_unsafe());
-    return event_code(wr_backend_host.event_synchronize(device, event));
+    return standin_event_code(wr_backend_host.event_synchronize(device, event));
 }

@@ -1,0 +1,88 @@
+#include "backend/hip/hip_internal.h"
+
+/* The default stream, of which the runtime has a second name. It cannot capture, and is not asked about it: the runtime
+ * answers that with an error while a stream that synchronises with it is capturing. */
+static bool is_default(const void *stream)
+{
+    return stream == NULL || stream == (const void *)1;
+}
+
+/* ---- capture -------------------------------------------------------------------------------------------------- */
+
+WR_HIP_ENTRY(capture_begin, (int ordinal, void *stream, weir_capture_mode mode), hipStreamBeginCapture, stream,
+             (hipStreamCaptureMode)mode)
+
+weir_status wr_hip_capture_end(int ordinal, void *stream, void **graph)
+{
+    wr_hip_frame frame;
+    hipGraph_t made = NULL;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    WR_TRY(wr_hip_last(&frame, hipStreamEndCapture, stream, &made));
+    *graph = made;
+    return WEIR_OK;
+}
+
+weir_status wr_hip_capture_status(int ordinal, void *stream, weir_capture_state *state, uint64_t *id)
+{
+    wr_hip_frame frame;
+    hipStreamCaptureStatus now = WR_hipStreamCaptureStatusNone;
+    unsigned long long number = 0;
+    WR_TRY(wr_hip_device_find(ordinal, &frame.device));
+    if (is_default(stream)) {
+        *state = WEIR_CAPTURE_NONE;
+        return WEIR_OK;
+    }
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    WR_TRY(wr_hip_last(&frame, hipStreamGetCaptureInfo, stream, &now, &number));
+    *state = (weir_capture_state)now;
+    if (now == WR_hipStreamCaptureStatusActive) *id = number;
+    return WEIR_OK;
+}
+
+/* ---- the order inside a capture ------------------------------------------------------------------------------- */
+
+/* The nodes are copied before the way out of the runtime: the array is the runtime's. */
+weir_status wr_hip_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count)
+{
+    wr_hip_frame frame;
+    hipStreamCaptureStatus now = WR_hipStreamCaptureStatusNone;
+    const hipGraphNode_t *tips = NULL;
+    size_t found = 0;
+    WR_TRY(wr_hip_device_find(ordinal, &frame.device));
+    if (!is_default(stream)) {
+        WR_TRY(wr_hip_enter(ordinal, &frame));
+        hipError_t code = wr_hip_runtime.hipStreamGetCaptureInfo_v2(stream, &now, NULL, NULL, &tips, &found);
+        const bool told = code == WR_hipSuccess && now == WR_hipStreamCaptureStatusActive;
+        for (size_t i = 0; told && i < found && i < capacity; i++) nodes[i] = tips[i];
+        WR_TRY(wr_hip_leave(&frame, "hipStreamGetCaptureInfo_v2", code));
+    }
+    WR_ENSURE(now == WR_hipStreamCaptureStatusActive, WEIR_ERR_CAPTURE,
+              "hip: capture_tips: stream %p is in no capture%s", stream,
+              now == WR_hipStreamCaptureStatusNone ? "" : " that is valid; end it and capture again");
+    *count = found;
+    return WEIR_OK;
+}
+
+/* The runtime fills what it is given and says how much that was, which is the whole number when there was room left. */
+weir_status wr_hip_node_dependencies(int ordinal, void *node, void **nodes, size_t capacity, size_t *count)
+{
+    wr_hip_frame frame;
+    size_t found = capacity;
+    WR_ENSURE(node != NULL, WEIR_ERR_INVALID_ARGUMENT, "hip: node_dependencies: node is NULL");
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    hipError_t code = WR_hipSuccess;
+    if (capacity > 0) code = wr_hip_runtime.hipGraphNodeGetDependencies(node, (hipGraphNode_t *)nodes, &found);
+    if (code == WR_hipSuccess && found == capacity)
+        code = wr_hip_runtime.hipGraphNodeGetDependencies(node, NULL, &found);
+    WR_TRY(wr_hip_leave(&frame, "hipGraphNodeGetDependencies", code));
+    *count = found;
+    return WEIR_OK;
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------------------- */
+
+WR_HIP_MAKING_ENTRY(graph_instantiate, (int ordinal, void *graph, void **out), hipGraphExec_t,
+                    hipGraphInstantiateWithFlags, graph, 0)
+WR_HIP_ENTRY(graph_launch, (int ordinal, void *exec, void *stream), hipGraphLaunch, exec, stream)
+WR_HIP_ENTRY(graph_exec_destroy, (int ordinal, void *exec), hipGraphExecDestroy, exec)
+WR_HIP_ENTRY(graph_destroy, (int ordinal, void *graph), hipGraphDestroy, graph)

@@ -1,0 +1,155 @@
+/*
+ * hip: AMD's HIP runtime, found at run time. There are no contexts: a thread has a current device, streams and events
+ * know theirs, and there is nothing to retain.
+ *
+ * Owner: the open back end; one set per process. The runtime has its own locks. The table of functions and the devices
+ * are written by open and device_open and read by everybody afterwards; what ended a device is atomic; idle streams have
+ * a lock of rank WR_RANK_BACKEND.
+ *
+ * Files: symbols.def the runtime's functions; errors.def what its codes mean; driver.c loading and errors; device.c the
+ * way into the runtime and out of it, and devices; memory.c, stream.c, graph.c the entries of those names; kinds.c the
+ * table of AMD's libraries, which needs none of the others.
+ */
+#ifndef WR_BACKEND_HIP_INTERNAL_H
+#define WR_BACKEND_HIP_INTERNAL_H
+
+#include "backend/hip/types.h"
+#include "base/status.h"
+#include "weir/backend.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WR_HIP_DEVICES_MAX 64
+
+/* The runtime's functions. NULL: an optional one that this runtime does not have. */
+typedef struct wr_hip_api {
+#define X(need, result, name, parameters) result(*name) parameters;
+#include "backend/hip/symbols.def"
+#undef X
+} wr_hip_api;
+
+extern wr_hip_api wr_hip_runtime;
+
+/* The members behind `open` are set while it is true. */
+typedef struct wr_hip_device {
+    atomic_bool open;
+    atomic_int lost; /* the code that ended the device; 0: it is alive */
+    uint64_t total_memory;
+    uint64_t granularity; /* 0: no virtual memory */
+} wr_hip_device;
+
+typedef struct wr_hip_state {
+    int count; /* 0: the back end is not open */
+    wr_hip_device devices[WR_HIP_DEVICES_MAX];
+} wr_hip_state;
+
+extern wr_hip_state wr_hip;
+
+/* ---- driver.c ------------------------------------------------------------------------------------------------- */
+
+weir_status wr_hip_open(const weir_backend_config *config);
+
+/* WEIR_OK for codes that mean success; otherwise sets the error text, with the runtime's words, and remembers what ends
+ * the device, which may be NULL. */
+WR_CHECKED weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code);
+
+/* ---- device.c ------------------------------------------------------------------------------------------------- */
+
+/* What an entry replaces while it is in the runtime. */
+typedef struct wr_hip_frame {
+    wr_hip_device *device;
+    int before; /* the thread's device */
+    hipStreamCaptureMode mode;
+} wr_hip_frame;
+
+/*
+ * The one way into the runtime. The device is open and alive, it becomes the thread's current one, and the thread's
+ * capture mode becomes relaxed: an allocation or a free would otherwise end every capture in global mode, also of other
+ * threads. On failure nothing has changed and wr_hip_leave() must not be called.
+ */
+WR_CHECKED weir_status wr_hip_enter(int ordinal, wr_hip_frame *frame);
+
+/* The one way out: puts back what wr_hip_enter() replaced, then judges the code. */
+WR_CHECKED weir_status wr_hip_leave(const wr_hip_frame *frame, const char *call, hipError_t code);
+
+/* Calls the runtime and leaves: return wr_hip_last(&frame, hipEventQuery, event); */
+#define wr_hip_last(frame, name, ...) wr_hip_leave((frame), #name, wr_hip_runtime.name(__VA_ARGS__))
+
+/* Open and not lost. */
+WR_CHECKED weir_status wr_hip_device_find(int ordinal, wr_hip_device **out);
+
+/* Memory on a device, as virtual memory has it. */
+hipMemAllocationProp wr_hip_chunk_kind(int ordinal);
+
+/* ---- stream.c ------------------------------------------------------------------------------------------------- */
+
+/* Destroys the streams that are kept for the next who wants one. The device is open, or lost. */
+void wr_hip_streams_drop(int ordinal);
+
+/* ---- entries -------------------------------------------------------------------------------------------------- */
+
+/* Defines an entry that is one call of the runtime on the device `ordinal`. */
+#define WR_HIP_ENTRY(entry, parameters, name, ...)                                                                     \
+    weir_status wr_hip_##entry parameters                                                                              \
+    {                                                                                                                  \
+        wr_hip_frame frame;                                                                                            \
+        WR_TRY(wr_hip_enter(ordinal, &frame));                                                                         \
+        return wr_hip_last(&frame, name, __VA_ARGS__);                                                                 \
+    }
+
+/* The same for a call that makes something, through its first argument; *out is untouched when it fails. */
+#define WR_HIP_MAKING_ENTRY(entry, parameters, type, name, ...)                                                        \
+    weir_status wr_hip_##entry parameters                                                                              \
+    {                                                                                                                  \
+        wr_hip_frame frame;                                                                                            \
+        type made = NULL;                                                                                              \
+        WR_TRY(wr_hip_enter(ordinal, &frame));                                                                         \
+        WR_TRY(wr_hip_last(&frame, name, &made, __VA_ARGS__));                                                         \
+        *out = made;                                                                                                   \
+        return WEIR_OK;                                                                                                \
+    }
+
+weir_status wr_hip_segment_alloc(int ordinal, size_t bytes, void **base);
+weir_status wr_hip_segment_free(int ordinal, void *base, size_t bytes);
+weir_status wr_hip_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **base);
+weir_status wr_hip_vm_release(int ordinal, void *base, size_t bytes);
+weir_status wr_hip_vm_create(int ordinal, size_t bytes, weir_chunk *chunk);
+weir_status wr_hip_vm_destroy(int ordinal, weir_chunk chunk, size_t bytes);
+weir_status wr_hip_vm_map(int ordinal, void *base, size_t bytes, weir_chunk chunk);
+weir_status wr_hip_vm_unmap(int ordinal, void *base, size_t bytes);
+weir_status wr_hip_vm_access(int ordinal, void *base, size_t bytes, int accessor);
+weir_status wr_hip_pinned_alloc(int ordinal, size_t bytes, void **base);
+weir_status wr_hip_pinned_free(int ordinal, void *base, size_t bytes);
+weir_status wr_hip_host_register(int ordinal, void *base, size_t bytes);
+weir_status wr_hip_host_unregister(int ordinal, void *base, size_t bytes);
+weir_status wr_hip_managed_alloc(int ordinal, size_t bytes, void **base);
+weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes);
+
+weir_status wr_hip_stream_create(int ordinal, int priority, void **out);
+weir_status wr_hip_stream_destroy(int ordinal, void *stream);
+weir_status wr_hip_stream_query(int ordinal, void *stream);
+weir_status wr_hip_stream_synchronize(int ordinal, void *stream);
+weir_status wr_hip_stream_wait(int ordinal, void *stream, void *event);
+weir_status wr_hip_stream_callback(int ordinal, void *stream, void (*function)(void *), void *argument);
+weir_status wr_hip_event_create(int ordinal, void **out);
+weir_status wr_hip_event_destroy(int ordinal, void *event);
+weir_status wr_hip_event_record(int ordinal, void *event, void *stream);
+weir_status wr_hip_event_query(int ordinal, void *event);
+weir_status wr_hip_event_synchronize(int ordinal, void *event);
+weir_status wr_hip_copy(int ordinal, void *stream, void *destination, const void *source, size_t bytes);
+weir_status wr_hip_fill(int ordinal, void *stream, void *destination, unsigned char value, size_t bytes);
+
+weir_status wr_hip_capture_begin(int ordinal, void *stream, weir_capture_mode mode);
+weir_status wr_hip_capture_end(int ordinal, void *stream, void **graph);
+weir_status wr_hip_capture_status(int ordinal, void *stream, weir_capture_state *state, uint64_t *id);
+weir_status wr_hip_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count);
+weir_status wr_hip_node_dependencies(int ordinal, void *node, void **nodes, size_t capacity, size_t *count);
+weir_status wr_hip_graph_instantiate(int ordinal, void *graph, void **out);
+weir_status wr_hip_graph_launch(int ordinal, void *exec, void *stream);
+weir_status wr_hip_graph_exec_destroy(int ordinal, void *exec);
+weir_status wr_hip_graph_destroy(int ordinal, void *graph);
+
+#endif

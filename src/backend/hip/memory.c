@@ -1,0 +1,195 @@
+#include "backend/backend.h"
+#include "backend/hip/hip_internal.h"
+#include "base/size.h"
+
+#include <inttypes.h>
+
+/* Sizes that cannot be had are not asked for: what the runtime says to them differs between versions. */
+static weir_status check_size(const wr_hip_device *device, const char *call, size_t bytes)
+{
+    char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: %s: 0 bytes asked", call);
+    WR_ENSURE(bytes <= device->total_memory, WEIR_ERR_OUT_OF_MEMORY,
+              "hip: %s: %s asked, the whole device has %s; ask for less", call, wr_size_format(bytes, asked),
+              wr_size_format(device->total_memory, total));
+    return WEIR_OK;
+}
+
+/* ---- segments and pinned memory ------------------------------------------------------------------------------- */
+
+weir_status wr_hip_segment_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_hip_frame frame;
+    void *made = NULL;
+    WR_TRY(wr_hip_device_find(ordinal, &frame.device));
+    WR_TRY(check_size(frame.device, "segment_alloc", bytes));
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    WR_TRY(wr_hip_last(&frame, hipMalloc, &made, bytes));
+    *base = made;
+    return WEIR_OK;
+}
+
+/* Waits for all streams of the device. */
+weir_status wr_hip_segment_free(int ordinal, void *base, size_t bytes)
+{
+    wr_hip_frame frame;
+    (void)bytes;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    return wr_hip_last(&frame, hipFree, base);
+}
+
+/* When it is the host's memory that ran out, the runtime's code is the same. */
+static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
+{
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "hip", WR_hipErrorOutOfMemory,
+                          "hip: %s: %zu bytes of pinned memory cannot be had; free some, or raise the limit of locked "
+                          "memory (ulimit -l, the container's memory)",
+                          call, bytes);
+}
+
+weir_status wr_hip_pinned_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_hip_frame frame;
+    void *made = NULL;
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: pinned_alloc: 0 bytes asked");
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    weir_status status = wr_hip_last(&frame, hipHostMalloc, &made, bytes, WR_hipHostMallocPortable);
+    WR_TRY(check_pinned(status, "hipHostMalloc", bytes));
+    *base = made;
+    return WEIR_OK;
+}
+
+weir_status wr_hip_pinned_free(int ordinal, void *base, size_t bytes)
+{
+    wr_hip_frame frame;
+    (void)bytes;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    return wr_hip_last(&frame, hipHostFree, base);
+}
+
+weir_status wr_hip_host_register(int ordinal, void *base, size_t bytes)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_backend_check_pages("hip: host_register", base, bytes));
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    weir_status status =
+        wr_hip_last(&frame, hipHostRegister, base, bytes, WR_hipHostRegisterPortable | WR_hipHostRegisterMapped);
+    return check_pinned(status, "hipHostRegister", bytes);
+}
+
+weir_status wr_hip_host_unregister(int ordinal, void *base, size_t bytes)
+{
+    wr_hip_frame frame;
+    (void)bytes;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    return wr_hip_last(&frame, hipHostUnregister, base);
+}
+
+/* More than the device has may be asked for: the runtime moves what does not fit. */
+weir_status wr_hip_managed_alloc(int ordinal, size_t bytes, void **base)
+{
+    wr_hip_frame frame;
+    void *made = NULL;
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: managed_alloc: 0 bytes asked");
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    WR_TRY(wr_hip_last(&frame, hipMallocManaged, &made, bytes, WR_hipMemAttachGlobal));
+    *base = made;
+    return WEIR_OK;
+}
+
+weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes)
+{
+    return wr_hip_segment_free(ordinal, base, bytes);
+}
+
+/* ---- virtual memory: mapping and unmapping wait for the default stream of the device -------------------------- */
+
+static weir_status check_granules(int ordinal, const char *call, size_t bytes)
+{
+    wr_hip_device *device = NULL;
+    WR_TRY(wr_hip_device_find(ordinal, &device));
+    WR_ENSURE(device->granularity > 0, WEIR_ERR_NOT_SUPPORTED, "hip: %s: device %d has no virtual memory management",
+              call, ordinal);
+    WR_ENSURE(bytes > 0 && bytes % device->granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
+              "hip: %s: %zu bytes are not a multiple of the granularity, %" PRIu64, call, bytes, device->granularity);
+    return WEIR_OK;
+}
+
+/* Every entry about virtual memory begins with this. */
+static weir_status enter_vm(int ordinal, const char *call, size_t bytes, wr_hip_frame *frame)
+{
+    WR_TRY(check_granules(ordinal, call, bytes));
+    return wr_hip_enter(ordinal, frame);
+}
+
+static hipMemGenericAllocationHandle_t handle_of(weir_chunk chunk)
+{
+    return (hipMemGenericAllocationHandle_t)(uintptr_t)chunk;
+}
+
+weir_status wr_hip_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **base)
+{
+    wr_hip_frame frame;
+    void *made = NULL, *wish = (void *)(uintptr_t)hint;
+    WR_TRY(enter_vm(ordinal, "vm_reserve", bytes, &frame));
+    hipError_t code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, wish, 0);
+    if (wish != NULL && code != WR_hipSuccess) code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, NULL, 0);
+    WR_TRY(wr_hip_leave(&frame, "hipMemAddressReserve", code));
+    *base = made;
+    return WEIR_OK;
+}
+
+weir_status wr_hip_vm_release(int ordinal, void *base, size_t bytes)
+{
+    wr_hip_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_release", bytes, &frame));
+    return wr_hip_last(&frame, hipMemAddressFree, base, bytes);
+}
+
+weir_status wr_hip_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
+{
+    wr_hip_frame frame;
+    hipMemGenericAllocationHandle_t made = NULL;
+    WR_TRY(check_granules(ordinal, "vm_create", bytes));
+    WR_TRY(check_size(&wr_hip.devices[ordinal], "vm_create", bytes));
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    hipMemAllocationProp kind = wr_hip_chunk_kind(ordinal);
+    WR_TRY(wr_hip_last(&frame, hipMemCreate, &made, bytes, &kind, 0));
+    *chunk = (uintptr_t)made;
+    return WEIR_OK;
+}
+
+weir_status wr_hip_vm_destroy(int ordinal, weir_chunk chunk, size_t bytes)
+{
+    wr_hip_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_destroy", bytes, &frame));
+    return wr_hip_last(&frame, hipMemRelease, handle_of(chunk));
+}
+
+weir_status wr_hip_vm_map(int ordinal, void *base, size_t bytes, weir_chunk chunk)
+{
+    wr_hip_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_map", bytes, &frame));
+    return wr_hip_last(&frame, hipMemMap, base, bytes, 0, handle_of(chunk), 0);
+}
+
+weir_status wr_hip_vm_unmap(int ordinal, void *base, size_t bytes)
+{
+    wr_hip_frame frame;
+    WR_TRY(enter_vm(ordinal, "vm_unmap", bytes, &frame));
+    return wr_hip_last(&frame, hipMemUnmap, base, bytes);
+}
+
+weir_status wr_hip_vm_access(int ordinal, void *base, size_t bytes, int accessor)
+{
+    wr_hip_frame frame;
+    wr_hip_device *other = NULL;
+    WR_TRY(wr_hip_device_find(accessor, &other));
+    WR_TRY(enter_vm(ordinal, "vm_access", bytes, &frame));
+    const hipMemAccessDesc access = {
+        .location = { .type = WR_hipMemLocationTypeDevice, .id = accessor },
+        .flags = WR_hipMemAccessFlagsProtReadWrite,
+    };
+    return wr_hip_last(&frame, hipMemSetAccess, base, bytes, &access, 1);
+}

@@ -1,0 +1,175 @@
+#include "backend/hip/hip_internal.h"
+#include "base/lock.h"
+#include "base/meta.h"
+
+#include <sys/queue.h>
+
+/* ---- streams that are not in use -------------------------------------------------------------------------------
+
+ * rocBLAS, and whatever has a rocBLAS handle inside, asks the runtime about the stream that a handle was bound to before
+ * when it is bound to the next one, and newer runtimes do not notice that it was destroyed meanwhile: they read freed
+ * memory. A handle outlives its thread and the thread's stream, so streams are destroyed with their device only; one that
+ * nobody uses is kept for the next who wants one of its priority. */
+
+typedef struct idle_stream {
+    LIST_ENTRY(idle_stream) link;
+    hipStream_t stream;
+    int priority;
+} idle_stream;
+
+static wr_lock idle_lock = WR_LOCK_INITIALIZER(WR_RANK_BACKEND, "idle streams of hip");
+static LIST_HEAD(, idle_stream) idle[WR_HIP_DEVICES_MAX]; /* by device */
+
+static idle_stream *take_idle(int ordinal, int priority)
+{
+    idle_stream *found;
+    wr_lock_acquire(&idle_lock);
+    LIST_FOREACH(found, &idle[ordinal], link)
+        if (found->priority == priority) break;
+    if (found != NULL) LIST_REMOVE(found, link);
+    wr_lock_release(&idle_lock);
+    return found;
+}
+
+static void keep_idle(int ordinal, idle_stream *stream)
+{
+    wr_lock_acquire(&idle_lock);
+    LIST_INSERT_HEAD(&idle[ordinal], stream, link);
+    wr_lock_release(&idle_lock);
+}
+
+void wr_hip_streams_drop(int ordinal)
+{
+    wr_hip_frame frame;
+    const bool alive = wr_hip_enter(ordinal, &frame) == WEIR_OK;
+    idle_stream *gone;
+    while ((gone = LIST_FIRST(&idle[ordinal])) != NULL) {
+        LIST_REMOVE(gone, link);
+        if (alive) (void)wr_hip_runtime.hipStreamDestroy(gone->stream); /* what is left of it is the runtime's */
+        wr_meta_free(gone);
+    }
+    if (alive) (void)!wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
+}
+
+/* The idle stream when its last work is over; NULL: it, or there, is none. */
+static hipStream_t reuse(int ordinal, int priority)
+{
+    idle_stream *found = take_idle(ordinal, priority);
+    if (found == NULL) return NULL;
+    hipStream_t stream = found->stream;
+    if (wr_hip_runtime.hipStreamQuery(stream) != WR_hipSuccess) {
+        keep_idle(ordinal, found);
+        return NULL;
+    }
+    wr_meta_free(found);
+    return stream;
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------- */
+
+weir_status wr_hip_stream_create(int ordinal, int priority, void **out)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    hipStream_t made = reuse(ordinal, priority);
+    if (made != NULL)
+        WR_TRY(wr_hip_leave(&frame, "hipStreamQuery", WR_hipSuccess));
+    else
+        WR_TRY(wr_hip_last(&frame, hipStreamCreateWithPriority, &made, WR_hipStreamNonBlocking, priority));
+    *out = made;
+    return WEIR_OK;
+}
+
+/* One that captures is destroyed: that ends the capture. */
+static bool can_be_kept(hipStream_t stream, int *priority)
+{
+    hipStreamCaptureStatus capturing = WR_hipStreamCaptureStatusNone;
+    return wr_hip_runtime.hipStreamGetCaptureInfo(stream, &capturing, NULL) == WR_hipSuccess &&
+           capturing == WR_hipStreamCaptureStatusNone &&
+           wr_hip_runtime.hipStreamGetPriority(stream, priority) == WR_hipSuccess;
+}
+
+weir_status wr_hip_stream_destroy(int ordinal, void *stream)
+{
+    wr_hip_frame frame;
+    void *memory = NULL;
+    int priority = 0;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    if (stream == NULL || !can_be_kept(stream, &priority) ||
+        wr_meta_alloc(sizeof(idle_stream), "an idle stream", &memory) != WEIR_OK)
+        return wr_hip_last(&frame, hipStreamDestroy, stream);
+    idle_stream *kept = memory;
+    *kept = (idle_stream){ .stream = stream, .priority = priority };
+    keep_idle(ordinal, kept);
+    return wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
+}
+
+WR_HIP_ENTRY(stream_query, (int ordinal, void *stream), hipStreamQuery, stream)
+WR_HIP_ENTRY(stream_synchronize, (int ordinal, void *stream), hipStreamSynchronize, stream)
+WR_HIP_ENTRY(stream_wait, (int ordinal, void *stream, void *event), hipStreamWaitEvent, stream, event, 0)
+
+/* What hipStreamAddCallback() is given; freed when it has run. */
+typedef struct callback {
+    void (*function)(void *);
+    void *argument;
+} callback;
+
+static void run_callback(hipStream_t stream, hipError_t status, void *argument)
+{
+    const callback call = *(callback *)argument;
+    (void)stream;
+    (void)status; /* as with hipLaunchHostFunc(), the function runs whatever became of the work before it */
+    wr_meta_free(argument);
+    call.function(call.argument);
+}
+
+/* Before ROCm 5.3 there is only this function, which ends a capture that it is called in. */
+static weir_status add_callback(int ordinal, void *stream, void (*function)(void *), void *argument)
+{
+    wr_hip_frame frame;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id;
+    void *memory = NULL;
+    WR_TRY(wr_hip_capture_status(ordinal, stream, &state, &id));
+    WR_ENSURE(state == WEIR_CAPTURE_NONE, WEIR_ERR_NOT_SUPPORTED,
+              "hip: this runtime cannot capture a callback; it needs hipLaunchHostFunc, of ROCm 5.3");
+    WR_TRY(wr_meta_alloc(sizeof(callback), "a callback", &memory));
+    *(callback *)memory = (callback){ function, argument };
+    weir_status status = wr_hip_enter(ordinal, &frame);
+    if (status == WEIR_OK) status = wr_hip_last(&frame, hipStreamAddCallback, stream, run_callback, memory, 0);
+    if (status != WEIR_OK) wr_meta_free(memory);
+    return status;
+}
+
+weir_status wr_hip_stream_callback(int ordinal, void *stream, void (*function)(void *), void *argument)
+{
+    wr_hip_frame frame;
+    if (wr_hip_runtime.hipLaunchHostFunc == NULL) return add_callback(ordinal, stream, function, argument);
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    return wr_hip_last(&frame, hipLaunchHostFunc, stream, function, argument);
+}
+
+weir_status wr_hip_copy(int ordinal, void *stream, void *destination, const void *source, size_t bytes)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    if (bytes == 0) return wr_hip_leave(&frame, "copy", WR_hipSuccess);
+    return wr_hip_last(&frame, hipMemcpyAsync, destination, source, bytes, WR_hipMemcpyDefault, stream);
+}
+
+weir_status wr_hip_fill(int ordinal, void *stream, void *destination, unsigned char value, size_t bytes)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    if (bytes == 0) return wr_hip_leave(&frame, "fill", WR_hipSuccess);
+    return wr_hip_last(&frame, hipMemsetAsync, destination, value, bytes, stream);
+}
+
+/* ---- events --------------------------------------------------------------------------------------------------- */
+
+WR_HIP_MAKING_ENTRY(event_create, (int ordinal, void **out), hipEvent_t, hipEventCreateWithFlags,
+                    WR_hipEventDisableTiming)
+WR_HIP_ENTRY(event_destroy, (int ordinal, void *event), hipEventDestroy, event)
+WR_HIP_ENTRY(event_record, (int ordinal, void *event, void *stream), hipEventRecord, event, stream)
+WR_HIP_ENTRY(event_query, (int ordinal, void *event), hipEventQuery, event)
+WR_HIP_ENTRY(event_synchronize, (int ordinal, void *event), hipEventSynchronize, event)

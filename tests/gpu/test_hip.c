@@ -1,0 +1,177 @@
+/*
+ * What the contract cannot ask, on a real AMD GPU: how weir shares the runtime with others, and the library as a whole.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "backend/hip/hip_internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+#define ok(call) assert_int_equal(call, WEIR_OK)
+#define runtime_ok(call) assert_int_equal(call, WR_hipSuccess)
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
+    } while (0)
+
+static const weir_backend *const b = &wr_backend_hip;
+static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
+static weir_device_caps caps;
+static void *stream;
+
+static int open_device(void **state)
+{
+    (void)state;
+    assert_ok(b->open(&config));
+    assert_ok(b->device_open(0, &caps));
+    assert_ok(b->stream_create(0, caps.priority_least, &stream));
+    return 0;
+}
+
+static int close_device(void **state)
+{
+    (void)state;
+    assert_ok(b->stream_destroy(0, stream));
+    assert_ok(b->close());
+    return 0;
+}
+
+static void device_is_described(void **state)
+{
+    (void)state;
+    print_message("%s, %llu MiB, compute %u.%u, granularity %llu, priorities %d to %d\n", caps.name,
+                  (unsigned long long)(caps.total_memory / MIB), caps.compute_major, caps.compute_minor,
+                  (unsigned long long)caps.granularity, caps.priority_least, caps.priority_greatest);
+    assert_non_null(strstr(caps.name, "(gfx"));
+    assert_true(caps.compute_major >= 8);
+}
+
+static void current_device_and_capture_mode_stay(void **state)
+{
+    (void)state;
+    void *event;
+    int device = -1;
+    hipStreamCaptureMode mode = WR_hipStreamCaptureModeThreadLocal;
+    runtime_ok(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
+    assert_int_equal(mode, WR_hipStreamCaptureModeGlobal);
+    ok(b->event_create(0, &event));
+    ok(b->event_query(0, event));
+    ok(b->event_destroy(0, event));
+    runtime_ok(wr_hip_runtime.hipGetDevice(&device));
+    assert_int_equal(device, 0);
+    runtime_ok(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
+    assert_int_equal(mode, WR_hipStreamCaptureModeThreadLocal);
+}
+
+/* The rule behind the exchange: who allocates without it ends the capture of another thread. */
+static void *alloc_directly(void *unused)
+{
+    void *base = NULL;
+    (void)unused;
+    hipError_t code = wr_hip_runtime.hipMalloc(&base, MIB);
+    if (code == WR_hipSuccess) (void)wr_hip_runtime.hipFree(base);
+    return (void *)(intptr_t)code;
+}
+
+static void direct_allocation_ends_a_capture(void **state)
+{
+    (void)state;
+    void *graph, *result;
+    pthread_t thread;
+    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_int_equal(pthread_create(&thread, NULL, alloc_directly, NULL), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_int_equal((intptr_t)result, 900);
+    assert_int_equal(b->capture_end(0, stream, &graph), WEIR_ERR_CAPTURE);
+    weir_error error = { .size = sizeof error };
+    ok(weir_last_error(&error));
+    assert_int_equal(error.native_code, 901);
+}
+
+static void scope_protects_other_peoples_calls(void **state)
+{
+    (void)state;
+    for (int mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
+        void *graph, *base;
+        weir_backend_scope scope;
+        ok(b->capture_begin(0, stream, (weir_capture_mode)mode));
+        ok(b->scope_enter(0, &scope));
+        runtime_ok(wr_hip_runtime.hipMalloc(&base, MIB));
+        runtime_ok(wr_hip_runtime.hipFree(base));
+        b->scope_leave(&scope);
+        assert_ok(b->capture_end(0, stream, &graph));
+        ok(b->graph_destroy(0, graph));
+    }
+}
+
+static void virtual_memory_is_legal_while_capturing(void **state)
+{
+    (void)state;
+    if (caps.granularity == 0) skip();
+    size_t bytes = caps.granularity;
+    void *graph, *base;
+    weir_chunk chunk;
+    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_ok(b->vm_reserve(0, 2 * bytes, 0, &base));
+    assert_ok(b->vm_create(0, bytes, &chunk));
+    assert_ok(b->vm_map(0, base, bytes, chunk));
+    assert_ok(b->vm_access(0, base, bytes, 0));
+    assert_ok(b->vm_unmap(0, base, bytes));
+    assert_ok(b->vm_destroy(0, chunk, bytes));
+    assert_ok(b->vm_release(0, base, 2 * bytes));
+    assert_ok(b->capture_end(0, stream, &graph));
+    ok(b->graph_destroy(0, graph));
+}
+
+static void whole_library_runs(void **state)
+{
+    (void)state;
+    weir_settings settings = { .size = sizeof settings, .backend = "hip" };
+    unsigned char sent[4096], received[4096] = { 0 };
+    weir_stream work;
+    void *blocks[8];
+    for (size_t i = 0; i < sizeof sent; i++) sent[i] = (unsigned char)(i * 13);
+
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &work));
+    for (size_t i = 0; i < 8; i++) assert_ok(weir_alloc_on(4096 << i, work, &blocks[i]));
+    assert_ok(weir_copy(blocks[0], sent, sizeof sent, work));
+    for (size_t i = 1; i < 8; i++) assert_ok(weir_copy(blocks[i], blocks[i - 1], sizeof sent, work));
+    assert_ok(weir_copy(received, blocks[7], sizeof received, work));
+    assert_ok(weir_stream_synchronize(work));
+    assert_memory_equal(sent, received, sizeof sent);
+    for (size_t i = 0; i < 8; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_validate(0));
+    assert_ok(weir_close());
+}
+
+#define device_test(test) cmocka_unit_test_setup_teardown(test, open_device, close_device)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        device_test(device_is_described),
+        device_test(current_device_and_capture_mode_stay),
+        device_test(direct_allocation_ends_a_capture),
+        device_test(scope_protects_other_peoples_calls),
+        device_test(virtual_memory_is_legal_while_capturing),
+        cmocka_unit_test(whole_library_runs),
+    };
+    weir_status status = b->open(&config);
+    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE) {
+        print_message("skipped: %s\n", weir_error_text());
+        return 77;
+    }
+    if (status == WEIR_OK && b->close() != WEIR_OK) return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

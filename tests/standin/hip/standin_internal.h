@@ -1,0 +1,62 @@
+/*
+ * What the stand-in's files share, beside what both stand-ins for drivers share (standin/driver).
+ */
+#ifndef WEIR_TESTS_STANDIN_HIP_INTERNAL_H
+#define WEIR_TESTS_STANDIN_HIP_INTERNAL_H
+
+#include "backend/hip/types.h"
+#include "standin/driver/driver.h"
+#include "standin/hip/standin.h"
+
+typedef struct dim3 {
+    uint32_t x, y, z;
+} dim3;
+
+/* hipPointerAttribute_t of ROCm 6. */
+struct standin_pointer {
+    int type; /* 0 not known, 1 host, 2 device */
+    int device;
+    void *devicePointer, *hostPointer;
+    int isManaged;
+    unsigned int allocationFlags;
+};
+
+enum standin_call {
+#define X(need, result, name, parameters) STANDIN_##name,
+#include "backend/hip/symbols.def"
+#undef X
+#define X(result, name, parameters) STANDIN_##name,
+#include "standin/hip/extras.def"
+#undef X
+    STANDIN_CALL_COUNT
+};
+
+#define X(need, result, name, parameters) STANDIN_HIP_PUBLIC result name parameters;
+#include "backend/hip/symbols.def"
+#undef X
+#define X(result, name, parameters) STANDIN_HIP_PUBLIC result name parameters;
+#include "standin/hip/extras.def"
+#undef X
+
+/* Counts the call, fails it if that was scripted, and starts the runtime if there is a device. */
+int standin_begin(enum standin_call call);
+/* The same, and the thread's device is ready for work. */
+int standin_enter(enum standin_call call, int *device);
+/* The same for a call about a stream or an event, which knows its device; that of the thread for a default stream. A
+ * stream that was destroyed is recognised: rocBLAS asks about the one that its handle had before. */
+int standin_enter_stream(enum standin_call call, void *stream, int *device);
+int standin_enter_event(enum standin_call call, void *event, int *device);
+/* What hipGetLastError() will say. Returns it. */
+int standin_last(int code);
+
+uint64_t standin_memory(void); /* of each device */
+int standin_architecture_major(void);
+int standin_architecture_minor(void);
+
+/* Waits for all that is queued on the device, which no capture minds. */
+void standin_wait_for_all(int device);
+
+/* 5, 6 or 7: which variant this is. */
+extern const int standin_hip_major;
+
+#endif

@@ -1,0 +1,163 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/hip_support.h"
+
+static const weir_backend *opened;
+
+static void calls_before_open_are_refused(void **state)
+{
+    (void)state;
+    int count = 5;
+    void *event;
+    assert_int_equal(b->device_count(&count), WEIR_ERR_NO_DEVICE);
+    assert_int_equal(count, 5);
+    assert_int_equal(b->event_create(0, &event), WEIR_ERR_NO_DEVICE);
+}
+
+static void absent_library_is_named(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_HIP", "/nonexistent/libamdhip64.so.6", 1);
+    assert_int_equal(wr_backend_open("hip", &hip_config, &opened), WEIR_ERR_NO_LIBRARY);
+    assert_non_null(strstr(weir_error_text(), "WEIR_LIB_HIP"));
+    assert_non_null(strstr(weir_error_text(), "/nonexistent/libamdhip64.so.6"));
+}
+
+static void auto_goes_on_without_the_library(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
+    setenv("WEIR_LIB_HIP", "/nonexistent/libamdhip64.so.6", 1);
+    ok(wr_backend_open("auto", &hip_config, &opened));
+    assert_string_equal(opened->name, "host");
+    ok(wr_backend_close(opened));
+}
+
+static void auto_takes_a_device(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "/nonexistent/libcuda.so.1", 1);
+    use_standin(HIP_STANDIN_6);
+    ok(wr_backend_open("auto", &hip_config, &opened));
+    assert_string_equal(opened->name, "hip");
+    ok(wr_backend_close(opened));
+}
+
+static void auto_takes_cuda_first(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", CUDA_STANDIN, 1);
+    use_standin(HIP_STANDIN_6);
+    ok(wr_backend_open("auto", &hip_config, &opened));
+    assert_string_equal(opened->name, "cuda");
+    ok(wr_backend_close(opened));
+}
+
+static void library_that_is_no_runtime_is_named(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_HIP", "libm.so.6", 1);
+    assert_int_equal(b->open(&hip_config), WEIR_ERR_INCOMPATIBLE);
+    assert_non_null(strstr(weir_error_text(), "hipInit"));
+    assert_non_null(strstr(weir_error_text(), "libm.so.6"));
+}
+
+static void failing_initialisation_is_explained_and_tried_again(void **state)
+{
+    (void)state;
+    static const struct {
+        hipError_t code;
+        weir_status status;
+        const char *text;
+    } expected[] = {
+        { 35, WEIR_ERR_INCOMPATIBLE, "update the amdgpu driver" },
+        { 999, WEIR_ERR_DRIVER, "999" },
+    };
+    use_standin(HIP_STANDIN_6);
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        standin_fail("hipInit", 1, expected[i].code);
+        assert_int_equal(wr_backend_open("hip", &hip_config, &opened), expected[i].status);
+        assert_non_null(strstr(weir_error_text(), expected[i].text));
+        ok(wr_backend_open("hip", &hip_config, &opened));
+        ok(wr_backend_close(opened));
+    }
+}
+
+static void opening_twice_is_refused(void **state)
+{
+    (void)state;
+    use_standin(HIP_STANDIN_6);
+    ok(b->open(&hip_config));
+    assert_int_equal(b->open(&hip_config), WEIR_ERR_BUSY);
+    ok(b->close());
+    ok(b->open(&hip_config));
+    ok(b->close());
+}
+
+static void closing_closes_devices_left_open(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    use_standin(HIP_STANDIN_6);
+    for (int i = 0; i < 2; i++) {
+        ok(b->open(&hip_config));
+        ok(b->device_open(0, &caps));
+        ok(b->device_open(1, &caps));
+        ok(b->close());
+    }
+}
+
+/* Both versions are in the process then, whichever the back end would have used. */
+static void two_runtimes_in_a_process_are_refused(void **state)
+{
+    (void)state;
+    use_standin(HIP_STANDIN_6);
+    setenv("WEIR_LIB_HIP", HIP_STANDIN_7, 1);
+    assert_int_equal(b->open(&hip_config), WEIR_ERR_INCOMPATIBLE);
+    assert_non_null(strstr(weir_error_text(), "libamdhip64.so.7"));
+    assert_non_null(strstr(weir_error_text(), "libamdhip64.so.6"));
+    assert_non_null(strstr(weir_error_text(), "WEIR_LIB_HIP"));
+    use_standin(HIP_STANDIN_6); /* the other was unloaded */
+    ok(b->open(&hip_config));
+    ok(b->close());
+}
+
+/* The last test: from then on this runtime has no device for this process. */
+static void a_runtime_without_a_device_is_asked_once(void **state)
+{
+    (void)state;
+    use_standin(HIP_STANDIN_6);
+    standin_fail("hipInit", 1, 100);
+    assert_int_equal(b->open(&hip_config), WEIR_ERR_NO_DEVICE);
+    assert_non_null(strstr(weir_error_text(), "HIP_VISIBLE_DEVICES"));
+    const unsigned long calls = standin_calls(NULL);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(b->open(&hip_config), WEIR_ERR_NO_DEVICE);
+        assert_int_equal(native_code(), 100);
+        assert_non_null(strstr(weir_error_text(), "/dev/kfd"));
+    }
+    assert_int_equal(standin_calls(NULL), calls);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_before_open_are_refused),
+        cmocka_unit_test(absent_library_is_named),
+        cmocka_unit_test(auto_goes_on_without_the_library),
+        cmocka_unit_test(auto_takes_a_device),
+        cmocka_unit_test(auto_takes_cuda_first),
+        cmocka_unit_test(library_that_is_no_runtime_is_named),
+        cmocka_unit_test(failing_initialisation_is_explained_and_tried_again),
+        cmocka_unit_test(opening_twice_is_refused),
+        cmocka_unit_test(closing_closes_devices_left_open),
+        cmocka_unit_test(two_runtimes_in_a_process_are_refused),
+        cmocka_unit_test(a_runtime_without_a_device_is_asked_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,227 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/hip_support.h"
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <time.h>
+
+/* What HIP does beside the calls that weir asks for: it waits. Where, and that weir keeps it away from the hit path. */
+#define assert_ok(call)                                                                                                \
+    do {                                                                                                               \
+        weir_status status_ = (call);                                                                                  \
+        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
+    } while (0)
+
+static int open_library(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "hip";
+    use_standin(HIP_STANDIN_6);
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_device_set_current(0));
+    return 0;
+}
+
+static int close_library(void **state)
+{
+    (void)state;
+    assert_ok(weir_validate(0));
+    assert_ok(weir_close());
+    return 0;
+}
+
+/* ---- streams that are kept busy -------------------------------------------------------------------------------- */
+
+static sem_t gate;
+
+static void wait_at_gate(void *unused)
+{
+    (void)unused;
+    while (sem_wait(&gate) != 0) {}
+}
+
+/* Runs `what` on a thread while `stream` is busy: it must not come back before the stream is let go. */
+static atomic_bool came_back;
+static void *(*what_to_run)(void *);
+
+static void *run_and_tell(void *argument)
+{
+    void *result = what_to_run(argument);
+    atomic_store(&came_back, true);
+    return result;
+}
+
+static void assert_waits_for(void *stream, void *(*what)(void *), void *argument)
+{
+    pthread_t thread;
+    void *result;
+    const struct timespec while_ = { 0, 50000000 };
+    sem_init(&gate, 0, 0);
+    ok(b->stream_callback(0, stream, wait_at_gate, NULL));
+    atomic_store(&came_back, false);
+    what_to_run = what;
+    assert_int_equal(pthread_create(&thread, NULL, run_and_tell, argument), 0);
+    nanosleep(&while_, NULL);
+    assert_false(atomic_load(&came_back));
+    sem_post(&gate);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_int_equal((intptr_t)result, WEIR_OK);
+    ok(b->stream_synchronize(0, stream));
+    sem_destroy(&gate);
+}
+
+static void *segment;
+static void *reservation;
+static weir_chunk chunk;
+
+static void *free_segment(void *unused)
+{
+    (void)unused;
+    return (void *)(intptr_t)b->segment_free(0, segment, 2 * MIB);
+}
+
+static void *map_chunk(void *unused)
+{
+    (void)unused;
+    return (void *)(intptr_t)b->vm_map(0, reservation, 2 * MIB, chunk);
+}
+
+static void *unmap_chunk(void *unused)
+{
+    (void)unused;
+    return (void *)(intptr_t)b->vm_unmap(0, reservation, 2 * MIB);
+}
+
+static void giving_a_segment_back_waits_for_every_stream(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    ok(b->segment_alloc(0, 2 * MIB, &segment));
+    assert_waits_for(stream, free_segment, NULL);
+    ok(b->stream_destroy(0, stream));
+}
+
+static void mapping_waits_for_the_default_stream_only(void **state)
+{
+    (void)state;
+    void *stream = new_stream();
+    ok(b->vm_reserve(0, 2 * MIB, 0, &reservation));
+    ok(b->vm_create(0, 2 * MIB, &chunk));
+    assert_waits_for(NULL, map_chunk, NULL);
+    assert_waits_for(NULL, unmap_chunk, NULL);
+
+    sem_init(&gate, 0, 0);
+    ok(b->stream_callback(0, stream, wait_at_gate, NULL));
+    ok(b->vm_map(0, reservation, 2 * MIB, chunk));
+    ok(b->vm_unmap(0, reservation, 2 * MIB));
+    assert_int_equal(b->stream_query(0, stream), WEIR_ERR_NOT_READY);
+    sem_post(&gate);
+    ok(b->stream_synchronize(0, stream));
+    sem_destroy(&gate);
+
+    ok(b->vm_destroy(0, chunk, 2 * MIB));
+    ok(b->vm_release(0, reservation, 2 * MIB));
+    ok(b->stream_destroy(0, stream));
+}
+
+/* ---- the pool ------------------------------------------------------------------------------------------------- */
+
+static void use_all_sizes(weir_stream stream)
+{
+    static const size_t sizes[] = { 512, 64 << 10, 3 << 20, 40 << 20 };
+    void *blocks[4];
+    for (int i = 0; i < 4; i++) assert_ok(weir_alloc_on(sizes[i], stream, &blocks[i]));
+    for (int i = 0; i < 4; i++) assert_ok(weir_free(blocks[i]));
+}
+
+/* Neither the default stream nor any other is waited for, though both are busy. */
+static void a_hit_asks_the_runtime_nothing(void **state)
+{
+    (void)state;
+    weir_stream stream;
+    void *native;
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
+    assert_ok(weir_stream_native(stream, &native));
+    use_all_sizes(stream);
+    sem_init(&gate, 0, 0);
+    ok(b->stream_callback(0, NULL, wait_at_gate, NULL));
+    ok(b->stream_callback(0, native, wait_at_gate, NULL));
+    const unsigned long before = standin_calls(NULL);
+    for (int i = 0; i < 100; i++) use_all_sizes(stream);
+    assert_int_equal(standin_calls(NULL), before);
+    sem_post(&gate);
+    sem_post(&gate);
+    assert_ok(weir_stream_synchronize(stream));
+    ok(b->stream_synchronize(0, NULL));
+    sem_destroy(&gate);
+    assert_ok(weir_stream_destroy(stream));
+}
+
+static void memory_is_given_back_by_trimming_only(void **state)
+{
+    (void)state;
+    void *block;
+    assert_ok(weir_alloc(40 * MIB, &block));
+    const unsigned long before = standin_calls("hipFree") + standin_calls("hipMemUnmap");
+    assert_ok(weir_free(block));
+    assert_int_equal(standin_calls("hipFree") + standin_calls("hipMemUnmap"), before);
+    assert_ok(weir_empty_cache(0));
+    assert_true(standin_calls("hipFree") + standin_calls("hipMemUnmap") > before);
+}
+
+static void out_of_memory_is_told_and_overcome(void **state)
+{
+    (void)state;
+    void *most, *more;
+    assert_ok(weir_alloc(400 * MIB, &most));
+    assert_int_equal(weir_alloc(200 * MIB, &more), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_free(most));
+    assert_ok(weir_alloc(200 * MIB, &more));
+    assert_ok(weir_free(more));
+}
+
+static void recorded_streams_keep_a_block_until_they_are_done(void **state)
+{
+    (void)state;
+    weir_stream one, two;
+    void *block, *again, *native;
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &one));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &two));
+    assert_ok(weir_stream_native(two, &native));
+    assert_ok(weir_alloc_on(3 * MIB, one, &block));
+    sem_init(&gate, 0, 0);
+    ok(b->stream_callback(0, native, wait_at_gate, NULL));
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    assert_ok(weir_alloc_on(3 * MIB, one, &again));
+    assert_ptr_not_equal(again, block);
+    assert_ok(weir_free(again));
+    sem_post(&gate);
+    assert_ok(weir_stream_synchronize(two));
+    sem_destroy(&gate);
+    assert_ok(weir_stream_destroy(two));
+    assert_ok(weir_stream_destroy(one));
+}
+
+#define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
+
+static const struct CMUnitTest tests[] = {
+    hip_test(giving_a_segment_back_waits_for_every_stream),
+    hip_test(mapping_waits_for_the_default_stream_only),
+    library_test(a_hit_asks_the_runtime_nothing),
+    library_test(memory_is_given_back_by_trimming_only),
+    library_test(out_of_memory_is_told_and_overcome),
+    library_test(recorded_streams_keep_a_block_until_they_are_done),
+};
+
+int main(void)
+{
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

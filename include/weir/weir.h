@@ -374,7 +374,8 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
  * Asked when an allocation is about to fail: free what you can (weir_free is allowed, no weir lock is held) and
- * return true when it is worth trying again. `needed` is the number of bytes that are missing.
+ * return true when it is worth trying again. `needed` is the number of bytes that are missing; `device` is -1 when it is
+ * pinned host memory that is.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
@@ -545,6 +546,35 @@ typedef struct weir_block_info {
  *  most `capacity` of them, and into `*count` how many there are. Since 0.1. */
 WEIR_API weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count);
 
+/** A pool's blocks as they were. Opaque. */
+typedef struct weir_checkpoint weir_checkpoint;
+
+/**
+ * Notes every block of a private pool, after waiting for its pending frees. Costs time and memory by the number of blocks.
+ * Give it back with weir_checkpoint_destroy(); it may outlive the pool, and the library being closed.
+ * @return WEIR_ERR_BUSY when the pool has pending frees that a capture holds up, or while it is paused;
+ *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too. Since 0.1.
+ */
+WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out);
+
+/**
+ * Puts a pool back to a checkpoint: blocks that are live now are freed, those that were live then are live again at the
+ * same addresses, on the same streams, with whatever they contain now; a pointer from then is good again, and one that was
+ * freed by this is not, unless it is such a pointer. Streams recorded on a block that is live then and now stay recorded.
+ * The segments of then must still be there; segments that came later are free afterwards. Nothing changes on failure.
+ * `freed` is told of each block that was live before, `restored` of each that is live now (either may be NULL), after the
+ * change, without any lock. Nobody else may use the pool meanwhile.
+ * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when a segment is gone or went to another stream;
+ *         WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block in a segment of then that is live now, was not
+ *         then, and is recorded on a stream: weir_free() it first, so that the stream can be waited for. Since 0.1.
+ */
+WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
+                                          void (*freed)(void *user, void *pointer),
+                                          void (*restored)(void *user, void *pointer), void *user);
+
+/** NULL is fine. Since 0.1. */
+WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
+
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
 /** CUDA's stream capture modes, same values. */
@@ -609,6 +639,45 @@ WEIR_API weir_status weir_graph_retain_pool(weir_graph graph, weir_mempool pool)
 
 /** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL where there is none (yet). Since 0.1. */
 WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **executable);
+
+/* ---- pinned host memory ---------------------------------------------------------------------------------------- */
+
+#define WEIR_NUMA_ANY (-1)
+
+/**
+ * Page-locked host memory that every device reaches, from a cache of the process. `numa_node` names the node it must
+ * lie on, also when it is a cached block. 512-byte aligned. Zero bytes give NULL and WEIR_OK. There is no stream order on
+ * host memory: name every stream that uses the block with weir_pinned_record().
+ * @return WEIR_ERR_OUT_OF_HOST_MEMORY after the cache was emptied and the reclaim callbacks were asked; the text says
+ *         where the bytes are. WEIR_ERR_INVALID_ARGUMENT for a node that the machine does not have;
+ *         WEIR_ERR_NOT_SUPPORTED when the system does not let the process choose one. Since 0.1.
+ */
+WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
+
+/** Says that work now on `stream`, and any until the free, uses the block: once freed, it is not reused before that is
+ *  over, and not before the graph is destroyed that the work becomes part of. `pointer` may point anywhere into the block.
+ *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
+ *  Since 0.1. */
+WEIR_API weir_status weir_pinned_record(const void *pointer, weir_stream stream);
+
+/** Gives a block back; streams named with weir_pinned_record() are waited for before it is reused, each for its own
+ *  blocks only. NULL is fine. @return as weir_free(). Since 0.1. */
+WEIR_API weir_status weir_pinned_free(void *pointer);
+
+/** Takes and faults in `bytes` in one piece on a node ahead of need, by several threads. Blocks above 1 MiB come from
+ *  what was reserved in pieces above 1 MiB, smaller blocks from smaller pieces. Nothing that is cached already is given
+ *  back for it. @return WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1. */
+WEIR_API weir_status weir_pinned_reserve(size_t bytes, int numa_node);
+
+/** Caps what the cache may hold; 0: no cap. What it holds already stays. Since 0.1. */
+WEIR_API weir_status weir_pinned_limit_set(uint64_t bytes);
+
+/** Gives idle segments back until the cache holds at most `keep` bytes; 0: all that can be. Waits for no stream. Since
+ *  0.1. */
+WEIR_API weir_status weir_pinned_trim(uint64_t keep);
+
+/** Statistics of the cache of pinned memory; all zero while it was not used. Since 0.1. */
+WEIR_API weir_status weir_pinned_stats_get(struct weir_memory_stats *out);
 
 /* ---- library handles ------------------------------------------------------------------------------------------- */
 
@@ -798,7 +867,7 @@ WEIR_API weir_status weir_stats_reset(int device);
 /** Calls made to the back end since the library was opened, on all devices. A hit makes none. Since 0.1. */
 WEIR_API weir_status weir_driver_calls(uint64_t *count);
 
-/** Checks every structure of the device's allocator; for tests and debugging, O(blocks).
+/** Checks every structure of the device's allocator and of that of pinned memory; for tests and debugging, O(blocks).
  *  @return WEIR_OK, or WEIR_ERR_INTERNAL with a text that names the broken invariant. Since 0.1. */
 WEIR_API weir_status weir_validate(int device);
 

@@ -47,11 +47,19 @@ static weir_status find_segment(const char *call, const void *pointer, wr_segmen
     return WEIR_OK;
 }
 
+static weir_status refuse_pinned(const char *call, const char *instead, const void *pointer, const wr_segment *segment)
+{
+    WR_ENSURE(!wr_cache_is_host(segment->cache), WEIR_ERR_UNKNOWN_POINTER,
+              "%s: %p is pinned host memory from weir_pinned_alloc(); call %s", call, pointer, instead);
+    return WEIR_OK;
+}
+
 weir_status weir_free(void *pointer)
 {
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
     WR_TRY(find_segment("weir_free", pointer, &segment));
+    WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
     return wr_device_free(segment, pointer);
 }
 
@@ -62,6 +70,7 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     WR_TRY(find_segment("weir_record_stream", pointer, &segment));
+    WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
     return wr_pending_record(segment->cache, segment, pointer, s, &device->events);
 }
 

@@ -1,7 +1,9 @@
 /*
  * Memory pools as users see them: check, find the pool, call down.
  */
+#include "base/meta.h"
 #include "device/ladder.h"
+#include "pool/checkpoint.h"
 #include "pool/inspect.h"
 #include "pool/source.h"
 #include "thread/routes.h"
@@ -238,4 +240,41 @@ weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size
               "weir_mempool_blocks: count is NULL, or blocks is NULL with a capacity");
     WR_TRY(find(pool, &found, &name));
     return wr_inspect_blocks(found, name, blocks, capacity, count);
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------------------------- */
+
+/* A private pool: the default one holds workspaces of library handles. */
+static weir_status find_private(const char *call, weir_mempool id, wr_mempool **out, wr_mempool_name *name)
+{
+    WR_TRY(find(id, out, name));
+    WR_ENSURE(*name != 0, WEIR_ERR_INVALID_ARGUMENT,
+              "%s: name a private pool; the default one has memory of weir's too", call);
+    return WEIR_OK;
+}
+
+weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out)
+{
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_checkpoint: out is NULL");
+    WR_TRY(find_private("weir_mempool_checkpoint", pool, &found, &name));
+    return wr_checkpoint_take(found, name, out);
+}
+
+weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
+                                 void (*freed)(void *user, void *pointer), void (*restored)(void *user, void *pointer),
+                                 void *user)
+{
+    const wr_checkpoint_listener listener = { .freed = freed, .restored = restored, .user = user };
+    wr_mempool *found = NULL;
+    wr_mempool_name name = 0;
+    WR_ENSURE(checkpoint, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_restore: checkpoint is NULL");
+    WR_TRY(find_private("weir_mempool_restore", pool, &found, &name));
+    return wr_checkpoint_restore(found, name, checkpoint, &listener);
+}
+
+void weir_checkpoint_destroy(weir_checkpoint *checkpoint)
+{
+    wr_meta_free(checkpoint);
 }

@@ -2,6 +2,7 @@
  * What happened, as users see it: statistics, validation, recorded events.
  */
 #include "base/meta.h"
+#include "device/pinned.h"
 #include "pool/front.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
@@ -63,7 +64,9 @@ weir_status weir_validate(int device)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    return wr_inspect_validate(&d->cache);
+    WR_TRY(wr_inspect_validate(&d->cache));
+    wr_pinned *pinned = wr_pinned_there();
+    return pinned ? wr_inspect_validate(&pinned->cache) : WEIR_OK;
 }
 
 /* ---- history ------------------------------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /*
  * Devices and streams as users see them.
  */
+#include "device/pinned.h"
 #include "pool/pending.h"
 #include "thread/thread.h"
 
@@ -123,6 +124,8 @@ static void end_waits(uint64_t stream_id)
         wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
         if (d) wr_pending_end_stream(&d->cache, stream_id);
     }
+    wr_pinned *pinned = wr_pinned_there();
+    if (pinned) wr_pending_end_stream(&pinned->cache, stream_id);
 }
 
 /* Waiting for a stream, or asking it, would end its capture. */

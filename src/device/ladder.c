@@ -9,21 +9,43 @@
 #include <stdio.h>
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
- * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. */
+ * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
+ * memory; the cache is the request's. */
 typedef weir_status (*rung)(wr_device *device, const wr_request *request, void **out);
+
+/* Memory of a named node must not come from elsewhere; memory of any node may. */
+static weir_status take_elsewhere(const wr_request *request, void **out)
+{
+    wr_pinned *pinned = wr_pinned_of(request->pool->cache);
+    if (request->stream != &pinned->places[0]) return WEIR_OK;
+    for (int node = 0; node < WR_NUMA_NODES && !*out; node++) {
+        if (!wr_numa_has(&pinned->numa, node)) continue;
+        wr_request there = *request;
+        there.stream = &pinned->places[node + 1];
+        WR_TRY(wr_cache_take(request->pool->cache, &there, out));
+    }
+    return WEIR_OK;
+}
+
+static weir_status take(const wr_request *request, void **out)
+{
+    wr_cache *cache = request->pool->cache;
+    WR_TRY(wr_cache_take(cache, request, out));
+    return *out || !wr_cache_is_host(cache) ? WEIR_OK : take_elsewhere(request, out);
+}
 
 static weir_status take_finished(wr_device *device, const wr_request *request, void **out)
 {
-    wr_pending_poll(&device->cache);
-    wr_capture_reclaim(device, request->stream);
-    return wr_cache_take(&device->cache, request, out);
+    wr_pending_poll(request->pool->cache);
+    if (device) wr_capture_reclaim(device, request->stream);
+    return take(request, out);
 }
 
 static weir_status grow(wr_device *device, const wr_request *request, void **out)
 {
     /* What cannot be there is not asked for: preparing records for it could fail in more confusing ways. */
-    if (request->fit.segment_bytes > device->caps.total_memory) return WEIR_OK;
-    weir_status status = wr_cache_grow(&device->cache, request, out);
+    if (device && request->fit.segment_bytes > device->caps.total_memory) return WEIR_OK;
+    weir_status status = wr_cache_grow(request->pool->cache, request, out);
     return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
 }
 
@@ -50,7 +72,8 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
  * for: another thread may have polled what this one needs since it last looked. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
-    wr_cache *cache = &device->cache;
+    wr_cache *cache = request->pool->cache;
+    (void)device;
     bool waited = atomic_load(&cache->pending) != 0;
     if (waited) {
         wr_lock_acquire(&cache->lock);
@@ -59,7 +82,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     }
     do {
         if (waited) WR_TRY(wr_pending_wait(cache, &waited));
-        WR_TRY(wr_cache_take(cache, request, out));
+        WR_TRY(take(request, out));
     } while (waited && !*out);
     return WEIR_OK;
 }
@@ -78,12 +101,12 @@ static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *r
  * in sight again, or with the driver. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
 {
-    wr_cache *cache = &device->cache;
+    wr_cache *cache = request->pool->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
         WR_TRY(wr_cache_trim(cache, request->pool, enough, &released));
         if (released == 0) {
-            WR_TRY(wr_cache_take(cache, request, out));
+            WR_TRY(take(request, out));
         } else {
             wr_lock_acquire(&cache->lock);
             cache->stats.alloc_retries++;
@@ -111,7 +134,7 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
 static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
 {
     uint32_t asked = 0;
-    while (!*out && wr_runtime_reclaim(device->ordinal, request->fit.segment_bytes, &asked)) {
+    while (!*out && wr_runtime_reclaim(request->pool->cache->device, request->fit.segment_bytes, &asked)) {
         WR_TRY(take_finished(device, request, out));
         if (!*out) WR_TRY(take_awaited(device, request, out));
         if (!*out) WR_TRY(grow(device, request, out));
@@ -120,9 +143,11 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
-static const rung rungs[] = { take_finished,          collect_and_grow, take_rehomed, take_borrowed,
-                              trim_oversize_and_grow, take_awaited,     trim_and_grow };
-static const rung last_rungs[] = { drop_idle_handles, ask_program };
+/* Rungs end with NULL. All but the last ones are climbed again while something was freed meanwhile. */
+typedef struct ladder {
+    rung rungs[8], last_rungs[3];
+    weir_status (*give_up)(wr_device *device, const wr_request *request);
+} ladder;
 
 /* Other threads may take what one has made room for, many times over while there is enough for all. */
 enum { CLIMBS_MAX = 64 };
@@ -172,9 +197,52 @@ static weir_status out_of_memory(wr_device *device, const wr_request *request)
         wr_size_format(r.largest_free, largest), advice(&r, request, free_bytes));
 }
 
-static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, size_t count, void **out)
+static weir_status out_of_pinned_memory(wr_device *device, const wr_request *request)
 {
-    for (size_t i = 0; i < count && !*out; i++) WR_TRY(from[i](device, request, out));
+    char asked[WR_SIZE_TEXT], held[WR_SIZE_TEXT], used[WR_SIZE_TEXT], idle[WR_SIZE_TEXT], split[WR_SIZE_TEXT];
+    char waiting[WR_SIZE_TEXT], text[WR_SIZE_TEXT], limit[WR_SIZE_TEXT + 16] = "no limit";
+    char where[32] = "any NUMA node", refusal[256];
+    wr_cache *cache = request->pool->cache;
+    wr_cache_report r;
+
+    (void)device;
+    snprintf(refusal, sizeof refusal, "%s", weir_error_text());
+    wr_inspect_report(cache, request, &r);
+    if (r.limit) snprintf(limit, sizeof limit, "limit %s", wr_size_format(r.limit, text));
+    if (request->stream->index) snprintf(where, sizeof where, "NUMA node %u", request->stream->index - 1);
+    wr_lock_acquire(&cache->lock);
+    cache->stats.ooms++;
+    wr_lock_release(&cache->lock);
+    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
+                   "out of pinned host memory: asked for %s on %s, %s.\n"
+                   "weir holds %s: %s in use, %s idle, %s free between blocks in use, %s freed but awaiting streams "
+                   "(%llu blocks).\nThe last refusal: %s\n%s",
+                   wr_size_format(request->requested, asked), where, limit, wr_size_format(r.reserved, held),
+                   wr_size_format(r.allocated, used), wr_size_format(r.idle_bytes, idle),
+                   wr_size_format(r.split_bytes, split), wr_size_format(r.pending_bytes, waiting),
+                   (unsigned long long)r.pending_blocks, refusal,
+                   r.limit && r.reserved + request->fit.segment_bytes > r.limit
+                       ? "Free something, or raise the limit with weir_pinned_limit_set()."
+                       : "Free something, ask for less, or give the process more memory.");
+}
+
+static const ladder of_device = {
+    .rungs = { take_finished, collect_and_grow, take_rehomed, take_borrowed, trim_oversize_and_grow, take_awaited,
+               trim_and_grow },
+    .last_rungs = { drop_idle_handles, ask_program },
+    .give_up = out_of_memory,
+};
+
+/* Idle segments go before a stream is waited for: that may take for ever, and nobody's other blocks are to wait with it. */
+static const ladder of_pinned = {
+    .rungs = { take_finished, grow, trim_and_grow, take_awaited },
+    .last_rungs = { ask_program },
+    .give_up = out_of_pinned_memory,
+};
+
+static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, void **out)
+{
+    for (; *from && !*out; from++) WR_TRY((*from)(device, request, out));
     return WEIR_OK;
 }
 
@@ -187,17 +255,18 @@ static uint64_t changes_of(wr_cache *cache)
 }
 
 /* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
-static WR_NOINLINE weir_status climb(wr_device *device, const wr_request *request, void **out)
+static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const wr_request *request, void **out)
 {
+    wr_cache *cache = request->pool->cache;
     bool changed = true;
     for (int i = 0; i < CLIMBS_MAX && changed; i++) {
-        const uint64_t before = changes_of(&device->cache);
-        WR_TRY(climb_rungs(device, request, rungs, sizeof rungs / sizeof rungs[0], out));
+        const uint64_t before = changes_of(cache);
+        WR_TRY(climb_rungs(device, request, l->rungs, out));
         if (*out) return WEIR_OK;
-        changed = changes_of(&device->cache) != before;
+        changed = changes_of(cache) != before;
     }
-    WR_TRY(climb_rungs(device, request, last_rungs, sizeof last_rungs / sizeof last_rungs[0], out));
-    return *out ? WEIR_OK : out_of_memory(device, request);
+    WR_TRY(climb_rungs(device, request, l->last_rungs, out));
+    return *out ? WEIR_OK : l->give_up(device, request);
 }
 
 weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
@@ -212,9 +281,31 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     if (cache->policy->poll_always) wr_pending_poll(cache);
     WR_TRY(wr_cache_take(cache, &request, &found));
     request.again = true;
-    if (WR_UNLIKELY(!found)) WR_TRY(climb(device, &request, &found));
+    if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_device, device, &request, &found));
     *out = found;
     return WEIR_OK;
+}
+
+weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes, void **out)
+{
+    WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "%zu bytes of pinned host memory asked: more than 1 EiB; is the size negative?", bytes);
+    const wr_request request = wr_cache_request(pool, name, place, bytes);
+    void *found = NULL;
+    WR_TRY(take(&request, &found));
+    if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_pinned, NULL, &request, &found));
+    *out = found;
+    return WEIR_OK;
+}
+
+weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
+{
+    WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "%zu bytes of pinned host memory to be reserved: more than 1 EiB; is the size negative?", bytes);
+    wr_request request = wr_cache_request(pool, 0, place, bytes);
+    request.fit.segment_bytes = (bytes + WR_SEGMENT_UNIT - 1) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
+    const weir_status status = wr_cache_grow(pool->cache, &request, NULL);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? out_of_pinned_memory(NULL, &request) : status;
 }
 
 weir_status wr_device_free(const wr_segment *segment, void *pointer)

@@ -5,6 +5,7 @@
 #define WR_DEVICE_LADDER_H
 
 #include "device/device.h"
+#include "device/pinned.h"
 
 /* Allocates from a pool on a stream of the device. On WEIR_ERR_OUT_OF_MEMORY the error text explains. No lock held. */
 WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
@@ -12,6 +13,14 @@ WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_m
 
 /* Frees what lies at `pointer` in a segment. */
 WR_CHECKED weir_status wr_device_free(const wr_segment *segment, void *pointer);
+
+/* Pinned host memory from a pool of the cache of wr_pinned, at a place. On WEIR_ERR_OUT_OF_HOST_MEMORY the error text
+ * explains. No lock held. */
+WR_CHECKED weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes,
+                                       void **out);
+
+/* Takes a segment of its own for blocks like one of `bytes`. Nothing is given back for it. */
+WR_CHECKED weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes);
 
 /* Waits for pending frees and gives all idle memory back that no private pool keeps. */
 WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);

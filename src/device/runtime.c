@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "device/device.h"
+#include "device/pinned.h"
 #include "pool/address.h"
 #include "pool/mempool.h"
 
@@ -147,6 +148,8 @@ weir_status wr_runtime_close(void)
             wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
             if (d) wr_keep_first(&first, wr_device_stop(d));
         }
+        wr_pinned *pinned = atomic_exchange_explicit(&rt->pinned, NULL, memory_order_acq_rel);
+        if (pinned) wr_keep_first(&first, wr_pinned_close(pinned));
         for (int i = 0; i < WR_DEVICE_MAX; i++) {
             wr_device *d = atomic_exchange_explicit(&rt->devices[i], NULL, memory_order_acq_rel);
             if (d) wr_keep_first(&first, wr_device_close(d));
@@ -176,6 +179,20 @@ weir_status wr_runtime_device_slow(int ordinal, wr_device **device)
     }
     end_change();
     if (status == WEIR_OK) *device = d;
+    return status;
+}
+
+weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out)
+{
+    weir_status status = WEIR_OK;
+    begin_change();
+    wr_pinned *p = atomic_load_explicit(&rt->pinned, memory_order_relaxed);
+    if (!p) {
+        status = wr_pinned_open(home, &p);
+        if (status == WEIR_OK) atomic_store_explicit(&rt->pinned, p, memory_order_release);
+    }
+    end_change();
+    if (status == WEIR_OK) *out = p;
     return status;
 }
 

@@ -16,6 +16,7 @@
 #define WR_DEVICE_MAX 64
 
 typedef struct wr_device wr_device;
+typedef struct wr_pinned wr_pinned;
 
 typedef enum wr_runtime_state {
     WR_UNOPENED, /* the next call opens it */
@@ -46,6 +47,7 @@ typedef struct wr_runtime {
     int device_count;
 
     _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first used */
+    _Atomic(wr_pinned *) pinned;                 /* the same */
 
     wr_lock reclaim_lock;
     wr_reclaimer *reclaimers;
@@ -81,6 +83,9 @@ WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **
     }
     return wr_runtime_device_slow(ordinal, device);
 }
+
+/* The cache of pinned host memory, made through `home` when this is its first use. */
+WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out);
 
 WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
 WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);

@@ -38,6 +38,7 @@ struct wr_block {
     wr_segment *segment;
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
     wr_use *uses;          /* other streams that use it, or are waited for */
+    uint32_t kept;         /* by how many graphs: freed, it waits for their end */
     uint64_t freed_at;     /* the cache's search count when it was freed: its age for collection */
     wr_block_state state;
     atomic_bool parked; /* live, but in the bin's front; under its lock */

@@ -6,12 +6,17 @@
 #include "pool/front.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
                           const wr_policy_options *options, wr_event_pool *events, uint64_t history)
 {
     *cache =
         (wr_cache){ .backend = backend, .policy = policy, .options = *options, .device = device, .events = events };
+    if (wr_cache_is_host(cache))
+        snprintf(cache->name, sizeof cache->name, "host memory");
+    else
+        snprintf(cache->name, sizeof cache->name, "device %d", device);
     WR_TRY(wr_history_init(&cache->history, device, history));
     /* A recorded history must have every event in order; ages are counted in searches. */
     cache->has_fronts = policy->parks && history == 0 && options->gc_threshold == 0;
@@ -111,6 +116,17 @@ static void count_live_in(const wr_bin *bin, const wr_block *block)
             wr_fronts_note_peaks(bin->pool, all[i]);
 }
 
+void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested)
+{
+    const wr_bin *bin = block->segment->bin;
+    block->state = WR_BLOCK_LIVE;
+    block->requested = requested;
+    block->uses = NULL;
+    block->kept = 0;
+    count_live_in(bin, block);
+    wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native);
+}
+
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
 {
     wr_bin *bin = block->segment->bin;
@@ -124,11 +140,7 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
         wr_bin_insert(bin, rest);
         wr_count(wr_counter_free_in, bin, rest);
     }
-    block->state = WR_BLOCK_LIVE;
-    block->requested = request->requested;
-    block->uses = NULL;
-    count_live_in(bin, block);
-    wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, block->requested, request->stream->native);
+    wr_cache_make_live_locked(cache, block, request->requested);
     *out = block->base;
     return WEIR_OK;
 }
@@ -235,8 +247,8 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
     wr_block *block = wr_segment_block_at(segment, address);
     const bool parked = atomic_load_explicit(&block->parked, memory_order_relaxed);
     WR_ENSURE(block->state == WR_BLOCK_LIVE && !parked, WEIR_ERR_DOUBLE_FREE,
-              "%p is in memory that was freed already (device %d, %zu bytes at %p, %s)", address, cache->device,
-              block->bytes, (void *)block->base,
+              "%p is in memory that was freed already (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
+              (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
     *out = block;
     return WEIR_OK;
@@ -258,7 +270,7 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
     const wr_bin *bin = block->segment->bin;
     wr_count(wr_counter_live_out, bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native);
-    if (!block->uses) {
+    if (!block->uses && !block->kept) {
         wr_cache_reclaim_locked(cache, block);
         return;
     }
@@ -274,7 +286,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
         wr_cache_give_locked(cache, block);
-        if (block->state == WR_BLOCK_PENDING) *pending = block;
+        if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }
     if (front) wr_front_settle_locked(front);
     wr_lock_release(&cache->lock);

@@ -1,7 +1,7 @@
 /*
- * cache: the caching allocator of one device. Mechanism only; what goes where is the policy's business, and what to
- * do when nothing fits is the ladder's (device/ladder.h).
- * Owner: the device. Lock: `lock` (WR_RANK_CACHE) guards everything but the constants and what is said otherwise; it
+ * cache: the caching allocator of one device, or of pinned host memory. Mechanism only; what goes where is the policy's
+ * business, and what to do when nothing fits is the ladder's (device/ladder.h).
+ * Owner: the device; device/pinned.h. Lock: `lock` (WR_RANK_CACHE) guards everything but the constants and what is said otherwise; it
  * is never held across a driver call. Lives as long as the device.
  */
 #ifndef WR_POOL_CACHE_H
@@ -20,7 +20,8 @@ typedef struct wr_cache {
     const weir_backend *backend;
     const wr_policy *policy;
     wr_policy_options options;
-    int device;
+    int device;            /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
+    char name[16];         /* "device 0": for messages */
     wr_event_pool *events; /* the device's */
 
     wr_lock lock;
@@ -61,6 +62,13 @@ typedef struct wr_request {
     bool again; /* searched for before: the clock of collection by age ticks once per request, as PyTorch's does */
 } wr_request;
 
+#define WR_CACHE_OF_HOST (-1)
+
+static inline bool wr_cache_is_host(const wr_cache *cache)
+{
+    return cache->device == WR_CACHE_OF_HOST;
+}
+
 WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
                                      const wr_policy_options *options, wr_event_pool *events, uint64_t history);
 
@@ -75,7 +83,8 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. */
+/* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. With `out` NULL the
+ * segment is only taken, for later requests. */
 WR_CHECKED weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out);
 
 /* Serves the request from free blocks of private pools that lend, in order of age; theirs they stay. *out as above. */
@@ -126,10 +135,13 @@ wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request);
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
                                                 void **out);
 
+/* A block that is in no tree becomes live. */
+void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested);
+
 /* A pending or live block becomes free: merged, back in its bin, counted. */
 void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 
-/* A live block that nobody else uses is freed. */
+/* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
 void wr_cache_give_locked(wr_cache *cache, wr_block *block);
 
 /* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */

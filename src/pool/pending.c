@@ -134,6 +134,30 @@ void wr_pending_skip(wr_block *block)
     wr_lock_release(&cache->lock);
 }
 
+weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address)
+{
+    wr_block *block = NULL;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
+    if (status == WEIR_OK) block->kept++;
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_block *block = wr_segment_block_at(segment, base);
+    bool waits = --block->kept == 0 && block->state == WR_BLOCK_PENDING;
+    if (waits && !block->uses) {
+        cache->stats.pending_frees--;
+        wr_cache_reclaim_locked(cache, block);
+        waits = false;
+    }
+    wr_lock_release(&cache->lock);
+    if (waits) wr_pending_start(cache, block);
+}
+
 /* The use's first in line; its block is reclaimed with its last use. Poll lock and cache lock held. */
 static void complete_locked(wr_cache *cache, wr_wait *wait)
 {

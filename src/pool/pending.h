@@ -46,6 +46,10 @@ void wr_pending_skip(wr_block *block);
 WR_CHECKED bool wr_wait_enter(wr_wait *wait);
 void wr_wait_leave(wr_wait *wait);
 
+/* A graph uses the live block that `address` lies in: freed, it is not reused before the graph lets go of it. */
+WR_CHECKED weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address);
+void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base);
+
 /* Reclaims what has completed. Returns at once when another thread is at it. Device errors stay with the block. */
 void wr_pending_poll(wr_cache *cache);
 

@@ -52,6 +52,7 @@ typedef struct wr_policy {
 
 extern const wr_policy wr_policy_torch;
 extern const wr_policy wr_policy_weir;
+extern const wr_policy wr_policy_pinned; /* of pinned host memory; not to be chosen by name */
 
 /* NULL for a name that is none. */
 const wr_policy *wr_policy_by_name(const char *name);

@@ -72,7 +72,7 @@ static weir_status check_room_locked(const wr_cache *cache, const wr_mempool *po
     const uint64_t held =
         (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing + cache->leaving;
     WR_ENSURE(cache->limit == 0 || (held <= cache->limit && bytes <= cache->limit - held), WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: %llu bytes held, %zu more asked, limit %llu", cache->device, (unsigned long long)held, bytes,
+              "%s: %llu bytes held, %zu more asked, limit %llu", cache->name, (unsigned long long)held, bytes,
               (unsigned long long)cache->limit);
     const uint64_t cap = pool->rules.cap;
     const uint64_t own = (uint64_t)pool->stats.reserved_bytes[WEIR_STAT_ALL].current + pool->growing;
@@ -141,7 +141,7 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
     if (*added) {
         add_segment_locked(cache, g, range);
         /* On failure to cut the block, the segment stays as a free one. */
-        status = wr_cache_hand_out_locked(cache, request, g->block, out);
+        if (out) status = wr_cache_hand_out_locked(cache, request, g->block, out);
         if (front) wr_front_settle_locked(front);
     }
     wr_lock_release(&cache->lock);
@@ -179,7 +179,9 @@ static weir_status release_bin(wr_bin *bin)
     for (wr_segment *s = bin->segments; s; s = s->next) {
         wr_range range = { s->base, s->bytes, s->chunk };
         wr_address_remove(s->base, s->bytes);
-        wr_keep_first(&first, wr_source_give(bin->pool, bin->stream, &range));
+        weir_status status = wr_source_give(bin->pool, bin->stream, &range);
+        if (status != WEIR_OK) wr_source_abandon(bin->pool, &range);
+        wr_keep_first(&first, status);
     }
     wr_meta_free(bin);
     return first;

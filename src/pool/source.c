@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "pool/cache.h"
+#include "pool/locked.h"
 
 static weir_status map_chunk(const weir_backend *backend, int device, weir_memory_kind kind, wr_range *range)
 {
@@ -36,35 +37,41 @@ static weir_status give_mapped(const weir_backend *backend, int device, wr_range
     return WEIR_OK;
 }
 
-static weir_status take_own(const wr_mempool *pool, wr_range *range)
+/* The streams of the cache of host memory are the places where it can lie. */
+static int node_of(const wr_mempool *pool, const wr_stream *stream)
+{
+    return wr_cache_is_host(pool->cache) ? (int)stream->index - 1 : WR_LOCKED_ANYWHERE;
+}
+
+static weir_status take_own(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
     const weir_backend *backend = pool->cache->backend;
-    const int device = pool->cache->device;
+    const int device = stream->device;
     switch (pool->rules.memory) {
     case WEIR_MEMORY_MAPPED:
     case WEIR_MEMORY_EXPORTABLE: return take_mapped(backend, device, pool->rules.memory, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_alloc, device, range->bytes, &range->base);
-    case WEIR_MEMORY_PINNED: return wr_driver(backend, pinned_alloc, device, range->bytes, &range->base);
+    case WEIR_MEMORY_PINNED: return wr_locked_take(backend, device, node_of(pool, stream), range);
     default: return wr_driver(backend, segment_alloc, device, range->bytes, &range->base);
     }
 }
 
-static weir_status give_own(const wr_mempool *pool, wr_range *range)
+static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
     const weir_backend *backend = pool->cache->backend;
-    const int device = pool->cache->device;
+    const int device = stream->device;
     switch (pool->rules.memory) {
     case WEIR_MEMORY_MAPPED:
     case WEIR_MEMORY_EXPORTABLE: return give_mapped(backend, device, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_free, device, range->base, range->bytes);
-    case WEIR_MEMORY_PINNED: return wr_driver(backend, pinned_free, device, range->base, range->bytes);
+    case WEIR_MEMORY_PINNED: return wr_locked_give(backend, device, range);
     default: return wr_driver(backend, segment_free, device, range->base, range->bytes);
     }
 }
 
 static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
-    if (!pool->source.alloc) return give_own(pool, range);
+    if (!pool->source.alloc) return give_own(pool, stream, range);
     return pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
 }
 
@@ -95,7 +102,7 @@ static bool tell(const wr_mempool *pool, weir_range_change change, const wr_rang
 weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out)
 {
     wr_range range = { .bytes = bytes };
-    WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, &range));
+    WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, stream, &range));
     if (tell(pool, WEIR_RANGE_ADDED, &range)) {
         *out = range;
         return WEIR_OK;
@@ -112,6 +119,12 @@ weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_r
     weir_status status = give(pool, stream, range);
     if (status != WEIR_OK) (void)tell(pool, WEIR_RANGE_ADDED, range);
     return status;
+}
+
+void wr_source_abandon(const wr_mempool *pool, const wr_range *range)
+{
+    const bool own = !pool->source.alloc;
+    if (own && pool->rules.memory == WEIR_MEMORY_PINNED) wr_locked_abandon(pool->cache->backend, range);
 }
 
 weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind)

@@ -76,13 +76,15 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_record_segment_done(cache, segment);
 }
 
-/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. */
+/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
+ * memory have no such stream: all uses of them were waited for. */
 static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
 {
+    if (wr_cache_is_host(cache)) return WEIR_OK;
     void *event = NULL;
     WR_TRY(wr_event_behind(cache->events, stream->native, &event));
-    WR_ENSURE(event, WEIR_ERR_CAPTURE, "device %d: memory of stream %p cannot be given back while that is capturing",
-              cache->device, stream->native);
+    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
+              cache->name, stream->native);
     weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
     wr_event_put(cache->events, event);
     return status;

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "base/meta.h"
+#include "fail_support.h"
 #include "handle_support.h"
 
 /* `hungry` takes device memory and says so when there is none; `roomy` works in memory of weir's, `fed` asks for it. */
@@ -245,19 +245,6 @@ static void the_device_may_be_lost_for_good(void **state)
 }
 
 /* ---- weir's own records ------------------------------------------------------------------------------------------- */
-
-/* Ends the wait for the n-th allocation. Whether it came: if not, it is among the next ones. */
-static bool failure_came(uint64_t nth)
-{
-    bool came = true;
-    for (uint64_t i = 0; i < nth && came; i++) {
-        void *probe = NULL;
-        came = wr_meta_alloc(8, "probe", &probe) == WEIR_OK;
-        wr_meta_free(probe);
-    }
-    wr_meta_fail_nth(0);
-    return came;
-}
 
 static void every_record_may_be_refused(void **state)
 {

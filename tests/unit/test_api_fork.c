@@ -78,6 +78,7 @@ static int every_call_is_refused(void)
     weir_memory_stats stats = { .size = sizeof stats };
     weir_device_info device = { .size = sizeof device };
     weir_pointer_info info = { .size = sizeof info };
+    weir_checkpoint *checkpoint = NULL;
     EXPECT(weir_open(NULL), WEIR_ERR_FORKED);
     EXPECT(weir_backend_name(&name), WEIR_ERR_FORKED);
     EXPECT(weir_device_count(&number), WEIR_ERR_FORKED);
@@ -110,6 +111,14 @@ static int every_call_is_refused(void)
     EXPECT(weir_record_stream(kept_block, stream), WEIR_ERR_FORKED);
     EXPECT(weir_pointer_info_get(kept_block, &info), WEIR_ERR_FORKED);
     EXPECT(weir_empty_cache(0), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_alloc(512, WEIR_NUMA_ANY, &pointer), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_free(kept_block), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_record(kept_block, stream), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_reserve(512, WEIR_NUMA_ANY), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_limit_set(0), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_trim(0), WEIR_ERR_FORKED);
+    EXPECT(weir_pinned_stats_get(&stats), WEIR_ERR_FORKED);
+    EXPECT(weir_mempool_checkpoint((weir_mempool){ 0, 1 }, &checkpoint), WEIR_ERR_FORKED);
     EXPECT(weir_memory_limit_set(0, 1), WEIR_ERR_FORKED);
     EXPECT(weir_memory_limit_get(0, &count), WEIR_ERR_FORKED);
     EXPECT(weir_stats_get(0, &stats), WEIR_ERR_FORKED);

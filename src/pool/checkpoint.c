@@ -1,0 +1,315 @@
+#include "pool/checkpoint.h"
+
+#include "base/meta.h"
+#include "pool/address.h"
+#include "pool/count.h"
+#include "pool/pending.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+typedef struct saved_block {
+    char *base;
+    size_t bytes, requested;
+} saved_block;
+
+typedef struct saved_segment {
+    char *base;
+    size_t bytes;
+    const wr_bin *bin; /* to compare with, not to follow */
+    uint64_t stream;
+    const saved_block *live; /* by address */
+    size_t count;
+} saved_segment;
+
+struct weir_checkpoint {
+    wr_mempool_name pool;
+    saved_segment *segments; /* by address */
+    saved_block *blocks;
+    size_t segment_count, block_count;
+};
+
+/* ---- quiet pools -------------------------------------------------------------------------------------------------- */
+
+static bool has_pending_locked(const wr_mempool *pool)
+{
+    return pool->stats.active[WEIR_STAT_ALL].current != pool->stats.allocation[WEIR_STAT_ALL].current;
+}
+
+/* Takes both locks of a pool that serves requests and has nothing pending; on failure neither. */
+static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
+{
+    wr_cache *cache = pool->cache;
+    const wr_request asked = { .pool = pool, .pool_name = name };
+    for (bool waited = true;;) {
+        wr_lock_acquire(&cache->move_lock);
+        wr_lock_acquire(&cache->lock);
+        weir_status status = wr_cache_check_pool_locked(&asked);
+        const bool pending = status == WEIR_OK && has_pending_locked(pool);
+        if (status == WEIR_OK && !pending) return WEIR_OK;
+        wr_lock_release(&cache->lock);
+        wr_lock_release(&cache->move_lock);
+        WR_TRY(status);
+        WR_ENSURE(waited, WEIR_ERR_BUSY,
+                  "memory pool " WR_MEMPOOL_FORMAT
+                  " has freed blocks that a capturing stream uses; end the capture first",
+                  WR_MEMPOOL_ARGUMENTS(name));
+        WR_TRY(wr_pending_wait(cache, &waited));
+    }
+}
+
+static void unlock(wr_cache *cache)
+{
+    wr_lock_release(&cache->lock);
+    wr_lock_release(&cache->move_lock);
+}
+
+/* ---- taking ------------------------------------------------------------------------------------------------------- */
+
+typedef void (*segment_visitor)(wr_segment *segment, void *argument);
+
+static void visit_segments(const wr_mempool *pool, segment_visitor visit, void *argument)
+{
+    for (uint32_t i = 0; i < pool->bin_capacity; i++)
+        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) visit(s, argument);
+}
+
+static void count_segment(wr_segment *segment, void *argument)
+{
+    weir_checkpoint *c = argument;
+    c->segment_count++;
+    for (const wr_block *b = segment->first; b; b = b->next) c->block_count += b->state == WR_BLOCK_LIVE;
+}
+
+static void save_segment(wr_segment *segment, void *argument)
+{
+    weir_checkpoint *c = argument;
+    saved_segment *s = &c->segments[c->segment_count++];
+    *s = (saved_segment){ .base = segment->base,
+                          .bytes = segment->bytes,
+                          .bin = segment->bin,
+                          .stream = segment->bin->stream->id,
+                          .live = &c->blocks[c->block_count] };
+    for (const wr_block *b = segment->first; b; b = b->next)
+        if (b->state == WR_BLOCK_LIVE)
+            c->blocks[c->block_count++] =
+                (saved_block){ .base = b->base, .bytes = b->bytes, .requested = b->requested };
+    s->count = (size_t)(&c->blocks[c->block_count] - s->live);
+}
+
+/* Of both kinds of records: each starts with its base. */
+static int by_address(const void *a, const void *b)
+{
+    const char *one = *(char *const *)a, *other = *(char *const *)b;
+    return one < other ? -1 : one > other;
+}
+
+static weir_status save_locked(const wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out)
+{
+    weir_checkpoint size = { 0 };
+    void *memory = NULL;
+    visit_segments(pool, count_segment, &size);
+    WR_TRY(wr_meta_alloc(sizeof(weir_checkpoint) + size.segment_count * sizeof(saved_segment) +
+                             size.block_count * sizeof(saved_block),
+                         "checkpoint", &memory));
+    weir_checkpoint *c = memory;
+    c->pool = name;
+    c->segments = (saved_segment *)(c + 1);
+    c->blocks = (saved_block *)(c->segments + size.segment_count);
+    visit_segments(pool, save_segment, c);
+    qsort(c->segments, c->segment_count, sizeof(saved_segment), by_address);
+    *out = c;
+    return WEIR_OK;
+}
+
+weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out)
+{
+    WR_TRY(lock_quiet(pool, name));
+    weir_status status = save_locked(pool, name, out);
+    unlock(pool->cache);
+    return status;
+}
+
+/* ---- restoring ---------------------------------------------------------------------------------------------------- */
+
+/* A block that is live before the change. */
+typedef struct old_block {
+    wr_block *block;
+    void *pointer;
+    bool kept;  /* live at the same place and of the same size then, and recorded on streams: it stays as it is */
+    bool waits; /* freed, and its streams have to be waited for */
+} old_block;
+
+/* All that the change needs, had before it, so that nothing can fail once it began. */
+typedef struct change {
+    wr_cache *cache;
+    const weir_checkpoint *to;
+    old_block *old;
+    size_t old_count;
+    wr_block *records; /* two for each block that becomes live: it is cut out of the middle */
+} change;
+
+static void drop_change_locked(change *c)
+{
+    while (c->records) {
+        wr_block *record = c->records;
+        c->records = record->next;
+        wr_record_block_done(c->cache, record);
+    }
+}
+
+static weir_status get_records_locked(change *c)
+{
+    for (size_t i = 0; i < 2 * c->to->block_count; i++) {
+        wr_block *record = NULL;
+        WR_TRY(wr_record_block(c->cache, &record));
+        record->next = c->records;
+        c->records = record;
+    }
+    return WEIR_OK;
+}
+
+static weir_status check_segments_locked(const change *c)
+{
+    for (size_t i = 0; i < c->to->segment_count; i++) {
+        const saved_segment *then = &c->to->segments[i];
+        const wr_segment *now = wr_address_find(then->base);
+        const bool there = now && now->cache == c->cache && now->base == then->base && now->bytes == then->bytes;
+        WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH,
+                  "weir_mempool_restore: the segment of %zu bytes at %p was given back since the checkpoint",
+                  then->bytes, (void *)then->base);
+        WR_ENSURE(
+            now->bin == then->bin && now->bin->stream->id == then->stream, WEIR_ERR_POOL_MISMATCH,
+            "weir_mempool_restore: the segment of %zu bytes at %p went to another stream or pool since the checkpoint",
+            then->bytes, (void *)then->base);
+    }
+    return WEIR_OK;
+}
+
+static const saved_segment *saved_of(const weir_checkpoint *c, char *base)
+{
+    const saved_segment key = { .base = base };
+    return c->segment_count ? bsearch(&key, c->segments, c->segment_count, sizeof key, by_address) : NULL;
+}
+
+static void add_old(wr_segment *segment, void *argument)
+{
+    change *c = argument;
+    for (wr_block *b = segment->first; b; b = b->next) {
+        if (b->state != WR_BLOCK_LIVE) continue;
+        if (c->old) c->old[c->old_count] = (old_block){ .block = b, .pointer = b->base };
+        c->old_count++;
+    }
+}
+
+/* Streams may still use a recorded block after it is freed. One that lies where blocks are to be live again would have to
+ * be waited for with the change half done, so it must be the very block that was there then. */
+static weir_status check_old_locked(const change *c, old_block *old)
+{
+    const wr_block *b = old->block;
+    const saved_segment *segment = b->uses ? saved_of(c->to, b->segment->base) : NULL;
+    if (!segment) return WEIR_OK;
+    const saved_block key = { .base = b->base };
+    const saved_block *then =
+        segment->count ? bsearch(&key, segment->live, segment->count, sizeof key, by_address) : NULL;
+    old->kept = then && then->bytes == b->bytes;
+    WR_ENSURE(old->kept, WEIR_ERR_BUSY,
+              "weir_mempool_restore: the block of %zu bytes at %p was not there at the checkpoint and is recorded on a "
+              "stream; weir_free() it first, so that the stream can be waited for",
+              b->bytes, (void *)b->base);
+    return WEIR_OK;
+}
+
+static weir_status prepare_locked(change *c, const wr_mempool *pool)
+{
+    void *memory = NULL;
+    WR_TRY(check_segments_locked(c));
+    visit_segments(pool, add_old, c);
+    WR_TRY(wr_meta_alloc(c->old_count * sizeof(old_block), "blocks to be freed", &memory));
+    c->old = memory;
+    c->old_count = 0;
+    visit_segments(pool, add_old, c);
+    for (size_t i = 0; i < c->old_count; i++) WR_TRY(check_old_locked(c, &c->old[i]));
+    return get_records_locked(c);
+}
+
+static wr_block *cut(change *c, wr_block *block, size_t bytes)
+{
+    wr_block *rest = c->records;
+    c->records = rest->next;
+    wr_block_split(block, bytes, rest);
+    rest->freed_at = block->freed_at;
+    return rest;
+}
+
+static void put_free(wr_bin *bin, wr_block *block)
+{
+    wr_bin_insert(bin, block);
+    wr_count(wr_counter_free_in, bin, block);
+}
+
+/* All that was live and is not kept is free by now, so a block from then lies in a kept one or inside a free one. */
+static void bring_back_locked(change *c, wr_segment *segment, const saved_block *then)
+{
+    wr_block *block = wr_segment_block_at(segment, then->base), *left = NULL, *right = NULL;
+    wr_bin *bin = segment->bin;
+    if (block->state == WR_BLOCK_LIVE) {
+        wr_count(wr_counter_live_out, bin, block);
+        wr_count(wr_counter_active_out, bin, block);
+        block->requested = then->requested;
+        wr_count(wr_counter_live_in, bin, block);
+        return;
+    }
+    assert(block->state == WR_BLOCK_FREE && then->base + then->bytes <= block->base + block->bytes);
+    wr_count(wr_counter_free_out, bin, block);
+    wr_bin_remove(bin, block);
+    if (then->base > block->base) {
+        left = block;
+        block = cut(c, left, (size_t)(then->base - left->base));
+    }
+    if (block->bytes > then->bytes) right = cut(c, block, then->bytes);
+    if (left) put_free(bin, left);
+    if (right) put_free(bin, right);
+    wr_cache_make_live_locked(c->cache, block, then->requested);
+}
+
+static void apply_locked(change *c)
+{
+    for (size_t i = 0; i < c->old_count; i++) {
+        old_block *old = &c->old[i];
+        old->waits = !old->kept && old->block->uses;
+        if (!old->kept) wr_cache_give_locked(c->cache, old->block);
+    }
+    for (size_t i = 0; i < c->to->segment_count; i++) {
+        const saved_segment *s = &c->to->segments[i];
+        for (size_t k = 0; k < s->count; k++) bring_back_locked(c, wr_address_find(s->base), &s->live[k]);
+    }
+}
+
+static void tell(const change *c, const wr_checkpoint_listener *to)
+{
+    for (size_t i = 0; to->freed && i < c->old_count; i++) to->freed(to->user, c->old[i].pointer);
+    for (size_t i = 0; to->restored && i < c->to->block_count; i++) to->restored(to->user, c->to->blocks[i].base);
+}
+
+weir_status wr_checkpoint_restore(wr_mempool *pool, wr_mempool_name name, const weir_checkpoint *checkpoint,
+                                  const wr_checkpoint_listener *listener)
+{
+    wr_cache *cache = pool->cache;
+    change c = { .cache = cache, .to = checkpoint };
+    WR_ENSURE(checkpoint->pool == name, WEIR_ERR_POOL_MISMATCH,
+              "weir_mempool_restore: the checkpoint is of memory pool " WR_MEMPOOL_FORMAT ", not " WR_MEMPOOL_FORMAT,
+              WR_MEMPOOL_ARGUMENTS(checkpoint->pool), WR_MEMPOOL_ARGUMENTS(name));
+    WR_TRY(lock_quiet(pool, name));
+    weir_status status = prepare_locked(&c, pool);
+    if (status == WEIR_OK) apply_locked(&c);
+    drop_change_locked(&c);
+    unlock(cache);
+    if (status == WEIR_OK) {
+        for (size_t i = 0; i < c.old_count; i++)
+            if (c.old[i].waits) wr_pending_start(cache, c.old[i].block);
+        tell(&c, listener);
+    }
+    wr_meta_free(c.old);
+    return status;
+}

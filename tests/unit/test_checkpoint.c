@@ -1,0 +1,588 @@
+/*
+ * Checkpoints of private pools, through the public functions.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "base/meta.h"
+#include "host_support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KIB ((size_t)1 << 10)
+#define BLOCKS_MAX 256
+
+static weir_mempool pool;
+
+static weir_mempool new_pool(void)
+{
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool made;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &made));
+    return made;
+}
+
+static int open_with(const char *policy)
+{
+    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = policy });
+    pool = new_pool();
+    return 0;
+}
+
+static int open_weir(void **state)
+{
+    (void)state;
+    return open_with("weir");
+}
+
+static int open_torch(void **state)
+{
+    (void)state;
+    return open_with("torch");
+}
+
+static void *from_pool_on(size_t bytes, weir_stream stream)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc_from(pool, bytes, stream, &block));
+    return block;
+}
+
+static void *from_pool(size_t bytes)
+{
+    return from_pool_on(bytes, WEIR_STREAM_CURRENT);
+}
+
+static weir_checkpoint *checkpoint(void)
+{
+    weir_checkpoint *made = NULL;
+    assert_ok(weir_mempool_checkpoint(pool, &made));
+    assert_non_null(made);
+    return made;
+}
+
+static void restore(const weir_checkpoint *to)
+{
+    assert_ok(weir_mempool_restore(pool, to, NULL, NULL, NULL));
+    assert_ok(weir_validate(0));
+}
+
+static weir_memory_stats pool_stats(void)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_mempool_stats_get(pool, &stats));
+    return stats;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const weir_block_info *one = a, *other = b;
+    return one->base < other->base ? -1 : one->base > other->base;
+}
+
+/* What a pool looks like. */
+typedef struct layout {
+    size_t count;
+    weir_block_info blocks[BLOCKS_MAX];
+} layout;
+
+static void look(layout *out)
+{
+    assert_ok(weir_mempool_blocks(pool, out->blocks, BLOCKS_MAX, &out->count));
+    assert_true(out->count <= BLOCKS_MAX);
+    qsort(out->blocks, out->count, sizeof out->blocks[0], by_address);
+}
+
+static void assert_looks_like(const layout *expected)
+{
+    static layout now;
+    look(&now);
+    assert_int_equal(now.count, expected->count);
+    for (size_t i = 0; i < now.count; i++) {
+        assert_ptr_equal(now.blocks[i].base, expected->blocks[i].base);
+        assert_int_equal(now.blocks[i].bytes, expected->blocks[i].bytes);
+        assert_int_equal(now.blocks[i].requested, expected->blocks[i].requested);
+        assert_int_equal(now.blocks[i].state, expected->blocks[i].state);
+    }
+}
+
+/* Segments that came later stay as free ones, so only what is live is compared. */
+static void keep_live(layout *l)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < l->count; i++)
+        if (l->blocks[i].state == WEIR_BLOCK_LIVE) l->blocks[kept++] = l->blocks[i];
+    l->count = kept;
+}
+
+static void assert_live_as(const layout *expected)
+{
+    static layout now;
+    look(&now);
+    keep_live(&now);
+    assert_int_equal(now.count, expected->count);
+    for (size_t i = 0; i < now.count; i++) {
+        assert_ptr_equal(now.blocks[i].base, expected->blocks[i].base);
+        assert_int_equal(now.blocks[i].bytes, expected->blocks[i].bytes);
+        assert_int_equal(now.blocks[i].requested, expected->blocks[i].requested);
+    }
+}
+
+static void nothing_live_comes_back_as_one_free_segment(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(from_pool(100 * KIB)));
+    weir_checkpoint *empty = checkpoint();
+    void *block = from_pool(100 * KIB);
+    restore(empty);
+    assert_int_equal(pool_stats().allocation[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(pool_stats().inactive_split[WEIR_STAT_ALL].current, 0);
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_ptr_equal(from_pool(2 * MIB - 1 * MIB), block);
+    weir_checkpoint_destroy(empty);
+}
+
+static void a_block_freed_since_is_live_again_with_its_contents(void **state)
+{
+    (void)state;
+    char *block = from_pool(100 * KIB);
+    memset(block, 5, 100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    restore(then);
+    assert_int_equal(info_of(block).requested, 100 * KIB);
+    assert_int_equal(info_of(block).pool.user, pool.user);
+    assert_int_equal(block[99999], 5);
+    assert_ptr_not_equal(from_pool(100 * KIB), block);
+    assert_ok(weir_free(block));
+    weir_checkpoint_destroy(then);
+}
+
+static void a_block_in_the_middle_of_a_segment_comes_back(void **state)
+{
+    (void)state;
+    void *left = from_pool(200 * KIB), *middle = from_pool(300 * KIB), *right = from_pool(100 * KIB);
+    static layout before;
+    assert_ok(weir_free(left));
+    assert_ok(weir_free(right));
+    look(&before);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(middle));
+    restore(then);
+    assert_looks_like(&before);
+    assert_ok(weir_free(middle));
+    weir_checkpoint_destroy(then);
+}
+
+static void blocks_in_the_middle_of_segments_come_back(void **state)
+{
+    (void)state;
+    static layout before;
+    void *blocks[24];
+    for (size_t i = 0; i < 24; i++) blocks[i] = from_pool(i % 4 ? 60 * KIB * (i + 1) : 3 * MIB);
+    for (size_t i = 0; i < 24; i += 3) assert_ok(weir_free(blocks[i]));
+    look(&before);
+    weir_checkpoint *then = checkpoint();
+    for (size_t i = 0; i < 24; i++)
+        if (i % 3) assert_ok(weir_free(blocks[i]));
+    for (size_t i = 0; i < 10; i++) from_pool(45 * KIB * (i * i + 1));
+    restore(then);
+    assert_looks_like(&before);
+    for (size_t i = 0; i < 24; i++)
+        if (i % 3) assert_ok(weir_free(blocks[i]));
+    weir_checkpoint_destroy(then);
+}
+
+static void neighbouring_blocks_come_back(void **state)
+{
+    (void)state;
+    static layout before;
+    void *blocks[6];
+    for (int i = 0; i < 6; i++) blocks[i] = from_pool(10 * KIB);
+    look(&before);
+    weir_checkpoint *then = checkpoint();
+    for (int i = 1; i < 5; i++) assert_ok(weir_free(blocks[i]));
+    restore(then);
+    assert_looks_like(&before);
+    weir_checkpoint_destroy(then);
+}
+
+static void a_checkpoint_can_be_returned_to_again_and_from_another(void **state)
+{
+    (void)state;
+    static layout early_layout, late_layout;
+    void *first = from_pool(100 * KIB);
+    look(&early_layout);
+    weir_checkpoint *early = checkpoint();
+    void *second = from_pool(150 * KIB);
+    assert_ok(weir_free(first));
+    look(&late_layout);
+    weir_checkpoint *late = checkpoint();
+    for (int i = 0; i < 3; i++) {
+        restore(early);
+        assert_looks_like(&early_layout);
+        restore(late);
+        assert_looks_like(&late_layout);
+        assert_ok(weir_free(second));
+    }
+    weir_checkpoint_destroy(early);
+    weir_checkpoint_destroy(late);
+}
+
+static void a_restored_block_dies_like_any_other(void **state)
+{
+    (void)state;
+    void *block = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    restore(then);
+    assert_ok(weir_free(block));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_ptr_equal(from_pool(100 * KIB), block);
+    weir_checkpoint_destroy(then);
+}
+
+static void segments_that_came_later_are_free_and_can_go(void **state)
+{
+    (void)state;
+    void *block = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    from_pool(30 * MIB);
+    from_pool(5 * MIB);
+    restore(then);
+    assert_int_equal(pool_stats().segment[WEIR_STAT_ALL].current, 3);
+    assert_int_equal(pool_stats().allocation[WEIR_STAT_ALL].current, 1);
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(pool_stats().segment[WEIR_STAT_ALL].current, 1);
+    restore(then);
+    assert_ok(weir_free(block));
+    weir_checkpoint_destroy(then);
+}
+
+/* ---- being told ------------------------------------------------------------------------------------------------------ */
+
+typedef struct told {
+    void *freed[8], *restored[8];
+    size_t freed_count, restored_count;
+} told;
+
+static void note_freed(void *user, void *pointer)
+{
+    told *t = user;
+    assert_int_equal(t->restored_count, 0);
+    assert_ok(weir_validate(0)); /* no lock is held */
+    t->freed[t->freed_count++] = pointer;
+}
+
+static void note_restored(void *user, void *pointer)
+{
+    told *t = user;
+    assert_ptr_equal(info_of(pointer).base, pointer);
+    t->restored[t->restored_count++] = pointer;
+}
+
+static bool among(void *const *pointers, size_t count, const void *wanted)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++) found += pointers[i] == wanted;
+    return found == 1;
+}
+
+static void the_program_is_told_of_each_block(void **state)
+{
+    (void)state;
+    told t = { .freed_count = 0 };
+    void *stays = from_pool(100 * KIB), *comes_back = from_pool(3 * MIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(comes_back));
+    void *goes = from_pool(40 * MIB);
+    assert_ok(weir_mempool_restore(pool, then, note_freed, note_restored, &t));
+    assert_int_equal(t.freed_count, 2);
+    assert_true(among(t.freed, 2, stays) && among(t.freed, 2, goes));
+    assert_int_equal(t.restored_count, 2);
+    assert_true(among(t.restored, 2, stays) && among(t.restored, 2, comes_back));
+    weir_checkpoint_destroy(then);
+}
+
+/* ---- streams --------------------------------------------------------------------------------------------------------- */
+
+static void pending_frees_are_waited_for(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    slow_work work = { .milliseconds = 20 };
+    void *block = from_pool(100 * KIB);
+    start_slow_work(stream, &work);
+    assert_ok(weir_record_stream(block, stream));
+    assert_ok(weir_free(block));
+    weir_checkpoint *then = checkpoint();
+    assert_true(atomic_load(&work.done));
+    block = from_pool(100 * KIB);
+    atomic_store(&work.done, false);
+    start_slow_work(stream, &work);
+    assert_ok(weir_record_stream(block, stream));
+    assert_ok(weir_free(block));
+    restore(then);
+    assert_true(atomic_load(&work.done));
+    weir_checkpoint_destroy(then);
+}
+
+static void what_a_capture_holds_up_is_refused(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = from_pool(100 * KIB), *graph = NULL;
+    weir_checkpoint *then = checkpoint(), *other = NULL;
+    assert_ok(wr_backend_host.capture_begin(0, native_of(stream), WEIR_CAPTURE_GLOBAL));
+    assert_ok(weir_record_stream(block, stream));
+    assert_ok(weir_free(block));
+    assert_status(weir_mempool_checkpoint(pool, &other), WEIR_ERR_BUSY);
+    assert_null(other);
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_BUSY);
+    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &graph));
+    assert_ok(wr_backend_host.graph_destroy(0, graph));
+    restore(then);
+    assert_ok(weir_free(block));
+    weir_checkpoint_destroy(then);
+}
+
+static void a_recorded_block_of_a_later_segment_becomes_pending(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    weir_checkpoint *then = checkpoint();
+    void *block = from_pool(30 * MIB);
+    hold(stream);
+    assert_ok(weir_fill(block, 1, 100, stream));
+    assert_ok(weir_record_stream(block, stream));
+    restore(then);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ptr_not_equal(from_pool(30 * MIB), block);
+    let_run(stream);
+    assert_ptr_equal(from_pool(30 * MIB), block);
+    weir_checkpoint_destroy(then);
+}
+
+static void a_recorded_block_that_was_there_then_stays_recorded(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    hold(stream);
+    assert_ok(weir_fill(block, 1, 100, stream));
+    assert_ok(weir_record_stream(block, stream));
+    restore(then);
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(from_pool(100 * KIB), block);
+    let_run(stream);
+    weir_checkpoint_destroy(then);
+}
+
+static void a_recorded_block_in_the_way_is_refused_and_nothing_changes(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    static layout before;
+    void *block = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    void *other = from_pool(200 * KIB), *third = from_pool(50 * KIB);
+    assert_ptr_equal(other, block);
+    assert_ok(weir_fill(other, 1, 100, stream));
+    assert_ok(weir_record_stream(other, stream));
+    look(&before);
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_BUSY);
+    assert_non_null(strstr(weir_error_text(), "weir_free()"));
+    assert_looks_like(&before);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(other));
+    restore(then);
+    assert_status(weir_free(third), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_free(block));
+    weir_checkpoint_destroy(then);
+}
+
+/* ---- refusals -------------------------------------------------------------------------------------------------------- */
+
+static void a_segment_that_is_gone_is_refused_and_nothing_changes(void **state)
+{
+    (void)state;
+    static layout before;
+    void *block = from_pool(30 * MIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_empty_cache(pool));
+    void *other = from_pool(3 * MIB);
+    look(&before);
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    assert_looks_like(&before);
+    assert_ok(weir_free(other));
+    weir_checkpoint_destroy(then);
+}
+
+static void a_segment_of_another_stream_is_refused(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = from_pool_on(30 * MIB, stream);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_destroy(stream)); /* its memory goes to the default stream */
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    weir_checkpoint_destroy(then);
+}
+
+static void a_restore_that_fails_for_lack_of_records_keeps_none(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) from_pool(4 * KIB);
+    weir_checkpoint *then = checkpoint();
+    const uint64_t before = wr_meta_live();
+    int refused = 0;
+    for (int i = 0; i < 20; i++) {
+        wr_meta_fail_nth(3); /* the list of blocks and 64 records are given, more are not */
+        const weir_status status = weir_mempool_restore(pool, then, NULL, NULL, NULL);
+        wr_meta_fail_nth(0);
+        assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_HOST_MEMORY);
+        refused += status != WEIR_OK;
+        assert_ok(weir_validate(0));
+    }
+    assert_true(refused > 0);
+    assert_true(wr_meta_live() <= before + 5);
+    weir_checkpoint_destroy(then);
+}
+
+static void another_pool_is_refused(void **state)
+{
+    (void)state;
+    weir_mempool other = new_pool();
+    weir_checkpoint *then = checkpoint(), *none = NULL;
+    assert_status(weir_mempool_restore(other, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    assert_status(weir_mempool_restore((weir_mempool){ 0, 0 }, then, NULL, NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_mempool_checkpoint((weir_mempool){ 0, 0 }, &none), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_mempool_checkpoint(pool, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_mempool_restore(pool, NULL, NULL, NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_mempool_unref(pool));
+    assert_status(weir_mempool_checkpoint(pool, &none), WEIR_ERR_POOL_MISMATCH);
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    assert_null(none);
+    weir_checkpoint_destroy(then);
+    weir_checkpoint_destroy(NULL);
+}
+
+static void a_checkpoint_outlives_the_library(void **state)
+{
+    const uint64_t before = wr_meta_live();
+    open_weir(state);
+    from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_close());
+    open_weir(state);
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    weir_checkpoint_destroy(then);
+    assert_ok(weir_close());
+    assert_int_equal(wr_meta_live(), before);
+}
+
+/* ---- numbers, at random ---------------------------------------------------------------------------------------------- */
+
+static void numbers_are_as_they_were(void **state)
+{
+    (void)state;
+    from_pool(100 * KIB);
+    void *block = from_pool(7 * MIB);
+    weir_memory_stats before = pool_stats(), device_before = stats_of(0);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    from_pool(50 * KIB);
+    restore(then);
+    weir_memory_stats after = pool_stats(), device_after = stats_of(0);
+    weir_stat *b = before.allocation, *d = device_before.allocation, *e = device_after.allocation;
+    for (weir_stat *a = after.allocation; (void *)a < (void *)&after.hits; a++, b++, d++, e++) {
+        assert_int_equal(a->current, b->current);
+        assert_int_equal(d->current, e->current);
+    }
+    weir_checkpoint_destroy(then);
+}
+
+static void any_history_can_be_undone(void **state)
+{
+    (void)state;
+    static layout saved[4];
+    weir_checkpoint *then[4] = { NULL };
+    void *live[64] = { NULL };
+    uint32_t random = 1;
+    for (int step = 0; step < 4000; step++) {
+        random = random * 1664525 + 1013904223;
+        const uint32_t r = random >> 8;
+        void **slot = &live[r % 64];
+        if (*slot) {
+            assert_ok(weir_free(*slot));
+            *slot = NULL;
+        } else {
+            *slot = from_pool(r % 5 ? 1 + r % (300 * KIB) : MIB + r % (12 * MIB));
+        }
+        if (step % 97 != 0) continue;
+        const int which = (int)(r / 64 % 4);
+        if (!then[which]) {
+            then[which] = checkpoint();
+            look(&saved[which]);
+            keep_live(&saved[which]);
+            continue;
+        }
+        restore(then[which]);
+        assert_live_as(&saved[which]);
+        memset(live, 0, sizeof live);
+        for (size_t i = 0; i < saved[which].count; i++) live[i] = saved[which].blocks[i].base;
+        if (r % 3 == 0) {
+            weir_checkpoint_destroy(then[which]);
+            then[which] = NULL;
+        }
+    }
+    for (int i = 0; i < 64; i++) assert_ok(weir_free(live[i]));
+    for (int i = 0; i < 4; i++) weir_checkpoint_destroy(then[i]);
+    assert_int_equal(pool_stats().active_bytes[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(pool_stats().inactive_split[WEIR_STAT_ALL].current, 0);
+}
+
+#define both(test)                                                                                                     \
+    { #test " (weir)", test, open_weir, close_host, NULL },                                                            \
+    {                                                                                                                  \
+        #test " (torch)", test, open_torch, close_host, NULL                                                           \
+    }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        both(nothing_live_comes_back_as_one_free_segment),
+        both(a_block_freed_since_is_live_again_with_its_contents),
+        both(a_block_in_the_middle_of_a_segment_comes_back),
+        both(blocks_in_the_middle_of_segments_come_back),
+        both(neighbouring_blocks_come_back),
+        both(a_checkpoint_can_be_returned_to_again_and_from_another),
+        both(a_restored_block_dies_like_any_other),
+        both(segments_that_came_later_are_free_and_can_go),
+        both(the_program_is_told_of_each_block),
+        both(pending_frees_are_waited_for),
+        both(what_a_capture_holds_up_is_refused),
+        both(a_recorded_block_of_a_later_segment_becomes_pending),
+        both(a_recorded_block_that_was_there_then_stays_recorded),
+        both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
+        both(a_segment_that_is_gone_is_refused_and_nothing_changes),
+        both(a_segment_of_another_stream_is_refused),
+        both(a_restore_that_fails_for_lack_of_records_keeps_none),
+        both(another_pool_is_refused),
+        cmocka_unit_test(a_checkpoint_outlives_the_library),
+        both(numbers_are_as_they_were),
+        both(any_history_can_be_undone),
+    };
+    return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
+}

@@ -1,0 +1,753 @@
+/*
+ * The cache of pinned host memory, through the public functions.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "base/meta.h"
+#include "base/numa.h"
+#include "host_support.h"
+#include "pool/locked.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define KIB ((size_t)1 << 10)
+
+static void *pinned_on(size_t bytes, int node)
+{
+    void *pointer = NULL;
+    assert_ok(weir_pinned_alloc(bytes, node, &pointer));
+    assert_non_null(pointer);
+    return pointer;
+}
+
+static void *pinned(size_t bytes)
+{
+    return pinned_on(bytes, WEIR_NUMA_ANY);
+}
+
+static weir_memory_stats pinned_stats(void)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_pinned_stats_get(&stats));
+    return stats;
+}
+
+static uint64_t held(void)
+{
+    return (uint64_t)pinned_stats().reserved_bytes[WEIR_STAT_ALL].current;
+}
+
+static uint64_t segments(void)
+{
+    return (uint64_t)pinned_stats().segment[WEIR_STAT_ALL].current;
+}
+
+static int open_devices(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB, .host_devices = 2 });
+    return 0;
+}
+
+static int open_two_nodes(void **state)
+{
+    wr_numa_pretend("0-1", 0);
+    return open_devices(state);
+}
+
+static int open_one_node(void **state)
+{
+    wr_numa_pretend("0", 0);
+    return open_devices(state);
+}
+
+static int close_pretended(void **state)
+{
+    wr_numa_pretend(NULL, 0);
+    return close_host(state);
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------------------------------- */
+
+static void small_blocks_share_a_segment(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 1000; i++) assert_int_equal((uintptr_t)pinned(2000) % 512, 0);
+    assert_int_equal(segments(), 1);
+    assert_int_equal(held(), 2 * MIB);
+}
+
+static void sizes_are_not_rounded_to_powers_of_two(void **state)
+{
+    (void)state;
+    const size_t asked = 129 * MIB + 512 * KIB;
+    void *block = pinned(asked);
+    assert_int_equal(info_of(block).bytes, asked);
+    assert_int_equal(held(), 130 * MIB);
+    for (int i = 0; i < 10; i++) pinned(MIB + 512 * KIB);
+    assert_int_equal(held(), 130 * MIB + 16 * MIB);
+}
+
+static void no_size_wastes_more_than_a_sixteenth(void **state)
+{
+    (void)state;
+    for (size_t bytes = 700; bytes < 8 * MIB; bytes += bytes / 7) {
+        void *block = pinned(bytes);
+        assert_true(info_of(block).bytes - bytes <= (bytes <= MIB ? 511 : bytes / 16));
+    }
+}
+
+static void pieces_of_a_segment_become_one_again(void **state)
+{
+    (void)state;
+    void *first = pinned(6 * MIB), *second = pinned(3 * MIB), *third = pinned(7 * MIB);
+    assert_int_equal(segments(), 1);
+    assert_ok(weir_pinned_free(first));
+    assert_ok(weir_pinned_free(third));
+    assert_ok(weir_pinned_free(second));
+    const uint64_t calls = driver_calls();
+    assert_ptr_equal(pinned(16 * MIB), first);
+    assert_int_equal(driver_calls(), calls);
+}
+
+static void zero_bytes_are_no_block(void **state)
+{
+    (void)state;
+    void *block = &block;
+    assert_ok(weir_pinned_alloc(0, WEIR_NUMA_ANY, &block));
+    assert_null(block);
+    assert_ok(weir_pinned_free(NULL));
+    assert_int_equal(segments(), 0);
+}
+
+/* ---- reuse ----------------------------------------------------------------------------------------------------------- */
+
+static void an_unrecorded_block_is_reused_at_once(void **state)
+{
+    (void)state;
+    void *block = pinned(3 * MIB);
+    const uint64_t calls = driver_calls();
+    for (int i = 0; i < 10; i++) {
+        assert_ok(weir_pinned_free(block));
+        assert_ptr_equal(pinned(3 * MIB), block);
+    }
+    assert_int_equal(driver_calls(), calls);
+    assert_int_equal(pinned_stats().hits, 10);
+}
+
+static void a_recorded_block_waits_for_its_stream(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    char *block = pinned(9 * MIB);
+    hold(stream);
+    assert_ok(weir_fill(block, 1, 100, stream));
+    assert_ok(weir_pinned_record(block + 5 * MIB, stream)); /* anywhere into it */
+    assert_ok(weir_pinned_free(block));
+    assert_int_equal(pinned_stats().pending_frees, 1);
+    assert_ptr_not_equal(pinned(9 * MIB), block);
+    let_run(stream);
+    assert_ptr_equal(pinned(9 * MIB), block);
+    assert_int_equal(pinned_stats().pending_frees, 0);
+}
+
+static void a_block_waits_for_every_stream_that_used_it(void **state)
+{
+    (void)state;
+    weir_stream one = new_stream(0), other = new_stream(1);
+    void *block = pinned(9 * MIB);
+    hold(one);
+    hold(other);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(weir_fill(block, 1, 100, i ? other : one));
+        assert_ok(weir_pinned_record(block, i ? other : one));
+    }
+    assert_ok(weir_pinned_free(block));
+    let_run(one);
+    assert_ptr_not_equal(pinned(9 * MIB), block);
+    let_run(other);
+    assert_ptr_equal(pinned(9 * MIB), block);
+}
+
+static void a_slow_stream_delays_only_its_own_blocks(void **state)
+{
+    (void)state;
+    weir_stream slow = new_stream(0), quick = new_stream(1);
+    void *of_slow[4], *of_quick[4];
+    for (int i = 0; i < 4; i++) {
+        of_slow[i] = pinned(9 * MIB);
+        of_quick[i] = pinned(9 * MIB);
+    }
+    hold(slow);
+    for (int i = 0; i < 4; i++) { /* the slow stream's are always freed first */
+        assert_ok(weir_fill(of_slow[i], 1, 100, slow));
+        assert_ok(weir_pinned_record(of_slow[i], slow));
+        assert_ok(weir_pinned_free(of_slow[i]));
+        assert_ok(weir_fill(of_quick[i], 1, 100, quick));
+        assert_ok(weir_pinned_record(of_quick[i], quick));
+        assert_ok(weir_pinned_free(of_quick[i]));
+    }
+    assert_ok(weir_stream_synchronize(quick));
+    const uint64_t before = segments();
+    for (int i = 0; i < 4; i++) {
+        void *again = pinned(9 * MIB);
+        bool was_quick = false;
+        for (int k = 0; k < 4; k++) was_quick |= of_quick[k] == again;
+        assert_true(was_quick);
+    }
+    assert_int_equal(segments(), before);
+    assert_int_equal(pinned_stats().pending_frees, 4);
+    let_run(slow);
+}
+
+static void a_block_used_in_a_capture_waits_for_its_end(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = pinned(9 * MIB), *graph = NULL;
+    assert_ok(wr_backend_host.capture_begin(0, native_of(stream), WEIR_CAPTURE_GLOBAL));
+    assert_ok(weir_fill(block, 1, 100, stream));
+    assert_ok(weir_pinned_record(block, stream));
+    assert_ok(weir_pinned_free(block));
+    assert_ptr_not_equal(pinned(9 * MIB), block);
+    assert_ok(weir_pinned_trim(0));
+    assert_int_equal(pinned_stats().pending_frees, 1);
+    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &graph)); /* which nothing has ended before */
+    assert_ok(wr_backend_host.graph_destroy(0, graph));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_ptr_equal(pinned(9 * MIB), block);
+}
+
+static void a_stream_that_ends_is_no_longer_waited_for(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(1);
+    void *block = pinned(9 * MIB);
+    assert_ok(weir_fill(block, 1, 100, stream));
+    assert_ok(weir_pinned_record(block, stream));
+    assert_ok(weir_stream_destroy(stream));
+    assert_ok(weir_pinned_free(block));
+    assert_ptr_equal(pinned(9 * MIB), block);
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------------------------------- */
+
+static void a_node_is_honoured_on_reuse(void **state)
+{
+    (void)state;
+    void *on_one = pinned_on(9 * MIB, 1);
+    assert_ok(weir_pinned_free(on_one));
+    void *on_zero = pinned_on(9 * MIB, 0);
+    assert_ptr_not_equal(on_zero, on_one);
+    assert_ptr_equal(pinned_on(9 * MIB, 1), on_one);
+}
+
+static void a_recorded_block_goes_back_to_its_node(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *on_one = pinned_on(9 * MIB, 1);
+    hold(stream);
+    assert_ok(weir_fill(on_one, 1, 100, stream));
+    assert_ok(weir_pinned_record(on_one, stream));
+    assert_ok(weir_pinned_free(on_one));
+    let_run(stream);
+    assert_ptr_not_equal(pinned_on(9 * MIB, 0), on_one);
+    assert_ptr_equal(pinned_on(9 * MIB, 1), on_one);
+}
+
+static void cached_memory_of_any_node_serves_who_names_none(void **state)
+{
+    (void)state;
+    void *on_one = pinned_on(9 * MIB, 1);
+    assert_ok(weir_pinned_free(on_one));
+    const uint64_t calls = driver_calls();
+    void *anywhere = pinned(9 * MIB);
+    assert_ptr_equal(anywhere, on_one);
+    assert_int_equal(driver_calls(), calls);
+    assert_ok(weir_pinned_free(anywhere));
+    assert_ptr_equal(pinned_on(9 * MIB, 1), on_one);
+}
+
+static void memory_of_no_named_node_serves_none(void **state)
+{
+    (void)state;
+    void *anywhere = pinned(9 * MIB);
+    assert_ok(weir_pinned_free(anywhere));
+    assert_ptr_not_equal(pinned_on(9 * MIB, 0), anywhere);
+}
+
+static void a_node_that_is_not_there_is_refused(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    const int wrong[] = { 2, -2, WR_NUMA_NODES, 1 << 30 };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_status(weir_pinned_alloc(100, wrong[i], &block), WEIR_ERR_INVALID_ARGUMENT);
+        assert_status(weir_pinned_reserve(100, wrong[i]), WEIR_ERR_INVALID_ARGUMENT);
+    }
+    assert_non_null(strstr(weir_error_text(), "WEIR_NUMA_ANY"));
+    assert_null(block);
+}
+
+static void a_node_that_may_not_be_chosen_is_refused(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    wr_numa_pretend("0-1", EPERM);
+    assert_status(weir_pinned_alloc(100, 1, &block), WEIR_ERR_NOT_SUPPORTED);
+    assert_null(block);
+    assert_int_equal(held(), 0);
+    pinned(100);
+    wr_numa_pretend("0-1", 0);
+    pinned_on(100, 1);
+}
+
+static void a_full_node_is_out_of_memory(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    wr_numa_pretend("0-1", ENOMEM);
+    assert_status(weir_pinned_alloc(100, 1, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "NUMA node 1"));
+    wr_numa_pretend("0-1", 0);
+}
+
+static void with_one_node_it_is_anywhere(void **state)
+{
+    (void)state;
+    void *block = pinned_on(9 * MIB, 0);
+    assert_ok(weir_pinned_free(block));
+    assert_ptr_equal(pinned(9 * MIB), block);
+}
+
+static void lists_of_nodes_are_read(void **state)
+{
+    (void)state;
+    wr_numa numa;
+    wr_numa_pretend("0-1,5,250-9999", 0);
+    wr_numa_read(&numa);
+    assert_int_equal(numa.count, 9);
+    assert_true(wr_numa_has(&numa, 5) && wr_numa_has(&numa, 255) && !wr_numa_has(&numa, 2));
+    wr_numa_pretend("nonsense", 0);
+    wr_numa_read(&numa);
+    assert_true(numa.count == 1 && wr_numa_has(&numa, 0));
+    wr_numa_pretend(NULL, 0);
+    wr_numa_read(&numa);
+    assert_true(numa.count >= 1);
+    void *page = mmap(NULL, 4 * KIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(page != MAP_FAILED);
+    int first = 0;
+    while (!wr_numa_has(&numa, first)) first++;
+    weir_status status = wr_numa_bind(page, 4 * KIB, first);
+    assert_true(status == WEIR_OK || status == WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(munmap(page, 4 * KIB), 0);
+}
+
+/* ---- running out ----------------------------------------------------------------------------------------------------- */
+
+static void a_refusal_empties_the_cache_and_asks_again(void **state)
+{
+    (void)state;
+    assert_ok(weir_pinned_free(pinned(9 * MIB)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_host_register, 1, WEIR_ERR_OUT_OF_HOST_MEMORY));
+    pinned(20 * MIB);
+    assert_int_equal(held(), 20 * MIB);
+    assert_int_equal(pinned_stats().alloc_retries, 1);
+}
+
+static void the_limit_is_kept_and_the_text_says_where_the_bytes_are(void **state)
+{
+    (void)state;
+    void *block = &block;
+    assert_ok(weir_pinned_limit_set(40 * MIB));
+    void *first = pinned(20 * MIB);
+    pinned(10 * MIB);
+    assert_status(weir_pinned_alloc(20 * MIB, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_ptr_equal(block, &block);
+    assert_non_null(strstr(weir_error_text(), "limit 40.00 MiB"));
+    assert_non_null(strstr(weir_error_text(), "holds 30.00 MiB: 30.00 MiB in use"));
+    assert_non_null(strstr(weir_error_text(), "weir_pinned_limit_set"));
+    assert_int_equal(pinned_stats().ooms, 1);
+    assert_ok(weir_pinned_free(first));
+    pinned(28 * MIB); /* the idle segment gives way */
+    assert_int_equal(held(), 38 * MIB);
+    assert_ok(weir_pinned_limit_set(0));
+    pinned(30 * MIB);
+}
+
+static void pending_blocks_are_waited_for_before_giving_up(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    slow_work work = { .milliseconds = 20 };
+    void *block = pinned(20 * MIB);
+    assert_ok(weir_pinned_limit_set(20 * MIB));
+    start_slow_work(stream, &work);
+    assert_ok(weir_pinned_record(block, stream));
+    assert_ok(weir_pinned_free(block));
+    assert_ptr_equal(pinned(20 * MIB), block);
+    assert_true(atomic_load(&work.done));
+    assert_int_equal(pinned_stats().syncs, 1);
+}
+
+static bool free_it(void *user, int device, size_t needed)
+{
+    void **block = user;
+    assert_int_equal(device, -1);
+    assert_int_equal(needed, 20 * MIB);
+    assert_ok(weir_pinned_free(*block));
+    return true;
+}
+
+static void the_program_is_asked_to_free(void **state)
+{
+    (void)state;
+    void *block = pinned(20 * MIB);
+    assert_ok(weir_pinned_limit_set(20 * MIB));
+    assert_ok(weir_reclaim_add(free_it, &block));
+    assert_ptr_equal(pinned(20 * MIB), block);
+    assert_ok(weir_reclaim_remove(free_it, &block));
+}
+
+static bool free_that(void *user, int device, size_t needed)
+{
+    (void)device, (void)needed;
+    assert_ok(weir_pinned_free(user));
+    return true;
+}
+
+static void what_the_program_frees_on_any_node_serves(void **state)
+{
+    (void)state;
+    void *block = pinned_on(3 * MIB, 1), *none = NULL;
+    pinned_on(13 * MIB, 1); /* the rest of its segment, which stays */
+    assert_int_equal(segments(), 1);
+    assert_ok(weir_pinned_limit_set(held()));
+    assert_status(weir_pinned_alloc(3 * MIB, WEIR_NUMA_ANY, &none), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_ok(weir_reclaim_add(free_that, block));
+    assert_ptr_equal(pinned(3 * MIB), block);
+    assert_ok(weir_reclaim_remove(free_that, block));
+}
+
+static void impossible_sizes_are_refused(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_status(weir_pinned_alloc((size_t)1 << 47, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_status(weir_pinned_alloc(SIZE_MAX, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_status(weir_pinned_reserve((size_t)1 << 47, WEIR_NUMA_ANY), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_status(weir_pinned_reserve(SIZE_MAX, WEIR_NUMA_ANY), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_null(block);
+    pinned(100);
+}
+
+/* ---- trimming and reserving ------------------------------------------------------------------------------------------- */
+
+static void trimming_keeps_what_is_asked_and_what_is_in_use(void **state)
+{
+    (void)state;
+    void *idle[4];
+    for (int i = 0; i < 4; i++) idle[i] = pinned(10 * MIB);
+    void *used = pinned(10 * MIB);
+    for (int i = 0; i < 4; i++) assert_ok(weir_pinned_free(idle[i]));
+    assert_ok(weir_pinned_trim(60 * MIB));
+    assert_int_equal(held(), 50 * MIB);
+    assert_ok(weir_pinned_trim(30 * MIB));
+    assert_int_equal(held(), 30 * MIB);
+    assert_ok(weir_pinned_trim(0));
+    assert_int_equal(held(), 10 * MIB);
+    memset(used, 1, 10 * MIB);
+}
+
+static void trimming_does_not_wait_for_a_stream(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = pinned(10 * MIB);
+    hold(stream);
+    assert_ok(weir_fill(block, 1, 100, stream));
+    assert_ok(weir_pinned_record(block, stream));
+    assert_ok(weir_pinned_free(block));
+    assert_ok(weir_pinned_trim(0));
+    assert_int_equal(held(), 10 * MIB);
+    let_run(stream);
+    assert_ok(weir_pinned_trim(0));
+    assert_int_equal(held(), 0);
+}
+
+static size_t resident_pages(void *base, size_t bytes)
+{
+    size_t count = 0;
+    unsigned char *pages = malloc(bytes / (4 * KIB));
+    assert_int_equal(mincore(base, bytes, pages), 0);
+    for (size_t i = 0; i < bytes / (4 * KIB); i++) count += pages[i] & 1;
+    free(pages);
+    return count;
+}
+
+static void reserved_memory_is_faulted_in_and_serves_without_the_driver(void **state)
+{
+    (void)state;
+    const size_t bytes = 130 * MIB + 5; /* more than one thread has to do */
+    assert_ok(weir_pinned_reserve(bytes, WEIR_NUMA_ANY));
+    assert_ok(weir_pinned_reserve(1 * MIB, WEIR_NUMA_ANY));
+    assert_int_equal(held(), 134 * MIB);
+    assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].added, 0);
+    const uint64_t calls = driver_calls();
+    void *large = pinned(bytes);
+    pinned(1 * MIB);
+    assert_int_equal(driver_calls(), calls);
+    assert_int_equal(resident_pages(large, 130 * MIB), 130 * MIB / (4 * KIB));
+    assert_int_equal(held(), 134 * MIB);
+}
+
+static void reserving_respects_the_limit(void **state)
+{
+    (void)state;
+    assert_ok(weir_pinned_limit_set(20 * MIB));
+    assert_ok(weir_pinned_reserve(18 * MIB, WEIR_NUMA_ANY));
+    assert_status(weir_pinned_reserve(4 * MIB, WEIR_NUMA_ANY), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "18.00 MiB idle"));
+    assert_int_equal(held(), 18 * MIB); /* what was reserved before did not go for it */
+    assert_ok(weir_pinned_reserve(2 * MIB, WEIR_NUMA_ANY));
+    assert_ok(weir_pinned_reserve(0, WEIR_NUMA_ANY));
+}
+
+/* ---- pointers and numbers --------------------------------------------------------------------------------------------- */
+
+static void what_a_graph_uses_is_not_reused_before_the_graph_ends(void **state)
+{
+    (void)state;
+    weir_graph graph;
+    weir_stream stream = new_stream(0);
+    unsigned char *memory = alloc(512), *pinned = NULL, *other = NULL;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(stream, &options, &graph));
+    assert_ok(weir_pinned_alloc(512, WEIR_NUMA_ANY, (void **)&pinned));
+    assert_ok(weir_pinned_record(pinned, stream));
+    assert_ok(weir_copy(memory, pinned, 512, stream));
+    assert_ok(weir_graph_end(graph));
+    pinned[0] = 5;
+    assert_ok(weir_pinned_free(pinned));
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_int_equal(memory[0], 5);
+    assert_ok(weir_pinned_trim(0));
+    assert_ok(weir_pinned_alloc(512, WEIR_NUMA_ANY, (void **)&other));
+    assert_ptr_not_equal(other, pinned);
+    assert_status(weir_pinned_free(pinned), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_pinned_free(other));
+    assert_ok(weir_pinned_alloc(512, WEIR_NUMA_ANY, (void **)&other));
+    assert_ptr_equal(other, pinned);
+    assert_ok(weir_pinned_free(other));
+    assert_ok(weir_free(memory));
+}
+
+static void a_pointer_is_of_no_device_and_no_stream(void **state)
+{
+    (void)state;
+    char *block = pinned(9 * MIB);
+    weir_pointer_info info = info_of(block + 100);
+    assert_ptr_equal(info.base, block);
+    assert_int_equal(info.device, -1);
+    assert_int_equal(info.stream.id, 0);
+    assert_int_equal(info.requested, 9 * MIB);
+    assert_int_equal(info.segment_bytes, 10 * MIB);
+}
+
+static void each_kind_of_memory_has_its_own_calls(void **state)
+{
+    (void)state;
+    void *host = pinned(100), *block = alloc(100);
+    assert_status(weir_free(host), WEIR_ERR_UNKNOWN_POINTER);
+    assert_non_null(strstr(weir_error_text(), "weir_pinned_free"));
+    assert_status(weir_record_stream(host, WEIR_STREAM_CURRENT), WEIR_ERR_UNKNOWN_POINTER);
+    assert_non_null(strstr(weir_error_text(), "weir_pinned_record"));
+    assert_status(weir_pinned_free(block), WEIR_ERR_UNKNOWN_POINTER);
+    assert_non_null(strstr(weir_error_text(), "weir_free"));
+    assert_status(weir_pinned_record(block, WEIR_STREAM_CURRENT), WEIR_ERR_UNKNOWN_POINTER);
+    assert_status(weir_pinned_record(&host, WEIR_STREAM_CURRENT), WEIR_ERR_UNKNOWN_POINTER);
+    assert_status(weir_pinned_free(&host), WEIR_ERR_UNKNOWN_POINTER);
+    assert_status(weir_pinned_free((char *)host + 8), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_pinned_free(host));
+    assert_status(weir_pinned_free(host), WEIR_ERR_DOUBLE_FREE);
+    assert_status(weir_pinned_record(host, WEIR_STREAM_CURRENT), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_free(block));
+}
+
+static void copies_go_through_it(void **state)
+{
+    (void)state;
+    char *from = pinned(MIB), *to = pinned(MIB);
+    void *block = alloc_on(MIB, default_stream(1));
+    memset(from, 7, MIB);
+    assert_ok(weir_copy(block, from, MIB, default_stream(1)));
+    assert_ok(weir_copy(to, block, MIB, default_stream(1)));
+    assert_ok(weir_stream_synchronize(default_stream(1)));
+    assert_memory_equal(from, to, MIB);
+    assert_ok(weir_free(block));
+}
+
+static void numbers_return_to_zero(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *blocks[20];
+    for (size_t i = 0; i < 20; i++) {
+        blocks[i] = pinned(1000 + i * i * 20000);
+        if (i % 3 == 0) assert_ok(weir_pinned_record(blocks[i], stream));
+    }
+    for (int i = 0; i < 20; i++) assert_ok(weir_pinned_free(blocks[i]));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_ok(weir_pinned_trim(0));
+    weir_memory_stats s = pinned_stats();
+    for (const weir_stat *stat = s.allocation; (const void *)stat < (const void *)&s.hits; stat++) {
+        assert_int_equal(stat->current, 0);
+        assert_int_equal(stat->added, stat->removed);
+    }
+    assert_int_equal(s.pending_frees, 0);
+    assert_int_equal(s.driver_allocs, s.driver_frees);
+    assert_int_equal(s.allocation[WEIR_STAT_ALL].peak, 20);
+}
+
+static void asking_for_numbers_opens_no_device(void **state)
+{
+    (void)state;
+    const uint64_t opened = calls_of(WEIR_BACKEND_device_open);
+    assert_int_equal(held(), 0);
+    assert_ok(weir_pinned_trim(0));
+    assert_int_equal(calls_of(WEIR_BACKEND_device_open), opened);
+}
+
+static void memory_is_pinned_through_a_device_that_is_open(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc_on(100, default_stream(1))));
+    const uint64_t opened = calls_of(WEIR_BACKEND_device_open);
+    pinned(100);
+    assert_int_equal(calls_of(WEIR_BACKEND_device_open), opened);
+}
+
+static void closing_takes_everything_back(void **state)
+{
+    (void)state;
+    const uint64_t before = wr_meta_live();
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    weir_stream stream = new_stream(0);
+    void *pending = pinned(9 * MIB);
+    unsigned char page;
+    pinned(100);
+    assert_ok(weir_pinned_record(pending, stream));
+    assert_ok(weir_pinned_free(pending));
+    assert_ok(weir_close());
+    assert_int_equal(wr_meta_live(), before);
+    assert_int_equal(mincore(pending, 4 * KIB, &page), -1); /* not mapped any more */
+}
+
+/* ---- private pools, other back ends ------------------------------------------------------------------------------------ */
+
+static void a_private_pool_can_be_of_pinned_memory(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    void *block = NULL;
+    options.device = 0;
+    options.memory = WEIR_MEMORY_PINNED;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 9 * MIB, WEIR_STREAM_CURRENT, &block));
+    memset(block, 3, 9 * MIB);
+    assert_int_equal((uintptr_t)info_of(block).segment % (2 * MIB), 0);
+    assert_int_equal(info_of(block).device, 0);
+    assert_status(weir_pinned_free(block), WEIR_ERR_UNKNOWN_POINTER);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(held(), 0);
+}
+
+static void a_back_end_that_cannot_register_gives_aligned_memory_too(void **state)
+{
+    (void)state;
+    weir_backend plain = wr_backend_host;
+    weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 64 * MIB };
+    weir_device_caps caps;
+    plain.host_register = NULL;
+    plain.host_unregister = NULL;
+    assert_ok(plain.open(&config));
+    assert_ok(plain.device_open(0, &caps));
+    for (int i = 0; i < 3; i++) {
+        wr_range range = { .bytes = 4 * MIB };
+        void *odd = NULL;
+        assert_ok(plain.pinned_alloc(0, 4 * KIB, &odd)); /* lest what follows is aligned by chance */
+        assert_ok(wr_locked_take(&plain, 0, WR_LOCKED_ANYWHERE, &range));
+        assert_int_equal((uintptr_t)range.base % (2 * MIB), 0);
+        memset(range.base, 1, range.bytes);
+        assert_ok(wr_locked_give(&plain, 0, &range));
+        assert_ok(plain.pinned_free(0, odd, 4 * KIB));
+    }
+    wr_range range = { .bytes = 4 * MIB };
+    assert_status(wr_locked_take(&plain, 0, 0, &range), WEIR_ERR_NOT_SUPPORTED);
+    assert_ok(plain.device_close(0));
+    assert_ok(plain.close());
+}
+
+#define on_devices(test) cmocka_unit_test_setup_teardown(test, open_devices, close_host)
+#define on_nodes(test) cmocka_unit_test_setup_teardown(test, open_two_nodes, close_pretended)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        on_devices(small_blocks_share_a_segment),
+        on_devices(sizes_are_not_rounded_to_powers_of_two),
+        on_devices(no_size_wastes_more_than_a_sixteenth),
+        on_devices(pieces_of_a_segment_become_one_again),
+        on_devices(zero_bytes_are_no_block),
+        on_devices(an_unrecorded_block_is_reused_at_once),
+        on_devices(a_recorded_block_waits_for_its_stream),
+        on_devices(a_block_waits_for_every_stream_that_used_it),
+        on_devices(a_slow_stream_delays_only_its_own_blocks),
+        on_devices(a_block_used_in_a_capture_waits_for_its_end),
+        on_devices(a_stream_that_ends_is_no_longer_waited_for),
+        on_nodes(a_node_is_honoured_on_reuse),
+        on_nodes(a_recorded_block_goes_back_to_its_node),
+        on_nodes(cached_memory_of_any_node_serves_who_names_none),
+        on_nodes(memory_of_no_named_node_serves_none),
+        on_nodes(a_node_that_is_not_there_is_refused),
+        on_nodes(a_node_that_may_not_be_chosen_is_refused),
+        on_nodes(a_full_node_is_out_of_memory),
+        cmocka_unit_test(lists_of_nodes_are_read),
+        cmocka_unit_test_setup_teardown(with_one_node_it_is_anywhere, open_one_node, close_pretended),
+        on_devices(a_refusal_empties_the_cache_and_asks_again),
+        on_devices(the_limit_is_kept_and_the_text_says_where_the_bytes_are),
+        on_devices(pending_blocks_are_waited_for_before_giving_up),
+        on_devices(the_program_is_asked_to_free),
+        on_nodes(what_the_program_frees_on_any_node_serves),
+        on_devices(impossible_sizes_are_refused),
+        on_devices(trimming_keeps_what_is_asked_and_what_is_in_use),
+        on_devices(trimming_does_not_wait_for_a_stream),
+        on_devices(reserved_memory_is_faulted_in_and_serves_without_the_driver),
+        on_devices(reserving_respects_the_limit),
+        on_devices(what_a_graph_uses_is_not_reused_before_the_graph_ends),
+        on_devices(a_pointer_is_of_no_device_and_no_stream),
+        on_devices(each_kind_of_memory_has_its_own_calls),
+        on_devices(copies_go_through_it),
+        on_devices(numbers_return_to_zero),
+        on_devices(asking_for_numbers_opens_no_device),
+        on_devices(memory_is_pinned_through_a_device_that_is_open),
+        cmocka_unit_test(closing_takes_everything_back),
+        on_devices(a_private_pool_can_be_of_pinned_memory),
+        cmocka_unit_test(a_back_end_that_cannot_register_gives_aligned_memory_too),
+    };
+    return cmocka_run_group_tests_name("pinned", tests, NULL, NULL);
+}

@@ -204,7 +204,8 @@ WEIR_API weir_status weir_device_set_current(int device);
 /** Waits until all work on the device has completed. Since 0.1. */
 WEIR_API weir_status weir_device_synchronize(int device);
 
-/** Lets kernels on `device` access memory of `peer`. Enabling twice is fine. @return WEIR_ERR_NOT_SUPPORTED. */
+/** Lets kernels on `device` access memory of `peer`, of any kind, what it has now and what it will have. Enabling twice
+ *  is fine. @return WEIR_ERR_NOT_SUPPORTED. */
 WEIR_API weir_status weir_device_enable_peer(int device, int peer);
 
 /* ---- streams -------------------------------------------------------------------------------------------------- */
@@ -400,11 +401,11 @@ typedef enum weir_memory_kind {
 } weir_memory_kind;
 
 /**
- * Where a pool gets its segments, if not from weir. Called from any thread, without any lock of weir's. alloc gets a
- * multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment); WEIR_ERR_OUT_OF_MEMORY
- * sends the request down the ladder. free gets what alloc gave. The stream is the native one that the segment is for.
- * The source is used until the last block of the pool is gone, which may be after weir_mempool_unref(); then
- * `release` (if not NULL) is called once, and never anything again.
+ * Where a pool gets its segments, if not from weir. Called from any thread; free and release must not call weir. alloc
+ * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
+ * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder. free gets what alloc gave. The stream is the native
+ * one that the segment is for. The source is used until the last block of the pool is gone, which may be after
+ * weir_mempool_unref(); then `release` (if not NULL) is called once, and never anything again.
  */
 typedef struct weir_segment_source {
     weir_status (*alloc)(void *user, size_t bytes, int device, void *native_stream, void **base);
@@ -437,7 +438,9 @@ typedef struct weir_mempool_options {
     bool no_split;      /**< a segment holds one block: what a registration must not share */
     bool
         deterministic; /**< equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse
-                             depend on nothing but the calls, not on addresses or on when work completes */
+                             depend on nothing but the calls, not on addresses or on when work completes. A freed block
+                             that other streams use makes its own stream wait for them; during a capture it waits as in
+                             other pools. Running out of memory makes a difference too */
     char tag[21];      /**< for weir_pause(); several pools may have the same. Empty: none */
 } weir_mempool_options;
 
@@ -574,6 +577,56 @@ WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoi
 
 /** NULL is fine. Since 0.1. */
 WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
+
+/* ---- sharing between processes ---------------------------------------------------------------------------------- */
+
+/**
+ * Gives another process the segment that a live block is in: a file descriptor, the caller's to close, and where in the
+ * segment `pointer` is. The memory stays until the block's pool gives the segment back and the other process has ended
+ * its import. A pool that was paused and resumed has other memory, which must be exported again; until the other
+ * process ends its import, pausing does not make the old memory free.
+ * @return WEIR_ERR_NOT_SUPPORTED when its pool is not WEIR_MEMORY_EXPORTABLE; WEIR_ERR_BUSY while it is paused;
+ *         WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE. Since 0.1.
+ */
+WEIR_API weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes);
+
+/** Maps such a segment in this process, for the device and those that weir_device_enable_peer() named; the descriptor
+ *  stays the caller's. Since 0.1. */
+WEIR_API weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base);
+
+/** Ends weir_import(). The caller has made sure that no queued work uses it. weir_close() ends those that are left.
+ *  @return WEIR_ERR_UNKNOWN_POINTER for what weir_import() did not give, or what was ended already. Since 0.1. */
+WEIR_API weir_status weir_import_close(void *base);
+
+/* ---- pausing --------------------------------------------------------------------------------------------------- */
+
+/** What becomes of the contents of paused memory. */
+typedef enum weir_pause_mode {
+    WEIR_PAUSE_KEEP = 0, /**< copied to pinned host memory and back */
+    WEIR_PAUSE_DROP = 1  /**< lost; what is there after resuming is undefined */
+} weir_pause_mode;
+
+/**
+ * Gives the physical memory of all pools of a device that carry `tag` (NULL: of all pools that can be paused) back to
+ * the driver; their addresses stay. Waits for the work on the device. Until weir_resume() such memory must not be
+ * touched, by other devices either; allocating from such a pool gives WEIR_ERR_BUSY; freeing its blocks is allowed
+ * (their contents are not brought back). All or nothing: on failure no pool is paused; should the driver then refuse to
+ * map their memory again as well, they stay paused, with all of it, and the text says so. Pools that are paused already
+ * are left alone.
+ * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for one whose memory is not weir's
+ *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE; WEIR_ERR_CAPTURE while a stream of the device captures;
+ *         WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
+ */
+WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
+
+/**
+ * Backs the same addresses with memory again and brings the contents back; graphs that use them may be launched again.
+ * All or nothing: on failure (no memory, mostly, after everything that can be reclaimed was) everything stays paused
+ * and the contents are kept. Pools that are not paused are left alone.
+ * @return WEIR_ERR_OUT_OF_MEMORY; WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_BUSY when a pool's
+ *         range_changed refuses the memory. Since 0.1.
+ */
+WEIR_API weir_status weir_resume(int device, const char *tag);
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------- */
 
@@ -833,7 +886,7 @@ typedef struct weir_stat {
 /** Index into the arrays of weir_memory_stats: PyTorch's names. */
 enum { WEIR_STAT_ALL = 0, WEIR_STAT_SMALL = 1, WEIR_STAT_LARGE = 2, WEIR_STAT_KINDS = 3 };
 
-/** Memory statistics of a device, by PyTorch's definitions (reserved >= active >= allocated >= 0). Set `size`. */
+/** Memory statistics of a device, by PyTorch's definitions: reserved + paused >= active >= allocated >= 0. Set `size`. */
 typedef struct weir_memory_stats {
     size_t size;
     weir_stat allocation[WEIR_STAT_KINDS];      /**< blocks handed out */

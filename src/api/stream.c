@@ -3,6 +3,7 @@
  */
 #include "device/pinned.h"
 #include "pool/pending.h"
+#include "pool/share.h"
 #include "thread/thread.h"
 
 #include <string.h>
@@ -65,7 +66,8 @@ weir_status weir_device_enable_peer(int device, int peer)
     WR_TRY(wr_thread_resolve_device(device, &d));
     WR_TRY(wr_thread_resolve_device(peer, &p));
     if (d == p) return WEIR_OK;
-    return wr_driver(d->backend, peer_enable, d->ordinal, p->ordinal);
+    WR_TRY(wr_driver(d->backend, peer_enable, d->ordinal, p->ordinal));
+    return wr_share_with(&p->cache, d->ordinal); /* the driver's word does not cover mapped memory */
 }
 
 /* ---- getting streams ---------------------------------------------------------------------------------------------- */

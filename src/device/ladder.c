@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "device/kinds.h"
 #include "pool/inspect.h"
+#include "pool/pause.h"
 #include "pool/pending.h"
 
 #include <stdio.h>
@@ -344,4 +345,56 @@ weir_status wr_device_empty_cache(wr_device *device)
     size_t released = 0;
     WR_TRY(await_pending(&device->cache));
     return wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
+}
+
+/* ---- resuming ----------------------------------------------------------------------------------------------------- */
+
+static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *missing)
+{
+    weir_status status = WEIR_ERR_OUT_OF_MEMORY;
+    WR_TRY(await_pending(&device->cache));
+    for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
+        WR_TRY(wr_cache_trim(&device->cache, NULL, *missing, &released));
+        if (released != 0) status = wr_resume(&device->cache, tag, missing);
+    }
+    return status;
+}
+
+/* What others free on the way may be enough although there is nothing of weir's own to give back. */
+static weir_status free_and_resume(wr_device *device, const char *tag, size_t *missing)
+{
+    weir_status status = wr_resume(&device->cache, tag, missing);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? trim_and_resume(device, tag, missing) : status;
+}
+
+static weir_status cannot_resume(wr_device *device, size_t missing)
+{
+    char needed[WR_SIZE_TEXT], driver[WR_SIZE_TEXT], held[WR_SIZE_TEXT], limit[WR_SIZE_TEXT] = "none";
+    uint64_t free_bytes = 0, total_bytes = 0;
+    if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK)
+        free_bytes = 0;
+    wr_lock_acquire(&device->cache.lock);
+    const uint64_t reserved = (uint64_t)device->cache.stats.reserved_bytes[WEIR_STAT_ALL].current;
+    if (device->cache.limit) wr_size_format(device->cache.limit, limit);
+    wr_lock_release(&device->cache.lock);
+    return wr_fail(
+        WEIR_ERR_OUT_OF_MEMORY,
+        "device %d (%s) has no memory for what is paused: %s needed, %s free, %s held by weir, limit: %s. The "
+        "pools stay paused and their contents are kept: free something and resume again.",
+        device->ordinal, device->caps.name, wr_size_format(missing, needed), wr_size_format(free_bytes, driver),
+        wr_size_format(reserved, held), limit);
+}
+
+weir_status wr_device_resume(wr_device *device, const char *tag)
+{
+    size_t missing = 0;
+    uint64_t destroyed = 0;
+    uint32_t asked = 0;
+    weir_status status = free_and_resume(device, tag, &missing);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    if (wr_device_trim_handles(device, 0, &destroyed) == WEIR_OK && destroyed != 0)
+        status = free_and_resume(device, tag, &missing);
+    while (status == WEIR_ERR_OUT_OF_MEMORY && wr_runtime_reclaim(device->ordinal, missing, &asked))
+        status = free_and_resume(device, tag, &missing);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? cannot_resume(device, missing) : status;
 }

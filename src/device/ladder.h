@@ -28,4 +28,7 @@ WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);
 /* The same for one pool, to which the caller has a reference: WEIR_ERR_BUSY when a graph holds it or it is paused. */
 WR_CHECKED weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool);
 
+/* Resumes the paused pools of that tag; where memory is short, with the same efforts as for an allocation. */
+WR_CHECKED weir_status wr_device_resume(wr_device *device, const char *tag);
+
 #endif

@@ -8,16 +8,56 @@
 #define ROOT_BITS (48 - PAGE_BITS - LEAF_BITS)
 #define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
 
+/* A page that segments fill only partly: one may end in it, one may begin in it. */
+typedef struct edges {
+    _Atomic(void *) low, high; /* owners of [page, low_end) and [high_start, next page) */
+    atomic_uintptr_t low_end, high_start;
+} edges;
+
+/* `edges` has an entry per page and comes with the first such page: never read or written for whole ones. */
 typedef struct leaf {
     _Atomic(void *) owner[LEAF_ENTRIES];
+    _Atomic(edges *) edges;
 } leaf;
+
+static char partly; /* its address as a page's owner: see the edges */
 
 static _Atomic(leaf *) root[(size_t)1 << ROOT_BITS];
 static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_ADDRESS, "address map");
 
+/* The pages of a segment. A segment is no smaller than a page, so of each page at the ends it has one part. */
+typedef struct span {
+    uintptr_t start, end;
+    uintptr_t first, last; /* whole pages; none when first > last */
+    bool begins_inside, ends_inside;
+    uintptr_t head, tail; /* where it begins and ends inside a page: those pages */
+} span;
+
+static span span_of(const void *base, size_t bytes)
+{
+    span s = { .start = (uintptr_t)base, .end = (uintptr_t)base + bytes };
+    s.head = s.start >> PAGE_BITS;
+    s.tail = s.end >> PAGE_BITS;
+    s.begins_inside = s.start % WR_SEGMENT_UNIT != 0;
+    s.ends_inside = s.end % WR_SEGMENT_UNIT != 0;
+    s.first = s.head + s.begins_inside;
+    s.last = s.tail - 1;
+    return s;
+}
+
 static leaf *leaf_of(uintptr_t page)
 {
     return atomic_load_explicit(&root[page >> LEAF_BITS], memory_order_acquire);
+}
+
+static _Atomic(void *) *entry_of(uintptr_t page)
+{
+    return &leaf_of(page)->owner[page & (LEAF_ENTRIES - 1)];
+}
+
+static edges *edges_of(uintptr_t page)
+{
+    return &atomic_load_explicit(&leaf_of(page)->edges, memory_order_acquire)[page & (LEAF_ENTRIES - 1)];
 }
 
 static weir_status make_leaves_locked(uintptr_t first, uintptr_t last)
@@ -31,28 +71,112 @@ static weir_status make_leaves_locked(uintptr_t first, uintptr_t last)
     return WEIR_OK;
 }
 
+static weir_status make_edges_locked(uintptr_t page)
+{
+    leaf *l = leaf_of(page);
+    void *made = NULL;
+    if (atomic_load_explicit(&l->edges, memory_order_relaxed)) return WEIR_OK;
+    WR_TRY(wr_meta_alloc(LEAF_ENTRIES * sizeof(edges), "address map", &made));
+    atomic_store_explicit(&l->edges, made, memory_order_release);
+    return WEIR_OK;
+}
+
+static weir_status make_room_locked(const span *s)
+{
+    WR_TRY(make_leaves_locked(s->head, s->tail - !s->ends_inside));
+    if (s->begins_inside) WR_TRY(make_edges_locked(s->head));
+    if (s->ends_inside) WR_TRY(make_edges_locked(s->tail));
+    return WEIR_OK;
+}
+
+/* Whether the bytes of a page from `start` to `end` are nobody's. */
+static bool is_free_locked(uintptr_t page, uintptr_t start, uintptr_t end)
+{
+    const void *owner = atomic_load_explicit(entry_of(page), memory_order_relaxed);
+    if (owner != &partly) return owner == NULL;
+    const edges *e = edges_of(page);
+    return (!atomic_load_explicit(&e->low, memory_order_relaxed) || e->low_end <= start) &&
+           (!atomic_load_explicit(&e->high, memory_order_relaxed) || e->high_start >= end);
+}
+
+static weir_status check_free_locked(const span *s)
+{
+    bool free = true;
+    if (s->begins_inside) free = is_free_locked(s->head, s->start, (s->head + 1) << PAGE_BITS);
+    if (s->ends_inside && free) free = is_free_locked(s->tail, s->tail << PAGE_BITS, s->end);
+    for (uintptr_t page = s->first; free && page <= s->last; page++)
+        free = atomic_load_explicit(entry_of(page), memory_order_relaxed) == NULL;
+    WR_ENSURE(free, WEIR_ERR_DRIVER, "memory at %p, %zu bytes, was given while weir holds some of it already",
+              (void *)s->start, (size_t)(s->end - s->start));
+    return WEIR_OK;
+}
+
+static void set_whole_locked(const span *s, void *owner)
+{
+    for (uintptr_t page = s->first; page <= s->last; page++)
+        atomic_store_explicit(entry_of(page), owner, memory_order_release);
+}
+
 weir_status wr_address_insert(const void *base, size_t bytes, void *owner)
 {
-    uintptr_t start = (uintptr_t)base;
-    WR_ENSURE(start % WR_SEGMENT_UNIT == 0 && bytes % WR_SEGMENT_UNIT == 0 && (start + bytes) >> 48 == 0,
-              WEIR_ERR_DRIVER, "the driver gave memory at %p, %zu bytes, which is not 2 MiB aligned below 2^48", base,
-              bytes);
-    uintptr_t first = start >> PAGE_BITS, last = (start + bytes - 1) >> PAGE_BITS;
+    const span s = span_of(base, bytes);
+    WR_ENSURE(bytes != 0 && bytes % WR_SEGMENT_UNIT == 0 && s.start < s.end && s.end >> 48 == 0, WEIR_ERR_DRIVER,
+              "the driver gave memory at %p, %zu bytes, which is not a multiple of 2 MiB below 2^48", base, bytes);
     wr_lock_acquire(&lock);
-    weir_status status = make_leaves_locked(first, last);
-    for (uintptr_t page = first; status == WEIR_OK && page <= last; page++)
-        atomic_store_explicit(&leaf_of(page)->owner[page & (LEAF_ENTRIES - 1)], owner, memory_order_release);
+    weir_status status = make_room_locked(&s);
+    if (status == WEIR_OK) status = check_free_locked(&s);
+    if (status == WEIR_OK) {
+        set_whole_locked(&s, owner);
+        if (s.begins_inside) {
+            edges *e = edges_of(s.head);
+            atomic_store_explicit(&e->high_start, s.start, memory_order_relaxed);
+            atomic_store_explicit(&e->high, owner, memory_order_release);
+            atomic_store_explicit(entry_of(s.head), &partly, memory_order_release);
+        }
+        if (s.ends_inside) {
+            edges *e = edges_of(s.tail);
+            atomic_store_explicit(&e->low_end, s.end, memory_order_relaxed);
+            atomic_store_explicit(&e->low, owner, memory_order_release);
+            atomic_store_explicit(entry_of(s.tail), &partly, memory_order_release);
+        }
+    }
     wr_lock_release(&lock);
     return status;
 }
 
+/* With its last part a page is nobody's; a whole segment may come there next. */
+static void leave_page_locked(uintptr_t page)
+{
+    const edges *e = edges_of(page);
+    if (atomic_load_explicit(&e->low, memory_order_relaxed) || atomic_load_explicit(&e->high, memory_order_relaxed))
+        return;
+    atomic_store_explicit(entry_of(page), NULL, memory_order_release);
+}
+
 void wr_address_remove(const void *base, size_t bytes)
 {
-    uintptr_t first = (uintptr_t)base >> PAGE_BITS, last = ((uintptr_t)base + bytes - 1) >> PAGE_BITS;
+    const span s = span_of(base, bytes);
     wr_lock_acquire(&lock);
-    for (uintptr_t page = first; page <= last; page++)
-        atomic_store_explicit(&leaf_of(page)->owner[page & (LEAF_ENTRIES - 1)], NULL, memory_order_release);
+    set_whole_locked(&s, NULL);
+    if (s.begins_inside) {
+        atomic_store_explicit(&edges_of(s.head)->high, NULL, memory_order_release);
+        leave_page_locked(s.head);
+    }
+    if (s.ends_inside) {
+        atomic_store_explicit(&edges_of(s.tail)->low, NULL, memory_order_release);
+        leave_page_locked(s.tail);
+    }
     wr_lock_release(&lock);
+}
+
+/* The bounds of a part do not change while its owner is there, so whoever asks for an address in use is told right. Who
+ * asks for another may get an owner that was there a moment ago, as with whole pages. */
+static WR_NOINLINE void *find_part(const edges *e, uintptr_t address)
+{
+    void *low = atomic_load_explicit(&e->low, memory_order_acquire);
+    if (low && address < atomic_load_explicit(&e->low_end, memory_order_relaxed)) return low;
+    void *high = atomic_load_explicit(&e->high, memory_order_acquire);
+    return high && address >= atomic_load_explicit(&e->high_start, memory_order_relaxed) ? high : NULL;
 }
 
 void *wr_address_find(const void *address)
@@ -60,7 +184,8 @@ void *wr_address_find(const void *address)
     uintptr_t page = (uintptr_t)address >> PAGE_BITS;
     if (page >> (LEAF_BITS + ROOT_BITS)) return NULL;
     leaf *l = leaf_of(page);
-    return l ? atomic_load_explicit(&l->owner[page & (LEAF_ENTRIES - 1)], memory_order_acquire) : NULL;
+    void *owner = l ? atomic_load_explicit(&l->owner[page & (LEAF_ENTRIES - 1)], memory_order_acquire) : NULL;
+    return WR_LIKELY(owner != &partly) ? owner : find_part(edges_of(page), (uintptr_t)address);
 }
 
 void wr_address_release(void)
@@ -68,6 +193,7 @@ void wr_address_release(void)
     wr_lock_acquire(&lock);
     for (size_t r = 0; r < sizeof root / sizeof root[0]; r++) {
         leaf *l = atomic_exchange_explicit(&root[r], NULL, memory_order_acq_rel);
+        if (l) wr_meta_free(atomic_load_explicit(&l->edges, memory_order_relaxed));
         wr_meta_free(l);
     }
     wr_lock_release(&lock);

@@ -39,7 +39,10 @@ struct wr_block {
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
     wr_use *uses;          /* other streams that use it, or are waited for */
     uint32_t kept;         /* by how many graphs: freed, it waits for their end */
-    uint64_t freed_at;     /* the cache's search count when it was freed: its age for collection */
+    union {
+        uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */
+        uint64_t kept_at;  /* else, in a paused segment: where in the segment's copy its contents are */
+    };
     wr_block_state state;
     atomic_bool parked; /* live, but in the bin's front; under its lock */
     wr_block *next_parked;
@@ -55,11 +58,22 @@ typedef struct wr_starts {
     _Atomic(wr_block *) at[];
 } wr_starts;
 
+/* What is behind the addresses of a segment. All but the first only in paused pools. */
+typedef enum wr_backing {
+    WR_BACKED,   /* memory */
+    WR_UNMAPPED, /* memory that is not mapped there: the driver did not take it */
+    WR_UNBACKED  /* nothing */
+} wr_backing;
+
 struct wr_segment {
     struct wr_cache *cache; /* never changes, also when the record is recycled */
     char *base;
     size_t bytes;
-    weir_chunk chunk; /* behind it, when it is mapped memory */
+    weir_chunk chunk;   /* behind it, when it is mapped memory; 0: none. Also under the move lock */
+    wr_backing backing; /* changes with both the move lock and the cache's */
+    char *copy;         /* of its contents, while paused, in pinned memory; under the move lock */
+    size_t copy_bytes;
+    wr_segment *listed; /* the next one of those that the holder of the move lock deals with */
     wr_bin *bin;
     wr_block *first;
     wr_starts *starts;
@@ -87,6 +101,12 @@ wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at leas
 wr_block *wr_bin_largest(wr_bin *bin);
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
+
+/* Bytes of memory behind it. */
+static inline size_t wr_segment_held(const wr_segment *segment)
+{
+    return segment->backing == WR_UNBACKED ? 0 : segment->bytes;
+}
 
 static inline bool wr_segment_idle(const wr_segment *segment)
 {

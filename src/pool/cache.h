@@ -12,6 +12,7 @@
 #include "pool/event.h"
 #include "pool/mempool.h"
 
+typedef struct wr_import wr_import;
 typedef struct wr_slab wr_slab;
 typedef struct wr_wait wr_wait;
 
@@ -28,6 +29,7 @@ typedef struct wr_cache {
     uint64_t limit;            /* bytes; 0: none */
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
+    uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
     uint64_t searches[WR_CLASSES]; /* first ones: the clock of collection by age */
     uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
@@ -46,6 +48,9 @@ typedef struct wr_cache {
     wr_use *unused_uses;
 
     wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
+
+    atomic_uint_fast64_t accessors; /* other devices that reach mapped memory of this one, a bit each */
+    wr_import *imports;             /* memory of other processes */
 
     wr_lock poll_lock;            /* WR_RANK_POLL: who holds it may take uses out of the waits */
     wr_wait *waits;               /* streams that freed blocks wait for */
@@ -121,6 +126,9 @@ WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream
 
 /* Whether the request's pool is there and serves requests. */
 WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
+
+/* Whether the limit leaves room for that much more; WEIR_ERR_OUT_OF_MEMORY. */
+WR_CHECKED weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes);
 
 /* May the request have a free block of that size? */
 bool wr_cache_takes(const wr_request *request, size_t candidate);

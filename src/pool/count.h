@@ -82,17 +82,33 @@ static inline void wr_counter_free_out(weir_memory_stats *stats, int kind, const
     wr_stat_remove(stats->inactive_split_bytes, kind, block->bytes);
 }
 
-/* The block is the only one of its segment. */
+/* Of the block's segment: memory behind its addresses, or none. */
+static inline void wr_counter_backing_in(weir_memory_stats *stats, int kind, const wr_block *block)
+{
+    if (block->segment->backing == WR_UNBACKED)
+        stats->paused_bytes += block->segment->bytes;
+    else
+        wr_stat_add(stats->reserved_bytes, kind, block->segment->bytes);
+}
+
+static inline void wr_counter_backing_out(weir_memory_stats *stats, int kind, const wr_block *block)
+{
+    if (block->segment->backing == WR_UNBACKED)
+        stats->paused_bytes -= block->segment->bytes;
+    else
+        wr_stat_remove(stats->reserved_bytes, kind, block->segment->bytes);
+}
+
 static inline void wr_counter_segment_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {
     wr_stat_add(stats->segment, kind, 1);
-    wr_stat_add(stats->reserved_bytes, kind, block->bytes);
+    wr_counter_backing_in(stats, kind, block);
 }
 
 static inline void wr_counter_segment_out(weir_memory_stats *stats, int kind, const wr_block *block)
 {
     wr_stat_remove(stats->segment, kind, 1);
-    wr_stat_remove(stats->reserved_bytes, kind, block->bytes);
+    wr_counter_backing_out(stats, kind, block);
 }
 
 #endif

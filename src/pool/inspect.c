@@ -105,8 +105,25 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
 
 /* ---- errors ------------------------------------------------------------------------------------------------------- */
 
+/* What the statistics say of blocks without memory is not among what weir holds. */
+static void leave_out(const wr_bin *bin, wr_cache_report *out)
+{
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (const wr_block *b = s->first; b && s->backing == WR_UNBACKED; b = b->next) {
+            const bool split = b->state == WR_BLOCK_FREE && !wr_segment_idle(s);
+            if (b->state == WR_BLOCK_LIVE) out->allocated -= b->bytes;
+            if (b->state != WR_BLOCK_FREE) out->requested -= b->requested;
+            if (b->state == WR_BLOCK_PENDING) out->pending_bytes -= b->bytes;
+            if (split) out->split_bytes -= b->bytes;
+        }
+}
+
 static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *out)
 {
+    if (bin->pool->paused) {
+        leave_out(bin, out);
+        return;
+    }
     const bool own = bin->stream == request->stream && bin->pool == request->pool;
     const wr_block *largest = wr_bin_largest(bin);
     uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
@@ -144,7 +161,8 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
 
 /* What the walk over all blocks adds up to, to be held against the statistics. */
 typedef struct totals {
-    uint64_t segments, reserved, live, live_bytes, pending, pending_bytes, requested, split, split_bytes, free_blocks;
+    uint64_t segments, reserved, paused, live, live_bytes, pending, pending_bytes, requested, split, split_bytes,
+        free_blocks;
 } totals;
 
 #define VALID(condition, ...) WR_ENSURE(condition, WEIR_ERR_INTERNAL, "validate: " __VA_ARGS__)
@@ -191,8 +209,11 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
     VALID(at == segment->base + segment->bytes, "segment %p: blocks do not fill it", (void *)segment->base);
     VALID(blocks == segment->blocks, "segment %p: %u blocks, counted as %u", (void *)segment->base, blocks,
           segment->blocks);
+    VALID(segment->backing == WR_BACKED || bin->pool->paused, "segment %p has no memory, its pool is not paused",
+          (void *)segment->base);
     t->segments++;
-    t->reserved += segment->bytes;
+    t->reserved += wr_segment_held(segment);
+    t->paused += segment->bytes - wr_segment_held(segment);
     return WEIR_OK;
 }
 
@@ -238,6 +259,8 @@ static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
     WR_TRY(validate_stat("requested_bytes", s->requested_bytes, t.requested));
     WR_TRY(validate_stat("inactive_split", s->inactive_split, t.split));
     WR_TRY(validate_stat("inactive_split_bytes", s->inactive_split_bytes, t.split_bytes));
+    VALID(s->paused_bytes == t.paused, "statistics say paused_bytes is %llu, counted %llu",
+          (unsigned long long)s->paused_bytes, (unsigned long long)t.paused);
     return WEIR_OK;
 }
 
@@ -250,6 +273,7 @@ static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, 
     if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(&pool->stats, &t));
     sum->segments += t.segments;
     sum->reserved += t.reserved;
+    sum->paused += t.paused;
     sum->live += t.live;
     sum->live_bytes += t.live_bytes;
     sum->pending += t.pending;
@@ -262,7 +286,7 @@ static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, 
 
 static weir_status validate_locked(wr_cache *cache)
 {
-    totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes };
+    totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes, .paused = cache->hidden_paused };
     const weir_memory_stats *s = &cache->stats;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));

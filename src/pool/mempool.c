@@ -194,6 +194,17 @@ static void free_bins(const wr_mempool *pool)
     wr_meta_free(pool->bins);
 }
 
+wr_segment **wr_mempool_list_locked(const wr_mempool *pool, wr_segment **tail)
+{
+    for (uint32_t i = 0; i < pool->bin_capacity; i++)
+        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {
+            *tail = s;
+            tail = &s->listed;
+        }
+    *tail = NULL;
+    return tail;
+}
+
 void wr_mempool_sweep(wr_cache *cache)
 {
     for (;;) {

@@ -31,8 +31,9 @@ struct wr_mempool {
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
     uint64_t lent;
     bool is_private;
-    bool counted; /* `stats` is kept: always for private pools, for the default one once there is another */
-    bool paused;
+    bool counted;  /* `stats` is kept: always for private pools, for the default one once there is another */
+    bool paused;   /* also changes with the move lock only */
+    bool changing; /* being paused or resumed, by the holder of the move lock */
     weir_memory_stats stats;
     wr_mempool *next; /* of the cache: oldest first; also links unused records */
 };
@@ -70,6 +71,10 @@ void wr_mempool_sweep(struct wr_cache *cache);
 /* At close: all of them, default one included; the segments are gone. */
 void wr_mempools_release(struct wr_cache *cache);
 
+/* Links the pool's segments by `listed`, from *tail on; gives the new end. Move lock and cache lock held; the list is
+ * good as long as the move lock is. */
+wr_segment **wr_mempool_list_locked(const wr_mempool *pool, wr_segment **tail);
+
 static inline uint32_t wr_mempool_references(const wr_mempool *pool)
 {
     return pool->held[WR_HELD_BY_USER] + pool->held[WR_HELD_BY_ROUTE] + pool->held[WR_HELD_BY_GRAPH];
@@ -78,7 +83,7 @@ static inline uint32_t wr_mempool_references(const wr_mempool *pool)
 /* Whether the pool's idle segments may be given back for anybody's sake: nobody counts on them. Lock held. */
 static inline bool wr_mempool_reclaimable(const wr_mempool *pool)
 {
-    return (!pool->is_private || wr_mempool_references(pool) == 0) && !pool->paused;
+    return !pool->is_private || wr_mempool_references(pool) == 0;
 }
 
 static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)

@@ -158,6 +158,42 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
     if (waits) wr_pending_start(cache, block);
 }
 
+static bool chain_use(wr_wait *wait, const wr_stream *to)
+{
+    bool chained = false;
+    if (!wr_wait_enter(wait)) return true;
+    weir_status status = wr_event_chain_uncaptured(wait->events, wait->native, to->device, to->native, &chained);
+    wr_wait_leave(wait);
+    return status == WEIR_OK && chained;
+}
+
+/* With the move lock the block's stream does not end meanwhile. */
+static bool chain_uses(wr_cache *cache, const wr_block *block)
+{
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    const wr_stream *to = block->segment->bin->stream;
+    wr_lock_release(&cache->lock);
+    bool chained = true;
+    for (const wr_use *u = block->uses; u && chained; u = u->next_of_block) chained = chain_use(u->wait, to);
+    wr_lock_release(&cache->move_lock);
+    return chained;
+}
+
+void wr_pending_chain(wr_cache *cache, wr_block *block)
+{
+    if (!chain_uses(cache, block)) {
+        wr_pending_start(cache, block);
+        return;
+    }
+    wr_pending_skip(block);
+    if (!wr_lock_try(&cache->poll_lock)) return; /* who has it tidies up too */
+    wr_lock_acquire(&cache->lock);
+    drop_unused_waits_locked(cache);
+    wr_lock_release(&cache->lock);
+    wr_lock_release(&cache->poll_lock);
+}
+
 /* The use's first in line; its block is reclaimed with its last use. Poll lock and cache lock held. */
 static void complete_locked(wr_cache *cache, wr_wait *wait)
 {

@@ -7,6 +7,7 @@
 #include "pool/cache.h"
 #include "pool/count.h"
 #include "pool/front.h"
+#include "pool/share.h"
 #include "pool/source.h"
 
 #include <assert.h>
@@ -67,13 +68,18 @@ static void drop_growth_locked(wr_cache *cache, const wr_request *request, growt
     if (g->segment) wr_record_segment_done(cache, g->segment);
 }
 
-static weir_status check_room_locked(const wr_cache *cache, const wr_mempool *pool, size_t bytes)
+weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes)
 {
     const uint64_t held =
         (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing + cache->leaving;
     WR_ENSURE(cache->limit == 0 || (held <= cache->limit && bytes <= cache->limit - held), WEIR_ERR_OUT_OF_MEMORY,
               "%s: %llu bytes held, %zu more asked, limit %llu", cache->name, (unsigned long long)held, bytes,
               (unsigned long long)cache->limit);
+    return WEIR_OK;
+}
+
+static weir_status check_cap_locked(const wr_mempool *pool, size_t bytes)
+{
     const uint64_t cap = pool->rules.cap;
     const uint64_t own = (uint64_t)pool->stats.reserved_bytes[WEIR_STAT_ALL].current + pool->growing;
     WR_ENSURE(cap == 0 || (own <= cap && bytes <= cap - own), WEIR_ERR_OUT_OF_MEMORY,
@@ -86,7 +92,8 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
 {
     const size_t bytes = request->fit.segment_bytes;
     WR_TRY(wr_cache_check_pool_locked(request));
-    WR_TRY(check_room_locked(cache, request->pool, bytes));
+    WR_TRY(wr_cache_check_limit_locked(cache, bytes));
+    WR_TRY(check_cap_locked(request->pool, bytes));
     WR_TRY(wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &g->bin));
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
@@ -116,6 +123,8 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     segment->base = range->base;
     segment->bytes = range->bytes;
     segment->chunk = range->chunk;
+    segment->backing = WR_BACKED;
+    segment->copy = NULL;
     segment->first = block;
     segment->blocks = 1;
     wr_segment_set_start(segment, block, block);
@@ -129,14 +138,31 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native);
 }
 
-static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, const wr_range *range, void **out,
+/* Devices may have been given access since the range was taken. The lock is let go meanwhile. */
+static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_range *range)
+{
+    weir_status status = WEIR_OK;
+    while (status == WEIR_OK && wr_source_maps(pool)) {
+        const uint64_t missing = cache->accessors & ~range->accessors;
+        if (missing == 0) break;
+        wr_lock_release(&cache->lock);
+        status = wr_source_share(cache, range, missing);
+        wr_lock_acquire(&cache->lock);
+    }
+    return status;
+}
+
+static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, wr_range *range, void **out,
                              bool *added)
 {
     wr_front *front = g->bin->front;
     const wr_bias_hold hold = front ? wr_bias_acquire(&front->lock) : WR_BIAS_BY_MUTEX;
     wr_lock_acquire(&cache->lock);
+    weir_status status = share_locked(cache, request->pool, range);
+    /* The pool may have been paused meanwhile. */
+    if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);
     /* Mapped under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
-    weir_status status = wr_address_insert(range->base, range->bytes, g->segment);
+    if (status == WEIR_OK) status = wr_address_insert(range->base, range->bytes, g->segment);
     *added = status == WEIR_OK;
     if (*added) {
         add_segment_locked(cache, g, range);
@@ -177,9 +203,13 @@ static weir_status release_bin(wr_bin *bin)
 {
     weir_status first = WEIR_OK;
     for (wr_segment *s = bin->segments; s; s = s->next) {
-        wr_range range = { s->base, s->bytes, s->chunk };
+        wr_range range = wr_range_of(s);
         wr_address_remove(s->base, s->bytes);
         weir_status status = wr_source_give(bin->pool, bin->stream, &range);
+        if (range.copy) { /* the driver does not take that: the rest goes all the same */
+            range.copy = NULL;
+            wr_keep_first(&status, wr_source_give(bin->pool, bin->stream, &range));
+        }
         if (status != WEIR_OK) wr_source_abandon(bin->pool, &range);
         wr_keep_first(&first, status);
     }
@@ -193,6 +223,7 @@ weir_status wr_cache_release(wr_cache *cache)
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) wr_keep_first(&first, release_bin(pool->bins[i]));
+    wr_keep_first(&first, wr_share_release(cache));
     wr_mempools_release(cache);
     wr_fronts_release(cache);
     wr_records_release(cache);

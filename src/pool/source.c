@@ -4,38 +4,76 @@
 #include "pool/cache.h"
 #include "pool/locked.h"
 
-static weir_status map_chunk(const weir_backend *backend, int device, weir_memory_kind kind, wr_range *range)
-{
-    WR_TRY(kind == WEIR_MEMORY_EXPORTABLE
-               ? wr_driver(backend, vm_create_exportable, device, range->bytes, &range->chunk)
-               : wr_driver(backend, vm_create, device, range->bytes, &range->chunk));
-    weir_status status = wr_driver(backend, vm_map, device, range->base, range->bytes, range->chunk);
-    if (status == WEIR_OK) {
-        status = wr_driver(backend, vm_access, device, range->base, range->bytes, device);
-        if (status != WEIR_OK) (void)wr_driver(backend, vm_unmap, device, range->base, range->bytes);
-    }
-    if (status != WEIR_OK) (void)wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
-    return status;
-}
+/* ---- mapped memory ------------------------------------------------------------------------------------------------ */
 
-static weir_status take_mapped(const weir_backend *backend, int device, weir_memory_kind kind, wr_range *range)
+weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors)
 {
-    WR_TRY(wr_driver(backend, vm_reserve, device, range->bytes, 0, &range->base));
-    weir_status status = map_chunk(backend, device, kind, range);
-    if (status != WEIR_OK) (void)wr_driver(backend, vm_release, device, range->base, range->bytes);
-    return status;
-}
-
-/* In the order that leaves the range usable when a step fails: a chunk lives on while it is mapped. */
-static weir_status give_mapped(const weir_backend *backend, int device, wr_range *range)
-{
-    if (range->chunk) WR_TRY(wr_driver(backend, vm_destroy, device, range->chunk, range->bytes));
-    range->chunk = 0;
-    WR_TRY(wr_driver(backend, vm_unmap, device, range->base, range->bytes));
-    if (wr_driver(backend, vm_release, device, range->base, range->bytes) != WEIR_OK)
-        wr_log(WR_LOG_WARN, "device %d: %zu bytes of addresses at %p stay reserved", device, range->bytes, range->base);
+    for (int i = 0; i < 64 && accessors >> i != 0; i++)
+        if (accessors >> i & 1)
+            WR_TRY(wr_driver(cache->backend, vm_access, cache->device, range->base, range->bytes, i));
+    range->accessors |= accessors;
     return WEIR_OK;
 }
+
+weir_status wr_source_map(const wr_cache *cache, wr_range *range)
+{
+    const weir_backend *backend = cache->backend;
+    WR_TRY(wr_driver(backend, vm_map, cache->device, range->base, range->bytes, range->chunk));
+    weir_status status = wr_driver(backend, vm_access, cache->device, range->base, range->bytes, cache->device);
+    if (status == WEIR_OK) status = wr_source_share(cache, range, atomic_load(&cache->accessors));
+    if (status == WEIR_OK)
+        range->backing = WR_BACKED;
+    else
+        (void)wr_driver(backend, vm_unmap, cache->device, range->base, range->bytes);
+    return status;
+}
+
+weir_status wr_source_back(const wr_mempool *pool, wr_range *range)
+{
+    const weir_backend *backend = pool->cache->backend;
+    const int device = pool->cache->device;
+    const bool fresh = range->backing == WR_UNBACKED;
+    if (fresh)
+        WR_TRY(pool->rules.memory == WEIR_MEMORY_EXPORTABLE
+                   ? wr_driver(backend, vm_create_exportable, device, range->bytes, &range->chunk)
+                   : wr_driver(backend, vm_create, device, range->bytes, &range->chunk));
+    weir_status status = wr_source_map(pool->cache, range);
+    if (status != WEIR_OK && fresh) {
+        (void)wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
+        range->chunk = 0;
+    }
+    return status;
+}
+
+static weir_status take_mapped(const wr_mempool *pool, wr_range *range)
+{
+    const wr_cache *cache = pool->cache;
+    WR_TRY(wr_driver(cache->backend, vm_reserve, cache->device, range->bytes, 0, &range->base));
+    weir_status status = wr_source_back(pool, range);
+    if (status != WEIR_OK) (void)wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes);
+    return status;
+}
+
+/* Once the memory is gone so are the addresses, even if the driver does not take them: nobody can use them. */
+weir_status wr_source_drop(const wr_cache *cache, const wr_range *range)
+{
+    const weir_backend *backend = cache->backend;
+    const int device = cache->device;
+    weir_status status = WEIR_OK;
+    if (range->backing == WR_BACKED) WR_TRY(wr_driver(backend, vm_unmap, device, range->base, range->bytes));
+    if (range->backing != WR_UNBACKED) status = wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
+    if (status != WEIR_OK) {
+        wr_range again = *range;
+        if (range->backing == WR_UNMAPPED || wr_source_map(cache, &again) == WEIR_OK) return status;
+    }
+    if (status == WEIR_OK) status = wr_driver(backend, vm_release, device, range->base, range->bytes);
+    if (status != WEIR_OK)
+        wr_log(WR_LOG_WARN, "device %d: %zu bytes at %p were not taken back: %s", device, range->bytes, range->base,
+               weir_error_text());
+    return WEIR_OK;
+}
+
+/* ---- taking and giving -------------------------------------------------------------------------------------------- */
 
 /* The streams of the cache of host memory are the places where it can lie. */
 static int node_of(const wr_mempool *pool, const wr_stream *stream)
@@ -49,7 +87,7 @@ static weir_status take_own(const wr_mempool *pool, const wr_stream *stream, wr_
     const int device = stream->device;
     switch (pool->rules.memory) {
     case WEIR_MEMORY_MAPPED:
-    case WEIR_MEMORY_EXPORTABLE: return take_mapped(backend, device, pool->rules.memory, range);
+    case WEIR_MEMORY_EXPORTABLE: return take_mapped(pool, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_alloc, device, range->bytes, &range->base);
     case WEIR_MEMORY_PINNED: return wr_locked_take(backend, device, node_of(pool, stream), range);
     default: return wr_driver(backend, segment_alloc, device, range->bytes, &range->base);
@@ -62,7 +100,7 @@ static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_
     const int device = stream->device;
     switch (pool->rules.memory) {
     case WEIR_MEMORY_MAPPED:
-    case WEIR_MEMORY_EXPORTABLE: return give_mapped(backend, device, range);
+    case WEIR_MEMORY_EXPORTABLE: return wr_source_drop(pool->cache, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_free, device, range->base, range->bytes);
     case WEIR_MEMORY_PINNED: return wr_locked_give(backend, device, range);
     default: return wr_driver(backend, segment_free, device, range->base, range->bytes);
@@ -77,47 +115,58 @@ static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_rang
 
 static weir_status take_from_program(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
-    const size_t alignment = pool->rules.alignment > 512 ? pool->rules.alignment : 512;
     weir_status status =
         pool->source.alloc(pool->source.user, range->bytes, pool->cache->device, stream->native, &range->base);
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
-    if (status != WEIR_OK)
-        return wr_fail(status, "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave no %zu bytes: %s",
-                       WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, weir_status_text(status));
-    if ((uintptr_t)range->base % alignment == 0) return WEIR_OK;
-    status =
-        wr_fail(WEIR_ERR_INVALID_ARGUMENT,
-                "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave %p, which is not aligned to %zu bytes",
-                WR_MEMPOOL_ARGUMENTS(pool->name), range->base, alignment);
-    (void)give(pool, stream, range);
-    return status;
+    if (status == WEIR_OK) return WEIR_OK;
+    return wr_fail(status, "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave no %zu bytes: %s",
+                   WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, weir_status_text(status));
 }
 
-static bool tell(const wr_mempool *pool, weir_range_change change, const wr_range *range)
+static weir_status check_alignment(const wr_mempool *pool, const wr_range *range)
 {
-    if (!pool->rules.range_changed) return true;
-    return pool->rules.range_changed(pool->rules.range_user, change, range->base, range->bytes, pool->cache->device);
+    const size_t alignment = pool->rules.alignment > 512 ? pool->rules.alignment : 512;
+    WR_ENSURE((uintptr_t)range->base % alignment == 0,
+              pool->source.alloc ? WEIR_ERR_INVALID_ARGUMENT : WEIR_ERR_NOT_SUPPORTED,
+              "the %s of memory pool " WR_MEMPOOL_FORMAT " gave %p, which is not aligned to %zu bytes",
+              pool->source.alloc ? "segment source" : "driver", WR_MEMPOOL_ARGUMENTS(pool->name), range->base,
+              alignment);
+    return WEIR_OK;
+}
+
+weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, const wr_range *range)
+{
+    if (!pool->rules.range_changed) return WEIR_OK;
+    const bool accepted =
+        pool->rules.range_changed(pool->rules.range_user, change, range->base, range->bytes, pool->cache->device);
+    WR_ENSURE(accepted || change != WEIR_RANGE_ADDED, WEIR_ERR_BUSY,
+              "the program refused %zu bytes at %p for memory pool " WR_MEMPOOL_FORMAT " (range_changed)", range->bytes,
+              range->base, WR_MEMPOOL_ARGUMENTS(pool->name));
+    return WEIR_OK;
 }
 
 weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out)
 {
-    wr_range range = { .bytes = bytes };
+    wr_range range = { .bytes = bytes, .backing = WR_UNBACKED };
     WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, stream, &range));
-    if (tell(pool, WEIR_RANGE_ADDED, &range)) {
+    range.backing = WR_BACKED;
+    weir_status status = check_alignment(pool, &range);
+    if (status == WEIR_OK) status = wr_source_tell(pool, WEIR_RANGE_ADDED, &range);
+    if (status == WEIR_OK)
         *out = range;
-        return WEIR_OK;
-    }
-    (void)give(pool, stream, &range);
-    return wr_fail(WEIR_ERR_BUSY,
-                   "the program refused %zu bytes at %p for memory pool " WR_MEMPOOL_FORMAT " (range_changed)", bytes,
-                   range.base, WR_MEMPOOL_ARGUMENTS(pool->name));
+    else
+        (void)give(pool, stream, &range);
+    return status;
 }
 
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
-    (void)tell(pool, WEIR_RANGE_LEAVING, range);
+    if (range->copy)
+        WR_TRY(wr_driver(pool->cache->backend, pinned_free, pool->cache->device, range->copy, range->copy_bytes));
+    range->copy = NULL;
+    if (!range->left) (void)wr_source_tell(pool, WEIR_RANGE_LEAVING, range);
     weir_status status = give(pool, stream, range);
-    if (status != WEIR_OK) (void)tell(pool, WEIR_RANGE_ADDED, range);
+    if (status != WEIR_OK && !range->left) (void)wr_source_tell(pool, WEIR_RANGE_ADDED, range);
     return status;
 }
 

@@ -6,20 +6,23 @@
 #ifndef WR_POOL_SOURCE_H
 #define WR_POOL_SOURCE_H
 
-#include "pool/mempool.h"
+#include "pool/cache.h"
 
 /* A segment's memory. */
 typedef struct wr_range {
     void *base;
     size_t bytes;
-    weir_chunk
-        chunk; /* behind mapped memory; 0: it was destroyed, and lives as long as it is mapped. Where pinned memory
-                         begins that the driver gave */
+    weir_chunk chunk; /* behind mapped memory; where pinned memory begins that the driver gave */
+    wr_backing backing;
+    uint64_t accessors; /* other devices that reach it */
+    char *copy;         /* of its contents, while paused, in pinned memory */
+    size_t copy_bytes;
+    bool left; /* the program was told that it is leaving */
 } wr_range;
 
 WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out);
 
-/* On failure the range can be used as before and given back later. */
+/* On failure the range is as it was, except that it may have no copy any more. */
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range);
 
 /* At close, for a range that could not be given back: what can be done without the source is. */
@@ -27,5 +30,40 @@ void wr_source_abandon(const wr_mempool *pool, const wr_range *range);
 
 /* Whether the device has memory of that kind; WEIR_ERR_NOT_SUPPORTED says what is missing. */
 WR_CHECKED weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind);
+
+/* Tells the program of a change, if it asked for that. WEIR_ERR_BUSY when it refuses. */
+weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, const wr_range *range);
+
+/* ---- mapped memory ------------------------------------------------------------------------------------------------ */
+
+static inline bool wr_source_maps(const wr_mempool *pool)
+{
+    return pool->rules.memory == WEIR_MEMORY_MAPPED || pool->rules.memory == WEIR_MEMORY_EXPORTABLE;
+}
+
+/* Puts memory behind a range of addresses, new memory if it has none, for the device and its accessors. On failure the
+ * range is as it was. */
+WR_CHECKED weir_status wr_source_back(const wr_mempool *pool, wr_range *range);
+
+/* The same with the chunk of the range, for memory of no pool. */
+WR_CHECKED weir_status wr_source_map(const wr_cache *cache, wr_range *range);
+
+/* Takes memory and addresses of a range back. On failure it is as it was. */
+weir_status wr_source_drop(const wr_cache *cache, const wr_range *range);
+
+/* Lets other devices, a bit each, reach the range too. */
+WR_CHECKED weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors);
+
+/* What the segment's memory is now. Move lock held. */
+static inline wr_range wr_range_of(const wr_segment *segment)
+{
+    return (wr_range){ .base = segment->base,
+                       .bytes = segment->bytes,
+                       .chunk = segment->chunk,
+                       .backing = segment->backing,
+                       .copy = segment->copy,
+                       .copy_bytes = segment->copy_bytes,
+                       .left = segment->bin->pool->paused };
+}
 
 #endif

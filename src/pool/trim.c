@@ -17,7 +17,8 @@
 static void hide_locked(wr_segment *segment)
 {
     segment->cache->hidden++;
-    segment->cache->hidden_bytes += segment->bytes;
+    segment->cache->hidden_bytes += wr_segment_held(segment);
+    segment->cache->hidden_paused += segment->bytes - wr_segment_held(segment);
     wr_bin_remove(segment->bin, segment->first);
     wr_bin_drop_segment(segment->bin, segment);
 }
@@ -25,7 +26,8 @@ static void hide_locked(wr_segment *segment)
 static void unhide_locked(const wr_segment *segment)
 {
     segment->cache->hidden--;
-    segment->cache->hidden_bytes -= segment->bytes;
+    segment->cache->hidden_bytes -= wr_segment_held(segment);
+    segment->cache->hidden_paused -= segment->bytes - wr_segment_held(segment);
 }
 
 static void into_bin_locked(wr_segment *segment)
@@ -48,7 +50,7 @@ static void leave_locked(wr_cache *cache, const wr_segment *segment)
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native);
     unhide_locked(segment);
-    cache->leaving += segment->bytes;
+    cache->leaving += wr_segment_held(segment);
     wr_count(wr_counter_segment_out, segment->bin, segment->first);
     wr_address_remove(segment->base, segment->bytes);
 }
@@ -93,7 +95,8 @@ static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
 static weir_status give_back(wr_cache *cache, wr_segment *segment)
 {
-    wr_range range = { segment->base, segment->bytes, segment->chunk };
+    const size_t held = wr_segment_held(segment);
+    wr_range range = wr_range_of(segment);
     weir_status status = finish_work(cache, segment->bin->stream);
     wr_lock_acquire(&cache->lock);
     if (status == WEIR_OK)
@@ -105,12 +108,13 @@ static weir_status give_back(wr_cache *cache, wr_segment *segment)
 
     status = wr_source_give(segment->bin->pool, segment->bin->stream, &range);
     wr_lock_acquire(&cache->lock);
-    cache->leaving -= range.bytes;
-    segment->chunk = range.chunk;
-    if (status == WEIR_OK)
+    cache->leaving -= held;
+    if (status == WEIR_OK) {
         forget_locked(cache, segment);
-    else
+    } else {
+        segment->copy = range.copy;
         come_back_locked(cache, segment);
+    }
     wr_lock_release(&cache->lock);
     return status;
 }
@@ -123,7 +127,7 @@ static weir_status give_back_list(wr_cache *cache, wr_segment *list, size_t *rel
     while (list) {
         wr_segment *segment = list;
         list = segment->next;
-        const size_t bytes = segment->bytes;
+        const size_t bytes = wr_segment_held(segment);
         weir_status status = give_back(cache, segment);
         if (status == WEIR_OK)
             *released += bytes;
@@ -271,7 +275,8 @@ static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *reque
 {
     const size_t oversize = cache->options.max_split;
     const size_t wanted = request->fit.block_bytes < oversize ? oversize : request->fit.block_bytes;
-    wr_bin *bin = !request->pool->held[WR_HELD_BY_GRAPH] ? wr_cache_bin_locked(request->pool, request) : NULL;
+    const bool kept = request->pool->held[WR_HELD_BY_GRAPH] || request->pool->paused;
+    wr_bin *bin = kept ? NULL : wr_cache_bin_locked(request->pool, request);
     wr_block *block = bin ? wr_bin_best_fit(bin, wanted) : NULL;
     wr_segment *list = NULL, **tail = &list;
     for (size_t total = 0; bin && total < wanted; block = NULL) {

@@ -1,0 +1,75 @@
+/*
+ * Pausing pools, and sharing memory between processes, as users see them.
+ */
+#include "pool/pause.h"
+#include "device/ladder.h"
+#include "pool/address.h"
+#include "pool/share.h"
+#include "thread/thread.h"
+
+/* ---- pausing ------------------------------------------------------------------------------------------------------ */
+
+static weir_status check_tag(const char *call, const char *tag)
+{
+    WR_ENSURE(!tag || tag[0], WEIR_ERR_INVALID_ARGUMENT,
+              "%s: the tag is empty, which is what pools without one have; NULL names all that can be paused", call);
+    return WEIR_OK;
+}
+
+weir_status weir_pause(int device, const char *tag, weir_pause_mode mode)
+{
+    wr_device *d = NULL;
+    WR_TRY(check_tag("weir_pause", tag));
+    WR_ENSURE(mode == WEIR_PAUSE_KEEP || mode == WEIR_PAUSE_DROP, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_pause: %d is no mode", (int)mode);
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_pause(&d->cache, &d->streams, tag, mode);
+}
+
+weir_status weir_resume(int device, const char *tag)
+{
+    wr_device *d = NULL;
+    WR_TRY(check_tag("weir_resume", tag));
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_device_resume(d, tag);
+}
+
+/* ---- other processes ---------------------------------------------------------------------------------------------- */
+
+weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes)
+{
+    WR_ENSURE(descriptor && offset && segment_bytes, WEIR_ERR_INVALID_ARGUMENT, "weir_export: %s is NULL",
+              !descriptor ? "descriptor"
+              : !offset   ? "offset"
+                          : "segment_bytes");
+    WR_TRY(wr_runtime_enter());
+    const wr_segment *segment = wr_address_find(pointer);
+    WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "weir_export: %p was not allocated by weir", pointer);
+    return wr_share_export(segment->cache, segment, pointer, descriptor, offset, segment_bytes);
+}
+
+weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(base, WEIR_ERR_INVALID_ARGUMENT, "weir_import: base is NULL");
+    WR_ENSURE(descriptor >= 0 && segment_bytes > 0 && segment_bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_import: descriptor %d with %llu bytes is not what weir_export() gave", descriptor,
+              (unsigned long long)segment_bytes);
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_ENSURE(d->backend->vm_import, WEIR_ERR_NOT_SUPPORTED,
+              "weir_import: device %d (%s) cannot share memory with other processes", d->ordinal, d->backend->name);
+    return wr_share_import(&d->cache, descriptor, (size_t)segment_bytes, base);
+}
+
+weir_status weir_import_close(void *base)
+{
+    bool found = false;
+    weir_status status = WEIR_OK;
+    WR_TRY(wr_runtime_enter());
+    for (int i = 0; i < WR_DEVICE_MAX && !found; i++) {
+        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        if (d) status = wr_share_close(&d->cache, base, &found);
+    }
+    WR_ENSURE(found, WEIR_ERR_UNKNOWN_POINTER, "weir_import_close: %p was not imported, or was closed already", base);
+    return status;
+}

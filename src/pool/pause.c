@@ -1,0 +1,343 @@
+#include "pool/pause.h"
+
+#include "base/log.h"
+#include "pool/count.h"
+#include "pool/pending.h"
+#include "pool/source.h"
+
+#include <string.h>
+
+/* ---- which pools -------------------------------------------------------------------------------------------------- */
+
+static bool is_named(const wr_mempool *pool, const char *tag)
+{
+    return tag ? strcmp(pool->rules.tag, tag) == 0 : wr_source_maps(pool);
+}
+
+static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
+{
+    bool any = tag == NULL;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
+        if (!is_named(pool, tag)) continue;
+        any = true;
+        WR_ENSURE(wr_source_maps(pool), WEIR_ERR_NOT_SUPPORTED,
+                  "memory pool " WR_MEMPOOL_FORMAT " with tag \"%s\" cannot be paused: only memory of weir's that is "
+                  "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE can",
+                  WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), tag);
+    }
+    WR_ENSURE(any, WEIR_ERR_INVALID_ARGUMENT, "no memory pool of device %d has the tag \"%s\"", cache->device, tag);
+    return WEIR_OK;
+}
+
+/* Marks the pools that change, and lists their segments. Nothing is allocated from them from now on. */
+static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segment **list)
+{
+    wr_segment **tail = list;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = check_pools_locked(cache, tag);
+    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next) {
+        if (!is_named(pool, tag) || pool->paused == pausing) continue;
+        pool->changing = true;
+        pool->paused = true;
+        tail = wr_mempool_list_locked(pool, tail);
+    }
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static void end(wr_cache *cache, bool paused)
+{
+    wr_lock_acquire(&cache->lock);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next) {
+        if (!pool->changing) continue;
+        pool->changing = false;
+        pool->paused = paused;
+    }
+    wr_lock_release(&cache->lock);
+}
+
+static void set_backing_locked(wr_segment *segment, wr_backing backing)
+{
+    const bool counts = (backing == WR_UNBACKED) != (segment->backing == WR_UNBACKED);
+    if (counts) wr_count(wr_counter_backing_out, segment->bin, segment->first);
+    segment->backing = backing;
+    if (counts) wr_count(wr_counter_backing_in, segment->bin, segment->first);
+}
+
+static void set_backing(wr_segment *segment, wr_backing backing)
+{
+    wr_lock_acquire(&segment->cache->lock);
+    set_backing_locked(segment, backing);
+    wr_lock_release(&segment->cache->lock);
+}
+
+/* ---- contents ----------------------------------------------------------------------------------------------------- */
+
+/* Gives every block in use its place in the copy. */
+static size_t plan(const wr_segment *segment)
+{
+    size_t bytes = 0;
+    wr_lock_acquire(&segment->cache->lock);
+    for (wr_block *b = segment->first; b; b = b->next) {
+        if (b->state == WR_BLOCK_FREE) continue;
+        b->kept_at = bytes;
+        bytes += b->bytes;
+    }
+    wr_lock_release(&segment->cache->lock);
+    return bytes;
+}
+
+/* Neighbours in use, which are neighbours in the copy too. */
+typedef struct run {
+    char *base;
+    size_t bytes, kept_at;
+} run;
+
+/* The first run at or behind the end of the last one. Blocks may be freed all the time, but none is handed out. */
+static bool next_run(const wr_segment *segment, run *r)
+{
+    const char *from = r->base + r->bytes;
+    if (from == segment->base + segment->bytes) return false;
+    wr_lock_acquire(&segment->cache->lock);
+    const wr_block *b = wr_segment_block_at(segment, from);
+    while (b && b->state == WR_BLOCK_FREE) b = b->next;
+    const bool found = b != NULL;
+    if (found) *r = (run){ .base = b->base, .kept_at = b->kept_at };
+    for (; b && b->state != WR_BLOCK_FREE; b = b->next) r->bytes += b->bytes;
+    wr_lock_release(&segment->cache->lock);
+    return found;
+}
+
+static weir_status queue_copies(const wr_cache *cache, const wr_segment *segment, void *stream, bool out)
+{
+    run r = { .base = segment->base };
+    while (next_run(segment, &r)) {
+        char *kept = segment->copy + r.kept_at;
+        WR_TRY(
+            wr_driver(cache->backend, copy, cache->device, stream, out ? kept : r.base, out ? r.base : kept, r.bytes));
+    }
+    return WEIR_OK;
+}
+
+/* Copies what the segments hold out or back in. On a stream of its own: the default one may be part of a capture that
+ * weir does not know of. */
+static weir_status copy_contents(const wr_cache *cache, const wr_segment *list, bool out)
+{
+    void *stream = NULL;
+    while (list && !list->copy) list = list->listed;
+    if (!list) return WEIR_OK;
+    WR_TRY(wr_driver(cache->backend, stream_create, cache->device, 0, &stream));
+    weir_status status = WEIR_OK;
+    for (const wr_segment *s = list; s && status == WEIR_OK; s = s->listed)
+        if (s->copy) status = queue_copies(cache, s, stream, out);
+    wr_keep_first(&status, wr_driver(cache->backend, stream_synchronize, cache->device, stream));
+    wr_keep_first(&status, wr_driver(cache->backend, stream_destroy, cache->device, stream));
+    return status;
+}
+
+/* A copy that the driver does not take back stays with its segment; pausing that or giving it back tries again. */
+static weir_status drop_copy(const wr_cache *cache, wr_segment *segment)
+{
+    if (!segment->copy) return WEIR_OK;
+    WR_TRY(wr_driver(cache->backend, pinned_free, cache->device, segment->copy, segment->copy_bytes));
+    segment->copy = NULL;
+    return WEIR_OK;
+}
+
+static void drop_copies(const wr_cache *cache, wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed)
+        if (drop_copy(cache, s) != WEIR_OK)
+            wr_log(WR_LOG_WARN, "device %d: %zu bytes of pinned memory were not taken back: %s", cache->device,
+                   s->copy_bytes, weir_error_text());
+}
+
+static weir_status keep_contents(const wr_cache *cache, wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed) {
+        void *copy = NULL;
+        const size_t bytes = plan(s);
+        if (bytes == 0) continue;
+        WR_TRY(wr_driver(cache->backend, pinned_alloc, cache->device, bytes, &copy));
+        s->copy = copy;
+        s->copy_bytes = bytes;
+    }
+    return copy_contents(cache, list, true);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+static void announce(wr_segment *list, const wr_segment *end, weir_range_change change)
+{
+    for (wr_segment *s = list; s != end; s = s->listed) {
+        const wr_range range = wr_range_of(s);
+        (void)wr_source_tell(s->bin->pool, change, &range);
+    }
+}
+
+/* Those that were told before one refused are told that it comes to nothing. */
+static weir_status announce_added(wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed) {
+        const wr_range range = wr_range_of(s);
+        weir_status status = wr_source_tell(s->bin->pool, WEIR_RANGE_ADDED, &range);
+        if (status == WEIR_OK) continue;
+        announce(list, s, WEIR_RANGE_LEAVING);
+        return status;
+    }
+    return WEIR_OK;
+}
+
+static weir_status unmap_all(const wr_cache *cache, wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed) {
+        WR_TRY(wr_driver(cache->backend, vm_unmap, cache->device, s->base, s->bytes));
+        set_backing(s, WR_UNMAPPED);
+    }
+    return WEIR_OK;
+}
+
+/* What the driver does not take stays behind the segment, and is mapped there again on resuming. */
+static void give_memory_back(const wr_cache *cache, wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed) {
+        if (wr_driver(cache->backend, vm_destroy, cache->device, s->chunk, s->bytes) != WEIR_OK) {
+            wr_log(WR_LOG_WARN, "device %d: %zu bytes of paused memory were not taken back: %s", cache->device,
+                   s->bytes, weir_error_text());
+            continue;
+        }
+        s->chunk = 0;
+        set_backing(s, WR_UNBACKED);
+    }
+}
+
+/* New memory does not count before all have theirs: until then such a segment says that it has none. */
+static weir_status back_all(wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed) {
+        if (s->backing == WR_BACKED) continue;
+        wr_range range = wr_range_of(s);
+        WR_TRY(wr_source_back(s->bin->pool, &range));
+        s->chunk = range.chunk;
+        if (s->backing == WR_UNMAPPED) set_backing(s, WR_BACKED);
+    }
+    return WEIR_OK;
+}
+
+/* Takes the new memory away again. What cannot be taken away counts, and is there when resuming is tried again. */
+static void unback_all(const wr_cache *cache, wr_segment *list)
+{
+    for (wr_segment *s = list; s; s = s->listed) {
+        if (s->backing != WR_UNBACKED || s->chunk == 0) continue;
+        if (wr_driver(cache->backend, vm_unmap, cache->device, s->base, s->bytes) != WEIR_OK) {
+            set_backing(s, WR_BACKED);
+        } else if (wr_driver(cache->backend, vm_destroy, cache->device, s->chunk, s->bytes) != WEIR_OK) {
+            set_backing(s, WR_UNMAPPED);
+        } else {
+            s->chunk = 0;
+        }
+    }
+}
+
+/* ---- pausing ------------------------------------------------------------------------------------------------------ */
+
+static weir_status finish_work(const wr_cache *cache, wr_stream_table *streams)
+{
+    WR_ENSURE(
+        !wr_streams_any_capturing(streams), WEIR_ERR_CAPTURE,
+        "device %d: a stream is capturing, and waiting for the device would end its capture; pause before or after",
+        cache->device);
+    return wr_driver(cache->backend, device_synchronize, cache->device);
+}
+
+static weir_status prepare(const wr_cache *cache, wr_stream_table *streams, wr_segment *list, weir_pause_mode mode)
+{
+    WR_TRY(finish_work(cache, streams));
+    for (wr_segment *s = list; s; s = s->listed) WR_TRY(drop_copy(cache, s));
+    return mode == WEIR_PAUSE_KEEP ? keep_contents(cache, list) : WEIR_OK;
+}
+
+/* *paused: what they are now, also on failure. */
+static weir_status pause_listed(const wr_cache *cache, wr_stream_table *streams, wr_segment *list, weir_pause_mode mode,
+                                bool *paused)
+{
+    weir_status status = list ? prepare(cache, streams, list, mode) : WEIR_OK;
+    *paused = status == WEIR_OK;
+    if (status == WEIR_OK) {
+        announce(list, NULL, WEIR_RANGE_LEAVING);
+        status = unmap_all(cache, list);
+        if (status == WEIR_OK) {
+            give_memory_back(cache, list);
+            return WEIR_OK;
+        }
+        /* The memory is all there, contents included. */
+        weir_status undone = back_all(list);
+        if (undone == WEIR_OK) undone = announce_added(list);
+        *paused = undone != WEIR_OK;
+        if (undone != WEIR_OK)
+            wr_fail_prefix("pausing failed, and so did undoing it: the pools are paused, with their "
+                           "memory; weir_resume() them. ");
+    }
+    drop_copies(cache, list);
+    return status;
+}
+
+weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag, weir_pause_mode mode)
+{
+    wr_segment *list = NULL;
+    bool paused = false;
+    /* Blocks that still wait after this, for streams that are capturing elsewhere, are kept like those in use. */
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, &waited));
+    wr_lock_acquire(&cache->move_lock);
+    weir_status status = begin(cache, tag, true, &list);
+    if (status == WEIR_OK) {
+        status = pause_listed(cache, streams, list, mode, &paused);
+        end(cache, paused);
+    }
+    wr_lock_release(&cache->move_lock);
+    return status;
+}
+
+/* ---- resuming ----------------------------------------------------------------------------------------------------- */
+
+/* Makes room under the limit as growing does. */
+static weir_status take_room(wr_cache *cache, const wr_segment *list, size_t *bytes)
+{
+    *bytes = 0;
+    for (const wr_segment *s = list; s; s = s->listed) *bytes += s->bytes - wr_segment_held(s);
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_cache_check_limit_locked(cache, *bytes);
+    if (status == WEIR_OK) cache->growing += *bytes;
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static weir_status resume_listed(wr_cache *cache, wr_segment *list, size_t *missing)
+{
+    WR_TRY(take_room(cache, list, missing));
+    weir_status status = back_all(list);
+    if (status == WEIR_OK) status = copy_contents(cache, list, false);
+    if (status == WEIR_OK) status = announce_added(list);
+    if (status != WEIR_OK) unback_all(cache, list);
+
+    wr_lock_acquire(&cache->lock);
+    cache->growing -= *missing;
+    for (wr_segment *s = list; s && status == WEIR_OK; s = s->listed) set_backing_locked(s, WR_BACKED);
+    wr_lock_release(&cache->lock);
+    if (status == WEIR_OK) drop_copies(cache, list);
+    return status;
+}
+
+weir_status wr_resume(wr_cache *cache, const char *tag, size_t *missing)
+{
+    wr_segment *list = NULL;
+    *missing = 0;
+    wr_lock_acquire(&cache->move_lock);
+    weir_status status = begin(cache, tag, false, &list);
+    if (status == WEIR_OK) {
+        status = resume_listed(cache, list, missing);
+        end(cache, status != WEIR_OK);
+    }
+    wr_lock_release(&cache->move_lock);
+    return status;
+}

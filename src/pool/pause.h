@@ -1,0 +1,24 @@
+/*
+ * pause: taking the memory behind a pool's addresses away and putting new memory there. The pool's blocks and segments
+ * stay as they are; what they are made of goes and comes back:
+ *
+ *   backed -- contents copied, told, unmapped --> unmapped -- memory given back --> unbacked
+ *          <--------- told, contents copied back, mapped, new memory ----------------
+ *
+ * Contents wait in pinned memory, one piece per segment, in which the blocks that were not free lie in order. A block
+ * that is freed meanwhile is free like any other; what it held is not brought back.
+ * Lock: the cache's move lock throughout, across driver calls; the cache's own for what everybody sees.
+ */
+#ifndef WR_POOL_PAUSE_H
+#define WR_POOL_PAUSE_H
+
+#include "pool/cache.h"
+
+/* Pauses the pools of that tag; NULL: all that can be paused. All or nothing, unless the driver refuses to undo it too:
+ * then the text says so, the pools stay paused and nothing is lost. `streams` is the table of the cache's device. */
+WR_CHECKED weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag, weir_pause_mode mode);
+
+/* The reverse. On failure everything stays paused; *missing is how many bytes of memory it takes. */
+WR_CHECKED weir_status wr_resume(wr_cache *cache, const char *tag, size_t *missing);
+
+#endif

@@ -1,0 +1,270 @@
+/*
+ * Deterministic pools: the same calls give the same places, whatever the addresses and however long work takes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "pool_support.h"
+
+static int open_devices(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = (uint64_t)4 << 30, .host_devices = 2, .policy = *state });
+    return 0;
+}
+
+static weir_mempool pool_on(int device, bool deterministic)
+{
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.device = device;
+    options.deterministic = deterministic;
+    return make_pool(options);
+}
+
+/* ---- the same sequence under different circumstances ---------------------------------------------------------------- */
+
+#define STEPS 4000
+#define LIVE 60
+#define STREAMS 3
+#define SEGMENTS_MAX 512
+
+typedef struct place {
+    uint32_t segment; /* in order of appearance */
+    uint64_t offset;
+} place;
+
+typedef struct run {
+    int device;
+    weir_mempool pool;
+    weir_stream streams[STREAMS];
+    void *live[LIVE];
+    void *segments[SEGMENTS_MAX];
+    uint32_t segment_count;
+    place places[STEPS];
+    size_t count;
+} run;
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(*state >> 33);
+}
+
+static place place_of(run *r, const void *pointer)
+{
+    const weir_pointer_info info = info_of(pointer);
+    uint32_t i = 0;
+    while (i < r->segment_count && r->segments[i] != info.segment) i++;
+    if (i == r->segment_count) {
+        assert_true(i < SEGMENTS_MAX);
+        r->segments[r->segment_count++] = info.segment;
+    }
+    return (place){ i, (uint64_t)((const char *)pointer - (const char *)info.segment) };
+}
+
+static size_t random_size(uint64_t *random)
+{
+    const uint32_t n = next_random(random);
+    switch (n % 4) {
+    case 0: return 1 + n % 3000;
+    case 1: return 512 * (1 + n % 4);
+    case 2: return MIB + (n % 5) * 100000;
+    default: return 3 * MIB;
+    }
+}
+
+static void step(run *r, uint64_t *random)
+{
+    const uint32_t slot = next_random(random) % LIVE, what = next_random(random) % 4;
+    const size_t bytes = random_size(random);
+    const weir_stream stream = r->streams[next_random(random) % STREAMS];
+    if (!r->live[slot]) {
+        r->live[slot] = alloc_from(r->pool, bytes, stream);
+        r->places[r->count++] = place_of(r, r->live[slot]);
+    } else if (what == 0) {
+        assert_ok(weir_record_stream(r->live[slot], stream));
+    } else {
+        assert_ok(weir_free(r->live[slot]));
+        r->live[slot] = NULL;
+    }
+}
+
+/* Device memory with holes at low addresses, so that later segments do not lie behind earlier ones. */
+static void scatter(int device)
+{
+    void *blocks[40];
+    weir_stream stream = default_stream(device);
+    for (size_t i = 0; i < 40; i++) blocks[i] = alloc_on((i % 7 + 1) * 22 * MIB, stream);
+    for (size_t i = 0; i < 40; i += 3) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(device));
+}
+
+static void run_on(run *r, int device, bool deterministic, bool disturbed)
+{
+    uint64_t random = 42;
+    *r = (run){ .device = device, .pool = pool_on(device, deterministic) };
+    if (disturbed) scatter(device);
+    for (int i = 0; i < STREAMS; i++) r->streams[i] = new_stream(device);
+    for (int i = 0; i < STEPS; i++) {
+        if (disturbed && i % 100 == 50) hold(r->streams[i / 100 % STREAMS]);
+        step(r, &random);
+        if (disturbed && i % 100 == 99) let_run(r->streams[i / 100 % STREAMS]);
+    }
+    for (int i = 0; i < LIVE; i++)
+        if (r->live[i]) assert_ok(weir_free(r->live[i]));
+    assert_ok(weir_validate(device));
+}
+
+static run calm, disturbed;
+
+static bool runs_agree(bool deterministic)
+{
+    run_on(&calm, 0, deterministic, false);
+    run_on(&disturbed, 1, deterministic, true);
+    assert_true(calm.count > STEPS / 4 && calm.segment_count > 5);
+    if (calm.count != disturbed.count) return false;
+    for (size_t i = 0; i < calm.count; i++)
+        if (calm.places[i].segment != disturbed.places[i].segment ||
+            calm.places[i].offset != disturbed.places[i].offset)
+            return false;
+    return true;
+}
+
+static void equal_calls_give_equal_places(void **state)
+{
+    (void)state;
+    assert_true(runs_agree(true));
+}
+
+/* Or the test above would show nothing. */
+static void other_pools_depend_on_addresses_and_timing(void **state)
+{
+    (void)state;
+    assert_false(runs_agree(false));
+}
+
+/* ---- frees of blocks that other streams use ------------------------------------------------------------------------- */
+
+static void a_freed_block_is_free_at_once_and_its_stream_waits(void **state)
+{
+    (void)state;
+    weir_stream own = new_stream(0), other = new_stream(0);
+    weir_mempool pool = pool_on(0, true);
+    unsigned char *block = alloc_from(pool, MIB, own);
+    hold(other);
+    assert_ok(weir_fill(block, 1, MIB, other));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ptr_equal(alloc_from(pool, MIB, own), block);
+    assert_ok(weir_fill(block, 2, MIB, own));
+    assert_status(weir_stream_query(own), WEIR_ERR_NOT_READY);
+    let_run(other);
+    assert_ok(weir_stream_synchronize(own));
+    assert_int_equal(block[MIB - 1], 2);
+}
+
+static void a_block_used_on_another_device_is_waited_for_too(void **state)
+{
+    (void)state;
+    weir_stream own = new_stream(0), theirs = new_stream(1);
+    weir_mempool pool = pool_on(0, true);
+    void *block = alloc_from(pool, MIB, own);
+    hold(theirs);
+    assert_ok(weir_fill(block, 1, MIB, theirs));
+    assert_ok(weir_record_stream(block, theirs));
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_status(weir_stream_query(own), WEIR_ERR_NOT_READY);
+    let_run(theirs);
+    assert_ok(weir_stream_synchronize(own));
+}
+
+static void a_stream_that_has_ended_is_not_waited_for(void **state)
+{
+    (void)state;
+    weir_stream own = new_stream(0), other = new_stream(0);
+    weir_mempool pool = pool_on(0, true);
+    void *block = alloc_from(pool, MIB, own);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_stream_destroy(other));
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ptr_equal(alloc_from(pool, MIB, own), block);
+}
+
+static void streams_leave_nothing_behind_when_they_come_and_go(void **state)
+{
+    (void)state;
+    wr_device *device = NULL;
+    weir_mempool pool = pool_on(0, true);
+    for (int i = 0; i < 20; i++) {
+        weir_stream other = new_stream(0);
+        void *block = alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
+        assert_ok(weir_record_stream(block, other));
+        assert_ok(weir_free(block));
+        assert_ok(weir_stream_destroy(other));
+    }
+    assert_ok(wr_runtime_device(0, &device));
+    assert_null(device->cache.waits);
+}
+
+static void during_a_capture_a_block_waits_as_in_other_pools(void **state)
+{
+    (void)state;
+    wr_device *device = NULL;
+    void *graph = NULL;
+    weir_stream own = new_stream(0), other = new_stream(0);
+    weir_mempool pool = pool_on(0, true);
+    assert_ok(wr_runtime_device(0, &device));
+    const weir_backend *b = device->backend;
+    void *one = alloc_from(pool, MIB, own), *two = alloc_from(pool, MIB, other);
+    assert_ok(weir_record_stream(one, other));
+    assert_ok(weir_record_stream(two, own));
+    assert_ok(b->capture_begin(0, native_of(other), WEIR_CAPTURE_RELAXED));
+    assert_ok(weir_free(one)); /* the stream it was used on captures */
+    assert_ok(weir_free(two)); /* its own does */
+    assert_int_equal(stats_of(0).pending_frees, 2);
+    assert_ok(b->capture_end(0, native_of(other), &graph));
+    assert_ok(b->graph_destroy(0, graph));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+static void when_the_driver_refuses_the_block_waits(void **state)
+{
+    (void)state;
+    weir_stream own = new_stream(0), other = new_stream(0);
+    weir_mempool pool = pool_on(0, true);
+    void *block = alloc_from(pool, MIB, own);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_wait, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+#define BOTH(test)                                                                                                     \
+    { #test " (weir)", test, open_devices, close_host, (void *)(uintptr_t)"weir" },                                    \
+        { #test " (torch)", test, open_devices, close_host, (void *)(uintptr_t)"torch" }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(equal_calls_give_equal_places),
+        BOTH(other_pools_depend_on_addresses_and_timing),
+        BOTH(a_freed_block_is_free_at_once_and_its_stream_waits),
+        BOTH(a_block_used_on_another_device_is_waited_for_too),
+        BOTH(a_stream_that_has_ended_is_not_waited_for),
+        BOTH(streams_leave_nothing_behind_when_they_come_and_go),
+        BOTH(during_a_capture_a_block_waits_as_in_other_pools),
+        BOTH(when_the_driver_refuses_the_block_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -22,7 +22,9 @@ typedef struct leaf {
 
 static char partly; /* its address as a page's owner: see the edges */
 
-static _Atomic(leaf *) root[(size_t)1 << ROOT_BITS];
+typedef _Atomic(leaf *) leaf_entry;
+
+static leaf_entry root[(size_t)1 << ROOT_BITS];
 static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_ADDRESS, "address map");
 
 /* The pages of a segment. A segment is no smaller than a page, so of each page at the ends it has one part. */

@@ -19,9 +19,11 @@ typedef struct leaf {
     entry pool[LEAF_ENTRIES];
 } leaf;
 
+typedef _Atomic(leaf *) leaf_entry;
+
 typedef struct directory {
     atomic_uint_fast64_t given; /* ids, the first being 1 */
-    _Atomic(leaf *) leaves[(size_t)1 << ROOT_BITS];
+    leaf_entry leaves[(size_t)1 << ROOT_BITS];
 } directory;
 
 static directory of_users, of_captures;
@@ -36,7 +38,7 @@ static entry *entry_of(wr_mempool_name name)
     return l ? &l->pool[number & (LEAF_ENTRIES - 1)] : NULL;
 }
 
-static weir_status make_leaf(_Atomic(leaf *) *where)
+static weir_status make_leaf(leaf_entry *where)
 {
     void *made = NULL;
     leaf *expected = NULL;

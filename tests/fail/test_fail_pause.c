@@ -77,6 +77,7 @@ static void create_and_route(scene *s)
     for (int i = 0; i < 3; i++) {
         weir_mempool_options options = pool_options(kinds[i], "a");
         options.deterministic = i == 2;
+        (void)!weir_mempool_create(&options, &s->pools[i]);
     }
     (void)!weir_stream_create(0, 0, &s->stream);
     for (unsigned i = 0; i < BLOCKS; i++) take(s, i, i == 3 ? MIB + 200000 : 1000 + 7000 * i);

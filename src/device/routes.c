@@ -111,11 +111,12 @@ static void choose_by_filter(wr_routes *routes, const wr_stream *stream, size_t 
 {
     const weir_stream named = { atomic_load_explicit(&stream->id, memory_order_relaxed) };
     wr_filter filter;
-    for (uint32_t i = atomic_load(&routes->filter_count); i-- > 0 && filter_at(routes, i, best->serial, &filter);)
-        if (filter.function(filter.user, named, bytes)) {
-            *best = filter.route;
-            return;
-        }
+    for (uint32_t i = atomic_load(&routes->filter_count); i > 0; i--) {
+        if (!filter_at(routes, i - 1, best->serial, &filter)) return;
+        if (!filter.function(filter.user, named, bytes)) continue;
+        *best = filter.route;
+        return;
+    }
 }
 
 weir_status wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best)

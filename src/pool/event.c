@@ -64,6 +64,16 @@ void wr_event_put(wr_event_pool *pool, void *event)
     wr_lock_release(&pool->lock);
 }
 
+/* One that may be part of a capture is not recorded again, least of all by another thread: the driver would change that
+ * capture's graph beside whoever is capturing (seen on CUDA 13.0: cuStreamEndCapture crashes). */
+static void drop(wr_event_pool *pool, void *event)
+{
+    wr_lock_acquire(&pool->lock);
+    pool->made--;
+    wr_lock_release(&pool->lock);
+    (void)wr_driver(pool->backend, event_destroy, pool->device, event);
+}
+
 /* While captures are known, the stream may have joined one between the first question and the record. */
 static weir_status record_inside(const wr_event_pool *pool, void *native, void *event, bool *recorded)
 {
@@ -86,7 +96,7 @@ weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
     if (recorded)
         *event = made;
     else
-        wr_event_put(pool, made);
+        drop(pool, made);
     return status;
 }
 
@@ -106,7 +116,10 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_de
     wr_gate_enter();
     weir_status status = chain_inside(pool, event, from, to_device, to, chained);
     wr_gate_leave();
-    wr_event_put(pool, event);
+    if (*chained)
+        wr_event_put(pool, event);
+    else
+        drop(pool, event);
     if (status != WEIR_OK) *chained = false;
     return status;
 }
@@ -115,9 +128,13 @@ weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void 
 {
     void *event = NULL;
     WR_TRY(wr_event_get(pool, &event));
+    const bool captured = wr_stream_capturing(pool->backend, pool->device, from);
     weir_status status = wr_driver(pool->backend, event_record, pool->device, event, from);
     if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
-    /* The wait refers to this record, so the event may be recorded again at once. */
-    wr_event_put(pool, event);
+    /* The wait refers to this record, so outside captures the event may be recorded again at once. */
+    if (captured)
+        drop(pool, event);
+    else
+        wr_event_put(pool, event);
     return status;
 }

@@ -145,15 +145,24 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
-/* What is parked on the stream goes back first: it may be what, cut or merged, serves the request. */
+/* A block of just the size is as good as can be. For small requests any will do: what they waste is little, and what is
+ * parked is worth more parked. Else what is parked on the stream goes back first, for it may be what, cut or merged, serves
+ * the request best. */
+static wr_block *find_behind_locked(const wr_request *request, wr_front *front)
+{
+    wr_block *block = find_free_locked(request);
+    if (!front || (block && (request->fit.class == WR_SMALL || block->bytes == request->fit.block_bytes))) return block;
+    wr_front_empty_locked(front, request->fit.class);
+    return find_free_locked(request);
+}
+
 static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     *out = NULL;
     wr_lock_acquire(&cache->lock);
-    if (front) wr_front_empty_locked(front, request->fit.class);
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
-    wr_block *block = status == WEIR_OK ? find_free_locked(request) : NULL;
+    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front) : NULL;
     if (block) {
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) cache->stats.hits++;

@@ -49,6 +49,8 @@ static int64_t parked_now(const wr_front *front, wr_class class, int number)
     return get(&front->parked[class][number]) - get(&front->hits[class][number]);
 }
 
+static void tell_peaks(wr_front *front);
+
 /* ---- parking and taking ------------------------------------------------------------------------------------------- */
 
 static wr_block *take_out(wr_front_slot *slot)
@@ -65,14 +67,11 @@ static int kind_of(wr_class class)
     return class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
 }
 
-static bool is_peak(const wr_front *front, wr_class class)
+static bool is_peak(const wr_front *front)
 {
-    const int64_t *own = front->floor[kind_of(class)], *all = front->floor[WEIR_STAT_ALL];
     bool peak = false;
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-        const int64_t now = parked_now(front, class, i), other = parked_now(front, WR_SMALL + WR_LARGE - class, i);
-        peak |= now < own[i] || now + other < all[i];
-    }
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++)
+        peak |= parked_now(front, WR_SMALL, i) + parked_now(front, WR_LARGE, i) < front->floor[i];
     return peak;
 }
 
@@ -84,8 +83,9 @@ void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, 
     front->drift[class] += (int64_t)requested - (int64_t)block->requested;
     block->requested = requested;
     add(front->hits[class], 1, block_bytes, requested);
-    if (WR_UNLIKELY(is_peak(front, class))) {
+    if (WR_UNLIKELY(is_peak(front))) {
         wr_lock_acquire(&front->cache->lock);
+        tell_peaks(front);
         wr_front_settle_locked(front);
         wr_lock_release(&front->cache->lock);
     }
@@ -196,33 +196,27 @@ void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
     }
 }
 
-/* A peak of the device is looked for; the default pool's, where they are kept apart, is noted with it. */
-static void find_floor(wr_front *front)
+/* The device's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
+void wr_front_settle_locked(wr_front *front)
 {
     int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
     sum_parked(front->cache, parked);
-    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
-        const live_stats live = live_of(&front->cache->stats, kind);
-        for (int i = 0; i < WR_FRONT_NUMBERS; i++) front->floor[kind][i] = INT64_MIN;
-        for (size_t i = 0; i < sizeof live.of / sizeof live.of[0]; i++) {
-            const int number = number_of[i];
-            const int64_t room = live.of[i]->peak - (live.of[i]->current - parked[kind][number]);
-            int64_t own = 0;
-            for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-                if (kind == WEIR_STAT_ALL || kind == kind_of((wr_class) class))
-                    own += parked_now(front, (wr_class) class, number);
-            if (own - room > front->floor[kind][number]) front->floor[kind][number] = own - room;
-        }
+    const live_stats live = live_of(&front->cache->stats, WEIR_STAT_ALL);
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++) front->floor[i] = INT64_MIN;
+    for (size_t i = 0; i < sizeof live.of / sizeof live.of[0]; i++) {
+        const int number = number_of[i];
+        const int64_t room = live.of[i]->peak - (live.of[i]->current - parked[WEIR_STAT_ALL][number]);
+        const int64_t own = parked_now(front, WR_SMALL, number) + parked_now(front, WR_LARGE, number);
+        if (own - room > front->floor[number]) front->floor[number] = own - room;
     }
 }
 
-void wr_front_settle_locked(wr_front *front)
+static void tell_peaks(wr_front *front)
 {
     wr_cache *cache = front->cache;
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
     wr_fronts_note_peaks(cache->pools, &cache->stats);
     if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
-    find_floor(front);
 }
 
 void wr_front_empty_locked(wr_front *front, wr_class class)
@@ -244,9 +238,9 @@ void wr_fronts_empty(wr_cache *cache)
     for (wr_front *front = first_front(cache); front; front = front->next) {
         const wr_bias_hold hold = wr_bias_visit(&front->lock);
         wr_lock_acquire(&cache->lock);
-        wr_front_settle_locked(front);
+        tell_peaks(front);
         for (int class = WR_SMALL; class < WR_CLASSES; class ++) wr_front_empty_locked(front, (wr_class) class);
-        find_floor(front);
+        wr_front_settle_locked(front);
         wr_lock_release(&cache->lock);
         wr_bias_release(&front->lock, hold);
     }

@@ -36,8 +36,7 @@ struct wr_front {
     /* what the cache was told: of hits, and by how much blocks were asked for more than it knows */
     int64_t told[WR_CLASSES][WR_FRONT_NUMBERS];
     int64_t drift[WR_CLASSES];
-    /* When less than this is parked, of all (index WEIR_STAT_ALL) or of a class, more is live than ever before. */
-    int64_t floor[WEIR_STAT_KINDS][WR_FRONT_NUMBERS];
+    int64_t floor[WR_FRONT_NUMBERS]; /* when less than this is parked, more is live than ever before */
 
     wr_cache *cache;
     wr_front *next; /* all of the cache */
@@ -57,8 +56,7 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
 /* Frees in the cache what is parked of a class. The cache's lock is held too. */
 void wr_front_empty_locked(wr_front *front, wr_class class);
 
-/* Tells the cache what was served, and learns what would be a peak: before its lock is released, when anything changed
- * for the stream. The cache's lock is held too. */
+/* Learns what would be a peak: before the cache's lock is released, when anything changed for the stream there. */
 void wr_front_settle_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */

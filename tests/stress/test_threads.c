@@ -12,23 +12,13 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "sanitized.h"
 
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
 
 #define SHORT_THREADS (SANITIZED ? 1000 : 10000)
 #define AT_A_TIME 16

@@ -10,17 +10,14 @@
 #include <cmocka.h>
 
 #include "pool_support.h"
+#include "sanitized.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define CYCLES 25
-#else
-#define CYCLES 100
-#endif
+#define CYCLES (SANITIZED ? 25 : 100)
 #define WORKERS 4
 #define HELD 24
 #define KEPT 8

@@ -35,6 +35,14 @@ function(weir_test_executable target source)
     target_include_directories(${target} PRIVATE src tests tools)
 endfunction()
 
+# Models of protocols, checked in every state; without what makes it right, a model must fail.
+if(NOT WEIR_SANITIZE)
+    weir_test(model/bias model 120 ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/bias.pml)
+    weir_test(model/bias_without_fence model 120
+        ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/bias.pml -DNO_MEMBARRIER)
+    set_tests_properties(model/bias_without_fence PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated .critical==1.")
+endif()
+
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
 foreach(source ${fuzz_sources})
     get_filename_component(name ${source} NAME_WE)

@@ -3,28 +3,70 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-WR_THREAD_LOCAL char wr_bias_self;
+WR_THREAD_LOCAL wr_bias_thread *wr_bias_self;
+static WR_THREAD_LOCAL char identity; /* its address tells threads apart that run now */
 
 /* Times in a row until a lock is biased, the first time and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 
 static atomic_bool can_bias;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t exit_key;
+static pthread_mutex_t unused_mutex = PTHREAD_MUTEX_INITIALIZER;
+static wr_bias_thread *unused; /* of threads that ended */
+
+static void at_thread_exit(void *record)
+{
+    wr_bias_thread *self = record;
+    wr_bias_self = NULL;
+    pthread_mutex_lock(&unused_mutex);
+    self->next = unused;
+    unused = self;
+    pthread_mutex_unlock(&unused_mutex);
+}
+
+static void prepare(void)
+{
+    if (pthread_key_create(&exit_key, at_thread_exit) != 0) return;
+    atomic_store(&can_bias,
+                 WR_THREAD_SANITIZER || syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0);
+}
 
 void wr_bias_prepare(void)
 {
-    if (atomic_load(&can_bias)) return;
-    atomic_store(&can_bias,
-                 WR_THREAD_SANITIZER || syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0);
+    pthread_once(&once, prepare);
+}
+
+/* The calling thread's record; NULL when it cannot have one, which costs speed only. */
+static wr_bias_thread *own_record(void)
+{
+    static wr_bias_thread records[1024]; /* threads with a bias at a time; what is beyond goes without */
+    static size_t used;
+    if (wr_bias_self || !atomic_load_explicit(&can_bias, memory_order_relaxed)) return wr_bias_self;
+    pthread_mutex_lock(&unused_mutex);
+    wr_bias_thread *record = unused;
+    if (record)
+        unused = record->next;
+    else if (used < sizeof records / sizeof records[0])
+        record = &records[used++];
+    pthread_mutex_unlock(&unused_mutex);
+    if (record && pthread_setspecific(exit_key, record) != 0) {
+        at_thread_exit(record);
+        record = NULL;
+    }
+    wr_bias_self = record;
+    return record;
 }
 
 void wr_bias_init(wr_bias_lock *lock, wr_lock_rank rank, const char *name)
 {
     atomic_init(&lock->owner, NULL);
-    atomic_init(&lock->inside, false);
     wr_lock_init(&lock->mutex, rank, name);
     lock->last = NULL;
+    lock->heir = NULL;
     lock->streak = 0;
     lock->threshold = STREAK_FIRST;
 }
@@ -35,14 +77,18 @@ void wr_bias_destroy(wr_bias_lock *lock)
 }
 
 /* The owner, if there is one, is out and stays out. The mutex is held. */
-static const void *withdraw(wr_bias_lock *lock)
+static wr_bias_thread *withdraw(wr_bias_lock *lock)
 {
-    const void *owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
+    wr_bias_thread *owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
     if (!owner) return NULL;
     atomic_store_explicit(&lock->owner, NULL, memory_order_seq_cst);
     /* Every thread passes a full fence before this returns: the owner sees the store, or its own is seen below. */
-    if (!WR_THREAD_SANITIZER) (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
-    while (atomic_load_explicit(&lock->inside, memory_order_seq_cst)) sched_yield();
+    if (!WR_THREAD_SANITIZER && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
+        /* Forbidden since it was asked for. No store waits in a processor as long as this. */
+        atomic_store(&can_bias, false);
+        nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+    }
+    while (atomic_load_explicit(&owner->inside, memory_order_seq_cst) == lock) sched_yield();
     return owner;
 }
 
@@ -50,24 +96,23 @@ wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock)
 {
     wr_lock_acquire(&lock->mutex);
     if (withdraw(lock) && lock->threshold < STREAK_MAX) lock->threshold *= 2;
-    lock->streak = lock->last == &wr_bias_self ? lock->streak + 1 : 0;
-    lock->last = &wr_bias_self;
+    lock->streak = lock->last == &identity ? lock->streak + 1 : 0;
+    lock->last = &identity;
+    lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
     return WR_BIAS_BY_MUTEX;
 }
 
 wr_bias_hold wr_bias_visit(wr_bias_lock *lock)
 {
     wr_lock_acquire(&lock->mutex);
-    const void *owner = withdraw(lock);
-    if (owner) lock->last = owner;
-    return owner ? WR_BIAS_AS_VISITOR : WR_BIAS_BY_MUTEX;
+    lock->heir = withdraw(lock);
+    return WR_BIAS_BY_MUTEX;
 }
 
-void wr_bias_release_slow(wr_bias_lock *lock, wr_bias_hold hold)
+void wr_bias_release_slow(wr_bias_lock *lock)
 {
-    const bool again = hold == WR_BIAS_AS_VISITOR || (lock->streak >= lock->threshold && atomic_load(&can_bias));
-    if (again) {
-        atomic_store_explicit(&lock->owner, lock->last, memory_order_release);
+    if (lock->heir) {
+        atomic_store_explicit(&lock->owner, lock->heir, memory_order_release);
         lock->streak = 0;
     }
     wr_lock_release(&lock->mutex);

@@ -13,20 +13,27 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+/* A thread as locks know it. Each writes its own, so that one who lost a bias and is late disturbs nobody. Never given
+ * back: one that outlived its thread becomes another's. */
+typedef struct wr_bias_thread {
+    _Atomic(const void *) inside; /* the lock that it has, or is about to have, as owner; one at a time */
+    struct wr_bias_thread *next;
+} wr_bias_thread;
+
 typedef struct wr_bias_lock {
-    _Atomic(const void *) owner; /* the thread it is biased to; NULL: it is a mutex now. Changed under the mutex */
-    atomic_bool inside;          /* the owner has it; written by the owner only */
+    _Atomic(wr_bias_thread *) owner; /* the thread it is biased to; NULL: it is a mutex now. Changed under the mutex */
     wr_lock mutex;
-    const void *last;   /* who had the mutex last */
-    uint32_t streak;    /* times in a row that `last` had it */
-    uint32_t threshold; /* of such times until it is biased to `last`; doubled by every withdrawal */
+    const void *last;     /* who had the mutex last: an address in that thread's own memory, compared only */
+    wr_bias_thread *heir; /* who gets the bias at the release; NULL: nobody */
+    uint32_t streak;      /* times in a row that `last` had it */
+    uint32_t threshold;   /* of such times until it is biased to `last`; doubled by every withdrawal */
 } wr_bias_lock;
 
-/* Its address is the thread's identity here. */
-extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) char wr_bias_self;
+/* NULL until the thread gets its first bias. */
+extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_bias_thread *wr_bias_self;
 
 /* How the calling thread has the lock: what the release needs. */
-typedef enum wr_bias_hold { WR_BIAS_AS_OWNER, WR_BIAS_BY_MUTEX, WR_BIAS_AS_VISITOR } wr_bias_hold;
+typedef enum wr_bias_hold { WR_BIAS_AS_OWNER, WR_BIAS_BY_MUTEX } wr_bias_hold;
 
 /* Once per process, before the first lock: whether bias can be had at all. */
 void wr_bias_prepare(void);
@@ -37,24 +44,25 @@ void wr_bias_destroy(wr_bias_lock *lock);
 #define WR_BIAS_LOAD (WR_THREAD_SANITIZER ? memory_order_seq_cst : memory_order_acquire)
 
 wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock);
-void wr_bias_release_slow(wr_bias_lock *lock, wr_bias_hold hold);
+void wr_bias_release_slow(wr_bias_lock *lock);
 
-static inline void wr_bias_enter(wr_bias_lock *lock)
+static inline void wr_bias_enter(wr_bias_thread *self, const wr_bias_lock *lock)
 {
     if (WR_THREAD_SANITIZER) { /* knows nothing of membarrier: under it the owner pays for a fence */
-        atomic_store_explicit(&lock->inside, true, memory_order_seq_cst);
+        atomic_store_explicit(&self->inside, lock, memory_order_seq_cst);
         return;
     }
-    atomic_store_explicit(&lock->inside, true, memory_order_relaxed);
+    atomic_store_explicit(&self->inside, lock, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
 }
 
 static inline wr_bias_hold wr_bias_acquire(wr_bias_lock *lock)
 {
-    if (WR_LIKELY(atomic_load_explicit(&lock->owner, memory_order_relaxed) == &wr_bias_self)) {
-        wr_bias_enter(lock);
-        if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == &wr_bias_self)) return WR_BIAS_AS_OWNER;
-        atomic_store_explicit(&lock->inside, false, memory_order_release);
+    wr_bias_thread *self = wr_bias_self;
+    if (WR_LIKELY(self && atomic_load_explicit(&lock->owner, memory_order_relaxed) == self)) {
+        wr_bias_enter(self, lock);
+        if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == self)) return WR_BIAS_AS_OWNER;
+        atomic_store_explicit(&self->inside, NULL, memory_order_release);
     }
     return wr_bias_acquire_slow(lock);
 }
@@ -62,12 +70,12 @@ static inline wr_bias_hold wr_bias_acquire(wr_bias_lock *lock)
 static inline void wr_bias_release(wr_bias_lock *lock, wr_bias_hold hold)
 {
     if (WR_LIKELY(hold == WR_BIAS_AS_OWNER))
-        atomic_store_explicit(&lock->inside, false, memory_order_release);
+        atomic_store_explicit(&wr_bias_self->inside, NULL, memory_order_release);
     else
-        wr_bias_release_slow(lock, hold);
+        wr_bias_release_slow(lock);
 }
 
-/* For one who looks in seldom, at everybody's lock: the owner keeps its bias afterwards. */
+/* For one who looks in seldom, at everybody's lock: the owner has its bias back afterwards. */
 wr_bias_hold wr_bias_visit(wr_bias_lock *lock);
 
 #endif

@@ -15,17 +15,13 @@ enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 static atomic_bool can_bias;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
-static pthread_mutex_t unused_mutex = PTHREAD_MUTEX_INITIALIZER;
-static wr_bias_thread *unused; /* of threads that ended */
+static wr_bias_thread records[1024]; /* threads with a bias at a time; what is beyond goes without */
 
+/* Without a lock, which a child of fork might find taken for ever. */
 static void at_thread_exit(void *record)
 {
-    wr_bias_thread *self = record;
     wr_bias_self = NULL;
-    pthread_mutex_lock(&unused_mutex);
-    self->next = unused;
-    unused = self;
-    pthread_mutex_unlock(&unused_mutex);
+    atomic_store(&((wr_bias_thread *)record)->taken, false);
 }
 
 static void prepare(void)
@@ -43,22 +39,11 @@ void wr_bias_prepare(void)
 /* The calling thread's record; NULL when it cannot have one, which costs speed only. */
 static wr_bias_thread *own_record(void)
 {
-    static wr_bias_thread records[1024]; /* threads with a bias at a time; what is beyond goes without */
-    static size_t used;
     if (wr_bias_self || !atomic_load_explicit(&can_bias, memory_order_relaxed)) return wr_bias_self;
-    pthread_mutex_lock(&unused_mutex);
-    wr_bias_thread *record = unused;
-    if (record)
-        unused = record->next;
-    else if (used < sizeof records / sizeof records[0])
-        record = &records[used++];
-    pthread_mutex_unlock(&unused_mutex);
-    if (record && pthread_setspecific(exit_key, record) != 0) {
-        at_thread_exit(record);
-        record = NULL;
-    }
-    wr_bias_self = record;
-    return record;
+    for (size_t i = 0; i < sizeof records / sizeof records[0] && !wr_bias_self; i++)
+        if (!atomic_exchange(&records[i].taken, true)) wr_bias_self = &records[i];
+    if (wr_bias_self && pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);
+    return wr_bias_self;
 }
 
 void wr_bias_init(wr_bias_lock *lock, wr_lock_rank rank, const char *name)

@@ -17,7 +17,7 @@
  * back: one that outlived its thread becomes another's. */
 typedef struct wr_bias_thread {
     _Atomic(const void *) inside; /* the lock that it has, or is about to have, as owner; one at a time */
-    struct wr_bias_thread *next;
+    atomic_bool taken;
 } wr_bias_thread;
 
 typedef struct wr_bias_lock {

@@ -556,7 +556,8 @@ typedef struct weir_checkpoint weir_checkpoint;
  * Notes every block of a private pool, after waiting for its pending frees. Costs time and memory by the number of blocks.
  * Give it back with weir_checkpoint_destroy(); it may outlive the pool, and the library being closed.
  * @return WEIR_ERR_BUSY when the pool has pending frees that a capture holds up, or while it is paused;
- *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too. Since 0.1.
+ *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too, and for one that lends.
+ *         Since 0.1.
  */
 WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out);
 
@@ -614,7 +615,7 @@ typedef enum weir_pause_mode {
  * map their memory again as well, they stay paused, with all of it, and the text says so. Pools that are paused already
  * are left alone.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for one whose memory is not weir's
- *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE; WEIR_ERR_CAPTURE while a stream of the device captures;
+ *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a stream of the device captures;
  *         WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
  */
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
@@ -877,7 +878,8 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
-/** A quantity over time. */
+/** A quantity over time. Peaks of what is live are exact while one stream is used; with several, what others have freed
+ *  and weir keeps whole for them may make them too low, by no more than that. */
 typedef struct weir_stat {
     int64_t current, peak;
     int64_t added, removed; /**< running totals since the last weir_stats_reset() */

@@ -47,6 +47,7 @@ weir_status weir_stats_reset(int device)
     wr_fronts_close(&d->cache);
     wr_lock_acquire(&d->cache.lock);
     reset_locked(&d->cache.stats);
+    for (wr_mempool *pool = d->cache.pools; pool; pool = pool->next) reset_locked(&pool->stats);
     wr_lock_release(&d->cache.lock);
     wr_fronts_open(&d->cache);
     return WEIR_OK;

@@ -41,7 +41,7 @@ static wr_bias_thread *own_record(void)
 {
     if (wr_bias_self || !atomic_load_explicit(&can_bias, memory_order_relaxed)) return wr_bias_self;
     for (size_t i = 0; i < sizeof records / sizeof records[0] && !wr_bias_self; i++)
-        if (!atomic_exchange(&records[i].taken, true)) wr_bias_self = &records[i];
+        if (!atomic_load(&records[i].taken) && !atomic_exchange(&records[i].taken, true)) wr_bias_self = &records[i];
     if (wr_bias_self && pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);
     return wr_bias_self;
 }
@@ -80,10 +80,16 @@ static wr_bias_thread *withdraw(wr_bias_lock *lock)
 wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock)
 {
     wr_lock_acquire(&lock->mutex);
+    wr_bias_thread *owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
+    if (owner && owner == wr_bias_self) { /* a visitor was here and gave it back */
+        lock->heir = owner;
+        return WR_BIAS_BY_MUTEX;
+    }
     if (withdraw(lock) && lock->threshold < STREAK_MAX) lock->threshold *= 2;
     lock->streak = lock->last == &identity ? lock->streak + 1 : 0;
     lock->last = &identity;
     lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
+    if (lock->streak >= lock->threshold && !lock->heir) lock->streak = 0;
     return WR_BIAS_BY_MUTEX;
 }
 
@@ -91,6 +97,7 @@ wr_bias_hold wr_bias_visit(wr_bias_lock *lock)
 {
     wr_lock_acquire(&lock->mutex);
     lock->heir = withdraw(lock);
+    if (!atomic_load(&can_bias)) lock->heir = NULL;
     return WR_BIAS_BY_MUTEX;
 }
 

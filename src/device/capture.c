@@ -119,6 +119,9 @@ weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *poo
     c->id = id;
     c->references = 1;
     wr_lock_init(&c->lock, WR_RANK_CAPTURE, "capture");
+    wr_lock_acquire(&device->cache.lock);
+    c->order.since = device->cache.handed;
+    wr_lock_release(&device->cache.lock);
 
     wr_lock_acquire(&captures->lock);
     const bool known = find_locked(captures, id, origin) != NULL;

@@ -94,7 +94,7 @@ weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_rou
     }
     wr_lock_release(&routes->lock);
     WR_ENSURE(found, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_unroute_filter: there is no such route to the pool");
-    return wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE);
+    return pool->is_private ? wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE) : WEIR_OK;
 }
 
 /* The filter of that index, if it was opened after `serial`. */

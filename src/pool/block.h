@@ -38,6 +38,7 @@ struct wr_block {
     wr_segment *segment;
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
     wr_use *uses;          /* other streams that use it, or are waited for */
+    uint64_t handed;       /* when it was handed out, in the cache's count */
     uint32_t kept;         /* by how many graphs: freed, it waits for their end */
     union {
         uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */

@@ -123,6 +123,7 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->requested = requested;
     block->uses = NULL;
     block->kept = 0;
+    block->handed = ++cache->handed;
     count_live_in(bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native);
 }
@@ -160,6 +161,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
 {
     *out = NULL;
     wr_lock_acquire(&cache->lock);
+    if (front) wr_front_add_up_locked(front);
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front) : NULL;
@@ -196,6 +198,15 @@ static bool lends(const wr_mempool *pool, const wr_mempool *to)
            !pool->paused;
 }
 
+/* What is lent is plain device memory, cut as it comes. */
+static bool may_borrow(const wr_mempool *pool)
+{
+    const weir_mempool_options *rules = &pool->rules;
+    return !pool->is_private ||
+           (rules->memory == WEIR_MEMORY_DEVICE && !pool->source.alloc && !rules->range_changed && rules->cap == 0 &&
+            rules->alignment <= 512 && !rules->no_split && !rules->deterministic);
+}
+
 static weir_status borrow_locked(wr_cache *cache, const wr_request *request, void **out)
 {
     for (wr_mempool *pool = cache->pools; pool && !*out; pool = pool->next) {
@@ -215,7 +226,7 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
 {
     *out = NULL;
     wr_lock_acquire(&cache->lock);
-    const bool may = !request->pool->held[WR_HELD_BY_GRAPH];
+    const bool may = !request->pool->held[WR_HELD_BY_GRAPH] && may_borrow(request->pool);
     weir_status status = may ? borrow_locked(cache, request, out) : WEIR_OK;
     wr_lock_release(&cache->lock);
     return status;
@@ -307,11 +318,18 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     weir_status status = WEIR_OK;
     wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
     *waiting = NULL;
-    if (!front) return give(cache, NULL, segment, pointer, waiting);
-    /* Held until the block is free: of two threads that free it, the other must find it so. */
-    const wr_bias_hold hold = wr_bias_acquire(&front->lock);
-    if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
-        status = give(cache, front, segment, pointer, waiting);
-    wr_bias_release(&front->lock, hold);
-    return status;
+    while (front) {
+        /* Held until the block is free: of two threads that free it, the other must find it so. */
+        const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+        wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
+        if (WR_LIKELY(now == front)) {
+            if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
+                status = give(cache, front, segment, pointer, waiting);
+            wr_bias_release(&front->lock, hold);
+            return status;
+        }
+        wr_bias_release(&front->lock, hold);
+        front = now; /* its stream has ended */
+    }
+    return give(cache, NULL, segment, pointer, waiting);
 }

@@ -32,13 +32,16 @@ typedef struct wr_cache {
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
     uint64_t searches[WR_CLASSES]; /* first ones: the clock of collection by age */
+    uint64_t handed;               /* blocks, ever */
     uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
     weir_memory_stats stats;
     wr_history history;
 
-    bool has_fronts;            /* constant: bins of the default pool get one */
-    atomic_uint fronts_closed;  /* by how many: nothing is parked meanwhile */
-    _Atomic(wr_front *) fronts; /* all of them, youngest first; read without the lock */
+    bool has_fronts;           /* constant: bins of the default pool get one */
+    atomic_uint fronts_closed; /* by how many: nothing is parked meanwhile */
+    uint32_t front_count;
+    int64_t parked[WR_CLASSES][3]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
+    _Atomic(wr_front *) fronts;    /* all of them, youngest first; read without the lock */
 
     wr_slab *slabs; /* memory of the records below */
     wr_starts *starts, *unused_starts[64];

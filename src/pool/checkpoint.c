@@ -124,6 +124,10 @@ static weir_status save_locked(const wr_mempool *pool, wr_mempool_name name, wei
 
 weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out)
 {
+    WR_ENSURE(!pool->rules.use_on_oom, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_checkpoint: memory pool " WR_MEMPOOL_FORMAT
+              " lends (use_on_oom); restoring it would take blocks from those who borrowed them",
+              WR_MEMPOOL_ARGUMENTS(name));
     WR_TRY(lock_quiet(pool, name));
     weir_status status = save_locked(pool, name, out);
     unlock(pool->cache);

@@ -75,10 +75,11 @@ static void drop(wr_event_pool *pool, void *event)
 }
 
 /* While captures are known, the stream may have joined one between the first question and the record. */
-static weir_status record_inside(const wr_event_pool *pool, void *native, void *event, bool *recorded)
+static weir_status record_inside(const wr_event_pool *pool, void *native, void *event, bool *touched, bool *recorded)
 {
-    *recorded = false;
+    *touched = *recorded = false;
     if (wr_stream_capturing(pool->backend, pool->device, native)) return WEIR_OK;
+    *touched = true;
     WR_TRY(wr_driver(pool->backend, event_record, pool->device, event, native));
     *recorded = !wr_gate_captures() || !wr_stream_capturing(pool->backend, pool->device, native);
     return WEIR_OK;
@@ -87,23 +88,23 @@ static weir_status record_inside(const wr_event_pool *pool, void *native, void *
 weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
 {
     void *made = NULL;
-    bool recorded = false;
+    bool touched = false, recorded = false;
     *event = NULL;
     WR_TRY(wr_event_get(pool, &made));
     wr_gate_enter();
-    weir_status status = record_inside(pool, native, made, &recorded);
+    weir_status status = record_inside(pool, native, made, &touched, &recorded);
     wr_gate_leave();
     if (recorded)
         *event = made;
     else
-        drop(pool, made);
+        (touched ? drop : wr_event_put)(pool, made);
     return status;
 }
 
 static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, int to_device, void *to,
-                                bool *chained)
+                                bool *touched, bool *chained)
 {
-    WR_TRY(record_inside(pool, from, event, chained));
+    WR_TRY(record_inside(pool, from, event, touched, chained));
     if (*chained) *chained = !wr_stream_capturing(pool->backend, to_device, to);
     return *chained ? wr_driver(pool->backend, stream_wait, to_device, to, event) : WEIR_OK;
 }
@@ -111,15 +112,13 @@ static weir_status chain_inside(const wr_event_pool *pool, void *event, void *fr
 weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to, bool *chained)
 {
     void *event = NULL;
+    bool touched = false;
     *chained = false;
     WR_TRY(wr_event_get(pool, &event));
     wr_gate_enter();
-    weir_status status = chain_inside(pool, event, from, to_device, to, chained);
+    weir_status status = chain_inside(pool, event, from, to_device, to, &touched, chained);
     wr_gate_leave();
-    if (*chained)
-        wr_event_put(pool, event);
-    else
-        drop(pool, event);
+    (*chained || !touched ? wr_event_put : drop)(pool, event);
     if (status != WEIR_OK) *chained = false;
     return status;
 }
@@ -128,8 +127,9 @@ weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void 
 {
     void *event = NULL;
     WR_TRY(wr_event_get(pool, &event));
-    const bool captured = wr_stream_capturing(pool->backend, pool->device, from);
+    bool captured = wr_stream_capturing(pool->backend, pool->device, from);
     weir_status status = wr_driver(pool->backend, event_record, pool->device, event, from);
+    captured = captured || status != WEIR_OK || wr_stream_capturing(pool->backend, pool->device, from);
     if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
     /* The wait refers to this record, so outside captures the event may be recorded again at once. */
     if (captured)

@@ -12,6 +12,7 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **ou
         front = made;
         wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
         front->cache = cache;
+        cache->front_count++;
         front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
         atomic_store_explicit(&cache->fronts, front, memory_order_release);
         atomic_store_explicit(&stream->front, front, memory_order_release);
@@ -97,11 +98,13 @@ void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, 
  * is wrong, under its lock. */
 static WR_RACES wr_block *find_block(const wr_front *front, const wr_segment *segment, const void *pointer)
 {
+    /* First: whoever closes the fronts to move segments between them either waits for this front's lock, or opened them
+     * again before, and then the segment's front is the one that it has now. */
+    if (atomic_load_explicit(&front->cache->fronts_closed, memory_order_acquire) != 0) return NULL;
     wr_block *block = wr_segment_block_from(segment, pointer);
     const bool good = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
                       !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
-                      atomic_load_explicit(&segment->front, memory_order_relaxed) == front &&
-                      atomic_load_explicit(&front->cache->fronts_closed, memory_order_relaxed) == 0;
+                      atomic_load_explicit(&segment->front, memory_order_relaxed) == front;
     return good ? block : NULL;
 }
 
@@ -171,16 +174,33 @@ static live_stats live_of(weir_memory_stats *stats, int kind)
                            &stats->active_bytes[kind], &stats->requested_bytes[kind] } };
 }
 
-/* What is parked in all, by kind. */
+static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
+{
+    if (cache->front_count > WR_FRONTS_SUMMED) return cache->parked[class][number];
+    int64_t sum = 0;
+    for (const wr_front *f = first_front(cache); f; f = f->next) sum += parked_now(f, class, number);
+    return sum;
+}
+
+/* What is parked in all, by kind; where fronts are many, as they said last. */
 static void sum_parked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FRONT_NUMBERS])
 {
-    for (const wr_front *f = first_front(cache); f; f = f->next)
-        for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-            for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-                const int64_t now = parked_now(f, (wr_class) class, i);
-                sums[kind_of((wr_class) class)][i] += now;
-                sums[WEIR_STAT_ALL][i] += now;
-            }
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+            const int64_t sum = parked_in_all(cache, (wr_class) class, i);
+            sums[kind_of((wr_class) class)][i] += sum;
+            sums[WEIR_STAT_ALL][i] += sum;
+        }
+}
+
+void wr_front_add_up_locked(wr_front *front)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+            const int64_t now = parked_now(front, (wr_class) class, i);
+            front->cache->parked[class][i] += now - front->added_up[class][i];
+            front->added_up[class][i] = now;
+        }
 }
 
 void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
@@ -200,6 +220,7 @@ void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
 void wr_front_settle_locked(wr_front *front)
 {
     int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
+    wr_front_add_up_locked(front);
     sum_parked(front->cache, parked);
     const live_stats live = live_of(&front->cache->stats, WEIR_STAT_ALL);
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) front->floor[i] = INT64_MIN;
@@ -215,6 +236,7 @@ static void tell_peaks(wr_front *front)
 {
     wr_cache *cache = front->cache;
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
+    wr_front_add_up_locked(front);
     wr_fronts_note_peaks(cache->pools, &cache->stats);
     if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
 }
@@ -229,6 +251,7 @@ void wr_front_empty_locked(wr_front *front, wr_class class)
             add(front->parked[class], -1, block->bytes, block->requested);
             wr_cache_give_locked(front->cache, block);
         }
+    wr_front_add_up_locked(front);
 }
 
 /* ---- all of a cache ----------------------------------------------------------------------------------------------- */

@@ -13,7 +13,8 @@
 #include "pool/cache.h"
 
 #define WR_FRONT_SLOTS 64
-#define WR_FRONT_DEPTH 32 /* blocks in a slot */
+#define WR_FRONT_DEPTH 32  /* blocks in a slot */
+#define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
 
 /* Blocks of one size, last in first out. */
 typedef struct wr_front_slot {
@@ -36,7 +37,8 @@ struct wr_front {
     /* what the cache was told: of hits, and by how much blocks were asked for more than it knows */
     int64_t told[WR_CLASSES][WR_FRONT_NUMBERS];
     int64_t drift[WR_CLASSES];
-    int64_t floor[WR_FRONT_NUMBERS]; /* when less than this is parked, more is live than ever before */
+    int64_t added_up[WR_CLASSES][WR_FRONT_NUMBERS]; /* of what is parked here, in the cache's sums */
+    int64_t floor[WR_FRONT_NUMBERS];                /* when less than this is parked, more is live than ever before */
 
     wr_cache *cache;
     wr_front *next; /* all of the cache */
@@ -55,6 +57,9 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
 
 /* Frees in the cache what is parked of a class. The cache's lock is held too. */
 void wr_front_empty_locked(wr_front *front, wr_class class);
+
+/* The cache's sums learn what is parked here now: before anything is handed out. The cache's lock is held too. */
+void wr_front_add_up_locked(wr_front *front);
 
 /* Learns what would be a peak: before the cache's lock is released, when anything changed for the stream there. */
 void wr_front_settle_locked(wr_front *front);

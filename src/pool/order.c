@@ -142,20 +142,21 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
     return WEIR_OK;
 }
 
-/* The stream of a block of that pool; NULL when it is of another. */
-static wr_stream *stream_in(const wr_block *block, const wr_mempool *pool)
+/* The stream of a block of that pool which was handed out after `since`; NULL when it is another: what was used before the
+ * capture may still be used by work that is no part of it. */
+static wr_stream *stream_in(const wr_block *block, const wr_mempool *pool, uint64_t since)
 {
     wr_cache *cache = block->segment->cache;
     wr_lock_acquire(&cache->lock);
     const wr_bin *bin = block->segment->bin;
-    wr_stream *stream = bin->pool == pool ? bin->stream : NULL;
+    wr_stream *stream = bin->pool == pool && block->handed > since ? bin->stream : NULL;
     wr_lock_release(&cache->lock);
     return stream;
 }
 
 bool wr_order_defer(wr_order *order, wr_block *block, const wr_mempool *pool, uint64_t capture)
 {
-    const wr_stream *own = stream_in(block, pool);
+    const wr_stream *own = stream_in(block, pool, order->since);
     void *memory = NULL;
     if (!own || !pool->cache->backend->capture_tips) return false;
     if (wr_meta_alloc(sizeof(wr_deferred), "deferred free", &memory) != WEIR_OK) return false;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "pool/count.h"
+#include "pool/gate.h"
 #include "pool/pending.h"
 #include "pool/source.h"
 
@@ -11,7 +12,8 @@
 
 static bool is_named(const wr_mempool *pool, const char *tag)
 {
-    return tag ? strcmp(pool->rules.tag, tag) == 0 : wr_source_maps(pool);
+    /* Who borrows from a pool does not know of its pauses. */
+    return tag ? strcmp(pool->rules.tag, tag) == 0 : wr_source_maps(pool) && !pool->rules.use_on_oom;
 }
 
 static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
@@ -20,9 +22,9 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
         if (!is_named(pool, tag)) continue;
         any = true;
-        WR_ENSURE(wr_source_maps(pool), WEIR_ERR_NOT_SUPPORTED,
+        WR_ENSURE(wr_source_maps(pool) && !pool->rules.use_on_oom, WEIR_ERR_NOT_SUPPORTED,
                   "memory pool " WR_MEMPOOL_FORMAT " with tag \"%s\" cannot be paused: only memory of weir's that is "
-                  "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE can",
+                  "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE can, of a pool that does not lend (use_on_oom)",
                   WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), tag);
     }
     WR_ENSURE(any, WEIR_ERR_INVALID_ARGUMENT, "no memory pool of device %d has the tag \"%s\"", cache->device, tag);
@@ -243,11 +245,16 @@ static void unback_all(const wr_cache *cache, wr_segment *list)
 
 static weir_status finish_work(const wr_cache *cache, wr_stream_table *streams)
 {
+    weir_status status = WEIR_OK;
+    wr_gate_enter(); /* no capture begins meanwhile */
+    const bool capturing = wr_streams_any_capturing(streams);
+    if (!capturing) status = wr_driver(cache->backend, device_synchronize, cache->device);
+    wr_gate_leave();
     WR_ENSURE(
-        !wr_streams_any_capturing(streams), WEIR_ERR_CAPTURE,
+        !capturing, WEIR_ERR_CAPTURE,
         "device %d: a stream is capturing, and waiting for the device would end its capture; pause before or after",
         cache->device);
-    return wr_driver(cache->backend, device_synchronize, cache->device);
+    return status;
 }
 
 static weir_status prepare(const wr_cache *cache, wr_stream_table *streams, wr_segment *list, weir_pause_mode mode)

@@ -138,7 +138,10 @@ weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const vo
 {
     wr_block *block = NULL;
     wr_lock_acquire(&cache->lock);
-    weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
+    weir_status status = WEIR_OK;
+    block = wr_segment_block_at(segment, address);
+    /* One that another graph keeps may have been freed by its program. */
+    if (block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK) block->kept++;
     wr_lock_release(&cache->lock);
     return status;

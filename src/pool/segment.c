@@ -158,6 +158,7 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
     wr_front *front = g->bin->front;
     const wr_bias_hold hold = front ? wr_bias_acquire(&front->lock) : WR_BIAS_BY_MUTEX;
     wr_lock_acquire(&cache->lock);
+    if (front) wr_front_add_up_locked(front);
     weir_status status = share_locked(cache, request->pool, range);
     /* The pool may have been paused meanwhile. */
     if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);

@@ -119,6 +119,7 @@ static weir_status take_from_program(const wr_mempool *pool, const wr_stream *st
         pool->source.alloc(pool->source.user, range->bytes, pool->cache->device, stream->native, &range->base);
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) return WEIR_OK;
+    if (status == WEIR_ERR_POOL_MISMATCH) status = WEIR_ERR_DRIVER; /* of another pool: not this one's route */
     return wr_fail(status, "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave no %zu bytes: %s",
                    WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, weir_status_text(status));
 }

@@ -390,6 +390,19 @@ static void a_filter_chooses_for_every_thread(void **state)
     assert_int_equal(pool_info(pool).references, 1);
 }
 
+static void a_filter_may_route_to_the_default_pool(void **state)
+{
+    (void)state;
+    int asked = 0;
+    weir_mempool pool = plain();
+    assert_ok(weir_mempool_enter(pool));
+    assert_ok(weir_mempool_route_filter(default_pool, above_a_mebibyte, &asked));
+    assert_pool(alloc(2 * MIB), default_pool);
+    assert_ok(weir_mempool_unroute_filter(default_pool, above_a_mebibyte, &asked));
+    assert_pool(alloc(2 * MIB), pool);
+    assert_ok(weir_mempool_leave(pool));
+}
+
 static void of_all_routes_the_one_opened_last_wins(void **state)
 {
     (void)state;
@@ -632,6 +645,21 @@ static void a_pool_lends_nothing_while_the_device_has_memory(void **state)
     assert_int_equal(pool_info(pool).lent, 0);
 }
 
+static void a_pool_with_rules_of_its_own_borrows_nothing(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    weir_mempool_options aligned = options_on(0), whole = options_on(0), mapped = options_on(0);
+    aligned.alignment = 2 * MIB;
+    whole.no_split = true;
+    mapped.memory = WEIR_MEMORY_MAPPED;
+    const weir_mempool pools[] = { make(aligned), make(whole), make(mapped) };
+    assert_ok(weir_free(alloc_from(lender(), 48 * MIB)));
+    for (int i = 0; i < 3; i++)
+        assert_status(weir_alloc_from(pools[i], 40 * MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(stats_of(0).lent, 0);
+}
+
 static void the_oldest_pool_lends_first(void **state)
 {
     (void)state;
@@ -769,6 +797,7 @@ int main(void)
         test(a_route_of_a_stream_holds_for_every_thread),
         test(a_stream_that_ends_ends_its_route),
         test(a_filter_chooses_for_every_thread),
+        test(a_filter_may_route_to_the_default_pool),
         test(of_all_routes_the_one_opened_last_wins),
         test(pools_share_no_segment),
         test(emptying_the_devices_cache_leaves_a_pool_its_memory),
@@ -785,6 +814,7 @@ int main(void)
         test(routing_defers_no_free),
         test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),
         test(a_pool_lends_nothing_while_the_device_has_memory),
+        test(a_pool_with_rules_of_its_own_borrows_nothing),
         test(the_oldest_pool_lends_first),
         test(a_released_pool_lends_nothing),
         test(a_source_is_asked_once_per_segment),

@@ -709,7 +709,7 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
 WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 
 /** Says that work now on `stream`, and any until the free, uses the block: once freed, it is not reused before that is
- *  over, and not before the graph is destroyed that the work becomes part of. `pointer` may point anywhere into the block.
+ *  over, and not before the graph is destroyed that the work becomes part of (a graph of the stream's device). `pointer` may point anywhere into the block.
  *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
  *  Since 0.1. */
 WEIR_API weir_status weir_pinned_record(const void *pointer, weir_stream stream);

@@ -55,37 +55,46 @@ void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment)
         bin->segments = segment->next;
 }
 
-static _Atomic(wr_block *) *start_of(const wr_segment *segment, const char *address)
+static size_t entry_of(const wr_segment *segment, const char *address)
 {
-    return &segment->starts->at[(size_t)(address - segment->base) >> segment->start_shift];
+    return (size_t)(address - segment->base) >> segment->start_shift;
 }
 
-static wr_block *block_in(_Atomic(wr_block *) *start)
+/* Entries of one page, as a power of two. */
+static unsigned page_shift(const wr_segment *segment)
 {
-    return atomic_load_explicit(start, memory_order_relaxed);
+    return WR_SEGMENT_UNIT_LOG2 - segment->start_shift;
 }
 
 /* The segment may be another one by now, or none: whatever is read, it is read where an index is. */
 WR_RACES wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
 {
     wr_starts *starts = segment->starts;
-    const size_t entry = (size_t)((const char *)address - segment->base) >> segment->start_shift;
+    const size_t entry = entry_of(segment, address);
     if (!starts || entry >> starts->log2) return NULL;
     return atomic_load_explicit(&starts->at[entry], memory_order_acquire);
 }
 
 void wr_segment_set_start(const wr_segment *segment, const wr_block *block, wr_block *value)
 {
-    atomic_store_explicit(start_of(segment, block->base), value, memory_order_release);
+    const size_t entry = entry_of(segment, block->base);
+    uint32_t *count = &segment->starts->in_page[entry >> page_shift(segment)];
+    *count = value ? *count + 1 : *count - 1;
+    atomic_store_explicit(&segment->starts->at[entry], value, memory_order_release);
 }
 
 wr_block *wr_segment_block_at(const wr_segment *segment, const void *address)
 {
-    _Atomic(wr_block *) *start = start_of(segment, address);
+    const wr_starts *starts = segment->starts;
+    const unsigned shift = page_shift(segment);
+    size_t entry = entry_of(segment, address);
+    wr_block *found = atomic_load_explicit(&starts->at[entry], memory_order_relaxed);
     /* A block that starts in the same slot but behind the address is not the one. */
-    if (block_in(start) && (const char *)address < block_in(start)->base) start--;
-    while (!block_in(start)) start--;
-    return block_in(start);
+    if (found && found->base > (const char *)address) found = NULL;
+    for (size_t page = entry >> shift; !found; entry = page-- << shift)
+        for (const size_t first = page << shift; starts->in_page[page] && entry > first && !found;)
+            found = atomic_load_explicit(&starts->at[--entry], memory_order_relaxed);
+    return found;
 }
 
 void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)

@@ -4,8 +4,9 @@
  *   cache (one per device)
  *     mempool: the default one, and private ones
  *       bin (one per stream and size class): the free blocks and the segments of that stream and class
- *         segment: one allocation from the pool's source, cut without gaps into
- *           blocks: free (in the bin's tree), live (handed out), or pending (freed, waiting for other streams)
+ *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk.h), cut without gaps into
+ *           blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams), or, in a
+ *             region, absent (addresses without memory of their own)
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
  * never both free. Each segment has an index of block starts, so that an address finds its block in O(1).
@@ -26,8 +27,9 @@ typedef struct wr_bin wr_bin;
 typedef struct wr_use wr_use;
 typedef struct wr_mempool wr_mempool;
 typedef struct wr_front wr_front;
+typedef struct wr_region wr_region;
 
-typedef enum wr_block_state { WR_BLOCK_FREE, WR_BLOCK_LIVE, WR_BLOCK_PENDING } wr_block_state;
+typedef enum wr_block_state { WR_BLOCK_FREE, WR_BLOCK_LIVE, WR_BLOCK_PENDING, WR_BLOCK_ABSENT } wr_block_state;
 
 struct wr_block {
     RB_ENTRY(wr_block) node; /* in the bin's tree while free */
@@ -55,7 +57,9 @@ RB_HEAD(wr_free_tree, wr_block);
  * before the cache goes, so that it can be read without a lock by somebody who is late. */
 typedef struct wr_starts {
     struct wr_starts *next_unused, *next;
-    unsigned log2; /* of the number of entries */
+    size_t reserved;   /* bytes of all this */
+    uint32_t *in_page; /* how many begin in each WR_SEGMENT_UNIT: pages without are passed over. Under the cache's lock */
+    unsigned log2;     /* of the number of entries */
     _Atomic(wr_block *) at[];
 } wr_starts;
 
@@ -71,6 +75,7 @@ struct wr_segment {
     char *base;
     size_t bytes;
     weir_chunk chunk;   /* behind it, when it is mapped memory; 0: none. Also under the move lock */
+    wr_region *region;  /* NULL: memory of its own */
     wr_backing backing; /* changes with both the move lock and the cache's */
     char *copy;         /* of its contents, while paused, in pinned memory; under the move lock */
     size_t copy_bytes;

@@ -44,8 +44,9 @@ typedef struct wr_cache {
     _Atomic(wr_front *) fronts;    /* all of them, youngest first; read without the lock */
 
     wr_slab *slabs; /* memory of the records below */
-    wr_starts *starts, *unused_starts[64];
+    wr_starts *starts, *unused_starts[WR_SEGMENT_UNIT_LOG2 + 1][48]; /* by shift, by log2 */
     wr_block *unused_blocks;
+    size_t unused_block_count;
     wr_segment *unused_segments;
     wr_mempool *unused_pools;
     wr_use *unused_uses;
@@ -166,7 +167,8 @@ WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment); /* and its index of starts */
-WR_CHECKED weir_status wr_record_starts(wr_cache *cache, size_t entries, wr_starts **starts);
+WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* so many then cannot fail */
+WR_CHECKED weir_status wr_record_starts(wr_cache *cache, size_t bytes, unsigned shift, wr_starts **starts);
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);
 void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool);
 void wr_records_release(wr_cache *cache);

@@ -30,7 +30,8 @@ typedef struct wr_fit {
 } wr_fit;
 
 /* Segments are multiples of the driver's page, so that no page is shared with a stranger. */
-#define WR_SEGMENT_UNIT ((size_t)2 << 20)
+#define WR_SEGMENT_UNIT_LOG2 21u
+#define WR_SEGMENT_UNIT ((size_t)1 << WR_SEGMENT_UNIT_LOG2)
 
 /* Requests above this are refused before any arithmetic on them can overflow. */
 #define WR_REQUEST_MAX ((size_t)1 << 60)

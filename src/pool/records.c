@@ -6,6 +6,7 @@
 #include "pool/pending.h"
 
 enum { SLAB_RECORDS = 64 };
+#define STARTS_RESERVED_FROM ((size_t)1 << 20)
 
 struct wr_slab {
     wr_slab *next;
@@ -49,6 +50,13 @@ weir_status wr_record_block(wr_cache *cache, wr_block **block)
     if (!cache->unused_blocks) WR_TRY(more_blocks(cache));
     *block = cache->unused_blocks;
     cache->unused_blocks = (*block)->next;
+    cache->unused_block_count--;
+    return WEIR_OK;
+}
+
+weir_status wr_records_spare_blocks(wr_cache *cache, size_t count)
+{
+    while (cache->unused_block_count < count) WR_TRY(more_blocks(cache));
     return WEIR_OK;
 }
 
@@ -56,19 +64,43 @@ void wr_record_block_done(wr_cache *cache, wr_block *block)
 {
     block->next = cache->unused_blocks;
     cache->unused_blocks = block;
+    cache->unused_block_count++;
 }
 
-weir_status wr_record_starts(wr_cache *cache, size_t entries, wr_starts **out)
+/* Sparse and, of regions, large: only what is touched takes memory. */
+static weir_status make_starts(unsigned log2, size_t pages, wr_starts **out)
 {
+    const size_t entries = sizeof(wr_starts) + (sizeof(wr_block *) << log2);
+    const size_t bytes = entries + pages * sizeof(uint32_t);
+    void *made = NULL;
+    WR_TRY(bytes < STARTS_RESERVED_FROM ? wr_meta_alloc(bytes, "block index", &made)
+                                        : wr_meta_reserve(bytes, "block index", &made));
+    wr_starts *starts = made;
+    starts->log2 = log2;
+    starts->reserved = bytes;
+    starts->in_page = (uint32_t *)((char *)made + entries);
+    *out = starts;
+    return WEIR_OK;
+}
+
+static void drop_starts(wr_starts *starts)
+{
+    if (starts->reserved < STARTS_RESERVED_FROM)
+        wr_meta_free(starts);
+    else
+        wr_meta_release(starts, starts->reserved);
+}
+
+weir_status wr_record_starts(wr_cache *cache, size_t bytes, unsigned shift, wr_starts **out)
+{
+    const size_t entries = bytes >> shift;
     const unsigned log2 = entries > 1 ? 64u - (unsigned)__builtin_clzll(entries - 1) : 0;
-    wr_starts *starts = cache->unused_starts[log2];
+    wr_starts *starts = cache->unused_starts[shift][log2];
     if (starts) {
-        cache->unused_starts[log2] = starts->next_unused;
+        cache->unused_starts[shift][log2] = starts->next_unused;
     } else {
-        void *made = NULL;
-        WR_TRY(wr_meta_alloc(sizeof(wr_starts) + (sizeof(wr_block *) << log2), "block index", &made));
-        starts = made;
-        starts->log2 = log2;
+        const size_t pages = ((size_t)1 << log2 << shift) / WR_SEGMENT_UNIT;
+        WR_TRY(make_starts(log2, pages ? pages : 1, &starts));
         starts->next = cache->starts;
         cache->starts = starts;
     }
@@ -77,11 +109,12 @@ weir_status wr_record_starts(wr_cache *cache, size_t entries, wr_starts **out)
 }
 
 /* All entries are NULL again but the first: the segment was one block. */
-static void starts_done(wr_cache *cache, wr_starts *starts)
+static void starts_done(wr_cache *cache, wr_starts *starts, unsigned shift)
 {
     atomic_store_explicit(&starts->at[0], NULL, memory_order_relaxed);
-    starts->next_unused = cache->unused_starts[starts->log2];
-    cache->unused_starts[starts->log2] = starts;
+    starts->in_page[0] = 0;
+    starts->next_unused = cache->unused_starts[shift][starts->log2];
+    cache->unused_starts[shift][starts->log2] = starts;
 }
 
 weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
@@ -94,7 +127,7 @@ weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
 
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment)
 {
-    if (segment->starts) starts_done(cache, segment->starts);
+    if (segment->starts) starts_done(cache, segment->starts, segment->start_shift);
     /* `cache` is not written again: somebody with a stale pointer may be reading it. */
     segment->starts = NULL;
     segment->next = cache->unused_segments;
@@ -147,7 +180,7 @@ void wr_records_release(wr_cache *cache)
     while (cache->starts) {
         wr_starts *starts = cache->starts;
         cache->starts = starts->next;
-        wr_meta_free(starts);
+        drop_starts(starts);
     }
     while (cache->slabs) {
         wr_slab *slab = cache->slabs;

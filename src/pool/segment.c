@@ -99,7 +99,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
     if (status == WEIR_OK) {
         g->segment->start_shift = start_shift_of(cache->policy, request->fit.class);
-        status = wr_record_starts(cache, bytes >> g->segment->start_shift, &g->segment->starts);
+        status = wr_record_starts(cache, bytes, g->segment->start_shift, &g->segment->starts);
     }
     cache->growing += bytes;
     request->pool->growing += bytes;

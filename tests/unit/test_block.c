@@ -19,6 +19,7 @@ typedef struct fixture {
     wr_bin bin;
     wr_segment segment;
     wr_block whole;
+    uint32_t in_page[1];
     _Alignas(wr_starts) char starts[sizeof(wr_starts) + ((size_t)8 << LOG2_STARTS)];
 } fixture;
 
@@ -40,7 +41,8 @@ static int set_up(void **state)
         .base = f.segment.base, .bytes = SEGMENT_BYTES, .order = (uintptr_t)f.segment.base, .segment = &f.segment
     };
     f.segment.starts->log2 = LOG2_STARTS;
-    f.segment.starts->at[0] = &f.whole;
+    f.segment.starts->in_page = f.in_page;
+    wr_segment_set_start(&f.segment, &f.whole, &f.whole);
     return 0;
 }
 

@@ -97,25 +97,6 @@ static wr_block *find_free_locked(const wr_request *request)
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
-static bool may_peak(const weir_memory_stats *stats, int kind)
-{
-    return stats->allocation[kind].current > stats->allocation[kind].peak ||
-           stats->allocated_bytes[kind].current > stats->allocated_bytes[kind].peak ||
-           stats->active[kind].current > stats->active[kind].peak ||
-           stats->active_bytes[kind].current > stats->active_bytes[kind].peak ||
-           stats->requested_bytes[kind].current > stats->requested_bytes[kind].peak;
-}
-
-static void count_live_in(const wr_bin *bin, const wr_block *block)
-{
-    weir_memory_stats *all[] = { &bin->pool->cache->stats, bin->pool->counted ? &bin->pool->stats : NULL };
-    const int kind = bin->class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
-    wr_count(wr_counter_live_in, bin, block);
-    for (int i = 0; i < 2; i++)
-        if (all[i] && (may_peak(all[i], kind) || may_peak(all[i], WEIR_STAT_ALL)))
-            wr_fronts_note_peaks(bin->pool, all[i]);
-}
-
 void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;
@@ -124,7 +105,7 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->uses = NULL;
     block->kept = 0;
     block->handed = ++cache->handed;
-    count_live_in(bin, block);
+    wr_count(wr_counter_live_in, bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native);
 }
 

@@ -5,25 +5,28 @@
 #ifndef WR_POOL_COUNT_H
 #define WR_POOL_COUNT_H
 
-#include "pool/cache.h"
+#include "pool/front.h"
 
 /* What happens to a block or segment, counted in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
-/* The peak is left to the caller. */
-static inline void wr_stat_raise(weir_stat *stat, int kind, size_t amount)
+/* The peak is left to the caller: true when there may be one. */
+static inline bool wr_stat_raise(weir_stat *stat, int kind, size_t amount)
 {
     const int of[] = { WEIR_STAT_ALL, kind };
+    bool above = false;
     for (int i = 0; i < 2; i++) {
         stat[of[i]].current += (int64_t)amount;
         stat[of[i]].added += (int64_t)amount;
+        above |= stat[of[i]].current > stat[of[i]].peak;
     }
+    return above;
 }
 
 static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
 {
     const int of[] = { WEIR_STAT_ALL, kind };
-    wr_stat_raise(stat, kind, amount);
+    if (!wr_stat_raise(stat, kind, amount)) return;
     for (int i = 0; i < 2; i++)
         if (stat[of[i]].current > stat[of[i]].peak) stat[of[i]].peak = stat[of[i]].current;
 }
@@ -44,14 +47,15 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
 
-/* The peaks are the caller's: to the cache, what is parked is live (pool/front.h). */
+/* What is parked counts as live here, and not in a peak: the fronts know how much that is. */
 static inline void wr_counter_live_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {
-    wr_stat_raise(stats->allocation, kind, 1);
-    wr_stat_raise(stats->allocated_bytes, kind, block->bytes);
-    wr_stat_raise(stats->active, kind, 1);
-    wr_stat_raise(stats->active_bytes, kind, block->bytes);
-    wr_stat_raise(stats->requested_bytes, kind, block->requested);
+    bool above = wr_stat_raise(stats->allocation, kind, 1);
+    above |= wr_stat_raise(stats->allocated_bytes, kind, block->bytes);
+    above |= wr_stat_raise(stats->active, kind, 1);
+    above |= wr_stat_raise(stats->active_bytes, kind, block->bytes);
+    above |= wr_stat_raise(stats->requested_bytes, kind, block->requested);
+    if (above) wr_fronts_note_peaks(block->segment->bin->pool, stats);
 }
 
 static inline void wr_counter_live_out(weir_memory_stats *stats, int kind, const wr_block *block)

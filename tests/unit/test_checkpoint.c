@@ -513,6 +513,31 @@ static void numbers_are_as_they_were(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void assert_peaks_at_least_current(const weir_memory_stats *stats)
+{
+    for (const weir_stat *s = stats->allocation; (const void *)s < (const void *)&stats->hits; s++)
+        assert_true(s->peak >= s->current);
+}
+
+static void what_a_restore_brings_back_is_in_the_peaks(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = from_pool(1000);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    assert_ptr_equal(from_pool(900), block);
+    assert_ok(weir_record_stream(block, stream));
+    assert_ok(weir_stats_reset(0));
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    const weir_memory_stats of_pool = pool_stats(), of_device = stats_of(0);
+    assert_int_equal(of_pool.requested_bytes[WEIR_STAT_SMALL].peak, 1000);
+    assert_int_equal(of_device.requested_bytes[WEIR_STAT_ALL].peak, 1000);
+    assert_peaks_at_least_current(&of_pool);
+    assert_peaks_at_least_current(&of_device);
+    weir_checkpoint_destroy(then);
+}
+
 static void any_history_can_be_undone(void **state)
 {
     (void)state;
@@ -582,6 +607,7 @@ int main(void)
         both(another_pool_is_refused),
         cmocka_unit_test(a_checkpoint_outlives_the_library),
         both(numbers_are_as_they_were),
+        both(what_a_restore_brings_back_is_in_the_peaks),
         both(any_history_can_be_undone),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);

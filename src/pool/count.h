@@ -10,6 +10,11 @@
 /* What happens to a block or segment, counted in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
+static inline int wr_stat_kind(wr_class class)
+{
+    return class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
+}
+
 /* The peak is left to the caller: true when there may be one. */
 static inline bool wr_stat_raise(weir_stat *stat, int kind, size_t amount)
 {
@@ -42,7 +47,7 @@ static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
 
 static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block *block)
 {
-    const int kind = bin->class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
+    const int kind = wr_stat_kind(bin->class);
     count(&bin->pool->cache->stats, kind, block);
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }

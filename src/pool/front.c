@@ -63,11 +63,6 @@ static wr_block *take_out(wr_front_slot *slot)
     return block;
 }
 
-static int kind_of(wr_class class)
-{
-    return class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
-}
-
 static bool is_peak(const wr_front *front)
 {
     bool peak = false;
@@ -126,21 +121,35 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
+/* The statistics of what is live, each with what a front counts of it. */
+#define LIVE_STATS 5
+
+typedef struct live_stats {
+    struct {
+        weir_stat *stat; /* of each kind */
+        wr_front_number number;
+    } of[LIVE_STATS];
+} live_stats;
+
+static live_stats live_of(weir_memory_stats *stats)
+{
+    return (live_stats){ { { stats->allocation, WR_FRONT_BLOCKS },
+                           { stats->allocated_bytes, WR_FRONT_BYTES },
+                           { stats->active, WR_FRONT_BLOCKS },
+                           { stats->active_bytes, WR_FRONT_BYTES },
+                           { stats->requested_bytes, WR_FRONT_REQUESTED } } };
+}
+
 static void tell_hits(weir_memory_stats *stats, int kind, const int64_t hits[WR_FRONT_NUMBERS], int64_t drift)
 {
-    const int64_t count = hits[WR_FRONT_BLOCKS], bytes = hits[WR_FRONT_BYTES];
-    stats->hits += (uint64_t)count;
+    const live_stats live = live_of(stats);
+    stats->hits += (uint64_t)hits[WR_FRONT_BLOCKS];
     for (int i = 0; i < 2; i++, kind = WEIR_STAT_ALL) {
-        stats->allocation[kind].added += count;
-        stats->allocation[kind].removed += count;
-        stats->active[kind].added += count;
-        stats->active[kind].removed += count;
-        stats->allocated_bytes[kind].added += bytes;
-        stats->allocated_bytes[kind].removed += bytes;
-        stats->active_bytes[kind].added += bytes;
-        stats->active_bytes[kind].removed += bytes;
-        stats->requested_bytes[kind].added += hits[WR_FRONT_REQUESTED];
-        stats->requested_bytes[kind].removed += hits[WR_FRONT_REQUESTED] - drift;
+        for (int k = 0; k < LIVE_STATS; k++) {
+            live.of[k].stat[kind].added += hits[live.of[k].number];
+            live.of[k].stat[kind].removed += hits[live.of[k].number];
+        }
+        stats->requested_bytes[kind].removed -= drift;
         stats->requested_bytes[kind].current += drift;
     }
 }
@@ -154,24 +163,11 @@ static void tell(wr_front *front, wr_class class)
         front->told[class][i] += hits[i];
     }
     if (hits[WR_FRONT_BLOCKS] == 0) return;
-    tell_hits(&cache->stats, kind_of(class), hits, front->drift[class]);
-    if (cache->pools->counted) tell_hits(&cache->pools->stats, kind_of(class), hits, front->drift[class]);
+    tell_hits(&cache->stats, wr_stat_kind(class), hits, front->drift[class]);
+    if (cache->pools->counted) tell_hits(&cache->pools->stats, wr_stat_kind(class), hits, front->drift[class]);
     atomic_int_fast64_t *requested = &front->parked[class][WR_FRONT_REQUESTED];
     atomic_store_explicit(requested, get(requested) + front->drift[class], memory_order_relaxed);
     front->drift[class] = 0;
-}
-
-/* The live numbers that have peaks. */
-typedef struct live_stats {
-    weir_stat *of[5];
-} live_stats;
-
-static const int number_of[] = { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUESTED };
-
-static live_stats live_of(weir_memory_stats *stats, int kind)
-{
-    return (live_stats){ { &stats->allocation[kind], &stats->allocated_bytes[kind], &stats->active[kind],
-                           &stats->active_bytes[kind], &stats->requested_bytes[kind] } };
 }
 
 static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
@@ -188,7 +184,7 @@ static void sum_parked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_F
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
             const int64_t sum = parked_in_all(cache, (wr_class) class, i);
-            sums[kind_of((wr_class) class)][i] += sum;
+            sums[wr_stat_kind((wr_class) class)][i] += sum;
             sums[WEIR_STAT_ALL][i] += sum;
         }
 }
@@ -207,13 +203,13 @@ void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
 {
     int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
     if (stats == &pool->cache->stats || !pool->is_private) sum_parked(pool->cache, parked);
-    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
-        const live_stats live = live_of(stats, kind);
-        for (size_t i = 0; i < sizeof live.of / sizeof live.of[0]; i++) {
-            const int64_t now = live.of[i]->current - parked[kind][number_of[i]];
-            if (now > live.of[i]->peak) live.of[i]->peak = now;
+    const live_stats live = live_of(stats);
+    for (int i = 0; i < LIVE_STATS; i++)
+        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+            weir_stat *stat = &live.of[i].stat[kind];
+            const int64_t now = stat->current - parked[kind][live.of[i].number];
+            if (now > stat->peak) stat->peak = now;
         }
-    }
 }
 
 /* The device's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
@@ -222,11 +218,12 @@ void wr_front_settle_locked(wr_front *front)
     int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
     wr_front_add_up_locked(front);
     sum_parked(front->cache, parked);
-    const live_stats live = live_of(&front->cache->stats, WEIR_STAT_ALL);
+    const live_stats live = live_of(&front->cache->stats);
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) front->floor[i] = INT64_MIN;
-    for (size_t i = 0; i < sizeof live.of / sizeof live.of[0]; i++) {
-        const int number = number_of[i];
-        const int64_t room = live.of[i]->peak - (live.of[i]->current - parked[WEIR_STAT_ALL][number]);
+    for (int i = 0; i < LIVE_STATS; i++) {
+        const weir_stat *stat = &live.of[i].stat[WEIR_STAT_ALL];
+        const wr_front_number number = live.of[i].number;
+        const int64_t room = stat->peak - (stat->current - parked[WEIR_STAT_ALL][number]);
         const int64_t own = parked_now(front, WR_SMALL, number) + parked_now(front, WR_LARGE, number);
         if (own - room > front->floor[number]) front->floor[number] = own - room;
     }

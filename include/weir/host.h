@@ -37,6 +37,22 @@ WEIR_API weir_status weir_host_clock_advance(uint64_t nanoseconds);
 /** Calls of an entry so far, failed ones included. Since 0.1. */
 WEIR_API weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count);
 
+/**
+ * What one driver call costs on the machine that this model is of: an NVIDIA H200 with CUDA 13.0, alone on it. Virtual
+ * memory, plain device memory and pinned memory depend on `bytes`; other entries do not look at it. A vm_access or vm_unmap
+ * costs as much for each handle mapped in its range: `bytes` is then a handle's. Assumed, not measured: vm_reserve and
+ * vm_release (2 us), how the cost of small plain memory grows, and that managed and shared memory cost as much as plain. An
+ * entry that nobody has measured (copies, graphs, registering) costs 0. No open library is needed. Since 0.1.
+ */
+WEIR_API weir_status weir_host_cost(enum weir_backend_entry entry, uint64_t bytes, uint64_t *nanoseconds);
+
+/**
+ * What the calls so far would have cost there, by weir_host_cost(), each handle counted: accounting only, nothing sleeps,
+ * and nothing is added to latencies or to the clock. Waiting for work is not in it. A call that fails costs nothing where
+ * the cost depends on size. Since 0.1.
+ */
+WEIR_API weir_status weir_host_driver_time(uint64_t *nanoseconds);
+
 /** From now on work queued on the native stream (NULL: the default stream) waits to be stepped by hand. A thread that
  *  synchronises with the stream, or with an event or another stream behind it, runs the work it waits for itself. */
 WEIR_API weir_status weir_host_stream_hold(int device, void *stream);

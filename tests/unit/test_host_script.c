@@ -194,6 +194,7 @@ static void without_the_back_end_there_is_nothing_to_script(void **state)
     assert_int_equal(weir_host_stream_release(0, NULL), WEIR_ERR_NOT_SUPPORTED);
     assert_int_equal(weir_host_place_segments(0, NULL, 0), WEIR_ERR_NOT_SUPPORTED);
     assert_int_equal(weir_host_address_range(0, &number), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(weir_host_driver_time(&number), WEIR_ERR_NOT_SUPPORTED);
 }
 
 int main(void)

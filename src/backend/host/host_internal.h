@@ -216,7 +216,15 @@ void wr_host_object_remove(wr_host_object *object);
 WR_CHECKED weir_status wr_host_gate(enum weir_backend_entry entry);
 const char *wr_host_entry_name(enum weir_backend_entry entry);
 void wr_host_script_clear(void);
+/* Adds what a call that depends on `bytes` costs, done, to the driver time; constant costs are added by the gate. */
+void wr_host_spend(enum weir_backend_entry entry, uint64_t bytes);
 weir_status wr_host_clock_ns(uint64_t *now);
+
+/* ---- the measured machine (cost.c) ---------------------------------------------------------------------------- */
+
+/* Nanoseconds of one call, for one mapped handle of so many bytes. Entries that nobody has measured cost 0. */
+uint64_t wr_host_cost(enum weir_backend_entry entry, uint64_t bytes);
+bool wr_host_cost_has_size(enum weir_backend_entry entry);
 
 /* ---- memory.c, vm.c ------------------------------------------------------------------------------------------- */
 

@@ -219,6 +219,7 @@ static weir_status memory_alloc(enum weir_backend_entry entry, wr_host_use use, 
     weir_status status = take_memory_locked(device, use, bytes, rounded, &range);
     if (status == WEIR_OK) *base = device->memory.start + range->base;
     wr_lock_release(&device->memory_lock);
+    if (status == WEIR_OK) wr_host_spend(entry, bytes);
     return status;
 }
 
@@ -231,6 +232,7 @@ static weir_status memory_free(enum weir_backend_entry entry, wr_host_use use, i
     weir_status status = arena_give(&device->memory, base, rounded, use, wr_host_entry_name(entry));
     if (status == WEIR_OK) device->used -= rounded;
     wr_lock_release(&device->memory_lock);
+    if (status == WEIR_OK) wr_host_spend(entry, bytes);
     return status;
 }
 
@@ -278,6 +280,7 @@ weir_status wr_host_pinned_alloc(int ordinal, size_t bytes, void **base)
             wr_host_space_give(&device->pinned.space, range);
     }
     wr_lock_release(&device->memory_lock);
+    if (status == WEIR_OK) wr_host_spend(WEIR_BACKEND_pinned_alloc, bytes);
     return status;
 }
 
@@ -288,6 +291,7 @@ weir_status wr_host_pinned_free(int ordinal, void *base, size_t bytes)
     wr_lock_acquire(&device->memory_lock);
     weir_status status = arena_give(&device->pinned, base, whole_pages(bytes), WR_HOST_PINNED, "pinned_free");
     wr_lock_release(&device->memory_lock);
+    if (status == WEIR_OK) wr_host_spend(WEIR_BACKEND_pinned_free, bytes);
     return status;
 }
 

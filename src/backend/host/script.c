@@ -16,11 +16,12 @@ typedef struct failure {
     uint64_t left;
 } failure;
 
-/* The members are under the lock, except the two atomics. */
+/* The members are under the lock, except the atomics. */
 static struct {
     wr_lock lock;
     atomic_uint_fast64_t calls[WEIR_BACKEND_ENTRY_COUNT];
-    atomic_bool armed; /* there is a failure or a latency: unscripted calls take no lock */
+    atomic_uint_fast64_t spent; /* nanoseconds of calls whose cost has to do with size; the others are in `calls` */
+    atomic_bool armed;          /* there is a failure or a latency: unscripted calls take no lock */
     failure *failures;
     size_t failure_count, failure_room;
     uint64_t latency[WEIR_BACKEND_ENTRY_COUNT]; /* nanoseconds */
@@ -95,6 +96,11 @@ weir_status wr_host_gate(enum weir_backend_entry entry)
                           wr_host_entry_name(entry));
 }
 
+void wr_host_spend(enum weir_backend_entry entry, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&script.spent, wr_host_cost(entry, bytes), memory_order_relaxed);
+}
+
 void wr_host_script_clear(void)
 {
     wr_lock_acquire(&script.lock);
@@ -105,6 +111,7 @@ void wr_host_script_clear(void)
     script.latencies = script.clock_held = false;
     script.clock_shift = 0;
     for (size_t i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++) atomic_store(&script.calls[i], 0);
+    atomic_store(&script.spent, 0);
     update_armed_locked();
     wr_lock_release(&script.lock);
 }
@@ -224,5 +231,25 @@ weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count)
     ENSURE_ENTRY("weir_host_calls", entry);
     WR_ENSURE(count != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_calls: count is NULL");
     *count = atomic_load_explicit(&script.calls[entry], memory_order_relaxed);
+    return WEIR_OK;
+}
+
+weir_status weir_host_cost(enum weir_backend_entry entry, uint64_t bytes, uint64_t *nanoseconds)
+{
+    ENSURE_ENTRY("weir_host_cost", entry);
+    WR_ENSURE(nanoseconds != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_cost: nanoseconds is NULL");
+    *nanoseconds = wr_host_cost(entry, bytes);
+    return WEIR_OK;
+}
+
+weir_status weir_host_driver_time(uint64_t *nanoseconds)
+{
+    ENSURE_OPEN("weir_host_driver_time");
+    WR_ENSURE(nanoseconds != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_driver_time: nanoseconds is NULL");
+    uint64_t sum = atomic_load_explicit(&script.spent, memory_order_relaxed);
+    for (int i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++)
+        if (!wr_host_cost_has_size(i))
+            sum += atomic_load_explicit(&script.calls[i], memory_order_relaxed) * wr_host_cost(i, 0);
+    *nanoseconds = sum;
     return WEIR_OK;
 }

@@ -100,16 +100,20 @@ static weir_status add_chunk_locked(wr_host_device *device, uint64_t bytes, uint
     return status;
 }
 
-/* `file` is the chunk's own or -1; it is not the caller's any more, whatever is returned. */
-static weir_status add_chunk(wr_host_device *device, uint64_t bytes, uint64_t charged, int file, weir_chunk *handle)
+/* `file` is the chunk's own or -1; it is not the caller's any more, whatever is returned. What is imported counts against
+ * the device of the process that made it. */
+static weir_status add_chunk(wr_host_device *device, enum weir_backend_entry entry, uint64_t bytes, int file,
+                             weir_chunk *handle)
 {
     wr_host_range *chunk;
+    uint64_t charged = entry == WEIR_BACKEND_vm_import ? 0 : bytes;
     wr_lock_acquire(&device->memory_lock);
     weir_status status = add_chunk_locked(device, bytes, charged, &chunk);
     if (status == WEIR_OK) {
         chunk->charged = charged;
         chunk->file = file;
         *handle = chunk->handle;
+        wr_host_spend(entry, bytes);
     } else if (file >= 0) {
         close(file);
     }
@@ -129,7 +133,7 @@ weir_status wr_host_vm_create(int ordinal, size_t bytes, weir_chunk *chunk)
 {
     wr_host_device *device;
     WR_TRY(enter_create(WEIR_BACKEND_vm_create, ordinal, bytes, chunk, &device));
-    return add_chunk(device, bytes, bytes, -1, chunk);
+    return add_chunk(device, WEIR_BACKEND_vm_create, bytes, -1, chunk);
 }
 
 weir_status wr_host_vm_create_exportable(int ordinal, size_t bytes, weir_chunk *chunk)
@@ -138,10 +142,9 @@ weir_status wr_host_vm_create_exportable(int ordinal, size_t bytes, weir_chunk *
     int file = -1;
     WR_TRY(enter_create(WEIR_BACKEND_vm_create_exportable, ordinal, bytes, chunk, &device));
     WR_TRY(make_file(bytes, &file));
-    return add_chunk(device, bytes, bytes, file, chunk);
+    return add_chunk(device, WEIR_BACKEND_vm_create_exportable, bytes, file, chunk);
 }
 
-/* The memory counts against the device of the process that made it. */
 weir_status wr_host_vm_import(int ordinal, int descriptor, size_t bytes, weir_chunk *chunk)
 {
     wr_host_device *device;
@@ -154,7 +157,7 @@ weir_status wr_host_vm_import(int ordinal, int descriptor, size_t bytes, weir_ch
               (intmax_t)about.st_size, bytes);
     int file = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
     if (file < 0) return fail_descriptor("vm_import");
-    return add_chunk(device, bytes, 0, file, chunk);
+    return add_chunk(device, WEIR_BACKEND_vm_import, bytes, file, chunk);
 }
 
 static weir_status find_handle(const wr_host_device *device, weir_chunk handle, const char *call, wr_host_range **out)
@@ -226,6 +229,7 @@ weir_status wr_host_vm_destroy(int ordinal, weir_chunk handle, size_t bytes)
     if (status == WEIR_OK) {
         chunk->destroyed = true;
         release_if_unused(device, chunk);
+        wr_host_spend(WEIR_BACKEND_vm_destroy, bytes);
     }
     wr_lock_release(&device->memory_lock);
     return status;
@@ -353,6 +357,7 @@ weir_status wr_host_vm_map(int ordinal, void *base, size_t bytes, weir_chunk han
     wr_lock_acquire(&device->memory_lock);
     weir_status status = vm_map_locked(device, base, bytes, handle);
     wr_lock_release(&device->memory_lock);
+    if (status == WEIR_OK) wr_host_spend(WEIR_BACKEND_vm_map, bytes);
     return status;
 }
 
@@ -382,6 +387,7 @@ static weir_status vm_unmap_locked(wr_host_device *device, void *base, uint64_t 
     for (uint64_t left = bytes; left > 0;) {
         wr_host_range *next = wr_host_space_next(map);
         left -= map->bytes;
+        wr_host_spend(WEIR_BACKEND_vm_unmap, map->bytes);
         map->chunk->map_count--;
         release_if_unused(device, map->chunk);
         wr_host_space_give(reservation->maps, map);
@@ -414,6 +420,10 @@ weir_status wr_host_vm_access(int ordinal, void *base, size_t bytes, int accesso
     if (status == WEIR_OK && mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
         status = wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno, "host: vm_access: mprotect: %s",
                                 strerror(errno));
+    for (uint64_t left = bytes; status == WEIR_OK && left > 0; map = wr_host_space_next(map)) {
+        wr_host_spend(WEIR_BACKEND_vm_access, map->bytes);
+        left -= map->bytes;
+    }
     wr_lock_release(&device->memory_lock);
     return status;
 }

@@ -103,8 +103,8 @@ typedef struct report {
 static void report_init(report *out)
 {
     static const char *const titles[] = { "TRACE", "POLICY",  "BACKEND", "OPERATIONS", "REQUESTED", "RESERVED",
-                                          "RATIO", "COLD/OP", "WARM/OP", "CALLS",      "OOM" };
-    table_init(&out->rows, "lllrrrrrrrr");
+                                          "RATIO", "COLD/OP", "WARM/OP", "CALLS",      "DRIVER",    "OOM" };
+    table_init(&out->rows, "lllrrrrrrrrr");
     table_titles(&out->rows, titles);
     out->array = json_array();
 }
@@ -125,6 +125,7 @@ static void report_add(report *out, const char *name, const char *policy, const 
     table_cell(t, isnan(m->ns_per_op_cold) ? "-" : "%.1f ns", m->ns_per_op_cold);
     table_cell(t, isnan(m->ns_per_op_warm) ? "-" : "%.1f ns", m->ns_per_op_warm);
     table_cell(t, "%" PRIu64, m->driver_calls);
+    table_cell(t, isnan(m->driver_ns) ? "-" : "%.2f ms", m->driver_ns / 1e6);
     table_cell(t, "%" PRIu64, m->oom);
 
     json_t *object = json_object();
@@ -138,6 +139,8 @@ static void report_add(report *out, const char *name, const char *policy, const 
     json_add(object, "ns_per_op_cold", json_ratio(m->ns_per_op_cold, 2));
     json_add(object, "ns_per_op_warm", json_ratio(m->ns_per_op_warm, 2));
     json_add(object, "driver_calls", json_count(m->driver_calls));
+    json_add(object, "driver_time_ns", isnan(m->driver_ns) ? json_null() : json_count((uint64_t)m->driver_ns));
+    json_add(object, "driver_time_share", json_ratio(m->driver_share, 6));
     json_add(object, "oom", json_count(m->oom));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));

@@ -9,7 +9,8 @@ while read -r trace operations requested reserved; do
     expect 0 replay --policy torch --policy weir --repeat 1 --json - "$DATA/traces/$trace.pickle.gz"
     [ -z "$err" ] || die "$trace: $err"
     json 'all(list(row) == ["trace", "policy", "backend", "operations", "peak_requested", "peak_reserved",
-        "fragmentation", "ns_per_op_cold", "ns_per_op_warm", "driver_calls", "oom"] for row in rows)'
+        "fragmentation", "ns_per_op_cold", "ns_per_op_warm", "driver_calls", "driver_time_ns",
+        "driver_time_share", "oom"] for row in rows)'
     json "[(row['trace'], row['policy'], row['backend']) for row in rows] == [('$trace', 'torch', 'host'),
         ('$trace', 'weir', 'host')]"
     json "all(row['operations'] == $operations and row['peak_requested'] == $requested for row in rows)"
@@ -17,6 +18,9 @@ while read -r trace operations requested reserved; do
     json 'all(abs(row["fragmentation"] - row["peak_reserved"] / row["peak_requested"]) < 1e-6 for row in rows)'
     json 'all(row["fragmentation"] >= 1 and row["oom"] == 0 and row["driver_calls"] > 0 for row in rows)'
     json 'all(row["ns_per_op_cold"] > 0 and row["ns_per_op_warm"] > 0 for row in rows)'
+    # A call to the driver takes from 19 ns to some milliseconds there, and the jobs ran for seconds.
+    json 'all(row["driver_calls"] * 19 < row["driver_time_ns"] < row["driver_calls"] * 10**7 for row in rows)'
+    json 'all(0 < row["driver_time_share"] < 0.1 for row in rows)'
 
     expect 0 replay --policy torch --repeat 1 --reproduce "$DATA/traces/$trace.pickle.gz"
     [[ $out =~ $trace:\ reproduced:\ ([0-9]+)\ of\ ([0-9]+)\ segment\ events ]] || die "$trace: $out"

@@ -115,16 +115,16 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
     *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0 };
     if (!open_library(s, recorded, options)) return false;
 
-    bool host = strcmp(s->backend, "host") == 0;
+    s->host = strcmp(s->backend, "host") == 0;
     if (!make_streams(s)) goto fail;
-    weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, host);
+    weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
     if (status != WEIR_OK) {
         refuse(s, "cannot make streams for pending frees", status);
         goto fail;
     }
     /* Residents take segments that the recording does not tell of, so its list would not fit. */
-    if (s->torch && host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
-    s->picks_what_goes = s->torch && host && recorded->known && recorded->max_split_size != 0;
+    if (s->torch && s->host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
+    s->picks_what_goes = s->torch && s->host && recorded->known && recorded->max_split_size != 0;
     s->slots = grow_new(sc->slots, sizeof *s->slots);
     return true;
 
@@ -188,23 +188,29 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/* Driver calls so far, and what they would have taken. */
+static bool read_driver(session *s, uint64_t *calls, uint64_t *ns)
+{
+    *ns = 0;
+    weir_status status = weir_driver_calls(calls);
+    if (status == WEIR_OK && s->host) status = weir_host_driver_time(ns);
+    return status == WEIR_OK || refuse(s, "cannot count driver calls", status);
+}
+
 bool session_pass(session *s, pass *out)
 {
     const script *sc = s->script;
-    uint64_t calls_before = 0, calls_after = 0;
+    uint64_t calls_before, calls_after, ns_before, ns_after;
     s->oom = 0;
 
-    weir_status status = weir_driver_calls(&calls_before);
-    if (status != WEIR_OK) return refuse(s, "cannot count driver calls", status);
-    if (!play(s, &sc->before)) return false;
+    if (!read_driver(s, &calls_before, &ns_before) || !play(s, &sc->before)) return false;
 
     uint64_t start = now_ns();
     if (!play(s, &sc->body)) return false;
     uint64_t end = now_ns();
 
-    status = weir_driver_calls(&calls_after);
-    if (status != WEIR_OK) return refuse(s, "cannot count driver calls", status);
-    *out = (pass){ end - start, calls_after - calls_before, s->oom };
+    if (!read_driver(s, &calls_after, &ns_after)) return false;
+    *out = (pass){ end - start, calls_after - calls_before, s->oom, ns_after - ns_before };
     return play(s, &sc->after);
 }
 
@@ -267,6 +273,8 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
     if (good) {
         double operations = (double)sc->operations;
         out->driver_calls = cold.driver_calls;
+        out->driver_ns = s.host ? (double)cold.driver_ns : NAN;
+        out->driver_share = sc->duration_ns ? out->driver_ns / (double)sc->duration_ns : NAN;
         out->oom = cold.oom;
         out->ns_per_op_cold = operations > 0 ? (double)cold.ns / operations : NAN;
         out->ns_per_op_warm = operations > 0 ? median(times, warm) / operations : NAN;

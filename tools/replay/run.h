@@ -18,7 +18,7 @@ typedef struct session_options {
 typedef struct session {
     const script *script;
     const char *backend;
-    bool torch;
+    bool host, torch;
     bool picks_what_goes; /* short of memory, the policy gives back some segments, not all */
     weir_stream *streams; /* by the script's index */
     void **slots;
@@ -32,6 +32,7 @@ typedef struct session {
 typedef struct pass {
     uint64_t ns; /* of the script's body */
     uint64_t driver_calls, oom;
+    uint64_t driver_ns; /* modelled; host back end only */
 } pass;
 
 /* Under policy torch the settings of the recorded allocator and the addresses of its segments are taken over. */
@@ -50,6 +51,8 @@ typedef struct measurement {
     char backend[16];
     uint64_t operations, peak_requested, peak_reserved, driver_calls, oom;
     double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
+    double driver_ns;    /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
+    double driver_share; /* of the recorded duration; NAN when that is unknown too */
     char oom_text[1024], note[160];
 } measurement;
 

@@ -329,6 +329,17 @@ static int count_devices(const trace *t, char *error, size_t error_size)
     return highest + 1;
 }
 
+static uint64_t recorded_duration(const trace *t)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        const uint64_t time = t->events[i].time_ns;
+        if (time < first) first = time;
+        if (time > last) last = time;
+    }
+    return last > first ? last - first : 0;
+}
+
 bool script_build(const trace *t, script *out, char *error, size_t error_size)
 {
     *out = (script){ 0 };
@@ -341,6 +352,7 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     if (devices < 0) return false;
 
     out->devices = devices;
+    out->duration_ns = recorded_duration(t);
     builder b = { .s = out, .devices = grow_new((size_t)devices, sizeof *b.devices) };
 
     (void)intern(&b.pools, pair(intern(&b.pool_firsts, 0), intern(&b.pool_seconds, 0))); /* the default pool is 0 */

@@ -49,7 +49,8 @@ typedef struct script {
     size_t slots;
     size_t operations; /* allocations and frees in the body */
     size_t residents;
-    size_t anomalies; /* events that make no sense where they stand */
+    size_t anomalies;     /* events that make no sense where they stand */
+    uint64_t duration_ns; /* from the first event to the last, as recorded; 0 when there are no times */
 
     script_stream *streams;
     size_t stream_count, stream_capacity;

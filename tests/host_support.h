@@ -7,6 +7,7 @@
 
 #include "weir/host.h"
 #include "weir/weir.h"
+#include <string.h>
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -151,6 +152,17 @@ static inline int close_host(void **state)
     for (int device = 0; device < count; device++) assert_ok(weir_validate(device));
     assert_ok(weir_close());
     return 0;
+}
+
+/* The calls of the driver by which a policy, the test's initial state, takes memory and gives it back. */
+static inline enum weir_backend_entry taking_entry(void *const *policy)
+{
+    return strcmp(*policy, "weir") == 0 ? WEIR_BACKEND_vm_create : WEIR_BACKEND_segment_alloc;
+}
+
+static inline enum weir_backend_entry giving_entry(void *const *policy)
+{
+    return strcmp(*policy, "weir") == 0 ? WEIR_BACKEND_vm_destroy : WEIR_BACKEND_segment_free;
 }
 
 #endif

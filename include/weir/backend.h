@@ -38,6 +38,7 @@ typedef struct weir_device_caps {
     int32_t priority_least;    /**< numerically largest */
     int32_t priority_greatest; /**< numerically smallest */
     uint32_t compute_major, compute_minor;
+    uint32_t chunk_aliases; /**< not 0: a chunk may be mapped at several addresses, and kernels see one memory */
 } weir_device_caps;
 
 /** CUDA's capture states, same values. */

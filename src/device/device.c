@@ -5,12 +5,19 @@
 #include "device/kinds.h"
 #include "pool/pending.h"
 
+/* A stream's first region has room for all memory of the device. */
+static size_t region_bytes(const wr_device *d)
+{
+    const bool fine = d->caps.granularity != 0 && WR_SEGMENT_UNIT % d->caps.granularity == 0;
+    return fine && d->caps.chunk_aliases ? d->caps.total_memory / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
+}
+
 static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
 {
     WR_TRY(wr_streams_init(&d->streams, d->backend, d->ordinal, &d->caps));
     wr_events_init(&d->events, d->backend, d->ordinal);
     weir_status status = wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options,
-                                       &d->events, runtime->options.value[WR_OPTION_history].number);
+                                       &d->events, runtime->options.value[WR_OPTION_history].number, region_bytes(d));
     if (status != WEIR_OK) {
         wr_events_release(&d->events);
         wr_streams_release(&d->streams);

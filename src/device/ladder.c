@@ -6,6 +6,7 @@
 #include "pool/inspect.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
+#include "pool/stitch.h"
 
 #include <stdio.h>
 
@@ -46,7 +47,9 @@ static weir_status grow(wr_device *device, const wr_request *request, void **out
 {
     /* What cannot be there is not asked for: preparing records for it could fail in more confusing ways. */
     if (device && request->fit.segment_bytes > device->caps.total_memory) return WEIR_OK;
-    weir_status status = wr_cache_grow(request->pool->cache, request, out);
+    wr_cache *cache = request->pool->cache;
+    weir_status status = wr_mempool_chunked(request->pool) ? wr_stitch(cache, request, WR_STITCH_IDLE, out)
+                                                           : wr_cache_grow(cache, request, out);
     return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
 }
 
@@ -59,6 +62,10 @@ static weir_status collect_and_grow(wr_device *device, const wr_request *request
 static weir_status take_rehomed(wr_device *device, const wr_request *request, void **out)
 {
     bool moved = false;
+    if (wr_mempool_chunked(request->pool)) {
+        weir_status status = wr_stitch(&device->cache, request, WR_STITCH_CHAINED, out);
+        return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
+    }
     if (!device->cache.policy->rehome) return WEIR_OK;
     WR_TRY(wr_cache_rehome(&device->cache, request, &moved));
     return moved ? wr_cache_take(&device->cache, request, out) : WEIR_OK;

@@ -15,7 +15,8 @@ weir_status wr_pinned_open(const wr_device *home, wr_pinned **out)
         p->places[i].index = i;
         p->places[i].device = home->ordinal;
     }
-    weir_status status = wr_cache_init(&p->cache, home->backend, WR_CACHE_OF_HOST, &wr_policy_pinned, &none, NULL, 0);
+    weir_status status =
+        wr_cache_init(&p->cache, home->backend, WR_CACHE_OF_HOST, &wr_policy_pinned, &none, NULL, 0, 0);
     if (status != WEIR_OK) {
         wr_meta_free(p);
         return status;

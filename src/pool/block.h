@@ -6,7 +6,7 @@
  *       bin (one per stream and size class): the free blocks and the segments of that stream and class
  *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk.h), cut without gaps into
  *           blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams), or, in a
- *             region, absent (addresses without memory of their own)
+ *             region, absent (addresses without memory of their own) or held (free, out of sight, about to become larger)
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
  * never both free. Each segment has an index of block starts, so that an address finds its block in O(1).
@@ -29,7 +29,13 @@ typedef struct wr_mempool wr_mempool;
 typedef struct wr_front wr_front;
 typedef struct wr_region wr_region;
 
-typedef enum wr_block_state { WR_BLOCK_FREE, WR_BLOCK_LIVE, WR_BLOCK_PENDING, WR_BLOCK_ABSENT } wr_block_state;
+typedef enum wr_block_state {
+    WR_BLOCK_FREE,
+    WR_BLOCK_LIVE,
+    WR_BLOCK_PENDING,
+    WR_BLOCK_ABSENT,
+    WR_BLOCK_HELD
+} wr_block_state;
 
 struct wr_block {
     RB_ENTRY(wr_block) node; /* in the bin's tree while free */
@@ -57,9 +63,10 @@ RB_HEAD(wr_free_tree, wr_block);
  * before the cache goes, so that it can be read without a lock by somebody who is late. */
 typedef struct wr_starts {
     struct wr_starts *next_unused, *next;
-    size_t reserved;   /* bytes of all this */
-    uint32_t *in_page; /* how many begin in each WR_SEGMENT_UNIT: pages without are passed over. Under the cache's lock */
-    unsigned log2;     /* of the number of entries */
+    size_t reserved; /* bytes of all this */
+    uint32_t
+        *in_page;  /* how many begin in each WR_SEGMENT_UNIT: pages without are passed over. Under the cache's lock */
+    unsigned log2; /* of the number of entries */
     _Atomic(wr_block *) at[];
 } wr_starts;
 
@@ -96,6 +103,8 @@ struct wr_bin {
     wr_stream *stream;
     wr_front *front; /* NULL: the bin has none */
     wr_class class;
+    void *fence; /* an event that tells which slots of its regions are of no use to anybody; NULL: none. Move lock */
+    uint64_t fenced; /* the moment it was recorded, in the cache's count */
 };
 
 RB_PROTOTYPE(wr_free_tree, wr_block, node, compare)
@@ -107,6 +116,13 @@ wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at leas
 wr_block *wr_bin_largest(wr_bin *bin);
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
+
+/* Regions have blocks of both classes. */
+static inline wr_class wr_block_class(const wr_block *block)
+{
+    if (!block->segment->region) return block->segment->bin->class;
+    return block->bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
+}
 
 /* Bytes of memory behind it. */
 static inline size_t wr_segment_held(const wr_segment *segment)

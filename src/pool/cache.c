@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "pool/address.h"
+#include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/front.h"
 
@@ -9,7 +10,8 @@
 #include <stdio.h>
 
 weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
-                          const wr_policy_options *options, wr_event_pool *events, uint64_t history)
+                          const wr_policy_options *options, wr_event_pool *events, uint64_t history,
+                          size_t region_bytes)
 {
     *cache =
         (wr_cache){ .backend = backend, .policy = policy, .options = *options, .device = device, .events = events };
@@ -18,6 +20,8 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     else
         snprintf(cache->name, sizeof cache->name, "device %d", device);
     WR_TRY(wr_history_init(&cache->history, device, history));
+    /* These options are about segments. */
+    if (options->max_split == SIZE_MAX && options->gc_threshold == 0) cache->chunks.region_bytes = region_bytes;
     /* A recorded history must have every event in order; ages are counted in searches. */
     cache->has_fronts = policy->parks && history == 0 && options->gc_threshold == 0;
     wr_lock_init(&cache->lock, WR_RANK_CACHE, "cache");
@@ -39,7 +43,7 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
     const wr_cache *cache = pool->cache;
     wr_request request = { .pool = pool, .pool_name = name, .stream = stream, .requested = bytes };
     wr_fit *fit = &request.fit;
-    cache->policy->fit(&cache->options, bytes, fit);
+    pool->policy->fit(&cache->options, bytes, fit);
     if (WR_UNLIKELY(pool->rules.alignment > 1)) {
         fit->block_bytes = round_up(fit->block_bytes, pool->rules.alignment);
         if (fit->segment_bytes < fit->block_bytes) fit->segment_bytes = round_up(fit->block_bytes, WR_SEGMENT_UNIT);
@@ -71,7 +75,8 @@ static bool collects_by_age(const wr_cache *cache)
 
 wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request)
 {
-    const uint32_t index = request->stream->index * WR_CLASSES + request->fit.class;
+    const wr_class class = wr_mempool_chunked(pool) ? WR_LARGE : request->fit.class;
+    const uint32_t index = request->stream->index * WR_CLASSES + class;
     return index < pool->bin_capacity ? pool->bins[index] : NULL;
 }
 
@@ -81,19 +86,29 @@ bool wr_cache_takes(const wr_request *request, size_t candidate)
     const wr_cache *cache = request->pool->cache;
     if (request->pool->rules.no_split && candidate >= request->fit.segment_bytes + cache->options.large_segment)
         return false;
-    return cache->policy->takes(&cache->options, &request->fit, candidate);
+    return request->pool->policy->takes(&cache->options, &request->fit, candidate);
 }
 
 static bool splits(const wr_request *request, size_t candidate)
 {
-    const wr_cache *cache = request->pool->cache;
-    return !request->pool->rules.no_split && cache->policy->splits(&cache->options, &request->fit, candidate);
+    const wr_mempool *pool = request->pool;
+    return !pool->rules.no_split && pool->policy->splits(&pool->cache->options, &request->fit, candidate);
 }
 
-static wr_block *find_free_locked(const wr_request *request)
+/* What a region ends with can still become larger: anything else first. */
+static wr_block *spare_tail(wr_block *block)
+{
+    const wr_segment *segment = block->segment;
+    if (!segment->region || block->base + block->bytes != segment->base + segment->region->end) return block;
+    wr_block *larger = RB_NEXT(wr_free_tree, NULL, block);
+    return larger ? larger : block;
+}
+
+wr_block *wr_cache_find_free_locked(const wr_request *request)
 {
     wr_bin *bin = wr_cache_bin_locked(request->pool, request);
     wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    if (block) block = spare_tail(block);
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
@@ -127,15 +142,14 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
-/* A block of just the size is as good as can be. For small requests any will do: what they waste is little, and what is
- * parked is worth more parked. Else what is parked on the stream goes back first, for it may be what, cut or merged, serves
- * the request best. */
+/* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
+ * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front)
 {
-    wr_block *block = find_free_locked(request);
-    if (!front || (block && (request->fit.class == WR_SMALL || block->bytes == request->fit.block_bytes))) return block;
-    wr_front_empty_locked(front, request->fit.class);
-    return find_free_locked(request);
+    wr_block *block = wr_cache_find_free_locked(request);
+    if (!front || (block && block->bytes == request->fit.block_bytes)) return block;
+    wr_front_empty_locked(front);
+    return wr_cache_find_free_locked(request);
 }
 
 static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
@@ -193,7 +207,7 @@ static weir_status borrow_locked(wr_cache *cache, const wr_request *request, voi
     for (wr_mempool *pool = cache->pools; pool && !*out; pool = pool->next) {
         if (!lends(pool, request->pool)) continue;
         wr_request lent = wr_cache_request(pool, wr_mempool_name_of(pool), request->stream, request->requested);
-        wr_block *block = find_free_locked(&lent);
+        wr_block *block = wr_cache_find_free_locked(&lent);
         if (!block) continue;
         WR_TRY(wr_cache_hand_out_locked(cache, &lent, block, out));
         pool->lent++;
@@ -220,6 +234,12 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
     wr_count(wr_counter_active_out, bin, block);
     cache->changes++;
     block->state = WR_BLOCK_FREE;
+    wr_cache_join_free_locked(cache, block);
+}
+
+void wr_cache_join_free_locked(wr_cache *cache, wr_block *block)
+{
+    wr_bin *bin = block->segment->bin;
     if (block->next && block->next->state == WR_BLOCK_FREE) {
         wr_block *right = block->next;
         wr_count(wr_counter_free_out, bin, right);

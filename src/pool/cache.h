@@ -15,6 +15,25 @@
 typedef struct wr_import wr_import;
 typedef struct wr_slab wr_slab;
 typedef struct wr_wait wr_wait;
+typedef struct wr_chunk wr_chunk;
+typedef struct wr_slot wr_slot;
+typedef struct wr_extent wr_extent;
+
+/* The default pool's chunks (pool/chunk.h). */
+typedef struct wr_chunks {
+    size_t region_bytes; /* constant: addresses of a stream's first region; 0: there are no chunks but segments */
+    wr_chunk *first;
+    size_t count, slot_count;
+    uint64_t mapped_bytes; /* of all slots */
+    uint64_t moments;      /* at which slots became stale */
+    wr_chunk *unused_chunks;
+    wr_slot *unused_slots;
+
+    /* scratch of who has both locks */
+    wr_extent *extents; /* the last survey's, by region and address */
+    size_t extent_count, extent_capacity;
+    uint64_t marks;
+} wr_chunks;
 
 typedef struct wr_cache {
     /* constants */
@@ -43,7 +62,9 @@ typedef struct wr_cache {
     int64_t parked[WR_CLASSES][3]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;    /* all of them, youngest first; read without the lock */
 
-    wr_slab *slabs; /* memory of the records below */
+    wr_chunks chunks;
+
+    wr_slab *slabs;                                                  /* memory of the records below */
     wr_starts *starts, *unused_starts[WR_SEGMENT_UNIT_LOG2 + 1][48]; /* by shift, by log2 */
     wr_block *unused_blocks;
     size_t unused_block_count;
@@ -78,8 +99,10 @@ static inline bool wr_cache_is_host(const wr_cache *cache)
     return cache->device == WR_CACHE_OF_HOST;
 }
 
+/* `region_bytes`: addresses to reserve for a stream's chunks; 0 where the device cannot map chunks at several places. */
 WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
-                                     const wr_policy_options *options, wr_event_pool *events, uint64_t history);
+                                     const wr_policy_options *options, wr_event_pool *events, uint64_t history,
+                                     size_t region_bytes);
 
 /* Gives all segments back to the driver, used or not, after wr_pending_release. The first failure is returned;
  * everything is gone regardless. */
@@ -126,6 +149,9 @@ WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment,
  * is harmless when the stream's work is over, and asking again is fine. */
 WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir);
 
+/* Waits for the work of a stream: before memory of it goes. WEIR_ERR_CAPTURE while it captures. */
+WR_CHECKED weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream);
+
 /* -- for the other files of this folder; the lock is held ----------------------------------------------------------- */
 
 /* Whether the request's pool is there and serves requests. */
@@ -160,15 +186,24 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block);
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
                                                   wr_block **out);
 
+/* A block in no tree, free already, joins its free neighbours and is put in its bin. */
+void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
+
+/* A free block of the request's bin that it may have; NULL: none fits. */
+wr_block *wr_cache_find_free_locked(const wr_request *request);
+
 /* Records (records.c): a fresh one's members are whatever they were. */
 WR_CHECKED weir_status wr_record_block(wr_cache *cache, wr_block **block);
 void wr_record_block_done(wr_cache *cache, wr_block *block);
 WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
-void wr_record_segment_done(wr_cache *cache, wr_segment *segment); /* and its index of starts */
+void wr_record_segment_done(wr_cache *cache, wr_segment *segment);             /* and its index of starts */
 WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* so many then cannot fail */
+WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list); /* for a later lock */
+void wr_records_put_back(wr_cache *cache, wr_block **list);
 WR_CHECKED weir_status wr_record_starts(wr_cache *cache, size_t bytes, unsigned shift, wr_starts **starts);
+WR_CHECKED weir_status wr_record_slab(wr_cache *cache, size_t bytes, void **records); /* for others' records */
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);
 void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool);
 void wr_records_release(wr_cache *cache);

@@ -47,7 +47,7 @@ static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
 
 static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block *block)
 {
-    const int kind = wr_stat_kind(bin->class);
+    const int kind = wr_stat_kind(wr_block_class(block));
     count(&bin->pool->cache->stats, kind, block);
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }

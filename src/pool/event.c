@@ -101,6 +101,17 @@ weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
     return status;
 }
 
+weir_status wr_event_idle(wr_event_pool *pool, void *native, bool *idle)
+{
+    weir_status status = WEIR_ERR_NOT_READY;
+    wr_gate_enter();
+    if (!wr_gate_captures() && !wr_stream_capturing(pool->backend, pool->device, native))
+        status = wr_driver(pool->backend, stream_query, pool->device, native);
+    wr_gate_leave();
+    *idle = status == WEIR_OK;
+    return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+}
+
 static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, int to_device, void *to,
                                 bool *touched, bool *chained)
 {

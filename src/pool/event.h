@@ -27,6 +27,9 @@ void wr_event_put(wr_event_pool *pool, void *event);
  * when there cannot be one, because the stream captures. */
 WR_CHECKED weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event);
 
+/* Whether a native stream of the pool's device has no work left; false also when asking could end a capture. */
+WR_CHECKED weir_status wr_event_idle(wr_event_pool *pool, void *native, bool *idle);
+
 /* As wr_event_chain, unless either stream captures: then *chained is false and nothing happened. */
 WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to,
                                                  bool *chained);

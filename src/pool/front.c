@@ -107,9 +107,10 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
 {
     wr_block *block = find_block(front, segment, pointer);
     if (WR_UNLIKELY(!block)) return false;
-    const wr_class class = segment->bin->class;
+    const wr_class class = wr_block_class(block);
     wr_front_slot *slot = slot_of(front, class, block->bytes);
     if (slot->count == 0) slot->bytes = block->bytes;
+    front->in_use[class] |= (uint64_t)1 << (slot - front->slots[class]);
     if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
     block->next_parked = slot->first;
     slot->first = block;
@@ -238,17 +239,25 @@ static void tell_peaks(wr_front *front)
     if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
 }
 
-void wr_front_empty_locked(wr_front *front, wr_class class)
+static void empty_slot(wr_front *front, wr_class class, wr_front_slot *slot)
 {
-    tell(front, class);
-    if (parked_now(front, class, WR_FRONT_BLOCKS) == 0) return;
-    for (wr_front_slot *slot = front->slots[class]; slot < front->slots[class] + WR_FRONT_SLOTS; slot++)
-        while (slot->count) {
-            wr_block *block = take_out(slot);
-            add(front->parked[class], -1, block->bytes, block->requested);
-            wr_cache_give_locked(front->cache, block);
-        }
-    wr_front_add_up_locked(front);
+    while (slot->count) {
+        wr_block *block = take_out(slot);
+        add(front->parked[class], -1, block->bytes, block->requested);
+        wr_cache_give_locked(front->cache, block);
+    }
+}
+
+void wr_front_empty_locked(wr_front *front)
+{
+    bool any = false;
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
+        tell(front, (wr_class) class);
+        any |= front->in_use[class] != 0;
+        for (; front->in_use[class]; front->in_use[class] &= front->in_use[class] - 1)
+            empty_slot(front, (wr_class) class, &front->slots[class][__builtin_ctzll(front->in_use[class])]);
+    }
+    if (any) wr_front_add_up_locked(front);
 }
 
 /* ---- all of a cache ----------------------------------------------------------------------------------------------- */
@@ -259,7 +268,7 @@ void wr_fronts_empty(wr_cache *cache)
         const wr_bias_hold hold = wr_bias_visit(&front->lock);
         wr_lock_acquire(&cache->lock);
         tell_peaks(front);
-        for (int class = WR_SMALL; class < WR_CLASSES; class ++) wr_front_empty_locked(front, (wr_class) class);
+        wr_front_empty_locked(front);
         wr_front_settle_locked(front);
         wr_lock_release(&cache->lock);
         wr_bias_release(&front->lock, hold);

@@ -29,6 +29,7 @@ typedef enum wr_front_number { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUEST
 struct wr_front {
     wr_bias_lock lock;
     wr_front_slot slots[WR_CLASSES][WR_FRONT_SLOTS];
+    uint64_t in_use[WR_CLASSES]; /* slots that have blocks, or had since all went back: a bit each */
 
     /* Ever parked, less what went back to the cache, and ever handed out again: the difference is parked now, to the cache
      * live and to the program not. Written by the holder of the lock, read by anyone. */
@@ -55,8 +56,8 @@ void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, 
 /* Parks a live block. False: it must be freed in the cache, or is none that can be. */
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer);
 
-/* Frees in the cache what is parked of a class. The cache's lock is held too. */
-void wr_front_empty_locked(wr_front *front, wr_class class);
+/* Frees in the cache what is parked. The cache's lock is held too. */
+void wr_front_empty_locked(wr_front *front);
 
 /* The cache's sums learn what is parked here now: before anything is handed out. The cache's lock is held too. */
 void wr_front_add_up_locked(wr_front *front);

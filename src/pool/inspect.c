@@ -1,10 +1,17 @@
 #include "pool/inspect.h"
 
 #include "pool/address.h"
+#include "pool/chunk.h"
 #include "pool/front.h"
 #include "pool/pending.h"
 
 #include <string.h>
+
+/* Of a region, what has ever had memory. */
+static size_t bytes_of(const wr_segment *segment)
+{
+    return segment->region ? segment->region->end : segment->bytes;
+}
 
 weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address, weir_pointer_info *out)
 {
@@ -17,7 +24,7 @@ weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const
                                     .bytes = block->bytes,
                                     .requested = block->requested,
                                     .segment = segment->base,
-                                    .segment_bytes = segment->bytes,
+                                    .segment_bytes = bytes_of(segment),
                                     .stream = { segment->bin->stream->id },
                                     .device = cache->device,
                                     .pool = wr_mempool_id_of(wr_mempool_name_of(segment->bin->pool)) };
@@ -73,16 +80,18 @@ weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, 
 
 static void list_segment(const wr_segment *segment, weir_block_info *blocks, size_t capacity, size_t *count)
 {
-    for (const wr_block *b = segment->first; b; b = b->next, ++*count) {
-        if (*count >= capacity) continue;
-        blocks[*count] = (weir_block_info){ .base = b->base,
-                                            .bytes = b->bytes,
-                                            .requested = b->state == WR_BLOCK_FREE ? 0 : b->requested,
-                                            .segment = segment->base,
-                                            .segment_bytes = segment->bytes,
-                                            .stream = { segment->bin->stream->id },
-                                            .state = (weir_block_state)b->state,
-                                            .paused = segment->bin->pool->paused };
+    for (const wr_block *b = segment->first; b; b = b->next) {
+        const bool in_use = b->state == WR_BLOCK_LIVE || b->state == WR_BLOCK_PENDING;
+        if (b->state == WR_BLOCK_ABSENT || ++*count > capacity) continue;
+        blocks[*count - 1] =
+            (weir_block_info){ .base = b->base,
+                               .bytes = b->bytes,
+                               .requested = in_use ? b->requested : 0,
+                               .segment = segment->base,
+                               .segment_bytes = bytes_of(segment),
+                               .stream = { segment->bin->stream->id },
+                               .state = b->state == WR_BLOCK_HELD ? WEIR_BLOCK_FREE : (weir_block_state)b->state,
+                               .paused = segment->bin->pool->paused };
     }
 }
 
@@ -174,6 +183,11 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     VALID(block->bytes > 0, "block %p is empty", (void *)block->base);
     VALID(wr_segment_block_at(segment, block->base) == block, "block %p is not in the index", (void *)block->base);
     VALID(!block->next || block->next->prev == block, "block %p: links disagree", (void *)block->base);
+    if (block->state == WR_BLOCK_ABSENT || block->state == WR_BLOCK_HELD) {
+        VALID(segment->region, "block %p is absent from a segment", (void *)block->base);
+        VALID(!block->next || block->next->state != block->state, "absent neighbours at %p", (void *)block->base);
+        return WEIR_OK;
+    }
     if (block->state != WR_BLOCK_FREE) {
         uint64_t *number = block->state == WR_BLOCK_LIVE ? &t->live : &t->pending;
         uint64_t *bytes = block->state == WR_BLOCK_LIVE ? &t->live_bytes : &t->pending_bytes;
@@ -193,6 +207,67 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     return WEIR_OK;
 }
 
+/* Whatever is not absent is some slot's part, and the other way round: the parts and the absent rest fill the region. */
+static weir_status validate_region(const wr_segment *segment)
+{
+    const wr_region *region = segment->region;
+    size_t end = 0, parts = 0, present = 0;
+    for (uint32_t i = 0; i < region->count; i++) {
+        const wr_slot *s = region->slots[i];
+        VALID(s->region == segment && s->at >= end, "slot %u of region %p is out of order", i, (void *)segment->base);
+        VALID(s->from <= s->to && s->to <= s->chunk->bytes, "slot %u of region %p: its part is not in its chunk", i,
+              (void *)segment->base);
+        VALID(wr_address_find(segment->base + s->at) == segment, "slot %u of region %p is not in the address map", i,
+              (void *)segment->base);
+        end = s->at + s->chunk->bytes;
+        parts += s->to - s->from;
+        for (const wr_block *b = wr_segment_block_at(segment, segment->base + s->at + s->from);
+             !wr_slot_is_stale(s) && b->base < segment->base + s->at + s->to; b = b->next)
+            VALID(b->state != WR_BLOCK_ABSENT, "block %p is absent from a slot's part", (void *)b->base);
+    }
+    VALID(end <= region->end && region->end <= segment->bytes, "region %p: slots behind its end",
+          (void *)segment->base);
+    for (const wr_block *b = segment->first; b; b = b->next) present += b->state == WR_BLOCK_ABSENT ? 0 : b->bytes;
+    VALID(present == parts, "region %p: blocks of %zu bytes in parts of %zu", (void *)segment->base, present, parts);
+    return WEIR_OK;
+}
+
+/* Its parts neither overlap nor leave anything out. */
+static weir_status validate_chunk(const wr_chunk *chunk)
+{
+    size_t covered = 0;
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+        VALID(s->chunk == chunk, "a slot of chunk %#llx is another's", (unsigned long long)chunk->handle);
+        covered += s->to - s->from;
+        for (const wr_slot *o = s->next_of_chunk; o; o = o->next_of_chunk)
+            VALID(o->to <= s->from || s->to <= o->from || wr_slot_is_stale(o) || wr_slot_is_stale(s),
+                  "parts of chunk %#llx overlap", (unsigned long long)chunk->handle);
+    }
+    VALID(covered + chunk->away == chunk->bytes, "parts of chunk %#llx have %zu bytes of %zu",
+          (unsigned long long)chunk->handle, covered, chunk->bytes);
+    return WEIR_OK;
+}
+
+static weir_status validate_chunks(const wr_chunks *c, totals *t)
+{
+    size_t count = 0, slots = 0;
+    uint64_t mapped = 0;
+    for (const wr_chunk *k = c->first; k; k = k->next) {
+        WR_TRY(validate_chunk(k));
+        count++;
+        t->segments++;
+        t->reserved += k->bytes;
+        for (const wr_slot *s = k->slots; s; s = s->next_of_chunk) {
+            slots++;
+            mapped += k->bytes;
+        }
+    }
+    VALID(count == c->count && slots == c->slot_count && mapped == c->mapped_bytes,
+          "%zu chunks and %zu slots of %llu bytes, counted as %zu, %zu, %llu", count, slots, (unsigned long long)mapped,
+          c->count, c->slot_count, (unsigned long long)c->mapped_bytes);
+    return WEIR_OK;
+}
+
 static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment, totals *t)
 {
     const char *at = segment->base;
@@ -200,7 +275,8 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
     VALID(segment->bin == bin && segment->cache == bin->pool->cache, "segment %p is in a bin it does not name",
           (void *)segment->base);
     VALID(segment->first && !segment->first->prev, "segment %p has no first block", (void *)segment->base);
-    VALID(wr_address_find(segment->base) == segment, "segment %p is not in the address map", (void *)segment->base);
+    VALID(segment->region || wr_address_find(segment->base) == segment, "segment %p is not in the address map",
+          (void *)segment->base);
     for (const wr_block *b = segment->first; b; b = b->next) {
         WR_TRY(validate_block(segment, b, at, t));
         at = b->base + b->bytes;
@@ -211,6 +287,7 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
           segment->blocks);
     VALID(segment->backing == WR_BACKED || bin->pool->paused, "segment %p has no memory, its pool is not paused",
           (void *)segment->base);
+    if (segment->region) return validate_region(segment);
     t->segments++;
     t->reserved += wr_segment_held(segment);
     t->paused += segment->bytes - wr_segment_held(segment);
@@ -270,6 +347,7 @@ static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, 
     totals t = { 0 };
     for (uint32_t i = 0; i < pool->bin_capacity; i++)
         if (pool->bins[i]) WR_TRY(validate_bin(pool->bins[i], &t));
+    if (wr_mempool_chunked(pool)) WR_TRY(validate_chunks(&cache->chunks, &t));
     if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(&pool->stats, &t));
     sum->segments += t.segments;
     sum->reserved += t.reserved;

@@ -20,6 +20,7 @@ struct wr_mempool {
     _Atomic wr_mempool_name name; /* written under the lock, read also without */
 
     /* constants from create until it is gone */
+    const wr_policy *policy;
     weir_mempool_options rules;
     weir_segment_source source; /* of its own; alloc is NULL when it has none */
 
@@ -94,6 +95,12 @@ static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
 static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
 {
     return name & 1 ? (weir_mempool){ name >> 1, 0 } : (weir_mempool){ 0, name >> 1 };
+}
+
+/* Whether it is made of chunks: one bin per stream. */
+static inline bool wr_mempool_chunked(const wr_mempool *pool)
+{
+    return pool->policy->of_segments != NULL;
 }
 
 /* For messages: "{0, 3}". */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const wr_policy *const policies[] = { &wr_policy_weir, &wr_policy_torch };
+static const wr_policy *const policies[] = { &wr_policy_weir, &wr_policy_segments, &wr_policy_torch };
 
 const wr_policy *wr_policy_by_name(const char *name)
 {

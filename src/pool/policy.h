@@ -11,8 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Size classes that never share a segment. */
+/* Size classes that never share a segment. Chunks are of the large one; of their blocks it says the size only. */
 typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES } wr_class;
+
+#define WR_SMALL_MAX ((size_t)1 << 20)
 
 /* The options a policy listens to, in bytes. */
 typedef struct wr_policy_options {
@@ -38,6 +40,8 @@ typedef struct wr_fit {
 
 typedef struct wr_policy {
     const char *name;
+    const struct wr_policy
+        *of_segments; /* it is for memory made of chunks; this one is for what is not. NULL: it is that */
     bool poll_always; /* look at pending frees at every allocation, not only on a miss */
     bool rehome;      /* under pressure, move idle segments of other streams here instead of releasing them */
     bool parks; /* freed blocks wait whole for a request of their size, if one comes before anything else is missed */
@@ -52,6 +56,7 @@ typedef struct wr_policy {
 } wr_policy;
 
 extern const wr_policy wr_policy_torch;
+extern const wr_policy wr_policy_segments;
 extern const wr_policy wr_policy_weir;
 extern const wr_policy wr_policy_pinned; /* of pinned host memory; not to be chosen by name */
 

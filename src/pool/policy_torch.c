@@ -6,7 +6,6 @@
 #include "pool/policy.h"
 
 enum { MIN_BLOCK = 512 };
-static const size_t SMALL_MAX = 1 * WR_MIB;
 static const size_t SMALL_SEGMENT = 2 * WR_MIB;
 static const size_t LARGE_MIN_OWN = 10 * WR_MIB; /* from here on a segment is made to measure */
 
@@ -40,10 +39,11 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     size_t bytes = round_request(options, requested);
     size_t segment = SMALL_SEGMENT;
-    if (bytes > SMALL_MAX) segment = options->large_segment;
+    if (bytes > WR_SMALL_MAX) segment = options->large_segment;
     if (bytes >= LARGE_MIN_OWN || bytes > segment) segment = (bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
-    *out =
-        (wr_fit){ .block_bytes = bytes, .segment_bytes = segment, .class = bytes <= SMALL_MAX ? WR_SMALL : WR_LARGE };
+    *out = (wr_fit){ .block_bytes = bytes,
+                     .segment_bytes = segment,
+                     .class = bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE };
 }
 
 /* Oversize blocks serve oversize requests only, and only of nearly their size. */
@@ -58,7 +58,7 @@ static bool splits(const wr_policy_options *options, const wr_fit *request, size
 {
     size_t rest = candidate - request->block_bytes;
     if (request->class == WR_SMALL) return rest >= MIN_BLOCK;
-    return request->block_bytes < options->max_split && rest > SMALL_MAX;
+    return request->block_bytes < options->max_split && rest > WR_SMALL_MAX;
 }
 
 const wr_policy wr_policy_torch = {

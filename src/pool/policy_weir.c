@@ -1,42 +1,36 @@
 /*
- * weir's own rules, the default. So far PyTorch's sizes, with everything that can be cut off cut off, and pending
- * frees looked at only when they are needed.
+ * weir's own rules, the default, for memory made of chunks: everything is cut as it comes, since what is free can be had at
+ * another address. Pools that are not made of chunks have segments.
  */
 #include "base/size.h"
 #include "pool/policy.h"
 
 enum { QUANTUM = 512 };
-static const size_t LARGE_REST_MIN = 64 * WR_KIB; /* what is worth cutting off a large block */
 
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     wr_policy_torch.fit(options, requested, out);
-    if (out->class == WR_LARGE) out->block_bytes = (out->block_bytes + LARGE_REST_MIN - 1) & ~(LARGE_REST_MIN - 1);
-    if (out->segment_bytes < out->block_bytes)
-        out->segment_bytes = (out->block_bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
-    /* A segment of max_split_size is not cut once it is idle, so the next request like this one must be able to have
-     * all of it. PyTorch's rules let such segments pile up. */
-    if (out->block_bytes < options->max_split && out->segment_bytes >= options->max_split)
-        out->block_bytes = out->segment_bytes;
-}
-
-static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
-{
-    size_t rest = candidate - request->block_bytes;
-    if (request->class == WR_SMALL) return rest >= QUANTUM;
-    return request->block_bytes < options->max_split && rest >= LARGE_REST_MIN;
+    out->segment_bytes = (out->block_bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
 }
 
 static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)
 {
-    return wr_policy_torch.takes(options, request, candidate);
+    (void)options, (void)request, (void)candidate;
+    return true;
+}
+
+static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
+{
+    (void)options;
+    return candidate - request->block_bytes >= QUANTUM;
 }
 
 const wr_policy wr_policy_weir = {
     .name = "weir",
+    .of_segments = &wr_policy_segments,
     .rehome = true,
     .parks = true,
-    .block_min = { QUANTUM, 64 * WR_KIB },
+    .block_min = { QUANTUM, QUANTUM },
     .fit = fit,
     .takes = takes,
     .splits = splits,

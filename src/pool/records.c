@@ -12,10 +12,10 @@ struct wr_slab {
     wr_slab *next;
 };
 
-static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **records)
+weir_status wr_record_slab(wr_cache *cache, size_t bytes, void **records)
 {
     void *memory = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINE + SLAB_RECORDS * record_bytes, "allocator records", &memory));
+    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINE + bytes, "allocator records", &memory));
     wr_slab *slab = memory;
     slab->next = cache->slabs;
     cache->slabs = slab;
@@ -26,7 +26,7 @@ static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **recor
 static weir_status more_blocks(wr_cache *cache)
 {
     void *records = NULL;
-    WR_TRY(slab_alloc(cache, sizeof(wr_block), &records));
+    WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_block), &records));
     wr_block *block = records;
     for (int i = 0; i < SLAB_RECORDS; i++) wr_record_block_done(cache, &block[i]);
     return WEIR_OK;
@@ -35,7 +35,7 @@ static weir_status more_blocks(wr_cache *cache)
 static weir_status more_segments(wr_cache *cache)
 {
     void *records = NULL;
-    WR_TRY(slab_alloc(cache, sizeof(wr_segment), &records));
+    WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_segment), &records));
     wr_segment *segment = records;
     for (int i = 0; i < SLAB_RECORDS; i++) {
         segment[i].cache = cache;
@@ -58,6 +58,27 @@ weir_status wr_records_spare_blocks(wr_cache *cache, size_t count)
 {
     while (cache->unused_block_count < count) WR_TRY(more_blocks(cache));
     return WEIR_OK;
+}
+
+weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list)
+{
+    WR_TRY(wr_records_spare_blocks(cache, count));
+    for (size_t i = 0; i < count; i++) {
+        wr_block *block = NULL;
+        WR_TRY(wr_record_block(cache, &block));
+        block->next = *list;
+        *list = block;
+    }
+    return WEIR_OK;
+}
+
+void wr_records_put_back(wr_cache *cache, wr_block **list)
+{
+    while (*list) {
+        wr_block *block = *list;
+        *list = block->next;
+        wr_record_block_done(cache, block);
+    }
 }
 
 void wr_record_block_done(wr_cache *cache, wr_block *block)
@@ -138,7 +159,7 @@ weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool)
 {
     if (!cache->unused_pools) {
         void *records = NULL;
-        WR_TRY(slab_alloc(cache, sizeof(wr_mempool), &records));
+        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_mempool), &records));
         wr_mempool *made = records;
         for (int i = 0; i < SLAB_RECORDS; i++) {
             made[i].cache = cache;
@@ -160,7 +181,7 @@ weir_status wr_record_use(wr_cache *cache, wr_use **use)
 {
     if (!cache->unused_uses) {
         void *records = NULL;
-        WR_TRY(slab_alloc(cache, sizeof(wr_use), &records));
+        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_use), &records));
         wr_use *made = records;
         for (int i = 0; i < SLAB_RECORDS; i++) wr_record_use_done(cache, &made[i]);
     }

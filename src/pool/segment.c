@@ -4,7 +4,7 @@
  */
 #include "base/meta.h"
 #include "pool/address.h"
-#include "pool/cache.h"
+#include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/front.h"
 #include "pool/share.h"
@@ -43,6 +43,20 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
     }
     *out = pool->bins[index];
     return WEIR_OK;
+}
+
+/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
+ * memory have no such stream: all uses of them were waited for. */
+weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
+{
+    if (wr_cache_is_host(cache)) return WEIR_OK;
+    void *event = NULL;
+    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
+    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
+              cache->name, stream->native);
+    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
+    wr_event_put(cache->events, event);
+    return status;
 }
 
 static unsigned start_shift_of(const wr_policy *policy, wr_class class)
@@ -98,7 +112,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
     if (status == WEIR_OK) {
-        g->segment->start_shift = start_shift_of(cache->policy, request->fit.class);
+        g->segment->start_shift = start_shift_of(request->pool->policy, request->fit.class);
         status = wr_record_starts(cache, bytes, g->segment->start_shift, &g->segment->starts);
     }
     cache->growing += bytes;
@@ -123,6 +137,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     segment->base = range->base;
     segment->bytes = range->bytes;
     segment->chunk = range->chunk;
+    segment->region = NULL;
     segment->backing = WR_BACKED;
     segment->copy = NULL;
     segment->first = block;
@@ -203,7 +218,12 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out
 static weir_status release_bin(wr_bin *bin)
 {
     weir_status first = WEIR_OK;
+    if (bin->fence) wr_event_put(bin->pool->cache->events, bin->fence);
     for (wr_segment *s = bin->segments; s; s = s->next) {
+        if (s->region) {
+            wr_keep_first(&first, wr_chunks_release_region(bin->pool->cache, s));
+            continue;
+        }
         wr_range range = wr_range_of(s);
         wr_address_remove(s->base, s->bytes);
         weir_status status = wr_source_give(bin->pool, bin->stream, &range);
@@ -224,6 +244,7 @@ weir_status wr_cache_release(wr_cache *cache)
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) wr_keep_first(&first, release_bin(pool->bins[i]));
+    wr_chunks_release(cache);
     wr_keep_first(&first, wr_share_release(cache));
     wr_mempools_release(cache);
     wr_fronts_release(cache);

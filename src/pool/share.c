@@ -1,6 +1,7 @@
 #include "pool/share.h"
 
 #include "base/meta.h"
+#include "pool/chunk.h"
 #include "pool/source.h"
 
 struct wr_import {
@@ -33,6 +34,7 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
     wr_lock_release(&cache->lock);
 
     weir_status status = known ? WEIR_OK : share_all(cache, list, bit);
+    if (status == WEIR_OK && !known) status = wr_chunks_share(cache, bit);
     if (status != WEIR_OK) {
         wr_lock_acquire(&cache->lock);
         cache->accessors &= ~bit;

@@ -4,7 +4,7 @@
  * throughout, so that no stream ends while its segments are out of sight.
  */
 #include "pool/address.h"
-#include "pool/cache.h"
+#include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/front.h"
 #include "pool/source.h"
@@ -78,26 +78,12 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_record_segment_done(cache, segment);
 }
 
-/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
- * memory have no such stream: all uses of them were waited for. */
-static weir_status finish_work(const wr_cache *cache, const wr_stream *stream)
-{
-    if (wr_cache_is_host(cache)) return WEIR_OK;
-    void *event = NULL;
-    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
-    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
-              cache->name, stream->native);
-    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
-    wr_event_put(cache->events, event);
-    return status;
-}
-
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
 static weir_status give_back(wr_cache *cache, wr_segment *segment)
 {
     const size_t held = wr_segment_held(segment);
     wr_range range = wr_range_of(segment);
-    weir_status status = finish_work(cache, segment->bin->stream);
+    weir_status status = wr_cache_finish_work(cache, segment->bin->stream);
     wr_lock_acquire(&cache->lock);
     if (status == WEIR_OK)
         leave_locked(cache, segment);
@@ -237,6 +223,7 @@ weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough,
     wr_fronts_empty(cache);
     if (enough != SIZE_MAX) status = trim_enough(cache, own, enough, &total);
     if (status == WEIR_ERR_CAPTURE) status = trim_all(cache, own, &total);
+    if (total < enough) wr_keep_first(&status, wr_chunks_trim(cache, enough, &total));
     wr_lock_release(&cache->move_lock);
     *released = total;
     return spared(status);
@@ -469,6 +456,13 @@ static void move_segments_locked(wr_bin *from, wr_bin *to)
     }
 }
 
+/* Whether the work of a stream that ends is over is not asked any more. */
+static void drop_fence(const wr_cache *cache, wr_bin *bin)
+{
+    if (bin->fence) wr_event_put(cache->events, bin->fence);
+    bin->fence = NULL;
+}
+
 static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
@@ -477,6 +471,7 @@ static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *strea
         if (!old || !old->segments) continue;
         WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
         move_segments_locked(old, home);
+        drop_fence(pool->cache, old);
     }
     return WEIR_OK;
 }

@@ -114,6 +114,13 @@ static void reading_needs_somewhere_to_put_it(void **state)
     assert_int_equal(count, 0);
 }
 
+static int open_recording_segments(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "segments", .host_devices = 2, .host_memory = 64 * MIB, .history = 100 });
+    return 0;
+}
+
 static int open_silent(void **state)
 {
     (void)state;
@@ -268,7 +275,7 @@ static void saving_takes_memory_for_what_was_recorded_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RECORDING(the_life_of_a_block_is_recorded),
+        cmocka_unit_test_setup_teardown(the_life_of_a_block_is_recorded, open_recording_segments, close_host),
         RECORDING(old_events_are_dropped_and_counted),
         RECORDING(clearing_forgets_one_device),
         RECORDING(reading_needs_somewhere_to_put_it),

@@ -172,7 +172,7 @@ static void a_failing_driver_does_not_stop_the_closing(void **state)
     open_small();
     alloc(512);
     new_stream(0);
-    assert_ok(weir_host_fail(WEIR_BACKEND_segment_free, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
     assert_ok(weir_host_fail(WEIR_BACKEND_stream_destroy, 1, WEIR_ERR_DEVICE_LOST));
     assert_status(weir_close(), WEIR_ERR_DRIVER); /* the first one */
     assert_int_equal(wr_meta_live(), before);

@@ -250,18 +250,17 @@ static void *grow(void *argument)
 
 static void a_thread_in_the_driver_does_not_stop_the_hits_of_others(void **state)
 {
-    (void)state;
     assert_ok(weir_free(alloc(4096)));
-    assert_ok(weir_host_latency(WEIR_BACKEND_segment_alloc, 1000000000));
-    uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
+    assert_ok(weir_host_latency(taking_entry(state), 1000000000));
+    uint64_t before = calls_of(taking_entry(state));
     growing g = { 0 };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, grow, &g), 0);
-    while (calls_of(WEIR_BACKEND_segment_alloc) == before) continue;
+    while (calls_of(taking_entry(state)) == before) continue;
     for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc(4096)));
     assert_ok(weir_validate(0));
     assert_false(atomic_load(&g.over));
-    assert_ok(weir_host_latency(WEIR_BACKEND_segment_alloc, 0));
+    assert_ok(weir_host_latency(taking_entry(state), 0));
     pthread_join(thread, NULL);
     assert_int_equal(g.status, WEIR_OK);
 }
@@ -276,32 +275,30 @@ static void *empty(void *argument)
 
 static void the_cache_is_valid_while_a_segment_is_given_back(void **state)
 {
-    (void)state;
     assert_ok(weir_free(alloc(64 * MIB)));
-    assert_ok(weir_host_latency(WEIR_BACKEND_segment_free, 300000000));
+    assert_ok(weir_host_latency(giving_entry(state), 300000000));
     growing g = { 0 };
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, empty, &g), 0);
-    while (calls_of(WEIR_BACKEND_segment_free) == 0) continue;
+    while (calls_of(giving_entry(state)) == 0) continue;
     assert_ok(weir_validate(0));
     assert_int_equal(reserved_on(0), 0);
     assert_false(atomic_load(&g.over));
     pthread_join(thread, NULL);
     assert_int_equal(g.status, WEIR_OK);
     assert_int_equal(reserved_on(0), 0);
-    assert_ok(weir_host_latency(WEIR_BACKEND_segment_free, 0));
+    assert_ok(weir_host_latency(giving_entry(state), 0));
 }
 
 static void a_segment_the_driver_does_not_take_back_stays_usable(void **state)
 {
-    (void)state;
-    void *block = alloc(64 * MIB);
+    void *block = alloc(32 * MIB);
     assert_ok(weir_free(block));
-    assert_ok(weir_host_fail(WEIR_BACKEND_segment_free, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(giving_entry(state), 1, WEIR_ERR_DRIVER));
     assert_status(weir_empty_cache(0), WEIR_ERR_DRIVER);
     assert_ok(weir_validate(0));
-    assert_int_equal(reserved_on(0), 64 * MIB);
-    assert_ptr_equal(alloc(64 * MIB), block);
+    assert_int_equal(reserved_on(0), 32 * MIB);
+    assert_ptr_equal(alloc(32 * MIB), block);
     assert_ok(weir_free(block));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
@@ -378,35 +375,36 @@ static void a_new_stream_in_the_place_of_an_old_one_starts_empty(void **state)
 }
 
 #define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
-#define BOTH(test) POLICY(test, open_policy, "weir"), POLICY(test, open_policy, "torch")
+#define SEGMENTS(test) POLICY(test, open_policy, "segments"), POLICY(test, open_policy, "torch")
+#define ALL(test) POLICY(test, open_policy, "weir"), SEGMENTS(test)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(same_stream_reuse_is_immediate_and_at_the_same_address),
-        BOTH(reuse_does_not_wait_for_the_stream),
-        BOTH(another_stream_never_gets_a_freed_block),
-        BOTH(a_block_freed_by_another_thread_goes_back_to_its_stream),
-        BOTH(the_smallest_block_that_fits_is_taken),
-        BOTH(small_blocks_are_cut_from_one_segment_in_order),
-        BOTH(split_and_merge_restore_the_segment),
-        BOTH(a_hole_between_live_blocks_is_filled_again),
-        BOTH(small_and_large_blocks_never_share_a_segment),
+        ALL(same_stream_reuse_is_immediate_and_at_the_same_address),
+        ALL(reuse_does_not_wait_for_the_stream),
+        ALL(another_stream_never_gets_a_freed_block),
+        ALL(a_block_freed_by_another_thread_goes_back_to_its_stream),
+        SEGMENTS(the_smallest_block_that_fits_is_taken),
+        SEGMENTS(small_blocks_are_cut_from_one_segment_in_order),
+        SEGMENTS(split_and_merge_restore_the_segment),
+        ALL(a_hole_between_live_blocks_is_filled_again),
+        SEGMENTS(small_and_large_blocks_never_share_a_segment),
         POLICY(torch_keeps_up_to_1_mib_uncut, open_policy, "torch"),
-        POLICY(weir_cuts_off_what_torch_would_waste, open_policy, "weir"),
+        POLICY(weir_cuts_off_what_torch_would_waste, open_policy, "segments"),
         POLICY(oversize_blocks_are_not_cut_for_small_requests, open_max_split, "torch"),
         POLICY(oversize_requests_do_not_take_much_larger_blocks, open_max_split, "torch"),
-        POLICY(a_request_just_below_max_split_size_gets_its_segment_again, open_max_split, "weir"),
-        BOTH(hits_make_no_driver_call),
-        BOTH(hits_on_the_current_stream_make_no_driver_call),
-        BOTH(a_thread_in_the_driver_does_not_stop_the_hits_of_others),
-        BOTH(the_cache_is_valid_while_a_segment_is_given_back),
-        BOTH(a_segment_the_driver_does_not_take_back_stays_usable),
-        BOTH(a_segment_goes_back_only_after_the_work_of_its_stream),
-        BOTH(empty_cache_gives_idle_segments_back_and_keeps_the_others),
-        BOTH(free_blocks_of_a_destroyed_stream_become_the_default_streams),
-        BOTH(live_blocks_of_a_destroyed_stream_stay_valid_and_freeable),
-        BOTH(a_new_stream_in_the_place_of_an_old_one_starts_empty),
+        POLICY(a_request_just_below_max_split_size_gets_its_segment_again, open_max_split, "segments"),
+        ALL(hits_make_no_driver_call),
+        ALL(hits_on_the_current_stream_make_no_driver_call),
+        ALL(a_thread_in_the_driver_does_not_stop_the_hits_of_others),
+        SEGMENTS(the_cache_is_valid_while_a_segment_is_given_back),
+        ALL(a_segment_the_driver_does_not_take_back_stays_usable),
+        ALL(a_segment_goes_back_only_after_the_work_of_its_stream),
+        SEGMENTS(empty_cache_gives_idle_segments_back_and_keeps_the_others),
+        ALL(free_blocks_of_a_destroyed_stream_become_the_default_streams),
+        ALL(live_blocks_of_a_destroyed_stream_stay_valid_and_freeable),
+        ALL(a_new_stream_in_the_place_of_an_old_one_starts_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -264,13 +264,12 @@ static void *empty(void *argument)
 /* While another thread gives it back, the memory is neither free here nor with the driver. */
 static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **state)
 {
-    (void)state;
     weir_status emptied = WEIR_ERR_INTERNAL;
     pthread_t thread;
     leave_idle(60 * MIB, one);
-    assert_ok(weir_host_latency(WEIR_BACKEND_segment_free, 100000000));
+    assert_ok(weir_host_latency(giving_entry(state), 100000000));
     assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
-    while (calls_of(WEIR_BACKEND_segment_free) == 0) continue;
+    while (calls_of(giving_entry(state)) == 0) continue;
     assert_non_null(alloc_on(60 * MIB, two));
     pthread_join(thread, NULL);
     assert_int_equal(emptied, WEIR_OK);
@@ -589,10 +588,9 @@ static void more_than_1_eib_is_refused_without_a_driver_call(void **state)
 
 static void a_broken_device_ends_the_climb(void **state)
 {
-    (void)state;
     void *block = NULL;
     leave_idle(10 * MIB, one);
-    assert_ok(weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_DEVICE_LOST));
+    assert_ok(weir_host_fail(taking_entry(state), 1, WEIR_ERR_DEVICE_LOST));
     assert_status(weir_alloc_on(30 * MIB, one, &block), WEIR_ERR_DEVICE_LOST);
     assert_null(block);
     assert_int_equal(stats_of(0).driver_frees, 0);
@@ -600,47 +598,48 @@ static void a_broken_device_ends_the_climb(void **state)
 }
 
 #define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
-#define BOTH(test) POLICY(test, open_policy, "weir"), POLICY(test, open_policy, "torch")
+#define SEGMENTS(test) POLICY(test, open_policy, "segments"), POLICY(test, open_policy, "torch")
+#define ALL(test) POLICY(test, open_policy, "weir"), SEGMENTS(test)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        BOTH(finished_frees_are_found_before_the_driver_is_asked),
-        BOTH(running_frees_are_waited_for_and_the_free_list_is_searched_again),
-        BOTH(running_frees_of_other_streams_are_waited_for_and_released),
-        BOTH(several_running_frees_are_waited_for_until_they_suffice),
-        BOTH(threads_that_wait_for_the_same_frees_all_get_memory),
-        POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "weir"),
-        POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "weir"),
-        POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "weir"),
-        BOTH(segments_partly_in_use_are_not_moved),
-        POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "weir"),
+        ALL(finished_frees_are_found_before_the_driver_is_asked),
+        ALL(running_frees_are_waited_for_and_the_free_list_is_searched_again),
+        ALL(running_frees_of_other_streams_are_waited_for_and_released),
+        ALL(several_running_frees_are_waited_for_until_they_suffice),
+        ALL(threads_that_wait_for_the_same_frees_all_get_memory),
+        POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "segments"),
+        POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "segments"),
+        POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),
+        ALL(segments_partly_in_use_are_not_moved),
+        POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
-        POLICY(weir_gives_back_just_enough_largest_first, open_policy, "weir"),
+        POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
-        BOTH(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
+        ALL(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
         POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
         POLICY(an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request, open_oversize, "torch"),
-        BOTH(a_hit_after_the_pressure_needs_nothing),
-        BOTH(a_callback_that_frees_makes_the_allocation_succeed),
-        BOTH(callbacks_run_without_locks),
-        BOTH(memory_that_a_callback_frees_is_waited_for),
-        BOTH(callbacks_are_asked_in_order_until_one_helps),
-        BOTH(callbacks_are_asked_on_when_the_first_does_not_free_enough),
-        BOTH(callbacks_are_asked_last),
-        BOTH(callbacks_that_cannot_help_leave_the_failure),
-        BOTH(a_removed_callback_is_not_asked),
-        BOTH(removing_a_callback_that_was_not_added_is_refused),
-        BOTH(callbacks_are_forgotten_by_close),
-        BOTH(a_failure_says_where_the_bytes_are),
-        BOTH(a_failure_names_free_memory_of_other_streams),
-        POLICY(a_failure_names_fragmentation_when_that_is_the_cause, open_policy, "weir"),
-        BOTH(a_failure_names_another_streams_block_that_would_do),
-        BOTH(the_library_is_usable_after_a_failure),
-        BOTH(a_failure_is_recorded),
-        BOTH(more_than_the_device_has_is_refused),
-        BOTH(more_than_1_eib_is_refused_without_a_driver_call),
-        BOTH(a_broken_device_ends_the_climb),
+        ALL(a_hit_after_the_pressure_needs_nothing),
+        ALL(a_callback_that_frees_makes_the_allocation_succeed),
+        ALL(callbacks_run_without_locks),
+        ALL(memory_that_a_callback_frees_is_waited_for),
+        ALL(callbacks_are_asked_in_order_until_one_helps),
+        ALL(callbacks_are_asked_on_when_the_first_does_not_free_enough),
+        ALL(callbacks_are_asked_last),
+        ALL(callbacks_that_cannot_help_leave_the_failure),
+        ALL(a_removed_callback_is_not_asked),
+        ALL(removing_a_callback_that_was_not_added_is_refused),
+        ALL(callbacks_are_forgotten_by_close),
+        SEGMENTS(a_failure_says_where_the_bytes_are),
+        ALL(a_failure_names_free_memory_of_other_streams),
+        POLICY(a_failure_names_fragmentation_when_that_is_the_cause, open_policy, "segments"),
+        SEGMENTS(a_failure_names_another_streams_block_that_would_do),
+        ALL(the_library_is_usable_after_a_failure),
+        ALL(a_failure_is_recorded),
+        ALL(more_than_the_device_has_is_refused),
+        ALL(more_than_1_eib_is_refused_without_a_driver_call),
+        ALL(a_broken_device_ends_the_climb),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,6 +169,7 @@ static weir_status ask_caps(wr_cuda_device *device, weir_device_caps *caps)
     told.name[sizeof told.name - 1] = '\0';
     told.total_memory = total_bytes;
     told.granularity = device->granularity;
+    told.chunk_aliases = device->granularity != 0;
     told.priority_least = least;
     told.priority_greatest = greatest;
     told.compute_major = (uint32_t)major;

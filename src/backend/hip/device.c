@@ -172,7 +172,7 @@ static weir_status ask_caps(wr_hip_device *device, int ordinal, weir_device_caps
     WR_TRY(ask_granularity(device, ordinal));
     device->total_memory = total_bytes;
     told.total_memory = total_bytes;
-    told.granularity = device->granularity;
+    told.granularity = device->granularity; /* whether aliases see one memory was never tried on a device: none */
     told.priority_least = least;
     told.priority_greatest = greatest;
     told.compute_major = (uint32_t)major;

@@ -175,6 +175,7 @@ static void tell_caps(int ordinal, weir_device_caps *caps)
     *caps = (weir_device_caps){
         .total_memory = wr_host.memory,
         .granularity = WR_HOST_GRANULARITY,
+        .chunk_aliases = 1,
         .priority_least = WR_HOST_PRIORITY_LEAST,
         .priority_greatest = WR_HOST_PRIORITY_GREATEST,
     };

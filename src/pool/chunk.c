@@ -1,0 +1,321 @@
+#include "pool/chunk.h"
+
+#include "base/meta.h"
+#include "pool/count.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+enum { SLAB_RECORDS = 64 };
+
+/* Free blocks below this are not looked at: no part of a chunk is smaller. */
+#define SURVEYED_FROM WR_CHUNK_PART_LEAST
+
+wr_bin *wr_chunk_bin(const wr_chunk *chunk)
+{
+    const wr_slot *slot = chunk->slots;
+    while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
+    return slot->region->bin;
+}
+
+uint32_t wr_region_find(const wr_region *region, size_t offset)
+{
+    uint32_t low = 0, high = region->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (region->slots[middle]->at + region->slots[middle]->chunk->bytes <= offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+wr_block *wr_region_tail(const wr_segment *segment)
+{
+    const wr_block *absent = wr_segment_block_at(segment, segment->base + segment->region->end);
+    const bool ends_there = absent->base == segment->base + segment->region->end;
+    return ends_there && absent->prev && absent->prev->state == WR_BLOCK_FREE ? absent->prev : NULL;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------- */
+
+/* Cuts a block; both parts keep its state and are in no tree. */
+static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
+{
+    wr_block *rest = NULL;
+    weir_status status = wr_record_block(cache, &rest);
+    assert(status == WEIR_OK); /* spared by the caller */
+    (void)status;
+    wr_block_split(block, bytes, rest);
+    rest->state = block->state;
+    rest->freed_at = block->freed_at;
+    return rest;
+}
+
+/* The range as a block of its own, in no tree; what is around it in the same block is as it was. */
+static wr_block *carve(wr_segment *segment, size_t at, size_t bytes)
+{
+    wr_cache *cache = segment->cache;
+    wr_block *block = wr_segment_block_at(segment, segment->base + at);
+    const size_t before = at - (size_t)(block->base - segment->base);
+    const bool free = block->state == WR_BLOCK_FREE;
+    assert(before + bytes <= block->bytes);
+    if (free) {
+        wr_count(wr_counter_free_out, segment->bin, block);
+        wr_bin_remove(segment->bin, block);
+    }
+    wr_block *left = before ? block : NULL;
+    if (left) block = cut(cache, left, before);
+    wr_block *right = block->bytes > bytes ? cut(cache, block, bytes) : NULL;
+    wr_block *around[] = { left, right };
+    for (int i = 0; i < 2; i++) {
+        if (!free || !around[i]) continue;
+        wr_bin_insert(segment->bin, around[i]);
+        wr_count(wr_counter_free_in, segment->bin, around[i]);
+    }
+    return block;
+}
+
+void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
+{
+    wr_block *block = carve(segment, at, bytes);
+    assert(block->state == WR_BLOCK_FREE);
+    block->state = WR_BLOCK_ABSENT;
+    if (block->next && block->next->state == WR_BLOCK_ABSENT) {
+        wr_block *right = block->next;
+        wr_block_absorb_next(block);
+        wr_record_block_done(segment->cache, right);
+    }
+    if (block->prev && block->prev->state == WR_BLOCK_ABSENT) {
+        wr_block_absorb_next(block->prev);
+        wr_record_block_done(segment->cache, block);
+    }
+}
+
+void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes)
+{
+    wr_block *block = carve(segment, at, bytes);
+    assert(block->state == WR_BLOCK_ABSENT);
+    block->state = WR_BLOCK_FREE;
+    wr_cache_join_free_locked(segment->cache, block);
+}
+
+void wr_block_hold_locked(wr_block *block)
+{
+    wr_count(wr_counter_free_out, block->segment->bin, block);
+    wr_bin_remove(block->segment->bin, block);
+    block->state = WR_BLOCK_HELD;
+}
+
+void wr_block_let_go_locked(wr_cache *cache, wr_block *block)
+{
+    block->state = WR_BLOCK_FREE;
+    wr_cache_join_free_locked(cache, block);
+}
+
+/* ---- parts -------------------------------------------------------------------------------------------------------- */
+
+void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to)
+{
+    wr_history_record(&cache->history, kind, slot->region->base + slot->at + from, to - from,
+                      slot->region->bin->stream->native);
+}
+
+void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot)
+{
+    wr_region_take_locked(slot->region, slot->at + slot->from, slot->to - slot->from);
+    wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_UNMAP, slot->from, slot->to);
+    slot->chunk->away += slot->to - slot->from;
+    slot->from = slot->to = 0;
+    slot->stale_since = ++cache->chunks.moments;
+}
+
+void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
+{
+    slot->from = from;
+    slot->to = to;
+    slot->chunk->away -= to - from;
+    wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, from, to);
+    wr_region_give_locked(slot->region, slot->at + from, to - from);
+}
+
+wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
+{
+    wr_slot *home = NULL;
+    for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+        if (wr_slot_is_stale(s)) continue;
+        wr_slot_leave_locked(cache, s);
+        home = s;
+    }
+    return home;
+}
+
+/* ---- the survey --------------------------------------------------------------------------------------------------- */
+
+static weir_status note_extent(wr_chunks *c, wr_slot *slot, size_t from, size_t to)
+{
+    if (c->extent_count == c->extent_capacity) {
+        const size_t capacity = c->extent_capacity ? c->extent_capacity * 2 : 64;
+        void *extents = c->extents;
+        WR_TRY(wr_meta_resize(&extents, capacity * sizeof(wr_extent), "free pieces of chunks"));
+        c->extents = extents;
+        c->extent_capacity = capacity;
+    }
+    c->extents[c->extent_count++] = (wr_extent){ slot, from, to };
+    slot->chunk->free_bytes += to - from;
+    return WEIR_OK;
+}
+
+static weir_status survey_block(wr_chunks *c, const wr_block *block)
+{
+    const wr_segment *segment = block->segment;
+    const wr_region *region = segment->region;
+    const size_t from = (size_t)(block->base - segment->base), to = from + block->bytes;
+    for (uint32_t i = wr_region_find(region, from); i < region->count && region->slots[i]->at < to; i++) {
+        wr_slot *s = region->slots[i];
+        const size_t first = s->at + s->from > from ? s->at + s->from : from;
+        const size_t last = s->at + s->to < to ? s->at + s->to : to;
+        if (first < last) WR_TRY(note_extent(c, s, first, last));
+    }
+    return WEIR_OK;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const wr_extent *a = left, *b = right;
+    if (a->slot->region != b->slot->region) return a->slot->region->base < b->slot->region->base ? -1 : 1;
+    return a->from < b->from ? -1 : a->from > b->from;
+}
+
+weir_status wr_chunks_survey_locked(wr_cache *cache)
+{
+    wr_chunks *c = &cache->chunks;
+    const wr_mempool *pool = cache->pools;
+    c->extent_count = 0;
+    for (wr_chunk *k = c->first; k; k = k->next) k->free_bytes = 0;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES) {
+        if (!pool->bins[i]) continue;
+        wr_block *block;
+        RB_FOREACH_REVERSE(block, wr_free_tree, &pool->bins[i]->free) {
+            if (block->bytes < SURVEYED_FROM) break;
+            if (block->segment->region) WR_TRY(survey_block(c, block));
+        }
+    }
+    qsort(c->extents, c->extent_count, sizeof(wr_extent), by_place);
+    return WEIR_OK;
+}
+
+/* ---- records ------------------------------------------------------------------------------------------------------ */
+
+weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk)
+{
+    wr_chunks *c = &cache->chunks;
+    if (!c->unused_chunks) {
+        void *records = NULL;
+        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_chunk), &records));
+        for (wr_chunk *k = records; k < (wr_chunk *)records + SLAB_RECORDS; k++) wr_chunk_record_done(cache, k);
+    }
+    *chunk = c->unused_chunks;
+    c->unused_chunks = (*chunk)->next;
+    return WEIR_OK;
+}
+
+void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk)
+{
+    chunk->next = cache->chunks.unused_chunks;
+    cache->chunks.unused_chunks = chunk;
+}
+
+weir_status wr_slot_record(wr_cache *cache, wr_slot **slot)
+{
+    wr_chunks *c = &cache->chunks;
+    if (!c->unused_slots) {
+        void *records = NULL;
+        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_slot), &records));
+        for (wr_slot *s = records; s < (wr_slot *)records + SLAB_RECORDS; s++) wr_slot_record_done(cache, s);
+    }
+    *slot = c->unused_slots;
+    c->unused_slots = (*slot)->next_of_chunk;
+    return WEIR_OK;
+}
+
+void wr_slot_record_done(wr_cache *cache, wr_slot *slot)
+{
+    slot->next_of_chunk = cache->chunks.unused_slots;
+    cache->chunks.unused_slots = slot;
+}
+
+weir_status wr_region_reserve_slots(wr_region *region, size_t more)
+{
+    if (region->count + more <= region->capacity) return WEIR_OK;
+    size_t capacity = region->capacity ? region->capacity : 16;
+    while (capacity < region->count + more) capacity *= 2;
+    void *slots = region->slots;
+    WR_TRY(wr_meta_resize(&slots, capacity * sizeof(wr_slot *), "slots of a region"));
+    region->slots = slots;
+    region->capacity = (uint32_t)capacity;
+    return WEIR_OK;
+}
+
+/* ---- what slots there are ----------------------------------------------------------------------------------------- */
+
+void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
+{
+    wr_region *region = slot->region->region;
+    const uint32_t place = wr_region_find(region, slot->at);
+    assert(region->count < region->capacity);
+    for (uint32_t i = region->count++; i > place; i--) region->slots[i] = region->slots[i - 1];
+    region->slots[place] = slot;
+    slot->next_of_chunk = slot->chunk->slots;
+    slot->chunk->slots = slot;
+    cache->chunks.slot_count++;
+    cache->chunks.mapped_bytes += slot->chunk->bytes;
+}
+
+void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
+{
+    wr_region *region = slot->region->region;
+    const uint32_t place = wr_region_find(region, slot->at);
+    assert(region->slots[place] == slot);
+    region->count--;
+    for (uint32_t i = place; i < region->count; i++) region->slots[i] = region->slots[i + 1];
+    wr_slot **link = &slot->chunk->slots;
+    while (*link != slot) link = &(*link)->next_of_chunk;
+    *link = slot->next_of_chunk;
+    cache->chunks.slot_count--;
+    cache->chunks.mapped_bytes -= slot->chunk->bytes;
+}
+
+static void count_chunk(wr_cache *cache, const wr_chunk *chunk, bool comes)
+{
+    wr_mempool *pool = cache->pools;
+    weir_memory_stats *all[] = { &cache->stats, pool->counted ? &pool->stats : NULL };
+    for (int i = 0; i < 2 && all[i]; i++) {
+        (comes ? wr_stat_add : wr_stat_remove)(all[i]->segment, WEIR_STAT_LARGE, 1);
+        (comes ? wr_stat_add : wr_stat_remove)(all[i]->reserved_bytes, WEIR_STAT_LARGE, chunk->bytes);
+    }
+}
+
+void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk)
+{
+    wr_chunks *c = &cache->chunks;
+    chunk->prev = NULL;
+    chunk->next = c->first;
+    if (c->first) c->first->prev = chunk;
+    c->first = chunk;
+    c->count++;
+    count_chunk(cache, chunk, true);
+}
+
+void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk)
+{
+    wr_chunks *c = &cache->chunks;
+    if (chunk->next) chunk->next->prev = chunk->prev;
+    if (chunk->prev)
+        chunk->prev->next = chunk->next;
+    else
+        c->first = chunk->next;
+    c->count--;
+    count_chunk(cache, chunk, false);
+}

@@ -1,0 +1,137 @@
+/*
+ * chunk: what the default pool is made of where the device has virtual memory. A chunk is physical memory, mapped whole at
+ * one place or more: its slots. A slot uses a part of the chunk; the parts of a chunk's slots never overlap and fill it, so
+ * each byte is handed out at one address only. A slot without a part is stale: still mapped, and nobody's, until its chunk
+ * is wanted at that place again, or too much is mapped. That memory can be had at another address without waiting is what
+ * keeps free memory from being in the wrong place: work queued at the old address runs before work queued later at the new
+ * one, when both are on one stream.
+ *
+ *   region, a segment of reserved addresses of one stream, filled from the front
+ *     slots, by address, never moved                |  chunk A  | chunk B | chunk A |  (reserved)
+ *     blocks: absent where no slot has a part       | .. part ..|absent...| ..part..|  absent
+ *
+ * Chunks of 2 MiB to 56 MiB: the cost of virtual memory is per handle and hardly per byte, while what is free in a chunk
+ * that is partly in use can serve only requests that fit there. docs/decisions/0007 has the figures behind the numbers.
+ * Owner: the cache. Lock: changed with both the move lock and the cache's, read with either. Records are recycled.
+ */
+#ifndef WR_POOL_CHUNK_H
+#define WR_POOL_CHUNK_H
+
+#include "pool/cache.h"
+
+struct wr_chunk {
+    weir_chunk handle;
+    size_t bytes;
+    wr_slot *slots;        /* where it is mapped */
+    wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
+    size_t away;           /* bytes in no slot's part, because who has the move lock deals with them */
+    size_t free_bytes;     /* as last surveyed */
+    uint64_t mark;         /* of who deals with it, in one pass */
+};
+
+struct wr_slot {
+    wr_chunk *chunk;
+    wr_segment *region;
+    size_t at;              /* where the chunk begins in the region */
+    size_t from, to;        /* the part of the chunk that is used here; equal: stale */
+    uint64_t stale_since;   /* in the cache's count of such moments */
+    wr_slot *next_of_chunk; /* also links unused records */
+};
+
+struct wr_region {
+    wr_slot **slots; /* by `at` */
+    uint32_t count, capacity;
+    size_t end; /* where the next slot begins; what is behind was never mapped */
+};
+
+/* A free piece of a slot's part, as offsets in the region. */
+struct wr_extent {
+    wr_slot *slot;
+    size_t from, to;
+};
+
+/* Regions have blocks of any size. */
+enum { WR_REGION_SHIFT = 9 };
+
+#define WR_CHUNK_LEAST WR_SEGMENT_UNIT
+#define WR_CHUNK_USUAL ((size_t)16 << 20)
+#define WR_CHUNK_MOST ((size_t)56 << 20)
+#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
+
+static inline bool wr_slot_is_stale(const wr_slot *slot)
+{
+    return slot->from == slot->to;
+}
+
+/* After wr_chunks_survey_locked. */
+static inline bool wr_chunk_is_free(const wr_chunk *chunk)
+{
+    return chunk->free_bytes == chunk->bytes;
+}
+
+/* The bin that the chunk's memory serves. */
+wr_bin *wr_chunk_bin(const wr_chunk *chunk);
+
+/* The first slot of a region that ends behind an offset: its index. */
+uint32_t wr_region_find(const wr_region *region, size_t offset);
+
+/* The free block that the region's slots end with; NULL: none. */
+wr_block *wr_region_tail(const wr_segment *segment);
+
+/* -- both locks held; block records were made sure of: two for each call of these */
+
+/* A range of a region that lies in one free block becomes absent, one that lies in an absent block becomes free. */
+void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
+void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
+
+/* A free block is nobody's until it is let go; it needs no records. */
+void wr_block_hold_locked(wr_block *block);
+void wr_block_let_go_locked(wr_cache *cache, wr_block *block);
+
+/* A slot's part, all of it free, becomes absent; the slot is stale. The other way round for an absent range of the slot. */
+void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot);
+void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
+
+/* Records that a part comes to the slot or goes. */
+void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
+
+/* No slot of a free chunk has a part any more. Returns one that had. */
+wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
+
+/* Finds what is free of every chunk, and the free pieces. */
+WR_CHECKED weir_status wr_chunks_survey_locked(wr_cache *cache);
+
+/* -- records, taken before something is done that could not be undone */
+
+WR_CHECKED weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk);
+void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk);
+WR_CHECKED weir_status wr_slot_record(wr_cache *cache, wr_slot **slot);
+void wr_slot_record_done(wr_cache *cache, wr_slot *slot);
+WR_CHECKED weir_status wr_region_reserve_slots(wr_region *region, size_t more);
+
+/* -- what slots there are */
+
+void wr_slot_add_locked(wr_cache *cache,
+                        wr_slot *slot); /* its region has room, and it lies behind all others or where one was */
+void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot);
+void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk);
+void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
+
+/* -- without the cache's lock, with the move lock (chunk_trim.c) */
+
+/* Gives free chunks back to the driver, largest first, until `enough` bytes are; SIZE_MAX: all, and regions without any. */
+WR_CHECKED weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released);
+
+/* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
+void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);
+
+/* Lets other devices, a bit each, reach all slots. */
+WR_CHECKED weir_status wr_chunks_share(wr_cache *cache, uint64_t accessors);
+
+/* At close: a region goes, and with it chunks that have no other slot. */
+weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment);
+
+/* After the last one. */
+void wr_chunks_release(wr_cache *cache);
+
+#endif

@@ -1,0 +1,342 @@
+/*
+ * chunk_trim: what chunks and slots give back. As with segments, each call of the driver lies between two locked steps.
+ */
+#include "base/log.h"
+#include "base/meta.h"
+#include "pool/address.h"
+#include "pool/chunk.h"
+#include "pool/event.h"
+#include "pool/source.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* So many times what is held may be mapped before stale slots are unmapped: that costs as much as mapping. */
+enum { MAPPED_TIMES = 8 };
+
+/* ---- one slot ----------------------------------------------------------------------------------------------------- */
+
+static void *place_of(const wr_slot *slot)
+{
+    return slot->region->base + slot->at;
+}
+
+static void hide_slot_locked(wr_cache *cache, wr_slot *slot)
+{
+    wr_slot_drop_locked(cache, slot);
+    wr_address_remove(place_of(slot), slot->chunk->bytes);
+}
+
+/* The tables of the address map are there, and the region has room for what it had. */
+static void show_slot_locked(wr_cache *cache, wr_slot *slot)
+{
+    weir_status mapped = wr_address_insert(place_of(slot), slot->chunk->bytes, slot->region);
+    assert(mapped == WEIR_OK);
+    (void)mapped;
+    wr_slot_add_locked(cache, slot);
+}
+
+static weir_status unmap(const wr_cache *cache, const wr_slot *slot)
+{
+    return wr_driver(cache->backend, vm_unmap, cache->device, place_of(slot), slot->chunk->bytes);
+}
+
+/* Unmaps a stale slot and forgets it; one that the driver refuses stays. */
+static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
+{
+    wr_lock_acquire(&cache->lock);
+    hide_slot_locked(cache, slot);
+    wr_lock_release(&cache->lock);
+    weir_status status = unmap(cache, slot);
+    wr_lock_acquire(&cache->lock);
+    if (status == WEIR_OK)
+        wr_slot_record_done(cache, slot);
+    else
+        show_slot_locked(cache, slot);
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+/* ---- whole chunks ------------------------------------------------------------------------------------------------- */
+
+/* Since the survey somebody may have been given some of it. */
+static bool is_free_locked(const wr_chunk *chunk)
+{
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+        if (wr_slot_is_stale(s)) continue;
+        const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
+        const wr_block *block = wr_segment_block_at(s->region, from);
+        if (block->state != WR_BLOCK_FREE || block->base + block->bytes < to) return false;
+    }
+    return true;
+}
+
+/* Out of use, but still held and mapped. *home is a slot that it had a part in; NULL: it is in use. */
+static weir_status take_out(wr_cache *cache, wr_chunk *chunk, wr_slot **home, wr_block **aside)
+{
+    size_t parts = 0;
+    *home = NULL;
+    wr_lock_acquire(&cache->lock);
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) parts += !wr_slot_is_stale(s);
+    weir_status status = wr_records_set_aside(cache, 2, aside);
+    if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * parts);
+    if (status == WEIR_OK && is_free_locked(chunk)) *home = wr_chunk_leave_locked(cache, chunk);
+    if (!*home) wr_records_put_back(cache, aside);
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static void put_in(wr_cache *cache, wr_slot *home, wr_block **aside)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_records_put_back(cache, aside);
+    wr_slot_enter_locked(cache, home, 0, home->chunk->bytes);
+    wr_lock_release(&cache->lock);
+}
+
+static weir_status unmap_others(wr_cache *cache, const wr_chunk *chunk, const wr_slot *home)
+{
+    for (wr_slot *s = chunk->slots, *next; s; s = next) {
+        next = s->next_of_chunk;
+        if (s != home) WR_TRY(unmap_stale(cache, s));
+    }
+    return WEIR_OK;
+}
+
+/* Takes the memory back from its last place. When the driver keeps it, it is mapped there again. */
+static weir_status drop_memory(const wr_cache *cache, const wr_slot *home)
+{
+    wr_range range = {
+        .base = place_of(home), .bytes = home->chunk->bytes, .chunk = home->chunk->handle, .backing = WR_BACKED
+    };
+    WR_TRY(unmap(cache, home));
+    weir_status status = wr_driver(cache->backend, vm_destroy, cache->device, range.chunk, range.bytes);
+    if (status != WEIR_OK && wr_source_map(cache, &range) == WEIR_OK) return status;
+    if (status != WEIR_OK)
+        wr_log(WR_LOG_WARN, "device %d: %zu bytes were not taken back: %s", cache->device, range.bytes,
+               weir_error_text());
+    return WEIR_OK;
+}
+
+/* It counts as given back already while the driver is asked, so that what another thread gets instead is not counted
+ * twice; the limit still counts it. */
+static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
+{
+    wr_mempool *pool = cache->pools;
+    wr_lock_acquire(&cache->lock);
+    hide_slot_locked(cache, home);
+    wr_chunk_drop_locked(cache, chunk);
+    cache->leaving += chunk->bytes;
+    wr_lock_release(&cache->lock);
+
+    weir_status status = drop_memory(cache, home);
+    wr_lock_acquire(&cache->lock);
+    cache->leaving -= chunk->bytes;
+    if (status == WEIR_OK) {
+        cache->stats.driver_frees++;
+        if (pool->counted) pool->stats.driver_frees++;
+        cache->changes++;
+        wr_slot_record_done(cache, home);
+        wr_chunk_record_done(cache, chunk);
+    } else {
+        wr_chunk_add_locked(cache, chunk);
+        show_slot_locked(cache, home);
+    }
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static weir_status trim_chunk(wr_cache *cache, wr_chunk *chunk, size_t *released)
+{
+    const size_t bytes = chunk->bytes;
+    wr_slot *home = NULL;
+    wr_block *aside = NULL;
+    WR_TRY(take_out(cache, chunk, &home, &aside));
+    if (!home) return WEIR_OK;
+    weir_status status = wr_cache_finish_work(cache, home->region->bin->stream);
+    if (status == WEIR_OK) status = unmap_others(cache, chunk, home);
+    if (status == WEIR_OK) status = give_back(cache, chunk, home);
+    if (status != WEIR_OK) {
+        put_in(cache, home, &aside);
+        return status;
+    }
+    wr_lock_acquire(&cache->lock);
+    wr_records_put_back(cache, &aside);
+    wr_lock_release(&cache->lock);
+    *released += bytes;
+    return WEIR_OK;
+}
+
+static int largest_first(const void *left, const void *right)
+{
+    const wr_chunk *a = *(const wr_chunk *const *)left, *b = *(const wr_chunk *const *)right;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    return a->handle < b->handle ? -1 : a->handle > b->handle;
+}
+
+static weir_status list_free(wr_cache *cache, wr_chunk ***list, size_t *count)
+{
+    void *made = NULL;
+    wr_lock_acquire(&cache->lock);
+    weir_status status = wr_chunks_survey_locked(cache);
+    if (status == WEIR_OK) status = wr_meta_alloc((cache->chunks.count + 1) * sizeof(wr_chunk *), "free chunks", &made);
+    *list = made;
+    *count = 0;
+    for (wr_chunk *k = cache->chunks.first; k && status == WEIR_OK; k = k->next)
+        if (wr_chunk_is_free(k)) (*list)[(*count)++] = k;
+    wr_lock_release(&cache->lock);
+    if (status == WEIR_OK) qsort(*list, *count, sizeof(wr_chunk *), largest_first);
+    return status;
+}
+
+/* ---- regions ------------------------------------------------------------------------------------------------------ */
+
+static void forget_region(wr_cache *cache, wr_segment *segment)
+{
+    wr_meta_free(segment->region->slots);
+    wr_meta_free(segment->region);
+    segment->region = NULL;
+    wr_record_block_done(cache, segment->first);
+    wr_record_segment_done(cache, segment);
+}
+
+static weir_status release_region(wr_cache *cache, wr_segment *segment)
+{
+    wr_bin *bin = segment->bin;
+    wr_lock_acquire(&cache->lock);
+    wr_bin_drop_segment(bin, segment);
+    wr_lock_release(&cache->lock);
+    weir_status status = wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes);
+    wr_lock_acquire(&cache->lock);
+    if (status == WEIR_OK)
+        forget_region(cache, segment);
+    else
+        wr_bin_add_segment(bin, segment);
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
+{
+    weir_status first = WEIR_OK;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
+        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL, *next; s; s = next) {
+            next = s->next;
+            if (s->region && s->region->count == 0) wr_keep_first(&first, release_region(cache, s));
+        }
+    return first;
+}
+
+weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
+{
+    wr_chunk **list = NULL;
+    size_t count = 0;
+    weir_status first = list_free(cache, &list, &count);
+    for (size_t i = 0; i < count && *released < enough; i++)
+        wr_keep_first(&first, trim_chunk(cache, list[i], released));
+    wr_meta_free(list);
+    if (enough == SIZE_MAX) wr_keep_first(&first, release_regions(cache, cache->pools));
+    return first;
+}
+
+/* ---- stale slots -------------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_too_many(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    const uint64_t mapped = cache->chunks.mapped_bytes;
+    const uint64_t most = MAPPED_TIMES * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    wr_lock_release(&cache->lock);
+    return mapped > most ? mapped - most : 0;
+}
+
+/* Work queued before a slot became stale may still use it: an event behind it tells. *moment: slots that were stale then
+ * are not used any more. */
+static bool pass_fence(wr_cache *cache, wr_bin *bin, uint64_t *moment)
+{
+    if (!bin->fence) {
+        if (wr_event_behind(cache->events, bin->stream->native, &bin->fence) != WEIR_OK || !bin->fence) return false;
+        bin->fenced = cache->chunks.moments;
+    }
+    if (wr_driver(cache->backend, event_query, cache->device, bin->fence) != WEIR_OK) return false;
+    wr_event_put(cache->events, bin->fence);
+    bin->fence = NULL;
+    *moment = bin->fenced;
+    return true;
+}
+
+static int oldest_first(const void *left, const void *right)
+{
+    const wr_slot *a = *(const wr_slot *const *)left, *b = *(const wr_slot *const *)right;
+    return a->stale_since < b->stale_since ? -1 : a->stale_since > b->stale_since;
+}
+
+static size_t list_stale(const wr_bin *bin, uint64_t moment, wr_slot **list)
+{
+    size_t count = 0;
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (uint32_t i = 0; s->region && i < s->region->count; i++) {
+            wr_slot *slot = s->region->slots[i];
+            if (wr_slot_is_stale(slot) && slot->stale_since <= moment) list[count++] = slot;
+        }
+    qsort(list, count, sizeof(wr_slot *), oldest_first);
+    return count;
+}
+
+void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
+{
+    uint64_t moment = 0, many = bytes_too_many(cache);
+    void *made = NULL;
+    if (many == 0 || !pass_fence(cache, bin, &moment)) return;
+    if (wr_meta_alloc(cache->chunks.slot_count * sizeof(wr_slot *), "stale slots", &made) != WEIR_OK) return;
+    wr_slot **list = made;
+    const size_t count = list_stale(bin, moment, list);
+    for (size_t i = 0; i < count && many > 0; i++) {
+        const size_t bytes = list[i]->chunk->bytes;
+        if (unmap_stale(cache, list[i]) != WEIR_OK) break; /* it costs addresses only */
+        many -= bytes < many ? bytes : many;
+    }
+    wr_meta_free(list);
+}
+
+/* ---- other devices, and the end ----------------------------------------------------------------------------------- */
+
+weir_status wr_chunks_share(wr_cache *cache, uint64_t accessors)
+{
+    for (const wr_chunk *k = cache->chunks.first; k; k = k->next)
+        for (const wr_slot *s = k->slots; s; s = s->next_of_chunk) {
+            wr_range range = { .base = place_of(s), .bytes = k->bytes };
+            WR_TRY(wr_source_share(cache, &range, accessors));
+        }
+    return WEIR_OK;
+}
+
+/* Chunks whose last slot goes with this are destroyed. */
+static weir_status release_slots(wr_cache *cache, const wr_region *region)
+{
+    weir_status first = WEIR_OK;
+    for (uint32_t i = region->count; i-- > 0;) {
+        wr_slot *slot = region->slots[i];
+        wr_chunk *chunk = slot->chunk;
+        wr_keep_first(&first, unmap(cache, slot));
+        hide_slot_locked(cache, slot);
+        if (chunk->slots) continue;
+        wr_keep_first(&first, wr_driver(cache->backend, vm_destroy, cache->device, chunk->handle, chunk->bytes));
+    }
+    return first;
+}
+
+weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment)
+{
+    weir_status first = release_slots(cache, segment->region);
+    wr_keep_first(&first, wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes));
+    wr_meta_free(segment->region->slots);
+    wr_meta_free(segment->region);
+    return first;
+}
+
+void wr_chunks_release(wr_cache *cache)
+{
+    wr_meta_free(cache->chunks.extents);
+    cache->chunks = (wr_chunks){ 0 };
+}

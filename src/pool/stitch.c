@@ -1,0 +1,419 @@
+#include "pool/stitch.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pool/address.h"
+#include "pool/count.h"
+#include "pool/source.h"
+#include "pool/stitch_plan.h"
+
+#include <assert.h>
+
+/* Addresses of a further region, besides twice the request. */
+#define REGION_MORE ((size_t)1 << 30)
+
+/* One try. */
+typedef struct attempt {
+    wr_stitch_plan plan;
+    wr_stitch_effort effort;
+    wr_block *aside; /* block records for putting things in order afterwards */
+    bool hold;       /* keep the region's tail from others meanwhile: without, it was gone before */
+    wr_block *held;  /* that tail; NULL: none */
+    size_t start;    /* where the slots begin in the region */
+    bool busy;       /* another stream, whose memory was to be used, has work queued */
+} attempt;
+
+/* ---- everything that could fail, first ---------------------------------------------------------------------------- */
+
+static void drop_region(wr_cache *cache, wr_segment *segment)
+{
+    if (segment->region) wr_meta_free(segment->region->slots);
+    wr_meta_free(segment->region);
+    segment->region = NULL;
+    if (segment->first) wr_record_block_done(cache, segment->first);
+    wr_record_segment_done(cache, segment);
+}
+
+/* The region's records; its addresses come later. */
+static weir_status prepare_region(wr_stitch_plan *p)
+{
+    wr_cache *cache = p->cache;
+    const size_t units = (2 * p->request->fit.block_bytes + REGION_MORE) / WR_SEGMENT_UNIT + 1;
+    wr_segment *segment = NULL;
+    void *made = NULL;
+    WR_TRY(wr_record_segment(cache, &segment));
+    segment->base = NULL;
+    segment->bytes = units * WR_SEGMENT_UNIT;
+    if (!p->bin->segments && cache->chunks.region_bytes > segment->bytes) segment->bytes = cache->chunks.region_bytes;
+    segment->start_shift = WR_REGION_SHIFT;
+    segment->first = NULL;
+    weir_status status = wr_record_starts(cache, segment->bytes, WR_REGION_SHIFT, &segment->starts);
+    if (status == WEIR_OK) status = wr_record_block(cache, &segment->first);
+    if (status == WEIR_OK) status = wr_meta_alloc(sizeof(wr_region), "region", &made);
+    segment->region = made;
+    if (status != WEIR_OK) {
+        drop_region(cache, segment);
+        return status;
+    }
+    p->region = segment;
+    p->fresh = true;
+    return WEIR_OK;
+}
+
+static size_t parts_of(const wr_chunk *chunk)
+{
+    size_t parts = 0;
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) parts += !wr_slot_is_stale(s);
+    return parts;
+}
+
+/* Two for each range that is taken now; two for each that is put back, or given, when the driver has been called. */
+static weir_status spare_records(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    const size_t later = 2 * (p->count + 2);
+    size_t now = 2;
+    for (size_t i = 0; i < p->count; i++) now += p->steps[i].origin ? 2 * parts_of(p->steps[i].slot->chunk) : 0;
+    WR_TRY(wr_records_set_aside(p->cache, later, &a->aside));
+    return wr_records_spare_blocks(p->cache, now);
+}
+
+static weir_status prepare(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    WR_ENSURE(!p->forced || p->created < p->bytes, WEIR_ERR_OUT_OF_MEMORY,
+              "device %d: nothing that is held can be mapped together for %zu bytes", p->cache->device,
+              p->request->fit.block_bytes);
+    WR_TRY(wr_cache_check_limit_locked(p->cache, p->created));
+    if (!p->region) WR_TRY(prepare_region(p));
+    WR_TRY(wr_region_reserve_slots(p->region->region, p->count));
+    return spare_records(a);
+}
+
+/* ---- out of everybody's sight, and back --------------------------------------------------------------------------- */
+
+static bool is_end(const wr_stitch_step *s)
+{
+    return s->origin && !wr_chunk_is_free(s->slot->chunk);
+}
+
+static size_t step_bytes(const wr_stitch_step *s)
+{
+    return s->slot->to - s->slot->from;
+}
+
+static void leave_end_locked(wr_cache *cache, const wr_stitch_step *s)
+{
+    wr_slot *origin = s->origin;
+    wr_region_take_locked(origin->region, origin->at + s->slot->from, step_bytes(s));
+    origin->chunk->away += step_bytes(s);
+    if (origin->from == s->slot->from)
+        origin->from = s->slot->to;
+    else
+        origin->to = s->slot->from;
+    wr_slot_note(cache, origin, WEIR_EVENT_SEGMENT_UNMAP, s->slot->from, s->slot->to);
+    if (wr_slot_is_stale(origin)) origin->stale_since = ++cache->chunks.moments;
+}
+
+static void return_end_locked(wr_cache *cache, const wr_stitch_step *s)
+{
+    wr_slot *origin = s->origin;
+    if (wr_slot_is_stale(origin)) origin->from = origin->to = s->slot->from;
+    if (origin->to == s->slot->from)
+        origin->to = s->slot->to;
+    else
+        origin->from = s->slot->from;
+    wr_slot_note(cache, origin, WEIR_EVENT_SEGMENT_MAP, s->slot->from, s->slot->to);
+    wr_region_give_locked(origin->region, origin->at + s->slot->from, step_bytes(s));
+    origin->chunk->away -= step_bytes(s);
+}
+
+/* What will be mapped elsewhere is nobody's until then. */
+static void take_locked(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    a->start = p->fresh ? 0 : p->region->region->end;
+    if (p->tail && a->hold) wr_block_hold_locked(a->held = wr_region_tail(p->region));
+    for (size_t i = 0; i < p->count; i++) {
+        wr_stitch_step *s = &p->steps[i];
+        if (is_end(s))
+            leave_end_locked(p->cache, s);
+        else if (s->origin)
+            s->origin = wr_chunk_leave_locked(p->cache, s->slot->chunk);
+    }
+    p->cache->growing += p->created;
+}
+
+static void put_back_locked(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    p->cache->growing -= p->created;
+    if (a->held) wr_block_let_go_locked(p->cache, a->held);
+    for (size_t i = p->count; i-- > 0;) {
+        const wr_stitch_step *s = &p->steps[i];
+        if (is_end(s))
+            return_end_locked(p->cache, s);
+        else if (s->origin)
+            wr_slot_enter_locked(p->cache, s->origin, 0, s->slot->chunk->bytes);
+    }
+}
+
+/* ---- the driver --------------------------------------------------------------------------------------------------- */
+
+/* Memory of another stream can be used once its work is over, or waited for. */
+static weir_status own_work(attempt *a, const wr_stream *from)
+{
+    wr_event_pool *events = a->plan.cache->events;
+    const wr_stream *to = a->plan.bin->stream;
+    bool good = false;
+    weir_status status = a->effort == WR_STITCH_CHAINED
+                             ? wr_event_chain_uncaptured(events, from->native, to->device, to->native, &good)
+                             : wr_event_idle(events, from->native, &good);
+    if (status != WEIR_OK) return status;
+    a->busy = !good;
+    return good ? WEIR_OK : WEIR_ERR_BUSY;
+}
+
+static weir_status own_all_work(attempt *a)
+{
+    const wr_stitch_plan *p = &a->plan;
+    for (size_t i = 0; i < p->count; i++) {
+        const wr_bin *from = p->steps[i].origin ? p->steps[i].origin->region->bin : p->bin;
+        bool asked = from == p->bin;
+        for (size_t j = 0; j < i && !asked; j++) asked = p->steps[j].origin && p->steps[j].origin->region->bin == from;
+        if (!asked) WR_TRY(own_work(a, from->stream));
+    }
+    return WEIR_OK;
+}
+
+static weir_status map_all(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    const weir_backend *backend = p->cache->backend;
+    const int device = p->cache->device;
+    size_t at = a->start;
+    for (size_t i = 0; i < p->count; i++) {
+        wr_stitch_step *s = &p->steps[i];
+        wr_chunk *chunk = s->slot->chunk;
+        s->slot->region = p->region;
+        s->slot->at = at;
+        at += chunk->bytes;
+        if (!s->origin) {
+            WR_TRY(wr_driver(backend, vm_create, device, chunk->bytes, &chunk->handle));
+            s->made = true;
+        }
+        WR_TRY(wr_driver(backend, vm_map, device, p->region->base + s->slot->at, chunk->bytes, chunk->handle));
+        s->mapped = true;
+    }
+    wr_range range = { .base = p->region->base + a->start, .bytes = p->bytes };
+    WR_TRY(wr_driver(backend, vm_access, device, range.base, range.bytes, device));
+    return wr_source_share(p->cache, &range, atomic_load(&p->cache->accessors));
+}
+
+static weir_status reserve(wr_stitch_plan *p)
+{
+    void *base = NULL;
+    WR_TRY(wr_driver(p->cache->backend, vm_reserve, p->cache->device, p->region->bytes, 0, &base));
+    p->region->base = base;
+    return WEIR_OK;
+}
+
+static weir_status call_driver(attempt *a)
+{
+    if (a->plan.fresh) WR_TRY(reserve(&a->plan));
+    WR_TRY(own_all_work(a));
+    return map_all(a);
+}
+
+/* What the driver does not take back is lost until the context goes. */
+static void undo(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    const weir_backend *backend = p->cache->backend;
+    const int device = p->cache->device;
+    weir_status status = WEIR_OK;
+    for (size_t i = p->count; i-- > 0;) {
+        const wr_stitch_step *s = &p->steps[i];
+        const wr_chunk *chunk = s->slot->chunk;
+        if (s->mapped)
+            wr_keep_first(&status, wr_driver(backend, vm_unmap, device, p->region->base + s->slot->at, chunk->bytes));
+        if (s->made) wr_keep_first(&status, wr_driver(backend, vm_destroy, device, chunk->handle, chunk->bytes));
+    }
+    if (p->fresh && p->region->base)
+        wr_keep_first(&status, wr_driver(backend, vm_release, device, p->region->base, p->region->bytes));
+    if (status != WEIR_OK)
+        wr_log(WR_LOG_WARN, "device %d: memory mapped in vain was not taken back: %s", device, weir_error_text());
+}
+
+/* ---- what came of it ---------------------------------------------------------------------------------------------- */
+
+static void add_region_locked(wr_stitch_plan *p)
+{
+    wr_segment *segment = p->region;
+    *segment->first = (wr_block){ .base = segment->base,
+                                  .bytes = segment->bytes,
+                                  .order = (uint64_t)(uintptr_t)segment->base,
+                                  .segment = segment,
+                                  .state = WR_BLOCK_ABSENT };
+    segment->chunk = 0;
+    segment->backing = WR_BACKED;
+    segment->copy = NULL;
+    segment->blocks = 1;
+    wr_segment_set_start(segment, segment->first, segment->first);
+    wr_bin_add_segment(p->bin, segment);
+    p->fresh = false;
+}
+
+static void add_slots_locked(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    wr_cache *cache = p->cache;
+    wr_mempool *pool = p->request->pool;
+    for (size_t i = 0; i < p->count; i++) {
+        wr_slot *slot = p->steps[i].slot;
+        wr_slot_add_locked(cache, slot);
+        if (p->steps[i].origin) slot->chunk->away -= slot->to - slot->from;
+        wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, slot->from, slot->to);
+        if (p->steps[i].origin) continue;
+        wr_chunk_add_locked(cache, slot->chunk);
+        cache->stats.driver_allocs++;
+        if (pool->counted) pool->stats.driver_allocs++;
+    }
+    cache->growing -= p->created;
+    p->region->region->end += p->bytes;
+}
+
+static weir_status commit_locked(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    const wr_slot *first = p->steps[0].slot, *last = p->steps[p->count - 1].slot;
+    const size_t from = first->at + first->from, to = last->at + last->to;
+    WR_TRY(wr_address_insert(p->region->base + a->start, p->bytes, p->region));
+    if (p->fresh) add_region_locked(p);
+    add_slots_locked(a);
+    wr_records_put_back(a->plan.cache, &a->aside);
+    if (a->held) wr_block_let_go_locked(p->cache, a->held);
+    wr_region_give_locked(p->region, from, to - from);
+    p->count = 0; /* the records are in use */
+    return WEIR_OK;
+}
+
+static void withdraw_locked(attempt *a)
+{
+    wr_records_put_back(a->plan.cache, &a->aside);
+    put_back_locked(a);
+}
+
+/* ---- the whole of it ---------------------------------------------------------------------------------------------- */
+
+typedef struct held {
+    wr_front *front;
+    wr_bias_hold hold;
+} held;
+
+static held lock_both(wr_cache *cache, const wr_request *request)
+{
+    held h = { .front = atomic_load_explicit(&request->stream->front, memory_order_acquire) };
+    if (h.front) h.hold = wr_bias_acquire(&h.front->lock);
+    wr_lock_acquire(&cache->lock);
+    if (h.front) wr_front_add_up_locked(h.front);
+    return h;
+}
+
+static void unlock_both(wr_cache *cache, const held *h)
+{
+    if (h->front) wr_front_settle_locked(h->front);
+    wr_lock_release(&cache->lock);
+    if (h->front) wr_bias_release(&h->front->lock, h->hold);
+}
+
+/* Hands out what fits, if anything does. */
+static weir_status serve_locked(wr_cache *cache, const wr_request *request, void **out)
+{
+    wr_block *block = wr_cache_find_free_locked(request);
+    return block ? wr_cache_hand_out_locked(cache, request, block, out) : WEIR_OK;
+}
+
+/* *out is set, or there is a plan whose memory is out of sight. */
+static weir_status begin_locked(attempt *a, const held *h, void **out)
+{
+    wr_stitch_plan *p = &a->plan;
+    bool served = false;
+    if (h->front) wr_front_empty_locked(h->front);
+    WR_TRY(serve_locked(p->cache, p->request, out));
+    if (*out) return WEIR_OK;
+    WR_TRY(wr_cache_make_bin_locked(p->request->pool, p->request->stream, WR_LARGE, &p->bin));
+    WR_TRY(wr_stitch_plan_locked(p, &served));
+    if (served) return serve_locked(p->cache, p->request, out);
+    WR_TRY(prepare(a));
+    take_locked(a);
+    return WEIR_OK;
+}
+
+static void end_locked(attempt *a)
+{
+    wr_stitch_plan *p = &a->plan;
+    wr_records_put_back(a->plan.cache, &a->aside);
+    if (p->fresh) drop_region(p->cache, p->region);
+    wr_stitch_plan_release_locked(p);
+}
+
+static weir_status try_once(attempt *a, void **out)
+{
+    wr_stitch_plan *p = &a->plan;
+    wr_cache *cache = p->cache;
+    held h = lock_both(cache, p->request);
+    weir_status status = begin_locked(a, &h, out);
+    const bool over = status != WEIR_OK || *out;
+    if (over) end_locked(a);
+    unlock_both(cache, &h);
+    if (over) return status;
+
+    status = call_driver(a);
+    h = lock_both(cache, p->request);
+    if (status == WEIR_OK) status = commit_locked(a);
+    const bool failed = status != WEIR_OK;
+    if (failed) {
+        withdraw_locked(a);
+    } else {
+        status = serve_locked(cache, p->request, out);
+        end_locked(a);
+    }
+    unlock_both(cache, &h);
+    if (!failed) return status;
+
+    undo(a);
+    wr_lock_acquire(&cache->lock);
+    end_locked(a);
+    wr_lock_release(&cache->lock);
+    return status;
+}
+
+weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
+{
+    bool forced = effort == WR_STITCH_CHAINED, foreign = true, hold = false, again = true;
+    weir_status status = WEIR_OK;
+    wr_bin *bin = NULL;
+    WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
+              "device %d: %zu bytes asked, there are %zu in all", cache->device, request->fit.block_bytes,
+              cache->chunks.region_bytes);
+    wr_lock_acquire(&cache->move_lock);
+    if (effort == WR_STITCH_CHAINED) wr_fronts_empty(cache);
+    for (*out = NULL; again;) {
+        attempt a = { .plan = { .cache = cache, .request = request, .forced = forced, .foreign = foreign },
+                      .effort = effort,
+                      .hold = hold };
+        status = try_once(&a, out);
+        bin = a.plan.bin;
+        again = a.busy || (status == WEIR_OK && !*out) || (status == WEIR_ERR_OUT_OF_MEMORY && !forced);
+        if (a.busy)
+            foreign = false;
+        else if (status == WEIR_OK)
+            hold = true;
+        else
+            forced = true;
+    }
+    if (bin) wr_chunks_unmap_stale(cache, bin);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}

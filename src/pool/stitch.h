@@ -1,0 +1,22 @@
+/*
+ * stitch: making room for a request that no free block of its stream fits, in a pool made of chunks. What there is comes
+ * first: addresses whose chunks are free by now are used again, without any call of the driver; as long as little more is
+ * held than was ever live, new chunks are added behind the last ones; beyond that free chunks, and free ends of chunks in
+ * use, are mapped together at new addresses, and only what is still missing is new.
+ * Lock: none held by the caller; takes the move lock for all of it, and lets go of the cache's for each call of the driver.
+ */
+#ifndef WR_POOL_STITCH_H
+#define WR_POOL_STITCH_H
+
+#include "pool/cache.h"
+
+/* How far it goes for what is there. */
+typedef enum wr_stitch_effort {
+    WR_STITCH_IDLE,   /* free chunks of the stream, and of others that have no work queued */
+    WR_STITCH_CHAINED /* of others too, whose present work the stream then waits for */
+} wr_stitch_effort;
+
+/* Serves the request; with `out` NULL the room is only made. WEIR_ERR_OUT_OF_MEMORY: there is not enough. */
+WR_CHECKED weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out);
+
+#endif

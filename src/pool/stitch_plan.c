@@ -1,0 +1,347 @@
+#include "pool/stitch_plan.h"
+
+#include "base/meta.h"
+
+#include <stdlib.h>
+
+/* More may be held than was ever live, before chunks are mapped again: 1 in so many. */
+enum { SLACK_SHARE = 100 };
+
+/* A new chunk is this share of what the stream has, between the least and the usual size: small programs stay small. */
+enum { GROWTH_SHARE = 8 };
+
+/* Ends of chunks in use that are worth a mapping of their own. */
+#define END_LEAST ((size_t)16 << 20)
+
+/* By so much an end must be more than the free tail which is given up for it. */
+#define END_GAIN ((size_t)4 << 20)
+
+/* What a region must have left besides a request: what is rounded up, and chunks that are larger than needed. */
+#define REGION_LEFT (4 * WR_CHUNK_MOST)
+
+/* ---- what there is ------------------------------------------------------------------------------------------------ */
+
+static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)
+{
+    if (p->tail == 0) return false;
+    const size_t tail_from = p->region->region->end - p->tail;
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
+        if (!wr_slot_is_stale(s) && s->region == p->region && s->at + s->to > tail_from) return true;
+    return false;
+}
+
+static int own_first_then_largest(const void *left, const void *right)
+{
+    const wr_chunk *a = *(const wr_chunk *const *)left, *b = *(const wr_chunk *const *)right;
+    if (a->mark != b->mark) return a->mark > b->mark ? -1 : 1;
+    if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
+    return a->handle < b->handle ? -1 : a->handle > b->handle;
+}
+
+static weir_status list_spare(wr_stitch_plan *p)
+{
+    wr_chunks *c = &p->cache->chunks;
+    void *spare = NULL;
+    if (!p->spare) WR_TRY(wr_meta_alloc((c->count + 1) * sizeof(wr_chunk *), "free chunks", &spare));
+    if (spare) p->spare = spare;
+    p->spare_count = p->spare_bytes = 0;
+    for (wr_chunk *k = c->first; k; k = k->next) {
+        if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
+        const bool own = wr_chunk_bin(k) == p->bin;
+        if (!own && !p->foreign) continue;
+        k->mark = own;
+        p->spare[p->spare_count++] = k;
+        p->spare_bytes += k->bytes;
+    }
+    qsort(p->spare, p->spare_count, sizeof(wr_chunk *), own_first_then_largest);
+    return WEIR_OK;
+}
+
+/* Whether a free piece reaches the end (or else the beginning) of its chunk, and belongs to no free tail. */
+static bool reaches(const wr_stitch_plan *p, const wr_extent *e, bool suffix)
+{
+    const wr_slot *s = e->slot;
+    const bool there = suffix ? e->to == s->at + s->chunk->bytes : e->from == s->at;
+    return there && !(p->tail && s->region == p->region && e->to > p->region->region->end - p->tail);
+}
+
+/* What stays of the slot's part is none, or large enough to be noticed once it is free. */
+static wr_extent leave_enough(wr_extent e, bool suffix)
+{
+    const wr_slot *s = e.slot;
+    const size_t left = suffix ? e.from - (s->at + s->from) : s->at + s->to - e.to;
+    const size_t kept = left && left < WR_CHUNK_PART_LEAST ? WR_CHUNK_PART_LEAST - left : 0;
+    if (e.to - e.from <= kept) return (wr_extent){ 0 };
+    if (suffix)
+        e.from += kept;
+    else
+        e.to -= kept;
+    return e;
+}
+
+/* The largest free end of a chunk of the stream that is in use. */
+static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
+{
+    const wr_chunks *c = &p->cache->chunks;
+    wr_extent best = { 0 };
+    for (size_t i = 0; i < c->extent_count; i++) {
+        const wr_extent *e = &c->extents[i];
+        const wr_chunk *chunk = e->slot->chunk;
+        if (e->slot->region->bin != p->bin || wr_chunk_is_free(chunk) || chunk == not_this) continue;
+        if (!reaches(p, e, suffix)) continue;
+        const wr_extent end = leave_enough(*e, suffix);
+        if (end.slot && end.to - end.from >= END_LEAST && end.to - end.from > best.to - best.from) best = end;
+    }
+    return best;
+}
+
+static size_t extent_bytes(const wr_extent *e)
+{
+    return e->slot ? e->to - e->from : 0;
+}
+
+/* ---- addresses that can be used again ----------------------------------------------------------------------------- */
+
+/* A run of neighbouring addresses that are free, or could be. */
+typedef struct run {
+    const wr_segment *region;
+    size_t from, to;
+    uint64_t mark; /* of the chunks in it: none may be in it twice */
+} run;
+
+static void keep_shortest(const wr_stitch_plan *p, const run *now, run *best)
+{
+    const size_t bytes = now->to - now->from;
+    if (now->region && bytes >= p->request->fit.block_bytes && (!best->region || bytes < best->to - best->from))
+        *best = *now;
+}
+
+/* A piece behind the run's end goes on with it, unless it is a chunk that is in the run already. */
+static void add_piece(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size_t from, size_t to)
+{
+    const bool whole = wr_chunk_is_free(slot->chunk);
+    if (now->region != slot->region || now->to != from || (whole && slot->chunk->mark == now->mark)) {
+        keep_shortest(p, now, best);
+        *now = (run){ .region = slot->region, .from = from, .mark = ++p->cache->chunks.marks };
+    }
+    if (whole) slot->chunk->mark = now->mark;
+    now->to = to;
+}
+
+static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, const wr_extent **next,
+                     const wr_extent *end)
+{
+    const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk) == p->bin;
+    if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
+    for (; *next < end && (*next)->slot == slot; ++*next)
+        if (!whole) add_piece(p, now, best, slot, (*next)->from, (*next)->to);
+}
+
+/* The shortest run that is long enough. */
+static run find_run(wr_stitch_plan *p)
+{
+    const wr_chunks *c = &p->cache->chunks;
+    const wr_extent *end = c->extents + c->extent_count;
+    run best = { 0 }, now = { 0 };
+    for (const wr_segment *segment = p->bin->segments; segment; segment = segment->next) {
+        const wr_extent *next = c->extents;
+        if (!segment->region) continue;
+        while (next < end && next->slot->region != segment) next++;
+        for (uint32_t i = 0; i < segment->region->count; i++)
+            add_slot(p, &now, &best, segment->region->slots[i], &next, end);
+    }
+    keep_shortest(p, &now, &best);
+    return best;
+}
+
+/* The slots at the beginning of the run get their chunks, as far as the request needs it. */
+static weir_status use_run(wr_stitch_plan *p, const run *found)
+{
+    wr_region *region = found->region->region;
+    const size_t to = found->from + p->request->fit.block_bytes;
+    const uint32_t first = wr_region_find(region, found->from);
+    uint32_t last = first;
+    while (last < region->count && region->slots[last]->at < to) last++;
+    WR_TRY(wr_records_spare_blocks(p->cache, 6 * (size_t)(last - first)));
+    for (uint32_t i = first; i < last; i++) {
+        wr_slot *slot = region->slots[i];
+        if (!wr_chunk_is_free(slot->chunk) || slot->to - slot->from == slot->chunk->bytes) continue;
+        (void)wr_chunk_leave_locked(p->cache, slot->chunk);
+        wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
+    }
+    return WEIR_OK;
+}
+
+/* ---- planning ----------------------------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* The region with the largest free tail that has addresses left; NULL: a new one. */
+static void choose_region(wr_stitch_plan *p)
+{
+    const size_t need = p->request->fit.block_bytes;
+    for (wr_segment *s = p->bin->segments; s; s = s->next) {
+        if (!s->region) continue;
+        const wr_block *block = wr_region_tail(s);
+        const size_t tail = block ? block->bytes : 0, left = s->bytes - s->region->end;
+        if (left < need - tail + REGION_LEFT || (p->region && tail < p->tail)) continue;
+        p->region = s;
+        p->tail = tail;
+    }
+}
+
+static weir_status add_step(wr_stitch_plan *p, wr_slot *origin, wr_chunk *chunk, size_t from, size_t to)
+{
+    if (p->count == p->capacity) {
+        const size_t capacity = p->capacity ? 2 * p->capacity : 16;
+        void *steps = p->steps;
+        WR_TRY(wr_meta_resize(&steps, capacity * sizeof(wr_stitch_step), "chunks to map"));
+        p->steps = steps;
+        p->capacity = capacity;
+    }
+    wr_stitch_step *s = &p->steps[p->count];
+    *s = (wr_stitch_step){ .origin = origin };
+    WR_TRY(wr_slot_record(p->cache, &s->slot));
+    p->count++;
+    *s->slot = (wr_slot){ .chunk = chunk, .from = from, .to = to };
+    p->bytes += chunk->bytes;
+    return WEIR_OK;
+}
+
+static weir_status add_new(wr_stitch_plan *p, size_t bytes)
+{
+    wr_chunk *chunk = NULL;
+    WR_TRY(wr_chunk_record(p->cache, &chunk));
+    *chunk = (wr_chunk){ .bytes = bytes };
+    weir_status status = add_step(p, NULL, chunk, 0, bytes);
+    if (status == WEIR_OK)
+        p->created += bytes;
+    else
+        wr_chunk_record_done(p->cache, chunk);
+    return status;
+}
+
+static size_t held_by(const wr_bin *bin)
+{
+    size_t bytes = 0;
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (uint32_t i = 0; s->region && i < s->region->count; i++)
+            bytes += s->region->slots[i]->to - s->region->slots[i]->from;
+    return bytes;
+}
+
+static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
+{
+    size_t least = round_up(held_by(p->bin) / GROWTH_SHARE, WR_SEGMENT_UNIT);
+    if (least < WR_CHUNK_LEAST) least = WR_CHUNK_LEAST;
+    if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
+    bytes = round_up(bytes, WR_SEGMENT_UNIT);
+    if (bytes < least) bytes = least;
+    const size_t chunks = (bytes + WR_CHUNK_MOST - 1) / WR_CHUNK_MOST;
+    const size_t each = round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
+    for (; bytes; bytes -= bytes < each ? bytes : each) WR_TRY(add_new(p, bytes < each ? bytes : each));
+    return WEIR_OK;
+}
+
+/* Marks spare chunks for so many bytes: the largest that are not too large, then the smallest that is enough for the rest,
+ * and none that this one makes needless. Returns what is still missing. */
+static size_t choose_spare(wr_stitch_plan *p, size_t bytes)
+{
+    const uint64_t chosen = p->chosen = ++p->cache->chunks.marks;
+    wr_chunk *covering = NULL;
+    for (size_t i = 0; i < p->spare_count; i++) {
+        if (p->spare[i]->bytes > bytes) continue;
+        p->spare[i]->mark = chosen;
+        bytes -= p->spare[i]->bytes;
+    }
+    for (size_t i = 0; i < p->spare_count && bytes; i++) {
+        wr_chunk *k = p->spare[i];
+        if (k->mark != chosen && k->bytes >= bytes && (!covering || k->bytes < covering->bytes)) covering = k;
+    }
+    if (!covering) return bytes;
+    size_t surplus = covering->bytes - bytes;
+    for (size_t i = p->spare_count; i-- > 0;) {
+        if (p->spare[i]->mark != chosen || p->spare[i]->bytes > surplus) continue;
+        p->spare[i]->mark = 0;
+        surplus -= p->spare[i]->bytes;
+    }
+    covering->mark = chosen;
+    return 0;
+}
+
+static weir_status plan_end(wr_stitch_plan *p, const wr_extent *end)
+{
+    return add_step(p, end->slot, end->slot->chunk, end->from - end->slot->at, end->to - end->slot->at);
+}
+
+/* Where the tail and what is spare are not enough, ends of chunks in use begin and end the new range. */
+static weir_status choose_ends(wr_stitch_plan *p)
+{
+    const size_t need = p->request->fit.block_bytes;
+    if (p->tail + p->spare_bytes >= need) return WEIR_OK;
+    const wr_extent suffix = best_end(p, true, NULL);
+    if (extent_bytes(&suffix) > p->tail + END_GAIN) {
+        p->suffix = suffix;
+        p->region = NULL;
+        p->tail = 0;
+        WR_TRY(list_spare(p)); /* what was the tail is spare too */
+    }
+    const wr_chunk *taken = p->suffix.slot ? p->suffix.slot->chunk : NULL;
+    if (p->tail + extent_bytes(&p->suffix) + p->spare_bytes < need) p->prefix = best_end(p, false, taken);
+    return WEIR_OK;
+}
+
+static weir_status plan_old(wr_stitch_plan *p)
+{
+    WR_TRY(list_spare(p));
+    WR_TRY(choose_ends(p));
+    const size_t need = p->request->fit.block_bytes;
+    const size_t given = p->tail + extent_bytes(&p->suffix) + extent_bytes(&p->prefix);
+    if (p->suffix.slot) WR_TRY(plan_end(p, &p->suffix));
+    const size_t missing = given < need ? choose_spare(p, need - given) : 0;
+    for (size_t i = 0; i < p->spare_count; i++) {
+        wr_chunk *k = p->spare[i];
+        if (p->chosen && k->mark == p->chosen) WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
+    }
+    if (missing) WR_TRY(plan_new(p, missing));
+    /* What is new is rounded up, so the prefix may be needless by now. */
+    size_t got = p->tail;
+    for (size_t i = 0; i < p->count; i++) got += p->steps[i].slot->to - p->steps[i].slot->from;
+    return got < need ? plan_end(p, &p->prefix) : WEIR_OK;
+}
+
+/* Whether that much more may be held before what is free is looked for. */
+static bool has_slack(const wr_stitch_plan *p, size_t bytes)
+{
+    const weir_memory_stats *stats = &p->cache->stats;
+    const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
+    int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
+    if (now > most) most = now;
+    return stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes <= most + most / SLACK_SHARE;
+}
+
+weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
+{
+    WR_TRY(wr_chunks_survey_locked(p->cache));
+    const run found = find_run(p);
+    *served = found.region != NULL;
+    if (*served) return use_run(p, &found);
+    choose_region(p);
+    const size_t missing = p->request->fit.block_bytes - p->tail;
+    if (!p->forced && has_slack(p, round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing);
+    return plan_old(p);
+}
+
+void wr_stitch_plan_release_locked(wr_stitch_plan *p)
+{
+    for (size_t i = 0; i < p->count; i++) {
+        wr_stitch_step *s = &p->steps[i];
+        if (!s->origin) wr_chunk_record_done(p->cache, s->slot->chunk);
+        wr_slot_record_done(p->cache, s->slot);
+    }
+    wr_meta_free(p->spare);
+    wr_meta_free(p->steps);
+}

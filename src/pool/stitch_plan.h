@@ -1,0 +1,46 @@
+/*
+ * stitch_plan: which chunks are to be mapped where, for one request. Nothing has changed yet, but for addresses that could be
+ * used again without any call.
+ * Owner: wr_stitch, on its stack. Lock: made and released under both locks.
+ */
+#ifndef WR_POOL_STITCH_PLAN_H
+#define WR_POOL_STITCH_PLAN_H
+
+#include "pool/chunk.h"
+
+/* One slot of a plan. */
+typedef struct wr_stitch_step {
+    wr_slot *slot;   /* new: with its chunk, and the part that it will use */
+    wr_slot *origin; /* where the memory is in use now; NULL: it is new */
+    bool made, mapped;
+} wr_stitch_step;
+
+typedef struct wr_stitch_plan {
+    wr_cache *cache;
+    const wr_request *request;
+    wr_bin *bin;
+    bool forced;  /* use what is there before anything new, however little is held */
+    bool foreign; /* also what other streams have */
+
+    wr_segment *region; /* that the slots go to */
+    bool fresh;         /* it is new: it has no addresses yet */
+    size_t tail;        /* bytes of its free tail, which is part of what the request gets */
+    size_t bytes;       /* of all slots */
+    size_t created;     /* of chunks to be made */
+
+    wr_chunk **spare; /* free chunks, those of the stream first, then by size, largest first */
+    size_t spare_count, spare_bytes;
+    uint64_t chosen;          /* the mark of those that are taken */
+    wr_extent suffix, prefix; /* free ends of chunks in use; slot NULL: none */
+
+    wr_stitch_step *steps;
+    size_t count, capacity;
+} wr_stitch_plan;
+
+/* *served: a free block has become large enough, and there is nothing to do. */
+WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served);
+
+/* Gives back what the plan consists of; the chunks that were to be made are none. */
+void wr_stitch_plan_release_locked(wr_stitch_plan *plan);
+
+#endif

@@ -5,29 +5,13 @@
 #ifndef WEIR_TESTS_HOST_SUPPORT_H
 #define WEIR_TESTS_HOST_SUPPORT_H
 
+#include "assert_weir.h"
 #include "weir/host.h"
-#include "weir/weir.h"
-#include <string.h>
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
-
-#define MIB ((size_t)1 << 20)
-
-/* Shows the library's own explanation, not only a number. */
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
-
-#define assert_status(call, expected)                                                                                  \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != (expected))                                                                                     \
-            fail_msg("%s: %s, expected %s: %s", #call, weir_status_name(status_), #expected, weir_error_text());       \
-    } while (0)
 
 /* TEST_BACKEND: another back end, for tests that pull no strings of the host back end's. */
 static inline void open_host(weir_settings settings)
@@ -36,14 +20,6 @@ static inline void open_host(weir_settings settings)
     settings.size = sizeof settings;
     settings.backend = backend != NULL ? backend : "host";
     assert_ok(weir_open(&settings));
-}
-
-static inline void *alloc_on(size_t bytes, weir_stream stream)
-{
-    void *pointer = NULL;
-    assert_ok(weir_alloc_on(bytes, stream, &pointer));
-    assert_non_null(pointer);
-    return pointer;
 }
 
 static inline void *alloc(size_t bytes)

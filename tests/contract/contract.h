@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "assert_weir.h"
 #include "backend/backend.h"
 
 #include <semaphore.h>
@@ -20,7 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MIB ((size_t)1 << 20)
 #define ok(call) assert_int_equal(call, WEIR_OK)
 #define refused(call) assert_int_not_equal(call, WEIR_OK)
 

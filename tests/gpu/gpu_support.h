@@ -6,28 +6,14 @@
 #ifndef WEIR_TESTS_GPU_SUPPORT_H
 #define WEIR_TESTS_GPU_SUPPORT_H
 
-#include "backend/cuda/cuda_internal.h"
-#include "weir/weir.h"
+#include "assert_weir.h"
+#include "cuda_driver.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MIB ((uint64_t)1 << 20)
-#define driver_ok(call) assert_int_equal(call, WR_CUDA_SUCCESS)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
-#define assert_status(call, expected)                                                                                  \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != (expected))                                                                                     \
-            fail_msg("%s: %s, expected %s: %s", #call, weir_status_name(status_), #expected, weir_error_text());       \
-    } while (0)
 
 static inline int open_weir(void **state)
 {
@@ -43,6 +29,13 @@ static inline int close_weir(void **state)
     (void)state;
     assert_ok(weir_close());
     return 0;
+}
+
+/* Teardown: every structure still agrees, and closing works. */
+static inline int close_valid(void **state)
+{
+    assert_ok(weir_validate(0));
+    return close_weir(state);
 }
 
 /* For main(): 0 where there is a GPU (or the stand-in); else what main() returns, the reason having been told. */
@@ -79,21 +72,6 @@ static inline bool on_standin(void)
 static inline bool sanitized(void)
 {
     return getenv("GPU_TESTS_SANITIZED") != NULL;
-}
-
-static inline bool has_context(int device)
-{
-    unsigned flags;
-    int active;
-    driver_ok(wr_cu.cuDevicePrimaryCtxGetState(device, &flags, &active));
-    return active;
-}
-
-static inline CUcontext current_context(void)
-{
-    CUcontext context;
-    driver_ok(wr_cu.cuCtxGetCurrent(&context));
-    return context;
 }
 
 /* ---- a capture with work in it ------------------------------------------------------------------------------------ */

@@ -5,17 +5,8 @@
 #ifndef WEIR_TESTS_GPU_INTEROP_H
 #define WEIR_TESTS_GPU_INTEROP_H
 
-#include "weir/weir.h"
+#include "gpu_support.h"
 
-#include <dlfcn.h>
-#include <string.h>
-
-#define MIB ((size_t)1 << 20)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
 #define cuda_ok(call)                                                                                                  \
     do {                                                                                                               \
         const int code_ = cuda.call;                                                                                   \
@@ -56,42 +47,24 @@ static inline const char *find_cuda_runtime(void)
     return NULL;
 }
 
-static inline int open_weir(void **state)
+static int device_count;
+
+static inline int open_both(void **state)
 {
-    (void)state;
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    assert_ok(weir_open(&settings));
+    open_weir(state);
+    assert_ok(weir_device_count(&device_count));
     cuda_ok(cudaSetDevice(0));
     return 0;
 }
 
-static inline int close_weir(void **state)
+/* For main(): 0 where both are; else what main() returns, the reason having been told. */
+static inline int not_both(void)
 {
-    (void)state;
-    assert_ok(weir_close());
-    return 0;
-}
-
-/* How many devices there are; 0 having said why these tests cannot run here, or -1 when that is a failure. */
-static inline int interop_devices(void)
-{
-    int devices = 0;
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    weir_status status = weir_open(&settings);
-    if (status == WEIR_OK) status = weir_device_count(&devices);
-    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE || (status == WEIR_OK && devices == 0)) {
-        print_message("skipped: %s\n", status == WEIR_OK ? "the driver sees no device" : weir_error_text());
-        return 0;
-    }
-    if (status != WEIR_OK || weir_close() != WEIR_OK) {
-        print_error("%s\n", weir_error_text());
-        return -1;
-    }
-    const char *missing = find_cuda_runtime();
-    if (missing) print_message("skipped: the CUDA runtime's %s is not found\n", missing);
-    return missing ? 0 : devices;
+    const int missing = no_gpu();
+    const char *function = missing == 0 ? find_cuda_runtime() : NULL;
+    if (function == NULL) return missing;
+    print_message("skipped: the CUDA runtime's %s is not found\n", function);
+    return 77;
 }
 
 static inline weir_stream adopt(int device, void *native)
@@ -99,13 +72,6 @@ static inline weir_stream adopt(int device, void *native)
     weir_stream stream = { 0 };
     assert_ok(weir_stream_from_native(device, native, &stream));
     return stream;
-}
-
-static inline void *alloc_on(size_t bytes, weir_stream stream)
-{
-    void *pointer = NULL;
-    assert_ok(weir_alloc_on(bytes, stream, &pointer));
-    return pointer;
 }
 
 static inline int device_of(const void *pointer)

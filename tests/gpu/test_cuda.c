@@ -9,20 +9,7 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
-#include "backend/cuda/cuda_internal.h"
-
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define MIB ((size_t)1 << 20)
-#define ok(call) assert_int_equal(call, WEIR_OK)
-#define driver_ok(call) assert_int_equal(call, WR_CUDA_SUCCESS)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
+#include "gpu_support.h"
 
 static const weir_backend *const b = &wr_backend_cuda;
 static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
@@ -43,21 +30,6 @@ static int close_device(void **state)
     return 0;
 }
 
-static bool has_context(int device)
-{
-    unsigned flags;
-    int active;
-    driver_ok(wr_cu.cuDevicePrimaryCtxGetState(wr_cuda.devices[device].handle, &flags, &active));
-    return active;
-}
-
-static CUcontext current_context(void)
-{
-    CUcontext context;
-    driver_ok(wr_cu.cuCtxGetCurrent(&context));
-    return context;
-}
-
 static void device_is_described(void **state)
 {
     (void)state;
@@ -73,7 +45,7 @@ static void only_open_devices_have_a_context(void **state)
     (void)state;
     assert_true(has_context(0));
     for (int i = 1; i < wr_cuda.count; i++) assert_false(has_context(i));
-    ok(b->device_close(0));
+    assert_ok(b->device_close(0));
     assert_false(has_context(0));
 }
 
@@ -85,9 +57,9 @@ static void current_context_and_capture_mode_stay(void **state)
     assert_null(current_context());
     driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));
     assert_int_equal(mode, WR_CU_STREAM_CAPTURE_MODE_GLOBAL);
-    ok(b->event_create(0, &event));
-    ok(b->event_query(0, event));
-    ok(b->event_destroy(0, event));
+    assert_ok(b->event_create(0, &event));
+    assert_ok(b->event_query(0, event));
+    assert_ok(b->event_destroy(0, event));
     assert_null(current_context());
     driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));
     assert_int_equal(mode, WR_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -97,12 +69,12 @@ static void thread_without_a_context_is_on_device_0(void **state)
 {
     (void)state;
     int current = 7;
-    ok(b->device_get_current(&current));
+    assert_ok(b->device_get_current(&current));
     assert_int_equal(current, 0);
     assert_null(current_context());
-    ok(b->device_set_current(0));
+    assert_ok(b->device_set_current(0));
     assert_ptr_equal(current_context(), wr_cuda.devices[0].context);
-    ok(b->device_get_current(&current));
+    assert_ok(b->device_get_current(&current));
     assert_int_equal(current, 0);
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
 }
@@ -110,8 +82,8 @@ static void thread_without_a_context_is_on_device_0(void **state)
 static void closing_leaves_no_dead_context_current(void **state)
 {
     (void)state;
-    ok(b->device_set_current(0));
-    ok(b->device_close(0));
+    assert_ok(b->device_set_current(0));
+    assert_ok(b->device_close(0));
     assert_null(current_context());
 }
 
@@ -127,18 +99,18 @@ static void direct_poll_kills_a_capture(void **state)
     (void)state;
     void *event, *stream, *graph, *result;
     pthread_t thread;
-    ok(b->event_create(0, &event));
-    ok(b->stream_create(0, caps.priority_least, &stream));
-    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_ok(b->event_create(0, &event));
+    assert_ok(b->stream_create(0, caps.priority_least, &stream));
+    assert_ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
     assert_int_equal(pthread_create(&thread, NULL, poll_directly, event), 0);
     assert_int_equal(pthread_join(thread, &result), 0);
     assert_int_equal((intptr_t)result, 900);
     assert_int_equal(b->capture_end(0, stream, &graph), WEIR_ERR_CAPTURE);
     weir_error error = { .size = sizeof error };
-    ok(weir_last_error(&error));
+    assert_ok(weir_last_error(&error));
     assert_int_equal(error.native_code, 901);
-    ok(b->stream_destroy(0, stream));
-    ok(b->event_destroy(0, event));
+    assert_ok(b->stream_destroy(0, stream));
+    assert_ok(b->event_destroy(0, event));
 }
 
 static void scope_protects_other_peoples_calls(void **state)
@@ -148,15 +120,15 @@ static void scope_protects_other_peoples_calls(void **state)
         void *stream, *graph;
         weir_backend_scope scope;
         CUdeviceptr base;
-        ok(b->stream_create(0, caps.priority_least, &stream));
-        ok(b->capture_begin(0, stream, (weir_capture_mode)mode));
-        ok(b->scope_enter(0, &scope));
+        assert_ok(b->stream_create(0, caps.priority_least, &stream));
+        assert_ok(b->capture_begin(0, stream, (weir_capture_mode)mode));
+        assert_ok(b->scope_enter(0, &scope));
         driver_ok(wr_cu.cuMemAlloc(&base, MIB));
         driver_ok(wr_cu.cuMemFree(base));
         b->scope_leave(&scope);
         assert_ok(b->capture_end(0, stream, &graph));
-        ok(b->graph_destroy(0, graph));
-        ok(b->stream_destroy(0, stream));
+        assert_ok(b->graph_destroy(0, graph));
+        assert_ok(b->stream_destroy(0, stream));
     }
 }
 
@@ -167,8 +139,8 @@ static void virtual_memory_is_legal_while_capturing(void **state)
     size_t bytes = caps.granularity;
     void *stream, *graph, *base;
     weir_chunk chunk;
-    ok(b->stream_create(0, caps.priority_least, &stream));
-    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_ok(b->stream_create(0, caps.priority_least, &stream));
+    assert_ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
     assert_ok(b->vm_reserve(0, 2 * bytes, 0, &base));
     assert_ok(b->vm_create(0, bytes, &chunk));
     assert_ok(b->vm_map(0, base, bytes, chunk));
@@ -177,8 +149,8 @@ static void virtual_memory_is_legal_while_capturing(void **state)
     assert_ok(b->vm_destroy(0, chunk, bytes));
     assert_ok(b->vm_release(0, base, 2 * bytes));
     assert_ok(b->capture_end(0, stream, &graph));
-    ok(b->graph_destroy(0, graph));
-    ok(b->stream_destroy(0, stream));
+    assert_ok(b->graph_destroy(0, graph));
+    assert_ok(b->stream_destroy(0, stream));
 }
 
 static void reservation_takes_a_hint(void **state)
@@ -189,8 +161,8 @@ static void reservation_takes_a_hint(void **state)
     assert_ok(b->vm_reserve(0, 2 * caps.granularity, 0, &base));
     assert_ok(b->vm_reserve(0, 2 * caps.granularity, (uintptr_t)base, &other));
     assert_ptr_not_equal(base, other);
-    ok(b->vm_release(0, other, 2 * caps.granularity));
-    ok(b->vm_release(0, base, 2 * caps.granularity));
+    assert_ok(b->vm_release(0, other, 2 * caps.granularity));
+    assert_ok(b->vm_release(0, base, 2 * caps.granularity));
 }
 
 static void whole_library_runs(void **state)
@@ -231,11 +203,7 @@ int main(void)
         device_test(reservation_takes_a_hint),
         cmocka_unit_test(whole_library_runs),
     };
-    weir_status status = b->open(&config);
-    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE) {
-        print_message("skipped: %s\n", weir_error_text());
-        return 77;
-    }
-    if (status == WEIR_OK && b->close() != WEIR_OK) return 1;
+    const int missing = no_gpu();
+    if (missing != 0) return missing;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

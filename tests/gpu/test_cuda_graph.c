@@ -9,58 +9,28 @@
 
 #include <cmocka.h>
 
+#include "gpu_support.h"
 #include "vendor.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-
-#define MIB ((size_t)1 << 20)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
 
 static weir_stream origin, side;
 
-static int open_weir(void **state)
+static int open_streams(void **state)
 {
-    (void)state;
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    assert_ok(weir_open(&settings));
+    open_weir(state);
     assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &origin));
     assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &side));
     return 0;
 }
 
-static int close_weir(void **state)
-{
-    (void)state;
-    assert_ok(weir_validate(0));
-    assert_ok(weir_close());
-    return 0;
-}
-
-static weir_memory_stats stats(void)
-{
-    weir_memory_stats stats = { .size = sizeof stats };
-    assert_ok(weir_stats_get(0, &stats));
-    return stats;
-}
-
 static void expect_nothing_left(void)
 {
+    weir_memory_stats stats = { .size = sizeof stats };
     assert_ok(weir_empty_cache(0));
-    assert_int_equal(stats().reserved_bytes[WEIR_STAT_ALL].current, 0);
-    assert_int_equal(stats().pending_frees, 0);
-}
-
-static void *alloc_on(size_t bytes, weir_stream stream)
-{
-    void *block = NULL;
-    assert_ok(weir_alloc_on(bytes, stream, &block));
-    return block;
+    assert_ok(weir_stats_get(0, &stats));
+    assert_int_equal(stats.reserved_bytes[WEIR_STAT_ALL].current, 0);
+    assert_int_equal(stats.pending_frees, 0);
 }
 
 static weir_graph begin(weir_capture_mode mode)
@@ -302,7 +272,7 @@ static void a_handle_got_inside_a_capture_computes_at_each_launch(void **state)
     assert_ok(weir_free(c));
 }
 
-#define graph_test(test) cmocka_unit_test_setup_teardown(test, open_weir, close_weir)
+#define graph_test(test) cmocka_unit_test_setup_teardown(test, open_streams, close_valid)
 
 int main(void)
 {
@@ -313,18 +283,7 @@ int main(void)
         graph_test(captures_of_several_threads_at_once),
         graph_test(a_handle_got_inside_a_capture_computes_at_each_launch),
     };
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    int devices = 0;
-    weir_status status = weir_open(&settings);
-    if (status == WEIR_OK) status = weir_device_count(&devices);
-    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE || (status == WEIR_OK && devices == 0)) {
-        print_message("skipped: %s\n", status == WEIR_OK ? "the driver sees no device" : weir_error_text());
-        return 77;
-    }
-    if (status != WEIR_OK || weir_close() != WEIR_OK) {
-        print_error("%s\n", weir_error_text());
-        return 1;
-    }
+    const int missing = no_gpu();
+    if (missing != 0) return missing;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

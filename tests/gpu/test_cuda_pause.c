@@ -9,42 +9,21 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "gpu_support.h"
 #include "sanitized.h"
-#include "weir/weir.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#define MIB ((size_t)1 << 20)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
 
 static const weir_backend *const b = &wr_backend_cuda;
 static weir_stream stream;
 static void *native;
 
-static int open_library(void **state)
+static int open_stream(void **state)
 {
-    (void)state;
-    weir_settings settings = WEIR_SETTINGS_INIT;
-    settings.backend = "cuda";
-    assert_ok(weir_open(&settings));
+    open_weir(state);
     assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
     assert_ok(weir_stream_native(stream, &native));
-    return 0;
-}
-
-static int close_library(void **state)
-{
-    (void)state;
-    assert_ok(weir_validate(0));
-    assert_ok(weir_close());
     return 0;
 }
 
@@ -303,7 +282,7 @@ static void pinned_and_managed_pools_work(void **state)
     }
 }
 
-#define GPU_TEST(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
+#define GPU_TEST(test) cmocka_unit_test_setup_teardown(test, open_stream, close_valid)
 
 int main(void)
 {
@@ -317,12 +296,7 @@ int main(void)
         GPU_TEST(a_peer_reaches_mapped_memory),
         GPU_TEST(pinned_and_managed_pools_work),
     };
-    const weir_settings settings = { .size = sizeof settings, .backend = "cuda" };
-    weir_status status = weir_open(&settings);
-    if (status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE) {
-        print_message("skipped: %s\n", weir_error_text());
-        return 77;
-    }
-    if (status == WEIR_OK && weir_close() != WEIR_OK) return 1;
+    const int missing = no_gpu();
+    if (missing != 0) return missing;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

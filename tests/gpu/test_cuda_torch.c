@@ -16,7 +16,6 @@
 
 enum { COUNT = 100000, BYTES = COUNT * sizeof(float) };
 
-static int device_count;
 static const torch_side *torch;
 
 static bool find_torch(void)
@@ -137,7 +136,7 @@ static void torch_works_on_after_weir_is_closed(void **state)
     float *tensor = torch->make(native, 0, COUNT, 8);
     assert_ok(weir_close());
     torch->add_one(native, 0, tensor, COUNT);
-    open_weir(NULL);
+    open_both(NULL);
     const weir_stream again = adopt(0, native);
     assert_numbers(tensor, again, 8, 1);
     torch->drop();
@@ -175,7 +174,7 @@ static void a_device_set_through_torch_is_noticed(void **state)
     assert_ok(weir_stream_destroy(stream));
 }
 
-#define interop_test(test) cmocka_unit_test_setup_teardown(test, open_weir, close_weir)
+#define interop_test(test) cmocka_unit_test_setup_teardown(test, open_both, close_weir)
 
 int main(void)
 {
@@ -186,8 +185,8 @@ int main(void)
         interop_test(torch_works_on_after_weir_is_closed),
         interop_test(a_device_set_through_torch_is_noticed),
     };
-    device_count = interop_devices();
-    if (device_count <= 0) return device_count < 0 ? 1 : 77;
+    const int missing = not_both();
+    if (missing != 0) return missing;
     if (!find_torch()) return 77;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "assert_weir.h"
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
 
@@ -15,14 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
-#define ok(call) assert_int_equal(call, WEIR_OK)
 #define runtime_ok(call) assert_int_equal(call, WR_hipSuccess)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
 
 static const weir_backend *const b = &wr_backend_hip;
 static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
@@ -64,9 +58,9 @@ static void current_device_and_capture_mode_stay(void **state)
     hipStreamCaptureMode mode = WR_hipStreamCaptureModeThreadLocal;
     runtime_ok(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
     assert_int_equal(mode, WR_hipStreamCaptureModeGlobal);
-    ok(b->event_create(0, &event));
-    ok(b->event_query(0, event));
-    ok(b->event_destroy(0, event));
+    assert_ok(b->event_create(0, &event));
+    assert_ok(b->event_query(0, event));
+    assert_ok(b->event_destroy(0, event));
     runtime_ok(wr_hip_runtime.hipGetDevice(&device));
     assert_int_equal(device, 0);
     runtime_ok(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
@@ -88,13 +82,13 @@ static void direct_allocation_ends_a_capture(void **state)
     (void)state;
     void *graph, *result;
     pthread_t thread;
-    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
     assert_int_equal(pthread_create(&thread, NULL, alloc_directly, NULL), 0);
     assert_int_equal(pthread_join(thread, &result), 0);
     assert_int_equal((intptr_t)result, 900);
     assert_int_equal(b->capture_end(0, stream, &graph), WEIR_ERR_CAPTURE);
     weir_error error = { .size = sizeof error };
-    ok(weir_last_error(&error));
+    assert_ok(weir_last_error(&error));
     assert_int_equal(error.native_code, 901);
 }
 
@@ -104,13 +98,13 @@ static void scope_protects_other_peoples_calls(void **state)
     for (int mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
         void *graph, *base;
         weir_backend_scope scope;
-        ok(b->capture_begin(0, stream, (weir_capture_mode)mode));
-        ok(b->scope_enter(0, &scope));
+        assert_ok(b->capture_begin(0, stream, (weir_capture_mode)mode));
+        assert_ok(b->scope_enter(0, &scope));
         runtime_ok(wr_hip_runtime.hipMalloc(&base, MIB));
         runtime_ok(wr_hip_runtime.hipFree(base));
         b->scope_leave(&scope);
         assert_ok(b->capture_end(0, stream, &graph));
-        ok(b->graph_destroy(0, graph));
+        assert_ok(b->graph_destroy(0, graph));
     }
 }
 
@@ -121,7 +115,7 @@ static void virtual_memory_is_legal_while_capturing(void **state)
     size_t bytes = caps.granularity;
     void *graph, *base;
     weir_chunk chunk;
-    ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
+    assert_ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
     assert_ok(b->vm_reserve(0, 2 * bytes, 0, &base));
     assert_ok(b->vm_create(0, bytes, &chunk));
     assert_ok(b->vm_map(0, base, bytes, chunk));
@@ -130,7 +124,7 @@ static void virtual_memory_is_legal_while_capturing(void **state)
     assert_ok(b->vm_destroy(0, chunk, bytes));
     assert_ok(b->vm_release(0, base, 2 * bytes));
     assert_ok(b->capture_end(0, stream, &graph));
-    ok(b->graph_destroy(0, graph));
+    assert_ok(b->graph_destroy(0, graph));
 }
 
 static void whole_library_runs(void **state)

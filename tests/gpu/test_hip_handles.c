@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "assert_weir.h"
 #include "weir/hip.h"
 
 #include <dlfcn.h>
@@ -23,13 +24,6 @@
 #include <unistd.h>
 
 enum { THREADS = 16, GETS = 4, SIDE = 24, NUMBERS = 1024 };
-
-#define MIB ((uint64_t)1 << 20)
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
 
 static bool computes; /* there is a GPU */
 

@@ -5,16 +5,15 @@
 #ifndef WEIR_TESTS_CUDA_SUPPORT_H
 #define WEIR_TESTS_CUDA_SUPPORT_H
 
+#include "assert_weir.h"
 #include "backend/backend.h"
-#include "backend/cuda/cuda_internal.h"
+#include "cuda_driver.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
 #define ok(call) assert_int_equal(call, WEIR_OK)
-#define driver_ok(call) assert_int_equal(call, WR_CUDA_SUCCESS)
 
 static const weir_backend *const b = &wr_backend_cuda;
 static const weir_backend_config cuda_config = { .size = sizeof cuda_config,
@@ -66,21 +65,6 @@ static inline int close_cuda(void **state)
 }
 
 #define cuda_test(test) cmocka_unit_test_setup_teardown(test, open_cuda, close_cuda)
-
-static inline bool has_context(int device)
-{
-    unsigned flags;
-    int active;
-    driver_ok(wr_cu.cuDevicePrimaryCtxGetState(device, &flags, &active));
-    return active;
-}
-
-static inline CUcontext current_context(void)
-{
-    CUcontext context;
-    driver_ok(wr_cu.cuCtxGetCurrent(&context));
-    return context;
-}
 
 /* Sets the thread's capture mode and tells the one it had. */
 static inline CUstreamCaptureMode exchange(CUstreamCaptureMode mode)

@@ -5,6 +5,7 @@
 #ifndef WEIR_TESTS_HIP_SUPPORT_H
 #define WEIR_TESTS_HIP_SUPPORT_H
 
+#include "assert_weir.h"
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
 #define ok(call) assert_int_equal(call, WEIR_OK)
 #define runtime_ok(call) assert_int_equal(call, WR_hipSuccess)
 

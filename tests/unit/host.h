@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "assert_weir.h"
 #include "backend/backend.h"
 #include "base/meta.h"
 #include "weir/host.h"
@@ -18,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB ((size_t)1 << 20)
 #define HOST_MEMORY (256 * MIB)
 #define ok(call) assert_int_equal(call, WEIR_OK)
 

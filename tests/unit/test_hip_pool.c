@@ -12,12 +12,6 @@
 #include <time.h>
 
 /* What HIP does beside the calls that weir asks for: it waits. Where, and that weir keeps it away from the hit path. */
-#define assert_ok(call)                                                                                                \
-    do {                                                                                                               \
-        weir_status status_ = (call);                                                                                  \
-        if (status_ != WEIR_OK) fail_msg("%s: %s: %s", #call, weir_status_name(status_), weir_error_text());           \
-    } while (0)
-
 static int open_library(void **state)
 {
     (void)state;

@@ -11,6 +11,7 @@
 
 #include "graph_support.h"
 #include "handle_support.h"
+#include "stress/stress_support.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -38,22 +39,16 @@ typedef struct capturer {
     int number;
     weir_stream origin, side;
     unsigned char *result;
-    unsigned seed;
+    uint32_t seed;
 } capturer;
-
-static unsigned next_random(capturer *c)
-{
-    c->seed = c->seed * 1664525u + 1013904223u;
-    return c->seed >> 16;
-}
 
 /* One step of the captured work: a scratch block, filled on one stream and copied on through another, freed before or
  * after the graph joins them again. */
 static bool capture_step(capturer *c, unsigned char value)
 {
     void *scratch = NULL;
-    const size_t bytes = 512 + next_random(c) % (3 * MIB);
-    const bool early = next_random(c) & 1;
+    const size_t bytes = 512 + next_random(&c->seed) % (3 * MIB);
+    const bool early = next_random(&c->seed) & 1;
     bool good = WORKS(weir_alloc_on(bytes, c->origin, &scratch)) && WORKS(weir_fill(scratch, value, 512, c->origin)) &&
                 WORKS(weir_stream_wait(c->side, c->origin)) && WORKS(weir_record_stream(scratch, c->side)) &&
                 WORKS(weir_copy(c->result, scratch, 512, c->side));
@@ -72,7 +67,7 @@ static bool capture_and_replay(capturer *c, unsigned char value)
     if (!WORKS(weir_graph_begin(c->origin, &options, &graph))) return false;
     bool good = WORKS(weir_handle_get_on(lib.kind, c->origin, &handle));
     for (int i = 0; i < STEPS && good; i++) good = capture_step(c, (unsigned char)(value + i));
-    const bool abandoned = next_random(c) % 8 == 0;
+    const bool abandoned = next_random(&c->seed) % 8 == 0;
     if (!abandoned)
         good = good && WORKS(weir_graph_end(graph)) && WORKS(weir_graph_launch(graph, c->origin)) &&
                WORKS(weir_stream_synchronize(c->origin));

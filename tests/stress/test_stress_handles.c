@@ -11,6 +11,7 @@
 
 #include "base/meta.h"
 #include "handle_support.h"
+#include "stress/stress_support.h"
 
 enum { AT_ONCE = 16, SHORT_THREADS = SANITIZED ? 1600 : 10000, WORKERS = 8, ROUNDS = SANITIZED ? 300 : 3000 };
 
@@ -147,10 +148,9 @@ static bool return_one(void)
 
 static void *work(void *argument)
 {
-    unsigned seed = (unsigned)(uintptr_t)argument * 2654435761u + 1;
+    uint32_t random = (uint32_t)(uintptr_t)argument * 2654435761u + 1;
     for (int i = 0; i < ROUNDS; i++) {
-        seed = seed * 1664525 + 1013904223;
-        const unsigned r = seed >> 8;
+        const uint32_t r = next_random(&random);
         const library *l = r & 1 ? &plain : &roomy;
         const weir_stream s = streams[r >> 1 & 1][(r >> 2) % 3];
         switch ((r >> 8) % 8) {

@@ -12,31 +12,15 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "stress/stress_support.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define WORKERS 8
 #define ROUNDS 300
 #define SHARED 3
 #define KEPT 16
-
-/* cmocka's assertions are for the main thread. */
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
 
 /* Blocks that any thread may take out and free; a mark is written at both ends. */
 static struct {

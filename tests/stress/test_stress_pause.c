@@ -11,10 +11,9 @@
 
 #include "pool_support.h"
 #include "sanitized.h"
+#include "stress/stress_support.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define CYCLES (SANITIZED ? 25 : 100)
@@ -22,24 +21,9 @@
 #define HELD 24
 #define KEPT 8
 
-/* cmocka's assertions are for the main thread. */
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 static weir_mempool pools[3]; /* mapped, exportable, deterministic */
 static atomic_bool over;
 static atomic_uint refused, served;
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
 
 /* Allocating may be refused (what streams that ended leave behind is reused only when memory is short), freeing never.
  * The memory is not touched: it may be paused at any time. */

@@ -13,9 +13,9 @@
 #include "base/meta.h"
 #include "base/numa.h"
 #include "host_support.h"
+#include "stress/stress_support.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,21 +23,6 @@
 #define DEVICES 2
 #define ROUNDS 400
 #define LIMIT (96 * MIB)
-
-/* cmocka's assertions are for the main thread. */
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
 
 typedef struct marked {
     unsigned char *memory;

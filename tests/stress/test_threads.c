@@ -13,10 +13,10 @@
 #include "base/meta.h"
 #include "host_support.h"
 #include "sanitized.h"
+#include "stress/stress_support.h"
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,21 +26,6 @@
 #define GENERATIONS 8
 #define ROUNDS (SANITIZED ? 100 : 1000)
 #define DEVICES 2
-
-/* cmocka's assertions are for the main thread. */
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
 
 /* ---- marked blocks --------------------------------------------------------------------------------------------------- */
 

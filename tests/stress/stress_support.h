@@ -1,0 +1,27 @@
+/*
+ * stress_support: what the threads of stress tests need. Include after the cmocka headers.
+ */
+#ifndef WEIR_TESTS_STRESS_SUPPORT_H
+#define WEIR_TESTS_STRESS_SUPPORT_H
+
+#include "weir/weir.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* cmocka's assertions are for the main thread. */
+#define must(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static inline uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525 + 1013904223;
+    return *state >> 8;
+}
+
+#endif

@@ -265,15 +265,6 @@ static void every_record_may_be_refused(void **state)
     assert_true(nth > 20);
 }
 
-static int close_after_failure(void **state)
-{
-    (void)state;
-    wr_meta_fail_nth(0);
-    return weir_close() == WEIR_OK ? 0 : -1;
-}
-
-#define FAIL_TEST(test) cmocka_unit_test_teardown(test, close_after_failure)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -223,9 +223,7 @@ static void finish(const scenario *of, scene *s, uint64_t before, uint64_t nth)
     of->check(s);
     assert_ok(weir_validate(0));
     assert_ok(weir_close());
-    if (wr_meta_live() != before)
-        fail_msg("%s: failure %llu left %lld records", of->name, (unsigned long long)nth,
-                 (long long)(wr_meta_live() - before));
+    assert_records(before, nth);
 }
 
 static void every_driver_call_fails(const scenario *of, weir_status failure)
@@ -315,13 +313,6 @@ static void the_device_may_be_lost_for_good(void **state)
     assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
     assert_int_equal(wr_meta_live(), before);
     if (kept) assert_int_equal(mincore(kept, 4096, &page), -1); /* not mapped any more */
-}
-
-static int close_after_failure(void **state)
-{
-    (void)state;
-    wr_meta_fail_nth(0);
-    return weir_close() == WEIR_OK ? 0 : -1;
 }
 
 #define BOTH(test)                                                                                                     \

@@ -237,9 +237,7 @@ static void every_driver_call_may_fail(const char *policy, weir_status failure)
         reached = driver_calls() - called >= nth;
         check_aftermath(&s);
         assert_ok(weir_close());
-        if (wr_meta_live() != before)
-            fail_msg("call %llu failing left %lld records", (unsigned long long)nth,
-                     (long long)(wr_meta_live() - before));
+        assert_records(before, nth);
     }
     assert_true(nth > 40);
 }
@@ -314,9 +312,7 @@ static void every_record_may_be_refused(void **state)
         reached = failure_came(nth);
         check_aftermath(&s);
         assert_ok(weir_close());
-        if (wr_meta_live() != before)
-            fail_msg("record %llu refused left %lld records", (unsigned long long)nth,
-                     (long long)(wr_meta_live() - before));
+        assert_records(before, nth);
     }
     assert_true(nth > 20);
 }
@@ -356,13 +352,6 @@ static void saving_may_run_out_of_records(void **state)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(wr_meta_live(), before);
     assert_ok(weir_close());
-}
-
-static int close_after_failure(void **state)
-{
-    (void)state;
-    wr_meta_fail_nth(0);
-    return weir_close() == WEIR_OK ? 0 : -1;
 }
 
 #define BOTH(test)                                                                                                     \

@@ -16,8 +16,8 @@
 /* A thread as locks know it. Each writes its own, so that one who lost a bias and is late disturbs nobody. Never given
  * back: one that outlived its thread becomes another's. */
 typedef struct wr_bias_thread {
-    _Alignas(WR_CACHE_LINE) _Atomic(const void *)
-        inside; /* the lock that it has, or is about to have, as owner; one at a time */
+    /* the lock that it has, or is about to have, as owner; one at a time */
+    _Alignas(WR_CACHE_LINE) _Atomic(const void *) inside;
     atomic_bool taken;
 } wr_bias_thread;
 

@@ -255,15 +255,22 @@ static void an_invalidated_capture_gives_an_empty_graph(void **state)
     expect_nothing_left();
 }
 
-static void unjoined_work_gives_an_empty_graph(void **state)
+/* A capture whose work on another stream has not come back. */
+static weir_graph begin_unjoined(void)
 {
-    (void)state;
     weir_graph g = begin_on(origin);
     void *block = alloc_on(MIB, origin);
     assert_ok(weir_stream_wait(side, origin));
     assert_ok(weir_record_stream(block, side));
     assert_ok(weir_fill(block, 1, 1, side));
     assert_ok(weir_free(block));
+    return g;
+}
+
+static void unjoined_work_gives_an_empty_graph(void **state)
+{
+    (void)state;
+    weir_graph g = begin_unjoined();
     assert_status(weir_graph_end(g), WEIR_ERR_CAPTURE);
     assert_ok(weir_graph_destroy(g));
     expect_nothing_left();
@@ -272,12 +279,7 @@ static void unjoined_work_gives_an_empty_graph(void **state)
 static void an_abandoned_capture_leaves_nothing_behind(void **state)
 {
     (void)state;
-    weir_graph g = begin_on(origin);
-    void *block = alloc_on(MIB, origin);
-    assert_ok(weir_stream_wait(side, origin));
-    assert_ok(weir_record_stream(block, side));
-    assert_ok(weir_fill(block, 1, 1, side));
-    assert_ok(weir_free(block));
+    weir_graph g = begin_unjoined();
     assert_ok(weir_graph_destroy(g));
     assert_ok(weir_stream_synchronize(origin));
     assert_ok(weir_stream_query(side));

@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "gpu_support.h"
+#include "whole_library.h"
 
 static const weir_backend *const b = &wr_backend_cuda;
 static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
@@ -168,23 +169,7 @@ static void reservation_takes_a_hint(void **state)
 static void whole_library_runs(void **state)
 {
     (void)state;
-    weir_settings settings = { .size = sizeof settings, .backend = "cuda" };
-    unsigned char sent[4096], received[4096] = { 0 };
-    weir_stream stream;
-    void *blocks[8];
-    for (size_t i = 0; i < sizeof sent; i++) sent[i] = (unsigned char)(i * 13);
-
-    assert_ok(weir_open(&settings));
-    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream));
-    for (size_t i = 0; i < 8; i++) assert_ok(weir_alloc_on(4096 << i, stream, &blocks[i]));
-    assert_ok(weir_copy(blocks[0], sent, sizeof sent, stream));
-    for (size_t i = 1; i < 8; i++) assert_ok(weir_copy(blocks[i], blocks[i - 1], sizeof sent, stream));
-    assert_ok(weir_copy(received, blocks[7], sizeof received, stream));
-    assert_ok(weir_stream_synchronize(stream));
-    assert_memory_equal(sent, received, sizeof sent);
-    for (size_t i = 0; i < 8; i++) assert_ok(weir_free(blocks[i]));
-    assert_ok(weir_validate(0));
-    assert_ok(weir_close());
+    run_whole_library("cuda");
 }
 
 #define device_test(test) cmocka_unit_test_setup_teardown(test, open_device, close_device)

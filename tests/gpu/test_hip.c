@@ -11,6 +11,7 @@
 #include "assert_weir.h"
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
+#include "whole_library.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -130,23 +131,7 @@ static void virtual_memory_is_legal_while_capturing(void **state)
 static void whole_library_runs(void **state)
 {
     (void)state;
-    weir_settings settings = { .size = sizeof settings, .backend = "hip" };
-    unsigned char sent[4096], received[4096] = { 0 };
-    weir_stream work;
-    void *blocks[8];
-    for (size_t i = 0; i < sizeof sent; i++) sent[i] = (unsigned char)(i * 13);
-
-    assert_ok(weir_open(&settings));
-    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &work));
-    for (size_t i = 0; i < 8; i++) assert_ok(weir_alloc_on(4096 << i, work, &blocks[i]));
-    assert_ok(weir_copy(blocks[0], sent, sizeof sent, work));
-    for (size_t i = 1; i < 8; i++) assert_ok(weir_copy(blocks[i], blocks[i - 1], sizeof sent, work));
-    assert_ok(weir_copy(received, blocks[7], sizeof received, work));
-    assert_ok(weir_stream_synchronize(work));
-    assert_memory_equal(sent, received, sizeof sent);
-    for (size_t i = 0; i < 8; i++) assert_ok(weir_free(blocks[i]));
-    assert_ok(weir_validate(0));
-    assert_ok(weir_close());
+    run_whole_library("hip");
 }
 
 #define device_test(test) cmocka_unit_test_setup_teardown(test, open_device, close_device)

@@ -103,6 +103,7 @@ struct wr_bin {
     wr_stream *stream;
     wr_front *front; /* NULL: the bin has none */
     wr_class class;
+    size_t part_bytes; /* of the parts of its regions' slots */
     void *fence; /* an event that tells which slots of its regions are of no use to anybody; NULL: none. Move lock */
     uint64_t fenced; /* the moment it was recorded, in the cache's count */
 };

@@ -1,6 +1,7 @@
 #include "pool/cache.h"
 
 #include "base/meta.h"
+#include "base/size.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
@@ -142,12 +143,19 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
+/* Streams that hold less than this waste little whatever block they take. */
+static const size_t SPARING_FROM = 64 * WR_MIB;
+
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
- * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. */
-static wr_block *find_behind_locked(const wr_request *request, wr_front *front)
+ * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
+ * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
+static wr_block *find_behind_locked(const wr_request *request, wr_front *front, bool contended)
 {
     wr_block *block = wr_cache_find_free_locked(request);
     if (!front || (block && block->bytes == request->fit.block_bytes)) return block;
+    const bool sparing =
+        wr_mempool_chunked(request->pool) && !contended && block && block->segment->bin->part_bytes >= SPARING_FROM;
+    if (block && request->fit.class == WR_SMALL && !sparing) return block;
     wr_front_empty_locked(front);
     return wr_cache_find_free_locked(request);
 }
@@ -155,11 +163,12 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front)
 static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     *out = NULL;
-    wr_lock_acquire(&cache->lock);
+    const bool contended = !wr_lock_try(&cache->lock);
+    if (contended) wr_lock_acquire(&cache->lock);
     if (front) wr_front_add_up_locked(front);
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
-    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front) : NULL;
+    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended) : NULL;
     if (block) {
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) cache->stats.hits++;

@@ -118,6 +118,8 @@ void wr_block_let_go_locked(wr_cache *cache, wr_block *block)
 
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to)
 {
+    size_t *bytes = &slot->region->bin->part_bytes;
+    *bytes = kind == WEIR_EVENT_SEGMENT_MAP ? *bytes + (to - from) : *bytes - (to - from);
     wr_history_record(&cache->history, kind, slot->region->base + slot->at + from, to - from,
                       slot->region->bin->stream->native);
 }

@@ -92,7 +92,7 @@ void wr_block_let_go_locked(wr_cache *cache, wr_block *block);
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot);
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 
-/* Records that a part comes to the slot or goes. */
+/* Counts and records that a part comes to the slot (SEGMENT_MAP) or goes (SEGMENT_UNMAP). */
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
 
 /* No slot of a free chunk has a part any more. Returns one that had. */

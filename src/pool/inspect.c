@@ -297,7 +297,13 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
 static weir_status validate_bin(wr_bin *bin, totals *t)
 {
     uint64_t in_tree = 0, before = t->free_blocks;
-    for (const wr_segment *s = bin->segments; s; s = s->next) WR_TRY(validate_segment(bin, s, t));
+    size_t parts = 0;
+    for (const wr_segment *s = bin->segments; s; s = s->next) {
+        WR_TRY(validate_segment(bin, s, t));
+        for (uint32_t i = 0; s->region && i < s->region->count; i++)
+            parts += s->region->slots[i]->to - s->region->slots[i]->from;
+    }
+    VALID(parts == bin->part_bytes, "parts of %zu bytes, counted as %zu", parts, bin->part_bytes);
     wr_block *block, *previous = NULL;
     RB_FOREACH(block, wr_free_tree, &bin->free) {
         VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",

@@ -224,18 +224,9 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
-static size_t held_by(const wr_bin *bin)
-{
-    size_t bytes = 0;
-    for (const wr_segment *s = bin->segments; s; s = s->next)
-        for (uint32_t i = 0; s->region && i < s->region->count; i++)
-            bytes += s->region->slots[i]->to - s->region->slots[i]->from;
-    return bytes;
-}
-
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
 {
-    size_t least = round_up(held_by(p->bin) / GROWTH_SHARE, WR_SEGMENT_UNIT);
+    size_t least = round_up(p->bin->part_bytes / GROWTH_SHARE, WR_SEGMENT_UNIT);
     if (least < WR_CHUNK_LEAST) least = WR_CHUNK_LEAST;
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     bytes = round_up(bytes, WR_SEGMENT_UNIT);

@@ -471,6 +471,8 @@ static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *strea
         if (!old || !old->segments) continue;
         WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
         move_segments_locked(old, home);
+        home->part_bytes += old->part_bytes;
+        old->part_bytes = 0;
         drop_fence(pool->cache, old);
     }
     return WEIR_OK;

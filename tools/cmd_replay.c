@@ -5,6 +5,8 @@
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
+#include "replay/model.h"
+#include "replay/policies.h"
 #include "replay/reproduce.h"
 #include "replay/run.h"
 
@@ -18,7 +20,9 @@ static const char help[] =
     "usage: weir replay [OPTION]... TRACE...\n\n"
     "Replays recorded allocation traces with the library's own allocator, once per policy, and says what each\n"
     "reserved and how long it took. No GPU is needed.\n\n"
-    "  -p, --policy NAME         torch (PyTorch's rules) or weir; repeatable, or a list with commas; default: both\n"
+    "  -p, --policy NAME         torch (PyTorch's rules) and weir run the library; other policies are models of other\n"
+    "                            allocators, with options as NAME:OPTION=VALUE,...; 'all' names all, 'help' lists them;\n"
+    "                            repeatable, or a list with commas; default: torch,weir\n"
     "  -b, --backend NAME        host, cuda or hip; default host\n"
     "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: 80GiB on host, what there is elsewhere\n"
     "  -r, --repeat N            warm passes after the cold one, 1 to 1000; default 3\n"
@@ -28,16 +32,14 @@ static const char help[] =
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n"
     "Allocations that fail for want of memory are counted, not an error.\n";
 
-static const char *const policies[] = { "torch", "weir" };
-enum { POLICIES = sizeof policies / sizeof *policies };
 static const char *const backends[] = { "host", "cuda", "hip" };
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
 #define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
+#define MODEL_MEMORY ((uint64_t)80 << 30)   /* as the host back end's */
 
 typedef struct request {
-    const char *policy[POLICIES]; /* each at most once, in the order asked */
-    size_t policy_count;
+    policies policies;
     const char *backend, *json;
     uint64_t device_memory, warm;
     bool reproduce;
@@ -60,25 +62,10 @@ static const char *known_word(const char *what, const char *word, const char *co
     return NULL;
 }
 
-static bool add_policies(request *r, const char *list)
-{
-    char *copy = strdup(list), *rest = copy, *word;
-    bool good = copy != NULL;
-    while (good && (word = strsep(&rest, ","))) {
-        const char *policy = known_word("policy", word, policies, POLICIES);
-        bool twice = false;
-        for (size_t i = 0; i < r->policy_count; i++) twice |= policy == r->policy[i];
-        good = policy != NULL;
-        if (good && !twice) r->policy[r->policy_count++] = policy;
-    }
-    free(copy);
-    return good;
-}
-
 static bool take_option(request *r, int option)
 {
     switch (option) {
-    case 'p': return add_policies(r, optarg);
+    case 'p': return policies_add(&r->policies, optarg);
     case 'b': return (r->backend = known_word("back end", optarg, backends, BACKENDS)) != NULL;
     case 'j': r->json = optarg; return true;
     case 'R': r->reproduce = true; return true;
@@ -152,16 +139,21 @@ static void measure_bar(void *user, unsigned done, unsigned total)
     progress_update(user, done, total);
 }
 
-static bool replay_policy(const request *r, const trace *t, const script *sc, const char *name, const char *policy,
+static bool replay_policy(const request *r, const trace *t, const script *sc, const char *name, const policy_choice *p,
                           report *out)
 {
+    const char *policy = p->text;
     session_options options = { .policy = policy, .backend = r->backend, .device_memory = r->device_memory };
     measurement m;
     char error[1200];
     progress bar;
+    bool good = true;
 
     progress_begin(&bar, policy, name);
-    bool good = measure(sc, &t->settings, &options, (unsigned)r->warm, measure_bar, &bar, &m, error);
+    if (p->model.peer)
+        model_measure(sc, &p->model, r->device_memory ? r->device_memory : MODEL_MEMORY, &m);
+    else
+        good = measure(sc, &t->settings, &options, (unsigned)r->warm, measure_bar, &bar, &m, error);
     progress_end(&bar);
     if (m.note[0]) cli_say("replay", "%s, policy %s: %s", name, policy, m.note);
     if (!good) {
@@ -206,7 +198,7 @@ static bool replay_trace(const request *r, const char *path, report *out)
     if (sc.anomalies)
         cli_say("replay", "%s: %zu anomalies: events that make no sense; 'weir check' names them", name, sc.anomalies);
 
-    for (size_t i = 0; i < r->policy_count; i++) good &= replay_policy(r, &t, &sc, name, r->policy[i], out);
+    for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must stay JSON. */
     bool only_json = r->json && strcmp(r->json, "-") == 0;
     if (r->reproduce) good &= replay_reproduce(&t, &sc, name, only_json ? stderr : stdout);
@@ -247,10 +239,21 @@ int cmd_replay(int argc, char **argv)
             fputs(help, stdout);
             return 0;
         }
-        if (!take_option(&r, option)) return COMMAND_USAGE;
+        if (option == 'p' && strcmp(optarg, "help") == 0) {
+            policies_release(&r.policies);
+            policies_print(stdout);
+            return 0;
+        }
+        if (!take_option(&r, option)) {
+            policies_release(&r.policies);
+            return COMMAND_USAGE;
+        }
     }
-    if (optind == argc) return cli_usage("replay", "which trace? Name at least one file, or - for stdin");
-    for (size_t i = 0; r.policy_count == 0 && i < POLICIES; i++) r.policy[i] = policies[i];
-    if (r.policy_count == 0) r.policy_count = POLICIES;
-    return replay_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
+    int code = COMMAND_USAGE;
+    if (optind == argc)
+        cli_usage("replay", "which trace? Name at least one file, or - for stdin");
+    else if (r.policies.count > 0 || policies_add(&r.policies, "torch,weir"))
+        code = replay_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
+    policies_release(&r.policies);
+    return code;
 }

@@ -38,7 +38,17 @@ contains "$err" "there is no option '-Z'"
 expect 2 replay --policy torhc x
 contains "$err" "did you mean 'torch'?"
 expect 2 replay --policy torch,nothing-like-it x
-contains "$err" "known are torch, weir"
+contains "$err" "'--policy help' lists them"
+expect 2 replay --policy torch-expandable:pages=2MiB x
+contains "$err" "policy 'torch-expandable' has no option 'pages'"
+contains "$err" "known are: small-page, page"
+expect 2 replay --policy async:page=1KiB x
+contains "$err" "page '1KiB' is not a size from"
+expect 2 replay --policy torch:page=1MiB x
+contains "$err" "policy 'torch' has no options"
+expect 0 replay --policy help
+contains "$out" "torch-expandable"
+contains "$out" "threshold"
 expect 2 replay --backend hsot x
 contains "$err" "did you mean 'host'?"
 for size in 0 -1 12x 1.5.2G GiB 99999999999T ""; do

@@ -1,0 +1,135 @@
+/* The rules are those of PyTorch's expandable segments; tests/cli/policies.sh compares with recorded peaks. */
+#include "unit/peer_support.h"
+
+static uint64_t used(void)
+{
+    return f.driver.used;
+}
+
+static void small_requests_map_pages_of_2_mib_and_large_ones_of_20(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    peer_get(0, 1, 0);
+    assert_int_equal(used(), 2 * MIB);
+    peer_get(1, MIB, 0);
+    assert_int_equal(used(), 2 * MIB);
+    peer_get(2, MIB + 1, 0);
+    assert_int_equal(used(), 22 * MIB);
+    peer_get(3, 30 * MIB, 0);
+    assert_int_equal(used(), 42 * MIB); /* 1 MiB, 512 B and 30 MiB in two pages */
+    peer_close();
+}
+
+static void a_range_grows_by_what_its_free_end_lacks(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    uint64_t first = peer_get(0, 15 * MIB, 0);
+    assert_int_equal(peer_get(1, 25 * MIB, 0), first + 15 * MIB);
+    assert_int_equal(used(), 40 * MIB);
+    peer_give(1);
+    assert_int_equal(peer_get(1, 45 * MIB, 0), first + 15 * MIB);
+    assert_int_equal(used(), 60 * MIB);
+    peer_close();
+}
+
+static void a_hole_is_preferred_to_the_end_that_can_grow(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    uint64_t first = peer_get(0, 30 * MIB, 0);
+    peer_get(1, 2 * MIB, 0); /* 8 MiB of the second page are left */
+    peer_give(0);
+    assert_int_equal(peer_get(0, 4 * MIB, 0), first);
+    assert_int_equal(peer_get(2, 26 * MIB, 0), first + 4 * MIB);
+    assert_int_equal(peer_get(3, 4 * MIB, 0), first + 32 * MIB);
+    assert_int_equal(used(), 40 * MIB);
+    peer_close();
+}
+
+static void streams_share_nothing(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    peer_get(0, 20 * MIB, 0);
+    peer_give(0);
+    peer_get(0, 20 * MIB, 1);
+    assert_int_equal(used(), 40 * MIB);
+    peer_close();
+}
+
+static void whole_free_pages_are_given_back_when_memory_is_short(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", 100 * MIB);
+    peer_get(0, 30 * MIB, 0);
+    peer_get(1, 5 * MIB, 0);
+    peer_get(2, 25 * MIB, 0);
+    peer_give(0);
+    peer_get(3, 60 * MIB, 1); /* 40 MiB are left: the first page goes, the second is partly in use */
+    assert_int_equal(used(), 100 * MIB);
+    peer_check();
+    assert_int_equal(peer_get(0, 10 * MIB, 0), f.held[1].at.address - 10 * MIB);
+    peer_close();
+}
+
+static void pages_that_were_given_back_are_mapped_again_where_they_were(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    uint64_t first = peer_get(0, 60 * MIB, 0);
+    peer_get(1, 5 * MIB, 0);
+    peer_give(0);
+    f.choice.peer->empty(f.self);
+    assert_int_equal(used(), 20 * MIB);
+    assert_int_equal(peer_get(0, 25 * MIB, 0), first);
+    assert_int_equal(used(), 60 * MIB);
+    peer_close();
+}
+
+static void mapping_costs_per_handle(void **state)
+{
+    (void)state;
+    uint64_t create, map, access, reserve;
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_create, 20 * MIB, &create), WEIR_OK);
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_map, 20 * MIB, &map), WEIR_OK);
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_access, 20 * MIB, &access), WEIR_OK);
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_reserve, 0, &reserve), WEIR_OK);
+    peer_open("torch-expandable", GIB);
+    peer_get(0, 60 * MIB, 0);
+    assert_int_equal(f.driver.nanoseconds, reserve + 3 * (create + map + access));
+    assert_int_equal(f.driver.calls, 1 + 3 + 3 + 1);
+    peer_close();
+}
+
+static void a_block_that_another_stream_uses_costs_an_event_and_queries(void **state)
+{
+    (void)state;
+    peer_open("torch-expandable", GIB);
+    uint64_t first = peer_get(0, 4 * MIB, 0), calls = f.driver.calls;
+    f.choice.peer->begin_use(f.self, &f.held[0].at, 0);
+    f.held[0].later = true;
+    assert_int_equal(f.driver.calls, calls + 1);
+    assert_int_not_equal(peer_get(1, 4 * MIB, 0), first);
+    assert_int_equal(f.driver.calls, calls + 2);
+    peer_give(0);
+    assert_int_equal(peer_get(0, 4 * MIB, 0), first);
+    assert_int_equal(f.driver.calls, calls + 2);
+    peer_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_requests_map_pages_of_2_mib_and_large_ones_of_20),
+        cmocka_unit_test(a_range_grows_by_what_its_free_end_lacks),
+        cmocka_unit_test(a_hole_is_preferred_to_the_end_that_can_grow),
+        cmocka_unit_test(streams_share_nothing),
+        cmocka_unit_test(whole_free_pages_are_given_back_when_memory_is_short),
+        cmocka_unit_test(pages_that_were_given_back_are_mapped_again_where_they_were),
+        cmocka_unit_test(mapping_costs_per_handle),
+        cmocka_unit_test(a_block_that_another_stream_uses_costs_an_event_and_queries),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,160 @@
+#include "replay/model.h"
+
+#include "grow.h"
+#include "output/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct device {
+    driver driver;
+    void *peer;
+    uint64_t requested, requested_peak;
+} device;
+
+/* A block in use; `at.node` is NULL when there is none: nothing was asked, or there was no memory. */
+typedef struct held {
+    peer_block at;
+    uint64_t bytes;
+    uint32_t stream;
+} held;
+
+/* Blocks that another stream still uses, in the order in which it will be done with them. */
+typedef struct waiting {
+    held *at;
+    size_t first, count, capacity;
+} waiting;
+
+typedef struct model {
+    const script *script;
+    const peer *peer;
+    device *devices;
+    held *slots;
+    waiting *gates;
+    measurement *out;
+} model;
+
+static device *device_of(const model *m, uint32_t stream)
+{
+    return &m->devices[m->script->streams[stream].device];
+}
+
+static void take(model *m, const script_op *op)
+{
+    device *d = device_of(m, op->where);
+    held *h = &m->slots[op->slot];
+    *h = (held){ .bytes = op->bytes, .stream = op->where };
+    if (op->bytes == 0) return;
+    if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, op->bytes, op->where, &h->at)) {
+        d->requested += op->bytes;
+        if (d->requested > d->requested_peak) d->requested_peak = d->requested;
+        return;
+    }
+    h->at.node = NULL;
+    if (m->out->oom++) return;
+    char asked[TABLE_SIZE], used[TABLE_SIZE], limit[TABLE_SIZE];
+    snprintf(m->out->oom_text, sizeof m->out->oom_text, "model: %s asked; %s of %s are reserved already",
+             table_size(op->bytes, asked), table_size(d->driver.used, used), table_size(d->driver.limit, limit));
+}
+
+static void give(model *m, const held *h, void (*how)(void *, const peer_block *, uint32_t))
+{
+    if (!h->at.node) return;
+    device *d = device_of(m, h->stream);
+    how(d->peer, &h->at, h->stream);
+    d->requested -= h->bytes;
+}
+
+static void give_later(model *m, const script_op *op)
+{
+    waiting *at = &m->gates[op->where];
+    const held *h = &m->slots[op->slot];
+    if (h->at.node && m->peer->begin_use) m->peer->begin_use(device_of(m, h->stream)->peer, &h->at, h->stream);
+    at->at = grow_array(at->at, at->count + 1, &at->capacity, sizeof *at->at);
+    at->at[at->count++] = *h;
+}
+
+static void give_first(model *m, uint32_t where)
+{
+    waiting *at = &m->gates[where];
+    if (at->first == at->count) return;
+    give(m, &at->at[at->first++], m->peer->end_use ? m->peer->end_use : m->peer->free);
+}
+
+static void play(model *m, const script_ops *ops)
+{
+    for (size_t i = 0; i < ops->count; i++) {
+        const script_op *op = &ops->at[i];
+        switch ((script_kind)op->kind) {
+        case SCRIPT_ALLOC: take(m, op); break;
+        case SCRIPT_FREE: give(m, &m->slots[op->slot], m->peer->free); break;
+        case SCRIPT_FREE_LATER: give_later(m, op); break;
+        case SCRIPT_COMPLETE: give_first(m, op->where); break;
+        case SCRIPT_EMPTY:
+            if (m->peer->empty) m->peer->empty(m->devices[op->where].peer);
+            break;
+        case SCRIPT_RELIEVE: break; /* peers give memory back when they themselves are short of it */
+        }
+    }
+}
+
+static void sum_driver(const model *m, uint64_t *calls, uint64_t *nanoseconds)
+{
+    *calls = *nanoseconds = 0;
+    for (int i = 0; i < m->script->devices; i++) {
+        *calls += m->devices[i].driver.calls;
+        *nanoseconds += m->devices[i].driver.nanoseconds;
+    }
+}
+
+static void model_open(model *m, const peer_choice *choice, uint64_t device_memory)
+{
+    const script *sc = m->script;
+    m->devices = grow_new((size_t)sc->devices, sizeof *m->devices);
+    m->slots = grow_new(sc->slots, sizeof *m->slots);
+    m->gates = grow_new(sc->gate_count, sizeof *m->gates);
+    for (int i = 0; i < sc->devices; i++) {
+        device *d = &m->devices[i];
+        driver_init(&d->driver, device_memory < PEER_UNLIMITED ? device_memory : PEER_UNLIMITED);
+        d->peer = m->peer->open(&d->driver, choice->values);
+    }
+}
+
+static void model_close(model *m)
+{
+    for (int i = 0; i < m->script->devices; i++) {
+        m->peer->close(m->devices[i].peer);
+        driver_release(&m->devices[i].driver);
+    }
+    for (size_t i = 0; i < m->script->gate_count; i++) free(m->gates[i].at);
+    free(m->gates);
+    free(m->slots);
+    free(m->devices);
+}
+
+void model_measure(const script *sc, const peer_choice *choice, uint64_t device_memory, measurement *out)
+{
+    model m = { .script = sc, .peer = choice->peer, .out = out };
+    uint64_t calls, nanoseconds, calls_before, nanoseconds_before, calls_open, nanoseconds_open;
+    *out = (measurement){ .operations = sc->operations, .ns_per_op_cold = NAN, .ns_per_op_warm = NAN };
+    snprintf(out->backend, sizeof out->backend, "model");
+
+    model_open(&m, choice, device_memory);
+    sum_driver(&m, &calls_open, &nanoseconds_open);
+    play(&m, &sc->before);
+    sum_driver(&m, &calls_before, &nanoseconds_before);
+    play(&m, &sc->body);
+    sum_driver(&m, &calls, &nanoseconds);
+
+    /* What a peer takes from the driver when it starts is a cost of its rules; what residents cost was not recorded. */
+    out->driver_calls = calls - calls_before + calls_open;
+    out->driver_ns = (double)(nanoseconds - nanoseconds_before + nanoseconds_open);
+    out->driver_share = sc->duration_ns ? out->driver_ns / (double)sc->duration_ns : NAN;
+    for (int i = 0; i < sc->devices; i++) {
+        out->peak_requested += m.devices[i].requested_peak;
+        out->peak_reserved += m.devices[i].driver.peak;
+    }
+    model_close(&m);
+}

@@ -1,0 +1,14 @@
+/*
+ * model: plays a script against a peer's rules on simulated devices, one peer and one driver for each.
+ */
+#ifndef WEIR_TOOLS_REPLAY_MODEL_H
+#define WEIR_TOOLS_REPLAY_MODEL_H
+
+#include "replay/peers/peer.h"
+#include "replay/run.h"
+
+/* What the script costs under the peer: the cold pass, on devices of so many bytes. Times per operation are NAN, because a
+ * model's say nothing of its original's. */
+void model_measure(const script *sc, const peer_choice *choice, uint64_t device_memory, measurement *out);
+
+#endif

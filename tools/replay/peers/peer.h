@@ -1,0 +1,69 @@
+/*
+ * peer: another allocator's rules as a policy of weir replay, written from what is published of them, on a simulated
+ * driver. docs/policies.md says for each where its rules come from and how near it comes.
+ *
+ * Work on the device takes no time here, as in a replay without kernels: what one stream freed is ready for another at
+ * once, where the peer allows that. A block that the recorded program freed while another stream still used it is kept
+ * until that use was over; a peer with something like record_stream is told of both.
+ *
+ * One table per peer, in a file of its own; a new one needs a row in peers.c.
+ */
+#ifndef WEIR_TOOLS_REPLAY_PEERS_PEER_H
+#define WEIR_TOOLS_REPLAY_PEERS_PEER_H
+
+#include "replay/peers/driver.h"
+
+#include <stddef.h>
+
+/* A block in use. */
+typedef struct peer_block {
+    uint64_t address;
+    void *node; /* the peer's */
+} peer_block;
+
+typedef struct peer_option {
+    const char *name, *about;
+    uint64_t least, most, standard;
+    bool bytes; /* written as a size */
+} peer_option;
+
+enum { PEER_OPTIONS = 6 };
+#define PEER_UNLIMITED (UINT64_C(1) << 60) /* more than any device has; sums of sizes below do not overflow */
+
+typedef struct peer {
+    const char *name, *about;
+    peer_option options[PEER_OPTIONS]; /* the rest without names */
+
+    /* `values` are the options', in their order; they stay as they are until close. */
+    void *(*open)(driver *d, const uint64_t *values);
+    /* Gives back what is left; blocks may still be in use. */
+    void (*close)(void *self);
+    /* `bytes` is at least 1. False: out of memory, even after the peer has given back what it could. */
+    bool (*alloc)(void *self, uint64_t bytes, uint32_t stream, peer_block *out);
+    /* `stream` is the one the block was allocated on. */
+    void (*free)(void *self, const peer_block *block, uint32_t stream);
+    /* The program freed the block, but another stream uses it until end_use. Both NULL: the program itself must keep it
+     * so long, and then `free` is called. */
+    void (*begin_use)(void *self, const peer_block *block, uint32_t stream);
+    void (*end_use)(void *self, const peer_block *block, uint32_t stream);
+    /* Gives back what can be; NULL: the peer has no such call. */
+    void (*empty)(void *self);
+} peer;
+
+/* A peer with its options, as asked for by "name" or "name:option=value,...". */
+typedef struct peer_choice {
+    const peer *peer;
+    uint64_t values[PEER_OPTIONS];
+} peer_choice;
+
+size_t peer_count(void);
+const peer *peer_at(size_t index);
+/* NULL when there is none; only what is before a colon counts. */
+const peer *peer_find(const char *text);
+
+/* False: error[] names what is wrong with the options, and those that there are. */
+bool peer_choose(const char *text, peer_choice *out, char *error, size_t error_size);
+
+extern const peer peer_torch_expandable, peer_async;
+
+#endif

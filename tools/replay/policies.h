@@ -1,0 +1,29 @@
+/*
+ * policies: what --policy names: the library's own rules, or a peer's with its options.
+ * Owner: the command, until policies_release.
+ */
+#ifndef WEIR_TOOLS_REPLAY_POLICIES_H
+#define WEIR_TOOLS_REPLAY_POLICIES_H
+
+#include "replay/peers/peer.h"
+
+#include <stdio.h>
+
+typedef struct policy_choice {
+    char *text;        /* as asked */
+    peer_choice model; /* its peer is NULL for a policy of the library */
+} policy_choice;
+
+typedef struct policies {
+    policy_choice *at; /* each text once, in the order asked */
+    size_t count, capacity;
+} policies;
+
+/* Adds a list: "torch,rmm-pool:initial=1GiB,maximum=20GiB,cub", or "all". False: it has said what is wrong. */
+bool policies_add(policies *to, const char *list);
+void policies_release(policies *p);
+
+/* Every policy with what it is, and its options. */
+void policies_print(FILE *out);
+
+#endif

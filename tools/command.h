@@ -13,5 +13,6 @@ int cmd_check(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
+int cmd_stat(int argc, char **argv);
 
 #endif

@@ -3,7 +3,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-for command in replay check convert info; do
+for command in replay stat check convert info; do
     expect 0 --help
     contains "$out" "  $command "
     expect 0 "$command" --help
@@ -59,6 +59,9 @@ for count in 0 1001 -1 1.5 x ""; do
     expect 2 replay --repeat "$count" x
     contains "$err" "is not a number from 1 to 1000"
 done
+expect 2 stat
+expect 2 stat --largest 10001 x
+contains "$err" "is not a number from 0 to 10000"
 expect 2 check
 expect 2 check --jsn - x
 contains "$err" "did you mean '--json'?"

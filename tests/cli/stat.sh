@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# weir stat: peaks as a replay and an independent count have them, stacks, and what the text shows.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+need_traces
+
+small=$DATA/pickles/snapshot-4.pickle
+expect 0 stat "$small"
+contains "$out" "snapshot-4: pytorch-snapshot, 10 events, 3 operations"
+contains "$out" "LARGEST AT PEAK"
+contains "$out" 'train.py:12:step\with é and a?line' # a newline in a name does not break the table
+contains "$out" "OUT OF MEMORY"
+contains "$out" "1.00 TiB"
+
+expect 0 stat --json - "$small"
+json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["requested"]["active"] == 8000'
+json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
+json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
+json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
+json 'rows[0]["ooms"] == [{"operation": 2, "bytes": 1 << 40, "device": 1, "device_free": 4096, "frames": ["model.py:3:forward"]}]'
+
+# What a plain count in Python says of a recorded job.
+trace=$DATA/traces/convnext_prefetch.pickle.gz
+expect 0 stat --largest 3 --json - "$trace"
+json 'len(rows) == 1 and len(rows[0]["largest"]) == 3'
+python3 - "$trace" "$scratch/out" <<'EOF'
+import collections, gzip, json, pickle, sys
+events = pickle.load(gzip.open(sys.argv[1]))["device_traces"][0]
+said = json.load(open(sys.argv[2]))[0]
+kinds = collections.Counter(e["action"] for e in events)
+assert {k: v["count"] for k, v in said["kinds"].items() if v["count"]} == kinds
+sizes, lanes = collections.Counter(), collections.Counter()
+live, reserved, peak, peak_reserved = 0, 0, 0, 0
+for e in events:
+    if e["action"] == "alloc":
+        live += e["size"]
+        sizes[1 << max(e["size"].bit_length() - 1, 0)] += e["size"]
+        lanes[e["stream"]] += e["size"]
+    elif e["action"] == "free_requested":
+        live -= e["size"]
+    elif e["action"] == "segment_alloc":
+        reserved += e["size"]
+    peak, peak_reserved = max(peak, live), max(peak_reserved, reserved)
+assert said["peak_requested"] == peak, (said["peak_requested"], peak)
+assert said["peak_reserved"] == peak_reserved
+assert {s["from"] or 1: s["bytes"] for s in said["sizes"]} == sizes
+assert {s["stream"]: s["bytes"] for s in said["streams"]} == lanes
+assert sum(s["count"] for s in said["lifetimes"]) == kinds["alloc"]
+EOF
+"$WEIR" replay --policy torch --repeat 1 --json "$scratch/replay" "$trace" >"$scratch/table"
+python3 - "$scratch/out" "$scratch/replay" <<'EOF'
+import json, sys
+said, replayed = (json.load(open(path))[0] for path in sys.argv[1:])
+assert said["operations"] == replayed["operations"]
+assert said["peak_requested"] == replayed["peak_requested"]
+assert said["peak_reserved"] == replayed["peak_reserved"]
+EOF
+
+printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,100,0\n' >"$scratch/log.csv"
+expect 0 stat "$scratch/log.csv" "$small"
+contains "$out" "no segments are recorded"
+contains "$out" "snapshot-4: "
+expect 1 stat "$scratch/nothing" "$small"
+contains "$err" "$scratch/nothing"
+contains "$out" "snapshot-4: "

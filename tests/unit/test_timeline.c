@@ -1,0 +1,247 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "timeline/summary.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define EVENT(what, where, bytes) { .time_ns = 1, .address = (where), .size = (bytes), .kind = WEIR_EVENT_##what }
+#define TRACE(of) { .events = (of), .count = COUNT(of) }
+
+static uint64_t requested(const timeline *l, uint32_t moment)
+{
+    timeline_series s;
+    timeline_sum(l, -1, &s);
+    uint64_t value = s.requested[moment];
+    timeline_series_release(&s);
+    return value;
+}
+
+static uint64_t active(const timeline *l, uint32_t moment)
+{
+    timeline_series s;
+    timeline_sum(l, -1, &s);
+    uint64_t value = s.active[moment];
+    timeline_series_release(&s);
+    return value;
+}
+
+static uint64_t reserved(const timeline *l, uint32_t moment)
+{
+    timeline_series s;
+    timeline_sum(l, -1, &s);
+    uint64_t value = s.reserved[moment];
+    timeline_series_release(&s);
+    return value;
+}
+
+static void operations_are_the_moments(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096),   EVENT(ALLOC, 0, 100),          EVENT(ALLOC, 512, 200),
+                            EVENT(FREE_REQUESTED, 0, 100),   EVENT(FREE_COMPLETED, 0, 100), EVENT(SNAPSHOT, 0, 0),
+                            EVENT(FREE_REQUESTED, 512, 200), EVENT(SEGMENT_FREE, 0, 4096) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.moments, 6);
+    static const uint64_t wanted[] = { 0, 100, 300, 200, 0, 0 };
+    for (uint32_t m = 0; m < l.moments; m++) assert_int_equal(requested(&l, m), wanted[m]);
+    assert_int_equal(reserved(&l, 0), 0);
+    for (uint32_t m = 1; m < 5; m++) assert_int_equal(reserved(&l, m), 4096);
+    assert_int_equal(reserved(&l, 5), 0);
+    timeline_release(&l);
+}
+
+static void a_free_that_waits_for_another_stream_is_active(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 100), EVENT(FREE_REQUESTED, 0, 100), EVENT(ALLOC, 512, 10),
+                            EVENT(FREE_COMPLETED, 0, 100), EVENT(FREE_REQUESTED, 512, 10) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(requested(&l, 3), 10);
+    assert_int_equal(active(&l, 3), 110); /* right after the allocation it still waited */
+    assert_int_equal(active(&l, 4), 10);
+    timeline_release(&l);
+}
+
+static void blocks_from_before_are_there_from_the_start(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1), EVENT(FREE_REQUESTED, 512, 10), EVENT(FREE_COMPLETED, 1024, 100) };
+    trace_live live[] = { { .address = 0, .requested = 1 }, { .address = 2048, .bytes = 1000 } };
+    trace t = TRACE(events);
+    t.live = live;
+    t.live_count = COUNT(live);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.residents, 3);
+    assert_int_equal(requested(&l, 0), 1010);
+    assert_int_equal(active(&l, 0), 1110);
+    assert_int_equal(requested(&l, 2), 1001);
+    assert_int_equal(l.malformed, 0);
+    timeline_release(&l);
+}
+
+static void segments_from_before_are_found_backwards(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_FREE, 65536, 100), EVENT(ALLOC, 0, 1), EVENT(SEGMENT_ALLOC, 65536, 7),
+                            EVENT(FREE_REQUESTED, 0, 1) };
+    trace_segment segments[] = { { .address = 0, .bytes = 1000 }, { .address = 65536, .bytes = 7 } };
+    trace t = TRACE(events);
+    t.segments = segments;
+    t.segment_count = COUNT(segments);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(reserved(&l, 0), 1100);
+    assert_int_equal(reserved(&l, 1), 1000);
+    assert_int_equal(reserved(&l, 3), 1007);
+    timeline_release(&l);
+}
+
+static void a_part_of_a_mapped_range_is_unmapped(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_MAP, 1000, 100),  EVENT(ALLOC, 1000, 1),
+                            EVENT(SEGMENT_UNMAP, 1040, 20), EVENT(FREE_REQUESTED, 1000, 1),
+                            EVENT(SEGMENT_MAP, 1040, 20),   EVENT(ALLOC, 1000, 1) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(reserved(&l, 1), 100);
+    assert_int_equal(reserved(&l, 2), 80);
+    assert_int_equal(reserved(&l, 3), 100);
+    summary s;
+    summarize(&l, 0, &s);
+    assert_int_equal(s.reserved.segments, 1); /* three pieces side by side */
+    summary_release(&s);
+    timeline_release(&l);
+}
+
+static void events_without_a_pool_get_that_of_their_segment(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 512, 1) };
+    trace_segment segments[] = { { .address = 0, .bytes = 4096, .pool = { 0, 9 } } };
+    trace t = TRACE(events);
+    t.segments = segments;
+    t.segment_count = 1;
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.lanes[l.blocks[0].lane].pool[1], 9);
+    timeline_release(&l);
+}
+
+static void events_that_make_no_sense_are_counted(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1),          EVENT(ALLOC, 0, 2),          EVENT(FREE_REQUESTED, 0, 2),
+                            EVENT(FREE_REQUESTED, 0, 2), EVENT(FREE_COMPLETED, 0, 2), EVENT(FREE_COMPLETED, 0, 2) };
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.malformed, 3);
+    assert_int_equal(requested(&l, 1), 1);
+    assert_int_equal(requested(&l, 2), 2);
+    assert_int_equal(requested(&l, 5), 0);
+    timeline_release(&l);
+}
+
+static void an_empty_trace_has_two_moments(void **state)
+{
+    (void)state;
+    trace t = { 0 };
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 5, &s);
+    assert_int_equal(l.moments, 2);
+    assert_int_equal(s.largest_count, 0);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
+static void holes_are_between_blocks_and_larger_than_rounding(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 8192), EVENT(SEGMENT_ALLOC, 65536, 4096), EVENT(ALLOC, 1024, 1000),
+                            EVENT(ALLOC, 2048, 2048) };
+    trace t = TRACE(events);
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 1, &s);
+    assert_int_equal(s.requested.holes, 3);
+    assert_int_equal(s.requested.in_holes, 1024 + 4096 + 4096);
+    assert_int_equal(s.requested.largest_hole, 4096);
+    assert_int_equal(s.largest_count, 1);
+    assert_int_equal(l.blocks[s.largest[0]].bytes, 2048);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
+static void sizes_and_lifetimes_are_classed(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1024), EVENT(ALLOC, 4096, 2047), EVENT(FREE_REQUESTED, 0, 1024),
+                            EVENT(ALLOC, 8192, 2048), EVENT(ALLOC, 0, 0) };
+    trace t = TRACE(events);
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 0, &s);
+    assert_int_equal(s.sizes[10].count, 2);
+    assert_int_equal(s.sizes[10].peak_requested, 1024 + 2047);
+    assert_int_equal(s.sizes[11].count, 1);
+    assert_int_equal(s.sizes[0].count, 1);
+    assert_int_equal(s.lifetimes[0].count, 1);
+    assert_int_equal(s.lifetimes[SUMMARY_LIFETIMES - 1].count, 3);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
+static void every_lane_has_its_own_peak(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 0, 1), EVENT(FREE_REQUESTED, 0, 1),
+                            EVENT(SEGMENT_ALLOC, 65536, 512), EVENT(ALLOC, 65536, 3) };
+    events[3].stream = events[4].stream = 7;
+    trace t = TRACE(events);
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 0, &s);
+    assert_int_equal(l.lane_count, 2);
+    assert_int_equal(s.lanes[0].peak_requested, 1);
+    assert_int_equal(s.lanes[0].peak_reserved, 4096);
+    assert_int_equal(s.lanes[1].peak_requested, 3);
+    assert_int_equal(s.lanes[1].peak_reserved, 512);
+    assert_int_equal(s.devices[0].peak_requested, 3);
+    assert_int_equal(s.devices[0].peak_reserved, 4608);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_are_the_moments),
+        cmocka_unit_test(a_free_that_waits_for_another_stream_is_active),
+        cmocka_unit_test(blocks_from_before_are_there_from_the_start),
+        cmocka_unit_test(segments_from_before_are_found_backwards),
+        cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),
+        cmocka_unit_test(events_without_a_pool_get_that_of_their_segment),
+        cmocka_unit_test(events_that_make_no_sense_are_counted),
+        cmocka_unit_test(an_empty_trace_has_two_moments),
+        cmocka_unit_test(holes_are_between_blocks_and_larger_than_rounding),
+        cmocka_unit_test(sizes_and_lifetimes_are_classed),
+        cmocka_unit_test(every_lane_has_its_own_peak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,498 @@
+/* weir stat: what is in a trace. */
+#include "cli.h"
+#include "command.h"
+#include "output/json.h"
+#include "output/table.h"
+#include "timeline/summary.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: weir stat [OPTION]... TRACE...\n\n"
+    "Says what is in traces: events by kind, peaks of requested, active and reserved bytes with the holes at those\n"
+    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak, and failures.\n\n"
+    "  -n, --largest N   how many of the largest allocations to list, 0 to 10000; default 10\n"
+    "      --json FILE   the results as JSON; - is stdout, instead of the text\n"
+    "  -h, --help        this text\n\n"
+    "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
+
+/* Out-of-memory events shown per trace; all are counted and in the JSON. */
+#define SHOWN_OOMS 10
+
+static const char *const kinds[SUMMARY_KINDS] = { [WEIR_EVENT_ALLOC] = "alloc",
+                                                  [WEIR_EVENT_FREE_REQUESTED] = "free_requested",
+                                                  [WEIR_EVENT_FREE_COMPLETED] = "free_completed",
+                                                  [WEIR_EVENT_SEGMENT_ALLOC] = "segment_alloc",
+                                                  [WEIR_EVENT_SEGMENT_FREE] = "segment_free",
+                                                  [WEIR_EVENT_SEGMENT_MAP] = "segment_map",
+                                                  [WEIR_EVENT_SEGMENT_UNMAP] = "segment_unmap",
+                                                  [WEIR_EVENT_OOM] = "oom",
+                                                  [WEIR_EVENT_SNAPSHOT] = "snapshot",
+                                                  [WEIR_EVENT_RECORD_STREAM] = "record_stream" };
+
+typedef struct stat_run {
+    const char *name;
+    const trace *t;
+    timeline l;
+    summary s;
+} stat_run;
+
+static double seconds(const timeline *l, uint32_t moment)
+{
+    return (double)l->times[moment < l->moments ? moment : l->moments - 1] / 1e9;
+}
+
+static double ratio(uint64_t reserved, uint64_t requested)
+{
+    return requested && reserved ? (double)reserved / (double)requested : NAN;
+}
+
+/* "" when the trace has no stack for it. */
+static const char *innermost_frame(const trace *t, uint32_t stack)
+{
+    const trace_stacks *s = &t->stacks;
+    if (stack >= s->count || s->first[stack] == s->first[stack + 1]) return "";
+    return s->frames[s->items[s->first[stack]]];
+}
+
+/* ---- text ------------------------------------------------------------------------------------------------------- */
+
+static void cell_size(table *t, uint64_t bytes)
+{
+    char size[TABLE_SIZE];
+    table_cell(t, "%s", table_size(bytes, size));
+}
+
+static void cell_count(table *t, uint64_t count)
+{
+    table_cell(t, "%" PRIu64, count);
+}
+
+static void cell_pool(table *t, const uint64_t pool[2])
+{
+    if (pool[0] || pool[1])
+        table_cell(t, "%" PRIu64 ",%" PRIu64, pool[0], pool[1]);
+    else
+        table_cell(t, "default");
+}
+
+/* A text from the trace: what would move a terminal's cursor does not. */
+static void cell_text(table *t, const char *text)
+{
+    char shown[200];
+    snprintf(shown, sizeof shown, "%s", text);
+    for (char *c = shown; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
+    table_cell(t, "%s", shown);
+}
+
+static void finish(table *t)
+{
+    putchar('\n');
+    table_print(t, stdout);
+    table_release(t);
+}
+
+static void print_peaks(const stat_run *r)
+{
+    static const char *const titles[] = { "AT THE PEAK", "OPERATION", "TIME",  "REQUESTED", "ACTIVE",      "RESERVED",
+                                          "RATIO",       "SEGMENTS",  "HOLES", "IN HOLES",  "LARGEST HOLE" };
+    const summary_instant *peaks[] = { &r->s.requested, &r->s.active, &r->s.reserved };
+    static const char *const names[] = { "requested", "active", "reserved" };
+    table t;
+    table_init(&t, "lrrrrrrrrrr");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < 3; i++) {
+        const summary_instant *at = peaks[i];
+        table_cell(&t, "%s", names[i]);
+        cell_count(&t, at->moment);
+        table_cell(&t, "%.3f s", seconds(&r->l, at->moment));
+        cell_size(&t, at->requested);
+        cell_size(&t, at->active);
+        cell_size(&t, at->reserved);
+        double overhead = ratio(at->reserved, at->requested);
+        table_cell(&t, isnan(overhead) ? "-" : "%.3f", overhead);
+        cell_count(&t, at->segments);
+        cell_count(&t, at->holes);
+        cell_size(&t, at->in_holes);
+        cell_size(&t, at->largest_hole);
+    }
+    finish(&t);
+}
+
+static void print_kinds(const stat_run *r)
+{
+    static const char *const titles[] = { "EVENT", "COUNT", "BYTES" };
+    table t;
+    table_init(&t, "lrr");
+    table_titles(&t, titles);
+    for (size_t i = 1; i < SUMMARY_KINDS; i++) {
+        if (!r->s.kinds[i].count) continue;
+        table_cell(&t, "%s", kinds[i]);
+        cell_count(&t, r->s.kinds[i].count);
+        cell_size(&t, r->s.kinds[i].bytes);
+    }
+    finish(&t);
+}
+
+static void cells_group(table *t, const summary_group *g)
+{
+    cell_count(t, g->count);
+    cell_size(t, g->bytes);
+    cell_size(t, g->peak_requested);
+    cell_size(t, g->peak_reserved);
+}
+
+static void print_places(const stat_run *r)
+{
+    static const char *const titles[] = { "DEVICE", "POOL",           "STREAM",       "ALLOCATIONS",
+                                          "BYTES",  "PEAK REQUESTED", "PEAK RESERVED" };
+    table t;
+    table_init(&t, "rllrrrr");
+    table_titles(&t, titles);
+    for (size_t device = 0; device < r->s.device_count; device++) {
+        size_t lanes = 0;
+        for (size_t i = 0; i < r->l.lane_count; i++) {
+            const timeline_lane *lane = &r->l.lanes[i];
+            if (lane->device != (int)device) continue;
+            lanes++;
+            cell_count(&t, device);
+            cell_pool(&t, lane->pool);
+            table_cell(&t, "%#" PRIx64, lane->stream);
+            cells_group(&t, &r->s.lanes[i]);
+        }
+        if (lanes < 2) continue;
+        cell_count(&t, device);
+        table_cell(&t, "all");
+        table_cell(&t, "all");
+        cells_group(&t, &r->s.devices[device]);
+    }
+    finish(&t);
+}
+
+static void print_sizes(const stat_run *r)
+{
+    static const char *const titles[] = { "SIZE FROM", "ALLOCATIONS", "BYTES", "PEAK REQUESTED" };
+    table t;
+    table_init(&t, "rrrr");
+    table_titles(&t, titles);
+    for (unsigned i = 0; i < SUMMARY_SIZES; i++) {
+        if (!r->s.sizes[i].count) continue;
+        cell_size(&t, i ? UINT64_C(1) << i : 0);
+        cell_count(&t, r->s.sizes[i].count);
+        cell_size(&t, r->s.sizes[i].bytes);
+        cell_size(&t, r->s.sizes[i].peak_requested);
+    }
+    finish(&t);
+}
+
+static void print_lifetimes(const stat_run *r)
+{
+    static const char *const titles[] = { "LIVES FROM", "ALLOCATIONS", "BYTES" };
+    table t;
+    table_init(&t, "rrr");
+    table_titles(&t, titles);
+    uint64_t least = 1;
+    for (unsigned i = 0; i < SUMMARY_LIFETIMES; i++, least *= 10) {
+        if (!r->s.lifetimes[i].count) continue;
+        if (i + 1 < SUMMARY_LIFETIMES)
+            table_cell(&t, "%" PRIu64 " operations", least);
+        else
+            table_cell(&t, "to the end");
+        cell_count(&t, r->s.lifetimes[i].count);
+        cell_size(&t, r->s.lifetimes[i].bytes);
+    }
+    finish(&t);
+}
+
+static void print_largest(const stat_run *r)
+{
+    static const char *const titles[] = { "LARGEST AT PEAK", "DEVICE", "POOL",  "STREAM",
+                                          "ADDRESS",         "SINCE",  "UNTIL", "WHERE" };
+    if (!r->s.largest_count) return;
+    table t;
+    bool stacks = r->t->stacks.count > 0; /* no empty column */
+    table_init(&t, stacks ? "rrllrrrl" : "rrllrrr");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < r->s.largest_count; i++) {
+        const timeline_block *b = &r->l.blocks[r->s.largest[i]];
+        const timeline_lane *lane = &r->l.lanes[b->lane];
+        cell_size(&t, b->bytes);
+        table_cell(&t, "%d", lane->device);
+        cell_pool(&t, lane->pool);
+        table_cell(&t, "%#" PRIx64, lane->stream);
+        table_cell(&t, "%#" PRIx64, b->address);
+        cell_count(&t, b->from);
+        table_cell(&t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
+        if (stacks) cell_text(&t, innermost_frame(r->t, b->stack));
+    }
+    finish(&t);
+}
+
+static void print_ooms(const stat_run *r)
+{
+    static const char *const titles[] = { "OUT OF MEMORY", "OPERATION", "TIME", "DEVICE", "DEVICE FREE" };
+    if (!r->l.oom_count) return;
+    table t;
+    table_init(&t, "rrrrr");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < r->l.oom_count && i < SHOWN_OOMS; i++) {
+        const timeline_oom *o = &r->l.ooms[i];
+        cell_size(&t, o->bytes);
+        cell_count(&t, o->moment);
+        table_cell(&t, "%.3f s", seconds(&r->l, o->moment));
+        table_cell(&t, "%d", r->l.lanes[o->lane].device);
+        cell_size(&t, o->device_free);
+    }
+    finish(&t);
+    if (r->l.oom_count > SHOWN_OOMS) printf("and %zu more\n", r->l.oom_count - SHOWN_OOMS);
+}
+
+static void print_all(const stat_run *r)
+{
+    printf("%s: %s, %zu events, %" PRIu32 " operations in %.3f s\n", r->name, r->t->format, r->t->count,
+           r->l.moments - 2, seconds(&r->l, r->l.moments));
+    if (r->t->dropped) printf("%s: begins late: %" PRIu64 " events were lost\n", r->name, r->t->dropped);
+    if (r->l.residents) printf("%s: %zu blocks are from before the first event\n", r->name, r->l.residents);
+    if (r->l.malformed)
+        printf("%s: %zu events make no sense where they stand; weir check says which\n", r->name, r->l.malformed);
+    if (!r->l.has_segments) printf("%s: no segments are recorded, so nothing is known of reserved bytes\n", r->name);
+    print_peaks(r);
+    print_kinds(r);
+    print_places(r);
+    print_sizes(r);
+    print_lifetimes(r);
+    print_largest(r);
+    print_ooms(r);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------- */
+
+static json_t *json_pool(const uint64_t pool[2])
+{
+    json_t *array = json_array();
+    json_push(array, json_count(pool[0]));
+    json_push(array, json_count(pool[1]));
+    return array;
+}
+
+static json_t *json_instant(const stat_run *r, const summary_instant *at)
+{
+    json_t *object = json_object();
+    json_add(object, "operation", json_count(at->moment));
+    json_add(object, "time_ns", json_count(r->l.times[at->moment]));
+    json_add(object, "requested", json_count(at->requested));
+    json_add(object, "active", json_count(at->active));
+    json_add(object, "reserved", json_count(at->reserved));
+    json_add(object, "ratio", json_ratio(ratio(at->reserved, at->requested), 4));
+    json_add(object, "segments", json_count(at->segments));
+    json_add(object, "holes", json_count(at->holes));
+    json_add(object, "in_holes", json_count(at->in_holes));
+    json_add(object, "largest_hole", json_count(at->largest_hole));
+    return object;
+}
+
+static void add_counts(json_t *object, uint64_t count, uint64_t bytes)
+{
+    json_add(object, "count", json_count(count));
+    json_add(object, "bytes", json_count(bytes));
+}
+
+static void add_group(json_t *object, const summary_group *g)
+{
+    add_counts(object, g->count, g->bytes);
+    json_add(object, "peak_requested", json_count(g->peak_requested));
+    json_add(object, "peak_reserved", json_count(g->peak_reserved));
+}
+
+static json_t *json_kinds(const summary *s)
+{
+    json_t *all = json_object();
+    for (size_t i = 1; i < SUMMARY_KINDS; i++) {
+        json_t *object = json_object();
+        add_counts(object, s->kinds[i].count, s->kinds[i].bytes);
+        json_add(all, kinds[i], object);
+    }
+    return all;
+}
+
+static json_t *json_devices(const stat_run *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < r->s.device_count; i++) {
+        json_t *object = json_object();
+        json_add(object, "device", json_count(i));
+        add_group(object, &r->s.devices[i]);
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_lanes(const stat_run *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < r->l.lane_count; i++) {
+        const timeline_lane *lane = &r->l.lanes[i];
+        json_t *object = json_object();
+        json_add(object, "device", json_integer(lane->device));
+        json_add(object, "pool", json_pool(lane->pool));
+        json_add(object, "stream", json_count(lane->stream));
+        add_group(object, &r->s.lanes[i]);
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_sizes(const summary *s)
+{
+    json_t *array = json_array();
+    for (unsigned i = 0; i < SUMMARY_SIZES; i++) {
+        if (!s->sizes[i].count) continue;
+        json_t *object = json_object();
+        json_add(object, "from", json_count(i ? UINT64_C(1) << i : 0));
+        add_counts(object, s->sizes[i].count, s->sizes[i].bytes);
+        json_add(object, "peak_requested", json_count(s->sizes[i].peak_requested));
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_lifetimes(const summary *s)
+{
+    json_t *array = json_array();
+    uint64_t least = 1;
+    for (unsigned i = 0; i < SUMMARY_LIFETIMES; i++, least *= 10) {
+        if (!s->lifetimes[i].count) continue;
+        json_t *object = json_object();
+        json_add(object, "from", i + 1 < SUMMARY_LIFETIMES ? json_count(least) : json_null());
+        add_counts(object, s->lifetimes[i].count, s->lifetimes[i].bytes);
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_frames(const trace *t, uint32_t stack)
+{
+    json_t *array = json_array();
+    if (stack >= t->stacks.count) return array;
+    for (size_t i = t->stacks.first[stack]; i < t->stacks.first[stack + 1]; i++)
+        json_push(array, json_text(t->stacks.frames[t->stacks.items[i]]));
+    return array;
+}
+
+static json_t *json_largest(const stat_run *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < r->s.largest_count; i++) {
+        const timeline_block *b = &r->l.blocks[r->s.largest[i]];
+        const timeline_lane *lane = &r->l.lanes[b->lane];
+        json_t *object = json_object();
+        json_add(object, "bytes", json_count(b->bytes));
+        json_add(object, "address", json_count(b->address));
+        json_add(object, "device", json_integer(lane->device));
+        json_add(object, "pool", json_pool(lane->pool));
+        json_add(object, "stream", json_count(lane->stream));
+        json_add(object, "from", json_count(b->from));
+        json_add(object, "until", b->freed == TIMELINE_NEVER ? json_null() : json_count(b->freed));
+        json_add(object, "frames", json_frames(r->t, b->stack));
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_ooms(const stat_run *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < r->l.oom_count; i++) {
+        const timeline_oom *o = &r->l.ooms[i];
+        json_t *object = json_object();
+        json_add(object, "operation", json_count(o->moment));
+        json_add(object, "bytes", json_count(o->bytes));
+        json_add(object, "device", json_integer(r->l.lanes[o->lane].device));
+        json_add(object, "device_free", json_count(o->device_free));
+        json_add(object, "frames", json_frames(r->t, o->stack));
+        json_push(array, object);
+    }
+    return array;
+}
+
+static json_t *json_all(const stat_run *r)
+{
+    json_t *object = json_object();
+    json_add(object, "trace", json_text(r->name));
+    json_add(object, "format", json_string(r->t->format));
+    json_add(object, "events", json_count(r->t->count));
+    json_add(object, "dropped", json_count(r->t->dropped));
+    json_add(object, "operations", json_count(r->l.moments - 2));
+    json_add(object, "duration_ns", json_count(r->l.times[r->l.moments - 1]));
+    json_add(object, "residents", json_count(r->l.residents));
+    json_add(object, "malformed", json_count(r->l.malformed));
+    json_add(object, "peak_requested", json_count(r->s.requested.requested));
+    json_add(object, "peak_active", json_count(r->s.active.active));
+    json_add(object, "peak_reserved", json_count(r->s.reserved.reserved));
+    json_t *peaks = json_object();
+    json_add(peaks, "requested", json_instant(r, &r->s.requested));
+    json_add(peaks, "active", json_instant(r, &r->s.active));
+    json_add(peaks, "reserved", json_instant(r, &r->s.reserved));
+    json_add(object, "peaks", peaks);
+    json_add(object, "kinds", json_kinds(&r->s));
+    json_add(object, "devices", json_devices(r));
+    json_add(object, "streams", json_lanes(r));
+    json_add(object, "sizes", json_sizes(&r->s));
+    json_add(object, "lifetimes", json_lifetimes(&r->s));
+    json_add(object, "largest", json_largest(r));
+    json_add(object, "ooms", json_ooms(r));
+    return object;
+}
+
+static bool stat_trace(const char *path, size_t largest, bool silent, json_t *array)
+{
+    trace t;
+    if (!cli_trace("stat", path, &t)) return false;
+
+    stat_run r = { .name = cli_trace_name(&t, path), .t = &t };
+    timeline_build(&t, &r.l);
+    summarize(&r.l, largest, &r.s);
+    if (!silent) print_all(&r);
+    json_push(array, json_all(&r));
+    summary_release(&r.s);
+    timeline_release(&r.l);
+    trace_release(&t);
+    return true;
+}
+
+int cmd_stat(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "largest", required_argument, NULL, 'n' },
+        { "json", required_argument, NULL, 'j' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    const char *json = NULL;
+    uint64_t largest = 10;
+    for (int option; (option = cli_option("stat", argc, argv, "n:h", options)) != -1;) {
+        switch (option) {
+        case 'n':
+            if (cli_count(optarg, 0, 10000, &largest)) break;
+            return cli_usage("stat", "--largest '%s' is not a number from 0 to 10000", optarg);
+        case 'j': json = optarg; break;
+        case 'h': fputs(help, stdout); return 0;
+        default: return COMMAND_USAGE;
+        }
+    }
+    if (optind == argc) return cli_usage("stat", "which trace? Name at least one file, or - for stdin");
+
+    bool good = true, silent = json && strcmp(json, "-") == 0;
+    json_t *array = json_array();
+    for (int i = optind; i < argc; i++) {
+        if (i > optind && !silent) putchar('\n');
+        good &= stat_trace(argv[i], (size_t)largest, silent, array);
+    }
+    if (json) good &= json_write("stat", array, json);
+    json_decref(array);
+    return good ? 0 : COMMAND_FAILED;
+}

@@ -1,0 +1,41 @@
+/*
+ * ranges: address ranges that do not overlap, each with a number, by device and address.
+ * Owner: the caller, until ranges_release.
+ */
+#ifndef WEIR_TOOLS_TIMELINE_RANGES_H
+#define WEIR_TOOLS_TIMELINE_RANGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct range {
+    uint64_t address, bytes;
+    uint32_t number; /* the caller's */
+    int16_t device;
+} range;
+
+typedef struct ranges {
+    range *at;
+    size_t count, capacity;
+} ranges;
+
+/* The first that ends behind the address, which is where the next one is to be put; `count` when there is none. */
+size_t ranges_find(const ranges *r, int16_t device, uint64_t address);
+
+/* NULL: nothing is there. */
+const range *ranges_at(const ranges *r, int16_t device, uint64_t address);
+
+/* What was there before must have been cut. */
+void ranges_add(ranges *r, range added);
+
+/* Called for each range that is cut, with what remains of it on the left and right; these may be of 0 bytes, and their
+ * numbers may be changed. */
+typedef void (*ranges_on_cut)(void *user, const range *old, range *left, range *right);
+
+/* Takes the bytes out. Returns how many of them were in a range. */
+uint64_t ranges_cut(ranges *r, int16_t device, uint64_t address, uint64_t bytes, ranges_on_cut on_cut, void *user);
+
+void ranges_release(ranges *r);
+
+#endif

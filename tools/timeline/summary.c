@@ -1,0 +1,233 @@
+#include "timeline/summary.h"
+
+#include "grow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned size_class(uint64_t bytes)
+{
+    return bytes ? 63 - (unsigned)__builtin_clzll(bytes) : 0;
+}
+
+static unsigned lifetime_class(const timeline_block *b)
+{
+    if (b->freed == TIMELINE_NEVER) return SUMMARY_LIFETIMES - 1;
+    unsigned class = 0;
+    for (uint32_t left = b->freed - b->from; left >= 10; left /= 10) class ++;
+    return class;
+}
+
+static void count_events(const timeline *l, summary *s)
+{
+    const trace *t = l->trace;
+    for (size_t i = 0; i < t->count; i++) {
+        summary_count *k = &s->kinds[t->events[i].kind < SUMMARY_KINDS ? t->events[i].kind : 0];
+        k->count++;
+        k->bytes += t->events[i].size;
+    }
+}
+
+static void add_allocation(summary_group *g, const timeline_block *b)
+{
+    g->count++;
+    g->bytes += b->bytes;
+    g->live += b->bytes;
+    if (g->live > g->peak_requested) g->peak_requested = g->live;
+}
+
+/* Every block in the order of time: its free comes before an allocation of the same moment. */
+static void count_blocks(const timeline *l, summary *s)
+{
+    size_t freed = 0;
+    for (size_t i = 0; i < l->block_count; i++) {
+        const timeline_block *b = &l->blocks[i];
+        for (; freed < l->freed_count && l->blocks[l->by_freed[freed]].freed <= b->from; freed++) {
+            const timeline_block *gone = &l->blocks[l->by_freed[freed]];
+            if (gone->freed == gone->from) continue; /* never counted: it waited from before the first event */
+            s->sizes[size_class(gone->bytes)].live -= gone->bytes;
+            s->lanes[gone->lane].live -= gone->bytes;
+            s->devices[l->lanes[gone->lane].device].live -= gone->bytes;
+        }
+        summary_count *lifetime = &s->lifetimes[lifetime_class(b)];
+        lifetime->count++;
+        lifetime->bytes += b->bytes;
+        if (b->freed == b->from) continue;
+        add_allocation(&s->sizes[size_class(b->bytes)], b);
+        add_allocation(&s->lanes[b->lane], b);
+        add_allocation(&s->devices[l->lanes[b->lane].device], b);
+    }
+}
+
+typedef struct change {
+    uint32_t moment, lane;
+    bool taken;
+    uint64_t bytes;
+} change;
+
+/* What is given back between two operations goes before what is taken. */
+static int by_moment(const void *left, const void *right)
+{
+    const change *a = left, *b = right;
+    if (a->moment != b->moment) return a->moment < b->moment ? -1 : 1;
+    return a->taken - b->taken;
+}
+
+static void hold(summary_group *g, const change *c)
+{
+    g->held += c->taken ? c->bytes : -c->bytes;
+    if (g->held > g->peak_reserved) g->peak_reserved = g->held;
+}
+
+static void count_segments(const timeline *l, summary *s)
+{
+    change *changes = grow_new(2 * l->segment_count, sizeof *changes);
+    size_t count = 0;
+    for (size_t i = 0; i < l->segment_count; i++) {
+        const timeline_segment *g = &l->segments[i];
+        if (g->from == g->until) continue;
+        changes[count++] = (change){ g->from, g->lane, true, g->bytes };
+        if (g->until != TIMELINE_NEVER) changes[count++] = (change){ g->until, g->lane, false, g->bytes };
+    }
+    qsort(changes, count, sizeof *changes, by_moment);
+    for (size_t i = 0; i < count; i++) {
+        hold(&s->lanes[changes[i].lane], &changes[i]);
+        hold(&s->devices[l->lanes[changes[i].lane].device], &changes[i]);
+    }
+    free(changes);
+}
+
+/* ---- instants --------------------------------------------------------------------------------------------------- */
+
+typedef struct extent {
+    uint64_t address, bytes;
+    int device;
+    bool mapped;
+} extent;
+
+static int by_place(const void *left, const void *right)
+{
+    const extent *a = left, *b = right;
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    return (a->address > b->address) - (a->address < b->address);
+}
+
+static size_t blocks_at(const timeline *l, uint32_t moment, extent *out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < l->block_count; i++) {
+        const timeline_block *b = &l->blocks[i];
+        if (b->from <= moment && moment < b->until)
+            out[count++] = (extent){ b->address, b->bytes, l->lanes[b->lane].device, false };
+    }
+    qsort(out, count, sizeof *out, by_place);
+    return count;
+}
+
+/* Pieces mapped side by side are one. */
+static size_t segments_at(const timeline *l, uint32_t moment, extent *out)
+{
+    size_t count = 0, joined = 0;
+    for (size_t i = 0; i < l->segment_count; i++) {
+        const timeline_segment *s = &l->segments[i];
+        if (s->from <= moment && moment < s->until)
+            out[count++] = (extent){ s->address, s->bytes, l->lanes[s->lane].device, s->mapped };
+    }
+    qsort(out, count, sizeof *out, by_place);
+    for (size_t i = 0; i < count; i++) {
+        extent *last = joined ? &out[joined - 1] : NULL;
+        bool one = last && last->mapped && out[i].mapped && last->device == out[i].device &&
+                   last->address + last->bytes == out[i].address;
+        if (one)
+            last->bytes += out[i].bytes;
+        else
+            out[joined++] = out[i];
+    }
+    return joined;
+}
+
+static void add_hole(summary_instant *at, uint64_t bytes)
+{
+    if (bytes < SUMMARY_HOLE) return;
+    at->holes++;
+    at->in_holes += bytes;
+    if (bytes > at->largest_hole) at->largest_hole = bytes;
+}
+
+static void count_holes(const timeline *l, summary_instant *at)
+{
+    extent *segments = grow_new(l->segment_count, sizeof *segments);
+    extent *blocks = grow_new(l->block_count, sizeof *blocks);
+    size_t block_count = blocks_at(l, at->moment, blocks), next = 0;
+    at->segments = segments_at(l, at->moment, segments);
+
+    for (size_t i = 0; i < at->segments; i++) {
+        const extent *s = &segments[i];
+        uint64_t end = s->address + s->bytes, reached = s->address;
+        while (next < block_count && by_place(&blocks[next], s) < 0) next++;
+        for (; next < block_count && blocks[next].device == s->device && blocks[next].address < end; next++) {
+            if (blocks[next].address > reached) add_hole(at, blocks[next].address - reached);
+            uint64_t block_end = blocks[next].address + blocks[next].bytes;
+            if (block_end > reached) reached = block_end;
+        }
+        if (end > reached) add_hole(at, end - reached);
+    }
+    free(segments);
+    free(blocks);
+}
+
+static summary_instant instant(const timeline *l, const timeline_series *series, const uint64_t *of)
+{
+    uint32_t m = timeline_peak(l, of);
+    summary_instant at = {
+        .moment = m, .requested = series->requested[m], .active = series->active[m], .reserved = series->reserved[m]
+    };
+    count_holes(l, &at);
+    return at;
+}
+
+/* ---- the largest ------------------------------------------------------------------------------------------------ */
+
+/* Keeps the list sorted; of equals the older stays before the younger. */
+static void list_largest(const timeline *l, size_t most, summary *s)
+{
+    s->largest = grow_new(most + 1, sizeof *s->largest);
+    for (size_t i = 0; most && i < l->block_count; i++) {
+        if (!timeline_lives(&l->blocks[i], s->requested.moment)) continue;
+        size_t at = s->largest_count;
+        while (at > 0 && l->blocks[s->largest[at - 1]].bytes < l->blocks[i].bytes) at--;
+        if (at >= most) continue;
+        memmove(&s->largest[at + 1], &s->largest[at], (s->largest_count - at) * sizeof *s->largest);
+        s->largest[at] = (uint32_t)i;
+        if (s->largest_count < most) s->largest_count++;
+    }
+}
+
+void summarize(const timeline *l, size_t largest, summary *out)
+{
+    *out = (summary){ 0 };
+    for (size_t i = 0; i < l->lane_count; i++)
+        if ((size_t)l->lanes[i].device >= out->device_count) out->device_count = (size_t)l->lanes[i].device + 1;
+    out->devices = grow_new(out->device_count, sizeof *out->devices);
+    out->lanes = grow_new(l->lane_count, sizeof *out->lanes);
+
+    count_events(l, out);
+    count_blocks(l, out);
+    count_segments(l, out);
+
+    timeline_series series;
+    timeline_sum(l, -1, &series);
+    out->requested = instant(l, &series, series.requested);
+    out->active = instant(l, &series, series.active);
+    out->reserved = instant(l, &series, series.reserved);
+    timeline_series_release(&series);
+    list_largest(l, largest, out);
+}
+
+void summary_release(summary *s)
+{
+    free(s->devices);
+    free(s->lanes);
+    free(s->largest);
+    *s = (summary){ 0 };
+}

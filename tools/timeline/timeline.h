@@ -1,0 +1,84 @@
+/*
+ * timeline: a trace as blocks and segments that live from one moment to another, for whoever counts or draws them.
+ *
+ * Time is counted in operations: allocations and frees asked for. Moment 0 is before the first of them, moment k after
+ * the k-th, and the last one after everything. What happens between two operations (a segment is taken, a pending free
+ * completes) counts from the later one on. So runs of one program under different policies share their moments.
+ *
+ * Owner: the caller of timeline_build, until timeline_release; it does not outlive its trace. Immutable in between.
+ */
+#ifndef WEIR_TOOLS_TIMELINE_H
+#define WEIR_TOOLS_TIMELINE_H
+
+#include "input/input.h"
+
+#define TIMELINE_NEVER UINT32_MAX
+
+/* A stream of a pool of a device. */
+typedef struct timeline_lane {
+    uint64_t stream, pool[2];
+    int16_t device;
+} timeline_lane;
+
+/* Lives from `from`, was freed at `freed`, and holds its memory until `until`, which is later when another stream still
+ * used it. The last two may be TIMELINE_NEVER. */
+typedef struct timeline_block {
+    uint64_t address, bytes; /* as requested */
+    uint32_t from, freed, until;
+    uint32_t lane, stack, thread;
+} timeline_block;
+
+/* A segment, or a range mapped into one that grows. What is left when a part is unmapped is a new one. */
+typedef struct timeline_segment {
+    uint64_t address, bytes;
+    uint32_t from, until, lane;
+    bool mapped; /* it is of one piece with mapped neighbours */
+} timeline_segment;
+
+typedef struct timeline_oom {
+    uint64_t bytes, device_free; /* device_free: 0 when not known */
+    uint32_t moment, lane, stack;
+} timeline_oom;
+
+typedef struct timeline {
+    const trace *trace;
+    timeline_block *blocks; /* by `from` */
+    size_t block_count;
+    uint32_t *by_freed; /* blocks that are freed, in that order */
+    size_t freed_count;
+    timeline_segment *segments; /* by `from` */
+    size_t segment_count;
+    timeline_lane *lanes;
+    size_t lane_count;
+    timeline_oom *ooms;
+    size_t oom_count;
+    uint32_t moments;
+    uint64_t *times;   /* nanoseconds since the first event, by moment; never falling */
+    size_t malformed;  /* events that make no sense where they stand */
+    size_t residents;  /* blocks from before the first event */
+    bool has_segments; /* the trace tells of any */
+} timeline;
+
+void timeline_build(const trace *t, timeline *out);
+void timeline_release(timeline *l);
+
+/* Bytes at each moment; free() them. */
+typedef struct timeline_series {
+    uint64_t *requested; /* handed out and not freed */
+    uint64_t *active;    /* and those freed that another stream still used */
+    uint64_t *reserved;  /* of segments */
+} timeline_series;
+
+/* Of one device, or of all with -1. */
+void timeline_sum(const timeline *l, int device, timeline_series *out);
+void timeline_series_release(timeline_series *s);
+
+/* The first moment of the largest value. */
+uint32_t timeline_peak(const timeline *l, const uint64_t *values);
+
+static inline bool timeline_lives(const timeline_block *b, uint32_t moment)
+{
+    return b->from <= moment && moment < b->freed;
+}
+
+#endif

@@ -14,5 +14,6 @@ int cmd_convert(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
+int cmd_view(int argc, char **argv);
 
 #endif

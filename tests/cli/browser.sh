@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The page of weir view in a browser: it starts without an error and shows what weir stat says. Skipped without Chromium.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+need_traces
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
+    { echo "no chromium"; exit 77; }
+
+# dump PAGE-AND-ADDRESS: what the page is after its scripts ran.
+dump()
+{
+    timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" \
+        --virtual-time-budget=10000 --dump-dom "file://$1" >"$scratch/dom" 2>"$scratch/browser-log" ||
+        { echo "chromium does not run here"; exit 77; }
+}
+
+# shows STAT: the page is good and its table says what the JSON says.
+shows()
+{
+    python3 - "$scratch/dom" "$1" <<'EOF'
+import json, re, sys
+dom, stats = open(sys.argv[1], encoding="utf-8").read(), json.load(open(sys.argv[2]))
+assert 'data-state="ready"' in dom, re.findall(r'<body[^>]*>|id="failure"[^>]*>[^<]*', dom)
+rows = [dict(re.findall(r'data-(\w+)="(\d+)"', row)) for row in re.findall(r"<tr ([^>]*)>", dom)]
+assert len(rows) == len(stats), (rows, dom[-400:])
+for row, stat in zip(rows, stats):
+    for name in "requested", "active", "reserved":
+        assert int(row[name]) == stat["peak_" + name], (name, row, stat["peak_" + name])
+    assert int(row["operations"]) == stat["operations"]
+    assert int(row["allocations"]) == sum(life["count"] for life in stat["lifetimes"])
+EOF
+}
+
+traces=("$DATA"/traces/convnext_prefetch.pickle.gz "$DATA"/traces/graphsage.pickle.gz "$DATA"/pickles/snapshot-4.pickle)
+expect 0 stat --json "$scratch/stat" "${traces[@]}"
+expect 0 view "${traces[@]}" -o "$scratch/report.html"
+dump "$scratch/report.html#theme=dark&axis=time&colour=pool&search=%3E50MiB"
+shows "$scratch/stat"
+dom=$(<"$scratch/dom")
+contains "$dom" 'data-theme="dark"'
+contains "$dom" 'device 0 · pool 0,7'
+matches=$(grep -o '[0-9]* allocations, [^<]*' "$scratch/dom" | head -1)
+[ "${matches%% *}" -gt 100 ] || die "search found $matches"
+
+# A trace whose names try to run something.
+python3 - "$scratch/evil.pickle" <<'EOF'
+import pickle, sys
+name = "</script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\">"
+frames = [{"filename": name, "line": 1, "name": name}]
+events = [{"action": "alloc", "addr": 1 << 20, "size": 512, "stream": 0, "time_us": 1, "frames": frames}]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat --json "$scratch/stat" "$scratch/evil.pickle"
+expect 0 view "$scratch/evil.pickle" -o "$scratch/report.html"
+dump "$scratch/report.html#search=onerror&step=1"
+shows "$scratch/stat"
+dom=$(<"$scratch/dom")
+contains "$dom" "<title>evil</title>"
+contains "$dom" '&lt;img src=x onerror='
+contains "$dom" "1 allocation, 512 B in all"

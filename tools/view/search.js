@@ -1,0 +1,60 @@
+"use strict";
+/* search: which blocks a query means. A size ("64MiB", ">1GiB", "1MiB..4MiB"), an address ("0x7f..."), or a part of a frame. */
+
+const Search = (() => {
+  const SIZE = /^(\d+(?:\.\d+)?)\s*([kmgtpe]?)(?:i?b)?$/i;
+
+  function bytesOf(text) {
+    const match = SIZE.exec(text.trim());
+    return match ? Number(match[1]) * 1024 ** " kmgtpe".indexOf(match[2].toLowerCase() || " ") : null;
+  }
+
+  /* Least and most bytes. A size with a unit means all that are shown so. */
+  function sizes(query) {
+    const span = query.split("..");
+    if (span.length === 2 && bytesOf(span[0]) !== null && bytesOf(span[1]) !== null) return [bytesOf(span[0]), bytesOf(span[1])];
+    const match = /^(<=|>=|<|>|=)?(.+)$/.exec(query.trim());
+    const bytes = match ? bytesOf(match[2]) : null;
+    if (bytes === null) return null;
+    switch (match[1]) {
+      case "<": return [0, bytes - 1];
+      case "<=": return [0, bytes];
+      case ">": return [bytes + 1, Infinity];
+      case ">=": return [bytes, Infinity];
+      case "=": return [bytes, bytes];
+      default: return /[kmgtpe]/i.test(match[2]) ? [bytes * 0.995, bytes * 1.005] : [bytes, bytes];
+    }
+  }
+
+  function tester(track, query) {
+    const { blocks, about } = track;
+    if (/^0x[0-9a-f]+$/i.test(query)) {
+      const offset = Number(BigInt(query) - BigInt(about.base));
+      return (i) => blocks.address[i] <= offset && offset < blocks.address[i] + Math.max(1, blocks.bytes[i]);
+    }
+    const range = sizes(query);
+    if (range) return (i) => blocks.bytes[i] >= range[0] && blocks.bytes[i] <= range[1];
+
+    const wanted = query.toLowerCase();
+    const frames = new Set(about.frames.flatMap((text, i) => (text.toLowerCase().includes(wanted) ? [i] : [])));
+    const stacks = about.stacks.map((stack) => stack.some((frame) => frames.has(frame)));
+    return (i) => stacks[blocks.stack[i]] === true;
+  }
+
+  /* Marks, and the matches in the order of their start. */
+  function run(track, query) {
+    const matches = [];
+    const marks = new Uint8Array(track.blocks.count);
+    const test = tester(track, query.trim());
+    let bytes = 0;
+    for (let i = 0; i < track.blocks.count; i++) {
+      if (!test(i)) continue;
+      marks[i] = 1;
+      matches.push(i);
+      bytes += track.blocks.bytes[i];
+    }
+    return { marks, matches, bytes };
+  }
+
+  return { run };
+})();

@@ -1,0 +1,28 @@
+/*
+ * view: timelines drawn, as a page to explore or as one picture. What traces hold is text of strangers: it is escaped on
+ * its way out.
+ */
+#ifndef WEIR_TOOLS_VIEW_H
+#define WEIR_TOOLS_VIEW_H
+
+#include "timeline/timeline.h"
+
+#include <stdio.h>
+
+/* One row of the picture. */
+typedef struct view_track {
+    const char *title; /* the trace, and the policy that it ran under if it was replayed */
+    const timeline *line;
+} view_track;
+
+/* Writing errors are left in the stream. */
+void view_html(FILE *to, const view_track *tracks, size_t count);
+void view_svg(FILE *to, const view_track *tracks, size_t count);
+
+/* `text` with & < > and " as entities. */
+void view_escape(FILE *to, const char *text);
+
+/* The title of all: the tracks' own, with commas. */
+void view_title(FILE *to, const view_track *tracks, size_t count);
+
+#endif

@@ -74,6 +74,22 @@ const char *cli_nearest(const char *word, const char *const *words, size_t count
     return nearest;
 }
 
+const char *cli_word(const char *command, const char *what, const char *word, const char *const *known, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(word, known[i]) == 0) return known[i];
+
+    const char *nearest = cli_nearest(word, known, count);
+    char list[256] = "";
+    for (size_t i = 0, used = 0; i < count && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", known[i]);
+    if (nearest)
+        cli_usage(command, "there is no %s '%s'; did you mean '%s'?", what, word, nearest);
+    else
+        cli_usage(command, "there is no %s '%s'; known are %s", what, word, list);
+    return NULL;
+}
+
 static void unknown_option(const char *command, const char *given, const struct option *options)
 {
     const char *words[32];

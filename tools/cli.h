@@ -20,6 +20,9 @@ int cli_usage(const char *command, const char *format, ...) __attribute__((forma
 /* The one of `count` words that `word` most likely meant; NULL when none is near. */
 const char *cli_nearest(const char *word, const char *const *words, size_t count);
 
+/* The known word that is meant exactly; NULL, having said what is wrong as a usage error. `what` names such words. */
+const char *cli_word(const char *command, const char *what, const char *word, const char *const *known, size_t count);
+
 /* getopt_long for options with long names and val other than '?'. On an error it has said what is wrong, naming the
  * nearest option, and returns '?'. */
 int cli_option(const char *command, int argc, char **argv, const char *letters, const struct option *options);

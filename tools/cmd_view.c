@@ -4,6 +4,7 @@
 #include "grow.h"
 #include "output/file.h"
 #include "output/progress.h"
+#include "replay/record.h"
 #include "view/view.h"
 
 #include <stdlib.h>
@@ -13,18 +14,35 @@ static const char help[] =
     "usage: weir view [OPTION]... TRACE... -o FILE\n\n"
     "Draws memory over time: every allocation as a band, requested, active and reserved bytes as lines, and what lies\n"
     "where in the segments. Several traces are drawn one under the other, on one axis.\n\n"
-    "  -o, --output FILE  .html: a page to explore, by itself, without a network; .svg: a picture; - is stdout\n"
-    "      --format NAME  html or svg, when the name of FILE does not tell\n"
-    "  -h, --help         this text\n\n"
+    "  -o, --output FILE         .html: a page to explore, without a network; .svg: a picture; - is stdout\n"
+    "  -p, --policy NAME         recorded (the default: as it was), torch or weir (replayed); repeatable, or a list\n"
+    "                            with commas: each is drawn\n"
+    "  -m, --device-memory SIZE  memory of each device in replays, as 24GiB; default 80GiB\n"
+    "      --format NAME         html or svg, when the name of FILE does not tell\n"
+    "  -h, --help                this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
+
+#define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
 
 typedef void (*drawer)(FILE *to, const view_track *tracks, size_t count);
 
+static const char *const policies[] = { "recorded", "torch", "weir" };
+enum { POLICIES = sizeof policies / sizeof *policies };
+
+typedef struct request {
+    const char *path, *format, *policy[POLICIES]; /* each at most once, in the order asked */
+    size_t policy_count;
+    uint64_t device_memory;
+} request;
+
+/* A trace under each policy. Track i is of trace i / policy_count. */
 typedef struct picture {
-    trace *traces;
+    trace *traces;  /* as read */
+    trace *replays; /* by track; unused where it is as recorded */
     timeline *lines;
     view_track *tracks;
-    size_t count;
+    char **titles;
+    size_t trace_count, count;
 } picture;
 
 static drawer drawer_of(const char *format)
@@ -38,9 +56,9 @@ static drawer drawer_of(const char *format)
 static drawer choose_drawer(const char *format, const char *path)
 {
     if (format) {
-        drawer found = drawer_of(format);
-        if (!found) cli_usage("view", "there is no format '%s'; known are html, svg", format);
-        return found;
+        static const char *const formats[] = { "html", "svg" };
+        format = cli_word("view", "format", format, formats, 2);
+        return format ? drawer_of(format) : NULL;
     }
     const char *dot = strrchr(path, '.');
     drawer found = dot && !strchr(dot, '/') ? drawer_of(dot + 1) : NULL;
@@ -48,16 +66,38 @@ static drawer choose_drawer(const char *format, const char *path)
     return found;
 }
 
-static bool read_all(picture *p, char **paths, size_t count)
+static bool add_track(picture *p, const trace *t, const char *name, const request *r, const char *policy)
 {
+    char error[1200];
+    bool recorded = strcmp(policy, "recorded") == 0;
+    trace *replay = &p->replays[p->count];
+    if (!recorded && !record(t, policy, r->device_memory, replay, error)) {
+        cli_say("view", "%s, policy %s: %s", name, policy, error);
+        return false;
+    }
+    bool told = !recorded || r->policy_count > 1;
+    if (asprintf(&p->titles[p->count], "%s%s%s", name, told ? ", " : "", told ? policy : "") < 0)
+        p->titles[p->count] = grow_new(1, 1);
+    timeline_build(recorded ? t : replay, &p->lines[p->count]);
+    p->tracks[p->count] = (view_track){ name, p->titles[p->count], &p->lines[p->count] };
+    p->count++;
+    return true;
+}
+
+static bool read_all(picture *p, char **paths, size_t count, const request *r)
+{
+    size_t tracks = count * r->policy_count;
     p->traces = grow_new(count, sizeof *p->traces);
-    p->lines = grow_new(count, sizeof *p->lines);
-    p->tracks = grow_new(count, sizeof *p->tracks);
+    p->replays = grow_new(tracks, sizeof *p->replays);
+    p->lines = grow_new(tracks, sizeof *p->lines);
+    p->tracks = grow_new(tracks, sizeof *p->tracks);
+    p->titles = grow_new(tracks, sizeof *p->titles);
     for (size_t i = 0; i < count; i++) {
-        if (!cli_trace("view", paths[i], &p->traces[i])) return false;
-        p->count++;
-        timeline_build(&p->traces[i], &p->lines[i]);
-        p->tracks[i] = (view_track){ cli_trace_name(&p->traces[i], paths[i]), &p->lines[i] };
+        trace *t = &p->traces[i];
+        if (!cli_trace("view", paths[i], t)) return false;
+        p->trace_count++;
+        for (size_t k = 0; k < r->policy_count; k++)
+            if (!add_track(p, t, cli_trace_name(t, paths[i]), r, r->policy[k])) return false;
     }
     return true;
 }
@@ -66,11 +106,15 @@ static void release_all(picture *p)
 {
     for (size_t i = 0; i < p->count; i++) {
         timeline_release(&p->lines[i]);
-        trace_release(&p->traces[i]);
+        record_release(&p->replays[i]);
+        free(p->titles[i]);
     }
+    for (size_t i = 0; i < p->trace_count; i++) trace_release(&p->traces[i]);
     free(p->traces);
+    free(p->replays);
     free(p->lines);
     free(p->tracks);
+    free(p->titles);
 }
 
 static bool draw(const picture *p, drawer draw_tracks, const char *path)
@@ -84,30 +128,61 @@ static bool draw(const picture *p, drawer draw_tracks, const char *path)
     return output_commit("view", &file);
 }
 
+static bool add_policies(request *r, const char *list)
+{
+    char *copy = strdup(list), *rest = copy, *word;
+    bool good = copy != NULL;
+    while (good && (word = strsep(&rest, ","))) {
+        const char *policy = cli_word("view", "policy", word, policies, POLICIES);
+        bool twice = false;
+        for (size_t i = 0; i < r->policy_count; i++) twice |= policy == r->policy[i];
+        good = policy != NULL;
+        if (good && !twice) r->policy[r->policy_count++] = policy;
+    }
+    free(copy);
+    return good;
+}
+
+static bool take_option(request *r, int option)
+{
+    switch (option) {
+    case 'o': r->path = optarg; return true;
+    case 'f': r->format = optarg; return true;
+    case 'p': return add_policies(r, optarg);
+    case 'm':
+        if (cli_size(optarg, &r->device_memory) && r->device_memory >= SMALLEST_DEVICE) return true;
+        cli_usage("view", "--device-memory '%s' is no size of at least 2 MiB; write it as 24GiB or 512M", optarg);
+        return false;
+    default: return false;
+    }
+}
+
 int cmd_view(int argc, char **argv)
 {
     static const struct option options[] = {
         { "output", required_argument, NULL, 'o' },
+        { "policy", required_argument, NULL, 'p' },
+        { "device-memory", required_argument, NULL, 'm' },
         { "format", required_argument, NULL, 'f' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    const char *path = NULL, *format = NULL;
-    for (int option; (option = cli_option("view", argc, argv, "o:h", options)) != -1;) {
-        switch (option) {
-        case 'o': path = optarg; break;
-        case 'f': format = optarg; break;
-        case 'h': fputs(help, stdout); return 0;
-        default: return COMMAND_USAGE;
+    request r = { 0 };
+    for (int option; (option = cli_option("view", argc, argv, "o:p:m:h", options)) != -1;) {
+        if (option == 'h') {
+            fputs(help, stdout);
+            return 0;
         }
+        if (!take_option(&r, option)) return COMMAND_USAGE;
     }
     if (optind == argc) return cli_usage("view", "which trace? Name at least one file, or - for stdin");
-    if (!path) return cli_usage("view", "where to? Name a file with -o, as report.html or picture.svg");
-    drawer draw_tracks = choose_drawer(format, path);
+    if (!r.path) return cli_usage("view", "where to? Name a file with -o, as report.html or picture.svg");
+    drawer draw_tracks = choose_drawer(r.format, r.path);
     if (!draw_tracks) return COMMAND_USAGE;
+    if (r.policy_count == 0) r.policy[r.policy_count++] = policies[0];
 
     picture p = { 0 };
-    bool good = read_all(&p, argv + optind, (size_t)(argc - optind)) && draw(&p, draw_tracks, path);
+    bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path);
     release_all(&p);
     return good ? 0 : COMMAND_FAILED;
 }

@@ -87,7 +87,8 @@ def check(track, text, stat):
     for name, changes in ("requested", requested), ("active", active), ("reserved", reserved):
         assert peak(changes) == stat["peak_" + name] == track["peaks"][name], (name, peak(changes), stat["peak_" + name])
     assert len(column["time"]) == stat["operations"] + 2
-    assert abs(sum(column["time"]) - stat["duration_ns"] / 1000) < 1
+    replayed = track["title"].endswith((", torch", ", weir"))  # it ends with its last operation
+    assert abs(sum(column["time"]) - stat["duration_ns"] / 1000) < (1000 if replayed else 1)
     assert len(column["block.from"]) == sum(life["count"] for life in stat["lifetimes"])
     assert sum(column["block.bytes"]) == sum(life["bytes"] for life in stat["lifetimes"])
     assert len(column["oom.moment"]) == len(stat["ooms"])

@@ -47,6 +47,45 @@ assert [path.get("class") for path in svg.iter(space + "path")].count("line rese
 assert [path.get("class") for path in svg.iter(space + "path")].count("oom") == 1
 EOF
 
+# Under policy torch the recorded job comes out as it was recorded; every policy has the same operations.
+expect 0 stat --json "$scratch/one" "$DATA"/traces/graphsage.pickle.gz
+python3 -c 'import json, sys; json.dump(2 * json.load(open(sys.argv[1])), open(sys.argv[2], "w"))' "$scratch/one" "$scratch/stat"
+expect 0 view --policy recorded,torch "$DATA"/traces/graphsage.pickle.gz -o "$scratch/report.html"
+python3 "$here/report.py" "$scratch/report.html" "$scratch/stat"
+
+# tracks EXPRESSION: evaluates Python on the tracks of the last page.
+tracks()
+{
+    python3 -c 'import json, re, sys
+page = open(sys.argv[1], encoding="utf-8").read()
+tracks = json.loads(re.search("id=\"about\">(.*?)</script>", page, re.S).group(1))["tracks"]
+counts = [{column["name"]: column["count"] for column in track["columns"]} for track in tracks]
+assert eval(sys.argv[2]), (sys.argv[2], counts)' "$scratch/report.html" "$1" || die "$1"
+}
+
+# Less memory: what fails is shown, and operations still stand where they stood.
+expect 0 view -p recorded -p torch,weir -m 3400M "$DATA"/traces/graphsage.pickle.gz -o "$scratch/report.html"
+"$WEIR" replay --policy torch -m 3400M --repeat 1 --json "$scratch/replay" "$DATA"/traces/graphsage.pickle.gz >"$scratch/table" 2>&1
+failed=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["oom"])' "$scratch/replay")
+tracks "[track['title'] for track in tracks] == ['graphsage, recorded', 'graphsage, torch', 'graphsage, weir']"
+tracks "len({count['time'] for count in counts}) == 1 and len({count['block.from'] for count in counts}) == 1"
+tracks "counts[1]['oom.moment'] == $failed > 10 and counts[2]['oom.moment'] > 0 and counts[0]['oom.moment'] == 0"
+
+# A trace that begins late, with stacks: a replay has the same blocks from before, and says where they came from.
+python3 - "$DATA"/traces/resnet50_amp.pickle.gz "$scratch/late.pickle" <<'EOF'
+import gzip, pickle, sys
+snapshot = pickle.load(gzip.open(sys.argv[1]))
+events = snapshot["device_traces"][0]
+snapshot["device_traces"][0] = events = events[len(events) // 2 :]
+for e in events:
+    e["frames"] = [{"filename": "f.py", "line": e["size"] % 7, "name": "g"}]
+pickle.dump(snapshot, open(sys.argv[2], "wb"))
+EOF
+expect 0 view --policy recorded,torch "$scratch/late.pickle" -o "$scratch/report.html"
+tracks "tracks[0]['peaks']['requested'] == tracks[1]['peaks']['requested'] > 0"
+tracks "counts[0]['block.from'] == counts[1]['block.from'] and tracks[0]['frames'] == tracks[1]['frames'] != []"
+tracks "tracks[1]['peaks']['reserved'] > 0 and tracks[0]['peaks']['active'] == tracks[1]['peaks']['active']"
+
 "$WEIR" view --format html -o - - <"$DATA/pickles/snapshot-4.pickle" | grep -q '<title>stdin</title>' || die "no page on stdout"
 expect 1 view "$scratch/nothing" -o "$scratch/none.html"
 [ ! -e "$scratch/none.html" ] || die "a page of nothing"
@@ -56,7 +95,11 @@ expect 2 view x
 contains "$err" "where to?"
 expect 2 view x -o y.png
 contains "$err" "does not tell the format"
-expect 2 view x -o y --format png
+expect 2 view x -o y --format picture
 contains "$err" "known are html, svg"
+expect 2 view x -o y.html --policy torhc
+contains "$err" "did you mean 'torch'?"
+expect 2 view x -o y.html -m 1
+contains "$err" "is no size of at least 2 MiB"
 expect 2 view -o y.html
 contains "$err" "which trace?"

@@ -229,12 +229,14 @@ class Chart {
     }
     const floor = Math.round(margin.top + this.plotHeight) + 0.5;
     c.textBaseline = "top";
+    c.textAlign = "center";
     for (const tick of Chart.ticks(view.x0, view.x1, this.plotWidth / 110)) {
       const x = Math.round(margin.left + (tick - view.x0) * this.axis.scale) + 0.5;
       c.moveTo(x, floor);
       c.lineTo(x, floor + 4);
-      c.textAlign = x > this.width - 40 ? "right" : "center";
-      c.fillText(view.time ? Text.time(tick) : Text.count(Math.round(tick)), x, floor + 6);
+      const text = view.time ? Text.time(tick) : Text.count(Math.round(tick));
+      const half = c.measureText(text).width / 2;
+      c.fillText(text, Math.min(x, this.width - half - 2), floor + 6);
     }
     c.moveTo(margin.left - 0.5, margin.top);
     c.lineTo(margin.left - 0.5, floor);

@@ -31,8 +31,9 @@ void view_escape(FILE *to, const char *text)
 void view_title(FILE *to, const view_track *tracks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
+        if (i && strcmp(tracks[i].name, tracks[i - 1].name) == 0) continue; /* the same, under another policy */
         if (i) fputs(", ", to);
-        view_escape(to, tracks[i].title);
+        view_escape(to, tracks[i].name);
     }
 }
 

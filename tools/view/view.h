@@ -11,7 +11,8 @@
 
 /* One row of the picture. */
 typedef struct view_track {
-    const char *title; /* the trace, and the policy that it ran under if it was replayed */
+    const char *name;  /* of the trace */
+    const char *title; /* with the policy that it ran under, if there are several */
     const timeline *line;
 } view_track;
 
@@ -22,7 +23,7 @@ void view_svg(FILE *to, const view_track *tracks, size_t count);
 /* `text` with & < > and " as entities. */
 void view_escape(FILE *to, const char *text);
 
-/* The title of all: the tracks' own, with commas. */
+/* The title of all: the names of the traces. */
 void view_title(FILE *to, const view_track *tracks, size_t count);
 
 #endif

@@ -1,0 +1,256 @@
+#include "replay/record.h"
+
+#include "grow.h"
+#include "replay/map.h"
+#include "replay/run.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The history of one device, and how far it was taken over. */
+typedef struct tape {
+    weir_event *events;
+    size_t count, at;
+} tape;
+
+/* Whose slot's block it is. */
+typedef struct owner {
+    int device;
+    uint64_t failed; /* the address that stands for a block that is not there; 0: it is */
+} owner;
+
+typedef struct recorder {
+    const trace *t;
+    const script *sc;
+    trace *out;
+    tape *tapes;   /* by device */
+    owner *owners; /* by slot */
+    map lanes;     /* native stream -> an event of the trace that has its stream and pool */
+    size_t capacity, stack_capacity;
+    size_t next;     /* the event of the trace that the next operation comes from, or one before it */
+    uint64_t failed; /* allocations that failed so far */
+    uint64_t now;    /* time of the operation */
+} recorder;
+
+static bool is_operation(const weir_event *e)
+{
+    return e->kind == WEIR_EVENT_ALLOC || e->kind == WEIR_EVENT_FREE_REQUESTED;
+}
+
+static bool read_tapes(recorder *r, uint64_t capacity, char error[1200])
+{
+    for (int device = 0; device < r->sc->devices; device++) {
+        tape *p = &r->tapes[device];
+        uint64_t dropped = 0;
+        p->events = grow_new(capacity, sizeof *p->events);
+        weir_status status = weir_history_read(device, p->events, capacity, &p->count, &dropped);
+        if (status != WEIR_OK)
+            snprintf(error, 1200, "cannot read the history: %s", weir_error_text());
+        else if (dropped)
+            snprintf(error, 1200, "the library's history lost %" PRIu64 " events; this is a defect of weir", dropped);
+        if (status != WEIR_OK || dropped) return false;
+    }
+    return true;
+}
+
+static void emit(recorder *r, weir_event e, uint32_t stack)
+{
+    trace *out = r->out;
+    e.time_ns = r->now;
+    e.thread = 0;
+    out->events = grow_array(out->events, out->count + 1, &r->capacity, sizeof *out->events);
+    if (r->t->stacks.of) {
+        out->stacks.of = grow_array(out->stacks.of, out->count + 1, &r->stack_capacity, sizeof *out->stacks.of);
+        out->stacks.of[out->count] = stack;
+    }
+    out->events[out->count++] = e;
+}
+
+/* Takes over what the device did before its next operation, an allocation that failed included. */
+static void emit_between(recorder *r, int device)
+{
+    tape *p = &r->tapes[device];
+    while (p->at < p->count && !is_operation(&p->events[p->at]) && p->events[p->at].kind != WEIR_EVENT_OOM)
+        emit(r, p->events[p->at++], 0);
+}
+
+/* The event of the trace that a body's operation comes from; NULL: it was put in to make sense of the trace. */
+static const weir_event *original(recorder *r, bool alloc)
+{
+    const trace *t = r->t;
+    while (r->next < t->count) {
+        const weir_event *e = &t->events[r->next];
+        if (is_operation(e) && (alloc || e->kind == WEIR_EVENT_ALLOC)) break;
+        if (!alloc && e->kind == WEIR_EVENT_FREE_REQUESTED) break;
+        r->next++;
+    }
+    while (alloc && r->next < t->count && t->events[r->next].kind != WEIR_EVENT_ALLOC) r->next++;
+    if (r->next == t->count || (!alloc && t->events[r->next].kind != WEIR_EVENT_FREE_REQUESTED)) return NULL;
+    return &t->events[r->next++];
+}
+
+static void on_alloc(recorder *r, const script_op *op, bool body)
+{
+    const script_stream *stream = &r->sc->streams[op->where];
+    const weir_event *from = body ? original(r, true) : NULL;
+    uint32_t stack = from && r->t->stacks.of ? r->t->stacks.of[from - r->t->events] : 0;
+    owner *o = &r->owners[op->slot];
+    *o = (owner){ .device = stream->device };
+    emit_between(r, stream->device);
+    if (from && from->time_ns > r->now) r->now = from->time_ns;
+    tape *p = &r->tapes[stream->device];
+    if (p->at == p->count) return;
+
+    weir_event e = p->events[p->at++];
+    map_entry *lane = map_put(&r->lanes, e.device, e.stream);
+    if (from && lane->state == 0) {
+        lane->state = 1;
+        lane->value = (uint32_t)(from - r->t->events);
+    }
+    emit(r, e, stack);
+    if (e.kind != WEIR_EVENT_OOM) return;
+    o->failed = ++r->failed; /* an address below every real one */
+    e.kind = WEIR_EVENT_ALLOC;
+    e.address = o->failed;
+    e.size = 0;
+    emit(r, e, stack);
+}
+
+static void on_free(recorder *r, const script_op *op, bool body)
+{
+    const owner *o = &r->owners[op->slot];
+    const weir_event *from = body ? original(r, false) : NULL;
+    emit_between(r, o->device);
+    if (from && from->time_ns > r->now) r->now = from->time_ns;
+    tape *p = &r->tapes[o->device];
+    if (o->failed) {
+        weir_event e = { .address = o->failed, .kind = WEIR_EVENT_FREE_REQUESTED, .device = (int16_t)o->device };
+        emit(r, e, 0);
+        e.kind = WEIR_EVENT_FREE_COMPLETED;
+        emit(r, e, 0);
+    } else if (p->at < p->count) {
+        emit(r, p->events[p->at++], 0);
+    }
+}
+
+static void follow(recorder *r, const script_ops *ops, bool body)
+{
+    for (size_t i = 0; i < ops->count; i++) {
+        const script_op *op = &ops->at[i];
+        if (op->kind == SCRIPT_ALLOC) on_alloc(r, op, body);
+        if (op->kind == SCRIPT_FREE || op->kind == SCRIPT_FREE_LATER) on_free(r, op, body);
+    }
+    for (int device = 0; device < r->sc->devices; device++) emit_between(r, device);
+}
+
+/* Native streams become those of the trace, with their pools: a stream of a pool is a stream of its own in a replay. */
+static void name_lanes(recorder *r)
+{
+    for (size_t i = 0; i < r->out->count; i++) {
+        weir_event *e = &r->out->events[i];
+        const map_entry *lane = map_find(&r->lanes, e->device, e->stream);
+        if (!lane) continue;
+        const weir_event *from = &r->t->events[lane->value];
+        e->stream = from->stream;
+        memcpy(e->pool, from->pool, sizeof e->pool);
+    }
+}
+
+static void add_live(trace *out, size_t *capacity, const weir_event *e)
+{
+    out->live = grow_array(out->live, out->live_count + 1, capacity, sizeof *out->live);
+    out->live[out->live_count++] = (trace_live){ .address = e->address,
+                                                 .bytes = e->size,
+                                                 .requested = e->size,
+                                                 .stream = e->stream,
+                                                 .pool = { e->pool[0], e->pool[1] },
+                                                 .device = e->device };
+}
+
+static void add_segment(trace *out, size_t *capacity, const weir_event *e)
+{
+    out->segments = grow_array(out->segments, out->segment_count + 1, capacity, sizeof *out->segments);
+    out->segments[out->segment_count++] =
+        (trace_segment){ e->address, e->size, e->stream, { e->pool[0], e->pool[1] }, e->device };
+}
+
+/* The first `count` events made what was there before the trace began. They go, and what is left of them at the end is
+ * listed, as in a snapshot. */
+static void forget(trace *out, size_t count)
+{
+    size_t live_capacity = 0, segment_capacity = 0;
+    map freed = { 0 }, given = { 0 };
+    for (size_t i = count; i < out->count; i++) {
+        const weir_event *e = &out->events[i];
+        if (e->kind == WEIR_EVENT_FREE_REQUESTED) map_put(&freed, e->device, e->address)->state = 1;
+        if (e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP)
+            map_put(&given, e->device, e->address)->state = 1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const weir_event *e = &out->events[i];
+        bool segment = e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
+        if (e->kind == WEIR_EVENT_ALLOC && !map_find(&freed, e->device, e->address)) add_live(out, &live_capacity, e);
+        if (segment && !map_find(&given, e->device, e->address)) add_segment(out, &segment_capacity, e);
+    }
+    map_release(&freed);
+    map_release(&given);
+    out->count -= count;
+    memmove(out->events, out->events + count, out->count * sizeof *out->events);
+    if (out->stacks.of) memmove(out->stacks.of, out->stacks.of + count, out->count * sizeof *out->stacks.of);
+}
+
+static void write_trace(recorder *r)
+{
+    const trace *t = r->t;
+    r->out->format = t->format;
+    r->out->stacks = t->stacks;
+    r->out->stacks.of = NULL;
+    r->now = t->count ? t->events[0].time_ns : 0;
+
+    follow(r, &r->sc->before, false);
+    size_t before = r->out->count;
+    follow(r, &r->sc->body, true);
+    name_lanes(r);
+    if (before) forget(r->out, before);
+}
+
+static void release_recorder(recorder *r)
+{
+    for (int device = 0; device < r->sc->devices; device++) free(r->tapes[device].events);
+    free(r->tapes);
+    free(r->owners);
+    map_release(&r->lanes);
+}
+
+bool record(const trace *t, const char *policy, uint64_t device_memory, trace *out, char error[1200])
+{
+    script sc;
+    *out = (trace){ 0 };
+    if (!script_build(t, &sc, error, 1200)) return false;
+
+    /* The library may tell more of each operation than the recorder did, and the script ends with frees of its own. */
+    session_options options = { policy, "host", device_memory, 4 * (uint64_t)(t->count + t->live_count) + 1024 };
+    session s;
+    pass cold;
+    bool good = session_open(&s, &sc, &t->settings, &options);
+    if (good) {
+        recorder r = { .t = t, .sc = &sc, .out = out };
+        r.tapes = grow_new((size_t)sc.devices, sizeof *r.tapes);
+        r.owners = grow_new(sc.slots, sizeof *r.owners);
+        good = session_pass(&s, &cold) && read_tapes(&r, options.history, s.error);
+        if (good) write_trace(&r);
+        release_recorder(&r);
+        session_close(&s);
+    }
+    if (!good) memcpy(error, s.error, sizeof s.error);
+    script_release(&sc);
+    return good;
+}
+
+void record_release(trace *recorded)
+{
+    uint32_t *of = recorded->stacks.of;
+    recorded->stacks = (trace_stacks){ .of = of }; /* the rest is the original's */
+    trace_release(recorded);
+}

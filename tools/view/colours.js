@@ -32,14 +32,6 @@ const Colours = (() => {
     return shade(240 - at * 235, 1);
   }
 
-  function distinct(lanes, key) {
-    const seen = new Map();
-    return lanes.map((lane) => {
-      if (!seen.has(key(lane))) seen.set(key(lane), seen.size);
-      return seen.get(key(lane));
-    });
-  }
-
   /* The function from a block to its colour. Streams and pools have the same in every track. */
   function painter(track, lanes, mode) {
     const { blocks } = track;
@@ -72,5 +64,5 @@ const Colours = (() => {
     return context.createPattern(tile, "repeat");
   }
 
-  return { refresh, painter, laneKey, numbered, distinct, hatch, ramp, get: (name) => shades[name] };
+  return { refresh, painter, laneKey, numbered, hatch, ramp, get: (name) => shades[name] };
 })();

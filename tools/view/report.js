@@ -5,7 +5,7 @@ const Report = (() => {
   const byId = (id) => document.getElementById(id);
   const make = (tag, text = "") => Object.assign(document.createElement(tag), { textContent: text });
 
-  let tracks = [], charts = [], bars = [], lanes = [];
+  let tracks = [], charts = [], bars = [], notes = [], lanes = [];
   let found = [], at = -1, scheduled = false;
   let barsShow = []; /* what the segments were drawn for: zooming does not touch them */
 
@@ -92,13 +92,12 @@ const Report = (() => {
 
   const values = (track, m) => ["requested", "active", "reserved"].map((what) => `${what} ${Text.size(track[what][m])}`).join(", ");
 
+  /* Several tracks have their values in their titles: a line of its own for each keeps its place. */
   function showStatus() {
-    const parts = tracks.map((track) => {
-      const m = Math.min(view.instant, track.moments - 1);
-      return `${tracks.length > 1 ? `${track.about.title}: ` : ""}${values(track, m)}`;
-    });
-    const m = Math.min(view.instant, tracks[0].moments - 1);
-    byId("status").textContent = `Operation ${Text.count(m)}, ${Text.time(tracks[0].time[m])}: ${parts.join("; ")}`;
+    const first = tracks[0], m = Math.min(view.instant, first.moments - 1);
+    const where = `Operation ${Text.count(m)}, ${Text.time(first.time[m])}`;
+    byId("status").textContent = tracks.length === 1 ? `${where}: ${values(first, m)}` : where;
+    notes.forEach((note, i) => { note.textContent = values(tracks[i], Math.min(view.instant, tracks[i].moments - 1)); });
   }
 
   function blockRows(track, block) {
@@ -411,7 +410,11 @@ const Report = (() => {
       canvas.tabIndex = 0;
       canvas.setAttribute("role", "img");
       canvas.setAttribute("aria-label", `Memory of ${track.about.title} over time: peak requested ${Text.size(track.requested[track.peak.requested])}, peak reserved ${Text.size(track.reserved[track.peak.reserved])}`);
-      if (many) section.append(make("h2", track.about.title));
+      if (many) {
+        const title = make("h2", `${track.about.title} `);
+        notes.push(title.appendChild(make("small")));
+        section.append(title);
+      }
       section.append(canvas);
       byId("tracks").append(section);
       const chart = new Chart(track, view, section);

@@ -1,9 +1,8 @@
 /*
- * What happened, as users see it: statistics, validation, recorded events.
+ * What happened, as users see it: validation, recorded events.
  */
 #include "base/meta.h"
 #include "device/pinned.h"
-#include "pool/front.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
 #include "weir/trace.h"
@@ -12,54 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-weir_status weir_stats_get(int device, weir_memory_stats *out)
-{
-    wr_device *d = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stats_get: out is NULL or its size is not set");
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    const size_t size = out->size;
-    wr_fronts_close(&d->cache);
-    wr_lock_acquire(&d->cache.lock);
-    *out = d->cache.stats;
-    wr_lock_release(&d->cache.lock);
-    wr_fronts_open(&d->cache);
-    out->size = size;
-    return WEIR_OK;
-}
-
-/* The statistics are an array of weir_stat between `allocation` and `hits`, then plain counters. */
-static void reset_locked(weir_memory_stats *s)
-{
-    for (weir_stat *stat = s->allocation; (void *)stat < (void *)&s->hits; stat++) {
-        stat->peak = stat->current;
-        stat->added = stat->removed = 0;
-    }
-    s->hits = s->driver_allocs = s->driver_frees = s->alloc_retries = s->ooms = s->syncs = 0;
-    s->rehomed = s->collected = s->lent = 0;
-}
-
-weir_status weir_stats_reset(int device)
-{
-    wr_device *d = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    wr_fronts_close(&d->cache);
-    wr_lock_acquire(&d->cache.lock);
-    reset_locked(&d->cache.stats);
-    for (wr_mempool *pool = d->cache.pools; pool; pool = pool->next) reset_locked(&pool->stats);
-    wr_lock_release(&d->cache.lock);
-    wr_fronts_open(&d->cache);
-    return WEIR_OK;
-}
-
-weir_status weir_driver_calls(uint64_t *count)
-{
-    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_driver_calls: count is NULL");
-    WR_TRY(wr_runtime_enter());
-    *count = wr_backend_calls();
-    return WEIR_OK;
-}
 
 weir_status weir_validate(int device)
 {

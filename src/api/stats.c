@@ -1,0 +1,176 @@
+/*
+ * Statistics as users see them: the numbers, and all of them as text.
+ */
+#include "device/kinds.h"
+#include "device/pinned.h"
+#include "observe/stats_text.h"
+#include "pool/front.h"
+#include "pool/sample.h"
+#include "thread/thread.h"
+
+#include <stdio.h>
+
+weir_status weir_stats_get(int device, weir_memory_stats *out)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    const size_t size = out->size;
+    wr_fronts_close(&d->cache);
+    wr_lock_acquire(&d->cache.lock);
+    *out = d->cache.stats;
+    wr_lock_release(&d->cache.lock);
+    wr_fronts_open(&d->cache);
+    out->size = size;
+    return WEIR_OK;
+}
+
+static weir_status reset(int device, bool peaks, bool totals)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    wr_fronts_close(&d->cache);
+    wr_lock_acquire(&d->cache.lock);
+    wr_metrics_reset(&d->cache.stats, peaks, totals);
+    for (wr_mempool *pool = d->cache.pools; pool; pool = pool->next) wr_metrics_reset(&pool->stats, peaks, totals);
+    wr_lock_release(&d->cache.lock);
+    wr_fronts_open(&d->cache);
+    return WEIR_OK;
+}
+
+weir_status weir_stats_reset(int device)
+{
+    return reset(device, true, true);
+}
+
+weir_status weir_stats_reset_peaks(int device)
+{
+    return reset(device, true, false);
+}
+
+weir_status weir_stats_reset_totals(int device)
+{
+    return reset(device, false, true);
+}
+
+weir_status weir_driver_calls(uint64_t *count)
+{
+    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_driver_calls: count is NULL");
+    WR_TRY(wr_runtime_enter());
+    *count = wr_backend_calls();
+    return WEIR_OK;
+}
+
+weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats *out)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stream_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    wr_sample_stream(&d->cache, s, out);
+    return WEIR_OK;
+}
+
+/* ---- devices ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t handles_bytes(wr_device *device)
+{
+    uint64_t bytes = 0;
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
+        weir_handle_stats stats = { .size = sizeof stats };
+        wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
+        if (!pool) continue;
+        wr_handle_pool_stats(pool, &stats);
+        bytes += stats.bytes;
+    }
+    return bytes;
+}
+
+static weir_status measure(wr_device *device, weir_device_memory *out)
+{
+    weir_device_memory m = { .size = out->size, .handles_bytes = handles_bytes(device) };
+    WR_TRY(wr_driver(device->backend, device_memory, device->ordinal, &m.free_bytes, &m.total_bytes));
+    m.reserved_bytes = wr_sample_device_bytes(&device->cache);
+    const uint64_t known = m.free_bytes + m.reserved_bytes;
+    m.outside_bytes = m.total_bytes > known ? m.total_bytes - known : 0;
+    wr_lock_acquire(&device->cache.lock);
+    m.limit_bytes = device->cache.limit;
+    wr_lock_release(&device->cache.lock);
+    *out = m;
+    return WEIR_OK;
+}
+
+weir_status weir_device_memory_get(int device, weir_device_memory *out)
+{
+    wr_device *d = NULL;
+    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_device_memory_get: out is NULL or its size is not set");
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return measure(d, out);
+}
+
+/* ---- as text ------------------------------------------------------------------------------------------------------ */
+
+static weir_status sample_handles(wr_device *device, wr_rows *rows)
+{
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
+        wr_row *row = NULL;
+        wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
+        if (!pool) continue;
+        WR_TRY(wr_rows_add(rows, WR_SCOPE_HANDLES, device->ordinal, &row));
+        snprintf(row->name, sizeof row->name, "%s", pool->kind->name);
+        wr_handle_pool_stats(pool, &row->of.handles);
+    }
+    return WEIR_OK;
+}
+
+static weir_status sample_device(wr_device *device, wr_rows *rows)
+{
+    wr_row *row = NULL;
+    WR_TRY(wr_rows_add(rows, WR_SCOPE_DEVICE, device->ordinal, &row));
+    snprintf(row->name, sizeof row->name, "%s", device->caps.name);
+    WR_TRY(measure(device, &row->of.device));
+    WR_TRY(wr_sample_cache(&device->cache, WR_SCOPE_MEMORY, rows));
+    return sample_handles(device, rows);
+}
+
+static weir_status sample_all(wr_rows *rows)
+{
+    for (int i = 0; i < wr_runtime_global.device_count; i++) {
+        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        if (device) WR_TRY(sample_device(device, rows)); /* one that was never used has no statistics */
+    }
+    wr_pinned *pinned = wr_pinned_there();
+    return pinned ? wr_sample_cache(&pinned->cache, WR_SCOPE_PINNED, rows) : WEIR_OK;
+}
+
+typedef void (*stats_writer)(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
+
+static weir_status write_text(const char *call, stats_writer writer, char *buffer, size_t capacity, size_t *length)
+{
+    wr_rows rows = { 0 };
+    WR_ENSURE(length && (buffer || capacity == 0), WEIR_ERR_INVALID_ARGUMENT, "%s: %s is NULL", call,
+              length ? "buffer" : "length");
+    WR_TRY(wr_runtime_enter());
+    weir_status status = sample_all(&rows);
+    if (status == WEIR_OK) {
+        const wr_stats_head head = { wr_runtime_global.backend->name, wr_backend_calls() };
+        wr_emit e = { .buffer = buffer, .capacity = capacity };
+        writer(&e, &head, &rows);
+        *length = e.length;
+    }
+    wr_rows_release(&rows);
+    return status;
+}
+
+weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length)
+{
+    return write_text("weir_stats_json", wr_stats_json, buffer, capacity, length);
+}
+
+weir_status weir_stats_openmetrics(char *buffer, size_t capacity, size_t *length)
+{
+    return write_text("weir_stats_openmetrics", wr_stats_openmetrics, buffer, capacity, length);
+}

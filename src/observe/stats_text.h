@@ -1,0 +1,23 @@
+/*
+ * stats_text: rows of statistics as JSON and as OpenMetrics text. What is written follows from metrics.def alone.
+ */
+#ifndef WR_OBSERVE_STATS_TEXT_H
+#define WR_OBSERVE_STATS_TEXT_H
+
+#include "observe/emit.h"
+#include "observe/metrics.h"
+
+/* Facts of the library, besides the rows. */
+typedef struct wr_stats_head {
+    const char *backend;
+    uint64_t driver_calls;
+} wr_stats_head;
+
+/* The rows are those of the first device, by scope, then those of the next one; last the pinned one. */
+void wr_stats_json(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
+void wr_stats_openmetrics(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
+
+/* The members of one row's struct. */
+void wr_stats_json_members(wr_emit *e, const wr_row *row);
+
+#endif

@@ -1,0 +1,110 @@
+#include "pool/sample.h"
+
+#include "pool/front.h"
+
+#include <stdio.h>
+
+static void add_block(const wr_block *block, weir_stream_stats *out)
+{
+    uint64_t *number[] = {
+        [WR_BLOCK_FREE] = &out->free, [WR_BLOCK_LIVE] = &out->live, [WR_BLOCK_PENDING] = &out->pending
+    };
+    uint64_t *bytes[] = {
+        [WR_BLOCK_FREE] = &out->free_bytes, [WR_BLOCK_LIVE] = &out->live_bytes, [WR_BLOCK_PENDING] = &out->pending_bytes
+    };
+    ++*number[block->state];
+    *bytes[block->state] += block->bytes;
+    if (block->state == WR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
+}
+
+static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream_stats *out)
+{
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
+            for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {
+                out->segments++;
+                out->reserved_bytes += wr_segment_held(s);
+                for (const wr_block *b = s->first; b; b = b->next) add_block(b, out);
+            }
+}
+
+void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
+{
+    weir_stream_stats stats = { .size = out->size };
+    wr_fronts_close(cache);
+    wr_lock_acquire(&cache->lock);
+    add_stream_locked(cache, stream->index, &stats);
+    wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
+    *out = stats;
+}
+
+/* The stream that has bins at that index, in any pool; NULL: none has. */
+static const wr_stream *stream_at_locked(const wr_cache *cache, uint32_t index)
+{
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
+            if (pool->bins[i]) return pool->bins[i]->stream;
+    return NULL;
+}
+
+static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
+{
+    uint32_t capacity = 0;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (pool->bin_capacity > capacity) capacity = pool->bin_capacity;
+    for (uint32_t index = 0; index * WR_CLASSES < capacity; index++) {
+        const wr_stream *stream = stream_at_locked(cache, index);
+        weir_stream_stats stats = { .size = sizeof stats };
+        wr_row *row = NULL;
+        if (stream) add_stream_locked(cache, index, &stats);
+        if (stats.segments == 0) continue;
+        WR_TRY(wr_rows_add(rows, WR_SCOPE_STREAM, cache->device, &row));
+        snprintf(row->name, sizeof row->name, "%#llx", (unsigned long long)(uintptr_t)stream->native);
+        row->of.stream = stats;
+    }
+    return WEIR_OK;
+}
+
+static weir_status sample_pools_locked(const wr_cache *cache, wr_rows *rows)
+{
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
+        wr_row *row = NULL;
+        WR_TRY(wr_rows_add(rows, WR_SCOPE_POOL, cache->device, &row));
+        snprintf(row->name, sizeof row->name, WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+        snprintf(row->tag, sizeof row->tag, "%s", pool->rules.tag);
+        row->of.memory = pool->counted ? pool->stats : cache->stats;
+    }
+    return WEIR_OK;
+}
+
+static weir_status sample_locked(const wr_cache *cache, wr_scope scope, wr_rows *rows)
+{
+    wr_row *row = NULL;
+    WR_TRY(wr_rows_add(rows, scope, cache->device, &row));
+    row->of.memory = cache->stats;
+    if (wr_cache_is_host(cache)) return WEIR_OK;
+    WR_TRY(sample_pools_locked(cache, rows));
+    return sample_streams_locked(cache, rows);
+}
+
+weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows)
+{
+    wr_fronts_close(cache);
+    wr_lock_acquire(&cache->lock);
+    weir_status status = sample_locked(cache, scope, rows);
+    wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
+    return status;
+}
+
+uint64_t wr_sample_device_bytes(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    int64_t bytes = cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (pool->rules.memory == WEIR_MEMORY_MANAGED || pool->rules.memory == WEIR_MEMORY_PINNED)
+            bytes -= pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    wr_lock_release(&cache->lock);
+    return (uint64_t)bytes;
+}

@@ -1,0 +1,93 @@
+/**
+ * @file plan.h
+ * @brief Plans: where each allocation of a recorded program goes, decided with all of the recording known.
+ *
+ * A plan file (".weirplan") is a header of 64 bytes, then arenas, then entries, all little endian; docs/plan-format.md
+ * is the specification. `weir plan` writes them. An arena is a line of addresses of one device that the plan has for
+ * itself. Its entries are the program's allocations there, in their order.
+ */
+#ifndef WEIR_PLAN_H
+#define WEIR_PLAN_H
+
+#include "weir/weir.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_PLAN_MAGIC "weirplan"
+#define WEIR_PLAN_VERSION_MAJOR 1
+#define WEIR_PLAN_VERSION_MINOR 0
+
+/** Offsets and sizes are multiples of this. */
+#define WEIR_PLAN_ALIGNMENT 512
+
+/** weir_plan_entry.lives of what is not freed in the recording. */
+#define WEIR_PLAN_FOREVER UINT32_MAX
+
+/** weir_plan_arena.flags: all of it is of one stream; the plan let no stream use what another had. */
+#define WEIR_PLAN_ONE_STREAM 1u
+
+/** One allocation: 24 bytes. */
+typedef struct weir_plan_entry {
+    uint64_t offset; /**< in the arena */
+    uint64_t bytes;  /**< the request, rounded up to WEIR_PLAN_ALIGNMENT */
+    uint32_t lives;  /**< it is freed before this many further allocations of the arena were made, and one; or
+                          WEIR_PLAN_FOREVER */
+    uint32_t stream; /**< streams are numbered by their first allocation in the arena */
+} weir_plan_entry;
+
+/** One arena: 88 bytes. */
+typedef struct weir_plan_arena {
+    int32_t device;
+    uint32_t pool;    /**< 0 is the default pool; others are numbered by their first allocation */
+    uint32_t flags;   /**< WEIR_PLAN_ONE_STREAM */
+    uint32_t streams; /**< how many allocate in it */
+    uint64_t bytes;   /**< its size */
+    uint64_t bound;   /**< no placement is smaller than this */
+    uint64_t waits;   /**< times that an address passes from one stream to another, which must wait for an event */
+    uint64_t first, entries;           /**< its entries: the first one's index, and how many */
+    uint64_t loop_first, loop_entries; /**< of these, the ones that repeat; the first one counted in the arena */
+    uint64_t loop_times;               /**< how often they did; 0: nothing repeats */
+    uint64_t reserved;
+} weir_plan_arena;
+
+/** A plan. Entries of an arena follow each other; arenas are in the order of their entries. */
+typedef struct weir_plan {
+    uint64_t trace; /**< a hash of what the recorded program allocated and freed */
+    uint64_t arena_count, entry_count;
+    const weir_plan_arena *arenas;
+    const weir_plan_entry *entries;
+} weir_plan;
+
+/**
+ * Reads the bytes of a plan file. All that a plan says is in range afterwards: entries lie within their arena, streams
+ * and loops are there. Whether blocks overlap is not checked. Needs no open library. Since 0.1.
+ * @param plan set to memory for weir_plan_destroy().
+ * @return WEIR_ERR_FORMAT naming the byte; WEIR_ERR_INCOMPATIBLE for a file of a newer major version.
+ */
+WEIR_API weir_status weir_plan_decode(const void *bytes, size_t count, weir_plan **plan);
+
+/**
+ * Writes a plan's file to memory. Since 0.1.
+ * @param buffer may be NULL: *count becomes the bytes that are needed.
+ * @return WEIR_ERR_INVALID_ARGUMENT when `capacity` is too small, with *count set.
+ */
+WEIR_API weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_t capacity, size_t *count);
+
+/** Releases a plan of weir_plan_decode(); NULL is fine. Since 0.1. */
+WEIR_API void weir_plan_destroy(weir_plan *plan);
+
+/** The entry, counted in the arena, of the arena's n-th allocation from 0, when what repeats goes on repeating: behind
+ *  the last entry before the loop come its entries again and again. What the recording had behind the loop is reached
+ *  only by a reader that knows that the loop is over. Since 0.1. */
+static inline uint64_t weir_plan_entry_of(const weir_plan_arena *a, uint64_t n)
+{
+    if (a->loop_times == 0 || n < a->loop_first + a->loop_entries) return n;
+    return a->loop_first + (n - a->loop_first) % a->loop_entries;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,28 @@
+/*
+ * Plans, as users see them.
+ */
+#include "observe/plan.h"
+#include "base/status.h"
+
+weir_status weir_plan_decode(const void *bytes, size_t count, weir_plan **plan)
+{
+    WR_ENSURE((bytes || count == 0) && plan, WEIR_ERR_INVALID_ARGUMENT, "weir_plan_decode: bytes or plan is NULL");
+    return wr_plan_decode(bytes, count, plan);
+}
+
+weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_t capacity, size_t *count)
+{
+    WR_ENSURE(plan && count, WEIR_ERR_INVALID_ARGUMENT, "weir_plan_encode: plan or count is NULL");
+    uint64_t bytes = wr_plan_bytes(plan);
+    *count = (size_t)bytes;
+    if (!buffer) return WEIR_OK;
+    WR_ENSURE(capacity >= bytes, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_plan_encode: room for %zu bytes, but the plan has %llu", capacity, (unsigned long long)bytes);
+    wr_plan_encode(plan, buffer);
+    return WEIR_OK;
+}
+
+void weir_plan_destroy(weir_plan *plan)
+{
+    wr_plan_destroy(plan);
+}

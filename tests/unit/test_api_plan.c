@@ -1,0 +1,266 @@
+/*
+ * Plan files: what is written is read, and nothing else is.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "weir/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ARENAS = 2, ENTRIES = 5, ARENA_AT = 64, ENTRY_AT = 64 + ARENAS * 88, FILE_BYTES = ENTRY_AT + ENTRIES * 24 };
+
+static const weir_plan_entry entries[ENTRIES] = {
+    { 0, 512, WEIR_PLAN_FOREVER, 0 }, { 512, 1024, 1, 1 }, { 1536, 512, 0, 0 }, { 0, 1 << 20, 7, 0 },
+    { (uint64_t)1 << 40, 512, 0, 0 },
+};
+static const weir_plan_arena arenas[ARENAS] = {
+    { .device = 0,
+      .pool = 0,
+      .streams = 2,
+      .bytes = 2048,
+      .bound = 2048,
+      .waits = 3,
+      .first = 0,
+      .entries = 3,
+      .loop_first = 1,
+      .loop_entries = 2,
+      .loop_times = 9 },
+    { .device = 7,
+      .pool = 4,
+      .flags = WEIR_PLAN_ONE_STREAM,
+      .streams = 1,
+      .bytes = ((uint64_t)1 << 40) + 512,
+      .bound = 1 << 20,
+      .first = 3,
+      .entries = 2 },
+};
+static const weir_plan sample = { 0x0123456789abcdef, ARENAS, ENTRIES, arenas, entries };
+
+static void write_sample(uint8_t bytes[FILE_BYTES])
+{
+    size_t count = 0;
+    assert_int_equal(weir_plan_encode(&sample, bytes, FILE_BYTES, &count), WEIR_OK);
+    assert_int_equal(count, FILE_BYTES);
+}
+
+/* Decodes a copy of exactly the size, so that a sanitizer sees a read past the end. */
+static weir_status decode(const uint8_t *bytes, size_t count, weir_plan **plan)
+{
+    uint8_t *copy = malloc(count ? count : 1);
+    assert_non_null(copy);
+    memcpy(copy, bytes, count);
+    weir_status status = weir_plan_decode(copy, count, plan);
+    free(copy);
+    return status;
+}
+
+static void refused(const uint8_t *bytes, size_t count, weir_status status, const char *part)
+{
+    weir_plan *plan = (weir_plan *)1;
+    assert_int_equal(decode(bytes, count, &plan), status);
+    assert_ptr_equal(plan, (weir_plan *)1);
+    if (!strstr(weir_error_text(), part)) fail_msg("\"%s\" does not say \"%s\"", weir_error_text(), part);
+    assert_int_equal(wr_meta_live(), 0);
+}
+
+static void what_was_written_is_read(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    write_sample(bytes);
+    weir_plan *plan;
+    assert_int_equal(decode(bytes, sizeof bytes, &plan), WEIR_OK);
+    assert_true(plan->trace == sample.trace);
+    assert_int_equal(plan->arena_count, ARENAS);
+    assert_int_equal(plan->entry_count, ENTRIES);
+    assert_memory_equal(plan->arenas, arenas, sizeof arenas);
+    assert_memory_equal(plan->entries, entries, sizeof entries);
+    weir_plan_destroy(plan);
+    assert_int_equal(wr_meta_live(), 0);
+}
+
+static void bytes_are_where_the_format_says(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    write_sample(bytes);
+    static const uint8_t head[48] = { 'w', 'e', 'i', 'r', 'p',  'l',  'a',  'n',  1,    0,    0,    0,
+                                      64,  0,   0,   0,   88,   0,    0,    0,    24,   0,    0,    0,
+                                      2,   0,   0,   0,   0,    0,    0,    0,    5,    0,    0,    0,
+                                      0,   0,   0,   0,   0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01 };
+    assert_memory_equal(bytes, head, sizeof head);
+    static const uint8_t second[24] = { 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1 };
+    assert_memory_equal(bytes + ENTRY_AT + 24, second, sizeof second);
+}
+
+static void a_file_cut_anywhere_is_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    write_sample(bytes);
+    for (size_t count = 0; count < FILE_BYTES; count++)
+        refused(bytes, count, WEIR_ERR_FORMAT, count < 8 ? "this is no plan" : "it is not complete");
+}
+
+static void bytes_behind_the_last_entry_are_ignored(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES + 3] = { 0 };
+    write_sample(bytes);
+    weir_plan *plan;
+    assert_int_equal(decode(bytes, sizeof bytes, &plan), WEIR_OK);
+    weir_plan_destroy(plan);
+}
+
+static void longer_records_of_a_newer_minor_version_are_read(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES], longer[72 + ARENAS * 96 + ENTRIES * 40] = { 0 };
+    write_sample(bytes);
+    memcpy(longer, bytes, 64);
+    longer[10] = 3;
+    longer[12] = 72;
+    longer[16] = 96;
+    longer[20] = 40;
+    for (int i = 0; i < ARENAS; i++) memcpy(longer + 72 + i * 96, bytes + ARENA_AT + i * 88, 88);
+    for (int i = 0; i < ENTRIES; i++) memcpy(longer + 72 + ARENAS * 96 + i * 40, bytes + ENTRY_AT + i * 24, 24);
+    weir_plan *plan;
+    assert_int_equal(decode(longer, sizeof longer, &plan), WEIR_OK);
+    assert_memory_equal(plan->arenas, arenas, sizeof arenas);
+    assert_memory_equal(plan->entries, entries, sizeof entries);
+    weir_plan_destroy(plan);
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at;
+        uint8_t value;
+        weir_status status;
+        const char *part;
+    } cases[] = {
+        { 0, 'W', WEIR_ERR_FORMAT, "this is no plan" },
+        { 8, 2, WEIR_ERR_INCOMPATIBLE, "version 2.0" },
+        { 8, 0, WEIR_ERR_INCOMPATIBLE, "version 0.0" },
+        { 12, 63, WEIR_ERR_FORMAT, "byte 12: a header of 63 bytes" },
+        { 16, 87, WEIR_ERR_FORMAT, "byte 16: arenas of 87 bytes" },
+        { 18, 1, WEIR_ERR_FORMAT, "byte 16: arenas of" },
+        { 20, 23, WEIR_ERR_FORMAT, "byte 20: entries of 23 bytes" },
+        { 31, 1, WEIR_ERR_FORMAT, "arenas do: it is not complete" },
+        { 39, 1, WEIR_ERR_FORMAT, "entries do: it is not complete" },
+        { 24, 1, WEIR_ERR_FORMAT, "in an arena of" }, /* the second arena is read as entries */
+        { 32, 4, WEIR_ERR_FORMAT, "is the next of 4" },
+        { ARENA_AT + 3, 0x80, WEIR_ERR_FORMAT, "byte 64: an arena of device -" },
+        { ARENA_AT + 8, 2, WEIR_ERR_FORMAT, "byte 64: unknown flags 0x2" },
+        { ARENA_AT + 16, 1, WEIR_ERR_FORMAT, "byte 64: an arena of 2049 bytes is no multiple of 512" },
+        { ARENA_AT + 40, 1, WEIR_ERR_FORMAT, "byte 64: an arena of entries 1" },
+        { ARENA_AT + 48, 2, WEIR_ERR_FORMAT, "a loop of entries 1 and 2 more, 9 times, in an arena of 2" },
+        { ARENA_AT + 56, 2, WEIR_ERR_FORMAT, "byte 64: a loop of entries 2" },
+        { ARENA_AT + 63, 0x80, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
+        { ARENA_AT + 72, 1, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
+        { ARENA_AT + 72, 0, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
+        { ENTRY_AT + 0, 1, WEIR_ERR_FORMAT, "do not lie in an arena of 2048" },
+        { ENTRY_AT + 7, 1, WEIR_ERR_FORMAT, "do not lie in an arena of 2048" },
+        { ENTRY_AT + 9, 0, WEIR_ERR_FORMAT, "0 bytes at 0 do not lie" },
+        { ENTRY_AT + 9, 10, WEIR_ERR_FORMAT, "2560 bytes at 0 do not lie" },
+        { ENTRY_AT + 20, 2, WEIR_ERR_FORMAT, "stream 2 of an arena that has 2" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t bytes[FILE_BYTES];
+        write_sample(bytes);
+        bytes[cases[i].at] = cases[i].value;
+        refused(bytes, sizeof bytes, cases[i].status, cases[i].part);
+    }
+}
+
+static void entries_that_no_arena_has_are_refused(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    write_sample(bytes);
+    bytes[ARENA_AT + 88 + 48] = 1;
+    refused(bytes, sizeof bytes, WEIR_ERR_FORMAT, "5 entries, of which the arenas have 4");
+}
+
+static void an_empty_plan_is_a_plan(void **state)
+{
+    (void)state;
+    uint8_t bytes[64];
+    size_t count;
+    assert_int_equal(weir_plan_encode(&(weir_plan){ 0 }, bytes, sizeof bytes, &count), WEIR_OK);
+    weir_plan *plan;
+    assert_int_equal(decode(bytes, count, &plan), WEIR_OK);
+    assert_int_equal(plan->arena_count + plan->entry_count, 0);
+    weir_plan_destroy(plan);
+}
+
+static void encode_says_how_much_room_it_needs(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    size_t count = 0;
+    assert_int_equal(weir_plan_encode(&sample, NULL, 0, &count), WEIR_OK);
+    assert_int_equal(count, FILE_BYTES);
+    count = 0;
+    assert_int_equal(weir_plan_encode(&sample, bytes, FILE_BYTES - 1, &count), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(count, FILE_BYTES);
+}
+
+static void null_is_refused(void **state)
+{
+    (void)state;
+    weir_plan *plan;
+    size_t count;
+    uint8_t byte = 0;
+    assert_int_equal(weir_plan_decode(NULL, 1, &plan), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_plan_decode(&byte, 1, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_plan_encode(NULL, &byte, 1, &count), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_plan_encode(&sample, &byte, 1, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    weir_plan_destroy(NULL);
+}
+
+static void without_memory_nothing_is_read(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    write_sample(bytes);
+    wr_meta_fail_nth(1);
+    refused(bytes, sizeof bytes, WEIR_ERR_OUT_OF_HOST_MEMORY, "a plan");
+    wr_meta_fail_nth(0);
+}
+
+static void what_repeats_goes_on_repeating(void **state)
+{
+    (void)state;
+    static const uint64_t expected[] = { 0, 1, 2, 1, 2, 1, 2 };
+    for (uint64_t i = 0; i < 7; i++) assert_int_equal(weir_plan_entry_of(&arenas[0], i), expected[i]);
+    assert_int_equal(weir_plan_entry_of(&arenas[0], 1001), 1);
+    assert_int_equal(weir_plan_entry_of(&arenas[1], 1), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(bytes_are_where_the_format_says),
+        cmocka_unit_test(a_file_cut_anywhere_is_refused),
+        cmocka_unit_test(bytes_behind_the_last_entry_are_ignored),
+        cmocka_unit_test(longer_records_of_a_newer_minor_version_are_read),
+        cmocka_unit_test(what_makes_no_sense_is_refused),
+        cmocka_unit_test(entries_that_no_arena_has_are_refused),
+        cmocka_unit_test(an_empty_plan_is_a_plan),
+        cmocka_unit_test(encode_says_how_much_room_it_needs),
+        cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(without_memory_nothing_is_read),
+        cmocka_unit_test(what_repeats_goes_on_repeating),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

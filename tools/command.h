@@ -12,6 +12,7 @@
 int cmd_check(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_replay(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_view(int argc, char **argv);

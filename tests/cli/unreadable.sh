@@ -8,7 +8,7 @@ printf 'neither fish nor fowl\n' >"$scratch/text"
 printf 'Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.1,allocate,0x1000,512,0x0\n1,10:00:00.2,free,0x1000,512,0x0\n' \
     >"$scratch/good.csv"
 
-for command in replay check; do
+for command in replay plan check; do
     for file in "$scratch/missing" "$scratch/text" "$scratch/empty" "$scratch"; do
         expect 1 $command "$file"
         contains "$err" "weir $command: $file: "

@@ -3,7 +3,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-for command in replay view stat check convert info; do
+for command in replay view stat plan check convert info; do
     expect 0 --help
     contains "$out" "  $command "
     expect 0 "$command" --help

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# weir plan: the gap on recorded jobs, plan files that list and check, streams, and how it can be held wrongly.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+need_traces
+
+log()
+{
+    { echo 'Thread,Time,Action,Pointer,Size,Stream'
+      local second=10
+      for row in "$@"; do
+          echo "1,$second.0,$row"
+          second=$((second + 1))
+      done; } >"$scratch/log.csv"
+}
+
+# No more than 1 % above the bound, on every job; the peaks are PyTorch's own statistics of the recorded runs.
+while read -r trace allocations requested bound; do
+    expect 0 plan --time 0 --json - "$DATA/traces/$trace.pickle.gz"
+    [ -z "$err" ] || die "$trace: $err"
+    json 'list(rows[0]) == ["trace", "trace_hash", "device", "allocations", "arenas", "streams", "residents",
+        "peak_requested", "peak_live", "bound", "peak", "peak_reserved", "gap", "waits", "loop_times",
+        "loop_allocations", "how", "seconds"]'
+    json "len(rows) == 1 and (rows[0]['trace'], rows[0]['device']) == ('$trace', 0)"
+    json "(rows[0]['allocations'], rows[0]['peak_requested'], rows[0]['bound']) == ($allocations, $requested, $bound)"
+    json 'rows[0]["bound"] <= rows[0]["peak"] <= 1.01 * rows[0]["bound"]'
+    json 'abs(rows[0]["gap"] - (rows[0]["peak"] / rows[0]["bound"] - 1)) < 1e-7'
+    json '0 <= rows[0]["peak_reserved"] - rows[0]["peak"] < 2 << 20 and rows[0]["peak_reserved"] % (2 << 20) == 0'
+done <<'END'
+resnet50_amp 9688 3192592912 3192635904
+gpt2_varlen 38959 24261888472 24261970944
+gpt2_lora_recompute 71936 6680997208 6681000960
+convnext_prefetch 21621 3487423400 3487465984
+graphsage 4590 4013864116 4013865984
+END
+
+# A job that repeats is planned once; what crosses streams waits, unless streams are apart.
+expect 0 plan --time 0 --json - "$DATA/traces/resnet50_amp.pickle.gz"
+json 'rows[0]["loop_times"] * rows[0]["loop_allocations"] > rows[0]["allocations"] / 2'
+expect 0 plan --time 0 --json - "$DATA/traces/convnext_prefetch.pickle.gz"
+json 'rows[0]["streams"] == 2 and rows[0]["arenas"] == 1 and rows[0]["waits"] > 0'
+expect 0 plan --time 0 --json - --streams-apart "$DATA/traces/convnext_prefetch.pickle.gz"
+json 'rows[0]["streams"] == 2 and rows[0]["arenas"] == 2 and rows[0]["waits"] == 0'
+
+# Every file that is written can be listed, and is the same for the same seed and number of threads.
+small=$DATA/traces/graphsage.pickle.gz
+expect 0 plan "$small" --seed 3 --threads 2 --time 0 -o "$scratch/first.weirplan"
+contains "$out" "graphsage"
+"$WEIR" plan "$small" --seed 3 --threads 2 --time 0 -o - | cmp - "$scratch/first.weirplan"
+expect 0 plan --show "$scratch/first.weirplan"
+contains "$out" "1 arenas, 4590 entries"
+contains "$out" "arena of device 0, pool 0: "
+[ "$(grep -c '^ *[0-9]' "$scratch/out")" = 4590 ] || die "not every entry is listed"
+
+log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
+expect 0 plan "$scratch/log.csv" -o "$scratch/log.weirplan"
+expect 0 plan --show "$scratch/log.weirplan"
+contains "$out" "arena of device 0, pool 0: 1536 bytes, bound 1536, 3 entries, 2 streams, 1 waits"
+"$WEIR" plan --show - <"$scratch/log.weirplan" | cmp - "$scratch/out"
+
+# What is no plan is refused, and so is one whose blocks overlap.
+head -c 200 "$scratch/log.weirplan" >"$scratch/cut"
+expect 1 plan --show "$scratch/cut"
+contains "$err" "weir plan: $scratch/cut: byte 200: the plan ends before its 3 entries do"
+expect 1 plan --show "$scratch/log.csv"
+contains "$err" "this is no plan"
+expect 1 plan --show "$scratch/missing"
+contains "$err" "cannot read $scratch/missing"
+python3 - "$scratch/log.weirplan" "$scratch/wrong" <<'END'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+first, second = 64 + 88, 64 + 88 + 24
+data[second:second + 8] = data[first:first + 8]
+open(sys.argv[2], "wb").write(data)
+END
+expect 1 plan --show "$scratch/wrong"
+contains "$err" "the plan is wrong: arena 0: allocation 1 overlaps allocation 0"
+
+# Several traces in one table; one that cannot be read does not stop the others.
+expect 1 plan "$scratch/missing" "$scratch/log.csv"
+contains "$err" "weir plan: $scratch/missing: "
+contains "$out" "TRACE"
+contains "$out" "log "
+expect 1 plan "$scratch/log.csv" -o "$scratch/no/such/folder"
+contains "$err" "cannot write $scratch/no/such/folder"
+
+expect 2 plan
+contains "$err" "which trace?"
+expect 2 plan x y -o z
+contains "$err" "-o takes the plan of one trace; 2 were given"
+expect 2 plan --show x y
+contains "$err" "--show FILE lists a plan that was made"
+expect 2 plan x -o - --json -
+contains "$err" "both the plan and JSON would go to stdout"
+for seconds in -1 x 1x "" 86401 nan inf; do
+    expect 2 plan --time "$seconds" x
+    contains "$err" "--time '$seconds' is not a number of seconds"
+done
+for threads in 0 257 x; do
+    expect 2 plan --threads "$threads" x
+    contains "$err" "is not a number from 1 to 256"
+done
+expect 2 plan --seed -1 x
+contains "$err" "--seed '-1' is not a number"
+expect 2 plan --streams-apart=1 x
+contains "$err" "takes no value"

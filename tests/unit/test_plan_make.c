@@ -1,0 +1,280 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/plan_support.h"
+
+#include "plan/make.h"
+
+#include "replay/script.h"
+
+static const solve_options quick = { .seed = 1, .threads = 1, .seconds = 30, .work = 1 << 18 };
+
+#define EVENTS 64
+typedef struct recording {
+    weir_event events[EVENTS];
+    trace t;
+} recording;
+
+static void record(recording *r, weir_event_kind kind, uint64_t address, uint64_t size, uint64_t stream)
+{
+    assert_true(r->t.count < EVENTS);
+    r->t.events = r->events;
+    r->events[r->t.count] = (weir_event){
+        .kind = (uint16_t)kind, .address = address, .size = size, .stream = stream, .time_ns = r->t.count
+    };
+    r->t.count++;
+}
+
+static void record_free(recording *r, uint64_t address, uint64_t size, uint64_t stream)
+{
+    record(r, WEIR_EVENT_FREE_REQUESTED, address, size, stream);
+    record(r, WEIR_EVENT_FREE_COMPLETED, address, size, stream);
+}
+
+static void build(const recording *r, bool apart, problem *p)
+{
+    script s;
+    char error[256];
+    assert_true(script_build(&r->t, &s, error, sizeof error));
+    assert_true(problem_build(&s, apart, p, error, sizeof error));
+    script_release(&s);
+}
+
+static void sizes_are_rounded_and_lives_counted_in_steps(void **state)
+{
+    (void)state;
+    recording r = { 0 };
+    record(&r, WEIR_EVENT_ALLOC, 0x1000, 1, 0);
+    record(&r, WEIR_EVENT_ALLOC, 0x2000, 512, 0);
+    record_free(&r, 0x1000, 1, 0);
+    record(&r, WEIR_EVENT_ALLOC, 0x1000, 513, 0);
+    problem p;
+    build(&r, false, &p);
+    assert_int_equal(p.count, 1);
+    const arena *a = &p.arenas[0];
+    assert_int_equal(a->count, 3);
+    assert_int_equal(a->steps, 4);
+    static const arena_block expected[] = { { 512, 0, 2, 0 }, { 512, 1, 4, 0 }, { 1024, 3, 4, 0 } };
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(a->blocks[i].bytes, expected[i].bytes);
+        assert_int_equal(a->blocks[i].start, expected[i].start);
+        assert_int_equal(a->blocks[i].end, expected[i].end);
+    }
+    assert_int_equal(p.live[0], 512 + 513);
+    problem_release(&p);
+}
+
+static void blocks_from_before_the_trace_are_there_from_the_beginning(void **state)
+{
+    (void)state;
+    recording r = { 0 };
+    record(&r, WEIR_EVENT_ALLOC, 0x1000, 512, 0);
+    record_free(&r, 0x9000, 2048, 0);
+    problem p;
+    build(&r, false, &p);
+    assert_int_equal(p.arenas[0].blocks[0].bytes, 2048);
+    assert_int_equal(p.arenas[0].blocks[0].start, 0);
+    assert_int_equal(p.arenas[0].blocks[0].end, 2);
+    problem_release(&p);
+}
+
+static void a_block_that_another_stream_uses_lives_until_that_is_over(void **state)
+{
+    (void)state;
+    recording r = { 0 };
+    record(&r, WEIR_EVENT_ALLOC, 0x1000, 512, 0);
+    record(&r, WEIR_EVENT_FREE_REQUESTED, 0x1000, 512, 0);
+    record(&r, WEIR_EVENT_ALLOC, 0x2000, 512, 0);
+    record(&r, WEIR_EVENT_FREE_COMPLETED, 0x1000, 512, 0);
+    problem p;
+    build(&r, false, &p);
+    assert_int_equal(p.arenas[0].blocks[0].end, 2);
+    assert_int_equal(p.live[0], 1024);
+    problem_release(&p);
+}
+
+static void streams_share_an_arena_unless_they_are_kept_apart(void **state)
+{
+    (void)state;
+    recording r = { 0 };
+    record(&r, WEIR_EVENT_ALLOC, 0x1000, 512, 7);
+    record_free(&r, 0x1000, 512, 7);
+    record(&r, WEIR_EVENT_ALLOC, 0x2000, 512, 9);
+    problem p;
+    build(&r, false, &p);
+    assert_int_equal(p.count, 1);
+    assert_int_equal(p.arenas[0].stream_count, 2);
+    assert_int_equal(p.arenas[0].blocks[1].stream, 1);
+    made_plan m;
+    make_plan(&p, &quick, false, &m);
+    assert_int_equal(m.arenas[0].bytes, 512);
+    assert_int_equal(m.arenas[0].waits, 1);
+    made_plan_release(&m);
+    problem_release(&p);
+
+    build(&r, true, &p);
+    assert_int_equal(p.count, 2);
+    make_plan(&p, &quick, true, &m);
+    assert_int_equal(m.arenas[0].waits + m.arenas[1].waits, 0);
+    assert_int_equal(m.arenas[1].flags, WEIR_PLAN_ONE_STREAM);
+    made_plan_release(&m);
+    problem_release(&p);
+}
+
+static void the_hash_is_of_what_is_allocated_not_of_where(void **state)
+{
+    (void)state;
+    uint64_t hashes[3];
+    for (int i = 0; i < 3; i++) {
+        recording r = { 0 };
+        uint64_t base = i == 1 ? 0x700000000000 : 0x1000;
+        record(&r, WEIR_EVENT_ALLOC, base, 512, 0);
+        record(&r, WEIR_EVENT_ALLOC, base + 0x1000, i == 2 ? 1024 : 512, 0);
+        record_free(&r, base, 512, 0);
+        problem p;
+        build(&r, false, &p);
+        hashes[i] = p.hash;
+        problem_release(&p);
+    }
+    assert_true(hashes[0] == hashes[1]);
+    assert_true(hashes[0] != hashes[2]);
+}
+
+static void sizes_that_no_device_has_are_refused(void **state)
+{
+    (void)state;
+    recording r = { 0 };
+    record(&r, WEIR_EVENT_ALLOC, 0x1000, UINT64_C(1) << 61, 0);
+    record(&r, WEIR_EVENT_ALLOC, 0x2000, UINT64_C(1) << 61, 0);
+    script s;
+    problem p;
+    char error[256] = "";
+    assert_true(script_build(&r.t, &s, error, sizeof error));
+    assert_false(problem_build(&s, false, &p, error, sizeof error));
+    assert_non_null(strstr(error, "no device has"));
+    script_release(&s);
+}
+
+/* A plan of an arena that repeats, and its problem. */
+static void repeating(problem *p, made_plan *m)
+{
+    uint64_t random = 3;
+    *p = (problem){ .count = 1, .devices = 1, .hash = 99 };
+    p->arenas = calloc(1, sizeof *p->arenas);
+    p->live = calloc(1, sizeof *p->live);
+    assert_non_null(p->arenas);
+    arena *a = p->arenas;
+    arena_alloc(a, 20, 0);
+    uint32_t held = arena_alloc(a, 3, 0);
+    for (int i = 0; i < 12; i++) {
+        uint32_t one = arena_alloc(a, 5, 0), two = arena_alloc(a, 4, 0);
+        arena_free(a, held);
+        arena_free(a, one);
+        held = arena_alloc(a, 3, 0);
+        arena_free(a, two);
+    }
+    uint32_t last = arena_alloc(a, 1 + random_below(&random, 9), 0);
+    arena_free(a, held);
+    arena_free(a, last);
+    arena_close(a);
+    make_plan(p, &quick, false, m);
+    assert_true(m->arenas[0].loop_times > 1);
+}
+
+static void a_plan_serves_its_trace_and_holds_by_itself(void **state)
+{
+    (void)state;
+    problem p;
+    made_plan m;
+    char error[240];
+    repeating(&p, &m);
+    if (!plan_serves(&m.plan, &p, error, sizeof error)) fail_msg("%s", error);
+    if (!plan_holds(&m.plan, error, sizeof error)) fail_msg("%s", error);
+    made_plan_release(&m);
+    problem_release(&p);
+}
+
+static void random_plans_serve_and_hold(void **state)
+{
+    (void)state;
+    uint64_t random = 55;
+    for (int round = 0; round < 60; round++) {
+        problem p = { .count = 1, .devices = 1 };
+        p.arenas = calloc(1, sizeof *p.arenas);
+        p.live = calloc(1, sizeof *p.live);
+        assert_non_null(p.arenas);
+        arena_random(p.arenas, &random, 1 + random_below(&random, 80), 20, 9, 3);
+        made_plan m;
+        char error[240];
+        make_plan(&p, &quick, false, &m);
+        if (!plan_serves(&m.plan, &p, error, sizeof error)) fail_msg("%s", error);
+        if (!plan_holds(&m.plan, error, sizeof error)) fail_msg("%s", error);
+        made_plan_release(&m);
+        problem_release(&p);
+    }
+}
+
+static void a_plan_of_something_else_does_not_serve(void **state)
+{
+    (void)state;
+    problem p;
+    made_plan m;
+    char error[240];
+    repeating(&p, &m);
+    p.hash++;
+    assert_false(plan_serves(&m.plan, &p, error, sizeof error));
+    assert_non_null(strstr(error, "another trace"));
+    p.hash--;
+    p.arenas[0].blocks[4].bytes += 512;
+    assert_false(plan_serves(&m.plan, &p, error, sizeof error));
+    assert_non_null(strstr(error, "is another one"));
+    p.arenas[0].blocks[4].bytes -= 512;
+    m.arenas[0].loop_times++;
+    assert_false(plan_serves(&m.plan, &p, error, sizeof error));
+    m.arenas[0].loop_times = UINT64_MAX;
+    assert_false(plan_serves(&m.plan, &p, error, sizeof error));
+    assert_false(plan_holds(&m.plan, error, sizeof error));
+    assert_non_null(strstr(error, "more than"));
+    made_plan_release(&m);
+    problem_release(&p);
+}
+
+static void plans_with_overlaps_neither_serve_nor_hold(void **state)
+{
+    (void)state;
+    problem p;
+    made_plan m;
+    char error[240];
+    repeating(&p, &m);
+    for (uint64_t i = 0; i < m.plan.entry_count; i++) {
+        uint64_t offset = m.entries[i].offset;
+        m.entries[i].offset = i == 0 ? m.entries[2].offset : m.entries[0].offset; /* the first lives all the time */
+        assert_false(plan_serves(&m.plan, &p, error, sizeof error));
+        assert_false(plan_holds(&m.plan, error, sizeof error));
+        assert_non_null(strstr(error, "overlaps"));
+        m.entries[i].offset = offset;
+    }
+    made_plan_release(&m);
+    problem_release(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_rounded_and_lives_counted_in_steps),
+        cmocka_unit_test(blocks_from_before_the_trace_are_there_from_the_beginning),
+        cmocka_unit_test(a_block_that_another_stream_uses_lives_until_that_is_over),
+        cmocka_unit_test(streams_share_an_arena_unless_they_are_kept_apart),
+        cmocka_unit_test(the_hash_is_of_what_is_allocated_not_of_where),
+        cmocka_unit_test(sizes_that_no_device_has_are_refused),
+        cmocka_unit_test(a_plan_serves_its_trace_and_holds_by_itself),
+        cmocka_unit_test(random_plans_serve_and_hold),
+        cmocka_unit_test(a_plan_of_something_else_does_not_serve),
+        cmocka_unit_test(plans_with_overlaps_neither_serve_nor_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

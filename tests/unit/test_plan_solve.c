@@ -1,0 +1,321 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/plan_support.h"
+
+#include "plan/anneal.h"
+#include "plan/greedy.h"
+#include "plan/order.h"
+#include "plan/verify.h"
+
+static const solve_options quick = { .seed = 1, .threads = 2, .seconds = 30, .work = 1 << 22 };
+
+static uint64_t solved_height(const arena *a, const solve_options *options)
+{
+    layout l;
+    solution s;
+    char reason[160];
+    solve_arena(a, options, &l, &s);
+    uint64_t *offset = offsets_of(a, &l, &s), height = s.height;
+    if (!verify(a, offset, s.height, reason, sizeof reason)) fail_msg("%s", reason);
+    assert_true(plain_right(a, offset));
+    assert_true(s.height >= s.bound && s.bound >= s.load);
+    assert_int_equal(s.load, plain_load(a));
+    free(offset);
+    solution_release(&s);
+    layout_release(&l);
+    return height;
+}
+
+/* The lowest height over all orders in which blocks are piled up from the bottom; every placement is as high as one of
+ * these. */
+static uint64_t lowest(const arena *a, uint64_t *offset, bool *placed, uint64_t above, uint64_t height, uint64_t best)
+{
+    bool complete = true;
+    for (size_t i = 0; i < a->count; i++) {
+        if (placed[i]) continue;
+        complete = false;
+        offset[i] = 0;
+        for (size_t j = 0; j < a->count; j++)
+            if (placed[j] && plain_meet(&a->blocks[i], &a->blocks[j]) && offset[j] + a->blocks[j].bytes > offset[i])
+                offset[i] = offset[j] + a->blocks[j].bytes;
+        uint64_t at = offset[i], top = at + a->blocks[i].bytes;
+        if (at < above || top >= best) continue;
+        placed[i] = true;
+        best = lowest(a, offset, placed, at, top > height ? top : height, best);
+        placed[i] = false;
+    }
+    return complete && height < best ? height : best;
+}
+
+static void tiny_problems_are_solved_to_the_optimum(void **state)
+{
+    (void)state;
+    uint64_t random = 11;
+    for (int round = 0; round < 100; round++) {
+        arena a = { 0 };
+        arena_random(&a, &random, 4 + random_below(&random, 6), 6, 4, 1);
+        uint64_t offset[10];
+        bool placed[10] = { false };
+        assert_int_equal(solved_height(&a, &quick), lowest(&a, offset, placed, 0, 0, UINT64_MAX));
+        arena_release(&a);
+    }
+}
+
+/* At most 8 units live at once, and no placement is lower than 9. */
+static void awkward(arena *a)
+{
+    static const arena_block blocks[] = {
+        { 1, 0, 4, 0 },  { 1, 1, 2, 0 },   { 3, 3, 18, 0 },  { 3, 5, 7, 0 },   { 2, 6, 11, 0 },  { 1, 8, 20, 0 },
+        { 1, 9, 16, 0 }, { 1, 10, 13, 0 }, { 1, 12, 15, 0 }, { 2, 14, 20, 0 }, { 2, 17, 20, 0 }, { 2, 19, 20, 0 },
+    };
+    *a = (arena){ .steps = 20, .stream_count = 1, .count = sizeof blocks / sizeof *blocks };
+    a->blocks = malloc(sizeof blocks);
+    assert_non_null(a->blocks);
+    memcpy(a->blocks, blocks, sizeof blocks);
+    for (size_t i = 0; i < a->count; i++) a->blocks[i].bytes *= PLAN_ALIGNMENT;
+}
+
+static void an_exact_search_raises_the_bound(void **state)
+{
+    (void)state;
+    arena a;
+    layout l;
+    solution s;
+    awkward(&a);
+    uint64_t offset[12];
+    bool placed[12] = { false };
+    assert_int_equal(lowest(&a, offset, placed, 0, 0, UINT64_MAX), 9 * PLAN_ALIGNMENT);
+    solve_arena(&a, &quick, &l, &s);
+    assert_int_equal(s.load, 8 * PLAN_ALIGNMENT);
+    assert_int_equal(s.bound, 9 * PLAN_ALIGNMENT);
+    assert_int_equal(s.height, 9 * PLAN_ALIGNMENT);
+    solution_release(&s);
+    layout_release(&l);
+    arena_release(&a);
+}
+
+static void random_problems_are_solved_rightly(void **state)
+{
+    (void)state;
+    uint64_t random = 5;
+    const solve_options hasty = { .seed = 1, .threads = 2, .seconds = 30, .work = 1 << 15 };
+    for (int round = 0; round < 30; round++) {
+        arena a = { 0 };
+        size_t count = 1 + random_below(&random, 400);
+        arena_random(&a, &random, count, 1 + random_below(&random, 100), 1 + random_below(&random, 40), 2);
+        (void)solved_height(&a, &hasty);
+        arena_release(&a);
+    }
+}
+
+static void blocks_that_never_meet_are_all_at_the_bottom(void **state)
+{
+    (void)state;
+    arena a = { 0 };
+    for (int i = 1; i < 50; i++) arena_free(&a, arena_alloc(&a, (uint64_t)i * i % 13 + 1, 0));
+    assert_int_equal(solved_height(&a, &quick), 13 * PLAN_ALIGNMENT);
+    arena_release(&a);
+}
+
+static void equal_blocks_reach_the_load(void **state)
+{
+    (void)state;
+    uint64_t random = 9;
+    for (int round = 0; round < 20; round++) {
+        arena a = { 0 };
+        arena_random(&a, &random, 300, 1, 20, 1);
+        assert_int_equal(solved_height(&a, &quick), plain_load(&a));
+        arena_release(&a);
+    }
+}
+
+static void nothing_is_no_problem(void **state)
+{
+    (void)state;
+    arena a = { 0 };
+    assert_int_equal(solved_height(&a, &quick), 0);
+}
+
+/* Where only residents live, what is before and behind is placed apart; their heights do not add up. */
+static void time_is_cut_where_only_residents_live(void **state)
+{
+    (void)state;
+    uint64_t random = 21;
+    arena a = { 0 };
+    arena_alloc(&a, 10, 0);
+    arena_alloc(&a, 7, 0);
+    for (int iteration = 0; iteration < 10; iteration++) {
+        uint32_t first = (uint32_t)a.count;
+        for (int i = 0; i < 8; i++) arena_alloc(&a, 1 + random_below(&random, 9), 0);
+        for (uint32_t i = 0; i < 8; i++) arena_free(&a, first + (i * 5 + (uint32_t)iteration) % 8);
+    }
+    arena_close(&a);
+    layout l;
+    solution s;
+    solve_arena(&a, &quick, &l, &s);
+    assert_int_equal(s.parts, 10);
+    assert_int_equal(s.residents, 2);
+    assert_int_equal(s.height, s.load);
+    solution_release(&s);
+    layout_release(&l);
+    arena_release(&a);
+}
+
+static void a_seed_and_a_number_of_threads_give_one_placement(void **state)
+{
+    (void)state;
+    uint64_t random = 77;
+    arena a = { 0 };
+    arena_random(&a, &random, 260, 60, 25, 1);
+    for (unsigned threads = 1; threads <= 3; threads++) {
+        const solve_options options = { .seed = 4, .threads = threads, .seconds = 3600, .work = 1 << 22 };
+        layout l;
+        solution first, second;
+        layout_init(&l, &a);
+        solve(&l, &options, &first);
+        solve(&l, &options, &second);
+        assert_int_equal(first.height, second.height);
+        assert_memory_equal(first.offset, second.offset, l.count * sizeof *first.offset);
+        solution_release(&first);
+        solution_release(&second);
+        layout_release(&l);
+    }
+    arena_release(&a);
+}
+
+/* A goal over a whole layout, with no floor. */
+typedef struct stage {
+    arena a;
+    layout l;
+    uint64_t *load, *offset;
+    parts p;
+    goal g;
+} stage;
+
+static void stage_init(stage *s, uint64_t *random, size_t count, size_t live)
+{
+    *s = (stage){ 0 };
+    arena_random(&s->a, random, count, 50, live, 1);
+    layout_init(&s->l, &s->a);
+    s->load = layout_load(&s->l);
+    s->offset = calloc(s->l.count, sizeof *s->offset);
+    assert_non_null(s->offset);
+    parts_init(&s->p, &s->l, s->load, false, s->offset);
+    s->g = (goal){ .l = &s->l, .load = s->load, .floor = s->p.floor, .part = &s->p.at[0], .seed = 1 };
+    s->g.bound = s->p.at[0].load;
+    s->g.deadline_ns = UINT64_MAX;
+}
+
+static void stage_release(stage *s)
+{
+    parts_release(&s->p);
+    free(s->offset);
+    free(s->load);
+    layout_release(&s->l);
+    arena_release(&s->a);
+}
+
+static void moves_cost_what_they_were_priced_at(void **state)
+{
+    (void)state;
+    uint64_t random = 31;
+    for (int round = 0; round < 20; round++) {
+        stage s;
+        stage_init(&s, &random, 40, 12);
+        anneal a;
+        anneal_init(&a, &s.g, s.g.part->blocks, round + 1);
+        uint64_t before = a.height;
+        for (int step = 0; step < 300; step++) {
+            /* As good as no temperature: a move that was priced too low would make it higher. */
+            anneal_step(&a, 1e-9);
+            assert_true(a.height <= before);
+            before = a.height;
+        }
+        anneal_release(&a);
+        stage_release(&s);
+    }
+}
+
+static void annealing_lowers_what_greedy_leaves(void **state)
+{
+    (void)state;
+    uint64_t random = 42, greedy_sum = 0, annealed_sum = 0;
+    for (int round = 0; round < 5; round++) {
+        stage s;
+        stage_init(&s, &random, 120, 30);
+        crew c;
+        const char *how;
+        crew_init(&c, 1, &s.l, s.p.floor);
+        uint64_t height = greedy(&c, &s.g, s.offset, &how);
+        uint32_t *order = malloc(s.l.count * sizeof *order);
+        assert_non_null(order);
+        memcpy(order, s.g.part->blocks, s.g.part->count * sizeof *order);
+        order_by_offset(order, s.g.part->count, s.offset);
+        anneal a;
+        anneal_init(&a, &s.g, order, 1);
+        assert_true(a.height <= height); /* blocks only fall when piled up in the order of their offsets */
+        uint64_t best = a.height;
+        for (int step = 0; step < 3000 && best > s.g.bound; step++) {
+            anneal_step(&a, 2000);
+            if (a.height < best) best = a.height;
+        }
+        greedy_sum += height;
+        annealed_sum += best;
+        anneal_release(&a);
+        free(order);
+        crew_release(&c);
+        stage_release(&s);
+    }
+    assert_true(annealed_sum < greedy_sum);
+}
+
+static void gaps_are_filled_without_overlaps_in_any_order(void **state)
+{
+    (void)state;
+    uint64_t random = 13;
+    for (int round = 0; round < 40; round++) {
+        stage s;
+        stage_init(&s, &random, 60, 15);
+        decoder d;
+        decoder_init(&d, &s.l, s.p.floor);
+        for (int kind = 0; kind < ORDERS; kind++) {
+            for (int way = DECODE_FIRST; way <= DECODE_TOP; way++) {
+                uint32_t order[60];
+                char reason[160];
+                order_blocks(&s.l, s.g.part, s.load, (order_kind)kind, order);
+                uint64_t *offset = calloc(s.l.count, sizeof *offset);
+                assert_non_null(offset);
+                uint64_t height = decode(&d, order, s.g.part->count, (decode_way)way, UINT64_MAX - 1, offset);
+                if (s.p.count == 1 && !verify(&s.a, offset, height, reason, sizeof reason)) fail_msg("%s", reason);
+                assert_int_equal(decode(&d, order, s.g.part->count, (decode_way)way, height, offset), height);
+                assert_int_equal(decode(&d, order, s.g.part->count, (decode_way)way, height - 1, offset), UINT64_MAX);
+                free(offset);
+            }
+        }
+        decoder_release(&d);
+        stage_release(&s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tiny_problems_are_solved_to_the_optimum),
+        cmocka_unit_test(an_exact_search_raises_the_bound),
+        cmocka_unit_test(random_problems_are_solved_rightly),
+        cmocka_unit_test(blocks_that_never_meet_are_all_at_the_bottom),
+        cmocka_unit_test(equal_blocks_reach_the_load),
+        cmocka_unit_test(nothing_is_no_problem),
+        cmocka_unit_test(time_is_cut_where_only_residents_live),
+        cmocka_unit_test(a_seed_and_a_number_of_threads_give_one_placement),
+        cmocka_unit_test(moves_cost_what_they_were_priced_at),
+        cmocka_unit_test(annealing_lowers_what_greedy_leaves),
+        cmocka_unit_test(gaps_are_filled_without_overlaps_in_any_order),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

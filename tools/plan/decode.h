@@ -1,0 +1,43 @@
+/*
+ * decode: from an order to a placement. Two ways: a block goes on top of everything that it meets (skyline), or into a
+ * gap between (fill). Every best placement is the skyline of some order, so searching orders finds it; filling gaps
+ * makes good placements of simple orders.
+ * Owner: a decoder belongs to one thread, from decoder_init to decoder_release.
+ */
+#ifndef WEIR_TOOLS_PLAN_DECODE_H
+#define WEIR_TOOLS_PLAN_DECODE_H
+
+#include "plan/timeline.h"
+
+typedef enum decode_way {
+    DECODE_FIRST, /* the lowest gap that is large enough */
+    DECODE_BEST,  /* the tightest */
+    DECODE_TOP    /* no gap: skyline */
+} decode_way;
+
+typedef struct decoder {
+    const layout *l;
+    const uint64_t *floor; /* by section: what is below is taken */
+    uint64_t *skyline;     /* by section */
+    uint64_t deadline_ns;  /* filling gaps stops there; 0: never */
+    span window; /* the sections that the blocks to decode live in; all of them unless the caller narrows it */
+    timeline placed;
+} decoder;
+
+void decoder_init(decoder *d, const layout *l, const uint64_t *floor);
+void decoder_release(decoder *d);
+
+/* Places the blocks in this order, into offset[] of the layout's blocks, and returns the height that they reach. Stops
+ * above `limit` and behind the deadline, returning UINT64_MAX. */
+uint64_t decode(decoder *d, const uint32_t *order, size_t count, decode_way way, uint64_t limit, uint64_t *offset);
+
+/* The highest of `heights` where the block lives. */
+uint64_t height_over(const uint64_t *heights, const plan_block *b);
+
+/* Makes `heights` at least `top` where the block lives. */
+void raise_over(uint64_t *heights, const plan_block *b, uint64_t top);
+
+/* Puts a block on top, and returns its offset. */
+uint64_t put_on_top(uint64_t *heights, const plan_block *b);
+
+#endif

@@ -1,0 +1,119 @@
+#include "plan/file.h"
+
+#include "cli.h"
+#include "grow.h"
+#include "output/file.h"
+#include "output/table.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A wrong plan would corrupt the memory of the program that it serves, so what is checked is what was encoded. */
+static bool check(const char *path, const uint8_t *bytes, size_t count, const problem *p)
+{
+    char reason[240];
+    weir_plan *again;
+    if (weir_plan_decode(bytes, count, &again) != WEIR_OK) {
+        cli_say("plan", "%s: not written, for it cannot be read back: %s", path, weir_error_text());
+        return false;
+    }
+    bool good = plan_serves(again, p, reason, sizeof reason) && plan_holds(again, reason, sizeof reason);
+    weir_plan_destroy(again);
+    if (!good) cli_say("plan", "%s: not written, for the plan is wrong: %s; please report this trace", path, reason);
+    return good;
+}
+
+static bool write_bytes(const char *path, const uint8_t *bytes, size_t count)
+{
+    output_file file;
+    if (!output_open("plan", path, &file)) return false;
+    if (fwrite(bytes, 1, count, file.stream) == count) return output_commit("plan", &file);
+
+    cli_say("plan", "cannot write %s: %s", path, strerror(errno));
+    output_discard(&file);
+    return false;
+}
+
+bool plan_write(const char *path, const weir_plan *plan, const problem *p)
+{
+    size_t count;
+    if (weir_plan_encode(plan, NULL, 0, &count) != WEIR_OK) return false;
+    uint8_t *bytes = grow_new(count, 1);
+    bool good = weir_plan_encode(plan, bytes, count, &count) == WEIR_OK && check(path, bytes, count, p) &&
+                write_bytes(path, bytes, count);
+    free(bytes);
+    return good;
+}
+
+static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    if (!file) {
+        cli_say("plan", "cannot read %s: %s", path, strerror(errno));
+        return false;
+    }
+    size_t capacity = 0, got = 1;
+    *bytes = NULL;
+    *count = 0;
+    while (got) {
+        *bytes = grow_array(*bytes, *count + 65536, &capacity, 1);
+        got = fread(*bytes + *count, 1, capacity - *count, file);
+        *count += got;
+    }
+    bool good = !ferror(file);
+    if (!good) cli_say("plan", "cannot read %s: %s", path, strerror(errno));
+    if (file != stdin) fclose(file);
+    if (!good) free(*bytes);
+    return good;
+}
+
+bool plan_read(const char *path, weir_plan **plan)
+{
+    uint8_t *bytes;
+    size_t count;
+    if (!read_bytes(path, &bytes, &count)) return false;
+
+    bool good = weir_plan_decode(bytes, count, plan) == WEIR_OK;
+    free(bytes);
+    if (!good) cli_say("plan", "%s: %s", path, weir_error_text());
+    return good;
+}
+
+static void list_arena(const weir_plan *plan, const weir_plan_arena *a, FILE *out)
+{
+    fprintf(out,
+            "arena of device %" PRId32 ", pool %" PRIu32 ": %" PRIu64 " bytes, bound %" PRIu64 ", %" PRIu64
+            " entries, %" PRIu32 " streams%s, %" PRIu64 " waits\n",
+            a->device, a->pool, a->bytes, a->bound, a->entries, a->streams,
+            a->flags & WEIR_PLAN_ONE_STREAM ? ", none in what another had" : "", a->waits);
+    if (a->loop_times)
+        fprintf(out, "loop: entries %" PRIu64 " to %" PRIu64 ", %" PRIu64 " times\n", a->loop_first,
+                a->loop_first + a->loop_entries - 1, a->loop_times);
+
+    static const char *const titles[] = { "ENTRY", "OFFSET", "BYTES", "STREAM", "LIVES" };
+    table rows;
+    table_init(&rows, "rrrrr");
+    table_titles(&rows, titles);
+    for (uint64_t i = 0; i < a->entries; i++) {
+        const weir_plan_entry *e = &plan->entries[a->first + i];
+        table_cell(&rows, "%" PRIu64, i);
+        table_cell(&rows, "%" PRIu64, e->offset);
+        table_cell(&rows, "%" PRIu64, e->bytes);
+        table_cell(&rows, "%" PRIu32, e->stream);
+        if (e->lives == WEIR_PLAN_FOREVER)
+            table_cell(&rows, "forever");
+        else
+            table_cell(&rows, "%" PRIu32, e->lives);
+    }
+    table_print(&rows, out);
+    table_release(&rows);
+}
+
+void plan_list(const weir_plan *plan, FILE *out)
+{
+    fprintf(out, "plan of trace %016" PRIx64 ": %" PRIu64 " arenas, %" PRIu64 " entries\n", plan->trace,
+            plan->arena_count, plan->entry_count);
+    for (uint64_t i = 0; i < plan->arena_count; i++) list_arena(plan, &plan->arenas[i], out);
+}

@@ -1,0 +1,35 @@
+/*
+ * timeline: which of the blocks that are placed already meet a given one in time, and where they are. A tree over the
+ * blocks' lives, ordered by start, holds in each node the latest end below.
+ * Owner: the caller of timeline_init, until timeline_release. One thread uses it.
+ */
+#ifndef WEIR_TOOLS_PLAN_TIMELINE_H
+#define WEIR_TOOLS_PLAN_TIMELINE_H
+
+#include "plan/layout.h"
+
+typedef struct extent {
+    uint64_t low, high; /* addresses [low, high) */
+} extent;
+
+typedef struct timeline {
+    const layout *l;
+    uint32_t *start, *owner; /* of each life, by rank */
+    uint32_t *rank[2];       /* of each block's lives; UINT32_MAX: it has none */
+    uint32_t *latest;        /* the tree: latest[1] is the root; 0 where nothing is placed */
+    size_t lives, leaves;
+    extent *found, *spare; /* what timeline_meet found, and room to sort it */
+    size_t found_count;
+} timeline;
+
+void timeline_init(timeline *t, const layout *l);
+void timeline_release(timeline *t);
+
+void timeline_add(timeline *t, size_t block);
+void timeline_remove(timeline *t, size_t block);
+
+/* Finds the addresses of the added blocks that meet `block`, lowest first. A block that meets it twice is there twice.
+ * They are in found[0 .. found_count) until the next call. */
+void timeline_meet(timeline *t, size_t block, const uint64_t *offset);
+
+#endif

@@ -157,6 +157,10 @@ if(TARGET weir-tool)
     endforeach()
 endif()
 
+if(TARGET weir_adapters)
+    include(tests/adapters/tests.cmake)
+endif()
+
 if(EXISTS ${PROJECT_SOURCE_DIR}/tests/consume/tests.cmake)
     include(tests/consume/tests.cmake)
 endif()

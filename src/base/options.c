@@ -295,6 +295,7 @@ weir_status wr_options_read_from(wr_options *options, const weir_settings *setti
     WR_TRY(read_settings(&read, settings));
     for (; environment != NULL && *environment != NULL; environment++) { /* NULL after clearenv() */
         if (!starts_with(*environment, "WEIR_") || starts_with(*environment, "WEIR_LIB_")) continue;
+        if (starts_with(*environment, "WEIR_LIBRARY=")) continue; /* where the Python package finds this library */
         WR_TRY(read_variable(&read, *environment));
     }
     *options = read;

@@ -128,9 +128,13 @@ static void library_paths_and_other_programs_variables_are_left_alone(void **sta
 {
     (void)state;
     wr_options options;
-    const char *const environment[] = {
-        "WEIR_LIB_CUDSS=/opt/libcudss.so", "WEIRD=1", "weir_log=x", "LOG=debug", "", NULL
-    };
+    const char *const environment[] = { "WEIR_LIB_CUDSS=/opt/libcudss.so",
+                                        "WEIR_LIBRARY=/opt/libweir.so",
+                                        "WEIRD=1",
+                                        "weir_log=x",
+                                        "LOG=debug",
+                                        "",
+                                        NULL };
     assert_int_equal(wr_options_read_from(&options, NULL, environment), WEIR_OK);
 }
 

@@ -1,0 +1,85 @@
+"""weir: one cache of GPU memory for all of a process: PyTorch (weir.torch), CuPy (weir.cupy), and code in C.
+
+Nothing is loaded before it is needed, and nothing touches a GPU before memory is asked for. Settings are those of the
+environment (WEIR_POLICY, WEIR_MEMORY_LIMIT, ...) unless open() is called first.
+"""
+import ctypes
+import os
+from typing import Any, Dict, Union
+
+from . import _library
+from ._library import Error, OutOfMemoryError
+
+__all__ = ["Error", "OutOfMemoryError", "backend", "close", "empty_cache", "open", "record_stream", "reset_stats",
+           "set_memory_limit", "snapshot", "stats", "version"]
+
+_CURRENT_DEVICE = -1
+
+
+def version() -> str:
+    """Of the library in use."""
+    return str(_library.library().weir_version().decode())
+
+
+def open(**settings: Any) -> None:  # noqa: A001 - as in C
+    """Opens the library with other settings than the environment's: the members of weir_settings (policy="torch",
+    memory_limit=..., history=...). A variable of the environment beats the setting. Must come before anything else."""
+    known = {name for name, _ in _library.Settings._fields_} - {"size"}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise TypeError(f"weir.open() has no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    values = {name: value.encode() if isinstance(value, str) else value for name, value in settings.items()}
+    _library.call("weir_open", ctypes.byref(_library.Settings(ctypes.sizeof(_library.Settings), **values)))
+
+
+def close() -> None:
+    """Gives all memory back, also what is still in use. Only for programs that know that nothing of it is."""
+    _library.call("weir_close")
+
+
+def backend() -> str:
+    """"cuda", "hip" or "host"."""
+    name = ctypes.c_char_p()
+    _library.call("weir_backend_name", ctypes.byref(name))
+    return str((name.value or b"").decode())
+
+
+def stats(device: int = _CURRENT_DEVICE) -> Dict[str, Any]:
+    """The members of weir_memory_stats: quantities as {"all", "small", "large"} of {"current", "peak", "added",
+    "removed"}, counters as numbers. They are the device's, whoever in the process uses it."""
+    raw = _library.MemoryStats(ctypes.sizeof(_library.MemoryStats))
+    _library.call("weir_stats_get", device, ctypes.byref(raw))
+    result: Dict[str, Any] = {}
+    for quantity in _library.QUANTITIES:
+        result[quantity] = {kind: {field: getattr(stat, field) for field, _ in stat._fields_}
+                            for kind, stat in zip(_library.KINDS, getattr(raw, quantity))}
+    for counter in _library.COUNTERS:
+        result[counter] = getattr(raw, counter)
+    return result
+
+
+def reset_stats(device: int = _CURRENT_DEVICE) -> None:
+    """Peaks become what is now; running totals and counters become zero."""
+    _library.call("weir_stats_reset", device)
+
+
+def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
+    """Writes the recorded events of all devices as a trace that the command weir reads (weir replay, weir check).
+    Recording is switched on before anything else: WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
+    _library.call("weir_history_save", os.fsencode(path))
+
+
+def empty_cache(device: int = _CURRENT_DEVICE) -> None:
+    """Gives memory that nothing uses back to the driver."""
+    _library.call("weir_empty_cache", device)
+
+
+def set_memory_limit(bytes: int, device: int = _CURRENT_DEVICE) -> None:  # noqa: A002 - as in C
+    """Caps what weir may take on a device; 0 ends that."""
+    _library.call("weir_memory_limit_set", device, bytes)
+
+
+def record_stream(pointer: int, stream: int, device: int = _CURRENT_DEVICE) -> None:
+    """Says that work on a native stream of the device uses the block that pointer points into: once freed, it is not
+    reused before that is over. With PyTorch use tensor.record_stream(), with CuPy weir.cupy.record_stream()."""
+    _library.call("weir_record_stream", pointer, _library.stream_of(device, stream))

@@ -1,0 +1,163 @@
+"""libweir through ctypes: where it is, its types, its errors."""
+import ctypes
+import os
+import pathlib
+from typing import Any, List, Optional, Tuple
+
+_NAMES = ("libweir.so.0", "libweir.so")
+_ADAPTERS = "libweir_adapters.so"
+_OUT_OF_MEMORY = (-2, -3)  # of the device, of the host
+
+
+class Error(RuntimeError):
+    """A call of weir failed. The text says what, and what to do about it."""
+
+    def __init__(self, text: str, status: int = 0, name: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.name = name
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """There is no memory left for the request. The text says where all of it is and what would have helped."""
+
+
+class Stat(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("current", "peak", "added", "removed")]
+
+
+QUANTITIES = ("allocation", "allocated_bytes", "active", "active_bytes", "requested_bytes", "segment", "reserved_bytes",
+              "inactive_split", "inactive_split_bytes")
+KINDS = ("all", "small", "large")
+COUNTERS = ("hits", "driver_allocs", "driver_frees", "alloc_retries", "ooms", "syncs", "pending_frees", "rehomed",
+            "collected", "lent", "paused_bytes")
+
+
+class MemoryStats(ctypes.Structure):
+    """weir_memory_stats."""
+    _fields_ = [("size", ctypes.c_size_t), *[(name, Stat * len(KINDS)) for name in QUANTITIES],
+                *[(name, ctypes.c_uint64) for name in COUNTERS]]
+
+
+class Settings(ctypes.Structure):
+    """weir_settings."""
+    _fields_ = [("size", ctypes.c_size_t), ("backend", ctypes.c_char_p), ("policy", ctypes.c_char_p),
+                ("memory_limit", ctypes.c_uint64), ("host_devices", ctypes.c_uint64), ("host_memory", ctypes.c_uint64),
+                ("max_split_size", ctypes.c_uint64), ("large_segment", ctypes.c_uint64),
+                ("roundup_power2_divisions", ctypes.c_char_p), ("gc_threshold", ctypes.c_double),
+                ("history", ctypes.c_uint64), ("log", ctypes.c_char_p)]
+
+
+class LastError(ctypes.Structure):
+    """weir_error."""
+    _fields_ = [("size", ctypes.c_size_t), ("status", ctypes.c_int), ("native_code", ctypes.c_int64),
+                ("library", ctypes.c_char * 32), ("text", ctypes.c_char * 1024)]
+
+
+class Stream(ctypes.Structure):
+    """weir_stream."""
+    _fields_ = [("id", ctypes.c_uint64)]
+
+
+_FUNCTIONS = {
+    "weir_backend_name": [ctypes.POINTER(ctypes.c_char_p)],
+    "weir_close": [],
+    "weir_device_count": [ctypes.POINTER(ctypes.c_int)],
+    "weir_empty_cache": [ctypes.c_int],
+    "weir_history_save": [ctypes.c_char_p],
+    "weir_last_error": [ctypes.POINTER(LastError)],
+    "weir_memory_limit_get": [ctypes.c_int, ctypes.POINTER(ctypes.c_uint64)],
+    "weir_memory_limit_set": [ctypes.c_int, ctypes.c_uint64],
+    "weir_open": [ctypes.POINTER(Settings)],
+    "weir_record_stream": [ctypes.c_void_p, Stream],
+    "weir_stats_get": [ctypes.c_int, ctypes.POINTER(MemoryStats)],
+    "weir_stats_reset": [ctypes.c_int],
+    "weir_stream_destroy": [Stream],
+    "weir_stream_from_native": [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Stream)],
+}
+
+_loaded: Optional[Tuple[ctypes.CDLL, str]] = None
+
+
+def _candidates() -> List[str]:
+    """WEIR_LIBRARY alone if it is set, else what is beside this package, else what the loader finds."""
+    chosen = os.environ.get("WEIR_LIBRARY")
+    if chosen:
+        path = pathlib.Path(chosen)
+        return [str(path / name) for name in _NAMES] if path.is_dir() else [chosen]
+    package = pathlib.Path(__file__).resolve().parent
+    beside = [folder / name for folder in (package, package / "lib", package.parent) for name in _NAMES]
+    return [str(path) for path in beside if path.exists()] + list(_NAMES)
+
+
+def _load() -> Tuple[ctypes.CDLL, str]:
+    """The library, and the name or path it was found by."""
+    global _loaded
+    if _loaded is None:
+        failures = []
+        for candidate in _candidates():
+            try:
+                library = ctypes.CDLL(candidate)
+            except OSError as error:
+                failures.append(str(error))
+                continue
+            for name, arguments in _FUNCTIONS.items():
+                getattr(library, name).argtypes = arguments
+            library.weir_error_text.restype = library.weir_status_name.restype = ctypes.c_char_p
+            library.weir_status_text.restype = library.weir_version.restype = ctypes.c_char_p
+            _loaded = library, candidate
+            return _loaded
+        raise Error("libweir is not here: set WEIR_LIBRARY to the file, or the folder that it is in; tried: "
+                    + "; ".join(failures))
+    return _loaded
+
+
+def library() -> ctypes.CDLL:
+    """libweir, loaded when first used."""
+    return _load()[0]
+
+
+def adapters_path() -> str:
+    """libweir_adapters.so, beside the libweir in use: two copies of libweir would be two caches."""
+    name = _load()[1]
+    folder = os.path.dirname(name)
+    return os.path.join(folder, _ADAPTERS) if folder else _ADAPTERS
+
+
+def adapters() -> ctypes.CDLL:
+    """libweir_adapters.so: what PyTorch and CuPy call."""
+    path = adapters_path()
+    try:
+        return ctypes.CDLL(path)
+    except OSError as error:
+        raise Error(f"{path} cannot be loaded, which is beside libweir when that was built with a C++ compiler: "
+                    f"{error}") from error
+
+
+def last_error(status: int) -> Error:
+    """The exception for a status that a call in this thread has just given."""
+    weir = library()
+    text = weir.weir_error_text() or weir.weir_status_text(status)
+    kind = OutOfMemoryError if status in _OUT_OF_MEMORY else Error
+    return kind(text.decode(errors="replace"), status, weir.weir_status_name(status).decode())
+
+
+def thread_error() -> Error:
+    """The exception for the last call that failed in this thread, where only that it failed is known."""
+    error = LastError(ctypes.sizeof(LastError))
+    library().weir_last_error(ctypes.byref(error))
+    return last_error(error.status)
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Calls libweir; raises what goes wrong."""
+    status = getattr(library(), name)(*arguments)
+    if status != 0:
+        raise last_error(status)
+
+
+def stream_of(device: int, native: int) -> Stream:
+    """weir's name of a native stream."""
+    stream = Stream()
+    call("weir_stream_from_native", device, native or None, ctypes.byref(stream))
+    return stream

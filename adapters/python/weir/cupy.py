@@ -1,0 +1,102 @@
+"""weir as CuPy's allocator.
+
+    import weir.cupy
+    weir.cupy.install()
+
+Arrays made from then on are weir's memory, on CuPy's current stream as with CuPy's own pool. docs/python.md has the rules.
+"""
+import ctypes
+import threading
+from typing import Any, Callable, Dict, Tuple
+
+from . import _library, empty_cache, record_stream as _record
+from ._library import Error
+
+_streams: Dict[Tuple[int, int], Any] = {}  # CuPy's objects that weir knows, so that the native ones stay
+_installed: bool = False
+_lock = threading.Lock()
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise Error(f"weir.cupy: CuPy cannot be imported: {error}") from error
+    return cupy
+
+
+def _out_of_memory(cupy: Any) -> type:
+    """Both weir's and CuPy's, so that either is caught."""
+
+    class CupyOutOfMemoryError(_library.OutOfMemoryError, cupy.cuda.memory.OutOfMemoryError):  # type: ignore[misc]
+        def __init__(self, error: _library.Error) -> None:
+            _library.OutOfMemoryError.__init__(self, str(error), error.status, error.name)
+
+        def __reduce__(self) -> Any:
+            return _library.OutOfMemoryError, (str(self), self.status, self.name)
+
+    CupyOutOfMemoryError.__name__ = CupyOutOfMemoryError.__qualname__ = "OutOfMemoryError"
+    return CupyOutOfMemoryError
+
+
+def allocator() -> Callable[[int], Any]:
+    """A function for cupy.cuda.set_allocator() and cupy.cuda.using_allocator(). Calls are ordered with CuPy's current
+    stream of the calling thread, at the time of the call."""
+    cupy = _cupy()
+    adapters = _library.adapters()
+    adapters.weir_cupy_use_stream.argtypes = [ctypes.c_void_p]
+    adapters.weir_cupy_use_stream.restype = None
+    use_stream = adapters.weir_cupy_use_stream
+    malloc, free = (ctypes.cast(function, ctypes.c_void_p).value
+                    for function in (adapters.weir_cupy_malloc, adapters.weir_cupy_free))
+    functions = cupy.cuda.memory.CFunctionAllocator(0, malloc, free, None)
+    out_of_memory = _out_of_memory(cupy)
+    get_stream = cupy.cuda.get_current_stream
+    get_device = cupy.cuda.runtime.getDevice
+
+    def allocate(size: int) -> Any:
+        stream = get_stream()
+        if stream.ptr:
+            _streams.setdefault((get_device(), stream.ptr), stream)
+        use_stream(stream.ptr or None)
+        pointer = functions.malloc(size)
+        if size > 0 and pointer.ptr == 0:
+            error = _library.thread_error()
+            raise out_of_memory(error) if isinstance(error, _library.OutOfMemoryError) else error
+        return pointer
+
+    return allocate
+
+
+def install() -> None:
+    """Makes weir the allocator of all threads of CuPy. May come at any time: arrays that exist keep their memory, and
+    CuPy's own pool what it has cached (cupy.get_default_memory_pool().free_all_blocks() gives that back)."""
+    global _installed
+    with _lock:
+        if not _installed:
+            _cupy().cuda.set_allocator(allocator())
+            _installed = True
+
+
+def installed() -> bool:
+    """Whether install() has been done."""
+    return _installed
+
+
+def record_stream(array: Any, stream: Any) -> None:
+    """Says that work on a stream uses the array, too: once the array is gone, its memory is not reused before that is
+    over. Not needed for the stream that was current when the array was made."""
+    _record(array.data.ptr, stream.ptr, _cupy().cuda.runtime.getDevice())
+
+
+def release_stream(stream: Any) -> None:
+    """Lets go of a stream of which weir.cupy has allocated: it waits for its work, and CuPy may destroy it afterwards.
+    Streams of a program that makes few need not be released."""
+    device = _cupy().cuda.runtime.getDevice()
+    if _streams.pop((device, stream.ptr), None) is not None:
+        _library.call("weir_stream_destroy", _library.stream_of(device, stream.ptr))
+
+
+def free_all_blocks() -> None:
+    """As CuPy's memory pools have it: gives what nothing uses on the current device back to the driver."""
+    empty_cache(_cupy().cuda.runtime.getDevice())

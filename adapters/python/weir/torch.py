@@ -1,0 +1,150 @@
+"""weir as PyTorch's allocator.
+
+    import weir.torch
+    weir.torch.install()        # before anything uses CUDA
+
+Everything that PyTorch allocates on GPUs comes from weir from then on, and torch.cuda.OutOfMemoryError, empty_cache(),
+record_stream(), set_per_process_memory_fraction(), memory_stats() and graph captures work as before. docs/python.md says
+what does not.
+"""
+import ctypes
+from typing import Any, Dict, Optional
+
+from . import _library, reset_stats, stats
+from ._library import Error
+
+_HOOKS = {
+    "set_init_fn": "weir_torch_init",
+    "set_reset_fn": "weir_torch_reset",
+    "set_memory_fraction_fn": "weir_torch_memory_fraction",
+    "set_base_alloc_fn": "weir_torch_base_alloc",
+    "set_record_stream_fn": "weir_torch_record_stream",
+    "set_begin_allocate_to_pool": "weir_torch_begin_allocate_to_pool",
+    "set_end_allocate_to_pool_fn": "weir_torch_end_allocate_to_pool",
+    "set_release_pool": "weir_torch_release_pool",
+}
+
+_installed: Optional[Any] = None  # PyTorch's object, which must stay alive
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise Error(f"weir.torch: PyTorch cannot be imported: {error}") from error
+    if torch.version.cuda is None and torch.version.hip is None:
+        raise Error(f"weir.torch: PyTorch {torch.__version__} was built without CUDA and ROCm, so it has no allocator "
+                    "to replace; install a build for your GPU")
+    return torch
+
+
+def _allocator(torch: Any, alloc: str) -> Any:
+    return torch.cuda.memory.CUDAPluggableAllocator(_library.adapters_path(), alloc, "weir_torch_free")
+
+
+def install(statistics: bool = True) -> None:
+    """Makes weir the allocator of all GPU memory of PyTorch, for the rest of the process. Doing it again does nothing.
+
+    With statistics, torch.cuda.memory_stats() and what is built on it (memory_allocated(), max_memory_reserved(),
+    memory_summary(), reset_peak_memory_stats(), ...) tell weir's numbers; without, PyTorch refuses them.
+
+    Raises Error when PyTorch has already used CUDA: its allocator cannot be changed after that.
+    """
+    global _installed
+    torch = _torch()
+    if _installed is not None:
+        return
+    if torch.cuda.is_initialized():
+        raise Error("weir.torch.install() comes too late: PyTorch has already initialised CUDA. Call it right after "
+                    "importing torch, before the first tensor, model or torch.cuda call that reaches a GPU")
+    adapters = _library.adapters()
+    allocator = _allocator(torch, "weir_torch_alloc")
+    for setter, hook in _HOOKS.items():
+        set_hook = getattr(allocator.allocator(), setter, None)
+        if set_hook is None:
+            raise Error(f"weir.torch: PyTorch {torch.__version__} has no {setter}; weir needs 2.1 or later")
+        set_hook(ctypes.cast(getattr(adapters, hook), ctypes.c_void_p).value)
+    try:
+        torch.cuda.memory.change_current_allocator(allocator)
+    except RuntimeError as error:
+        raise Error("weir.torch.install() comes too late: another allocator is in use, or PyTorch's own is: "
+                    f"{error}") from error
+    _installed = allocator
+    if statistics:
+        _tell_statistics(torch)
+
+
+def installed() -> bool:
+    """Whether install() has been done."""
+    return _installed is not None
+
+
+def raises_its_own() -> bool:
+    """Whether running out of memory raises torch.cuda.OutOfMemoryError; else it raises RuntimeError, because this
+    PyTorch's exception was not found. Both have weir's text."""
+    raises = _library.adapters().weir_torch_raises_its_own
+    raises.restype = ctypes.c_bool
+    return bool(raises())
+
+
+def pool_allocator() -> Any:
+    """For torch.cuda.MemPool, also after CUDA was initialised, with PyTorch's own allocator left in place: its segments
+    come from weir, and are cut by PyTorch.
+
+        pool = torch.cuda.MemPool(weir.torch.pool_allocator().allocator())
+        with torch.cuda.use_mem_pool(pool):
+            ...
+
+    PyTorch keeps what it has taken until the pool ends and torch.cuda.empty_cache() was called. Keep the returned object
+    as long as the pool.
+    """
+    torch = _torch()
+    if _installed is not None:
+        raise Error("weir.torch.pool_allocator() is for PyTorch's own allocator, but weir is installed in its place, "
+                    "and PyTorch has no MemPool then")
+    _library.adapters()
+    return _allocator(torch, "weir_torch_alloc_or_null")
+
+
+def memory_stats(device: Any = None) -> Dict[str, Any]:
+    """What torch.cuda.memory_stats() tells, by the same keys ("allocated_bytes.all.current", ...), from weir. Quantities
+    are the device's, whoever in the process uses it."""
+    flat: Dict[str, Any] = {}
+
+    def flatten(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                flatten(f"{prefix}.{key}" if prefix else key, inner)
+        else:
+            flat[prefix] = value
+
+    flatten("", _nested(_index(device)))
+    return dict(sorted(flat.items()))
+
+
+def _index(device: Any) -> int:
+    return int(_torch().cuda._utils._get_device_index(device, optional=True))
+
+
+def _nested(device: int) -> Dict[str, Any]:
+    """As torch._C._cuda_memoryStats()."""
+    numbers = stats(device)
+    none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+    result: Dict[str, Any] = {}
+    for quantity in _library.QUANTITIES:
+        result[quantity] = {pool: {"current": stat["current"], "peak": stat["peak"], "allocated": stat["added"],
+                                   "freed": stat["removed"]}
+                            for pool, stat in zip(("all", "small_pool", "large_pool"), numbers[quantity].values())}
+    result.update(num_alloc_retries=numbers["alloc_retries"], num_ooms=numbers["ooms"],
+                  num_sync_all_streams=numbers["syncs"], num_device_alloc=numbers["driver_allocs"],
+                  num_device_free=numbers["driver_frees"], max_split_size=-1, oversize_allocations=dict(none),
+                  oversize_segments=dict(none))
+    return result
+
+
+def _tell_statistics(torch: Any) -> None:
+    """What PyTorch's statistics are built on. Its own functions only raise with a replaced allocator."""
+    for name, function in (("_cuda_memoryStats", _nested), ("_cuda_resetPeakMemoryStats", reset_stats),
+                           ("_cuda_resetAccumulatedMemoryStats", reset_stats)):
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)

@@ -1,0 +1,109 @@
+#include "torch/errors.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <typeinfo>
+
+namespace
+{
+
+/* c10::SourceLocation, as c10::Error's constructor takes it. */
+struct source_location {
+    const char *function;
+    const char *file;
+    uint32_t line;
+};
+
+using constructor = void (*)(void *object, source_location where, std::string message);
+using destructor = void (*)(void *object);
+
+/* c10::OutOfMemoryError is c10::Error with another table of virtual functions. */
+struct torchs_error {
+    constructor construct = nullptr;
+    std::type_info *type = nullptr;
+    void **virtual_functions = nullptr; /* the complete destructor is the first */
+
+    explicit operator bool() const
+    {
+        return construct && type && virtual_functions;
+    }
+};
+
+/* sizeof(c10::Error) is 128 in PyTorch 2.11; room for a few more members costs nothing. */
+constexpr size_t ERROR_BYTES = 1024;
+
+void *find(const char *library, const char *symbol)
+{
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    void *found = dlsym(handle ? handle : RTLD_DEFAULT, symbol);
+    if (handle) dlclose(handle); /* the loader keeps it as long as PyTorch does */
+    return found;
+}
+
+torchs_error look_for()
+{
+    torchs_error error;
+    void *construct = find("libc10.so", "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_"
+                                        "traitsIcESaIcEEE");
+    const char *of = "libc10_cuda.so";
+    if (!find(of, "_ZTVN3c1016OutOfMemoryErrorE")) of = "libc10_hip.so";
+    void *table = find(of, "_ZTVN3c1016OutOfMemoryErrorE");
+    std::memcpy(&error.construct, &construct, sizeof construct);
+    error.type = static_cast<std::type_info *>(find(of, "_ZTIN3c1016OutOfMemoryErrorE"));
+    /* Before the functions: the offset to the top of the object, and its type. */
+    if (table) error.virtual_functions = static_cast<void **>(table) + 2;
+    return error;
+}
+
+const torchs_error &torchs()
+{
+    static const torchs_error error = look_for();
+    return error;
+}
+
+class out_of_memory : public std::bad_alloc
+{
+  public:
+    explicit out_of_memory(std::string text) : text_(std::move(text)) {}
+
+    const char *what() const noexcept override
+    {
+        return text_.c_str();
+    }
+
+  private:
+    std::string text_;
+};
+
+[[noreturn]] void throw_torchs(const torchs_error &error, const std::string &text)
+{
+    void *object = abi::__cxa_allocate_exception(ERROR_BYTES);
+    destructor destroy = nullptr;
+    error.construct(object, { "weir_torch_alloc", "weir", 0 }, text);
+    *static_cast<void ***>(object) = error.virtual_functions;
+    std::memcpy(&destroy, error.virtual_functions, sizeof destroy);
+    abi::__cxa_throw(object, error.type, destroy);
+}
+
+} // namespace
+
+extern "C" bool weir_torch_raises_its_own(void)
+{
+    return static_cast<bool>(torchs());
+}
+
+void wa_torch_check(weir_status status, const char *text)
+{
+    if (status == WEIR_OK) return;
+    const std::string message = std::string("weir: ") + (text ? text : weir_error_text());
+    if (status != WEIR_ERR_OUT_OF_MEMORY) throw std::runtime_error(message);
+    if (torchs()) throw_torchs(torchs(), message);
+    throw out_of_memory(message);
+}

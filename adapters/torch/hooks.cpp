@@ -1,0 +1,131 @@
+/*
+ * The functions that PyTorch's CUDAPluggableAllocator calls, with exactly its signatures. Exceptions go up through PyTorch
+ * and become Python's, except where PyTorch calls from destructors.
+ */
+#include "shared/streams.h"
+#include "torch/errors.h"
+#include "torch/memory.h"
+#include "torch/scopes.h"
+
+#include <cstdio>
+#include <functional>
+#include <sys/types.h>
+#include <utility>
+
+using mempool_id = std::pair<unsigned long long, unsigned long long>;
+using stream_filter = std::function<bool(void *)>; /* a cudaStream_t is a pointer */
+
+namespace
+{
+
+weir_mempool named(mempool_id id)
+{
+    return { id.first, id.second };
+}
+
+/* PyTorch's filter asks the driver, and throws when that fails. */
+bool call(void *object, void *native)
+{
+    try {
+        return (*static_cast<stream_filter *>(object))(native);
+    } catch (...) {
+        return false;
+    }
+}
+
+void drop(void *object)
+{
+    delete static_cast<stream_filter *>(object);
+}
+
+weir_status alloc(ssize_t size, int device, void *stream, void **out)
+{
+    const auto bytes = static_cast<size_t>(size);
+    bool served = false;
+    const weir_status status = wa_scope_alloc(bytes, device, stream, out, &served);
+    return status != WEIR_OK || served ? status : wa_alloc(bytes, device, stream, out);
+}
+
+} // namespace
+
+extern "C" {
+
+WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
+{
+    void *pointer = nullptr;
+    wa_torch_check(alloc(size, device, stream, &pointer));
+    return pointer;
+}
+
+/* For torch.cuda.MemPool, whose allocator frees what it has cached when it gets NULL. */
+WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
+{
+    void *pointer = nullptr;
+    const weir_status status = wa_alloc(static_cast<size_t>(size), device, stream, &pointer);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) wa_torch_check(status);
+    return pointer;
+}
+
+/* Called from destructors. A process that ends or was forked, and a device that is lost, are told of elsewhere. */
+WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *stream)
+{
+    (void)size, (void)device, (void)stream;
+    switch (weir_free(pointer)) {
+    case WEIR_ERR_UNKNOWN_POINTER:
+    case WEIR_ERR_DOUBLE_FREE:
+    case WEIR_ERR_INVALID_ARGUMENT: std::fprintf(stderr, "weir: PyTorch frees: %s\n", weir_error_text()); break;
+    default: break;
+    }
+}
+
+WEIR_API void weir_torch_init(int device_count)
+{
+    const weir_status status = wa_torch_check_devices(device_count);
+    wa_torch_check(status, status != WEIR_ERR_NO_DEVICE
+                               ? nullptr
+                               : "PyTorch sees devices that weir does not; `weir info` says what "
+                                 "weir sees; WEIR_BACKEND and WEIR_LIB_CUDA change that");
+}
+
+WEIR_API void weir_torch_reset(void)
+{
+    wa_torch_check(wa_empty_caches());
+}
+
+WEIR_API void weir_torch_memory_fraction(double fraction, int device)
+{
+    wa_torch_check(wa_torch_set_fraction(fraction, device));
+}
+
+WEIR_API void *weir_torch_base_alloc(void *pointer, size_t *size)
+{
+    void *base = nullptr;
+    size_t bytes = 0;
+    wa_torch_check(wa_torch_segment(pointer, &base, &bytes));
+    if (size) *size = bytes;
+    return base;
+}
+
+WEIR_API void weir_torch_record_stream(void *pointer, void *stream)
+{
+    if (pointer) wa_torch_check(wa_torch_record(pointer, stream));
+}
+
+WEIR_API void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter filter)
+{
+    const wa_filter ours = { call, drop, new stream_filter(std::move(filter)) };
+    wa_torch_check(wa_scope_begin(device, named(id), ours));
+}
+
+WEIR_API void weir_torch_end_allocate_to_pool(int device, mempool_id id)
+{
+    wa_torch_check(wa_scope_end(device, named(id)));
+}
+
+/* Called from the destructor of graphs. What fails here has been noticed, or will be, by whoever uses the device. */
+WEIR_API void weir_torch_release_pool(int device, mempool_id id)
+{
+    (void)wa_scope_release(device, named(id));
+}
+
+} // extern "C"

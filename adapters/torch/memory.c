@@ -1,0 +1,49 @@
+#include "torch/memory.h"
+
+#include "shared/streams.h"
+
+#include <string.h>
+
+weir_status wa_torch_check_devices(int count)
+{
+    const char *backend = NULL;
+    int devices = 0;
+    weir_status status = weir_backend_name(&backend);
+    if (status == WEIR_OK) status = weir_device_count(&devices);
+    if (status != WEIR_OK) return status;
+    return count > 0 && (strcmp(backend, "host") == 0 || devices < count) ? WEIR_ERR_NO_DEVICE : WEIR_OK;
+}
+
+weir_status wa_torch_set_fraction(double fraction, int device)
+{
+    weir_device_info info = { .size = sizeof info };
+    const weir_status status = weir_device_info_get(device, &info);
+    if (status != WEIR_OK) return status;
+    const uint64_t bytes = (uint64_t)(fraction * (double)info.total_memory);
+    /* 0 would be no limit at all. */
+    return weir_memory_limit_set(device, fraction >= 1 ? 0 : bytes + (bytes == 0));
+}
+
+weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes)
+{
+    weir_pointer_info info = { .size = sizeof info };
+    const weir_status status = weir_pointer_info_get(pointer, &info);
+    if (status != WEIR_OK) return status;
+    *base = info.segment;
+    *bytes = info.segment_bytes;
+    return WEIR_OK;
+}
+
+weir_status wa_torch_record(const void *pointer, void *native)
+{
+    weir_pointer_info info = { .size = sizeof info };
+    weir_stream stream = { 0 };
+    int devices = 0;
+    weir_status status = weir_pointer_info_get(pointer, &info);
+    if (status == WEIR_OK) status = weir_device_count(&devices);
+    if (status != WEIR_OK) return status;
+    status = wa_stream_of(info.device, native, &stream);
+    for (int device = 0; device < devices && status == WEIR_ERR_INVALID_STREAM; device++)
+        if (device != info.device) status = wa_stream_of(device, native, &stream);
+    return status == WEIR_OK ? weir_record_stream(pointer, stream) : status;
+}

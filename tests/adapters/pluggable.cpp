@@ -1,0 +1,131 @@
+#include "pluggable.h"
+
+#include "standin/c10.h"
+
+#include <functional>
+#include <new>
+#include <stdexcept>
+#include <sys/types.h>
+#include <utility>
+
+using mempool_id = std::pair<unsigned long long, unsigned long long>;
+using stream_filter = std::function<bool(void *)>;
+
+extern "C" {
+void *weir_torch_alloc(ssize_t size, int device, void *stream);
+void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream);
+void weir_torch_free(void *pointer, ssize_t size, int device, void *stream);
+void weir_torch_init(int device_count);
+void weir_torch_reset();
+void weir_torch_memory_fraction(double fraction, int device);
+void *weir_torch_base_alloc(void *pointer, size_t *size);
+void weir_torch_record_stream(void *pointer, void *stream);
+void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter filter);
+void weir_torch_end_allocate_to_pool(int device, mempool_id id);
+void weir_torch_release_pool(int device, mempool_id id);
+}
+
+namespace
+{
+
+template <typename Function> const char *told(Function function)
+{
+    static thread_local std::string text;
+    text.clear();
+    try {
+        function();
+    } catch (const c10::OutOfMemoryError &e) {
+        text = std::string("OutOfMemoryError: ") + e.what();
+    } catch (const std::bad_alloc &e) {
+        text = std::string("bad_alloc: ") + e.what();
+    } catch (const std::exception &e) {
+        text = std::string("exception: ") + e.what();
+    }
+    return text.c_str();
+}
+
+/* A filter with something in it, so that a copy that is lost shows. */
+struct counted {
+    pluggable_filter filter;
+    void *argument;
+    int *copies;
+
+    counted(pluggable_filter f, void *a, int *c) : filter(f), argument(a), copies(c)
+    {
+        ++*copies;
+    }
+    counted(const counted &other) : counted(other.filter, other.argument, other.copies) {}
+    counted &operator=(const counted &) = delete;
+    ~counted()
+    {
+        --*copies;
+    }
+    bool operator()(void *stream) const
+    {
+        return filter(argument, stream);
+    }
+};
+
+} // namespace
+
+const char *pluggable_alloc(size_t size, int device, void *stream, void **out)
+{
+    return told([&] { *out = weir_torch_alloc(static_cast<ssize_t>(size), device, stream); });
+}
+
+void *pluggable_alloc_or_null(size_t size, int device, void *stream)
+{
+    return weir_torch_alloc_or_null(static_cast<ssize_t>(size), device, stream);
+}
+
+void pluggable_free(void *pointer, size_t size, int device, void *stream)
+{
+    weir_torch_free(pointer, static_cast<ssize_t>(size), device, stream);
+}
+
+const char *pluggable_init(int device_count)
+{
+    return told([&] { weir_torch_init(device_count); });
+}
+
+const char *pluggable_reset(void)
+{
+    return told([] { weir_torch_reset(); });
+}
+
+const char *pluggable_memory_fraction(double fraction, int device)
+{
+    return told([&] { weir_torch_memory_fraction(fraction, device); });
+}
+
+const char *pluggable_base_alloc(void *pointer, void **base, size_t *size)
+{
+    return told([&] { *base = weir_torch_base_alloc(pointer, size); });
+}
+
+const char *pluggable_record_stream(void *pointer, void *stream)
+{
+    return told([&] { weir_torch_record_stream(pointer, stream); });
+}
+
+const char *pluggable_begin_allocate_to_pool(int device, unsigned long long capture, unsigned long long user,
+                                             pluggable_filter filter, void *argument, int *copies)
+{
+    return told(
+        [&] { weir_torch_begin_allocate_to_pool(device, { capture, user }, counted(filter, argument, copies)); });
+}
+
+const char *pluggable_end_allocate_to_pool(int device, unsigned long long capture, unsigned long long user)
+{
+    return told([&] { weir_torch_end_allocate_to_pool(device, { capture, user }); });
+}
+
+void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user)
+{
+    weir_torch_release_pool(device, { capture, user });
+}
+
+int pluggable_errors_alive(void)
+{
+    return c10::errors_alive();
+}

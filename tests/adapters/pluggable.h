@@ -1,0 +1,38 @@
+/*
+ * pluggable: a stand-in for PyTorch's CUDAPluggableAllocator, behind a C interface: calls weir's hooks with the types that
+ * PyTorch's does, and catches what PyTorch's bindings catch. Hooks that can fail give "" for success, else the kind of
+ * exception and its text, valid until the calling thread's next.
+ */
+#ifndef WEIR_TESTS_ADAPTERS_PLUGGABLE_H
+#define WEIR_TESTS_ADAPTERS_PLUGGABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef bool (*pluggable_filter)(void *argument, void *stream);
+
+const char *pluggable_alloc(size_t size, int device, void *stream, void **out);
+void *pluggable_alloc_or_null(size_t size, int device, void *stream);
+void pluggable_free(void *pointer, size_t size, int device, void *stream);
+const char *pluggable_init(int device_count);
+const char *pluggable_reset(void);
+const char *pluggable_memory_fraction(double fraction, int device);
+const char *pluggable_base_alloc(void *pointer, void **base, size_t *size);
+const char *pluggable_record_stream(void *pointer, void *stream);
+/* The filter is a std::function that holds `argument`, of whose copies `*copies` counts those alive. */
+const char *pluggable_begin_allocate_to_pool(int device, unsigned long long capture, unsigned long long user,
+                                             pluggable_filter filter, void *argument, int *copies);
+const char *pluggable_end_allocate_to_pool(int device, unsigned long long capture, unsigned long long user);
+void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user);
+
+/* Exceptions of PyTorch's that nobody has destroyed. */
+int pluggable_errors_alive(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,16 @@
+"""A stand-in for PyTorch with CUDA: as much of it as weir.torch touches, over the host back end. It calls the hooks that
+take C types as PyTorch does; the others are covered by tests/adapters/test_torch_*.c."""
+import types
+
+__version__ = "2.11.0+standin"
+version = types.SimpleNamespace(cuda="13.0", hip=None)
+
+
+def _refuse(*_):
+    raise RuntimeError("pluggable does not yet support getDeviceStats")
+
+
+_C = types.SimpleNamespace(_cuda_memoryStats=_refuse, _cuda_resetPeakMemoryStats=_refuse,
+                           _cuda_resetAccumulatedMemoryStats=_refuse)
+
+from . import cuda  # noqa: E402,F401

@@ -1,0 +1,31 @@
+"""Stand-in: see torch/__init__.py."""
+from . import _utils, memory  # noqa: F401
+import torch
+
+_initialized = False
+
+
+def is_initialized():
+    return _initialized
+
+
+def initialize():
+    """What the first tensor on a GPU does."""
+    global _initialized
+    _initialized = True
+
+
+def set_per_process_memory_fraction(fraction, device=0):
+    memory.current.hooks["set_memory_fraction_fn"](fraction, device)
+
+
+def empty_cache():
+    memory.current.hooks["set_reset_fn"]()
+
+
+def memory_allocated(device=0):
+    return torch._C._cuda_memoryStats(device)["allocated_bytes"]["all"]["current"]
+
+
+def reset_peak_memory_stats(device=0):
+    torch._C._cuda_resetPeakMemoryStats(device)

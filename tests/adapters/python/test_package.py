@@ -1,0 +1,155 @@
+"""The package weir on the host back end."""
+import ctypes
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import weir
+from weir import _library
+
+MIB = 1 << 20
+
+
+def run(code, **environment):
+    """Another Python; a variable that is None is taken away."""
+    variables = {**os.environ, **environment}
+    variables = {name: value for name, value in variables.items() if value is not None}
+    return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60)
+
+
+def allocate(size):
+    pointer = ctypes.c_void_p()
+    _library.library().weir_alloc.argtypes = [ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)]
+    _library.library().weir_free.argtypes = [ctypes.c_void_p]
+    _library.call("weir_alloc", size, ctypes.byref(pointer))
+    return pointer.value
+
+
+class Finding(unittest.TestCase):
+    def test_a_folder_will_do(self):
+        folder = str(pathlib.Path(os.environ["WEIR_LIBRARY"]).parent)
+        result = run("import weir; print(weir.version(), weir.backend())", WEIR_LIBRARY=folder)
+        self.assertEqual(result.stdout, f"{weir.version()} host\n", result.stderr)
+
+    def test_what_is_beside_the_package_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            package = pathlib.Path(folder) / "weir"
+            shutil.copytree(pathlib.Path(weir.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+            (package / "lib").mkdir()
+            source = pathlib.Path(os.environ["WEIR_LIBRARY"]).parent
+            for name in ("libweir.so.0", "libweir_adapters.so"):
+                shutil.copy(source / name, package / "lib" / name)
+            result = run("import weir._library as l; l.adapters(); print(l.adapters_path())", WEIR_LIBRARY=None,
+                         PYTHONPATH=folder)
+            self.assertEqual(result.stdout.strip(), str(package / "lib" / "libweir_adapters.so"), result.stderr)
+
+    def test_one_that_is_not_there_is_said_to_be_missing(self):
+        result = run("import weir; weir.version()", WEIR_LIBRARY="/nowhere/libweir.so")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("set WEIR_LIBRARY to the file", result.stderr)
+        self.assertIn("/nowhere/libweir.so", result.stderr)
+
+    def test_importing_loads_nothing(self):
+        result = run("import weir, weir.torch, weir.cupy", WEIR_LIBRARY="/nowhere/libweir.so")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_the_adapters_use_the_same_libweir(self):
+        result = run("import weir._library as l; l.library(); l.adapters()\n"
+                     "print(len({line.split()[-1] for line in open('/proc/self/maps') if 'libweir.so' in line}))")
+        self.assertEqual(result.stdout, "1\n", result.stderr)
+
+
+class Layout(unittest.TestCase):
+    STRUCTS = {"weir_memory_stats": _library.MemoryStats, "weir_stat": _library.Stat,
+               "weir_settings": _library.Settings, "weir_error": _library.LastError, "weir_stream": _library.Stream}
+
+    def test_structs_are_those_of_the_header(self):
+        output = subprocess.run([os.environ["TEST_LAYOUT"]], capture_output=True, text=True, check=True).stdout
+        expected, found = set(output.splitlines()), set()
+        for name, struct in self.STRUCTS.items():
+            found.add(f"{name} sizeof {ctypes.sizeof(struct)}")
+            found.update(f"{name} {field} {getattr(struct, field).offset}" for field, _ in struct._fields_)
+        self.assertEqual(found, expected)
+
+
+class Library(unittest.TestCase):
+    settings = {"host_memory": 64 * MIB}
+
+    def setUp(self):
+        weir.open(**self.settings)
+
+    def tearDown(self):
+        weir.close()
+
+    def test_stats_tell_what_is_in_use(self):
+        pointer = allocate(3 * MIB)
+        numbers = weir.stats(0)
+        self.assertEqual(numbers["allocated_bytes"]["all"]["current"], 3 * MIB)
+        self.assertEqual(numbers["allocated_bytes"]["small"]["current"], 0)
+        self.assertEqual(numbers["driver_allocs"], 1)
+        _library.call("weir_free", pointer)
+        weir.empty_cache(0)
+        self.assertEqual(weir.stats()["reserved_bytes"]["all"], {"current": 0, "peak": 20 * MIB, "added": 20 * MIB,
+                                                                  "removed": 20 * MIB})
+        weir.reset_stats(0)
+        self.assertEqual(weir.stats(0)["reserved_bytes"]["all"]["peak"], 0)
+
+    def test_running_out_raises_a_memory_error_with_weirs_text(self):
+        with self.assertRaises(MemoryError) as caught:
+            allocate(65 * MIB)
+        self.assertIsInstance(caught.exception, weir.OutOfMemoryError)
+        self.assertIsInstance(caught.exception, weir.Error)
+        self.assertIn("asked for 65.00 MiB", str(caught.exception))
+        self.assertEqual(caught.exception.name, "WEIR_ERR_OUT_OF_MEMORY")
+
+    def test_a_limit_is_kept(self):
+        weir.set_memory_limit(2 * MIB, 0)
+        self.assertRaises(weir.OutOfMemoryError, allocate, 3 * MIB)
+        weir.set_memory_limit(0, 0)
+        _library.call("weir_free", allocate(3 * MIB))
+
+    def test_other_failures_raise_an_error_that_is_no_memory_error(self):
+        with self.assertRaises(weir.Error) as caught:
+            weir.stats(7)
+        self.assertNotIsInstance(caught.exception, MemoryError)
+        self.assertEqual(caught.exception.name, "WEIR_ERR_NO_DEVICE")
+
+    def test_a_snapshot_of_nothing_recorded_says_how_to_record(self):
+        with self.assertRaisesRegex(weir.Error, "WEIR_HISTORY|history"):
+            weir.snapshot("never.weirtrace")
+
+    def test_streams_can_be_recorded(self):
+        pointer = allocate(MIB)
+        weir.record_stream(pointer, 0, 0)
+        _library.call("weir_free", pointer)
+        self.assertRaises(weir.Error, weir.record_stream, 4096, 0, 0)
+
+
+class Recording(Library):
+    """All of the above, and what was recorded of it."""
+    settings = {"host_memory": 64 * MIB, "history": 100}
+
+    test_a_snapshot_of_nothing_recorded_says_how_to_record = None
+
+    def test_a_snapshot_is_a_trace_of_what_happened(self):
+        _library.call("weir_free", allocate(MIB))
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "run.weirtrace"
+            weir.snapshot(path)
+            self.assertEqual(path.read_bytes()[:8], b"weirtrc\n")
+
+
+class Opening(unittest.TestCase):
+    def test_a_setting_that_is_none_is_refused(self):
+        with self.assertRaisesRegex(TypeError, "no setting 'polcy'; there are backend, .*policy"):
+            weir.open(polcy="torch")
+        with self.assertRaisesRegex(weir.Error, "policy"):
+            weir.open(policy="best")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,112 @@
+"""weir.torch with a stand-in for PyTorch: each test in a process of its own, since installing is for good."""
+import sys
+import unittest
+
+from test_package import MIB, run
+
+assert MIB
+BEGIN = """
+import sys, torch, weir.torch
+assert 'standin' in torch.__version__
+"""
+
+
+class Torch(unittest.TestCase):
+    def expect(self, code, output="", **environment):
+        result = run(BEGIN + code, **environment)
+        self.assertEqual((result.returncode, result.stdout), (0, output), result.stderr)
+
+    def refuse(self, code, *parts):
+        result = run(BEGIN + code)
+        self.assertEqual(result.returncode, 1)
+        for part in ("weir._library.Error: ", *parts):
+            self.assertIn(part, result.stderr)
+
+    def test_every_hook_is_set(self):
+        self.expect("""
+weir.torch.install()
+print(weir.torch.installed(), len(torch.cuda.memory.current.hooks))
+""", "True 8\n")
+
+    def test_memory_comes_from_weir(self):
+        self.expect("""
+weir.torch.install()
+a = torch.cuda.memory.current
+p = a.alloc(3 << 20, 0, None)
+print(weir.stats(0)['allocated_bytes']['all']['current'], torch.cuda.memory_allocated())
+a.free(p, 3 << 20, 0, None)
+torch.cuda.empty_cache()
+print(weir.stats(0)['reserved_bytes']['all']['current'])
+""", "3145728 3145728\n0\n")
+
+    def test_statistics_have_torchs_names(self):
+        self.expect("""
+weir.torch.install(statistics=False)
+a = torch.cuda.memory.current
+p = a.alloc(512, 0, None)
+s = weir.torch.memory_stats()
+for name in ('allocated_bytes.all.peak', 'allocation.small_pool.current', 'segment.large_pool.current', 'num_ooms',
+             'requested_bytes.all.allocated', 'inactive_split_bytes.all.freed', 'num_device_alloc'):
+    print(s[name], end=' ')
+try:
+    torch.cuda.memory_allocated()
+except RuntimeError as error:
+    print(error)
+""", "512 1 0 0 512 0 1 pluggable does not yet support getDeviceStats\n")
+
+    def test_peaks_can_be_reset_through_torch(self):
+        self.expect("""
+weir.torch.install()
+a = torch.cuda.memory.current
+a.free(a.alloc(3 << 20, 0, None), 3 << 20, 0, None)
+torch.cuda.reset_peak_memory_stats()
+print(weir.torch.memory_stats(0)['allocated_bytes.all.peak'])
+""", "0\n")
+
+    def test_a_fraction_limits(self):
+        self.expect("""
+weir.torch.install()
+torch.cuda.set_per_process_memory_fraction(0.5, 0)
+import ctypes
+limit = ctypes.c_uint64()
+weir._library.call('weir_memory_limit_get', 0, ctypes.byref(limit))
+print(limit.value)
+""", str(32 * MIB) + "\n", WEIR_HOST_MEMORY="64MiB")
+
+    def test_installing_twice_is_installing_once(self):
+        self.expect("weir.torch.install(); weir.torch.install()")
+
+    def test_too_late_is_refused(self):
+        self.refuse("torch.cuda.initialize(); weir.torch.install()", "comes too late", "has already initialised CUDA")
+
+    def test_another_allocator_is_left_alone(self):
+        self.refuse("""
+import weir._library as l
+other = torch.cuda.memory.CUDAPluggableAllocator(l.adapters_path(), 'weir_torch_alloc', 'weir_torch_free')
+torch.cuda.memory.change_current_allocator(other)
+weir.torch.install()
+""", "another allocator is in use")
+
+    def test_a_torch_without_gpus_is_refused(self):
+        self.refuse("torch.version.cuda = None; weir.torch.install()", "was built without CUDA")
+
+    def test_a_torch_without_hooks_is_refused(self):
+        self.refuse("del torch.cuda.memory._TYPES['set_release_pool']; weir.torch.install()", "2.1 or later")
+
+    def test_a_pool_of_torchs_own_can_be_backed(self):
+        self.expect("""
+inner = weir.torch.pool_allocator().allocator()
+p = inner.alloc(20 << 20, 0, None)
+print(weir.stats(0)['allocated_bytes']['all']['current'], inner.alloc(1 << 50, 0, None))
+inner.free(p, 20 << 20, 0, None)
+""", "20971520 None\n")
+
+    def test_a_pool_is_not_for_when_weir_is_installed(self):
+        self.refuse("weir.torch.install(); weir.torch.pool_allocator()", "PyTorch has no MemPool then")
+
+    def test_without_the_exceptions_of_torch_it_says_so(self):
+        self.expect("weir.torch.install(); print(weir.torch.raises_its_own())", "False\n")
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

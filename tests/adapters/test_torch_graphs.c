@@ -1,0 +1,312 @@
+/*
+ * Graph captures of PyTorch's: it opens a scope, begins the capture itself, ends it, closes the scope, and much later
+ * releases the pool.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "graph_support.h"
+#include "pluggable.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static weir_stream stream, side;
+static int copies; /* of filters */
+static const weir_backend *const b = &wr_backend_host;
+
+static int open_scene(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    stream = new_stream(0);
+    side = new_stream(0);
+    copies = 0;
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    assert_int_equal(copies, 0);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    return close_host(state);
+}
+
+#define assert_good(call) assert_string_equal(call, "")
+
+/* A capture as PyTorch's CUDAGraph has it. */
+typedef struct capture {
+    weir_stream stream;
+    unsigned long long pool; /* the second number of its id */
+    uint64_t id;             /* the driver's, once begun */
+    void *native;
+} capture;
+
+static bool same_capture(void *argument, void *native)
+{
+    const capture *c = argument;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    uint64_t id = 0;
+    return b->capture_status(device_of(c->stream), native, &state, &id) == WEIR_OK && state == WEIR_CAPTURE_ACTIVE &&
+           id == c->id;
+}
+
+static void begin(capture *c)
+{
+    const int device = device_of(c->stream);
+    weir_capture_state state = WEIR_CAPTURE_NONE;
+    assert_good(pluggable_begin_allocate_to_pool(device, 0, c->pool, same_capture, c, &copies));
+    assert_int_equal(b->capture_begin(device, native_of(c->stream), WEIR_CAPTURE_RELAXED), 0);
+    assert_int_equal(b->capture_status(device, native_of(c->stream), &state, &c->id), 0);
+}
+
+static void end(capture *c)
+{
+    const int device = device_of(c->stream);
+    assert_int_equal(b->capture_end(device, native_of(c->stream), &c->native), 0);
+    assert_good(pluggable_end_allocate_to_pool(device, 0, c->pool));
+}
+
+static void release(capture *c)
+{
+    pluggable_release_pool(device_of(c->stream), 0, c->pool);
+    assert_int_equal(b->graph_destroy(device_of(c->stream), c->native), 0);
+}
+
+static void *take(size_t bytes, weir_stream on)
+{
+    void *pointer = NULL;
+    assert_good(pluggable_alloc(bytes, device_of(on), native_of(on), &pointer));
+    return pointer;
+}
+
+static void give(void *pointer)
+{
+    pluggable_free(pointer, 0, 0, NULL);
+}
+
+static bool in_private_pool(const void *pointer)
+{
+    const weir_mempool pool = info_of(pointer).pool;
+    return pool.capture != 0 || pool.user != 0;
+}
+
+static void a_capture_allocates_from_a_pool_that_lasts_until_its_release(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 7 };
+    begin(&c);
+    void *inside = take(30 * MIB, stream), *outside = take(MIB, side);
+    const weir_mempool pool = info_of(inside).pool;
+    assert_true(in_private_pool(inside));
+    assert_false(in_private_pool(outside));
+    give(inside);
+    end(&c);
+    void *after = take(30 * MIB, stream);
+    assert_false(in_private_pool(after));
+    assert_int_equal(pool_info(pool).graphs, 1);
+    assert_good(pluggable_reset()); /* what a graph uses stays */
+    assert_int_equal(stats_of(0).segment[WEIR_STAT_LARGE].current, 2);
+    release(&c);
+    weir_mempool_info info = { .size = sizeof info };
+    assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
+    give(after);
+    give(outside);
+}
+
+static void memory_that_outlives_its_graph_stays_valid(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 1 };
+    begin(&c);
+    void *kept = take(30 * MIB, stream);
+    end(&c);
+    release(&c);
+    memset(kept, 1, 30 * MIB);
+    give(kept);
+}
+
+static void streams_that_join_the_capture_are_in_it(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 2 };
+    begin(&c);
+    assert_ok(weir_stream_wait(side, stream));
+    void *first = take(MIB, side), *second = take(MIB, stream);
+    assert_true(in_private_pool(first));
+    assert_true(SAME_POOL(info_of(first).pool, info_of(second).pool));
+    give(first);
+    give(second);
+    assert_ok(weir_stream_wait(stream, side));
+    end(&c);
+    release(&c);
+}
+
+static void a_block_recorded_inside_is_reused_once_its_stream_was_joined(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 3 };
+    begin(&c);
+    void *block = take(MIB, stream);
+    assert_ok(weir_stream_wait(side, stream));
+    assert_ok(weir_fill(block, 1, MIB, side));
+    assert_good(pluggable_record_stream(block, native_of(side)));
+    give(block);
+    void *before = take(MIB, stream);
+    assert_ptr_not_equal(before, block);
+    assert_ok(weir_stream_wait(stream, side));
+    void *joined = take(MIB, stream);
+    assert_ptr_equal(joined, block);
+    give(before);
+    give(joined);
+    end(&c);
+    release(&c);
+}
+
+static void graphs_may_share_a_pool(void **state)
+{
+    (void)state;
+    capture one = { .stream = stream, .pool = 4 }, two = { .stream = stream, .pool = 4 };
+    begin(&one);
+    void *first = take(30 * MIB, stream);
+    const weir_mempool pool = info_of(first).pool;
+    give(first);
+    end(&one);
+    begin(&two);
+    void *second = take(30 * MIB, stream);
+    assert_ptr_equal(second, first);
+    give(second);
+    end(&two);
+    assert_int_equal(pool_info(pool).graphs, 2);
+    release(&one);
+    assert_int_equal(pool_info(pool).graphs, 1);
+    release(&two);
+}
+
+static void a_capture_without_allocations_leaves_nothing(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 5 };
+    begin(&c);
+    end(&c);
+    release(&c);
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), 1); /* ours */
+}
+
+static bool is_the_stream(void *argument, void *native)
+{
+    return native == argument;
+}
+
+static void a_scope_without_a_capture_routes_its_stream(void **state)
+{
+    (void)state;
+    assert_good(pluggable_begin_allocate_to_pool(0, 9, 0, is_the_stream, native_of(stream), &copies));
+    void *inside = take(MIB, stream), *outside = take(MIB, side), *zero = take(0, stream);
+    assert_true(in_private_pool(inside));
+    assert_false(in_private_pool(outside));
+    assert_null(zero);
+    assert_good(pluggable_end_allocate_to_pool(0, 9, 0));
+    void *after = take(MIB, stream);
+    assert_false(in_private_pool(after));
+    give(inside);
+    give(outside);
+    give(after);
+    pluggable_release_pool(0, 9, 0);
+}
+
+static void pools_of_two_devices_have_nothing_in_common(void **state)
+{
+    (void)state;
+    const weir_stream far = new_stream(1);
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 6, is_the_stream, native_of(stream), &copies));
+    assert_good(pluggable_begin_allocate_to_pool(1, 0, 6, is_the_stream, native_of(far), &copies));
+    void *near = take(MIB, stream), *distant = take(MIB, far);
+    assert_false(SAME_POOL(info_of(near).pool, info_of(distant).pool));
+    assert_good(pluggable_end_allocate_to_pool(1, 0, 6));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 6));
+    give(near);
+    give(distant);
+    pluggable_release_pool(0, 0, 6);
+    pluggable_release_pool(1, 0, 6);
+}
+
+static void what_was_never_opened_can_be_ended_and_released(void **state)
+{
+    (void)state;
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 77));
+    pluggable_release_pool(0, 0, 77);
+}
+
+static void running_out_inside_a_capture_can_be_caught(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 8 };
+    void *pointer = NULL;
+    begin(&c);
+    assert_memory_equal(pluggable_alloc(300 * MIB, 0, native_of(stream), &pointer), "OutOfMemoryError", 16);
+    give(take(MIB, stream));
+    end(&c);
+    release(&c);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------ */
+
+static atomic_bool stop;
+
+static void *work_beside(void *unused)
+{
+    const weir_stream own = new_stream(0);
+    while (!atomic_load(&stop)) {
+        void *pointer = take(MIB, own);
+        if (in_private_pool(pointer)) fail_msg("memory of a capture went to another stream");
+        give(pointer);
+    }
+    return unused;
+}
+
+static void captures_and_other_threads_do_not_mix(void **state)
+{
+    (void)state;
+    pthread_t threads[3];
+    atomic_store(&stop, false);
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&threads[i], NULL, work_beside, NULL), 0);
+    for (unsigned i = 0; i < 200; i++) {
+        capture c = { .stream = stream, .pool = 100 + i % 3 };
+        begin(&c);
+        void *pointer = take(MIB, stream);
+        assert_true(in_private_pool(pointer));
+        give(pointer);
+        end(&c);
+        release(&c);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 3; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_ok(weir_validate(0));
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(a_capture_allocates_from_a_pool_that_lasts_until_its_release),
+        test(memory_that_outlives_its_graph_stays_valid),
+        test(streams_that_join_the_capture_are_in_it),
+        test(a_block_recorded_inside_is_reused_once_its_stream_was_joined),
+        test(graphs_may_share_a_pool),
+        test(a_capture_without_allocations_leaves_nothing),
+        test(a_scope_without_a_capture_routes_its_stream),
+        test(pools_of_two_devices_have_nothing_in_common),
+        test(what_was_never_opened_can_be_ended_and_released),
+        test(running_out_inside_a_capture_can_be_caught),
+        test(captures_and_other_threads_do_not_mix),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/*
+ * weir's hooks for PyTorch's CUDAPluggableAllocator, called as it calls them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "graph_support.h"
+#include "pluggable.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static weir_stream first, second;
+
+static int open_scene(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    first = new_stream(0);
+    second = new_stream(0);
+    return 0;
+}
+
+/* Nothing is left with anybody when a test ends. */
+static int close_scene(void **state)
+{
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(pluggable_errors_alive(), 0);
+    return close_host(state);
+}
+
+#define assert_good(call) assert_string_equal(call, "")
+
+static void *take(size_t bytes, weir_stream stream)
+{
+    void *pointer = NULL;
+    assert_good(pluggable_alloc(bytes, device_of(stream), native_of(stream), &pointer));
+    assert_non_null(pointer);
+    return pointer;
+}
+
+static void give(void *pointer, weir_stream stream)
+{
+    pluggable_free(pointer, 0, device_of(stream), native_of(stream));
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+static void memory_belongs_to_the_stream_it_was_asked_for(void **state)
+{
+    (void)state;
+    void *on_first = take(MIB, first), *on_default = take(MIB, default_stream(0));
+    assert_int_equal(info_of(on_first).stream.id, first.id);
+    assert_int_equal(info_of(on_default).stream.id, default_stream(0).id);
+    give(on_first, first);
+    void *on_second = take(MIB, second), *again = take(MIB, first);
+    assert_ptr_not_equal(on_second, on_first);
+    assert_ptr_equal(again, on_first);
+    give(again, first);
+    give(on_second, second);
+    give(on_default, default_stream(0));
+}
+
+static void no_bytes_are_no_pointer(void **state)
+{
+    (void)state;
+    void *pointer = &first;
+    assert_good(pluggable_alloc(0, 0, NULL, &pointer));
+    assert_null(pointer);
+    pluggable_free(NULL, 0, 0, NULL);
+}
+
+static void running_out_is_torchs_error_with_weirs_text(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    void *kept = take(100 * MIB, first);
+    const char *text = pluggable_alloc(300 * MIB, 0, native_of(first), &pointer);
+    assert_memory_equal(text, "OutOfMemoryError: weir: out of memory", 37);
+    assert_non_null(strstr(text, "300.00 MiB"));
+    assert_null(pointer);
+    give(kept, first);
+    give(take(200 * MIB, first), first);
+}
+
+static void a_pool_of_torchs_own_gets_null_instead(void **state)
+{
+    (void)state;
+    assert_null(pluggable_alloc_or_null(300 * MIB, 0, native_of(first)));
+    void *pointer = pluggable_alloc_or_null(20 * MIB, 0, native_of(first));
+    assert_non_null(pointer);
+    give(pointer, first);
+}
+
+static void other_failures_are_exceptions_with_weirs_text(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    assert_memory_equal(pluggable_alloc(1, 5, NULL, &pointer), "exception: weir: device 5", 25);
+    assert_memory_equal(pluggable_alloc(1, 0, (void *)2, &pointer), "exception: weir: ", 17);
+    assert_memory_equal(pluggable_record_stream(&pointer, NULL), "exception: weir: ", 17);
+}
+
+static void a_fraction_limits_and_one_ends_the_limit(void **state)
+{
+    (void)state;
+    void *pointer = NULL;
+    uint64_t limit = 0;
+    assert_good(pluggable_memory_fraction(0.25, 0));
+    assert_ok(weir_memory_limit_get(0, &limit));
+    assert_int_equal(limit, 64 * MIB);
+    assert_memory_equal(pluggable_alloc(100 * MIB, 0, native_of(first), &pointer), "OutOfMemoryError", 16);
+    assert_good(pluggable_memory_fraction(0, 0));
+    assert_memory_equal(pluggable_alloc(512, 0, native_of(first), &pointer), "OutOfMemoryError", 16);
+    assert_good(pluggable_memory_fraction(1, 0));
+    assert_ok(weir_memory_limit_get(0, &limit));
+    assert_int_equal(limit, 0);
+}
+
+static void the_segment_around_a_block_is_told(void **state)
+{
+    (void)state;
+    unsigned char *one = take(512, first), *two = take(512, first);
+    void *base = NULL;
+    size_t size = 0;
+    assert_good(pluggable_base_alloc(two, &base, &size));
+    assert_ptr_equal(base, info_of(one).segment);
+    assert_int_equal(size, 2 * MIB);
+    assert_true((unsigned char *)base <= one && two < (unsigned char *)base + size);
+    give(one, first);
+    give(two, first);
+}
+
+static void a_recorded_stream_holds_the_memory_up(void **state)
+{
+    (void)state;
+    void *pointer = take(MIB, first);
+    hold(second);
+    slow_work work = { false, 1 };
+    start_slow_work(second, &work);
+    assert_good(pluggable_record_stream(pointer, native_of(second)));
+    give(pointer, first);
+    void *other = take(MIB, first);
+    assert_ptr_not_equal(other, pointer);
+    give(other, first);
+    let_run(second);
+}
+
+static void emptying_leaves_devices_alone_that_nobody_used(void **state)
+{
+    (void)state;
+    give(take(30 * MIB, first), first);
+    assert_true(reserved_on(0) > 0);
+    assert_good(pluggable_reset());
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_device_open), 1);
+}
+
+static void a_host_without_devices_is_refused_at_init(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(pluggable_init(1), "PyTorch sees devices that weir does not"));
+    assert_good(pluggable_init(0));
+}
+
+static void a_stream_may_come_again_at_the_address_of_one_that_ended(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0), named = { 0 };
+    void *native = native_of(stream);
+    give(take(MIB, stream), stream);
+    assert_ok(weir_stream_destroy(stream));
+    weir_stream next = new_stream(0);
+    if (native_of(next) != native) print_message("another address this time\n");
+    void *pointer = take(MIB, next);
+    assert_ok(weir_stream_from_native(0, native_of(next), &named));
+    assert_int_equal(info_of(pointer).stream.id, named.id);
+    give(pointer, next);
+}
+
+/* ---- threads ------------------------------------------------------------------------------------------------------ */
+
+enum { THREADS = 8, ROUNDS = 2000, HELD = 16 };
+
+static void *allocate_and_free(void *argument)
+{
+    const weir_stream own = new_stream((int)(intptr_t)argument % 2);
+    void *held[HELD] = { 0 };
+    unsigned seed = (unsigned)(intptr_t)argument;
+    for (int i = 0; i < ROUNDS; i++) {
+        seed = seed * 1103515245u + 12345u;
+        void **place = &held[i % HELD];
+        pluggable_free(*place, 0, device_of(own), native_of(own));
+        *place = NULL;
+        const char *text = pluggable_alloc((size_t)1 << (9 + (seed >> 16) % 9), device_of(own), native_of(own), place);
+        if (*text) fail_msg("%s", text);
+        if (i % 7 == 0) assert_good(pluggable_record_stream(*place, native_of(device_of(own) ? own : first)));
+        if (i % 500 == 499) assert_good(pluggable_reset());
+    }
+    for (int i = 0; i < HELD; i++) pluggable_free(held[i], 0, device_of(own), native_of(own));
+    return NULL;
+}
+
+static void threads_allocate_on_their_streams_at_once(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    for (intptr_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_free, (void *)i), 0);
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int device = 0; device < 2; device++) {
+        assert_ok(weir_validate(device));
+        assert_int_equal(stats_of(device).allocation[WEIR_STAT_ALL].current, 0);
+    }
+}
+
+#define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        test(memory_belongs_to_the_stream_it_was_asked_for),
+        test(no_bytes_are_no_pointer),
+        test(running_out_is_torchs_error_with_weirs_text),
+        test(a_pool_of_torchs_own_gets_null_instead),
+        test(other_failures_are_exceptions_with_weirs_text),
+        test(a_fraction_limits_and_one_ends_the_limit),
+        test(the_segment_around_a_block_is_told),
+        test(a_recorded_stream_holds_the_memory_up),
+        test(emptying_leaves_devices_alone_that_nobody_used),
+        test(a_host_without_devices_is_refused_at_init),
+        test(a_stream_may_come_again_at_the_address_of_one_that_ended),
+        test(threads_allocate_on_their_streams_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

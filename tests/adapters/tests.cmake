@@ -1,0 +1,49 @@
+# The adapters on the host back end, called as PyTorch and CuPy call them. Neither is needed: what stands in for them says so.
+set(adapters ${PROJECT_SOURCE_DIR}/tests/adapters)
+
+# Looked for by these names in the process.
+foreach(library c10 c10_cuda)
+    add_library(standin_${library} SHARED ${adapters}/standin/${library}.cpp)
+    set_target_properties(standin_${library} PROPERTIES OUTPUT_NAME ${library}
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/standin_torch)
+endforeach()
+target_link_libraries(standin_c10_cuda PRIVATE standin_c10)
+add_library(standin_pluggable OBJECT ${adapters}/pluggable.cpp)
+target_compile_options(standin_pluggable PRIVATE -Wall -Wextra)
+
+file(GLOB sources CONFIGURE_DEPENDS tests/adapters/test_*.c)
+foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" thing ${file})
+    set(target adapters_${thing})
+    weir_test_executable(${target} ${source} $<TARGET_OBJECTS:standin_pluggable>
+        $<TARGET_OBJECTS:weir_adapters_objects>)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+    target_include_directories(${target} PRIVATE adapters)
+    target_link_libraries(${target} PRIVATE weir_static PkgConfig::CMOCKA standin_c10_cuda standin_c10)
+    target_link_options(${target} PRIVATE LINKER:--no-as-needed)
+    weir_test(adapters/${thing} adapters 120 ${target})
+endforeach()
+
+add_executable(adapters_without_torch ${adapters}/without_torch.cpp $<TARGET_OBJECTS:weir_adapters_objects>)
+set_target_properties(adapters_without_torch PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_link_libraries(adapters_without_torch PRIVATE weir_static)
+weir_test(adapters/without_torch adapters 60 ${CMAKE_COMMAND} -E env WEIR_BACKEND=host $<TARGET_FILE:adapters_without_torch>)
+
+# The Python package. An instrumented library cannot be loaded by a Python that is not.
+find_package(Python3 3.9 COMPONENTS Interpreter)
+if(NOT Python3_FOUND OR WEIR_SANITIZE)
+    return()
+endif()
+add_executable(adapters_layout ${adapters}/layout.c)
+set_target_properties(adapters_layout PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_include_directories(adapters_layout PRIVATE include)
+file(GLOB sources CONFIGURE_DEPENDS tests/adapters/python/test_*.py)
+foreach(source ${sources})
+    get_filename_component(file ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "python_" thing ${file})
+    weir_test(adapters/${thing} adapters 120 ${CMAKE_COMMAND} -E env
+        PYTHONPATH=${PROJECT_SOURCE_DIR}/adapters/python:${adapters}/python:${adapters}/python/standin
+        PYTHONDONTWRITEBYTECODE=1 WEIR_LIBRARY=$<TARGET_FILE:weir> WEIR_BACKEND=host
+        TEST_LAYOUT=$<TARGET_FILE:adapters_layout> ${Python3_EXECUTABLE} -m unittest -v ${file})
+endforeach()

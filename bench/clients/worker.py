@@ -1,0 +1,145 @@
+"""One setting of the campaign: a process that imports PyTorch once and runs each job in a child of its own, forked before
+anything uses the GPU. Reads requests from stdin, a JSON object per line, and answers each with one on stdout."""
+import json
+import os
+import select
+import signal
+import statistics
+import sys
+import time
+import traceback
+
+import torch
+
+from jobs import JOBS
+
+WARM = 3  # steps that do not count in the median
+
+
+def used(gpu: bool) -> int:
+    """Bytes of the device that are not free, whoever has them: the same measure for every allocator."""
+    if not gpu:
+        return 0
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def settled(gpu: bool) -> int:
+    """What is used once the process before this one has left the device."""
+    last = used(gpu)
+    for _ in range(20):
+        time.sleep(0.05 if gpu else 0)
+        now = used(gpu)
+        if now == last:
+            break
+        last = now
+    return last
+
+
+def begin(setting: str, device: torch.device) -> int:
+    """What the device holds before the job: the context, and whatever else is on it."""
+    torch.manual_seed(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # more kernels than the job has
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    if setting == "weir":
+        import weir.torch
+        weir.torch.install()
+    if device.type == "cuda":
+        torch.cuda.init()
+        torch.cuda.synchronize()
+    return settled(device.type == "cuda")
+
+
+def measure(request: dict, report: dict) -> None:
+    """Fills `report` as it goes, so that a failure leaves what is known."""
+    device, size = torch.device(request["device"]), request["size"]
+    gpu = device.type == "cuda"
+    report["base_bytes"] = begin(request["setting"], device)
+    if request.get("limit"):
+        torch.cuda.set_per_process_memory_fraction(request["limit"] / torch.cuda.mem_get_info()[1])
+    report.update(losses=[], step_ms=[], peak_bytes=report["base_bytes"], out_of_memory=None)
+    seconds = time.perf_counter()
+    job = JOBS[request["job"]](device, size)
+    for i in range(request.get("steps") or job.steps[size]):
+        start = time.perf_counter()
+        report["losses"].append(job.step(i))
+        if gpu:
+            torch.cuda.synchronize()
+        report["step_ms"].append((time.perf_counter() - start) * 1e3)
+        report["peak_bytes"] = max(report["peak_bytes"], used(gpu))
+    report["seconds"] = time.perf_counter() - seconds
+    if gpu:
+        numbers = torch.cuda.memory_stats()
+        report["allocated_peak"] = numbers.get("allocated_bytes.all.peak", 0)
+        report["requested_peak"] = numbers.get("requested_bytes.all.peak", 0)
+        report["reserved_peak"] = numbers.get("reserved_bytes.all.peak", 0)
+        report["retries"] = numbers.get("num_alloc_retries", 0)
+
+
+def recovers(device: torch.device) -> bool:
+    """After running out, and after the job is gone, does memory come back?"""
+    torch.cuda.empty_cache()
+    try:
+        return float(torch.ones(1 << 20, device=device).sum()) == 1 << 20
+    except RuntimeError:
+        return False
+
+
+def child(request: dict) -> dict:
+    report: dict = {}
+    error = None
+    try:
+        measure(request, report)
+    except torch.OutOfMemoryError as caught:
+        report["out_of_memory"] = str(caught)[:1000]
+    except Exception as caught:  # a row of the table all the same
+        error = f"{type(caught).__name__}: {caught}"
+        traceback.print_exc()
+    if report.get("out_of_memory"):
+        report["recovers"] = recovers(torch.device(request["device"]))
+    if error:
+        report["error"] = error[:1000]
+    times = report.pop("step_ms", [])
+    report["median_ms"] = statistics.median(times[WARM:]) if len(times) > WARM else None
+    report["steps_done"] = len(times)
+    return report
+
+
+def run(request: dict) -> dict:
+    """In a child, which has `timeout` seconds."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        os.dup2(2, 1)  # stdout is for answers
+        with os.fdopen(writer, "w") as answer:
+            json.dump(child(request), answer)
+        os._exit(0)  # no destructors: they are not what is measured
+    os.close(writer)
+    deadline, text = time.monotonic() + request["timeout"], b""
+    with os.fdopen(reader, "rb", buffering=0) as answer:
+        while True:
+            ready, _, _ = select.select([answer], [], [], max(0.0, deadline - time.monotonic()))
+            part = answer.read(1 << 20) if ready else None
+            if not part:
+                break
+            text += part
+    if part is None:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    if part is None:
+        return {"error": f"did not end within {request['timeout']:.0f} s"}
+    if not text:
+        return {"error": f"ended with status {status}: see the log"}
+    return json.loads(text)
+
+
+def main() -> None:
+    print(json.dumps({"torch": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

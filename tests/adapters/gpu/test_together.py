@@ -1,0 +1,84 @@
+"""PyTorch, CuPy and code in C with one cache in one process, on a GPU. Run by scripts/clients, a process per file."""
+import ctypes
+import gc
+import unittest
+
+import torch
+import weir.torch
+
+try:
+    import cupy
+except ImportError:
+    cupy = None
+
+MIB = 1 << 20
+
+
+def setUpModule():
+    if not torch.cuda.device_count():
+        raise unittest.SkipTest("there is no GPU")
+    weir.torch.install()
+    if cupy is not None:
+        import weir.cupy
+        weir.cupy.install()
+
+
+def in_use():
+    gc.collect()
+    return weir.stats(0)["allocated_bytes"]["all"]["current"]
+
+
+def weir_alloc(size, stream):
+    """As code in C does."""
+    pointer = ctypes.c_void_p()
+    library = weir._library.library()
+    library.weir_alloc_on.argtypes = [ctypes.c_size_t, weir._library.Stream, ctypes.POINTER(ctypes.c_void_p)]
+    library.weir_free.argtypes = [ctypes.c_void_p]
+    weir._library.call("weir_alloc_on", size, weir._library.stream_of(0, stream), ctypes.byref(pointer))
+    return pointer.value
+
+
+class Together(unittest.TestCase):
+    def test_what_torch_has_freed_serves_code_in_c(self):
+        stream = torch.cuda.current_stream().cuda_stream
+        x = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+        address = x.data_ptr()
+        reserved = weir.stats(0)["reserved_bytes"]["all"]["current"]
+        del x
+        pointer = weir_alloc(64 * MIB, stream)
+        self.assertEqual(pointer, address)
+        self.assertEqual(weir.stats(0)["reserved_bytes"]["all"]["current"], reserved)
+        weir._library.call("weir_free", pointer)
+
+    @unittest.skipIf(cupy is None, "there is no CuPy")
+    def test_what_torch_has_freed_serves_cupy(self):
+        torch.cuda.synchronize()
+        x = torch.empty(48 * MIB, dtype=torch.uint8, device="cuda")
+        address = x.data_ptr()
+        del x
+        y = cupy.full(48 * MIB, 5, dtype=cupy.uint8)  # both are on the default stream
+        self.assertEqual(y.data.ptr, address)
+        self.assertEqual(int(torch.as_tensor(y, device="cuda")[-1]), 5)
+
+    @unittest.skipIf(cupy is None, "there is no CuPy")
+    def test_cupys_streams_have_their_own_memory(self):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        before = in_use()
+        with stream:
+            x = cupy.arange(MIB, dtype=cupy.float32) * 2
+            self.assertEqual(float(x.sum()), float(MIB) * (MIB - 1))
+        self.assertIn((0, stream.ptr), weir.cupy._streams)
+        del x
+        self.assertEqual(in_use(), before)
+        weir.cupy.release_stream(stream)
+
+    @unittest.skipIf(cupy is None, "there is no CuPy")
+    def test_running_out_is_caught_as_cupys(self):
+        with self.assertRaises(cupy.cuda.memory.OutOfMemoryError) as caught:
+            cupy.empty(1 << 42, dtype=cupy.uint8)
+        self.assertIn("out of memory on device 0", str(caught.exception))
+        self.assertEqual(int(cupy.ones(10).sum()), 10)
+
+
+if __name__ == "__main__":
+    unittest.main()

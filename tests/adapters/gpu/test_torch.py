@@ -1,0 +1,189 @@
+"""PyTorch with weir installed, on a GPU. Run by scripts/clients, a process per file."""
+import gc
+import threading
+import unittest
+
+import torch
+import weir.torch
+
+MIB = 1 << 20
+
+
+def setUpModule():
+    if not torch.cuda.device_count():
+        raise unittest.SkipTest("there is no GPU")
+    weir.torch.install()
+
+
+def in_use():
+    gc.collect()
+    return weir.stats(0)["allocated_bytes"]["all"]["current"]
+
+
+class Memory(unittest.TestCase):
+    def setUp(self):
+        gc.collect()
+        torch.cuda.synchronize()
+
+    def test_tensors_are_weirs_memory(self):
+        before = in_use()
+        x = torch.ones(4 * MIB, device="cuda")
+        self.assertEqual(in_use() - before, 16 * MIB)
+        self.assertEqual(float((x + 1).sum()), 8 * MIB)
+        del x
+        self.assertEqual(in_use(), before)
+
+    def test_torchs_statistics_are_weirs(self):
+        x = torch.ones(MIB, device="cuda")
+        self.assertEqual(torch.cuda.memory_allocated(), in_use())
+        self.assertGreaterEqual(torch.cuda.max_memory_allocated(), 4 * MIB)
+        self.assertGreaterEqual(torch.cuda.memory_reserved(), torch.cuda.memory_allocated())
+        self.assertIn("Allocated memory", torch.cuda.memory_summary())
+        peak = torch.cuda.max_memory_allocated()
+        del x
+        torch.cuda.reset_peak_memory_stats()
+        self.assertLess(torch.cuda.max_memory_allocated(), peak)
+
+    def test_running_out_is_torchs_error_and_can_be_caught(self):
+        self.assertTrue(weir.torch.raises_its_own())
+        with self.assertRaises(torch.cuda.OutOfMemoryError) as caught:
+            torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+        self.assertIn("weir: out of memory on device 0", str(caught.exception))
+        self.assertEqual(float(torch.ones(10, device="cuda").sum()), 10)
+
+    def test_running_out_in_a_backward_pass_is_the_same_error(self):
+        class Greedy(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient + torch.empty(1 << 42, dtype=torch.uint8, device="cuda")[0]
+
+        x = torch.ones(10, device="cuda", requires_grad=True)
+        with self.assertRaises(torch.cuda.OutOfMemoryError):
+            Greedy.apply(x).sum().backward()
+
+    def test_a_fraction_limits(self):
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.empty_cache()
+        limit = weir.stats(0)["reserved_bytes"]["all"]["current"] + 256 * MIB
+        torch.cuda.set_per_process_memory_fraction(limit / total)
+        try:
+            with self.assertRaises(torch.cuda.OutOfMemoryError):
+                torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")
+            torch.empty(200 * MIB, dtype=torch.uint8, device="cuda")
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+        torch.empty(300 * MIB, dtype=torch.uint8, device="cuda")
+
+    def test_an_empty_tensor_is_none_of_weirs(self):
+        before = in_use()
+        self.assertEqual(torch.empty(0, device="cuda").numel(), 0)
+        self.assertEqual(in_use(), before)
+
+    def test_emptying_the_cache_gives_memory_to_the_device(self):
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info()[0]
+        x = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        del x
+        self.assertLess(torch.cuda.mem_get_info()[0], free - (1 << 29))
+        torch.cuda.empty_cache()
+        self.assertGreater(torch.cuda.mem_get_info()[0], free - (64 << 20))
+
+
+class Streams(unittest.TestCase):
+    def test_a_recorded_stream_keeps_the_memory_until_its_work_is_over(self):
+        side = torch.cuda.Stream()
+        for _ in range(20):
+            x = torch.full((4 * MIB,), 7.0, device="cuda")
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(20_000_000)
+                copied = x.clone()
+            x.record_stream(side)
+            del x
+            torch.full((4 * MIB,), 9.0, device="cuda")  # would be written over what side still reads
+            torch.cuda.current_stream().wait_stream(side)
+            self.assertTrue(bool((copied == 7).all()))
+
+    def test_threads_with_streams_of_their_own_do_not_disturb_each_other(self):
+        wrong = []
+
+        def work(value):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                for i in range(300):
+                    x = torch.full((1 + i % 50, 1024), float(value), device="cuda")
+                    if not bool(((x * 2).sum(1) == 2048 * value).all()):
+                        wrong.append(i)
+
+        threads = [threading.Thread(target=work, args=(value,)) for value in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        weir._library.call("weir_validate", 0)
+
+
+class Graphs(unittest.TestCase):
+    def capture(self, pool=None):
+        x = torch.zeros(4 * MIB, device="cuda")
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            (x * 2 + 1).relu()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            y = (x * 2 + 1).relu() * 3
+        return graph, x, y
+
+    def replay(self, graph, x, y):
+        for value in (1.0, 5.0):
+            x.fill_(value)
+            scratch = [torch.full((4 * MIB,), -1.0, device="cuda") for _ in range(8)]
+            graph.replay()
+            self.assertTrue(bool((y == (2 * value + 1) * 3).all()))
+            del scratch
+
+    def test_a_graph_keeps_its_memory_to_itself(self):
+        graph, x, y = self.capture()
+        torch.cuda.empty_cache()
+        self.replay(graph, x, y)
+
+    def test_memory_comes_back_with_the_graph(self):
+        torch.cuda.empty_cache()
+        reserved = torch.cuda.memory_reserved()
+        for _ in range(5):
+            graph, x, y = self.capture()
+            self.replay(graph, x, y)
+            del graph, x, y
+        gc.collect()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        self.assertLessEqual(torch.cuda.memory_reserved(), reserved + 64 * MIB)
+
+    def test_graphs_may_share_a_pool(self):
+        first = self.capture()
+        second = self.capture(first[0].pool())
+        self.replay(*first)
+        self.replay(*second)
+
+    def test_running_out_while_capturing_leaves_the_process_usable(self):
+        graph = torch.cuda.CUDAGraph()
+        with self.assertRaises(torch.cuda.OutOfMemoryError):
+            with torch.cuda.graph(graph):
+                torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+        self.replay(*self.capture())
+
+
+class Forking(unittest.TestCase):
+    def test_a_loader_of_data_may_fork_workers(self):
+        loader = torch.utils.data.DataLoader(torch.arange(100), batch_size=10, num_workers=2)
+        self.assertEqual(sum(int(batch.cuda().sum()) for batch in loader), 4950)
+
+
+if __name__ == "__main__":
+    unittest.main()

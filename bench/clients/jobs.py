@@ -12,22 +12,24 @@ TINY_GPT = dict(vocabulary=500, context=128, layers=2, width=64, heads=4)
 
 
 class Job:
-    steps = {"tiny": 3, "quick": 15, "full": 60}
+    steps = {"tiny": 3, "quick": 12, "full": 60}
 
     def __init__(self, device: torch.device, size: str) -> None:
         self.device, self.size, self.tiny = device, size, size == "tiny"
         self.random = torch.Generator(device).manual_seed(2)  # data
-        self.shapes = torch.Generator().manual_seed(3)        # what varies from step to step
-        self.setup()
+        self.shapes = torch.Generator("cpu").manual_seed(3)       # what varies from step to step
+        with self.device:
+            self.setup()
 
     def setup(self) -> None:
+        """Models are made on the device, where that takes no time."""
         raise NotImplementedError
 
     def step(self, i: int) -> float:
         raise NotImplementedError
 
     def between(self, least: int, most: int, multiple: int = 1) -> int:
-        return int(torch.randint(least // multiple, most // multiple + 1, (1,), generator=self.shapes)) * multiple
+        return int(torch.randint(least // multiple, most // multiple + 1, (1,), generator=self.shapes, device="cpu")) * multiple
 
     def normal(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=self.device, generator=self.random)
@@ -51,7 +53,7 @@ class ResNet50Amp(Job):
     def setup(self) -> None:
         shape = dict(depths=(1, 1, 1, 1), width=8) if self.tiny else {}
         self.batch, self.side = (2, 64) if self.tiny else (64, 224)
-        self.model = Classifier(1000, **shape).to(self.device)
+        self.model = Classifier(1000, **shape)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.device.type == "cuda")
 
@@ -68,10 +70,10 @@ class ResNet50Amp(Job):
 
 class Gpt2Varlen(Job):
     """GPT-2, sequences of another length in each step."""
-    steps = {"tiny": 3, "quick": 25, "full": 100}
+    steps = {"tiny": 3, "quick": 16, "full": 100}
 
     def setup(self) -> None:
-        self.model = Gpt(**(TINY_GPT if self.tiny else {})).to(self.device)
+        self.model = Gpt(**(TINY_GPT if self.tiny else {}))
         self.batch, self.longest = (2, 96) if self.tiny else (8, 1024)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
 
@@ -84,10 +86,10 @@ class Gpt2Varlen(Job):
 
 class Gpt2LoraRecompute(Job):
     """GPT-2, only adapters learn, activations are computed again for the gradient; lengths vary."""
-    steps = {"tiny": 3, "quick": 15, "full": 60}
+    steps = {"tiny": 3, "quick": 8, "full": 60}
 
     def setup(self) -> None:
-        self.model = Gpt(rank=16, recompute=True, **(TINY_GPT if self.tiny else {})).to(self.device)
+        self.model = Gpt(rank=16, recompute=True, **(TINY_GPT if self.tiny else {}))
         self.batch, self.longest = (2, 96) if self.tiny else (16, 1024)
         learning = [p for p in self.model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(learning, lr=1e-4)
@@ -107,7 +109,7 @@ class GraphSageJob(Job):
         self.nodes, self.features, self.fan = (1000, 16, (4, 4)) if self.tiny else (400_000, 256, (10, 15))
         self.table = self.normal(self.nodes, self.features)
         self.labels = self.numbers(40, self.nodes)
-        self.model = GraphSage(self.features, 16 if self.tiny else 512, 40, 2).to(self.device)
+        self.model = GraphSage(self.features, 16 if self.tiny else 512, 40, 2)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
 
     def step(self, i: int) -> float:
@@ -129,7 +131,7 @@ class Detection(Job):
     def setup(self) -> None:
         shape = dict(depths=(1, 1, 1, 1), width=8, features=16) if self.tiny else {}
         self.least, self.most = (64, 128) if self.tiny else (480, 1344)
-        self.model = Detector(80, **shape).to(self.device)
+        self.model = Detector(80, **shape)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
 
     def step(self, i: int) -> float:
@@ -142,11 +144,13 @@ class Detection(Job):
 
 class Serving(Job):
     """Decoding with caches of keys and values that grow by a token a step; requests come and go."""
-    steps = {"tiny": 6, "quick": 60, "full": 400}
+    steps = {"tiny": 6, "quick": 40, "full": 400}
 
     def setup(self) -> None:
         shape = TINY_GPT if self.tiny else dict(vocabulary=32000, context=4096, layers=16, width=2048, heads=16)
-        self.model = Gpt(**shape).to(self.device, torch.float32 if self.tiny else torch.bfloat16).eval()
+        torch.set_default_dtype(torch.float32 if self.tiny else torch.bfloat16)
+        self.model = Gpt(**shape).eval()
+        torch.set_default_dtype(torch.float32)
         self.vocabulary, self.groups = shape["vocabulary"], []
         self.most = 3 if self.tiny else 12
 
@@ -183,19 +187,19 @@ class Threads(Job):
     def setup(self) -> None:
         self.rounds, width = (2, 16) if self.tiny else (60, 256)
         self.model = torch.nn.Sequential(*[layer for _ in range(6) for layer in (
-            torch.nn.Linear(width, width), torch.nn.LayerNorm(width), torch.nn.GELU())]).to(self.device).eval()
+            torch.nn.Linear(width, width), torch.nn.LayerNorm(width), torch.nn.GELU())]).eval()
         self.inputs = [self.normal(32, width) for _ in range(self.threads)]
         self.gpu = self.device.type == "cuda"
         self.streams = [torch.cuda.Stream() if self.gpu else None for _ in range(self.threads)]
 
-    def work(self, i: int, results, failures) -> None:
+    def work(self, i: int, step: int, results, failures) -> None:
         try:
             if self.gpu:
                 torch.cuda.set_device(self.device)
             with torch.cuda.stream(self.streams[i]), torch.no_grad():
                 total = 0.0
                 for j in range(self.rounds):
-                    rows = self.model(self.inputs[i][:8 + (i + j) % 24])
+                    rows = self.model(self.inputs[i][:8 + (i + j + step) % 24])
                     total += float(rows.double().sum()) if j % 20 == 0 else 0.0
                 results[i] = total
         except Exception as error:  # told to the thread that waits
@@ -205,7 +209,7 @@ class Threads(Job):
         results, failures = [0.0] * self.threads, []
         if self.gpu:
             torch.cuda.synchronize()  # the inputs were made on another stream
-        threads = [threading.Thread(target=self.work, args=(t, results, failures)) for t in range(self.threads)]
+        threads = [threading.Thread(target=self.work, args=(t, i, results, failures)) for t in range(self.threads)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -220,7 +224,7 @@ class GraphStep(Job):
     steps = {"quick": 40, "full": 200}
 
     def setup(self) -> None:
-        self.model = Gpt(vocabulary=8000, context=256, layers=4, width=512, heads=8).to(self.device)
+        self.model = Gpt(vocabulary=8000, context=257, layers=4, width=512, heads=8)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, capturable=True)
         self.tokens = self.numbers(8000, 8, 257)
         side = torch.cuda.Stream()

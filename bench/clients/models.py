@@ -136,6 +136,8 @@ class Gpt(nn.Module):
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(GptBlock(width, heads, rank) for _ in range(layers))
         self.norm, self.recompute = nn.LayerNorm(width), recompute
+        for embedding in (self.tokens, self.places):
+            nn.init.normal_(embedding.weight, std=0.02)
         if rank:
             for part in (self.tokens, self.places, self.norm):
                 part.requires_grad_(False)

@@ -63,6 +63,12 @@ class Finding(unittest.TestCase):
         self.assertEqual(result.stdout, "1\n", result.stderr)
 
 
+class Version(unittest.TestCase):
+    def test_the_package_and_the_library_are_of_one_version(self):
+        project = pathlib.Path(weir.__file__).parent.parent / "pyproject.toml"
+        self.assertIn(f'\nversion = "{weir.version()}"\n', project.read_text())
+
+
 class Layout(unittest.TestCase):
     STRUCTS = {"weir_memory_stats": _library.MemoryStats, "weir_stat": _library.Stat,
                "weir_settings": _library.Settings, "weir_error": _library.LastError, "weir_stream": _library.Stream}

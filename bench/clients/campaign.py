@@ -214,7 +214,7 @@ def arguments():
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=ORDER, help="some of " + ",".join(ORDER))
     parser.add_argument("--settings", type=lambda text: text.split(","), default=list(SETTINGS),
                         help="some of " + ",".join(SETTINGS))
-    parser.add_argument("--device", default="cuda", help="cpu: only to see whether the jobs run; nothing is measured")
+    parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether the jobs run; nothing is measured")
     parser.add_argument("--budget", type=float, default=1800, help="seconds for all; what does not fit is said to be left")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
     parser.add_argument("--machine", default="this machine", help="for the head of the table")

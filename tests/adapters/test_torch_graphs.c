@@ -18,11 +18,13 @@
 
 static weir_stream stream, side;
 static int copies; /* of filters */
-static const weir_backend *const b = &wr_backend_host;
+static const weir_backend *b;
 
 static int open_scene(void **state)
 {
     (void)state;
+    const char *backend = getenv("TEST_BACKEND");
+    b = backend && strcmp(backend, "cuda") == 0 ? &wr_backend_cuda : &wr_backend_host;
     open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
     stream = new_stream(0);
     side = new_stream(0);
@@ -193,10 +195,11 @@ static void a_capture_without_allocations_leaves_nothing(void **state)
 {
     (void)state;
     capture c = { .stream = stream, .pool = 5 };
+    const uint64_t calls = driver_calls();
     begin(&c);
     end(&c);
     release(&c);
-    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), 1); /* ours */
+    assert_int_equal(driver_calls(), calls); /* those to capture are not weir's */
 }
 
 static bool is_the_stream(void *argument, void *native)
@@ -250,7 +253,7 @@ static void running_out_inside_a_capture_can_be_caught(void **state)
     capture c = { .stream = stream, .pool = 8 };
     void *pointer = NULL;
     begin(&c);
-    assert_memory_equal(pluggable_alloc(300 * MIB, 0, native_of(stream), &pointer), "OutOfMemoryError", 16);
+    assert_memory_equal(pluggable_alloc((size_t)1 << 45, 0, native_of(stream), &pointer), "OutOfMemoryError", 16);
     give(take(MIB, stream));
     end(&c);
     release(&c);

@@ -152,6 +152,17 @@ static void a_recorded_stream_holds_the_memory_up(void **state)
     let_run(second);
 }
 
+/* The host back end takes any stream for any device's; CUDA says whose it is. */
+static void a_stream_of_another_device_can_be_recorded(void **state)
+{
+    (void)state;
+    weir_stream far = new_stream(1);
+    void *pointer = take(MIB, first);
+    assert_good(pluggable_record_stream(pointer, native_of(far)));
+    give(pointer, first);
+    assert_ok(weir_device_synchronize(1));
+}
+
 static void emptying_leaves_devices_alone_that_nobody_used(void **state)
 {
     (void)state;
@@ -238,5 +249,7 @@ int main(void)
         test(a_stream_may_come_again_at_the_address_of_one_that_ended),
         test(threads_allocate_on_their_streams_at_once),
     };
+    const struct CMUnitTest tests_of_cuda[] = { test(a_stream_of_another_device_can_be_recorded) };
+    if (getenv("TEST_BACKEND")) return cmocka_run_group_tests(tests_of_cuda, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

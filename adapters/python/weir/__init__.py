@@ -24,7 +24,7 @@ def version() -> str:
 def open(**settings: Any) -> None:  # noqa: A001 - as in C
     """Opens the library with other settings than the environment's: the members of weir_settings (policy="torch",
     memory_limit=..., history=...). A variable of the environment beats the setting. Must come before anything else."""
-    known = {name for name, _ in _library.Settings._fields_} - {"size"}
+    known = {field[0] for field in _library.Settings._fields_} - {"size"}
     unknown = sorted(set(settings) - known)
     if unknown:
         raise TypeError(f"weir.open() has no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")

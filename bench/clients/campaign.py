@@ -88,9 +88,13 @@ def mebibytes(bytes_: int) -> str:
     return f"{bytes_ / MIB:,.0f}" if bytes_ else "-"
 
 
+def failure(row: dict) -> str:
+    return "failed: " + " ".join(row["error"].split())[:160].replace("|", "/")
+
+
 def cells(row: dict, native: dict) -> list:
     if "error" in row:
-        return [f"failed: {' '.join(row['error'].split())[:160]}", "", "", "", "", "", ""]
+        return [failure(row), "", "", "", "", "", ""]
     if row.get("out_of_memory"):
         return [f"out of memory at step {row['steps_done']}", "", "", "", "", "", ""]
     median, base = row.get("median_ms"), native.get("median_ms")
@@ -103,7 +107,7 @@ def cells(row: dict, native: dict) -> list:
 
 def tight_cells(row: dict, native: dict) -> list:
     if "error" in row:
-        return [f"failed: {' '.join(row['error'].split())[:160]}", "", "", ""]
+        return [failure(row), "", "", ""]
     if row.get("out_of_memory"):
         return [f"out of memory at step {row['steps_done']}, {'recovers' if row.get('recovers') else 'does not recover'}",
                 "", "", equal(row, native)]

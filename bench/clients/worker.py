@@ -39,9 +39,6 @@ def settled(gpu: bool) -> int:
 def begin(setting: str, device: torch.device) -> int:
     """What the device holds before the job: the context, and whatever else is on it."""
     torch.manual_seed(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # more kernels than the job has
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     if setting == "weir":
         import weir.torch
         weir.torch.install()
@@ -136,6 +133,10 @@ def run(request: dict) -> dict:
 
 
 def main() -> None:
+    # Before the children: this imports for seconds.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # more kernels than the job has
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     print(json.dumps({"torch": torch.__version__}), flush=True)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)

@@ -20,6 +20,7 @@ SETTINGS = {
     "cudaMallocAsync": "backend:cudaMallocAsync",
     "weir": "",
 }
+NO_FORK = ("initialization error", "forked subprocess")
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 ORDER = ["graph_step", "threads8", "resnet50_amp", "gpt2_varlen", "gpt2_lora_recompute", "graphsage", "detection",
@@ -30,10 +31,11 @@ TIGHT = 1.03  # times the most that PyTorch's own allocator ever had allocated
 
 
 class Worker:
-    """A process of worker.py under one setting, which lives as long as the campaign."""
+    """A process of worker.py under one setting, which lives as long as the campaign; where a fork of it cannot use the GPU,
+    because some package has started the driver while it was imported, a process per job."""
 
     def __init__(self, setting: str, log) -> None:
-        self.setting, self.log = setting, log
+        self.setting, self.log, self.forks, self.torch = setting, log, True, None
         self.start()
 
     def start(self) -> None:
@@ -42,24 +44,39 @@ class Worker:
         environment.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTHONUNBUFFERED="1")
         if SETTINGS[self.setting]:
             environment["PYTORCH_CUDA_ALLOC_CONF"] = SETTINGS[self.setting]
-        self.process = subprocess.Popen([sys.executable, str(HERE / "worker.py")], stdin=subprocess.PIPE, text=True,
+        command = [sys.executable, str(HERE / "worker.py"), *([] if self.forks else ["--once"])]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True,
                                         stdout=subprocess.PIPE, stderr=self.log, env=environment)
         self.greeting = None
 
     def ask(self, request: dict) -> dict:
+        answer = self.tell(request)
+        if self.forks and any(text in answer.get("error", "") for text in NO_FORK):
+            self.forks = False
+            self.restart()
+            answer = self.tell(request)
+        if not self.forks:
+            self.restart()
+        return answer
+
+    def restart(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+    def tell(self, request: dict) -> dict:
         """Whatever happens is an answer; a worker that died is started again."""
         watch = threading.Timer(request["timeout"] + 60, self.process.kill)
         watch.start()
         try:
             if self.greeting is None:
                 self.greeting = json.loads(self.process.stdout.readline())
+                self.torch = self.greeting["torch"]
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
             return json.loads(self.process.stdout.readline())
         except (OSError, ValueError) as error:
-            self.process.kill()
-            self.process.wait()
-            self.start()
+            self.restart()
             return {"error": f"the worker ended: {error}; see the log"}
         finally:
             watch.cancel()
@@ -171,8 +188,8 @@ class Campaign:
                    "timeout": min(left, self.options.timeout), **more}
         start = time.monotonic()
         row = {**worker.ask(request), **more}
-        if worker.greeting:
-            self.results["about"]["torch"] = worker.greeting["torch"]
+        if worker.torch:
+            self.results["about"]["torch"] = worker.torch
         outcome = row.get("error") or (row.get("out_of_memory") and "out of memory") or \
             f"{row['steps_done']} steps, median {row.get('median_ms') or 0:.2f} ms"
         print(f"{job:20} {setting:16} {time.monotonic() - start:6.1f} s  {outcome[:120]}", file=sys.stderr, flush=True)

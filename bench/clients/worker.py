@@ -1,5 +1,6 @@
 """One setting of the campaign: a process that imports PyTorch once and runs each job in a child of its own, forked before
-anything uses the GPU. Reads requests from stdin, a JSON object per line, and answers each with one on stdout."""
+anything uses the GPU. Reads requests from stdin, a JSON object per line, and answers each with one on stdout. With --once it
+runs the first request itself, without forking, and ends."""
 import json
 import os
 import select
@@ -138,6 +139,12 @@ def main() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # more kernels than the job has
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     print(json.dumps({"torch": torch.__version__}), flush=True)
+    if "--once" in sys.argv:
+        request, answers = json.loads(sys.stdin.readline()), os.dup(1)
+        os.dup2(2, 1)
+        with os.fdopen(answers, "w") as answer:
+            answer.write(json.dumps(child(request)) + "\n")
+        os._exit(0)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)
 

@@ -35,6 +35,18 @@ static void check_snapshot(const trace *t)
     assert_int_equal(t->count, sizeof expected / sizeof *expected);
     assert_memory_equal(t->events, expected, sizeof expected);
 
+    /* A frame that is there twice, as in a recursion, and a stack that many share. */
+    const trace_stacks *stacks = &t->stacks;
+    assert_int_equal(stacks->count, 3);
+    assert_int_equal(stacks->first[stacks->of[3] + 1] - stacks->first[stacks->of[3]], 2);
+    for (size_t i = stacks->first[stacks->of[3]]; i < stacks->first[stacks->of[3] + 1]; i++)
+        assert_string_equal(stacks->frames[stacks->items[i]], "train.py:12:step\\with \xc3\xa9 and a\nline");
+    assert_string_equal(stacks->frames[stacks->items[stacks->first[stacks->of[0]]]], "model.py:3:forward");
+    assert_int_equal(stacks->of[0], stacks->of[9]);
+    assert_int_equal(stacks->of[0], stacks->of[2]);
+    assert_int_equal(t->segment_count, 1);
+    assert_int_equal(t->segments[0].bytes, 2097152);
+
     static const trace_live live[] = {
         { .address = 0x7f0000000400, .bytes = 5120, .requested = 5000, .pool = { 0, 7 } },
         { .address = 0x7f0000001800, .bytes = 2048, .requested = 2000, .pool = { 0, 7 }, .pending = true },

@@ -87,6 +87,81 @@ static void shared_stacks_are_fine(void **state)
     trace_release(&t);
 }
 
+/* The text of a frame of an event's stack; NULL when the stack is shorter. */
+static const char *frame_of(const trace *t, size_t event, size_t frame)
+{
+    uint32_t stack = t->stacks.of[event];
+    size_t at = t->stacks.first[stack] + frame;
+    return at < t->stacks.first[stack + 1] ? t->stacks.frames[t->stacks.items[at]] : NULL;
+}
+
+#define STACKED(frames) "(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'frames'\n" frames "sa"
+#define FRAME(file, line, name) "(dS'filename'\nS'" file "'\nsS'line'\nI" line "\nsS'name'\nS'" name "'\ns"
+
+static void stacks_are_kept_once_each(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" STACKED("(l" FRAME("a.py", "1", "f") "a" FRAME("b.py", "2", "g") "a")
+                         STACKED("(l" FRAME("a.py", "1", "f") "a" FRAME("b.py", "2", "g") "a")
+                             STACKED("(l" FRAME("b.py", "2", "g") "a") STACKED("(l") "a"),
+              &t);
+    assert_int_equal(t.stacks.count, 3); /* with the empty one */
+    assert_int_equal(t.stacks.frame_count, 2);
+    assert_int_equal(t.stacks.of[0], t.stacks.of[1]);
+    assert_string_equal(frame_of(&t, 0, 0), "a.py:1:f");
+    assert_string_equal(frame_of(&t, 0, 1), "b.py:2:g");
+    assert_null(frame_of(&t, 0, 2));
+    assert_string_equal(frame_of(&t, 2, 0), "b.py:2:g");
+    assert_int_equal(t.stacks.of[3], 0);
+    for (int i = 0; i < 4; i++) assert_int_equal(t.events[i].thread, 0);
+    trace_release(&t);
+}
+
+/* As PyTorch writes them: stacks that events share, of frames that stacks share. */
+static void shared_stacks_and_frames_are_met_again(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" STACKED("(lp0\n" FRAME("a.py", "1", "f") "p1\na") STACKED("g0\n")
+                         STACKED("(l" FRAME("??", "0", "c()") "ag1\na") "a"),
+              &t);
+    assert_string_equal(frame_of(&t, 1, 0), "a.py:1:f");
+    assert_string_equal(frame_of(&t, 2, 0), "c()");
+    assert_string_equal(frame_of(&t, 2, 1), "a.py:1:f");
+    trace_release(&t);
+}
+
+static void stacks_follow_their_events_through_the_merge(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(
+        TRACES("(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'time_us'\nI9\nsS'frames'\n(l" FRAME(
+            "late.py", "1",
+            "f") "asaa(l(dS'action'\nS'alloc'\nsS'size'\nI1\nsS'time_us'\nI3\nsS'frames'\n(l" FRAME("early.py", "1",
+                                                                                                    "f") "asaa"),
+        &t);
+    assert_string_equal(frame_of(&t, 0, 0), "early.py:1:f");
+    assert_string_equal(frame_of(&t, 1, 0), "late.py:1:f");
+    trace_release(&t);
+}
+
+static void segments_are_listed_by_place(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(
+        "(dS'segments'\n(l(dS'device'\nI0\nsS'address'\nI65536\nsS'total_size'\nI4096\nsS'stream'\nI7\nsS'blocks'\n"
+        "(lsa(dS'device'\nI0\nsS'address'\nI512\nsS'total_size'\nI1024\nsS'blocks'\n(lsas.",
+        &t);
+    assert_int_equal(t.segment_count, 2);
+    assert_int_equal(t.segments[0].address, 512);
+    assert_int_equal(t.segments[1].bytes, 4096);
+    assert_int_equal(t.segments[1].stream, 7);
+    trace_release(&t);
+}
+
 static void devices_are_merged_by_time_each_in_its_own_order(void **state)
 {
     (void)state;
@@ -205,6 +280,10 @@ int main(void)
         cmocka_unit_test(something_else_among_the_events_is_refused),
         cmocka_unit_test(a_trace_used_twice_is_refused),
         cmocka_unit_test(shared_stacks_are_fine),
+        cmocka_unit_test(stacks_are_kept_once_each),
+        cmocka_unit_test(shared_stacks_and_frames_are_met_again),
+        cmocka_unit_test(stacks_follow_their_events_through_the_merge),
+        cmocka_unit_test(segments_are_listed_by_place),
         cmocka_unit_test(devices_are_merged_by_time_each_in_its_own_order),
         cmocka_unit_test(too_many_events_are_refused),
         cmocka_unit_test(old_blocks_are_placed_and_measured),

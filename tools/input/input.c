@@ -101,5 +101,11 @@ void trace_release(trace *t)
     free(t->name);
     free(t->events);
     free(t->live);
+    free(t->segments);
+    for (size_t i = 0; i < t->stacks.frame_count; i++) free(t->stacks.frames[i]);
+    free(t->stacks.frames);
+    free(t->stacks.items);
+    free(t->stacks.first);
+    free(t->stacks.of);
     *t = (trace){ 0 };
 }

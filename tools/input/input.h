@@ -30,6 +30,22 @@ typedef struct trace_live {
     bool pending; /* freed, waiting for a stream */
 } trace_live;
 
+/* A segment as it stood when the snapshot was taken. */
+typedef struct trace_segment {
+    uint64_t address, bytes, stream, pool[2];
+    int16_t device;
+} trace_segment;
+
+/* Where allocations were made: distinct stacks of distinct frames, where the file has them. */
+typedef struct trace_stacks {
+    char **frames; /* "train.py:12:step" */
+    size_t frame_count;
+    uint32_t *items; /* frames of the stacks, innermost first */
+    size_t *first;   /* stack i is items[first[i]] to items[first[i + 1]] */
+    size_t count;    /* with stack 0, which is empty; 0: the file has no stacks */
+    uint32_t *of;    /* an event's stack; NULL: the file has none */
+} trace_stacks;
+
 typedef struct trace {
     char *name;         /* the file's name without folders and without .pickle.gz and the like */
     const char *format; /* "pytorch-snapshot", "rmm-csv", "weir" */
@@ -38,6 +54,9 @@ typedef struct trace {
     uint64_t dropped; /* events lost before the first one, where the file tells */
     trace_live *live; /* blocks live at the end, where the file tells; by device, then address */
     size_t live_count;
+    trace_segment *segments; /* likewise */
+    size_t segment_count;
+    trace_stacks stacks;
     trace_settings settings;
 } trace;
 

@@ -277,6 +277,16 @@ static bool op_empty(pickle *p)
     return push(p, (pickle_value){ .type = type });
 }
 
+/* A container is finished: where the memo knows it (tag: the place there and one), the builder's token stands for it. */
+static bool leave_token(pickle *p, pickle_value value)
+{
+    bool container = value.type == PICKLE_LIST || value.type == PICKLE_DICT;
+    if (!container || !value.tag || !value.node) return true;
+    pickle_value token = { .type = PICKLE_NONE };
+    if (!p->builder->token(p->builder->user, value, &token)) return false;
+    return token.type != PICKLE_TOKEN || atoms_scalar(&p->atoms, token, &p->memo[value.tag - 1]);
+}
+
 /* Gives the values above `height` to the list under them. */
 static bool append_above(pickle *p, size_t height)
 {
@@ -285,6 +295,7 @@ static bool append_above(pickle *p, size_t height)
     bool good = true;
     for (size_t i = height; i < p->count && good; i++) {
         pickle_value item = p->stack[i];
+        if (!leave_token(p, item)) return false;
         p->stack[i].type = PICKLE_NONE; /* given away, whatever comes of it */
         good = p->builder->append(p->builder->user, &list->node, item);
     }
@@ -300,11 +311,12 @@ static bool set_above(pickle *p, size_t height)
     bool good = true;
     for (size_t i = height; i < p->count && good; i += 2) {
         pickle_value key = p->stack[i], value = p->stack[i + 1];
+        if (!leave_token(p, value)) return false;
         p->stack[i].type = p->stack[i + 1].type = PICKLE_NONE;
         good = p->builder->set(p->builder->user, &dict->node, key, value);
     }
     drop_above(p, height);
-    return good;
+    return good && leave_token(p, *dict); /* the list it is for may hold it twice */
 }
 
 static bool op_append(pickle *p)
@@ -384,14 +396,15 @@ static bool memo_put(pickle *p, uint64_t index)
     if (index >= p->limits->memo || index > p->op_offset)
         return FAIL(p, "memo index %" PRIu64 " is out of range", index);
 
-    pickle_value top = p->stack[p->count - 1];
-    uint32_t atom = is_container(top) ? container_atom(top.type) : top.tag;
-    if (atom == ATOM_UNSET && !atoms_scalar(&p->atoms, top, &atom)) return false;
+    pickle_value *top = &p->stack[p->count - 1];
+    uint32_t atom = is_container(*top) ? container_atom(top->type) : top->tag;
+    if (atom == ATOM_UNSET && !atoms_scalar(&p->atoms, *top, &atom)) return false;
     if (!grow((void **)&p->memo, &p->memo_capacity, index + 1, sizeof *p->memo)) return source_fail_memory(p->s);
     while (p->memo_count <= index) p->memo[p->memo_count++] = ATOM_UNSET;
     if (p->memo[index] == ATOM_UNSET) p->memo_used++;
     p->memo[index] = atom;
-    return true;
+    if (is_container(*top)) top->tag = (uint32_t)index + 1;
+    return leave_token(p, *top);
 }
 
 static bool memo_get(pickle *p, uint64_t index)
@@ -438,7 +451,6 @@ static bool op_proto(pickle *p)
 
 static bool op_frame(pickle *p)
 {
-    (void)p;
     (void)p; /* a hint how much to read ahead */
     return true;
 }
@@ -585,15 +597,4 @@ bool pickle_read(source *s, const trace_limits *limits, const pickle_builder *bu
     free(p.marks);
     free(p.stack);
     return good;
-}
-
-bool pickle_u64(pickle_value value, uint64_t *out)
-{
-    if (value.type == PICKLE_UINT) {
-        *out = value.big;
-        return true;
-    }
-    if (value.type != PICKLE_INT || value.number < 0) return false;
-    *out = (uint64_t)value.number;
-    return true;
 }

@@ -3,8 +3,8 @@
  * the content of its containers to a builder. Nothing is imported, called or executed; opcodes that would are refused.
  *
  * It streams. An item is given away when it is put into its container, and the builder keeps of it what it needs. The
- * memo therefore holds strings, numbers and pairs of numbers; a container taken from the memo is opaque: it was given
- * away already, or is not finished.
+ * memo therefore holds strings, numbers and pairs of numbers; a container taken from the memo is what the builder lets
+ * stand for it, or opaque: it was given away already, or is not finished.
  * Owner: one pickle_read. Strings and pairs live until it returns. No locks.
  */
 #ifndef WEIR_TOOLS_INPUT_PICKLE_H
@@ -23,6 +23,7 @@ typedef enum pickle_type {
     PICKLE_LIST,
     PICKLE_DICT,
     PICKLE_SET,
+    PICKLE_TOKEN, /* what the builder lets stand for a container; its `big` is the builder's */
     PICKLE_OPAQUE /* anything else: bytes, other tuples, very long strings and numbers, containers out of the memo */
 } pickle_type;
 
@@ -58,6 +59,8 @@ typedef struct pickle_builder {
     void *user;
     bool (*set)(void *user, void **dict, pickle_value key, pickle_value value);
     bool (*append)(void *user, void **list, pickle_value item);
+    /* A finished LIST or DICT with a node, which stays the caller's, may be met again: *token stands for it then. */
+    bool (*token)(void *user, pickle_value container, pickle_value *token);
     bool (*result)(void *user, pickle_value value); /* what the pickle is; drop comes after */
     void (*drop)(void *user, pickle_value value);   /* a LIST or DICT with a node */
 } pickle_builder;
@@ -67,6 +70,10 @@ typedef struct pickle_builder {
 bool pickle_read(source *s, const trace_limits *limits, const pickle_builder *builder);
 
 /* False: not a number, or negative. */
-bool pickle_u64(pickle_value value, uint64_t *out);
+static inline bool pickle_u64(pickle_value value, uint64_t *out)
+{
+    *out = value.type == PICKLE_INT ? (uint64_t)value.number : value.big;
+    return value.type == PICKLE_UINT || (value.type == PICKLE_INT && value.number >= 0);
+}
 
 #endif

@@ -3,6 +3,7 @@
 #include "grow.h"
 #include "merge.h"
 #include "snapshot_dict.h"
+#include "stacks.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -26,11 +27,12 @@ typedef enum list_kind {
     LIST_SEGMENTS, /* trace_live, of all blocks of all segments */
     LIST_HISTORY,  /* uint64_t: real sizes, of old snapshots' blocks */
     LIST_LISTS,    /* list *, NULL: an empty one; of events */
+    LIST_FRAMES,   /* uint32_t: their numbers; a stack */
     LIST_STRAY
 } list_kind;
 
 static const size_t item_bytes[] = {
-    0, sizeof(weir_event), sizeof(block), sizeof(trace_live), sizeof(uint64_t), sizeof(void *), 0
+    0, sizeof(weir_event), sizeof(block), sizeof(trace_live), sizeof(uint64_t), sizeof(void *), sizeof(uint32_t), 0
 };
 
 typedef struct list {
@@ -40,14 +42,14 @@ typedef struct list {
     trace_error stray; /* what made it so */
 } list;
 
-static list plain_stray = {
-    .kind = LIST_STRAY
-}; /* most stray lists are stack frames: they share this, which nobody changes */
+static list plain_stray = { .kind = LIST_STRAY }; /* stray lists without a story share this, which nobody changes */
 
 typedef struct snapshot {
     source *s;
     const trace_limits *limits;
     uint64_t events, live;
+    size_t segment_capacity;
+    stack_table stacks;
     trace *out;
 } snapshot;
 
@@ -81,6 +83,75 @@ static void drop_value(void *user, pickle_value value)
     free(d);
 }
 
+/* ---- frames ----------------------------------------------------------------------------------------------------- */
+
+/* Frames and stacks are kept by number, so that what the memo shares can be met again. */
+enum { TOKEN_FRAME, TOKEN_STACK };
+
+static pickle_value make_token(int kind, uint32_t number)
+{
+    return (pickle_value){ .type = PICKLE_TOKEN, .big = (uint64_t)number << 1 | (unsigned)kind };
+}
+
+static bool is_token(const pickle_value *value, int kind)
+{
+    return value->type == PICKLE_TOKEN && (value->big & 1) == (unsigned)kind;
+}
+
+static bool is_frame(const dict *d)
+{
+    return dict_has(d, WORD_FILENAME) && dict_has(d, WORD_LINE) && dict_has(d, WORD_NAME);
+}
+
+static const pickle_string *frame_word(const dict *d, word key)
+{
+    const pickle_value *value = dict_get(d, key);
+    return value && value->type == PICKLE_STRING ? value->string : NULL;
+}
+
+static bool frame_number(snapshot *s, const dict *d, uint32_t *number)
+{
+    stack_frame frame = { .file = frame_word(d, WORD_FILENAME), .function = frame_word(d, WORD_NAME) };
+    if (!dict_number(d, WORD_LINE, &frame.line)) frame.line = 0;
+    return stacks_frame(&s->stacks, frame, number);
+}
+
+static bool stack_number(snapshot *s, const list *l, uint32_t *number)
+{
+    return stacks_stack(&s->stacks, l->items, l->count, number);
+}
+
+static bool take_token(void *user, pickle_value container, pickle_value *token)
+{
+    snapshot *s = user;
+    uint32_t number;
+    if (container.type == PICKLE_LIST) {
+        const list *l = container.node;
+        if (l->kind != LIST_FRAMES) return true;
+        if (!stack_number(s, l, &number)) return false;
+        *token = make_token(TOKEN_STACK, number);
+        return true;
+    }
+    if (!is_frame(container.node)) return true;
+    if (!frame_number(s, container.node, &number)) return false;
+    *token = make_token(TOKEN_FRAME, number);
+    return true;
+}
+
+/* "frames" becomes the number of the stack. */
+static bool reduce_stack(snapshot *s, pickle_value *value)
+{
+    uint32_t number = 0;
+    const list *l = value->type == PICKLE_LIST ? value->node : NULL;
+    bool good = !l || l->kind != LIST_FRAMES || stack_number(s, l, &number);
+    if (is_token(value, TOKEN_STACK)) number = (uint32_t)(value->big >> 1);
+    drop_value(s, *value);
+    *value = (pickle_value){ .type = PICKLE_INT, .number = number };
+    return good;
+}
+
+/* ---- dictionaries ----------------------------------------------------------------------------------------------- */
+
 static bool set_item(void *user, void **slot, pickle_value key, pickle_value value)
 {
     snapshot *s = user;
@@ -91,6 +162,7 @@ static bool set_item(void *user, void **slot, pickle_value key, pickle_value val
         drop_value(user, value);
         return true;
     }
+    if (name == WORD_FRAMES && !reduce_stack(s, &value)) return false;
     dict *d = *slot;
     pickle_value *item = dict_slot(&d, name);
     if (!item) {
@@ -136,7 +208,8 @@ static list_kind kind_of(const pickle_value *item)
     if (dict_has(d, WORD_ACTION)) return LIST_EVENTS;
     if (dict_has(d, WORD_BLOCKS)) return LIST_SEGMENTS;
     if (dict_has(d, WORD_STATE) && dict_has(d, WORD_SIZE)) return LIST_BLOCKS;
-    return dict_has(d, WORD_REAL_SIZE) ? LIST_HISTORY : LIST_STRAY;
+    if (dict_has(d, WORD_REAL_SIZE)) return LIST_HISTORY;
+    return is_frame(d) || is_token(item, TOKEN_FRAME) ? LIST_FRAMES : LIST_STRAY;
 }
 
 /* One more item at the end of the list; NULL: the error is set. */
@@ -166,10 +239,21 @@ static bool add_event(snapshot *s, list *l, const dict *d)
     }
     if (++s->events > s->limits->events)
         return source_fail(s->s, source_offset(s->s), "more than %" PRIu64 " events, the limit", s->limits->events);
+    uint64_t stack;
+    if (dict_number(d, WORD_FRAMES, &stack)) e.thread = (uint32_t)stack; /* until part_stacks */
     weir_event *at = extend(s, l);
     if (!at) return false;
     *at = e;
     return true;
+}
+
+static bool add_frame(snapshot *s, list *l, const pickle_value *item)
+{
+    uint32_t number = (uint32_t)(item->big >> 1);
+    if (!is_token(item, TOKEN_FRAME) && !frame_number(s, as_dict(item), &number)) return false;
+    uint32_t *at = extend(s, l);
+    if (at) *at = number;
+    return at != NULL;
 }
 
 static bool add_block(snapshot *s, list *l, const dict *d)
@@ -214,6 +298,19 @@ static bool need_list(snapshot *s, const pickle_value *value, list_kind kind, co
     return false;
 }
 
+/* The segment itself; one without a size is not worth an error. */
+static bool add_range(snapshot *s, const dict *d, uint64_t address, const trace_live *common)
+{
+    uint64_t bytes;
+    trace *t = s->out;
+    if (!dict_number(d, WORD_TOTAL_SIZE, &bytes) || bytes == 0) return true;
+    if (!grow((void **)&t->segments, &s->segment_capacity, t->segment_count + 1, sizeof *t->segments))
+        return source_fail_memory(s->s);
+    t->segments[t->segment_count++] =
+        (trace_segment){ address, bytes, common->stream, { common->pool[0], common->pool[1] }, common->device };
+    return true;
+}
+
 static bool add_segment(snapshot *s, list *l, const dict *d)
 {
     trace_live common = { 0 };
@@ -225,6 +322,7 @@ static bool add_segment(snapshot *s, list *l, const dict *d)
     }
     common.device = (int16_t)device;
 
+    if (!add_range(s, d, address, &common)) return false;
     list *blocks;
     trace_error why;
     if (!need_list(s, dict_get(d, WORD_BLOCKS), LIST_BLOCKS, "blocks", &blocks, &why)) {
@@ -305,6 +403,7 @@ static bool append_item(void *user, void **slot, pickle_value item)
     case LIST_BLOCKS: good = add_block(s, l, d); break;
     case LIST_SEGMENTS: good = add_segment(s, l, d); break;
     case LIST_HISTORY: good = add_real_size(s, l, d); break;
+    case LIST_FRAMES: good = add_frame(s, l, &item); break;
     default: {
         list **at = extend(s, l);
         if (!at) break;
@@ -363,11 +462,38 @@ static bool collect_events(snapshot *s, const pickle_value *traces)
     return good || source_fail_memory(s->s);
 }
 
-static int by_device_and_address(const void *left, const void *right)
+/* Until here an event's `thread`, which snapshots do not know, is its stack: so the two are sorted as one. */
+static bool part_stacks(snapshot *s)
+{
+    trace *t = s->out;
+    if (!stacks_finish(&s->stacks, &t->stacks)) return false;
+    if (t->stacks.count) {
+        t->stacks.of = malloc((t->count + 1) * sizeof *t->stacks.of);
+        if (!t->stacks.of) return source_fail_memory(s->s);
+    }
+    for (size_t i = 0; i < t->count; i++) {
+        if (t->stacks.count) t->stacks.of[i] = t->events[i].thread;
+        t->events[i].thread = 0;
+    }
+    return true;
+}
+
+static int by_place(int a_device, uint64_t a, int b_device, uint64_t b)
+{
+    if (a_device != b_device) return a_device < b_device ? -1 : 1;
+    return (a > b) - (a < b);
+}
+
+static int live_by_place(const void *left, const void *right)
 {
     const trace_live *a = left, *b = right;
-    if (a->device != b->device) return a->device < b->device ? -1 : 1;
-    return (a->address > b->address) - (a->address < b->address);
+    return by_place(a->device, a->address, b->device, b->address);
+}
+
+static int segments_by_place(const void *left, const void *right)
+{
+    const trace_segment *a = left, *b = right;
+    return by_place(a->device, a->address, b->device, b->address);
 }
 
 static bool collect_live(snapshot *s, const pickle_value *segments)
@@ -375,11 +501,13 @@ static bool collect_live(snapshot *s, const pickle_value *segments)
     trace_error why;
     list *l;
     if (!need_list(s, segments, LIST_SEGMENTS, "segments", &l, &why)) return fail_at(s, &why);
+    trace *t = s->out;
+    if (t->segment_count) qsort(t->segments, t->segment_count, sizeof *t->segments, segments_by_place);
     if (!l || l->count == 0) return true;
-    s->out->live = l->items;
-    s->out->live_count = l->count;
+    t->live = l->items;
+    t->live_count = l->count;
     l->items = NULL;
-    qsort(s->out->live, s->out->live_count, sizeof *s->out->live, by_device_and_address);
+    qsort(t->live, t->live_count, sizeof *t->live, live_by_place);
     return true;
 }
 
@@ -435,7 +563,7 @@ static bool take_result(void *user, pickle_value value)
         return source_fail(
             s->s, source_offset(s->s),
             "the pickle has neither \"device_traces\" nor \"segments\": it is no PyTorch memory snapshot");
-    if (traces && !collect_events(s, traces)) return false;
+    if (traces && (!collect_events(s, traces) || !part_stacks(s))) return false;
     if (segments && !collect_live(s, segments)) return false;
     return !settings || collect_settings(s, settings);
 }
@@ -456,7 +584,10 @@ bool snapshot_read(source *s, const trace_limits *limits, trace *out)
                                .user = &state,
                                .set = set_item,
                                .append = append_item,
+                               .token = take_token,
                                .result = take_result,
                                .drop = drop_value };
-    return pickle_read(s, limits, &builder);
+    bool good = pickle_read(s, limits, &builder);
+    stacks_release(&state.stacks);
+    return good;
 }

@@ -24,6 +24,11 @@
     X(REQUESTED_SIZE, "requested_size")                                                                                \
     X(HISTORY, "history")                                                                                              \
     X(REAL_SIZE, "real_size")                                                                                          \
+    X(TOTAL_SIZE, "total_size")                                                                                        \
+    X(FRAMES, "frames")                                                                                                \
+    X(FILENAME, "filename")                                                                                            \
+    X(NAME, "name")                                                                                                    \
+    X(LINE, "line")                                                                                                    \
     X(SEGMENTS, "segments")                                                                                            \
     X(DEVICE_TRACES, "device_traces")                                                                                  \
     X(ALLOCATOR_SETTINGS, "allocator_settings")                                                                        \

@@ -204,7 +204,7 @@ weir_status wr_chunks_survey_locked(wr_cache *cache)
             if (block->segment->region) WR_TRY(survey_block(c, block));
         }
     }
-    qsort(c->extents, c->extent_count, sizeof(wr_extent), by_place);
+    if (c->extent_count) qsort(c->extents, c->extent_count, sizeof(wr_extent), by_place);
     return WEIR_OK;
 }
 

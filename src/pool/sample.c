@@ -1,20 +1,38 @@
 #include "pool/sample.h"
 
+#include "pool/chunk.h"
 #include "pool/front.h"
 
 #include <stdio.h>
 
 static void add_block(const wr_block *block, weir_stream_stats *out)
 {
+    if (block->state == WR_BLOCK_ABSENT) return;
+    const wr_block_state state = block->state == WR_BLOCK_HELD ? WR_BLOCK_FREE : block->state;
     uint64_t *number[] = {
         [WR_BLOCK_FREE] = &out->free, [WR_BLOCK_LIVE] = &out->live, [WR_BLOCK_PENDING] = &out->pending
     };
     uint64_t *bytes[] = {
         [WR_BLOCK_FREE] = &out->free_bytes, [WR_BLOCK_LIVE] = &out->live_bytes, [WR_BLOCK_PENDING] = &out->pending_bytes
     };
-    ++*number[block->state];
-    *bytes[block->state] += block->bytes;
-    if (block->state == WR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
+    ++*number[state];
+    *bytes[state] += block->bytes;
+    if (state == WR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
+}
+
+/* Of a region, the parts of chunks that the stream has. */
+static void add_memory(const wr_segment *segment, weir_stream_stats *out)
+{
+    const wr_region *region = segment->region;
+    if (!region) {
+        out->segments++;
+        out->reserved_bytes += wr_segment_held(segment);
+    }
+    for (uint32_t i = 0; region && i < region->count; i++) {
+        const wr_slot *slot = region->slots[i];
+        out->segments += !wr_slot_is_stale(slot);
+        out->reserved_bytes += slot->to - slot->from;
+    }
 }
 
 static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream_stats *out)
@@ -22,8 +40,7 @@ static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
             for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {
-                out->segments++;
-                out->reserved_bytes += wr_segment_held(s);
+                add_memory(s, out);
                 for (const wr_block *b = s->first; b; b = b->next) add_block(b, out);
             }
 }

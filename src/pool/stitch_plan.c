@@ -133,22 +133,21 @@ static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, cons
 {
     const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk) == p->bin;
     if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
-    for (; *next < end && (*next)->slot == slot; ++*next)
-        if (!whole) add_piece(p, now, best, slot, (*next)->from, (*next)->to);
+    for (; *next < c->extent_count && c->extents[*next].slot == slot; ++*next)
+        if (!whole) add_piece(p, now, best, slot, c->extents[*next].from, c->extents[*next].to);
 }
 
 /* The shortest run that is long enough. */
 static run find_run(wr_stitch_plan *p)
 {
     const wr_chunks *c = &p->cache->chunks;
-    const wr_extent *end = c->extents + c->extent_count;
     run best = { 0 }, now = { 0 };
     for (const wr_segment *segment = p->bin->segments; segment; segment = segment->next) {
-        const wr_extent *next = c->extents;
+        size_t next = 0;
         if (!segment->region) continue;
-        while (next < end && next->slot->region != segment) next++;
+        while (next < c->extent_count && c->extents[next].slot->region != segment) next++;
         for (uint32_t i = 0; i < segment->region->count; i++)
-            add_slot(p, &now, &best, segment->region->slots[i], &next, end);
+            add_slot(p, &now, &best, segment->region->slots[i], &next);
     }
     keep_shortest(p, &now, &best);
     return best;

@@ -12,12 +12,12 @@ void decoder_init(decoder *d, const layout *l, const uint64_t *floor)
 {
     *d = (decoder){ .l = l, .floor = floor, .window = { 0, l->sections } };
     d->skyline = grow_new(l->sections, sizeof *d->skyline);
-    timeline_init(&d->placed, l);
+    occupancy_init(&d->placed, l);
 }
 
 void decoder_release(decoder *d)
 {
-    timeline_release(&d->placed);
+    occupancy_release(&d->placed);
     free(d->skyline);
     *d = (decoder){ 0 };
 }
@@ -67,15 +67,15 @@ static uint64_t fill(decoder *d, const uint32_t *order, size_t count, bool best,
     bool late = false;
     while (done < count && height <= limit && !late) {
         const plan_block *b = &d->l->blocks[order[done]];
-        timeline_meet(&d->placed, order[done], offset);
+        occupancy_meet(&d->placed, order[done], offset);
         uint64_t floor = height_over(d->floor, b);
         uint64_t at = find_gap(d->placed.found, d->placed.found_count, floor, b->bytes, best);
         offset[order[done]] = at;
         if (at + b->bytes > height) height = at + b->bytes;
-        timeline_add(&d->placed, order[done++]);
+        occupancy_add(&d->placed, order[done++]);
         late = d->deadline_ns && done % DONE_BETWEEN_LOOKS == 0 && clock_now_ns() > d->deadline_ns;
     }
-    for (size_t i = 0; i < done; i++) timeline_remove(&d->placed, order[i]);
+    for (size_t i = 0; i < done; i++) occupancy_remove(&d->placed, order[i]);
     return height <= limit && done == count ? height : UINT64_MAX;
 }
 

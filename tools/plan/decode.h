@@ -7,7 +7,7 @@
 #ifndef WEIR_TOOLS_PLAN_DECODE_H
 #define WEIR_TOOLS_PLAN_DECODE_H
 
-#include "plan/timeline.h"
+#include "plan/occupancy.h"
 
 typedef enum decode_way {
     DECODE_FIRST, /* the lowest gap that is large enough */
@@ -21,7 +21,7 @@ typedef struct decoder {
     uint64_t *skyline;     /* by section */
     uint64_t deadline_ns;  /* filling gaps stops there; 0: never */
     span window; /* the sections that the blocks to decode live in; all of them unless the caller narrows it */
-    timeline placed;
+    occupancy placed;
 } decoder;
 
 void decoder_init(decoder *d, const layout *l, const uint64_t *floor);

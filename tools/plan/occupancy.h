@@ -1,10 +1,10 @@
 /*
- * timeline: which of the blocks that are placed already meet a given one in time, and where they are. A tree over the
+ * occupancy: which of the blocks that are placed already meet a given one in time, and where they are. A tree over the
  * blocks' lives, ordered by start, holds in each node the latest end below.
- * Owner: the caller of timeline_init, until timeline_release. One thread uses it.
+ * Owner: the caller of occupancy_init, until occupancy_release. One thread uses it.
  */
-#ifndef WEIR_TOOLS_PLAN_TIMELINE_H
-#define WEIR_TOOLS_PLAN_TIMELINE_H
+#ifndef WEIR_TOOLS_PLAN_OCCUPANCY_H
+#define WEIR_TOOLS_PLAN_OCCUPANCY_H
 
 #include "plan/layout.h"
 
@@ -12,24 +12,24 @@ typedef struct extent {
     uint64_t low, high; /* addresses [low, high) */
 } extent;
 
-typedef struct timeline {
+typedef struct occupancy {
     const layout *l;
     uint32_t *start, *owner; /* of each life, by rank */
     uint32_t *rank[2];       /* of each block's lives; UINT32_MAX: it has none */
     uint32_t *latest;        /* the tree: latest[1] is the root; 0 where nothing is placed */
     size_t lives, leaves;
-    extent *found, *spare; /* what timeline_meet found, and room to sort it */
+    extent *found, *spare; /* what occupancy_meet found, and room to sort it */
     size_t found_count;
-} timeline;
+} occupancy;
 
-void timeline_init(timeline *t, const layout *l);
-void timeline_release(timeline *t);
+void occupancy_init(occupancy *t, const layout *l);
+void occupancy_release(occupancy *t);
 
-void timeline_add(timeline *t, size_t block);
-void timeline_remove(timeline *t, size_t block);
+void occupancy_add(occupancy *t, size_t block);
+void occupancy_remove(occupancy *t, size_t block);
 
 /* Finds the addresses of the added blocks that meet `block`, lowest first. A block that meets it twice is there twice.
  * They are in found[0 .. found_count) until the next call. */
-void timeline_meet(timeline *t, size_t block, const uint64_t *offset);
+void occupancy_meet(occupancy *t, size_t block, const uint64_t *offset);
 
 #endif

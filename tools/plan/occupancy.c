@@ -1,4 +1,4 @@
-#include "plan/timeline.h"
+#include "plan/occupancy.h"
 
 #include "grow.h"
 
@@ -20,9 +20,9 @@ static int by_start(const void *left, const void *right)
     return a->part < b->part ? -1 : a->part > b->part;
 }
 
-void timeline_init(timeline *t, const layout *l)
+void occupancy_init(occupancy *t, const layout *l)
 {
-    *t = (timeline){ .l = l, .leaves = 1 };
+    *t = (occupancy){ .l = l, .leaves = 1 };
     ranked *lives = grow_new(2 * l->count, sizeof *lives);
     for (uint32_t i = 0; i < l->count; i++)
         for (uint32_t part = 0; part < 2; part++)
@@ -49,7 +49,7 @@ void timeline_init(timeline *t, const layout *l)
     t->spare = grow_new(2 * t->lives, sizeof *t->spare);
 }
 
-void timeline_release(timeline *t)
+void occupancy_release(occupancy *t)
 {
     free(t->start);
     free(t->owner);
@@ -58,10 +58,10 @@ void timeline_release(timeline *t)
     free(t->latest);
     free(t->found);
     free(t->spare);
-    *t = (timeline){ 0 };
+    *t = (occupancy){ 0 };
 }
 
-void timeline_add(timeline *t, size_t block)
+void occupancy_add(occupancy *t, size_t block)
 {
     for (int part = 0; part < 2; part++) {
         uint32_t rank = t->rank[part][block], end = t->l->blocks[block].life[part].end;
@@ -70,7 +70,7 @@ void timeline_add(timeline *t, size_t block)
     }
 }
 
-void timeline_remove(timeline *t, size_t block)
+void occupancy_remove(occupancy *t, size_t block)
 {
     for (int part = 0; part < 2; part++) {
         if (t->rank[part][block] == NO_LIFE) continue;
@@ -83,7 +83,7 @@ void timeline_remove(timeline *t, size_t block)
 }
 
 /* How many lives start before a section. */
-static size_t started(const timeline *t, uint32_t section)
+static size_t started(const occupancy *t, uint32_t section)
 {
     size_t low = 0, high = t->lives;
     while (low < high) {
@@ -97,7 +97,7 @@ static size_t started(const timeline *t, uint32_t section)
 }
 
 /* Walks the lives below `node`, which are `width` from rank `first` on, that end behind `start`, up to rank `last`. */
-static void collect(timeline *t, size_t node, size_t first, size_t width, uint32_t start, size_t last,
+static void collect(occupancy *t, size_t node, size_t first, size_t width, uint32_t start, size_t last,
                     const uint64_t *offset)
 {
     if (first >= last || t->latest[node] <= start) return;
@@ -121,7 +121,7 @@ static void sort_run(extent *e, size_t count)
 }
 
 /* Merge sort: qsort's calls of a comparison would be most of the planner's time. */
-static void sort_found(timeline *t)
+static void sort_found(occupancy *t)
 {
     size_t count = t->found_count;
     for (size_t i = 0; i < count; i += RUN) sort_run(t->found + i, count - i < RUN ? count - i : RUN);
@@ -141,7 +141,7 @@ static void sort_found(timeline *t)
     }
 }
 
-void timeline_meet(timeline *t, size_t block, const uint64_t *offset)
+void occupancy_meet(occupancy *t, size_t block, const uint64_t *offset)
 {
     t->found_count = 0;
     for (int part = 0; part < 2; part++) {

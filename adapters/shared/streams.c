@@ -41,10 +41,23 @@ weir_status wa_stream_of(int device, void *native, weir_stream *out)
     return WEIR_OK;
 }
 
+/* PyTorch and CuPy let devices reach each other by calls that do not cover mapped memory, which weir's may be. Devices
+ * that cannot reach each other stay so. */
+static void join(int device, uint_fast64_t others)
+{
+    for (int other = 0; other < DEVICES; other++) {
+        if (other == device || !(others >> other & 1)) continue;
+        (void)!weir_device_enable_peer(device, other);
+        (void)!weir_device_enable_peer(other, device);
+    }
+}
+
 static void note_served(int device)
 {
     const uint_fast64_t bit = device >= 0 && device < DEVICES ? (uint_fast64_t)1 << device : 0;
-    if (!(atomic_load_explicit(&served, memory_order_relaxed) & bit)) atomic_fetch_or(&served, bit);
+    if (atomic_load_explicit(&served, memory_order_relaxed) & bit) return;
+    const uint_fast64_t before = atomic_fetch_or(&served, bit);
+    if (!(before & bit)) join(device, before); /* of two at once the later one sees the other */
 }
 
 weir_status wa_alloc(size_t bytes, int device, void *native, void **out)

@@ -15,11 +15,14 @@ import threading
 import time
 
 SETTINGS = {
-    "native": "",
-    "expandable": "expandable_segments:True",
-    "cudaMallocAsync": "backend:cudaMallocAsync",
-    "weir": "",
+    "native": {},
+    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "cudaMallocAsync": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+    "weir": {},
+    "weir-segments": {"WEIR_POLICY": "segments"},
+    "weir-torch": {"WEIR_POLICY": "torch"},
 }
+USUAL = ["native", "expandable", "cudaMallocAsync", "weir"]
 NO_FORK = ("initialization error", "forked subprocess")
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -42,8 +45,7 @@ class Worker:
         environment = {name: value for name, value in os.environ.items()
                        if name not in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")}
         environment.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTHONUNBUFFERED="1")
-        if SETTINGS[self.setting]:
-            environment["PYTORCH_CUDA_ALLOC_CONF"] = SETTINGS[self.setting]
+        environment.update(SETTINGS[self.setting])
         command = [sys.executable, str(HERE / "worker.py"), *([] if self.forks else ["--once"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True,
                                         stdout=subprocess.PIPE, stderr=self.log, env=environment)
@@ -233,8 +235,8 @@ def arguments():
     parser.add_argument("--out", default="build/clients/result.md", help="the table; .json and .log are beside it")
     parser.add_argument("--size", choices=("tiny", "quick", "full"), default="full", help="of jobs and of the campaign")
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=ORDER, help="some of " + ",".join(ORDER))
-    parser.add_argument("--settings", type=lambda text: text.split(","), default=list(SETTINGS),
-                        help="some of " + ",".join(SETTINGS))
+    parser.add_argument("--settings", type=lambda text: text.split(","), default=USUAL,
+                        help=f"some of {','.join(SETTINGS)} (default {','.join(USUAL)})")
     parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether the jobs run; nothing is measured")
     parser.add_argument("--budget", type=float, default=1800, help="seconds for all; what does not fit is said to be left")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")

@@ -40,7 +40,7 @@ def settled(gpu: bool) -> int:
 def begin(setting: str, device: torch.device) -> int:
     """What the device holds before the job: the context, and whatever else is on it."""
     torch.manual_seed(1)
-    if setting == "weir":
+    if setting.startswith("weir"):
         import weir.torch
         weir.torch.install()
     if device.type == "cuda":

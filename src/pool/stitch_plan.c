@@ -128,9 +128,9 @@ static void add_piece(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, siz
     now->to = to;
 }
 
-static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, const wr_extent **next,
-                     const wr_extent *end)
+static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size_t *next)
 {
+    const wr_chunks *c = &p->cache->chunks;
     const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk) == p->bin;
     if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
     for (; *next < c->extent_count && c->extents[*next].slot == slot; ++*next)

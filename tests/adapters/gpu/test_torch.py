@@ -179,6 +179,27 @@ class Graphs(unittest.TestCase):
         self.replay(*self.capture())
 
 
+@unittest.skipIf(torch.cuda.device_count() < 2, "there is one GPU")
+class Devices(unittest.TestCase):
+    def test_tensors_go_from_one_to_the_other(self):
+        x = torch.arange(4 * MIB, device="cuda:0", dtype=torch.float32).view(2048, 2048)
+        for tensor in (x, x.t(), x[::2, ::3]):  # copied by the driver, and by kernels that read the other's memory
+            self.assertTrue(torch.equal(tensor.to("cuda:1").cpu(), tensor.cpu()))
+        self.assertGreater(weir.stats(1)["reserved_bytes"]["all"]["current"], 0)
+
+    def test_a_stream_of_the_other_can_be_recorded(self):
+        x = torch.full((MIB,), 3.0, device="cuda:0")
+        side = torch.cuda.Stream("cuda:1")
+        side.wait_stream(torch.cuda.current_stream(0))
+        with torch.cuda.stream(side):
+            y = x.to("cuda:1", non_blocking=True)
+        x.record_stream(side)
+        del x
+        torch.full((MIB,), 9.0, device="cuda:0")
+        side.synchronize()
+        self.assertTrue(bool((y == 3).all()))
+
+
 class Forking(unittest.TestCase):
     def test_a_loader_of_data_may_fork_workers(self):
         loader = torch.utils.data.DataLoader(torch.arange(100), batch_size=10, num_workers=2)

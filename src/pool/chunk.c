@@ -18,6 +18,13 @@ wr_bin *wr_chunk_bin(const wr_chunk *chunk)
     return slot->region->bin;
 }
 
+size_t wr_chunk_parts(const wr_chunk *chunk)
+{
+    size_t parts = 0;
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) parts += !wr_slot_is_stale(s);
+    return parts;
+}
+
 uint32_t wr_region_find(const wr_region *region, size_t offset)
 {
     uint32_t low = 0, high = region->count;
@@ -262,6 +269,12 @@ weir_status wr_region_reserve_slots(wr_region *region, size_t more)
 
 /* ---- what slots there are ----------------------------------------------------------------------------------------- */
 
+static void set_end(wr_region *region)
+{
+    const wr_slot *last = region->count ? region->slots[region->count - 1] : NULL;
+    region->end = last ? last->at + last->chunk->bytes : 0;
+}
+
 void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
@@ -269,6 +282,7 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     assert(region->count < region->capacity);
     for (uint32_t i = region->count++; i > place; i--) region->slots[i] = region->slots[i - 1];
     region->slots[place] = slot;
+    set_end(region);
     slot->next_of_chunk = slot->chunk->slots;
     slot->chunk->slots = slot;
     cache->chunks.slot_count++;
@@ -282,6 +296,7 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     assert(region->slots[place] == slot);
     region->count--;
     for (uint32_t i = place; i < region->count; i++) region->slots[i] = region->slots[i + 1];
+    set_end(region);
     wr_slot **link = &slot->chunk->slots;
     while (*link != slot) link = &(*link)->next_of_chunk;
     *link = slot->next_of_chunk;

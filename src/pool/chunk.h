@@ -41,7 +41,8 @@ struct wr_slot {
 struct wr_region {
     wr_slot **slots; /* by `at` */
     uint32_t count, capacity;
-    size_t end; /* where the next slot begins; what is behind was never mapped */
+    size_t end;  /* of the last slot, where the next one begins */
+    bool closed; /* behind the end something is mapped that the driver did not take back: no slot can come there */
 };
 
 /* A free piece of a slot's part, as offsets in the region. */
@@ -71,6 +72,9 @@ static inline bool wr_chunk_is_free(const wr_chunk *chunk)
 
 /* The bin that the chunk's memory serves. */
 wr_bin *wr_chunk_bin(const wr_chunk *chunk);
+
+/* How many of its slots use it. */
+size_t wr_chunk_parts(const wr_chunk *chunk);
 
 /* The first slot of a region that ends behind an offset: its index. */
 uint32_t wr_region_find(const wr_region *region, size_t offset);

@@ -74,12 +74,10 @@ static bool is_free_locked(const wr_chunk *chunk)
 /* Out of use, but still held and mapped. *home is a slot that it had a part in; NULL: it is in use. */
 static weir_status take_out(wr_cache *cache, wr_chunk *chunk, wr_slot **home, wr_block **aside)
 {
-    size_t parts = 0;
     *home = NULL;
     wr_lock_acquire(&cache->lock);
-    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) parts += !wr_slot_is_stale(s);
     weir_status status = wr_records_set_aside(cache, 2, aside);
-    if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * parts);
+    if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * wr_chunk_parts(chunk));
     if (status == WEIR_OK && is_free_locked(chunk)) *home = wr_chunk_leave_locked(cache, chunk);
     if (!*home) wr_records_put_back(cache, aside);
     wr_lock_release(&cache->lock);
@@ -222,7 +220,8 @@ static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
     for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
         for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL, *next; s; s = next) {
             next = s->next;
-            if (s->region && s->region->count == 0) wr_keep_first(&first, release_region(cache, s));
+            if (s->region && s->region->count == 0 && !s->region->closed)
+                wr_keep_first(&first, release_region(cache, s));
         }
     return first;
 }

@@ -60,20 +60,13 @@ static weir_status prepare_region(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-static size_t parts_of(const wr_chunk *chunk)
-{
-    size_t parts = 0;
-    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) parts += !wr_slot_is_stale(s);
-    return parts;
-}
-
 /* Two for each range that is taken now; two for each that is put back, or given, when the driver has been called. */
 static weir_status spare_records(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
     const size_t later = 2 * (p->count + 2);
     size_t now = 2;
-    for (size_t i = 0; i < p->count; i++) now += p->steps[i].origin ? 2 * parts_of(p->steps[i].slot->chunk) : 0;
+    for (size_t i = 0; i < p->count; i++) now += p->steps[i].origin ? 2 * wr_chunk_parts(p->steps[i].slot->chunk) : 0;
     WR_TRY(wr_records_set_aside(p->cache, later, &a->aside));
     return wr_records_spare_blocks(p->cache, now);
 }
@@ -147,7 +140,6 @@ static void take_locked(attempt *a)
 static void put_back_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
-    p->cache->growing -= p->created;
     if (a->held) wr_block_let_go_locked(p->cache, a->held);
     for (size_t i = p->count; i-- > 0;) {
         const wr_stitch_step *s = &p->steps[i];
@@ -225,24 +217,30 @@ static weir_status call_driver(attempt *a)
     return map_all(a);
 }
 
-/* What the driver does not take back is lost until the context goes. */
+/* What the driver does not take back is lost until the context goes. Addresses where something stays mapped must not be
+ * asked for again. */
+static weir_status undo_step(const wr_stitch_plan *p, const wr_stitch_step *s)
+{
+    const weir_backend *backend = p->cache->backend;
+    const wr_chunk *chunk = s->slot->chunk;
+    weir_status status = WEIR_OK;
+    if (s->mapped) status = wr_driver(backend, vm_unmap, p->cache->device, p->region->base + s->slot->at, chunk->bytes);
+    if (status != WEIR_OK) p->region->region->closed = true;
+    if (s->made) wr_keep_first(&status, wr_driver(backend, vm_destroy, p->cache->device, chunk->handle, chunk->bytes));
+    return status;
+}
+
 static void undo(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
     const weir_backend *backend = p->cache->backend;
-    const int device = p->cache->device;
     weir_status status = WEIR_OK;
-    for (size_t i = p->count; i-- > 0;) {
-        const wr_stitch_step *s = &p->steps[i];
-        const wr_chunk *chunk = s->slot->chunk;
-        if (s->mapped)
-            wr_keep_first(&status, wr_driver(backend, vm_unmap, device, p->region->base + s->slot->at, chunk->bytes));
-        if (s->made) wr_keep_first(&status, wr_driver(backend, vm_destroy, device, chunk->handle, chunk->bytes));
-    }
+    for (size_t i = p->count; i-- > 0;) wr_keep_first(&status, undo_step(p, &p->steps[i]));
     if (p->fresh && p->region->base)
-        wr_keep_first(&status, wr_driver(backend, vm_release, device, p->region->base, p->region->bytes));
+        wr_keep_first(&status, wr_driver(backend, vm_release, p->cache->device, p->region->base, p->region->bytes));
     if (status != WEIR_OK)
-        wr_log(WR_LOG_WARN, "device %d: memory mapped in vain was not taken back: %s", device, weir_error_text());
+        wr_log(WR_LOG_WARN, "device %d: memory mapped in vain was not taken back: %s", p->cache->device,
+               weir_error_text());
 }
 
 /* ---- what came of it ---------------------------------------------------------------------------------------------- */
@@ -280,7 +278,6 @@ static void add_slots_locked(attempt *a)
         if (pool->counted) pool->stats.driver_allocs++;
     }
     cache->growing -= p->created;
-    p->region->region->end += p->bytes;
 }
 
 static weir_status commit_locked(attempt *a)
@@ -384,6 +381,7 @@ static weir_status try_once(attempt *a, void **out)
 
     undo(a);
     wr_lock_acquire(&cache->lock);
+    cache->growing -= p->created; /* not before: the limit is of what is there */
     end_locked(a);
     wr_lock_release(&cache->lock);
     return status;

@@ -16,7 +16,7 @@ typedef enum wr_stitch_effort {
     WR_STITCH_CHAINED /* of others too, whose present work the stream then waits for */
 } wr_stitch_effort;
 
-/* Serves the request; with `out` NULL the room is only made. WEIR_ERR_OUT_OF_MEMORY: there is not enough. */
+/* Serves the request. WEIR_ERR_OUT_OF_MEMORY: there is not enough. */
 WR_CHECKED weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out);
 
 #endif

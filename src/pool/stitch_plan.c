@@ -161,7 +161,9 @@ static weir_status use_run(wr_stitch_plan *p, const run *found)
     const uint32_t first = wr_region_find(region, found->from);
     uint32_t last = first;
     while (last < region->count && region->slots[last]->at < to) last++;
-    WR_TRY(wr_records_spare_blocks(p->cache, 6 * (size_t)(last - first)));
+    size_t records = 0;
+    for (uint32_t i = first; i < last; i++) records += 2 * (wr_chunk_parts(region->slots[i]->chunk) + 1);
+    WR_TRY(wr_records_spare_blocks(p->cache, records));
     for (uint32_t i = first; i < last; i++) {
         wr_slot *slot = region->slots[i];
         if (!wr_chunk_is_free(slot->chunk) || slot->to - slot->from == slot->chunk->bytes) continue;
@@ -178,6 +180,11 @@ static size_t round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
+static bool has_room(const wr_segment *segment, size_t bytes)
+{
+    return !segment->region->closed && segment->bytes - segment->region->end >= bytes + REGION_LEFT;
+}
+
 /* The region with the largest free tail that has addresses left; NULL: a new one. */
 static void choose_region(wr_stitch_plan *p)
 {
@@ -185,11 +192,19 @@ static void choose_region(wr_stitch_plan *p)
     for (wr_segment *s = p->bin->segments; s; s = s->next) {
         if (!s->region) continue;
         const wr_block *block = wr_region_tail(s);
-        const size_t tail = block ? block->bytes : 0, left = s->bytes - s->region->end;
-        if (left < need - tail + REGION_LEFT || (p->region && tail < p->tail)) continue;
+        const size_t tail = block ? block->bytes : 0;
+        if (!has_room(s, need - tail) || (p->region && tail < p->tail)) continue;
         p->region = s;
         p->tail = tail;
     }
+}
+
+/* One in which nothing is mapped any more; NULL: a new one. */
+static wr_segment *empty_region(const wr_stitch_plan *p)
+{
+    wr_segment *s = p->bin->segments;
+    while (s && (!s->region || s->region->count != 0 || !has_room(s, p->request->fit.block_bytes))) s = s->next;
+    return s;
 }
 
 static weir_status add_step(wr_stitch_plan *p, wr_slot *origin, wr_chunk *chunk, size_t from, size_t to)
@@ -275,7 +290,7 @@ static weir_status choose_ends(wr_stitch_plan *p)
     const wr_extent suffix = best_end(p, true, NULL);
     if (extent_bytes(&suffix) > p->tail + END_GAIN) {
         p->suffix = suffix;
-        p->region = NULL;
+        p->region = empty_region(p);
         p->tail = 0;
         WR_TRY(list_spare(p)); /* what was the tail is spare too */
     }

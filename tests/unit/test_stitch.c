@@ -1,0 +1,306 @@
+/*
+ * Policy weir: the default pool's memory in chunks, mapped again where it is needed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pool_support.h"
+
+#define CHUNK (8 * MIB)
+#define CHUNKS 8
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .host_devices = 2 });
+    return 0;
+}
+
+/* Blocks of a chunk each. */
+static void take_chunks(char *blocks[CHUNKS], weir_stream stream)
+{
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        blocks[i] = alloc_on(CHUNK, stream);
+        write_pattern(blocks[i], CHUNK, i);
+    }
+}
+
+static void free_every_other(char *blocks[CHUNKS])
+{
+    for (int i = 0; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+}
+
+static void do_nothing(void *argument)
+{
+    (void)argument;
+}
+
+/* Work that does not run until the stream is stepped or released. */
+static void make_busy(weir_stream stream)
+{
+    hold(stream);
+    assert_ok(weir_stream_callback(stream, do_nothing, NULL));
+}
+
+static uint64_t queued_on(weir_stream stream)
+{
+    uint64_t count = 0;
+    assert_ok(weir_host_stream_queued(device_of(stream), native_of(stream), &count));
+    return count;
+}
+
+/* ---- one stream --------------------------------------------------------------------------------------------------- */
+
+static void a_first_small_block_holds_one_unit(void **state)
+{
+    (void)state;
+    (void)alloc(100);
+    assert_int_equal(reserved_on(0), 2 * MIB);
+}
+
+static void free_chunks_are_mapped_together_before_memory_is_created(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    take_chunks(blocks, default_stream(0));
+    free_every_other(blocks);
+    const uint64_t created = calls_of(WEIR_BACKEND_vm_create);
+    char *large = alloc(4 * CHUNK);
+    write_pattern(large, 4 * CHUNK, 99);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), created);
+    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
+    for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
+}
+
+static void addresses_are_used_again_without_the_driver(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    take_chunks(blocks, default_stream(0));
+    free_every_other(blocks);
+    void *large = alloc(4 * CHUNK);
+    assert_ok(weir_free(large));
+    for (int i = 0; i < CHUNKS; i += 2) blocks[i] = alloc(CHUNK);
+    for (int i = 0; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    const uint64_t called = driver_calls();
+    assert_ptr_equal(alloc(4 * CHUNK), large);
+    assert_int_equal(driver_calls(), called);
+}
+
+/* 32 MiB are free at the end of one chunk in use and 32 MiB at the beginning of another; what is between is in use. */
+static void free_ends_of_chunks_in_use_serve(void **state)
+{
+    (void)state;
+    char *first = alloc(48 * MIB), *second = alloc(48 * MIB);
+    assert_ok(weir_free(first));
+    first = alloc(16 * MIB);
+    (void)alloc(4 * MIB); /* what is left of the first chunk begins behind it */
+    char *rest = alloc(28 * MIB);
+    assert_ok(weir_free(second));
+    char *middle = alloc(24 * MIB), *last = alloc(24 * MIB);
+    assert_ok(weir_free(rest));
+    write_pattern(first, 16 * MIB, 1);
+    write_pattern(last, 24 * MIB, 3);
+    assert_ok(weir_free(middle));
+    const int64_t reserved = reserved_on(0);
+    char *large = alloc(60 * MIB);
+    write_pattern(large, 60 * MIB, 4);
+    assert_true(reserved_on(0) < reserved + (int64_t)(60 * MIB));
+    assert_true(has_pattern(first, 16 * MIB, 1));
+    assert_true(has_pattern(last, 24 * MIB, 3));
+}
+
+static void the_limit_counts_new_chunks_only(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    take_chunks(blocks, default_stream(0));
+    free_every_other(blocks);
+    assert_ok(weir_memory_limit_set(0, CHUNKS * CHUNK));
+    (void)alloc(4 * CHUNK);
+    void *none = NULL;
+    assert_status(weir_alloc(CHUNK, &none), WEIR_ERR_OUT_OF_MEMORY);
+}
+
+/* ---- other streams ------------------------------------------------------------------------------------------------ */
+
+static void free_memory_of_an_idle_stream_is_used(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    assert_ok(weir_free(alloc_on(64 * MIB, other)));
+    assert_int_equal(reserved_on(0), 64 * MIB); /* whoever asks for statistics makes free what is parked */
+    const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait);
+    (void)alloc(64 * MIB);
+    assert_int_equal(reserved_on(0), 64 * MIB);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits);
+}
+
+static void free_memory_of_a_busy_stream_is_left_while_there_is_room(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    void *block = alloc_on(64 * MIB, other);
+    make_busy(other);
+    assert_ok(weir_free(block));
+    (void)alloc(64 * MIB);
+    assert_int_equal(reserved_on(0), 128 * MIB);
+    assert_int_equal(queued_on(other), 1);
+    let_run(other);
+}
+
+static void out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0), mine = new_stream(0);
+    void *block = alloc_on(400 * MIB, other);
+    make_busy(other);
+    assert_ok(weir_free(block));
+    (void)alloc_on(400 * MIB, mine);
+    assert_int_equal(reserved_on(0), 400 * MIB);
+    assert_true(queued_on(other) > 0); /* nobody waited on the host */
+    assert_status(weir_stream_query(mine), WEIR_ERR_NOT_READY);
+    let_run(other);
+    assert_ok(weir_stream_synchronize(mine));
+}
+
+static void what_an_ended_stream_had_is_the_default_streams(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    char *blocks[CHUNKS];
+    take_chunks(blocks, other);
+    free_every_other(blocks);
+    assert_ok(weir_stream_destroy(other));
+    const uint64_t created = calls_of(WEIR_BACKEND_vm_create);
+    (void)alloc(4 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), created);
+    for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
+}
+
+/* ---- giving back -------------------------------------------------------------------------------------------------- */
+
+/* Three of eight chunks are mapped together, others each time. */
+static void map_again_and_again(char *blocks[CHUNKS])
+{
+    uint32_t random = 1;
+    for (int i = 0; i < 200; i++) {
+        random = random * 1664525 + 1013904223;
+        const int first = (int)(random >> 29), second = (first + 1 + (int)(random >> 20) % 3) % CHUNKS;
+        const int three[] = { first, second, (second + 1 + (int)(random >> 12 & 3)) % CHUNKS };
+        for (int j = 0; j < 3; j++) assert_ok(weir_free(blocks[three[j]]));
+        assert_ok(weir_free(alloc(3 * CHUNK)));
+        for (int j = 0; j < 3; j++) blocks[three[j]] = alloc(CHUNK);
+    }
+}
+
+static void places_that_nobody_uses_are_unmapped_when_too_much_is_mapped(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    take_chunks(blocks, default_stream(0));
+    map_again_and_again(blocks);
+    assert_true(calls_of(WEIR_BACKEND_vm_unmap) > 0);
+    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
+}
+
+static void places_that_queued_work_may_use_stay_mapped(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    take_chunks(blocks, default_stream(0));
+    make_busy(default_stream(0));
+    map_again_and_again(blocks);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    let_run(default_stream(0));
+}
+
+static void emptying_the_cache_gives_back_all_there_was(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    const uint64_t left = free_memory(0);
+    take_chunks(blocks, default_stream(0));
+    map_again_and_again(blocks);
+    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(free_memory(0), left);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), calls_of(WEIR_BACKEND_vm_destroy));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), calls_of(WEIR_BACKEND_vm_release));
+}
+
+static void a_peer_reaches_each_new_place(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    assert_ok(weir_device_enable_peer(1, 0));
+    take_chunks(blocks, default_stream(0));
+    free_every_other(blocks);
+    const uint64_t accesses = calls_of(WEIR_BACKEND_vm_access);
+    (void)alloc(4 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_access), accesses + 2);
+}
+
+/* ---- where there are none ----------------------------------------------------------------------------------------- */
+
+static void private_pools_have_segments(void **state)
+{
+    (void)state;
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "a"));
+    (void)alloc_from(pool, 30 * MIB, default_stream(0));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), 1);
+}
+
+static int open_max_split(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .max_split_size = 64 * MIB });
+    return 0;
+}
+
+static int open_collecting(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .memory_limit = 400 * MIB, .gc_threshold = 0.5 });
+    return 0;
+}
+
+static void options_about_segments_mean_segments(void **state)
+{
+    (void)state;
+    (void)alloc(30 * MIB);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), 1);
+}
+
+#define STITCH_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STITCH_TEST(a_first_small_block_holds_one_unit),
+        STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
+        STITCH_TEST(addresses_are_used_again_without_the_driver),
+        STITCH_TEST(free_ends_of_chunks_in_use_serve),
+        STITCH_TEST(the_limit_counts_new_chunks_only),
+        STITCH_TEST(free_memory_of_an_idle_stream_is_used),
+        STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
+        STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),
+        STITCH_TEST(what_an_ended_stream_had_is_the_default_streams),
+        STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
+        STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
+        STITCH_TEST(emptying_the_cache_gives_back_all_there_was),
+        STITCH_TEST(a_peer_reaches_each_new_place),
+        STITCH_TEST(private_pools_have_segments),
+        cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_max_split, close_host),
+        cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_collecting, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

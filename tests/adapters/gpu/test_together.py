@@ -19,8 +19,8 @@ def setUpModule():
         raise unittest.SkipTest("there is no GPU")
     weir.torch.install()
     if cupy is not None:
-        import weir.cupy
-        weir.cupy.install()
+        from weir import cupy as weir_cupy
+        weir_cupy.install()
 
 
 def in_use():

@@ -139,6 +139,15 @@ static void measure_bar(void *user, unsigned done, unsigned total)
     progress_update(user, done, total);
 }
 
+/* What the host back end would have. */
+static uint64_t model_memory(const request *r)
+{
+    uint64_t bytes = 0;
+    const char *text = getenv("WEIR_HOST_MEMORY");
+    if (r->device_memory) return r->device_memory;
+    return text && cli_size(text, &bytes) && bytes ? bytes : MODEL_MEMORY;
+}
+
 static bool replay_policy(const request *r, const trace *t, const script *sc, const char *name, const policy_choice *p,
                           report *out)
 {
@@ -151,7 +160,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
 
     progress_begin(&bar, policy, name);
     if (p->model.peer)
-        model_measure(sc, &p->model, r->device_memory ? r->device_memory : MODEL_MEMORY, &m);
+        model_measure(sc, &p->model, model_memory(r), &m);
     else
         good = measure(sc, &t->settings, &options, (unsigned)r->warm, measure_bar, &bar, &m, error);
     progress_end(&bar);

@@ -40,3 +40,5 @@ json 'rows[0]["driver_calls"] < rows[1]["driver_calls"]'
 expect 0 replay --policy all --repeat 1 --device-memory 2GiB --json - "$small"
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
 contains "$err" "of 2.00 GiB are reserved already"
+WEIR_HOST_MEMORY=2GiB expect 0 replay --policy cupy --json - "$small"
+json 'rows[0]["oom"] > 0'

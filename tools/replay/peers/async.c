@@ -27,8 +27,7 @@ typedef struct state {
     driver *driver;
     uint64_t page, threshold;
     chunks chunks;
-    struct chunk_tree **recent; /* per stream; a recent hole's owner is its tree, an old one has none */
-    size_t streams, stream_capacity;
+    chunk_lists recent;             /* per stream; a recent hole's owner is its tree, an old one has none */
     struct chunk_tree backed, bare; /* old holes: with all their memory, and those that miss some */
     chunk *last;                    /* of the range; free or not */
     uint64_t base, end;             /* addresses used so far: whole pages */
@@ -53,8 +52,7 @@ static void close_peer(void *self)
 {
     state *s = self;
     chunks_release(&s->chunks);
-    for (size_t i = 0; i < s->streams; i++) free(s->recent[i]);
-    free(s->recent);
+    chunk_lists_release(&s->recent);
     free(s->pages);
     free(s->spare);
     free(s);
@@ -138,9 +136,9 @@ static chunk **by_age(struct chunk_tree *tree, size_t *count)
 
 static void make_old(state *s)
 {
-    for (size_t i = 0; i < s->streams; i++) {
+    for (size_t i = 0; i < s->recent.count; i++) {
         size_t count;
-        chunk **holes = by_age(s->recent[i], &count);
+        chunk **holes = by_age(s->recent.at[i], &count);
         for (size_t k = 0; k < count; k++) {
             take(s, holes[k]);
             holes[k]->owner = NULL;
@@ -194,7 +192,7 @@ static void strip(state *s, uint64_t wanted)
 {
     wanted -= strip_tree(s, &s->backed, wanted);
     wanted -= strip_tree(s, &s->bare, wanted);
-    for (size_t i = 0; i < s->streams; i++) wanted -= strip_tree(s, s->recent[i], wanted);
+    for (size_t i = 0; i < s->recent.count; i++) wanted -= strip_tree(s, s->recent.at[i], wanted);
 }
 
 /* Memory under every page of the chunk, which is in no tree. */
@@ -228,15 +226,6 @@ static void trim(state *s, uint64_t keep)
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
-
-static struct chunk_tree *recent_of(state *s, uint32_t stream)
-{
-    while (s->streams <= stream) {
-        s->recent = grow_array(s->recent, s->streams + 1, &s->stream_capacity, sizeof(struct chunk_tree *));
-        s->recent[s->streams++] = grow_new(1, sizeof(struct chunk_tree));
-    }
-    return s->recent[stream];
-}
 
 /* The best fit among old holes, but not the one at the end of the range, which is the last resort. */
 static chunk *find_old(state *s, struct chunk_tree *tree, uint64_t bytes)
@@ -273,7 +262,7 @@ static chunk *extend(state *s, uint64_t bytes)
 
 static chunk *find(state *s, uint64_t bytes, uint32_t stream)
 {
-    chunk *c = chunk_best(recent_of(s, stream), bytes);
+    chunk *c = chunk_best(chunk_list(&s->recent, stream), bytes);
     if (!c) c = find_old(s, &s->backed, bytes);
     if (!c) {
         make_old(s);
@@ -311,7 +300,7 @@ static void free_block(void *self, const peer_block *block, uint32_t stream)
     state *s = self;
     chunk *c = block->node;
     driver_spend(s->driver, FREE_NS);
-    c->owner = recent_of(s, stream);
+    c->owner = chunk_list(&s->recent, stream);
     put_merged(s, c);
     if (s->driver->used > s->threshold) trim(s, s->threshold);
 }

@@ -110,19 +110,58 @@ chunk *chunk_largest(struct chunk_tree *tree)
     return RB_MAX(chunk_tree, tree);
 }
 
-chunk *chunk_give(chunks *from, struct chunk_tree *tree, chunk *c)
+static chunk *merge(chunks *from, struct chunk_tree *tree, chunk *c, bool after, bool before)
 {
-    if (c->after && c->after->free && c->after->unmapped == c->unmapped) {
+    if (after) {
         chunk_take(tree, c->after);
         chunk_swallow(from, c);
     }
-    if (c->before && c->before->free && c->before->unmapped == c->unmapped) {
+    if (before) {
         c = c->before;
         chunk_take(tree, c);
         chunk_swallow(from, c);
     }
     chunk_put(tree, c);
     return c;
+}
+
+chunk *chunk_give(chunks *from, struct chunk_tree *tree, chunk *c)
+{
+    return merge(from, tree, c, c->after && c->after->free && c->after->unmapped == c->unmapped,
+                 c->before && c->before->free && c->before->unmapped == c->unmapped);
+}
+
+chunk *chunk_give_owned(chunks *from, struct chunk_tree *tree, chunk *c)
+{
+    return merge(from, tree, c, c->after && c->after->free && c->after->owner == c->owner,
+                 c->before && c->before->free && c->before->owner == c->owner);
+}
+
+void chunk_release_idle(chunks *from, struct chunk_tree *tree, driver *d)
+{
+    for (chunk *c = chunk_best(tree, 0), *next; c; c = next) {
+        next = chunk_next(c);
+        if (c->before || c->after) continue;
+        driver_free(d, c->address, c->bytes);
+        chunk_take(tree, c);
+        chunk_drop(from, c);
+    }
+}
+
+struct chunk_tree *chunk_list(chunk_lists *lists, uint32_t index)
+{
+    while (lists->count <= index) {
+        lists->at = grow_array(lists->at, lists->count + 1, &lists->capacity, sizeof(struct chunk_tree *));
+        lists->at[lists->count++] = grow_new(1, sizeof(struct chunk_tree));
+    }
+    return lists->at[index];
+}
+
+void chunk_lists_release(chunk_lists *lists)
+{
+    for (size_t i = 0; i < lists->count; i++) free(lists->at[i]);
+    free(lists->at);
+    *lists = (chunk_lists){ 0 };
 }
 
 uint64_t round_up(uint64_t bytes, uint64_t multiple)

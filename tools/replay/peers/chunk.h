@@ -6,20 +6,23 @@
 #ifndef WEIR_TOOLS_REPLAY_PEERS_CHUNK_H
 #define WEIR_TOOLS_REPLAY_PEERS_CHUNK_H
 
-#include <bsd/sys/tree.h>
-#include <stdbool.h>
+#include "replay/peers/driver.h"
+
 #include <stddef.h>
-#include <stdint.h>
+#include <sys/queue.h>
 
 typedef struct chunk {
     RB_ENTRY(chunk) link;
+    LIST_ENTRY(chunk) list; /* for peers that keep free ones in lists */
     uint64_t address, bytes;
     uint64_t rank;                /* order among free ones of a size */
     struct chunk *before, *after; /* neighbours in one segment; NULL at its ends */
     void *owner;                  /* the peer's: the segment, stream or list that it belongs to */
-    bool free;                    /* and in a tree */
+    uint32_t stream;              /* the peer's */
+    bool free;                    /* and in a tree or list */
     bool unmapped;                /* addresses without memory */
 } chunk;
+LIST_HEAD(chunk_list_head, chunk);
 RB_HEAD(chunk_tree, chunk);
 
 typedef struct chunks {
@@ -51,6 +54,22 @@ chunk *chunk_largest(struct chunk_tree *tree);
 /* Puts it into the tree, merged with neighbours that are free and mapped or unmapped as it is; these must be in the same
  * tree. Returns what it has become. */
 chunk *chunk_give(chunks *from, struct chunk_tree *tree, chunk *c);
+
+/* The same, merged only with neighbours of its owner. */
+chunk *chunk_give_owned(chunks *from, struct chunk_tree *tree, chunk *c);
+
+/* Gives back to the driver the segments that are one free chunk of the tree. */
+void chunk_release_idle(chunks *from, struct chunk_tree *tree, driver *d);
+
+/* A tree per stream. */
+typedef struct chunk_lists {
+    struct chunk_tree **at;
+    size_t count, capacity;
+} chunk_lists;
+
+/* The tree of that number, which stays where it is until chunk_lists_release. */
+struct chunk_tree *chunk_list(chunk_lists *lists, uint32_t index);
+void chunk_lists_release(chunk_lists *lists);
 
 uint64_t round_up(uint64_t bytes, uint64_t multiple);
 

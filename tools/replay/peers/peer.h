@@ -64,6 +64,7 @@ const peer *peer_find(const char *text);
 /* False: error[] names what is wrong with the options, and those that there are. */
 bool peer_choose(const char *text, peer_choice *out, char *error, size_t error_size);
 
-extern const peer peer_torch_expandable, peer_async;
+extern const peer peer_torch_expandable, peer_async, peer_cub, peer_rmm_pool, peer_rmm_arena, peer_bfc, peer_tlsf,
+    peer_cupy, peer_ggml, peer_gmlake;
 
 #endif

@@ -6,7 +6,18 @@
 #include <stdio.h>
 #include <string.h>
 
-static const peer *const peers[] = { &peer_torch_expandable, &peer_async };
+static const peer *const peers[] = {
+    &peer_torch_expandable,
+    &peer_async,
+    &peer_cub,
+    &peer_rmm_pool,
+    &peer_rmm_arena,
+    &peer_bfc,
+    &peer_tlsf,
+    &peer_cupy,
+    &peer_ggml,
+    &peer_gmlake,
+};
 
 size_t peer_count(void)
 {

@@ -1,0 +1,180 @@
+/* The cases of GMLake's search, in its order: exact match, one larger part, several parts, several parts and new memory,
+ * new memory. */
+#include "unit/peer_support.h"
+
+static uint64_t created, mapped;
+
+static void mark(void)
+{
+    created = f.driver.used;
+    mapped = f.driver.calls;
+}
+
+static uint64_t grown(void)
+{
+    return f.driver.used - created;
+}
+
+static bool made_no_call(void)
+{
+    return f.driver.calls == mapped;
+}
+
+static void requests_are_in_handles_of_2_mib(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    peer_get(0, 2 * MIB + 1, 0);
+    assert_int_equal(f.driver.used, 4 * MIB);
+    peer_get(1, 512, 0);
+    peer_get(2, MIB, 0);
+    assert_int_equal(f.driver.used, 6 * MIB); /* small ones share 2 MiB */
+    peer_close();
+}
+
+static void a_part_of_the_size_is_taken_as_it_is(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    uint64_t first = peer_get(0, 100 * MIB, 0);
+    peer_give(0);
+    mark();
+    assert_int_equal(peer_get(0, 100 * MIB, 0), first);
+    assert_true(made_no_call());
+    peer_close();
+}
+
+static void a_larger_part_is_cut_and_its_size_is_remembered(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    uint64_t first = peer_get(0, 100 * MIB, 0);
+    peer_give(0);
+    mark();
+    assert_int_equal(peer_get(0, 60 * MIB, 0), first);
+    assert_int_equal(peer_get(1, 40 * MIB, 0), first + 60 * MIB);
+    peer_give(0);
+    peer_give(1);
+    assert_int_equal(peer_get(0, 100 * MIB, 0), first); /* by the stitch of both */
+    assert_true(made_no_call());
+    peer_check();
+    peer_close();
+}
+
+static void parts_are_stitched_when_together_they_suffice(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB", GIB);
+    for (size_t i = 0; i < 3; i++) peer_get(i, 60 * MIB, 0);
+    for (size_t i = 0; i < 3; i++) peer_give(i);
+    mark();
+    peer_get(0, 150 * MIB, 0);
+    assert_int_equal(grown(), 0);
+    peer_check();
+    peer_get(1, 30 * MIB, 0); /* what was cut off the last */
+    assert_int_equal(grown(), 0);
+    peer_check();
+    peer_close();
+}
+
+static void a_stitch_serves_again_without_mapping(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_get(1, 60 * MIB, 0);
+    peer_give(0);
+    peer_give(1);
+    uint64_t first = peer_get(0, 120 * MIB, 0);
+    peer_give(0);
+    mark();
+    assert_int_equal(peer_get(0, 120 * MIB, 0), first);
+    assert_true(made_no_call());
+    peer_give(0);
+    peer_get(0, 60 * MIB, 0); /* a part of it is in use now */
+    assert_int_not_equal(peer_get(1, 120 * MIB, 0), first);
+    peer_check();
+    peer_close();
+}
+
+static void what_parts_lack_is_created(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_give(0);
+    mark();
+    peer_get(0, 160 * MIB, 0);
+    assert_int_equal(grown(), 100 * MIB);
+    peer_check();
+    peer_close();
+}
+
+static void below_the_fragment_limit_nothing_is_stitched(void **state)
+{
+    (void)state;
+    peer_open("gmlake", GIB);
+    for (size_t i = 0; i < 3; i++) peer_get(i, 60 * MIB, 0);
+    for (size_t i = 0; i < 3; i++) peer_give(i);
+    mark();
+    peer_get(0, 120 * MIB, 0);
+    assert_int_equal(grown(), 120 * MIB);
+    peer_close();
+}
+
+static void stitching_costs_a_mapping_per_handle(void **state)
+{
+    (void)state;
+    uint64_t map, access, reserve;
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_map, 2 * MIB, &map), WEIR_OK);
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_access, 2 * MIB, &access), WEIR_OK);
+    assert_int_equal(weir_host_cost(WEIR_BACKEND_vm_reserve, 0, &reserve), WEIR_OK);
+    peer_open("gmlake:fragment-limit=100MiB", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_get(1, 60 * MIB, 0);
+    peer_give(0);
+    peer_give(1);
+    uint64_t before = f.driver.nanoseconds;
+    peer_get(0, 120 * MIB, 0);
+    assert_int_equal(f.driver.nanoseconds - before, reserve + 60 * (map + access));
+    peer_close();
+}
+
+static void no_more_stitches_are_kept_than_allowed(void **state)
+{
+    (void)state;
+    peer_open("gmlake:fragment-limit=100MiB,stitches=1", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_get(1, 60 * MIB, 0);
+    peer_get(2, 60 * MIB, 0);
+    for (size_t i = 0; i < 3; i++) peer_give(i);
+    peer_get(0, 120 * MIB, 0);
+    peer_give(0);
+    peer_get(0, 180 * MIB, 0);
+    peer_give(0);
+    mark();
+    peer_get(0, 180 * MIB, 0);
+    assert_true(made_no_call());
+    peer_give(0);
+    peer_get(0, 120 * MIB, 0); /* its stitch is gone */
+    assert_false(made_no_call());
+    assert_int_equal(grown(), 0);
+    peer_check();
+    peer_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(requests_are_in_handles_of_2_mib),
+        cmocka_unit_test(a_part_of_the_size_is_taken_as_it_is),
+        cmocka_unit_test(a_larger_part_is_cut_and_its_size_is_remembered),
+        cmocka_unit_test(parts_are_stitched_when_together_they_suffice),
+        cmocka_unit_test(a_stitch_serves_again_without_mapping),
+        cmocka_unit_test(what_parts_lack_is_created),
+        cmocka_unit_test(below_the_fragment_limit_nothing_is_stitched),
+        cmocka_unit_test(stitching_costs_a_mapping_per_handle),
+        cmocka_unit_test(no_more_stitches_are_kept_than_allowed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,446 @@
+/* Allocators that take memory from cudaMalloc, by what is published of each: docs/policies.md has the sources. */
+#include "unit/peer_support.h"
+
+static uint64_t used(void)
+{
+    return f.driver.used;
+}
+
+static uint64_t cost(enum weir_backend_entry entry, uint64_t bytes)
+{
+    uint64_t nanoseconds;
+    assert_int_equal(weir_host_cost(entry, bytes, &nanoseconds), WEIR_OK);
+    return nanoseconds;
+}
+
+/* ---- cub: "five bin-sizes: 512B, 4KB, 32KB, 256KB, and 2MB and a maximum of 6,291,455 cached bytes per device" ----- */
+
+static void cub_rounds_to_its_bins(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[][2] = { { 1, 512 },
+                                         { 512, 512 },
+                                         { 513, 4 * KIB },
+                                         { 4 * KIB + 1, 32 * KIB },
+                                         { 32 * KIB + 1, 256 * KIB },
+                                         { 256 * KIB + 1, 2 * MIB },
+                                         { 2 * MIB, 2 * MIB },
+                                         { 2 * MIB + 1, 2 * MIB + 1 } };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        peer_open("cub", GIB);
+        peer_get(0, sizes[i][0], 0);
+        assert_int_equal(used(), sizes[i][1]);
+        peer_close();
+    }
+}
+
+static void cub_reuses_blocks_of_the_same_bin_only(void **state)
+{
+    (void)state;
+    peer_open("cub", GIB);
+    uint64_t first = peer_get(0, 256 * KIB, 0);
+    peer_give(0);
+    assert_int_not_equal(peer_get(0, 32 * KIB, 0), first);
+    assert_int_equal(peer_get(1, 40 * KIB, 1), first); /* on another stream too */
+    peer_close();
+}
+
+static void cub_caches_no_more_than_its_maximum_and_nothing_above_its_bins(void **state)
+{
+    (void)state;
+    peer_open("cub", GIB);
+    for (size_t i = 0; i < 4; i++) peer_get(i, 2 * MIB, 0);
+    for (size_t i = 0; i < 4; i++) peer_give(i);
+    assert_int_equal(used(), 4 * MIB); /* a third would make 6,291,456 */
+    peer_get(0, 3 * MIB, 0);
+    peer_give(0);
+    assert_int_equal(used(), 4 * MIB);
+    peer_close();
+}
+
+static void cub_records_an_event_at_each_free(void **state)
+{
+    (void)state;
+    peer_open("cub", GIB);
+    peer_get(0, 512, 0);
+    uint64_t before = f.driver.nanoseconds;
+    peer_give(0);
+    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_event_record, 0));
+    peer_get(0, 512, 0);
+    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_event_record, 0));
+    peer_close();
+}
+
+/* ---- rmm-pool ------------------------------------------------------------------------------------------------------ */
+
+static void rmm_pool_doubles(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool:initial=64MiB", GIB);
+    assert_int_equal(used(), 64 * MIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_get(1, 10 * MIB, 0);
+    assert_int_equal(used(), 128 * MIB);
+    peer_get(2, 400 * MIB, 0);
+    assert_int_equal(used(), 528 * MIB);
+    peer_get(3, 70 * MIB, 0);
+    assert_int_equal(used(), 528 * MIB + 264 * MIB); /* 528 MiB more are not there, half of them are */
+    peer_close();
+}
+
+static void rmm_pool_grows_by_half_of_what_its_maximum_leaves(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool:initial=100MiB,maximum=500MiB", GIB);
+    peer_get(0, 100 * MIB, 0);
+    peer_get(1, MIB, 0);
+    assert_int_equal(used(), 300 * MIB);
+    assert_false(peer_take(2, 250 * MIB, 0));
+    assert_true(peer_take(2, 200 * MIB, 0));
+    assert_int_equal(used(), 500 * MIB);
+    peer_close();
+}
+
+static void rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool", GIB);
+    uint64_t first = peer_get(0, 30 * MIB, 1);
+    uint64_t second = peer_get(1, 40 * MIB, 1);
+    peer_give(0);
+    peer_give(1);
+    uint64_t before = f.driver.nanoseconds;
+    assert_int_equal(peer_get(0, 40 * MIB, 2), second);
+    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_stream_wait, 0));
+    assert_int_equal(peer_get(1, 30 * MIB, 2), first); /* without another wait: it is on this stream's list now */
+    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_stream_wait, 0));
+    peer_close();
+}
+
+static void rmm_pool_merges_lists_when_no_block_is_large_enough(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool:initial=100MiB", GIB);
+    uint64_t first = peer_get(0, 50 * MIB, 1);
+    peer_get(1, 50 * MIB, 2);
+    peer_give(0);
+    peer_give(1);
+    assert_int_equal(peer_get(0, 100 * MIB, 3), first);
+    assert_int_equal(used(), 100 * MIB);
+    peer_close();
+}
+
+static void rmm_pool_records_an_event_at_each_free(void **state)
+{
+    (void)state;
+    peer_open("rmm-pool", GIB);
+    peer_get(0, MIB, 0);
+    uint64_t before = f.driver.nanoseconds;
+    peer_give(0);
+    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_event_record, 0));
+    peer_close();
+}
+
+/* ---- rmm-arena ----------------------------------------------------------------------------------------------------- */
+
+static void rmm_arena_takes_half_of_the_device_and_never_more(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena", GIB);
+    assert_int_equal(used(), 512 * MIB);
+    peer_get(0, 512 * MIB, 0);
+    assert_false(peer_take(1, 1, 0));
+    assert_int_equal(used(), 512 * MIB);
+    peer_close();
+}
+
+static void rmm_arena_rounds_to_size_classes(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[][2] = { { 1, 256 },
+                                         { 2 * KIB, 2 * KIB },
+                                         { 2 * KIB + 1, 2560 },
+                                         { 49 * KIB, 54 * KIB },
+                                         { 54 * KIB + 1, 64 * KIB },
+                                         { 65 * KIB, 80 * KIB } };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        peer_open("rmm-arena", GIB);
+        uint64_t first = peer_get(0, sizes[i][0], 0);
+        assert_int_equal(peer_get(1, 1, 0) - first, sizes[i][1]);
+        peer_close();
+    }
+}
+
+static void rmm_arena_keeps_small_blocks_of_streams_in_superblocks_of_their_own(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena", GIB);
+    uint64_t first = peer_get(0, 1000, 0);
+    assert_int_equal(peer_get(1, 1000, 1), first + MIB);
+    assert_int_equal(peer_get(2, 1000, 0), first + 1024);
+    assert_int_equal(peer_get(3, 3 * MIB, 0), first + 2 * MIB);
+    peer_give(0);
+    peer_give(2);
+    assert_int_equal(peer_get(0, MIB, 1), first + 5 * MIB); /* the empty superblock is still stream 0's */
+    peer_close();
+}
+
+static void rmm_arena_gives_empty_superblocks_back_when_memory_runs_out(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena:size=16MiB", GIB);
+    uint64_t first = peer_get(0, 1000, 0);
+    peer_give(0);
+    assert_int_equal(peer_get(0, 16 * MIB, 0), first);
+    peer_close();
+}
+
+static void rmm_arena_serves_large_requests_first_fit(void **state)
+{
+    (void)state;
+    peer_open("rmm-arena:size=256MiB", GIB);
+    uint64_t first = peer_get(0, 32 * MIB, 0);
+    peer_get(1, 2 * MIB, 0);
+    peer_get(2, 8 * MIB, 0);
+    peer_get(3, 2 * MIB, 0);
+    peer_give(0);
+    peer_give(2);
+    assert_int_equal(peer_get(0, 8 * MIB, 0), first); /* not the hole that fits exactly */
+    peer_close();
+}
+
+/* ---- bfc ----------------------------------------------------------------------------------------------------------- */
+
+static void bfc_takes_regions_of_doubling_sizes(void **state)
+{
+    (void)state;
+    peer_open("bfc", GIB);
+    peer_get(0, 256, 0);
+    assert_int_equal(used(), 2 * MIB);
+    peer_get(1, 3 * MIB, 0); /* the next region is of 4 MiB */
+    assert_int_equal(used(), 6 * MIB);
+    peer_get(2, 30 * MIB, 0); /* 8 is doubled until it is enough */
+    assert_int_equal(used(), 38 * MIB);
+    peer_get(3, 30 * MIB, 0); /* not enlarged for a request, it is doubled after it */
+    assert_int_equal(used(), 70 * MIB);
+    peer_get(4, 10 * MIB, 0);
+    assert_int_equal(used(), 134 * MIB);
+    peer_close();
+}
+
+static void bfc_splits_at_twice_the_size_or_128_mib_too_much(void **state)
+{
+    (void)state;
+    peer_open("bfc", 4 * GIB);
+    uint64_t first = peer_get(0, 16 * MIB, 0);
+    peer_give(0);
+    peer_get(0, 9 * MIB, 0); /* whole */
+    assert_int_not_equal(peer_get(1, MIB, 0), first + 9 * MIB);
+    peer_close();
+
+    peer_open("bfc:region=1GiB", 4 * GIB);
+    first = peer_get(0, 600 * MIB, 0); /* 424 MiB too much */
+    assert_int_equal(peer_get(1, MIB, 0), first + 600 * MIB);
+    peer_close();
+}
+
+static void bfc_takes_a_tenth_less_when_the_driver_refuses(void **state)
+{
+    (void)state;
+    peer_open("bfc:region=64MiB,limit=1GiB", 100 * MIB);
+    peer_get(0, 64 * MIB, 0);
+    assert_true(peer_take(1, 20 * MIB, 0));
+    assert_true(used() > 64 * MIB + 20 * MIB && used() <= 100 * MIB);
+    peer_close();
+}
+
+static void bfc_gives_free_regions_back_when_memory_is_short(void **state)
+{
+    (void)state;
+    peer_open("bfc", 100 * MIB);
+    peer_get(0, 40 * MIB, 0);
+    peer_give(0);
+    assert_true(peer_take(0, 90 * MIB, 0));
+    peer_close();
+    peer_open("bfc:collect=0", 100 * MIB);
+    peer_get(0, 40 * MIB, 0);
+    peer_give(0);
+    assert_false(peer_take(0, 90 * MIB, 0));
+    peer_close();
+}
+
+/* ---- tlsf ---------------------------------------------------------------------------------------------------------- */
+
+static void tlsf_rounds_a_request_up_to_the_next_list(void **state)
+{
+    (void)state;
+    peer_open("tlsf", GIB);
+    uint64_t first = peer_get(0, 1040 * KIB, 0);
+    peer_get(1, 256, 0);
+    peer_give(0);                                            /* its list is that of 1024 to 1055 KiB */
+    assert_int_not_equal(peer_get(0, 1030 * KIB, 0), first); /* which need not fit, so it is not looked into */
+    assert_int_equal(peer_get(2, 1024 * KIB, 0), first);
+    peer_close();
+}
+
+static void tlsf_serves_the_latest_of_a_list(void **state)
+{
+    (void)state;
+    uint64_t places[3];
+    peer_open("tlsf", GIB);
+    for (size_t i = 0; i < 3; i++) {
+        places[i] = peer_get(2 * i, 4 * KIB, 0);
+        peer_get(2 * i + 1, 256, 0);
+    }
+    peer_give(0);
+    peer_give(4);
+    peer_give(2);
+    assert_int_equal(peer_get(10, 4 * KIB, 0), places[1]);
+    assert_int_equal(peer_get(11, 4 * KIB, 0), places[2]);
+    assert_int_equal(peer_get(12, 4 * KIB, 0), places[0]);
+    peer_close();
+}
+
+static void tlsf_merges_both_neighbours(void **state)
+{
+    (void)state;
+    peer_open("tlsf", GIB);
+    uint64_t first = peer_get(0, 64 * KIB, 0);
+    peer_get(1, 64 * KIB, 0);
+    peer_get(2, 64 * KIB, 0);
+    peer_get(3, 256, 0);
+    peer_give(0);
+    peer_give(2);
+    peer_give(1);
+    assert_int_equal(peer_get(0, 192 * KIB, 0), first);
+    peer_close();
+}
+
+static void tlsf_blocks_grow_from_an_eighth_to_the_preferred_size(void **state)
+{
+    (void)state;
+    peer_open("tlsf", 4 * GIB);
+    peer_get(0, MIB, 0);
+    assert_int_equal(used(), 32 * MIB);
+    peer_get(1, 31 * MIB, 0); /* half of 64 MiB */
+    assert_int_equal(used(), 32 * MIB);
+    peer_get(2, 31 * MIB, 0);
+    assert_int_equal(used(), 96 * MIB);
+    peer_get(3, 129 * MIB, 0); /* memory of its own */
+    assert_int_equal(used(), 225 * MIB);
+    peer_give(3);
+    assert_int_equal(used(), 96 * MIB);
+    peer_close();
+}
+
+static void tlsf_keeps_one_empty_block(void **state)
+{
+    (void)state;
+    peer_open("tlsf", 4 * GIB);
+    peer_get(0, 32 * MIB, 0);
+    peer_get(1, 100 * MIB, 0);
+    const uint64_t all = used();
+    peer_give(0);
+    assert_int_equal(used(), all);
+    peer_give(1);
+    assert_true(used() < all && used() > 0);
+    peer_close();
+}
+
+/* ---- cupy ---------------------------------------------------------------------------------------------------------- */
+
+static void cupy_takes_the_exact_size_and_always_splits(void **state)
+{
+    (void)state;
+    peer_open("cupy", GIB);
+    uint64_t first = peer_get(0, 10 * MIB + 1, 0);
+    assert_int_equal(used(), 10 * MIB + 512);
+    peer_give(0);
+    assert_int_equal(peer_get(0, 10 * MIB, 0), first);
+    assert_int_equal(peer_get(1, 512, 0), first + 10 * MIB);
+    peer_close();
+}
+
+static void cupy_does_not_share_between_streams(void **state)
+{
+    (void)state;
+    peer_open("cupy", GIB);
+    peer_get(0, MIB, 0);
+    peer_give(0);
+    peer_get(0, MIB, 1);
+    assert_int_equal(used(), 2 * MIB);
+    peer_close();
+}
+
+static void cupy_keeps_to_its_limit_and_frees_whole_chunks_for_it(void **state)
+{
+    (void)state;
+    peer_open("cupy:limit=100MiB", GIB);
+    peer_get(0, 60 * MIB, 0);
+    peer_give(0);
+    assert_true(peer_take(0, 80 * MIB, 0));
+    assert_int_equal(used(), 80 * MIB);
+    assert_false(peer_take(1, 30 * MIB, 0));
+    peer_close();
+}
+
+/* ---- ggml ---------------------------------------------------------------------------------------------------------- */
+
+static void ggml_adds_headroom_and_hands_buffers_out_whole(void **state)
+{
+    (void)state;
+    peer_open("ggml", GIB);
+    uint64_t first = peer_get(0, 100 * MIB, 0);
+    assert_int_equal(used(), 105 * MIB);
+    peer_give(0);
+    assert_int_equal(peer_get(0, MIB, 0), first);
+    peer_get(1, MIB, 0);
+    assert_int_equal(used(), 105 * MIB + (MIB + MIB / 20 + 255) / 256 * 256);
+    peer_close();
+}
+
+static void ggml_keeps_256_buffers_of_a_stream(void **state)
+{
+    (void)state;
+    peer_open("ggml", GIB);
+    for (size_t i = 0; i < 300; i++) peer_get(i, MIB, 0);
+    const uint64_t each = used() / 300;
+    for (size_t i = 0; i < 300; i++) peer_give(i);
+    assert_int_equal(used(), 256 * each);
+    peer_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cub_rounds_to_its_bins),
+        cmocka_unit_test(cub_reuses_blocks_of_the_same_bin_only),
+        cmocka_unit_test(cub_caches_no_more_than_its_maximum_and_nothing_above_its_bins),
+        cmocka_unit_test(cub_records_an_event_at_each_free),
+        cmocka_unit_test(rmm_pool_doubles),
+        cmocka_unit_test(rmm_pool_grows_by_half_of_what_its_maximum_leaves),
+        cmocka_unit_test(rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has),
+        cmocka_unit_test(rmm_pool_merges_lists_when_no_block_is_large_enough),
+        cmocka_unit_test(rmm_pool_records_an_event_at_each_free),
+        cmocka_unit_test(rmm_arena_takes_half_of_the_device_and_never_more),
+        cmocka_unit_test(rmm_arena_rounds_to_size_classes),
+        cmocka_unit_test(rmm_arena_keeps_small_blocks_of_streams_in_superblocks_of_their_own),
+        cmocka_unit_test(rmm_arena_gives_empty_superblocks_back_when_memory_runs_out),
+        cmocka_unit_test(rmm_arena_serves_large_requests_first_fit),
+        cmocka_unit_test(bfc_takes_regions_of_doubling_sizes),
+        cmocka_unit_test(bfc_splits_at_twice_the_size_or_128_mib_too_much),
+        cmocka_unit_test(bfc_takes_a_tenth_less_when_the_driver_refuses),
+        cmocka_unit_test(bfc_gives_free_regions_back_when_memory_is_short),
+        cmocka_unit_test(tlsf_rounds_a_request_up_to_the_next_list),
+        cmocka_unit_test(tlsf_serves_the_latest_of_a_list),
+        cmocka_unit_test(tlsf_merges_both_neighbours),
+        cmocka_unit_test(tlsf_blocks_grow_from_an_eighth_to_the_preferred_size),
+        cmocka_unit_test(tlsf_keeps_one_empty_block),
+        cmocka_unit_test(cupy_takes_the_exact_size_and_always_splits),
+        cmocka_unit_test(cupy_does_not_share_between_streams),
+        cmocka_unit_test(cupy_keeps_to_its_limit_and_frees_whole_chunks_for_it),
+        cmocka_unit_test(ggml_adds_headroom_and_hands_buffers_out_whole),
+        cmocka_unit_test(ggml_keeps_256_buffers_of_a_stream),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

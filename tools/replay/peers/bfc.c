@@ -1,0 +1,131 @@
+/*
+ * bfc: TensorFlow's and XLA's BFCAllocator. Sizes in units of 256 B; the smallest free chunk that fits, of all streams, for
+ * it serves one compute stream. It is split when it has twice the size or 128 MiB too much, else handed out whole. Regions
+ * are taken from the driver in doubling sizes, from 2 MiB on; when the limit is near, by 10 % less at a time. Short of
+ * memory, regions without blocks go back.
+ */
+#include "grow.h"
+#include "replay/peers/chunk.h"
+#include "replay/peers/peer.h"
+
+#include <stdlib.h>
+
+#define UNIT UINT64_C(256)
+
+enum { REGION, SLACK, COLLECT, LIMIT };
+
+typedef struct state {
+    driver *driver;
+    const uint64_t *values;
+    chunks chunks;
+    struct chunk_tree free;
+    uint64_t next_region, limit;
+    bool stepped_back; /* it tries smaller regions once, ever */
+} state;
+
+static void *open_peer(driver *d, const uint64_t *values)
+{
+    state *s = grow_new(1, sizeof *s);
+    s->driver = d;
+    s->values = values;
+    s->limit = (values[LIMIT] < d->limit ? values[LIMIT] : d->limit) / UNIT * UNIT;
+    s->next_region = round_up(values[REGION] < s->limit ? values[REGION] : s->limit, UNIT);
+    if (s->next_region == 0) s->next_region = UNIT;
+    return s;
+}
+
+static void close_peer(void *self)
+{
+    state *s = self;
+    chunks_release(&s->chunks);
+    free(s);
+}
+
+static bool extend(state *s, uint64_t rounded)
+{
+    const uint64_t available = s->limit - s->driver->used;
+    uint64_t address;
+    bool grown = false;
+    if (rounded > available) return false;
+    while (rounded > s->next_region) {
+        s->next_region *= 2;
+        grown = true;
+    }
+    uint64_t bytes = s->next_region < available ? s->next_region : available / UNIT * UNIT;
+    bool good = driver_alloc(s->driver, bytes, &address);
+    if (!good && !s->stepped_back) {
+        s->stepped_back = true;
+        while (!good) {
+            uint64_t less = round_up(bytes / 10 * 9, UNIT);
+            if (less < rounded || less == bytes) break;
+            bytes = less;
+            good = driver_alloc(s->driver, bytes, &address);
+        }
+    }
+    if (!good) return false;
+    if (!grown) s->next_region *= 2;
+    chunk_put(&s->free, chunk_new(&s->chunks, address, bytes, NULL));
+    return true;
+}
+
+static void empty(void *self)
+{
+    state *s = self;
+    chunk_release_idle(&s->chunks, &s->free, s->driver);
+}
+
+static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
+{
+    (void)stream;
+    state *s = self;
+    const uint64_t rounded = round_up(bytes, UNIT);
+    chunk *c = chunk_best(&s->free, rounded);
+    if (!c && extend(s, rounded)) c = chunk_best(&s->free, rounded);
+    if (!c && s->values[COLLECT]) {
+        empty(s);
+        if (extend(s, rounded)) c = chunk_best(&s->free, rounded);
+    }
+    if (!c) return false;
+    chunk_take(&s->free, c);
+    if (c->bytes >= 2 * rounded || c->bytes - rounded >= s->values[SLACK])
+        if (c->bytes > rounded) chunk_put(&s->free, chunk_cut(&s->chunks, c, rounded));
+    *out = (peer_block){ c->address, c };
+    return true;
+}
+
+static void free_block(void *self, const peer_block *block, uint32_t stream)
+{
+    (void)stream;
+    state *s = self;
+    chunk_give(&s->chunks, &s->free, block->node);
+}
+
+const peer peer_bfc = {
+    .name = "bfc",
+    .about = "TensorFlow's BFCAllocator with allow_growth: best fit, regions that double",
+    .options = { { .name = "region",
+                   .about = "size of the first region; the device's memory: no growth, TensorFlow's own default",
+                   .least = UNIT,
+                   .most = PEER_UNLIMITED,
+                   .standard = UINT64_C(2) << 20,
+                   .bytes = true },
+                 { .name = "slack",
+                   .about = "excess from which a chunk of less than twice the size is split",
+                   .most = PEER_UNLIMITED,
+                   .standard = UINT64_C(128) << 20,
+                   .bytes = true },
+                 { .name = "collect",
+                   .about = "1: regions without blocks are given back when memory is short",
+                   .most = 1,
+                   .standard = 1 },
+                 { .name = "limit",
+                   .about = "bytes that may be reserved",
+                   .least = UNIT,
+                   .most = PEER_UNLIMITED,
+                   .standard = PEER_UNLIMITED,
+                   .bytes = true } },
+    .open = open_peer,
+    .close = close_peer,
+    .alloc = alloc,
+    .free = free_block,
+};

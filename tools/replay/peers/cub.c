@@ -1,0 +1,136 @@
+/*
+ * cub: cub::CachingDeviceAllocator. Sizes are rounded up to powers of `growth`; only blocks of the very same power serve
+ * again, whole, oldest first. What is above the largest power, or beyond the bytes that may be cached, goes straight back
+ * to the driver.
+ */
+#include "grow.h"
+#include "replay/peers/chunk.h"
+#include "replay/peers/peer.h"
+
+#include <stdlib.h>
+
+enum { GROWTH, MIN_BIN, MAX_BIN, CACHED };
+enum { BINS = 64 };
+
+typedef struct state {
+    driver *driver;
+    const uint64_t *values;
+    chunks chunks;
+    struct chunk_tree bins[BINS]; /* a block's owner is its bin, or NULL when it has none */
+    uint64_t cached, serial;
+} state;
+
+static void *open_peer(driver *d, const uint64_t *values)
+{
+    state *s = grow_new(1, sizeof *s);
+    s->driver = d;
+    s->values = values;
+    return s;
+}
+
+static void close_peer(void *self)
+{
+    state *s = self;
+    chunks_release(&s->chunks);
+    free(s);
+}
+
+/* The bin and its size; NULL and the size itself when it is above the bins. */
+static struct chunk_tree *bin_of(state *s, uint64_t *bytes)
+{
+    uint64_t bin = 0, rounded = 1;
+    while (rounded < *bytes || bin < s->values[MIN_BIN]) {
+        if (bin == s->values[MAX_BIN]) return NULL;
+        rounded *= s->values[GROWTH];
+        bin++;
+    }
+    *bytes = rounded;
+    return &s->bins[bin];
+}
+
+static void give_back(state *s, chunk *c)
+{
+    driver_free(s->driver, c->address, c->bytes);
+    driver_call(s->driver, WEIR_BACKEND_event_destroy);
+    chunk_drop(&s->chunks, c);
+}
+
+static void empty(void *self)
+{
+    state *s = self;
+    for (int i = 0; i < BINS; i++) {
+        chunk *c;
+        while ((c = chunk_best(&s->bins[i], 0))) {
+            chunk_take(&s->bins[i], c);
+            give_back(s, c);
+        }
+    }
+    s->cached = 0;
+}
+
+static chunk *make(state *s, uint64_t bytes)
+{
+    uint64_t address;
+    if (!driver_alloc(s->driver, bytes, &address)) return NULL;
+    driver_call(s->driver, WEIR_BACKEND_event_create);
+    return chunk_new(&s->chunks, address, bytes, NULL);
+}
+
+static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
+{
+    state *s = self;
+    struct chunk_tree *bin = bin_of(s, &bytes);
+    chunk *c = bin ? chunk_best(bin, 0) : NULL;
+    if (c) {
+        chunk_take(bin, c);
+        s->cached -= c->bytes;
+        if (c->stream != stream) driver_call(s->driver, WEIR_BACKEND_event_query);
+    } else {
+        c = make(s, bytes);
+        if (!c) {
+            empty(s);
+            c = make(s, bytes);
+        }
+        if (!c) return false;
+        c->owner = bin;
+    }
+    c->stream = stream;
+    *out = (peer_block){ c->address, c };
+    return true;
+}
+
+static void free_block(void *self, const peer_block *block, uint32_t stream)
+{
+    (void)stream;
+    state *s = self;
+    chunk *c = block->node;
+    if (!c->owner || s->cached + c->bytes > s->values[CACHED]) {
+        give_back(s, c);
+        return;
+    }
+    driver_call(s->driver, WEIR_BACKEND_event_record);
+    s->cached += c->bytes;
+    chunk_put_ranked(c->owner, c, ++s->serial);
+}
+
+const peer peer_cub = {
+    .name = "cub",
+    .about = "cub::CachingDeviceAllocator: bins of powers, no splitting",
+    .options = { { .name = "growth",
+                   .about = "what sizes are rounded up to powers of",
+                   .least = 2,
+                   .most = 64,
+                   .standard = 8 },
+                 { .name = "min-bin", .about = "power of the smallest bin", .most = 10, .standard = 3 },
+                 { .name = "max-bin", .about = "power of the largest bin", .least = 1, .most = 10, .standard = 7 },
+                 { .name = "cached",
+                   .about = "bytes that may be cached",
+                   .most = PEER_UNLIMITED,
+                   .standard = 6291455, /* three largest bins less a byte */
+                   .bytes = true } },
+    .open = open_peer,
+    .close = close_peer,
+    .alloc = alloc,
+    .free = free_block,
+    .empty = empty,
+};

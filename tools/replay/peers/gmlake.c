@@ -1,0 +1,374 @@
+/*
+ * gmlake: GMLake's virtual-memory stitching (ASPLOS 2024), from the paper and the project's README. Requests of 2 MiB and
+ * more are in handles of 2 MiB. A part is a run of handles with addresses of its own; a stitch is a range of addresses over
+ * several parts. A request takes, in this order: a free part or stitch of its size; the smallest larger free part, cut in
+ * two, which leaves a stitch of the former size behind; if it is large enough to be stitched for, the largest free parts
+ * that together suffice, the last one cut; those and a new part for what is missing; a new part. A stitch is free while all
+ * its parts are. The least recently used one goes when there are too many.
+ *
+ * Smaller requests share segments of 2 MiB by PyTorch's rules for small ones: best fit per stream, merged when freed.
+ */
+#include "grow.h"
+#include "replay/peers/chunk.h"
+#include "replay/peers/peer.h"
+
+#include <stdlib.h>
+
+#define UNIT UINT64_C(512)
+#define HANDLE (UINT64_C(2) << 20)
+
+enum { FRAGMENT_LIMIT, STITCHES };
+
+typedef struct stitch stitch;
+typedef struct line line;
+
+/* A chunk's owner; the chunk's neighbours are what it was cut from. In its line's tree while free. */
+typedef struct part {
+    LIST_ENTRY(part) link; /* all parts of the line */
+    chunk *chunk;
+    uint64_t physical;
+    stitch **over; /* those that it is in */
+    size_t over_count, over_capacity;
+} part;
+
+struct stitch {
+    TAILQ_ENTRY(stitch) link; /* latest used first */
+    uint64_t address, bytes;
+    part **parts; /* by address */
+    size_t count, capacity;
+    size_t busy; /* parts in use */
+    bool taken;  /* it is a block's, not only parts of it */
+    bool own;    /* addresses of its own, not those of a part that was cut */
+};
+
+struct line {
+    struct chunk_tree free, small;
+    LIST_HEAD(, part) parts;
+    LIST_HEAD(, held) blocks;
+    TAILQ_HEAD(stitch_list, stitch) stitches;
+    size_t stitch_count;
+};
+
+/* A block in use: exactly one of small, part and stitch. */
+typedef struct held {
+    LIST_ENTRY(held) link;
+    line *line;
+    chunk *small;
+    part *part;
+    stitch *stitch;
+} held;
+
+typedef struct state {
+    driver *driver;
+    const uint64_t *values;
+    chunks chunks;
+    line **lines;
+    size_t count, capacity;
+} state;
+
+static void *open_peer(driver *d, const uint64_t *values)
+{
+    state *s = grow_new(1, sizeof *s);
+    s->driver = d;
+    s->values = values;
+    return s;
+}
+
+static line *line_of(state *s, uint32_t stream)
+{
+    while (s->count <= stream) {
+        s->lines = grow_array(s->lines, s->count + 1, &s->capacity, sizeof(line *));
+        line *l = s->lines[s->count++] = grow_new(1, sizeof *l);
+        TAILQ_INIT(&l->stitches);
+    }
+    return s->lines[stream];
+}
+
+/* ---- parts and stitches ------------------------------------------------------------------------------------------ */
+
+static void add_over(part *p, stitch *t)
+{
+    p->over = grow_array(p->over, p->over_count + 1, &p->over_capacity, sizeof(stitch *));
+    p->over[p->over_count++] = t;
+}
+
+static void remove_over(part *p, const stitch *t)
+{
+    for (size_t i = 0; i < p->over_count; i++)
+        if (p->over[i] == t) p->over[i--] = p->over[--p->over_count];
+}
+
+static void add_part(stitch *t, part *p, size_t at)
+{
+    t->parts = grow_array(t->parts, t->count + 1, &t->capacity, sizeof(part *));
+    for (size_t i = t->count++; i > at; i--) t->parts[i] = t->parts[i - 1];
+    t->parts[at] = p;
+    add_over(p, t);
+}
+
+static void use_part(line *l, part *p)
+{
+    chunk_take(&l->free, p->chunk);
+    for (size_t i = 0; i < p->over_count; i++) p->over[i]->busy++;
+}
+
+static void give_part(line *l, part *p)
+{
+    chunk_put(&l->free, p->chunk);
+    for (size_t i = 0; i < p->over_count; i++) p->over[i]->busy--;
+}
+
+static void drop_stitch(state *s, line *l, stitch *t)
+{
+    if (t->own) {
+        driver_unmap(s->driver, t->address, t->bytes);
+        driver_unreserve(s->driver);
+    }
+    for (size_t i = 0; i < t->count; i++) remove_over(t->parts[i], t);
+    TAILQ_REMOVE(&l->stitches, t, link);
+    l->stitch_count--;
+    free(t->parts);
+    free(t);
+}
+
+static void drop_oldest(state *s, line *l)
+{
+    stitch *t = TAILQ_LAST(&l->stitches, stitch_list);
+    while (t && l->stitch_count > s->values[STITCHES]) {
+        stitch *before = TAILQ_PREV(t, stitch_list, link);
+        if (!t->taken) drop_stitch(s, l, t);
+        t = before;
+    }
+}
+
+static stitch *new_stitch(line *l, uint64_t address, uint64_t bytes, bool own)
+{
+    stitch *t = grow_new(1, sizeof *t);
+    t->address = address;
+    t->bytes = bytes;
+    t->own = own;
+    TAILQ_INSERT_HEAD(&l->stitches, t, link);
+    l->stitch_count++;
+    return t;
+}
+
+static part *new_part(state *s, line *l, uint64_t bytes)
+{
+    uint64_t physical;
+    if (!driver_create(s->driver, bytes, HANDLE, &physical)) return NULL;
+    part *p = grow_new(1, sizeof *p);
+    p->physical = physical;
+    LIST_INSERT_HEAD(&l->parts, p, link);
+    p->chunk = chunk_new(&s->chunks, driver_reserve(s->driver, bytes), bytes, p);
+    driver_map_at(s->driver, p->chunk->address, bytes, HANDLE, physical);
+    driver_access(s->driver, bytes, HANDLE);
+    chunk_put(&l->free, p->chunk);
+    return p;
+}
+
+/* Cuts a free part; both pieces are free. A stitch keeps the former size. */
+static void cut_part(state *s, line *l, part *p, uint64_t bytes)
+{
+    const uint64_t former = p->chunk->bytes;
+    chunk_take(&l->free, p->chunk);
+    part *rest = grow_new(1, sizeof *rest);
+    rest->physical = p->physical + bytes;
+    LIST_INSERT_HEAD(&l->parts, rest, link);
+    rest->chunk = chunk_cut(&s->chunks, p->chunk, bytes);
+    rest->chunk->owner = rest;
+    for (size_t i = 0; i < p->over_count; i++) {
+        stitch *t = p->over[i];
+        size_t at = 0;
+        while (t->parts[at] != p) at++;
+        add_part(t, rest, at + 1);
+    }
+    stitch *t = new_stitch(l, p->chunk->address, former, false);
+    add_part(t, p, 0);
+    add_part(t, rest, 1);
+    chunk_put(&l->free, p->chunk);
+    chunk_put(&l->free, rest->chunk);
+}
+
+static void drop_part(state *s, line *l, part *p)
+{
+    chunk *c = p->chunk;
+    while (p->over_count) drop_stitch(s, l, p->over[0]);
+    driver_unmap(s->driver, c->address, c->bytes);
+    driver_destroy(s->driver, c->bytes, HANDLE);
+    if (!c->before && !c->after) driver_unreserve(s->driver);
+    if (c->before) c->before->after = c->after;
+    if (c->after) c->after->before = c->before;
+    c->before = c->after = NULL;
+    chunk_take(&l->free, c);
+    chunk_drop(&s->chunks, c);
+    LIST_REMOVE(p, link);
+    free(p->over);
+    free(p);
+}
+
+static void empty(void *self)
+{
+    state *s = self;
+    for (size_t i = 0; i < s->count; i++) {
+        line *l = s->lines[i];
+        chunk *c;
+        while ((c = chunk_best(&l->free, 0))) drop_part(s, l, c->owner);
+        chunk_release_idle(&s->chunks, &l->small, s->driver);
+    }
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static stitch *find_stitch(line *l, uint64_t bytes)
+{
+    stitch *t;
+    TAILQ_FOREACH(t, &l->stitches, link)
+        if (t->bytes == bytes && t->busy == 0) return t;
+    return NULL;
+}
+
+static void use_stitch(line *l, stitch *t)
+{
+    for (size_t i = 0; i < t->count; i++) use_part(l, t->parts[i]);
+    t->taken = true;
+    TAILQ_REMOVE(&l->stitches, t, link);
+    TAILQ_INSERT_HEAD(&l->stitches, t, link);
+}
+
+/* Over the largest free parts until they suffice, the last one cut to measure, and a new one for what they lack. NULL:
+ * the device has not so much. */
+static stitch *stitch_together(state *s, line *l, uint64_t bytes)
+{
+    part **parts = NULL;
+    size_t count = 0, capacity = 0;
+    uint64_t sum = 0;
+    for (chunk *c = chunk_largest(&l->free); c && sum < bytes; c = chunk_previous(c)) {
+        parts = grow_array(parts, count + 2, &capacity, sizeof(part *));
+        parts[count++] = c->owner;
+        sum += c->bytes;
+    }
+    if (sum > bytes) cut_part(s, l, parts[count - 1], parts[count - 1]->chunk->bytes - (sum - bytes));
+    if (sum < bytes) parts[count++] = new_part(s, l, bytes - sum);
+
+    stitch *t = NULL;
+    if (parts[count - 1]) {
+        t = new_stitch(l, driver_reserve(s->driver, bytes), bytes, true);
+        uint64_t address = t->address;
+        for (size_t i = 0; i < count; i++) {
+            const uint64_t length = parts[i]->chunk->bytes;
+            driver_map_at(s->driver, address, length, HANDLE, parts[i]->physical);
+            driver_access(s->driver, length, HANDLE);
+            add_part(t, parts[i], i);
+            address += length;
+        }
+    }
+    free(parts);
+    return t;
+}
+
+static bool take_large(state *s, line *l, uint64_t bytes, held *out)
+{
+    chunk *c = chunk_best(&l->free, bytes);
+    if (!c || c->bytes > bytes) out->stitch = find_stitch(l, bytes);
+    if (!out->stitch && !c && bytes >= s->values[FRAGMENT_LIMIT] && chunk_largest(&l->free))
+        out->stitch = stitch_together(s, l, bytes);
+    if (out->stitch) {
+        use_stitch(l, out->stitch);
+        return true;
+    }
+    if (c && c->bytes > bytes) cut_part(s, l, c->owner, bytes);
+    out->part = c ? c->owner : new_part(s, l, bytes);
+    if (!out->part) return false;
+    use_part(l, out->part);
+    return true;
+}
+
+static bool take_small(state *s, line *l, uint64_t bytes, held *out)
+{
+    uint64_t address;
+    chunk *c = chunk_best(&l->small, bytes);
+    if (c) {
+        chunk_take(&l->small, c);
+    } else {
+        if (!driver_alloc(s->driver, HANDLE, &address)) return false;
+        c = chunk_new(&s->chunks, address, HANDLE, NULL);
+    }
+    if (c->bytes > bytes) chunk_put(&l->small, chunk_cut(&s->chunks, c, bytes));
+    out->small = c;
+    return true;
+}
+
+static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
+{
+    state *s = self;
+    line *l = line_of(s, stream);
+    const bool large = bytes >= HANDLE;
+    const uint64_t rounded = round_up(bytes, large ? HANDLE : UNIT);
+    bool (*take)(state *, line *, uint64_t, held *) = large ? take_large : take_small;
+    held h = { .line = l };
+    bool good = take(s, l, rounded, &h);
+    if (!good) {
+        empty(s);
+        good = take(s, l, rounded, &h);
+    }
+    if (!good) return false;
+    drop_oldest(s, l);
+    held *node = grow_new(1, sizeof *node);
+    *node = h;
+    LIST_INSERT_HEAD(&l->blocks, node, link);
+    const chunk *c = h.small ? h.small : h.part ? h.part->chunk : NULL;
+    *out = (peer_block){ c ? c->address : h.stitch->address, node };
+    return true;
+}
+
+static void free_block(void *self, const peer_block *block, uint32_t stream)
+{
+    (void)stream;
+    state *s = self;
+    held *h = block->node;
+    if (h->small) chunk_give(&s->chunks, &h->line->small, h->small);
+    if (h->part) give_part(h->line, h->part);
+    if (h->stitch) {
+        for (size_t i = 0; i < h->stitch->count; i++) give_part(h->line, h->stitch->parts[i]);
+        h->stitch->taken = false;
+    }
+    LIST_REMOVE(h, link);
+    free(h);
+}
+
+static void close_peer(void *self)
+{
+    state *s = self;
+    for (size_t i = 0; i < s->count; i++) {
+        line *l = s->lines[i];
+        held *h;
+        part *p;
+        while ((h = LIST_FIRST(&l->blocks))) {
+            const peer_block block = { .node = h };
+            free_block(s, &block, (uint32_t)i);
+        }
+        while (!TAILQ_EMPTY(&l->stitches)) drop_stitch(s, l, TAILQ_FIRST(&l->stitches));
+        while ((p = LIST_FIRST(&l->parts))) drop_part(s, l, p);
+        free(l);
+    }
+    free(s->lines);
+    chunks_release(&s->chunks);
+    free(s);
+}
+
+const peer peer_gmlake = {
+    .name = "gmlake",
+    .about = "GMLake: free parts stitched together by mapping their handles again",
+    .options = { { .name = "fragment-limit",
+                   .about = "smallest request that parts are stitched for (fragLimit)",
+                   .least = HANDLE,
+                   .most = PEER_UNLIMITED,
+                   .standard = UINT64_C(512) << 20,
+                   .bytes = true },
+                 { .name = "stitches", .about = "stitches kept per stream", .most = 100000, .standard = 256 } },
+    .open = open_peer,
+    .close = close_peer,
+    .alloc = alloc,
+    .free = free_block,
+    .empty = empty,
+};

@@ -1,0 +1,149 @@
+/*
+ * rmm-pool: RAPIDS RMM's pool_memory_resource. Sizes in units of 256 B; a list of free blocks per stream, best fit, merged
+ * with free neighbours of the same list. A free records an event. When the stream's list does not serve: the first other
+ * one that has a block that fits is merged into it, behind a wait; then all are, one by one, until a block fits; then the
+ * pool grows, by as much as it has or by half of what its maximum leaves, halved until the device has it. It never shrinks.
+ */
+#include "grow.h"
+#include "replay/peers/chunk.h"
+#include "replay/peers/peer.h"
+
+#include <stdlib.h>
+
+#define UNIT UINT64_C(256)
+
+enum { INITIAL, MAXIMUM };
+
+typedef struct state {
+    driver *driver;
+    chunks chunks;
+    chunk_lists lists; /* per stream; a free block's owner is its list */
+    uint64_t maximum;
+} state;
+
+static chunk *grow(state *s, struct chunk_tree *list, uint64_t wanted, uint64_t least)
+{
+    uint64_t address;
+    while (!driver_alloc(s->driver, wanted, &address)) {
+        if (wanted == least) return NULL;
+        wanted = wanted / 2 > least ? wanted / 2 : least;
+    }
+    return chunk_new(&s->chunks, address, wanted, list);
+}
+
+static void *open_peer(driver *d, const uint64_t *values)
+{
+    state *s = grow_new(1, sizeof *s);
+    s->driver = d;
+    s->maximum = values[MAXIMUM];
+    uint64_t initial = round_up(values[INITIAL], UNIT);
+    if (initial > s->maximum) initial = s->maximum / UNIT * UNIT;
+    if (initial > d->limit) initial = d->limit / UNIT * UNIT;
+    struct chunk_tree *list = chunk_list(&s->lists, 0);
+    if (initial) chunk_put(list, grow(s, list, initial, initial));
+    return s;
+}
+
+static void close_peer(void *self)
+{
+    state *s = self;
+    chunk_lists_release(&s->lists);
+    chunks_release(&s->chunks);
+    free(s);
+}
+
+/* What the pool grows by for a block; 0: it may not. */
+static uint64_t growth(const state *s, uint64_t bytes)
+{
+    const uint64_t used = s->driver->used;
+    if (s->maximum == PEER_UNLIMITED) return bytes > used ? bytes : used;
+    const uint64_t left = round_up(s->maximum - used, UNIT);
+    if (bytes > s->maximum - used) return 0;
+    const uint64_t half = left / 2 / UNIT * UNIT;
+    return bytes > half ? bytes : half;
+}
+
+static void merge_into(state *s, struct chunk_tree *list, struct chunk_tree *other)
+{
+    chunk *c;
+    driver_call(s->driver, WEIR_BACKEND_stream_wait);
+    while ((c = chunk_best(other, 0))) {
+        chunk_take(other, c);
+        c->owner = list;
+        chunk_give_owned(&s->chunks, list, c);
+    }
+}
+
+/* From another stream's list; merged before the search, or after it was found there. */
+static chunk *steal(state *s, struct chunk_tree *list, uint64_t bytes, bool merge_first)
+{
+    for (size_t i = 0; i < s->lists.count; i++) {
+        struct chunk_tree *other = s->lists.at[i];
+        if (other == list || !chunk_best(other, 0)) continue;
+        if (merge_first) {
+            merge_into(s, list, other);
+            chunk *c = chunk_best(list, bytes);
+            if (!c) continue;
+            chunk_take(list, c);
+            return c;
+        }
+        chunk *c = chunk_best(other, bytes);
+        if (!c) continue;
+        chunk_take(other, c);
+        merge_into(s, list, other);
+        return c;
+    }
+    return NULL;
+}
+
+static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
+{
+    state *s = self;
+    const uint64_t rounded = round_up(bytes, UNIT);
+    struct chunk_tree *list = chunk_list(&s->lists, stream);
+    chunk *c = chunk_best(list, rounded);
+    if (c) chunk_take(list, c);
+    if (!c) c = steal(s, list, rounded, false);
+    if (!c) c = steal(s, list, rounded, true);
+    if (!c) {
+        const uint64_t wanted = growth(s, rounded);
+        c = wanted ? grow(s, list, wanted, rounded) : NULL;
+    }
+    if (!c) return false;
+    if (c->bytes > rounded) {
+        chunk *rest = chunk_cut(&s->chunks, c, rounded);
+        rest->owner = list;
+        chunk_give_owned(&s->chunks, list, rest);
+    }
+    *out = (peer_block){ c->address, c };
+    return true;
+}
+
+static void free_block(void *self, const peer_block *block, uint32_t stream)
+{
+    state *s = self;
+    chunk *c = block->node;
+    driver_call(s->driver, WEIR_BACKEND_event_record);
+    c->owner = chunk_list(&s->lists, stream);
+    chunk_give_owned(&s->chunks, c->owner, c);
+}
+
+const peer peer_rmm_pool = {
+    .name = "rmm-pool",
+    .about = "RAPIDS RMM's pool_memory_resource: best fit per stream, takes other streams' blocks, doubles",
+    .options = { { .name = "initial",
+                   .about = "size of the pool at its beginning; RMM's own default is half of the device's memory",
+                   .most = PEER_UNLIMITED,
+                   .standard = 0,
+                   .bytes = true },
+                 { .name = "maximum",
+                   .about = "most that it may grow to; it then grows by half of what is left, else by doubling",
+                   .least = UNIT,
+                   .most = PEER_UNLIMITED,
+                   .standard = PEER_UNLIMITED,
+                   .bytes = true } },
+    .open = open_peer,
+    .close = close_peer,
+    .alloc = alloc,
+    .free = free_block,
+};

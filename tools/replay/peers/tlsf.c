@@ -1,0 +1,206 @@
+/*
+ * tlsf: two-level segregated fit (Masmano, Ripoll, Crespo, Real, 2004). Free chunks are in lists by the power of two of
+ * their size and one of 32 linear steps within it, sizes below 32 units in a list each. A request is rounded up to the next
+ * step, so that any chunk of the first list at or above that is not empty fits: its latest one serves, cut in front. Frees
+ * are merged with both neighbours at once.
+ *
+ * TLSF works inside memory that it is given. Where that comes from is as in the Vulkan Memory Allocator: blocks of
+ * `block` bytes, the first ones an eighth, a quarter and a half of it while that is twice what is asked; smaller ones when
+ * the device has not so much; requests above half a block get memory of their own; one empty block is kept.
+ */
+#include "grow.h"
+#include "replay/peers/chunk.h"
+#include "replay/peers/peer.h"
+
+#include <stdlib.h>
+
+#define UNIT UINT64_C(256)
+
+enum { BLOCK };
+enum { STEP_BITS = 5, STEPS = 1 << STEP_BITS, POWERS = 64 - STEP_BITS };
+enum { SHIFT_MOST = 3 }; /* a block is an eighth of the preferred size at least */
+
+typedef struct state {
+    driver *driver;
+    uint64_t block;
+    chunks chunks;
+    struct chunk_list_head lists[POWERS][STEPS]; /* latest first */
+    uint64_t filled;                             /* powers with a chunk */
+    uint32_t steps[POWERS];                      /* steps with a chunk, of each power */
+    uint64_t largest;                            /* block so far */
+    chunk *spare;                                /* a block without use; NULL: there is none */
+} state;
+
+typedef struct place {
+    unsigned power, step;
+} place;
+
+static place place_of(uint64_t units)
+{
+    if (units < STEPS) return (place){ 0, (unsigned)units };
+    const unsigned power = 63 - (unsigned)__builtin_clzll(units);
+    return (place){ power - STEP_BITS + 1, (unsigned)(units >> (power - STEP_BITS)) - STEPS };
+}
+
+static void *open_peer(driver *d, const uint64_t *values)
+{
+    state *s = grow_new(1, sizeof *s);
+    s->driver = d;
+    s->block = round_up(values[BLOCK], UNIT << SHIFT_MOST);
+    return s;
+}
+
+static void close_peer(void *self)
+{
+    state *s = self;
+    chunks_release(&s->chunks);
+    free(s);
+}
+
+static void insert(state *s, chunk *c)
+{
+    const place p = place_of(c->bytes / UNIT);
+    LIST_INSERT_HEAD(&s->lists[p.power][p.step], c, list);
+    s->filled |= UINT64_C(1) << p.power;
+    s->steps[p.power] |= UINT32_C(1) << p.step;
+    c->free = true;
+}
+
+static void withdraw(state *s, chunk *c)
+{
+    const place p = place_of(c->bytes / UNIT);
+    LIST_REMOVE(c, list);
+    if (LIST_EMPTY(&s->lists[p.power][p.step])) s->steps[p.power] &= ~(UINT32_C(1) << p.step);
+    if (s->steps[p.power] == 0) s->filled &= ~(UINT64_C(1) << p.power);
+    c->free = false;
+    if (c == s->spare) s->spare = NULL;
+}
+
+static chunk *find(state *s, uint64_t units)
+{
+    if (units >= STEPS) {
+        /* Up to the next step, so that whatever is in the list fits. */
+        const unsigned power = 63 - (unsigned)__builtin_clzll(units);
+        units += (UINT64_C(1) << (power - STEP_BITS)) - 1;
+    }
+    place p = place_of(units);
+    const uint32_t steps = s->steps[p.power] & (UINT32_MAX << p.step);
+    if (steps == 0) {
+        const uint64_t powers = s->filled & (UINT64_MAX << p.power << 1);
+        if (powers == 0) return NULL;
+        p.power = (unsigned)__builtin_ctzll(powers);
+        p.step = (unsigned)__builtin_ctz(s->steps[p.power]);
+    } else {
+        p.step = (unsigned)__builtin_ctz(steps);
+    }
+    return LIST_FIRST(&s->lists[p.power][p.step]);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static chunk *make(state *s, uint64_t bytes)
+{
+    uint64_t address;
+    if (!driver_alloc(s->driver, bytes, &address)) return NULL;
+    return chunk_new(&s->chunks, address, bytes, NULL);
+}
+
+static void give_back(state *s, chunk *c)
+{
+    driver_free(s->driver, c->address, c->bytes);
+    chunk_drop(&s->chunks, c);
+}
+
+static void empty(void *self)
+{
+    state *s = self;
+    chunk *c = s->spare;
+    if (!c) return;
+    withdraw(s, c);
+    give_back(s, c);
+}
+
+/* A new block with room for the request, or memory for it alone; NULL: the device has not so much. */
+static chunk *grow(state *s, uint64_t bytes)
+{
+    if (bytes > s->block / 2) {
+        chunk *own = make(s, bytes);
+        if (own) own->owner = s; /* marks it as no block */
+        return own;
+    }
+    unsigned shift = 0;
+    while (shift < SHIFT_MOST && s->block >> (shift + 1) > s->largest && s->block >> (shift + 1) >= 2 * bytes) shift++;
+    chunk *c = NULL;
+    for (; !c && shift <= SHIFT_MOST && s->block >> shift >= bytes; shift++) {
+        c = make(s, s->block >> shift);
+        if (c && c->bytes > s->largest) s->largest = c->bytes;
+    }
+    if (c) return c;
+    c = make(s, bytes);
+    if (c) c->owner = s;
+    return c;
+}
+
+static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
+{
+    (void)stream;
+    state *s = self;
+    const uint64_t rounded = round_up(bytes, UNIT);
+    chunk *c = find(s, rounded / UNIT);
+    if (c) {
+        withdraw(s, c);
+    } else {
+        c = grow(s, rounded);
+        if (!c && s->spare) {
+            empty(s);
+            c = grow(s, rounded);
+        }
+        if (!c) return false;
+    }
+    if (c->bytes > rounded) insert(s, chunk_cut(&s->chunks, c, rounded));
+    *out = (peer_block){ c->address, c };
+    return true;
+}
+
+static void free_block(void *self, const peer_block *block, uint32_t stream)
+{
+    (void)stream;
+    state *s = self;
+    chunk *c = block->node;
+    if (c->owner) {
+        give_back(s, c);
+        return;
+    }
+    if (c->after && c->after->free) {
+        withdraw(s, c->after);
+        chunk_swallow(&s->chunks, c);
+    }
+    if (c->before && c->before->free) {
+        c = c->before;
+        withdraw(s, c);
+        chunk_swallow(&s->chunks, c);
+    }
+    const bool whole = !c->before && !c->after;
+    if (whole && s->spare) {
+        give_back(s, c);
+        return;
+    }
+    insert(s, c);
+    if (whole) s->spare = c;
+}
+
+const peer peer_tlsf = {
+    .name = "tlsf",
+    .about = "two-level segregated fit, in blocks as the Vulkan Memory Allocator takes them",
+    .options = { { .name = "block",
+                   .about = "preferred size of a block; larger requests than half of it get memory of their own",
+                   .least = UINT64_C(1) << 20,
+                   .most = UINT64_C(1) << 40,
+                   .standard = UINT64_C(256) << 20,
+                   .bytes = true } },
+    .open = open_peer,
+    .close = close_peer,
+    .alloc = alloc,
+    .free = free_block,
+    .empty = empty,
+};

@@ -53,6 +53,7 @@ struct line {
 typedef struct held {
     LIST_ENTRY(held) link;
     line *line;
+    uint64_t address;
     chunk *small;
     part *part;
     stitch *stitch;
@@ -192,7 +193,7 @@ static void cut_part(state *s, line *l, part *p, uint64_t bytes)
 static void drop_part(state *s, line *l, part *p)
 {
     chunk *c = p->chunk;
-    while (p->over_count) drop_stitch(s, l, p->over[0]);
+    while (p->over_count) drop_stitch(s, l, p->over[--p->over_count]);
     driver_unmap(s->driver, c->address, c->bytes);
     driver_destroy(s->driver, c->bytes, HANDLE);
     if (!c->before && !c->after) driver_unreserve(s->driver);
@@ -239,19 +240,25 @@ static void use_stitch(line *l, stitch *t)
  * the device has not so much. */
 static stitch *stitch_together(state *s, line *l, uint64_t bytes)
 {
-    part **parts = NULL;
     size_t count = 0, capacity = 0;
+    part **parts = NULL;
     uint64_t sum = 0;
+    part *last = NULL;
     for (chunk *c = chunk_largest(&l->free); c && sum < bytes; c = chunk_previous(c)) {
-        parts = grow_array(parts, count + 2, &capacity, sizeof(part *));
-        parts[count++] = c->owner;
+        last = c->owner;
+        parts = grow_array(parts, count + 1, &capacity, sizeof(part *));
+        parts[count++] = last;
         sum += c->bytes;
     }
-    if (sum > bytes) cut_part(s, l, parts[count - 1], parts[count - 1]->chunk->bytes - (sum - bytes));
-    if (sum < bytes) parts[count++] = new_part(s, l, bytes - sum);
+    if (last && sum > bytes) cut_part(s, l, last, last->chunk->bytes - (sum - bytes));
+    if (sum < bytes) {
+        last = new_part(s, l, bytes - sum);
+        parts = grow_array(parts, count + 1, &capacity, sizeof(part *));
+        parts[count++] = last;
+    }
 
     stitch *t = NULL;
-    if (parts[count - 1]) {
+    if (last) {
         t = new_stitch(l, driver_reserve(s->driver, bytes), bytes, true);
         uint64_t address = t->address;
         for (size_t i = 0; i < count; i++) {
@@ -274,12 +281,14 @@ static bool take_large(state *s, line *l, uint64_t bytes, held *out)
         out->stitch = stitch_together(s, l, bytes);
     if (out->stitch) {
         use_stitch(l, out->stitch);
+        out->address = out->stitch->address;
         return true;
     }
     if (c && c->bytes > bytes) cut_part(s, l, c->owner, bytes);
     out->part = c ? c->owner : new_part(s, l, bytes);
     if (!out->part) return false;
     use_part(l, out->part);
+    out->address = out->part->chunk->address;
     return true;
 }
 
@@ -295,6 +304,7 @@ static bool take_small(state *s, line *l, uint64_t bytes, held *out)
     }
     if (c->bytes > bytes) chunk_put(&l->small, chunk_cut(&s->chunks, c, bytes));
     out->small = c;
+    out->address = c->address;
     return true;
 }
 
@@ -316,8 +326,7 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
     held *node = grow_new(1, sizeof *node);
     *node = h;
     LIST_INSERT_HEAD(&l->blocks, node, link);
-    const chunk *c = h.small ? h.small : h.part ? h.part->chunk : NULL;
-    *out = (peer_block){ c ? c->address : h.stitch->address, node };
+    *out = (peer_block){ h.address, node };
     return true;
 }
 
@@ -341,14 +350,20 @@ static void close_peer(void *self)
     state *s = self;
     for (size_t i = 0; i < s->count; i++) {
         line *l = s->lines[i];
-        held *h;
-        part *p;
-        while ((h = LIST_FIRST(&l->blocks))) {
-            const peer_block block = { .node = h };
-            free_block(s, &block, (uint32_t)i);
+        for (held *h = LIST_FIRST(&l->blocks), *next; h; h = next) {
+            next = LIST_NEXT(h, link);
+            free(h);
         }
-        while (!TAILQ_EMPTY(&l->stitches)) drop_stitch(s, l, TAILQ_FIRST(&l->stitches));
-        while ((p = LIST_FIRST(&l->parts))) drop_part(s, l, p);
+        for (stitch *t = TAILQ_FIRST(&l->stitches), *next; t; t = next) {
+            next = TAILQ_NEXT(t, link);
+            free(t->parts);
+            free(t);
+        }
+        for (part *p = LIST_FIRST(&l->parts), *next; p; p = next) {
+            next = LIST_NEXT(p, link);
+            free(p->over);
+            free(p);
+        }
         free(l);
     }
     free(s->lines);

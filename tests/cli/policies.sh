@@ -22,6 +22,12 @@ convnext_prefetch 1.045 1.203 0.017
 graphsage 1.645 1.095 0.0081
 END
 
+# What weir spends in the driver: no more than expandable segments do, and next to nothing of the recorded runs.
+expect 0 replay --policy weir,torch-expandable --repeat 1 --json - "$DATA"/traces/*.pickle.gz
+json 'sum(row["driver_time_ns"] for row in rows[::2]) <= sum(row["driver_time_ns"] for row in rows[1::2])'
+json 'sum(row["driver_time_ns"] for row in rows[::2]) < 0.005 * sum(
+    row["driver_time_ns"] / row["driver_time_share"] for row in rows[1::2])'
+
 small=$DATA/traces/graphsage.pickle.gz
 
 # Every policy counts the same operations and the same requests, and reserves at least that.
@@ -35,6 +41,13 @@ json 'all(row["driver_calls"] > 0 and row["driver_time_ns"] > 0 and row["driver_
 expect 0 replay --policy torch-expandable:small-page=4MiB,page=64MiB,torch-expandable --json - "$small"
 json '[row["policy"] for row in rows] == ["torch-expandable:small-page=4MiB,page=64MiB", "torch-expandable"]'
 json 'rows[0]["driver_calls"] < rows[1]["driver_calls"]'
+
+# Old and small snapshots.
+for pickle in "$DATA"/pickles/*.pickle; do
+    expect 0 replay --policy all --repeat 1 --json - "$pickle"
+    json 'all(row["operations"] == rows[0]["operations"] and row["peak_requested"] == rows[0]["peak_requested"]
+        for row in rows)'
+done
 
 # Running out of memory is a result.
 expect 0 replay --policy all --repeat 1 --device-memory 2GiB --json - "$small"

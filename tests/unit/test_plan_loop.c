@@ -7,6 +7,7 @@
 
 #include "unit/plan_support.h"
 
+#include "plan/core.h"
 #include "plan/verify.h"
 
 /* One iteration: blocks that nest, one that outlives it by `late` allocations of the next, and weights once. */
@@ -214,6 +215,44 @@ static void sections_keep_who_meets_whom(void **state)
     }
 }
 
+static void a_core_has_what_lives_where_it_is_full(void **state)
+{
+    (void)state;
+    uint64_t random = 29;
+    for (int round = 0; round < 50; round++) {
+        arena a = { 0 };
+        layout l;
+        core c;
+        arena_random(&a, &random, 80, 5, 8, 1);
+        layout_init(&l, &a);
+        uint64_t *load = layout_load(&l), full = plain_load(&a) * 3 / 4;
+        core_init(&c, &l, load, full);
+        size_t expected = 0;
+        for (size_t i = 0; i < l.count; i++) {
+            bool meets = false;
+            for (int part = 0; part < 2; part++)
+                for (uint32_t s = l.blocks[i].life[part].start; s < l.blocks[i].life[part].end; s++)
+                    meets |= load[s] > full;
+            if (meets) assert_int_equal(c.of[expected++], i);
+        }
+        assert_int_equal(c.l.count, expected);
+        assert_in_range(c.l.count, 1, l.count);
+        assert_in_range(c.l.sections, 1, l.sections);
+        for (size_t i = 0; i < c.l.count; i++)
+            for (size_t j = 0; j < c.l.count; j++)
+                assert_int_equal(blocks_meet(&c.l.blocks[i], &c.l.blocks[j]),
+                                 blocks_meet(&l.blocks[c.of[i]], &l.blocks[c.of[j]]));
+        uint64_t *inner = layout_load(&c.l), most = 0;
+        for (uint32_t s = 0; s < c.l.sections; s++) most = inner[s] > most ? inner[s] : most;
+        assert_int_equal(most, plain_load(&a));
+        free(inner);
+        free(load);
+        core_release(&c);
+        layout_release(&l);
+        arena_release(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +264,7 @@ int main(void)
         cmocka_unit_test(one_iteration_is_planned_for_all),
         cmocka_unit_test(random_loops_are_placed_rightly),
         cmocka_unit_test(sections_keep_who_meets_whom),
+        cmocka_unit_test(a_core_has_what_lives_where_it_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

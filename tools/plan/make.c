@@ -77,6 +77,7 @@ void make_plan(const problem *p, const solve_options *options, bool streams_apar
 {
     size_t entries = 0;
     for (size_t i = 0; i < p->count; i++) entries += p->arenas[i].count;
+    size_t blocks = entries; /* of the arenas that are still to be planned; each has some */
     *out = (made_plan){ .arenas = grow_new(p->count, sizeof *out->arenas),
                         .entries = grow_new(entries, sizeof *out->entries),
                         .facts = grow_new(p->count, sizeof *out->facts) };
@@ -86,7 +87,9 @@ void make_plan(const problem *p, const solve_options *options, bool streams_apar
     for (size_t i = 0; i < p->count; i++) {
         solve_options share = *options;
         double used = (double)(clock_now_ns() - began) * 1e-9;
-        share.seconds = used < options->seconds ? (options->seconds - used) / (double)(p->count - i) : 0;
+        double left = used < options->seconds ? options->seconds - used : 0;
+        share.seconds = left * (double)p->arenas[i].count / (double)blocks;
+        blocks -= p->arenas[i].count;
         plan_arena(out, i, &p->arenas[i], &share, streams_apart);
     }
 }

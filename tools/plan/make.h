@@ -22,7 +22,8 @@ typedef struct made_plan {
     arena_facts *facts; /* by arena */
 } made_plan;
 
-/* Owner of *out: the caller, until made_plan_release. The time is shared out among the arenas. */
+/* Owner of *out: the caller, until made_plan_release. The time is shared out among the arenas, by their
+ * allocations. */
 void make_plan(const problem *p, const solve_options *options, bool streams_apart, made_plan *out);
 void made_plan_release(made_plan *m);
 

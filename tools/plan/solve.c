@@ -2,11 +2,14 @@
 
 #include "grow.h"
 #include "plan/clock.h"
+#include "plan/core.h"
 #include "plan/exact.h"
 #include "plan/greedy.h"
 #include "plan/improve.h"
+#include "plan/order.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define UNPILED_MOST 30000 /* blocks up to which placements without a floor of residents are tried too */
 
@@ -79,42 +82,139 @@ static void approach_improve(approach *a, goal *g)
     (void)highest_part(a);
 }
 
+/* The best placement so far. */
+typedef struct answer {
+    uint64_t *offset; /* of the layout's blocks */
+    uint64_t height;
+    size_t parts, residents; /* of the approach that placed it */
+    const char *how;
+} answer;
+
+static void take(answer *best, const goal *g, approach *a)
+{
+    size_t worst = highest_part(a);
+    if (a->highest >= best->height) return;
+    memcpy(best->offset, a->offset, g->l->count * sizeof *best->offset);
+    best->height = a->highest;
+    best->parts = a->parts.count;
+    best->residents = a->parts.residents;
+    best->how = worst < a->parts.count ? a->how[worst] : "residents";
+}
+
+static bool goes_on(const goal *g, const answer *best)
+{
+    return best->height > g->bound && clock_now_ns() < g->deadline_ns;
+}
+
+static void search(goal *g, unsigned threads, bool all, answer *best);
+
+/* Places all blocks: those of the core first, in the order of the offsets that they have there, and so no higher; then
+ * the others, the largest first. */
+static void complete(const goal *g, const core *c, const answer *inner, answer *best)
+{
+    size_t count = g->l->count, ordered = c->l.count;
+    uint64_t *floor = grow_new(g->l->sections, sizeof *floor), *offset = grow_new(count, sizeof *offset);
+    uint32_t *order = grow_new(count, sizeof *order);
+    double *weight = grow_new(count, sizeof *weight);
+    bool *inside = grow_new(count, sizeof *inside);
+    for (size_t i = 0; i < c->l.count; i++) {
+        order[i] = c->of[i];
+        offset[c->of[i]] = inner->offset[i];
+        inside[c->of[i]] = true;
+    }
+    order_by_offset(order, c->l.count, offset);
+    for (uint32_t i = 0; i < count; i++) {
+        weight[i] = (double)g->l->blocks[i].bytes;
+        if (!inside[i]) order[ordered++] = i;
+    }
+    order_by(order + c->l.count, count - c->l.count, weight);
+
+    decoder d;
+    decoder_init(&d, g->l, floor);
+    d.deadline_ns = g->deadline_ns;
+    uint64_t height = decode(&d, order, count, DECODE_FIRST, best->height - 1, offset);
+    if (height < best->height) {
+        memcpy(best->offset, offset, count * sizeof *offset);
+        best->height = height;
+        best->how = inner->how;
+    }
+    decoder_release(&d);
+    free(inside);
+    free(weight);
+    free(order);
+    free(offset);
+    free(floor);
+}
+
+/* Searches the core of what is fuller than the bound by less than `slack` times what the answer is above it. False:
+ * the core is nearly everything. */
+static bool search_core(goal *g, unsigned threads, uint64_t slack, answer *best)
+{
+    uint64_t above = best->height - g->bound, now = clock_now_ns();
+    core c;
+    core_init(&c, g->l, g->load, above < g->bound / slack ? g->bound - slack * above : 0);
+    bool small = c.l.count <= g->l->count - g->l->count / 4;
+    if (small) {
+        goal inside = *g;
+        uint64_t *load = layout_load(&c.l);
+        inside.l = &c.l;
+        inside.load = load;
+        inside.deadline_ns = now + (g->deadline_ns - now) / 2;
+        answer inner = { .offset = grow_new(c.l.count, sizeof *inner.offset), .height = UINT64_MAX };
+        search(&inside, threads, false, &inner);
+        g->bound = inside.bound;
+        if (inner.height < best->height) complete(g, &c, &inner, best);
+        free(inner.offset);
+        free(load);
+    }
+    core_release(&c);
+    return small;
+}
+
+/* Lowers *best by everything that there is; `all`: these are all blocks, not a core. */
+static void search(goal *g, unsigned threads, bool all, answer *best)
+{
+    approach piled = { 0 }, flat = { 0 }, *chosen = &piled;
+    approach_greedily(&piled, g, threads, true);
+    take(best, g, &piled);
+    for (uint64_t slack = 4; all && slack <= 64 && goes_on(g, best); slack *= 4)
+        if (!search_core(g, threads, slack, best)) break;
+
+    if (goes_on(g, best) && piled.parts.residents && g->l->count <= UNPILED_MOST) {
+        approach_greedily(&flat, g, threads, false);
+        take(best, g, &flat);
+        /* Without a floor a small problem can be searched to the end. */
+        if (flat.highest < piled.highest || g->l->count <= EXACT_MOST) chosen = &flat;
+    }
+    if (goes_on(g, best)) {
+        approach_improve(chosen, g);
+        take(best, g, chosen);
+    }
+    approach_release(&piled);
+    approach_release(&flat);
+}
+
 void solve(const layout *l, const solve_options *options, solution *out)
 {
     uint64_t *load = layout_load(l), began = clock_now_ns();
-    goal g = { .l = l, .load = load, .seed = options->seed, .began_ns = began };
+    goal g = { .l = l, .load = load, .seed = options->seed, .work = options->work, .began_ns = began };
     g.deadline_ns = began + (uint64_t)(options->seconds * 1e9);
-    g.work = options->work;
     g.progress = options->progress;
     g.user = options->user;
     for (uint32_t i = 0; i < l->sections; i++) g.bound = load[i] > g.bound ? load[i] : g.bound;
     *out = (solution){ .load = g.bound };
 
-    approach best, other;
-    best = other = (approach){ 0 };
-    approach_greedily(&best, &g, options->threads, true);
-    bool piled = best.parts.residents > 0 && l->count <= UNPILED_MOST;
-    if (piled && best.highest > g.bound && clock_now_ns() < g.deadline_ns) {
-        approach_greedily(&other, &g, options->threads, false);
-        /* Without a floor a small problem can be searched to the end. */
-        if (other.highest < best.highest || l->count <= EXACT_MOST) {
-            approach swap = best;
-            best = other;
-            other = swap;
-        }
-    }
-    approach_improve(&best, &g);
-
-    size_t worst = highest_part(&best);
-    out->how = worst < best.parts.count ? best.how[worst] : "residents";
-    out->height = best.highest;
-    out->bound = g.bound;
-    out->parts = best.parts.count;
-    out->residents = best.parts.residents;
-    out->offset = best.offset;
-    best.offset = NULL;
-    approach_release(&best);
-    approach_release(&other);
+    answer best = { .offset = grow_new(l->count, sizeof *best.offset), .height = UINT64_MAX };
+    search(&g, options->threads, true, &best);
+    *out = (solution){
+        .offset = best.offset,
+        .height = best.height,
+        .load = out->load,
+        .bound = g.bound,
+        .parts = best.parts,
+        .residents = best.residents,
+        .how = best.how,
+    };
     free(load);
 }
 

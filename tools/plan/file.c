@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define READ_AT_ONCE 65536 /* bytes */
+
 /* A wrong plan would corrupt the memory of the program that it serves, so what is checked is what was encoded. */
 static bool check(const char *path, const uint8_t *bytes, size_t count, const problem *p)
 {
@@ -49,22 +51,22 @@ bool plan_write(const char *path, const weir_plan *plan, const problem *p)
 
 static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
 {
-    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    bool piped = strcmp(path, "-") == 0;
+    FILE *file = piped ? stdin : fopen(path, "rb");
     if (!file) {
         cli_say("plan", "cannot read %s: %s", path, strerror(errno));
         return false;
     }
-    size_t capacity = 0, got = 1;
+    size_t capacity = 0;
     *bytes = NULL;
     *count = 0;
-    while (got) {
-        *bytes = grow_array(*bytes, *count + 65536, &capacity, 1);
-        got = fread(*bytes + *count, 1, capacity - *count, file);
-        *count += got;
-    }
+    do {
+        *bytes = grow_array(*bytes, *count + READ_AT_ONCE, &capacity, 1);
+        *count += fread(*bytes + *count, 1, capacity - *count, file);
+    } while (!feof(file) && !ferror(file));
     bool good = !ferror(file);
     if (!good) cli_say("plan", "cannot read %s: %s", path, strerror(errno));
-    if (file != stdin) fclose(file);
+    if (!piped) fclose(file);
     if (!good) free(*bytes);
     return good;
 }

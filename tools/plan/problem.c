@@ -2,6 +2,7 @@
 
 #include "grow.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ static void mix(uint64_t *hash, uint64_t value)
 
 static uint32_t arena_for(builder *b, uint32_t stream)
 {
+    assert(stream < b->s->stream_count);
     if (b->arena_of[stream] != NOWHERE) return b->arena_of[stream];
 
     const script_stream *of = &b->s->streams[stream];
@@ -61,6 +63,7 @@ static uint32_t arena_for(builder *b, uint32_t stream)
 static bool on_alloc(builder *b, const script_op *op)
 {
     uint32_t number = arena_for(b, op->where);
+    assert(b->p->arenas);
     arena *a = &b->p->arenas[number];
     uint64_t requested = op->bytes ? op->bytes : 1;
     if (requested > MOST_BYTES - PLAN_ALIGNMENT - a->total) return false;
@@ -80,6 +83,7 @@ static bool on_alloc(builder *b, const script_op *op)
 
 static void on_end(builder *b, place at)
 {
+    assert(b->p->arenas); /* what ends began */
     arena *a = &b->p->arenas[at.arena];
     a->blocks[at.block].end = a->steps++;
     b->live[a->device] -= at.requested;

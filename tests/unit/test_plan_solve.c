@@ -166,6 +166,38 @@ static void time_is_cut_where_only_residents_live(void **state)
     arena_release(&a);
 }
 
+/* What is proven on a floor that is higher than what lives below it says nothing of other placements. */
+static void a_floor_with_a_hole_proves_nothing(void **state)
+{
+    (void)state;
+    uint64_t random = 6;
+    arena a = { 0 };
+    uint32_t first = arena_alloc(&a, 50, 0);
+    arena_alloc(&a, 9, 0);
+    for (int i = 0; i < 30; i++) arena_free(&a, arena_alloc(&a, 1 + random_below(&random, 40), 0));
+    arena_free(&a, first);
+    for (int i = 0; i < 20; i++) arena_free(&a, arena_alloc(&a, 1 + random_below(&random, 40), 0));
+    arena_close(&a);
+    layout l;
+    parts p;
+    layout_init(&l, &a);
+    uint64_t *load = layout_load(&l), *offset = calloc(l.count, sizeof *offset);
+    assert_non_null(offset);
+    parts_init(&p, &l, load, true, offset);
+    assert_int_equal(p.residents, 2);
+    for (size_t i = 0; i < p.count; i++) {
+        uint64_t below = p.floor[p.at[i].sections.start];
+        assert_int_equal(below, 59 * PLAN_ALIGNMENT);
+        assert_int_equal(p.at[i].exact, p.at[i].load > 59 * PLAN_ALIGNMENT);
+    }
+    assert_true(p.at[0].exact && !p.at[p.count - 1].exact);
+    parts_release(&p);
+    free(load);
+    free(offset);
+    layout_release(&l);
+    arena_release(&a);
+}
+
 static void a_seed_and_a_number_of_threads_give_one_placement(void **state)
 {
     (void)state;
@@ -312,6 +344,7 @@ int main(void)
         cmocka_unit_test(equal_blocks_reach_the_load),
         cmocka_unit_test(nothing_is_no_problem),
         cmocka_unit_test(time_is_cut_where_only_residents_live),
+        cmocka_unit_test(a_floor_with_a_hole_proves_nothing),
         cmocka_unit_test(a_seed_and_a_number_of_threads_give_one_placement),
         cmocka_unit_test(moves_cost_what_they_were_priced_at),
         cmocka_unit_test(annealing_lowers_what_greedy_leaves),

@@ -39,10 +39,10 @@ static int by_load(const void *left, const void *right)
     return a->sections.start < b->sections.start ? -1 : a->sections.start > b->sections.start;
 }
 
-/* Piles up the residents and returns, by section, whether one begins or ends there. */
-static bool *pile_residents(parts *p, const layout *l, const sortable *sorted, bool piling, uint64_t *offset)
+/* Piles up the residents and returns, by section, their bytes. */
+static uint64_t *pile_residents(parts *p, const layout *l, const sortable *sorted, bool piling, uint64_t *offset)
 {
-    bool *changes = grow_new((size_t)l->sections + 1, sizeof *changes);
+    uint64_t *piled = grow_new((size_t)l->sections + 1, sizeof *piled);
     for (size_t i = 0; i < l->count; i++) {
         const plan_block *b = &l->blocks[sorted[i].block];
         if (!is_resident(l, b, piling)) continue;
@@ -50,9 +50,13 @@ static bool *pile_residents(parts *p, const layout *l, const sortable *sorted, b
         offset[sorted[i].block] = at;
         p->residents++;
         if (at + b->bytes > p->floor_height) p->floor_height = at + b->bytes;
-        for (int half = 0; half < 2; half++) changes[b->life[half].start] = changes[b->life[half].end] = true;
+        for (int half = 0; half < 2; half++) {
+            piled[b->life[half].start] += b->bytes;
+            piled[b->life[half].end] -= b->bytes;
+        }
     }
-    return changes;
+    for (uint32_t i = 1; i < l->sections; i++) piled[i] += piled[i - 1];
+    return piled;
 }
 
 /* What no life of the others crosses ends a part. */
@@ -74,12 +78,13 @@ static void cut(parts *p, const layout *l, const sortable *sorted, bool piling)
     }
 }
 
-static void measure(part *p, const uint64_t *load, const bool *changes)
+static void measure(part *p, const uint64_t *load, const uint64_t *floor, const uint64_t *piled)
 {
+    uint64_t first = floor[p->sections.start];
     p->exact = true;
     for (uint32_t i = p->sections.start; i < p->sections.end; i++) {
         if (load[i] > p->load) p->load = load[i];
-        if (changes[i] && i > p->sections.start) p->exact = false;
+        if (floor[i] != first || piled[i] != first) p->exact = false;
     }
 }
 
@@ -94,11 +99,11 @@ void parts_init(parts *p, const layout *l, const uint64_t *load, bool piling, ui
     for (uint32_t i = 0; i < l->count; i++) sorted[i] = (sortable){ hull(&l->blocks[i]).start, i };
     qsort(sorted, l->count, sizeof *sorted, by_start);
 
-    bool *changes = pile_residents(p, l, sorted, piling, offset);
+    uint64_t *piled = pile_residents(p, l, sorted, piling, offset);
     cut(p, l, sorted, piling);
-    for (size_t i = 0; i < p->count; i++) measure(&p->at[i], load, changes);
+    for (size_t i = 0; i < p->count; i++) measure(&p->at[i], load, p->floor, piled);
     qsort(p->at, p->count, sizeof *p->at, by_load);
-    free(changes);
+    free(piled);
     free(sorted);
 }
 

@@ -14,8 +14,8 @@ typedef struct part {
     size_t count;
     span sections;
     uint64_t load; /* the most that lives in it, residents included */
-    bool exact;    /* each resident lives in all of it or nowhere in it, so the best placement of the part, above its
-                      floor, is the best there is: a bound for the whole */
+    bool exact; /* the floor is level and has no hole, so the best placement of the part on it is the best there is: a
+                      bound for the whole */
 } part;
 
 typedef struct parts {

@@ -146,11 +146,12 @@ static void complete(const goal *g, const core *c, const answer *inner, answer *
     free(floor);
 }
 
-/* Searches the core of what is fuller than the bound by less than `slack` times what the answer is above it. False:
- * the core is nearly everything. */
+/* Searches the core: what lives where less is free below the bound than `slack` times what the answer is above it.
+ * False: that is nearly everything, or the time is over. */
 static bool search_core(goal *g, unsigned threads, uint64_t slack, answer *best)
 {
     uint64_t above = best->height - g->bound, now = clock_now_ns();
+    if (now >= g->deadline_ns) return false;
     core c;
     core_init(&c, g->l, g->load, above < g->bound / slack ? g->bound - slack * above : 0);
     bool small = c.l.count <= g->l->count - g->l->count / 4;
@@ -202,14 +203,14 @@ void solve(const layout *l, const solve_options *options, solution *out)
     g.progress = options->progress;
     g.user = options->user;
     for (uint32_t i = 0; i < l->sections; i++) g.bound = load[i] > g.bound ? load[i] : g.bound;
-    *out = (solution){ .load = g.bound };
+    uint64_t most = g.bound;
 
     answer best = { .offset = grow_new(l->count, sizeof *best.offset), .height = UINT64_MAX };
     search(&g, options->threads, true, &best);
     *out = (solution){
         .offset = best.offset,
         .height = best.height,
-        .load = out->load,
+        .load = most,
         .bound = g.bound,
         .parts = best.parts,
         .residents = best.residents,

@@ -34,7 +34,7 @@ EOF
 traces=("$DATA"/traces/convnext_prefetch.pickle.gz "$DATA"/traces/graphsage.pickle.gz "$DATA"/pickles/snapshot-4.pickle)
 expect 0 stat --json "$scratch/stat" "${traces[@]}"
 expect 0 view "${traces[@]}" -o "$scratch/report.html"
-dump "$scratch/report.html#theme=dark&axis=time&colour=pool&search=%3E50MiB"
+dump "$scratch/report.html#theme=dark&axis=time&colour=pool&device=0&search=%3E50MiB"
 shows "$scratch/stat"
 dom=$(<"$scratch/dom")
 contains "$dom" 'data-theme="dark"'

@@ -36,13 +36,13 @@ const Bands = (() => {
   }
 
   /* Blocks by how much of the picture they fill; at most MOST of them, in the order of their start. */
-  function choose(blocks, axis, height, marked) {
+  function choose(blocks, axis, perByte, shown, marked) {
     const first = axis.moment(axis.x0), last = axis.moment(axis.x1);
     const areas = new Float32Array(64);
     const candidates = [];
     for (let i = 0; i < blocks.count && blocks.from[i] <= last; i++) {
-      if (blocks.until[i] <= first) continue;
-      const tall = blocks.bytes[i] * height;
+      if (blocks.until[i] <= first || !shown[blocks.lane[i]]) continue;
+      const tall = blocks.bytes[i] * perByte;
       const wanted = marked !== null && marked[i] === 1;
       if (tall < TALL && !wanted) continue;
       const wide = Math.min(axis.pixel(blocks.until[i]), axis.width) - Math.max(axis.pixel(blocks.from[i]), 0);

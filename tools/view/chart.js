@@ -42,7 +42,8 @@ class Chart {
     c.fillRect(0, 0, width, height);
 
     this.axis = new Bands.Axis(view.positions(this.track), view.x0, view.x1, this.plotWidth);
-    const chosen = Bands.choose(this.track.blocks, this.axis, this.plotHeight / (view.y1 - view.y0), view.marks(this.track));
+    const sums = view.sums(this.track), perByte = this.plotHeight / (view.y1 - view.y0);
+    const chosen = Bands.choose(this.track.blocks, this.axis, perByte, sums.shown, view.marks(this.track));
     this.bands = Bands.stack(this.track.blocks, chosen, this.axis);
 
     c.save();
@@ -50,24 +51,25 @@ class Chart {
     c.rect(margin.left, 0, this.plotWidth, margin.top + this.plotHeight);
     c.clip();
     c.translate(margin.left, 0);
-    this.drawTotal();
+    this.drawTotal(sums.active);
     this.drawBands();
-    this.drawLine(this.track.requested, Colours.get("requested"), []);
-    if (this.track.waits) this.drawLine(this.track.active, Colours.get("active"), [5, 3]);
-    if (this.track.about.has_segments) this.drawLine(this.track.reserved, Colours.get("reserved"), []);
-    this.drawFailures();
+    this.drawLine(sums.requested, Colours.get("requested"), []);
+    if (sums.waits) this.drawLine(sums.active, Colours.get("active"), [5, 3]);
+    if (this.track.about.has_segments) this.drawLine(sums.reserved, Colours.get("reserved"), []);
+    this.drawFailures(sums.shown);
     this.drawInstant();
     c.restore();
     this.drawScales();
   }
 
-  /* The largest value in each column of pixels. */
+  /* The largest value in each column of pixels, up to the end of the track: others may be longer. */
   columns(values) {
     const { axis, plotWidth } = this;
     const { positions } = axis;
-    const out = new Float64Array(plotWidth);
+    const count = Math.max(0, Math.min(plotWidth, Math.ceil((axis.last - axis.x0) * axis.scale)));
+    const out = new Float64Array(count);
     let moment = axis.moment(axis.x0);
-    for (let x = 0; x < plotWidth; x++) {
+    for (let x = 0; x < count; x++) {
       const end = axis.x0 + (x + 1) / axis.scale;
       let most = values[moment];
       while (moment + 1 < positions.length && positions[moment + 1] < end) {
@@ -79,9 +81,9 @@ class Chart {
     return out;
   }
 
-  drawTotal() {
+  drawTotal(values) {
     const c = this.context;
-    const tops = this.columns(this.track.active);
+    const tops = this.columns(values);
     const floor = this.y(0);
     c.fillStyle = Colours.get("small");
     c.beginPath();
@@ -176,14 +178,14 @@ class Chart {
     c.stroke();
   }
 
-  drawFailures() {
+  drawFailures(shown) {
     const { context: c, axis, margin } = this;
     const { failures } = this.track;
     c.fillStyle = c.strokeStyle = Colours.get("oom");
     c.lineWidth = 1;
     for (let i = 0; i < failures.count; i++) {
       const x = axis.pixel(failures.moment[i]);
-      if (x < -6 || x > this.plotWidth + 6) continue;
+      if (x < -6 || x > this.plotWidth + 6 || !shown[failures.lane[i]]) continue;
       c.beginPath();
       c.moveTo(x - 6, 2);
       c.lineTo(x + 6, 2);
@@ -200,15 +202,15 @@ class Chart {
 
   drawInstant() {
     const { context: c, axis, view } = this;
-    const next = axis.position(view.instant + 1);
-    const x = (axis.pixel(view.instant) + (next - axis.x0) * axis.scale) / 2;
-    const wide = (next - axis.position(view.instant)) * axis.scale;
+    const moment = view.moment(this.track);
+    const from = axis.pixel(moment), wide = axis.pixel(moment + 1) - from;
+    /* Operations are wide when few are shown: its middle. Times are points. */
+    const x = view.time ? (view.base.time[view.instant] - axis.x0) * axis.scale : wide > 2 ? from + wide / 2 : from;
     c.strokeStyle = Colours.get("accent");
     c.lineWidth = 1.5;
     c.beginPath();
-    const at = wide > 2 ? x : axis.pixel(view.instant);
-    c.moveTo(at, this.margin.top - 6);
-    c.lineTo(at, this.margin.top + this.plotHeight);
+    c.moveTo(x, this.margin.top - 6);
+    c.lineTo(x, this.margin.top + this.plotHeight);
     c.stroke();
   }
 
@@ -247,7 +249,7 @@ class Chart {
   static ticks(from, to, wanted) {
     const rough = (to - from) / Math.max(1, wanted);
     const power = 10 ** Math.floor(Math.log10(rough));
-    const step = Math.max([1, 2, 5, 10].find((n) => n * power >= rough) * power, 1e-6);
+    const step = Math.max([1, 2, 5, 10].find((n) => n * power >= rough) * power, 1);
     const out = [];
     for (let at = Math.ceil(from / step) * step; at <= to; at += step) out.push(at);
     return out;
@@ -265,16 +267,19 @@ class Chart {
   hit(x, y) {
     const px = x - this.margin.left;
     if (!this.axis || px < 0 || px > this.plotWidth) return null;
-    const moment = this.axis.moment(this.axis.x0 + px / this.axis.scale);
+    const position = this.axis.x0 + px / this.axis.scale;
+    if (position > this.axis.last) return null;
+    const moment = this.axis.moment(position);
     const bytes = this.bytesAt(y);
     const { failures, blocks } = this.track;
+    const sums = this.view.sums(this.track);
     for (let i = 0; i < failures.count; i++)
-      if (y < this.margin.top + 8 && Math.abs(this.axis.pixel(failures.moment[i]) - px) < 7) return { moment, failure: i };
+      if (sums.shown[failures.lane[i]] && y < this.margin.top + 8 && Math.abs(this.axis.pixel(failures.moment[i]) - px) < 7) return { moment, failure: i };
     for (const band of this.bands) {
       if (px < band.x0 || px > band.x1 || !band.xs.length) continue;
       const low = Bands.edge(band, px);
       if (bytes >= low && bytes < low + blocks.bytes[band.block]) return { moment, block: band.block };
     }
-    return { moment, small: bytes >= 0 && bytes < this.track.active[moment] };
+    return { moment, small: bytes >= 0 && bytes < sums.active[moment] };
   }
 }

@@ -90,13 +90,13 @@ const Data = (() => {
     return failures;
   }
 
-  /* Bytes at each moment. */
-  function sum(moments, bytes, from, until) {
+  /* Bytes at each moment, of the lanes that are shown. */
+  function sum(moments, rows, until, shown) {
     const values = new Float64Array(moments);
-    for (let i = 0; i < from.length; i++) {
-      if (from[i] >= moments) continue;
-      values[from[i]] += bytes[i];
-      if (until[i] < moments) values[until[i]] -= bytes[i];
+    for (let i = 0; i < rows.count; i++) {
+      if (rows.from[i] >= moments || !shown[rows.lane[i]]) continue;
+      values[rows.from[i]] += rows.bytes[i];
+      if (until[i] < moments) values[until[i]] -= rows.bytes[i];
     }
     for (let m = 1; m < moments; m++) values[m] += values[m - 1];
     return values;
@@ -116,15 +116,28 @@ const Data = (() => {
     track.failures = readFailures(reader);
     track.moments = track.time.length;
 
-    const { blocks, segments, moments } = track;
-    track.requested = sum(moments, blocks.bytes, blocks.from, blocks.freed);
-    track.active = sum(moments, blocks.bytes, blocks.from, blocks.until);
-    track.reserved = sum(moments, segments.bytes, segments.from, segments.until);
-    track.peak = { requested: peak(track.requested), active: peak(track.active), reserved: peak(track.reserved) };
-    track.waits = track.active.some((value, m) => value !== track.requested[m]);
+    track.sums = new Map();
+    const all = sums(track, null);
     for (const what of ["requested", "active", "reserved"])
-      if (track[what][track.peak[what]] !== about.peaks[what]) throw new Error(`${about.name}: peak ${what} is not what was recorded`);
+      if (all[what][all.peak[what]] !== about.peaks[what]) throw new Error(`${about.title}: peak ${what} is not what was recorded`);
     return track;
+  }
+
+  /* What a device holds, or all of them with null: values by moment, where they are highest, and whose lanes they are. */
+  function sums(track, device) {
+    if (!track.sums.has(device)) {
+      const { blocks, segments, moments, about } = track;
+      const shown = about.lanes.map((lane) => device === null || lane.device === device);
+      const requested = sum(moments, blocks, blocks.freed, shown);
+      const active = sum(moments, blocks, blocks.until, shown);
+      const reserved = sum(moments, segments, segments.until, shown);
+      track.sums.set(device, {
+        requested, active, reserved, shown,
+        peak: { requested: peak(requested), active: peak(active), reserved: peak(reserved) },
+        waits: active.some((value, m) => value !== requested[m]),
+      });
+    }
+    return track.sums.get(device);
   }
 
   async function read() {
@@ -139,7 +152,7 @@ const Data = (() => {
     return (stacks[stack] || []).map((frame) => texts[frame]);
   }
 
-  return { NEVER, read, frames };
+  return { NEVER, read, sums, frames };
 })();
 
 /* Words for people. */

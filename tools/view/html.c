@@ -17,7 +17,8 @@ typedef struct page {
 
 void view_escape(FILE *to, const char *text)
 {
-    for (; *text; text++) {
+    json_t *clean = json_text(text); /* valid UTF-8, which XML insists on */
+    for (text = json_string_value(clean); *text; text++) {
         switch (*text) {
         case '&': fputs("&amp;", to); break;
         case '<': fputs("&lt;", to); break;
@@ -26,6 +27,7 @@ void view_escape(FILE *to, const char *text)
         default: fputc((unsigned char)*text < ' ' ? ' ' : *text, to);
         }
     }
+    json_decref(clean);
 }
 
 void view_title(FILE *to, const view_track *tracks, size_t count)

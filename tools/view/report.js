@@ -10,11 +10,18 @@ const Report = (() => {
   let barsShow = []; /* what the segments were drawn for: zooming does not touch them */
 
   const view = {
-    x0: 0, x1: 1, y0: 0, y1: 1, time: false, instant: 0, picked: null, mode: "allocation", results: null,
+    x0: 0, x1: 1, y0: 0, y1: 1, time: false, device: null, instant: 0, base: null, picked: null, mode: "allocation", results: null,
+    sums(track) { return Data.sums(track, this.device); },
     positions(track) {
       if (this.time) return track.time;
       if (!track.order) track.order = Float64Array.from(track.time, (unused, m) => m);
       return track.order;
+    },
+    /* The instant is a moment of one track, `base`; in others it is the same operation, or the same time. */
+    moment(track) {
+      const last = track.moments - 1;
+      if (!this.time || track === this.base) return Math.min(this.instant, last);
+      return new Bands.Axis(track.time, 0, 1, 1).moment(this.base.time[this.instant]);
     },
     painter(track) { return Colours.painter(track, lanes, this.mode); },
     marks(track) { return this.results ? this.results.get(track).marks : null; },
@@ -34,7 +41,7 @@ const Report = (() => {
   function redraw() {
     for (const chart of charts) chart.measure();
     for (const chart of charts) chart.draw();
-    const standing = [view.instant, view.picked, view.mode, view.results, document.documentElement.dataset.theme, innerWidth];
+    const standing = [view.device, view.instant, view.base, view.time, view.picked, view.mode, view.results, document.documentElement.dataset.theme, innerWidth];
     if (standing.some((value, i) => value !== barsShow[i])) for (const bar of bars) bar.draw();
     barsShow = standing;
     showStatus();
@@ -46,7 +53,8 @@ const Report = (() => {
   }
 
   function tallest() {
-    return Math.max(1, ...tracks.map((t) => Math.max(t.reserved[t.peak.reserved], t.active[t.peak.active]))) * 1.03;
+    const heights = tracks.map((track) => view.sums(track)).flatMap((s) => [s.reserved[s.peak.reserved], s.active[s.peak.active]]);
+    return Math.max(1, ...heights) * 1.03;
   }
 
   function showAll() {
@@ -80,24 +88,25 @@ const Report = (() => {
     schedule();
   }
 
-  function setInstant(moment) {
-    const most = Math.max(...tracks.map((track) => track.moments)) - 1;
-    view.instant = Math.min(most, Math.max(0, moment));
-    const where = view.positions(tracks[0])[Math.min(view.instant, tracks[0].moments - 1)];
+  function setInstant(moment, base = view.base) {
+    view.base = base;
+    view.instant = Math.min(base.moments - 1, Math.max(0, moment));
+    const where = view.positions(base)[view.instant];
     if (where < view.x0 || where >= view.x1) moveTo(where - (view.x1 - view.x0) / 2, view.x1 - view.x0);
     schedule();
   }
 
   /* ---- words ---- */
 
-  const values = (track, m) => ["requested", "active", "reserved"].map((what) => `${what} ${Text.size(track[what][m])}`).join(", ");
+  const WHAT = ["requested", "active", "reserved"];
+  const values = (track, m) => WHAT.map((what) => `${what} ${Text.size(view.sums(track)[what][m])}`).join(", ");
 
   /* Several tracks have their values in their titles: a line of its own for each keeps its place. */
   function showStatus() {
-    const first = tracks[0], m = Math.min(view.instant, first.moments - 1);
-    const where = `Operation ${Text.count(m)}, ${Text.time(first.time[m])}`;
-    byId("status").textContent = tracks.length === 1 ? `${where}: ${values(first, m)}` : where;
-    notes.forEach((note, i) => { note.textContent = values(tracks[i], Math.min(view.instant, tracks[i].moments - 1)); });
+    const { base, instant } = view;
+    const where = `Operation ${Text.count(instant)}, ${Text.time(base.time[instant])}`;
+    byId("status").textContent = tracks.length === 1 ? `${where}: ${values(base, instant)}` : where;
+    notes.forEach((note, i) => { note.textContent = values(tracks[i], view.moment(tracks[i])); });
   }
 
   function blockRows(track, block) {
@@ -198,7 +207,7 @@ const Report = (() => {
     const from = view.positions(track)[Math.min(track.blocks.from[block], track.moments - 1)];
     const span = view.x1 - view.x0;
     if (from < view.x0 || from > view.x1) moveTo(from - span / 4, span);
-    setInstant(track.blocks.from[block]);
+    setInstant(track.blocks.from[block], track);
     const words = byId("found").textContent.replace(/ \(number .*\)$/, "");
     byId("found").textContent = `${words} (number ${Text.count(at + 1)})`;
   }
@@ -248,7 +257,7 @@ const Report = (() => {
       const where = position(chart, event), hit = chart.hit(where.x, where.y);
       if (!hit) return;
       if (hit.block !== undefined) pick(chart.track, hit.block);
-      setInstant(hit.moment);
+      setInstant(hit.moment, chart.track);
     };
     canvas.addEventListener("pointerup", up);
     canvas.addEventListener("pointercancel", up);
@@ -299,7 +308,7 @@ const Report = (() => {
 
   /* What zooming by key keeps in place: the instant where it can be seen. */
   function instantPosition() {
-    const where = view.positions(tracks[0])[Math.min(view.instant, tracks[0].moments - 1)];
+    const where = view.positions(view.base)[view.instant];
     return where >= view.x0 && where <= view.x1 ? where : (view.x0 + view.x1) / 2;
   }
 
@@ -314,8 +323,9 @@ const Report = (() => {
   }
 
   function toPeak() {
-    const track = tracks.reduce((a, b) => (b.requested[b.peak.requested] > a.requested[a.peak.requested] ? b : a));
-    setInstant(track.peak.requested);
+    const height = (track) => view.sums(track).requested[view.sums(track).peak.requested];
+    const highest = tracks.reduce((a, b) => (height(b) > height(a) ? b : a));
+    setInstant(view.sums(highest).peak.requested, highest);
   }
 
   function switchTheme() {
@@ -339,7 +349,8 @@ const Report = (() => {
     const body = byId("summary").tBodies[0];
     for (const track of tracks) {
       const row = make("tr");
-      const [requested, active, reserved] = ["requested", "active", "reserved"].map((what) => track[what][track.peak[what]]);
+      const all = Data.sums(track, null);
+      const [requested, active, reserved] = WHAT.map((what) => all[what][all.peak[what]]);
       Object.assign(row.dataset, { requested, active, reserved, operations: track.moments - 2, allocations: track.blocks.count });
       const ratio = reserved && requested ? (reserved / requested).toFixed(3) : "–";
       const words = [Text.size(requested), Text.size(active), track.about.has_segments ? Text.size(reserved) : "not recorded", ratio,
@@ -367,7 +378,7 @@ const Report = (() => {
   function showLegend() {
     const items = [];
     if (tracks.some((t) => t.about.has_segments)) items.push(legendItem(Colours.get("reserved"), "reserved", true));
-    if (tracks.some((t) => t.waits)) items.push(legendItem(Colours.get("active"), "active", true));
+    if (tracks.some((track) => view.sums(track).waits)) items.push(legendItem(Colours.get("active"), "active", true));
     items.push(legendItem(Colours.get("requested"), "requested", true), legendItem(Colours.get("small"), "small allocations"));
     if (view.mode === "size")
       for (const bytes of [512, 65536, 1 << 20, 1 << 25, 2 ** 30]) items.push(legendItem(Colours.ramp(bytes), Text.size(bytes)));
@@ -375,7 +386,8 @@ const Report = (() => {
       const names = new Map();
       for (const track of tracks)
         track.about.lanes.forEach((lane, i) => names.set(Colours.laneKey(lane, view.mode), Text.lane(track, i, ["device", view.mode])));
-      lanes.forEach((key, i) => items.push(legendItem(Colours.numbered(i), names.get(key))));
+      const shown = (key) => view.device === null || key.startsWith(`${view.device} `);
+      lanes.forEach((key, i) => shown(key) && items.push(legendItem(Colours.numbered(i), names.get(key))));
     }
     byId("legend").replaceChildren(...items);
   }
@@ -385,6 +397,22 @@ const Report = (() => {
     const all = tracks.flatMap((track) => track.about.lanes.map((lane) => Colours.laneKey(lane, mode)));
     lanes = [...new Set(all)];
     byId("colour").value = mode;
+    showLegend();
+    schedule();
+  }
+
+  /* Only traces of several devices have a choice. */
+  function offerDevices() {
+    const numbers = [...new Set(tracks.flatMap((track) => track.about.lanes.map((lane) => lane.device)))].sort((a, b) => a - b);
+    const choice = byId("device");
+    choice.append(...numbers.map((number) => Object.assign(make("option", String(number)), { value: String(number) })));
+    choice.parentElement.hidden = numbers.length < 2;
+  }
+
+  function setDevice(text) {
+    view.device = text === "" ? null : Number(text);
+    byId("device").value = text;
+    Object.assign(view, { y0: 0, y1: tallest() });
     showLegend();
     schedule();
   }
@@ -409,7 +437,8 @@ const Report = (() => {
       const canvas = make("canvas");
       canvas.tabIndex = 0;
       canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", `Memory of ${track.about.title} over time: peak requested ${Text.size(track.requested[track.peak.requested])}, peak reserved ${Text.size(track.reserved[track.peak.reserved])}`);
+      const { peaks } = track.about;
+      canvas.setAttribute("aria-label", `Memory of ${track.about.title} over time: peak requested ${Text.size(peaks.requested)}, peak reserved ${Text.size(peaks.reserved)}`);
       if (many) {
         const title = make("h2", `${track.about.title} `);
         notes.push(title.appendChild(make("small")));
@@ -429,6 +458,7 @@ const Report = (() => {
   }
 
   function listen() {
+    byId("device").addEventListener("change", (event) => setDevice(event.target.value));
     byId("axis").addEventListener("change", (event) => setAxis(event.target.value === "time"));
     byId("colour").addEventListener("change", (event) => setMode(event.target.value));
     byId("zoom-in").addEventListener("click", keys["+"]);
@@ -464,6 +494,7 @@ const Report = (() => {
     if (wanted.get("colour")) byId("colour").value = wanted.get("colour");
     refreshColours();
     setMode(byId("colour").value || "allocation");
+    if (wanted.get("device")) setDevice(wanted.get("device"));
     if (wanted.get("axis") === "time") {
       byId("axis").value = "time";
       setAxis(true);
@@ -482,7 +513,9 @@ const Report = (() => {
     tracks = await Data.read();
     if (!tracks.some((track) => track.about.stacks.length > 1)) byId("colour").querySelector("[value=stack]").remove();
     Colours.refresh();
+    view.base = tracks[0];
     build();
+    offerDevices();
     showSummary();
     listen();
     Object.assign(view, { x0: 0, x1: extent(), y0: 0, y1: tallest() });

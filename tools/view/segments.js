@@ -16,10 +16,10 @@ class Segments {
 
   /* Live segments by lane, large ones first; pieces mapped side by side are one. */
   live(moment) {
-    const { segments } = this.track;
+    const { segments } = this.track, { shown } = this.view.sums(this.track);
     const found = [];
     for (let i = 0; i < segments.count && segments.from[i] <= moment; i++)
-      if (moment < segments.until[i])
+      if (moment < segments.until[i] && shown[segments.lane[i]])
         found.push({ lane: segments.lane[i], address: segments.address[i], bytes: segments.bytes[i], mapped: segments.mapped[i], blocks: [] });
     found.sort((a, b) => this.device(a) - this.device(b) || a.address - b.address);
     const joined = [];
@@ -58,7 +58,8 @@ class Segments {
   /* Rows first, so that the canvas has its height; then the picture. Each segment goes to the first row with room. */
   draw() {
     const width = Math.max(180, this.canvas.clientWidth);
-    const segments = this.live(this.view.instant);
+    this.moment = this.view.moment(this.track);
+    const segments = this.live(this.moment);
     const scale = (width - 2) / this.widest;
     this.shapes = [];
     this.titles = [];
@@ -123,7 +124,7 @@ class Segments {
       c.globalAlpha = marks && !marks[block] ? 0.2 : 1;
       c.fillStyle = colour(block);
       c.fillRect(left, y, across > 3 ? across - 0.6 : across, 17);
-      if (blocks.freed[block] <= view.instant) {
+      if (blocks.freed[block] <= this.moment) {
         c.fillStyle = hatch;
         c.fillRect(left, y, across, 17);
       }

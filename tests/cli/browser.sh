@@ -6,10 +6,10 @@ need_traces
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
     { echo "no chromium"; exit 77; }
 
-# dump PAGE-AND-ADDRESS: what the page is after its scripts ran.
+# dump PAGE-AND-ADDRESS [SIZE]: what the page is after its scripts ran.
 dump()
 {
-    timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" \
+    timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" --window-size="${2:-1280,900}" \
         --virtual-time-budget=10000 --dump-dom "file://$1" >"$scratch/dom" 2>"$scratch/browser-log" ||
         { echo "chromium does not run here"; exit 77; }
 }
@@ -41,6 +41,14 @@ contains "$dom" 'data-theme="dark"'
 contains "$dom" 'device 0 · pool 0,7'
 matches=$(grep -o '[0-9]* allocations, [^<]*' "$scratch/dom" | head -1)
 [ "${matches%% *}" -gt 100 ] || die "search found $matches"
+
+# Wheel, drag, keys, pointing, clicking and searching; in a narrow window too.
+expect 0 view "$DATA"/traces/convnext_prefetch.pickle.gz -o "$scratch/report.html"
+{ cat "$scratch/report.html"; echo "<script>"; cat "$here/interact.js"; echo "</script>"; } >"$scratch/hands.html"
+for size in 1280,900 500,800; do
+    dump "$scratch/hands.html" "$size"
+    grep -q 'data-interact="passed"' "$scratch/dom" || die "window of $size: $(grep -o 'id="failure"[^<]*' "$scratch/dom")"
+done
 
 # A trace whose names try to run something.
 python3 - "$scratch/evil.pickle" <<'EOF'

@@ -284,7 +284,7 @@ static bool leave_token(pickle *p, pickle_value value)
     if (!container || !value.tag || !value.node) return true;
     pickle_value token = { .type = PICKLE_NONE };
     if (!p->builder->token(p->builder->user, value, &token)) return false;
-    return token.type != PICKLE_TOKEN || atoms_scalar(&p->atoms, token, &p->memo[value.tag - 1]);
+    return token.type != PICKLE_TOKEN || atoms_token(&p->atoms, token, &p->memo[value.tag - 1]);
 }
 
 /* Gives the values above `height` to the list under them. */

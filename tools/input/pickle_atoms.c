@@ -50,6 +50,7 @@ static uint64_t hash_pair(uint64_t first, uint64_t second)
 static uint64_t hash_value(pickle_value value)
 {
     if (value.type == PICKLE_STRING) return hash_text(value.string->text, value.string->length);
+    if (value.type == PICKLE_TOKEN) return mix(value.big);
     return hash_pair(value.pair->of[0], value.pair->of[1]);
 }
 
@@ -57,6 +58,7 @@ static bool equals(pickle_value value, uint32_t type, const void *bytes, size_t 
 {
     if (value.type != type) return false;
     if (type == PICKLE_PAIR) return memcmp(value.pair, bytes, length) == 0;
+    if (type == PICKLE_TOKEN) return memcmp(&value.big, bytes, length) == 0;
     return value.string->length == length && memcmp(value.string->text, bytes, length) == 0;
 }
 
@@ -160,6 +162,15 @@ bool atoms_pair(atom_table *t, uint64_t first, uint64_t second, pickle_value *ou
     if (!pair) return source_fail_memory(t->s);
     *pair = key;
     return insert(t, slot, (pickle_value){ .type = PICKLE_PAIR, .pair = pair }, out);
+}
+
+bool atoms_token(atom_table *t, pickle_value token, uint32_t *atom)
+{
+    uint32_t *slot = find(t, mix(token.big), PICKLE_TOKEN, &token.big, sizeof token.big);
+    pickle_value kept = { .tag = *slot };
+    if (*slot == ATOM_UNSET && !insert(t, slot, token, &kept)) return false;
+    *atom = kept.tag;
+    return true;
 }
 
 bool atoms_scalar(atom_table *t, pickle_value value, uint32_t *atom)

@@ -1,6 +1,6 @@
 /*
- * pickle_atoms: the values that the memo of a pickle refers to: distinct strings and pairs, interned; single numbers;
- * and one opaque stand-in per type of container. An atom is its index. Owner: one pickle_read. No locks.
+ * pickle_atoms: the values that the memo of a pickle refers to: distinct strings, pairs and tokens, interned; single
+ * numbers; and one opaque stand-in per type of container. An atom is its index. Owner: one pickle_read. No locks.
  */
 #ifndef WEIR_TOOLS_INPUT_PICKLE_ATOMS_H
 #define WEIR_TOOLS_INPUT_PICKLE_ATOMS_H
@@ -42,6 +42,7 @@ void atoms_release(atom_table *t);
 /* length <= ATOM_STRING_MAX */
 bool atoms_string(atom_table *t, const void *text, size_t length, pickle_value *out);
 bool atoms_pair(atom_table *t, uint64_t first, uint64_t second, pickle_value *out);
+bool atoms_token(atom_table *t, pickle_value token, uint32_t *atom);
 bool atoms_scalar(atom_table *t, pickle_value value, uint32_t *atom);
 
 #endif

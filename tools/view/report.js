@@ -42,7 +42,10 @@ const Report = (() => {
     for (const chart of charts) chart.measure();
     for (const chart of charts) chart.draw();
     const standing = [view.device, view.instant, view.base, view.time, view.picked, view.mode, view.results, document.documentElement.dataset.theme, innerWidth];
-    if (standing.some((value, i) => value !== barsShow[i])) for (const bar of bars) bar.draw();
+    if (standing.some((value, i) => value !== barsShow[i])) {
+      for (const bar of bars) bar.prepare();
+      for (const bar of bars) bar.draw();
+    }
     barsShow = standing;
     showStatus();
   }

@@ -3,6 +3,7 @@
 
 class Segments {
   static FONT = "12px system-ui, sans-serif";
+  static widest = 1; /* bytes of the largest segment met in any track: what a whole row stands for */
 
   constructor(track, view, canvas) {
     this.track = track;
@@ -10,8 +11,14 @@ class Segments {
     this.canvas = canvas;
     this.context = canvas.getContext("2d", { alpha: false });
     this.shapes = [];
-    this.widest = 1;
-    for (const bytes of track.segments.bytes) this.widest = Math.max(this.widest, bytes);
+    for (const bytes of track.segments.bytes) Segments.widest = Math.max(Segments.widest, bytes);
+  }
+
+  /* For all tracks before any is drawn, since mapped pieces make segments larger than each of them. */
+  prepare() {
+    this.moment = this.view.moment(this.track);
+    this.segments = this.live(this.moment);
+    for (const s of this.segments) Segments.widest = Math.max(Segments.widest, s.bytes);
   }
 
   /* Live segments by lane, large ones first; pieces mapped side by side are one. */
@@ -58,9 +65,8 @@ class Segments {
   /* Rows first, so that the canvas has its height; then the picture. Each segment goes to the first row with room. */
   draw() {
     const width = Math.max(180, this.canvas.clientWidth);
-    this.moment = this.view.moment(this.track);
-    const segments = this.live(this.moment);
-    const scale = (width - 2) / this.widest;
+    const { segments } = this;
+    const scale = (width - 2) / Segments.widest;
     this.shapes = [];
     this.titles = [];
     let top = 0, rows = [];

@@ -24,10 +24,17 @@ typedef enum weir_event_kind {
     WEIR_EVENT_SEGMENT_FREE = 5,   /**< memory given back to the driver */
     WEIR_EVENT_SEGMENT_MAP = 6,    /**< physical memory mapped into a growing segment */
     WEIR_EVENT_SEGMENT_UNMAP = 7,
-    WEIR_EVENT_OOM = 8,           /**< an allocation failed; size as requested, address = free device bytes */
-    WEIR_EVENT_SNAPSHOT = 9,      /**< a marker put there by a snapshot */
-    WEIR_EVENT_RECORD_STREAM = 10 /**< block used on another stream; stream names that one */
+    WEIR_EVENT_OOM = 8,            /**< an allocation failed; size as requested, address = free device bytes */
+    WEIR_EVENT_SNAPSHOT = 9,       /**< a marker put there by a snapshot */
+    WEIR_EVENT_RECORD_STREAM = 10, /**< block used on another stream; stream names that one */
+    WEIR_EVENT_LABEL = 11,         /**< what follows of this thread is under the label that is in the 40 bytes from
+                                        `address` on, weir_event_label(); an empty one ends it. Since version 1.1 */
+    WEIR_EVENT_DECISION = 12 /**< how a request was decided that no cached block served at once; size as requested,
+                                        address: weir_decision_served(), weir_decision_tried(). It follows the ALLOC, or
+                                        the OOM. Since version 1.1 */
 } weir_event_kind;
+
+#define WEIR_EVENT_LAST WEIR_EVENT_DECISION
 
 /** One event: 56 bytes, naturally aligned, no padding. */
 typedef struct weir_event {
@@ -41,9 +48,49 @@ typedef struct weir_event {
     uint32_t thread; /**< a small number per thread; 0 when unknown */
 } weir_event;
 
+#define WEIR_HISTORY_LABEL_MAX 40
+
+/** The label of a WEIR_EVENT_LABEL, of so many bytes. */
+static inline const char *weir_event_label(const weir_event *event, size_t *length)
+{
+    const char *text = (const char *)&event->address;
+    size_t end = 0;
+    while (end < WEIR_HISTORY_LABEL_MAX && text[end]) end++;
+    *length = end;
+    return text;
+}
+
+/** What an allocation tries when no cached block serves it, in this order; the steps that a WEIR_EVENT_DECISION names.
+ *  docs/memory.md explains them. Values are pinned. */
+typedef enum weir_step {
+    WEIR_STEP_REFUSED = 0,       /**< nothing helped: out of memory */
+    WEIR_STEP_FINISHED = 1,      /**< frees whose streams were done meanwhile */
+    WEIR_STEP_GROW = 2,          /**< a new segment, after collection by age */
+    WEIR_STEP_REHOME = 3,        /**< an idle segment of another stream */
+    WEIR_STEP_BORROW = 4,        /**< a block of a pool that lends */
+    WEIR_STEP_TRIM_OVERSIZE = 5, /**< a new segment, for oversize ones given back */
+    WEIR_STEP_WAIT = 6,          /**< frees whose streams had to be waited for */
+    WEIR_STEP_TRIM = 7,          /**< a new segment, for idle ones given back */
+    WEIR_STEP_HANDLES = 8,       /**< what idle library handles held */
+    WEIR_STEP_PROGRAM = 9,       /**< what the program's callbacks freed */
+    WEIR_STEPS = 10
+} weir_step;
+
+/** The step that served a request; WEIR_STEP_REFUSED. */
+static inline weir_step weir_decision_served(const weir_event *decision)
+{
+    return (weir_step)(decision->address >> 56);
+}
+
+/** Whether a step was tried. */
+static inline bool weir_decision_tried(const weir_event *decision, weir_step step)
+{
+    return decision->address >> step & 1;
+}
+
 #define WEIR_TRACE_MAGIC "weirtrc\n"
 #define WEIR_TRACE_VERSION_MAJOR 1
-#define WEIR_TRACE_VERSION_MINOR 0
+#define WEIR_TRACE_VERSION_MINOR 1
 
 /** Head of a trace file: 64 bytes. */
 typedef struct weir_trace_header {
@@ -69,6 +116,16 @@ WEIR_API weir_status weir_history_read(int device, weir_event *events, size_t ca
 
 /** Forgets the device's recorded events. Since 0.1. */
 WEIR_API weir_status weir_history_clear(int device);
+
+/**
+ * Puts what the calling thread does from now on under a label of 1 to 40 bytes ("optimizer", "request 17"), until
+ * weir_history_label_pop(). Labels nest, up to 32 deep; an event is under the innermost. Costs nothing while recording is
+ * off. @return WEIR_ERR_INVALID_ARGUMENT. Since 0.1.
+ */
+WEIR_API weir_status weir_history_label_push(const char *label);
+
+/** Ends the calling thread's innermost label. @return WEIR_ERR_INVALID_ARGUMENT when it is under none. Since 0.1. */
+WEIR_API weir_status weir_history_label_pop(void);
 
 /** Writes a trace file with the recorded events of all devices, by time. A file that exists is replaced whole or
  *  not at all. @return WEIR_ERR_IO with the system's reason; WEIR_ERR_NOT_SUPPORTED when recording is off.

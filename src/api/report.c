@@ -2,6 +2,7 @@
  * What happened, as users see it: validation, recorded events.
  */
 #include "base/meta.h"
+#include "base/thread_number.h"
 #include "device/pinned.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
@@ -32,9 +33,7 @@ weir_status weir_history_read(int device, weir_event *events, size_t capacity, s
     WR_ENSURE(d->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
               "weir_history_read: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
     uint64_t copied = 0, lost = 0;
-    wr_lock_acquire(&d->cache.lock);
     wr_history_copy(&d->cache.history, events, capacity, &copied, &lost);
-    wr_lock_release(&d->cache.lock);
     *count = (size_t)copied;
     if (dropped) *dropped = lost;
     return WEIR_OK;
@@ -44,10 +43,19 @@ weir_status weir_history_clear(int device)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    wr_lock_acquire(&d->cache.lock);
-    d->cache.history.written = 0;
-    wr_lock_release(&d->cache.lock);
+    wr_history_clear(&d->cache.history);
     return WEIR_OK;
+}
+
+weir_status weir_history_label_push(const char *label)
+{
+    WR_ENSURE(label, WEIR_ERR_INVALID_ARGUMENT, "weir_history_label_push: label is NULL");
+    return wr_history_push_label(label);
+}
+
+weir_status weir_history_label_pop(void)
+{
+    return wr_history_pop_label();
 }
 
 /* One device's recorded events, and how far writing them has come. */
@@ -61,16 +69,6 @@ static void release_all(recorded all[WR_DEVICE_MAX])
     for (int i = 0; i < WR_DEVICE_MAX; i++) wr_meta_free(all[i].events);
 }
 
-/* How many events there are now: the ring may have room for far more than there is memory. */
-static size_t held_by(wr_device *device)
-{
-    wr_lock_acquire(&device->cache.lock);
-    const wr_history *h = &device->cache.history;
-    const uint64_t held = h->written < h->capacity ? h->written : h->capacity;
-    wr_lock_release(&device->cache.lock);
-    return (size_t)held;
-}
-
 static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
@@ -78,7 +76,7 @@ static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
         uint64_t lost = 0;
         wr_device *device = atomic_load(&wr_runtime_global.devices[i]);
         if (!device) continue; /* one that was never used has no history, and asking would open it */
-        const size_t capacity = held_by(device);
+        const size_t capacity = (size_t)wr_history_held(&device->cache.history);
         WR_TRY(wr_meta_resize(&memory, capacity * sizeof(weir_event), "history to save"));
         all[i].events = memory;
         WR_TRY(weir_history_read(i, memory, capacity, &all[i].count, &lost));
@@ -87,16 +85,33 @@ static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
     return WEIR_OK;
 }
 
-/* The earliest event not written yet; each device's are in order. */
-static const weir_event *next_event(recorded all[WR_DEVICE_MAX])
+/* The device whose next event is the earliest; each device's are in order. *until: the time of the next one of another. */
+static recorded *choose(recorded all[WR_DEVICE_MAX], uint64_t *until)
 {
     recorded *first = NULL;
+    *until = UINT64_MAX;
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
         recorded *r = &all[i];
-        if (r->next < r->count && (!first || r->events[r->next].time_ns < first->events[first->next].time_ns))
-            first = r;
+        if (r->next == r->count) continue;
+        const uint64_t time = r->events[r->next].time_ns;
+        const bool earlier = !first || time < first->events[first->next].time_ns;
+        if (earlier && first) *until = first->events[first->next].time_ns;
+        if (!earlier && time < *until) *until = time;
+        if (earlier) first = r;
     }
-    return first ? &first->events[first->next++] : NULL;
+    return first;
+}
+
+static bool write_events(FILE *file, recorded all[WR_DEVICE_MAX])
+{
+    uint64_t until;
+    for (recorded *r = choose(all, &until); r; r = choose(all, &until)) {
+        const size_t from = r->next;
+        if (r->events[r->count - 1].time_ns <= until) r->next = r->count;
+        while (r->next < r->count && r->events[r->next].time_ns <= until) r->next++;
+        if (fwrite(&r->events[from], sizeof *r->events, r->next - from, file) != r->next - from) return false;
+    }
+    return true;
 }
 
 static bool write_trace(FILE *file, recorded all[WR_DEVICE_MAX], uint64_t dropped)
@@ -108,18 +123,16 @@ static bool write_trace(FILE *file, recorded all[WR_DEVICE_MAX], uint64_t droppe
                                  .dropped = dropped };
     memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
     for (int i = 0; i < WR_DEVICE_MAX; i++) header.events += all[i].count;
-    if (fwrite(&header, sizeof header, 1, file) != 1) return false;
-    for (const weir_event *e = next_event(all); e; e = next_event(all))
-        if (fwrite(e, sizeof *e, 1, file) != 1) return false;
-    return true;
+    return fwrite(&header, sizeof header, 1, file) == 1 && write_events(file, all);
 }
 
 /* Written beside the target and renamed, so that a reader never meets half a file. */
 static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped)
 {
     char beside[4096];
-    WR_ENSURE(snprintf(beside, sizeof beside, "%s.%ld.tmp", path, (long)getpid()) < (int)sizeof beside, WEIR_ERR_IO,
-              "weir_history_save: the path is longer than %zu bytes", sizeof beside);
+    WR_ENSURE(snprintf(beside, sizeof beside, "%s.%ld.%u.tmp", path, (long)getpid(), wr_thread_number()) <
+                  (int)sizeof beside,
+              WEIR_ERR_IO, "weir_history_save: the path is longer than %zu bytes", sizeof beside);
     FILE *file = fopen(beside, "wbxe");
     WR_ENSURE(file, WEIR_ERR_IO, "weir_history_save: cannot create %s: %s", beside, strerror(errno));
     bool written = write_trace(file, all, dropped);

@@ -12,8 +12,11 @@
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
  * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
- * memory; the cache is the request's. */
-typedef weir_status (*rung)(wr_device *device, const wr_request *request, void **out);
+ * memory; the cache is the request's. `step` is its name in the history. */
+typedef struct rung {
+    weir_status (*climb)(wr_device *device, const wr_request *request, void **out);
+    weir_step step;
+} rung;
 
 /* Memory of a named node must not come from elsewhere; memory of any node may. */
 static weir_status take_elsewhere(const wr_request *request, void **out)
@@ -151,6 +154,12 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
+/* How far a request came. */
+typedef struct decision {
+    uint64_t tried; /* a bit per step */
+    weir_step last; /* which served, if any did */
+} decision;
+
 /* Rungs end with NULL. All but the last ones are climbed again while something was freed meanwhile. */
 typedef struct ladder {
     rung rungs[8], last_rungs[3];
@@ -190,9 +199,9 @@ static weir_status out_of_memory(wr_device *device, const wr_request *request)
     if (r.limit) snprintf(limit, sizeof limit, "limit %s", wr_size_format(r.limit, text));
     wr_lock_acquire(&device->cache.lock);
     device->cache.stats.ooms++;
-    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
-                      request->stream->native);
     wr_lock_release(&device->cache.lock);
+    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
+                      request->stream->native, wr_mempool_id_of(request->pool_name));
     return wr_fail(
         WEIR_ERR_OUT_OF_MEMORY,
         "out of memory on device %d (%s): asked for %s on stream %p, of %s in all, %s free, %s.\n"
@@ -235,23 +244,44 @@ static weir_status out_of_pinned_memory(wr_device *device, const wr_request *req
 }
 
 static const ladder of_device = {
-    .rungs = { take_finished, collect_and_grow, take_rehomed, take_borrowed, trim_oversize_and_grow, take_awaited,
-               trim_and_grow },
-    .last_rungs = { drop_idle_handles, ask_program },
+    .rungs = { { take_finished, WEIR_STEP_FINISHED },
+               { collect_and_grow, WEIR_STEP_GROW },
+               { take_rehomed, WEIR_STEP_REHOME },
+               { take_borrowed, WEIR_STEP_BORROW },
+               { trim_oversize_and_grow, WEIR_STEP_TRIM_OVERSIZE },
+               { take_awaited, WEIR_STEP_WAIT },
+               { trim_and_grow, WEIR_STEP_TRIM } },
+    .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES }, { ask_program, WEIR_STEP_PROGRAM } },
     .give_up = out_of_memory,
 };
 
 /* Idle segments go before a stream is waited for: that may take for ever, and nobody's other blocks are to wait with it. */
 static const ladder of_pinned = {
-    .rungs = { take_finished, grow, trim_and_grow, take_awaited },
-    .last_rungs = { ask_program },
+    .rungs = { { take_finished, WEIR_STEP_FINISHED },
+               { grow, WEIR_STEP_GROW },
+               { trim_and_grow, WEIR_STEP_TRIM },
+               { take_awaited, WEIR_STEP_WAIT } },
+    .last_rungs = { { ask_program, WEIR_STEP_PROGRAM } },
     .give_up = out_of_pinned_memory,
 };
 
-static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, void **out)
+static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, decision *made,
+                               void **out)
 {
-    for (; *from && !*out; from++) WR_TRY((*from)(device, request, out));
+    for (; from->climb && !*out; from++) {
+        made->last = from->step;
+        made->tried |= UINT64_C(1) << from->step;
+        WR_TRY(from->climb(device, request, out));
+    }
     return WEIR_OK;
+}
+
+static void record(const wr_request *request, const decision *made, const void *found)
+{
+    const uint64_t served = found ? made->last : WEIR_STEP_REFUSED;
+    wr_history_record(&request->pool->cache->history, WEIR_EVENT_DECISION,
+                      (void *)(uintptr_t)(served << 56 | made->tried), request->requested, request->stream->native,
+                      wr_mempool_id_of(request->pool_name));
 }
 
 static uint64_t changes_of(wr_cache *cache)
@@ -263,18 +293,26 @@ static uint64_t changes_of(wr_cache *cache)
 }
 
 /* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
-static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const wr_request *request, void **out)
+static weir_status climb_on(const ladder *l, wr_device *device, const wr_request *request, decision *made, void **out)
 {
     wr_cache *cache = request->pool->cache;
     bool changed = true;
     for (int i = 0; i < CLIMBS_MAX && changed; i++) {
         const uint64_t before = changes_of(cache);
-        WR_TRY(climb_rungs(device, request, l->rungs, out));
+        WR_TRY(climb_rungs(device, request, l->rungs, made, out));
         if (*out) return WEIR_OK;
         changed = changes_of(cache) != before;
     }
-    WR_TRY(climb_rungs(device, request, l->last_rungs, out));
+    WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));
     return *out ? WEIR_OK : l->give_up(device, request);
+}
+
+static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const wr_request *request, void **out)
+{
+    decision made = { 0 };
+    weir_status status = climb_on(l, device, request, &made, out);
+    record(request, &made, *out);
+    return status;
 }
 
 weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,

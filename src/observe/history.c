@@ -3,45 +3,456 @@
 #include "base/meta.h"
 #include "base/thread_number.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+/* Histories that are there: what a thread has of others is not touched. */
+static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_RECORDED, "histories");
+static wr_history *registry;
 
 weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
 {
-    void *events = NULL;
-    if (capacity != 0) {
-        WR_ENSURE(capacity <= SIZE_MAX / sizeof(weir_event), WEIR_ERR_OPTION,
-                  "option history: %llu events do not fit the address space; set WEIR_HISTORY lower",
-                  (unsigned long long)capacity);
-        WR_TRY(wr_meta_reserve((size_t)capacity * sizeof(weir_event), "event history", &events));
-    }
-    *history = (wr_history){ .events = events, .capacity = capacity, .device = (int16_t)device };
+    static atomic_uint_fast64_t last_serial;
+    WR_ENSURE(capacity <= SIZE_MAX / sizeof(weir_event), WEIR_ERR_OPTION,
+              "option history: %llu events do not fit the address space; set WEIR_HISTORY lower",
+              (unsigned long long)capacity);
+    *history = (wr_history){ .capacity = capacity, .device = (int16_t)device };
+    history->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
+    wr_lock_init(&history->lock, WR_RANK_HISTORY, "history");
+    if (capacity == 0) return WEIR_OK;
+    wr_lock_acquire(&registry_lock);
+    history->next = registry;
+    registry = history;
+    wr_lock_release(&registry_lock);
     return WEIR_OK;
 }
 
 void wr_history_release(wr_history *history)
 {
-    if (history->events) wr_meta_release(history->events, (size_t)history->capacity * sizeof(weir_event));
+    if (history->serial == 0) return;
+    wr_lock_acquire(&registry_lock);
+    for (wr_history **link = &registry; *link; link = &(*link)->next)
+        if (*link == history) {
+            *link = history->next;
+            break;
+        }
+    wr_lock_release(&registry_lock);
+    for (uint32_t i = 0; i < history->page_count; i++) wr_meta_free(history->pages[i]);
+    wr_meta_free(history->pages);
+    wr_lock_destroy(&history->lock);
     *history = (wr_history){ 0 };
 }
 
-void wr_history_write(wr_history *history, weir_event event)
+/* ---- what a thread writes into ------------------------------------------------------------------------------------ */
+
+typedef struct pen {
+    uint64_t serial; /* of the history that the page is of; 0: none */
+    wr_page *page;
+    uint32_t label; /* which the history was told last; 0: none */
+} pen;
+
+enum { LABELS = 32 };
+typedef struct label_stack {
+    unsigned depth;
+    char text[LABELS][WEIR_HISTORY_LABEL_MAX];
+} label_stack;
+
+/* A thread that works with more devices than it has pens changes pages as it goes from one to the other. */
+enum { PENS = 4 };
+typedef struct desk {
+    pen pens[PENS];
+    label_stack *labels; /* NULL: none */
+    uint32_t label;      /* a number for the innermost; 0: none */
+    uint32_t last_label; /* number given out */
+    bool watched;        /* this thread's end */
+} desk;
+
+static WR_THREAD_LOCAL desk mine;
+
+static pthread_key_t exit_key;
+static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
+static bool exit_key_made;
+static pid_t exit_process; /* in a child of fork the locks may be held by threads that it does not have */
+
+static void put_down(pen *p)
+{
+    wr_lock_acquire(&registry_lock);
+    wr_history *history = registry;
+    while (history && history->serial != p->serial) history = history->next;
+    if (history && p->page) {
+        wr_lock_acquire(&history->lock);
+        p->page->next = history->partial;
+        history->partial = p->page;
+        wr_lock_release(&history->lock);
+    }
+    wr_lock_release(&registry_lock);
+    *p = (pen){ 0 };
+}
+
+static void at_thread_exit(void *of_thread)
+{
+    desk *d = of_thread;
+    wr_meta_free(d->labels);
+    d->labels = NULL;
+    d->watched = false;
+    for (int i = 0; i < PENS && getpid() == exit_process; i++)
+        if (d->pens[i].serial) put_down(&d->pens[i]);
+}
+
+static void make_exit_key(void)
+{
+    exit_key_made = pthread_key_create(&exit_key, at_thread_exit) == 0;
+    exit_process = getpid();
+}
+
+static void watch_thread(void)
+{
+    pthread_once(&exit_key_once, make_exit_key);
+    if (exit_key_made) (void)pthread_setspecific(exit_key, &mine); /* else pages of ended threads stay with them */
+    mine.watched = true;
+}
+
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
+
+static void queue_full_locked(wr_history *history, wr_page *page)
+{
+    page->next = NULL;
+    if (history->last_full)
+        history->last_full->next = page;
+    else
+        history->first_full = page;
+    history->last_full = page;
+    history->full_count++;
+}
+
+static wr_page *reuse_oldest_locked(wr_history *history)
+{
+    wr_page *page = history->first_full;
+    if (!page) return NULL;
+    history->first_full = page->next;
+    if (!page->next) history->last_full = NULL;
+    history->full_count--;
+    history->dropped += WR_HISTORY_PAGE - page->cleared;
+    const uint64_t newest = page->events[WR_HISTORY_PAGE - 1].time_ns;
+    if (newest > history->gone_until) history->gone_until = newest;
+    page->cleared = 0;
+    atomic_store_explicit(&page->count, 0, memory_order_relaxed);
+    return page;
+}
+
+static wr_page *make_page_locked(wr_history *history)
+{
+    void *made = NULL;
+    if (history->page_count == history->page_capacity) {
+        void *grown = history->pages;
+        const uint32_t capacity = history->page_capacity ? history->page_capacity * 2 : 16;
+        if (wr_meta_resize(&grown, capacity * sizeof(wr_page *), "history") != WEIR_OK) return NULL;
+        history->pages = grown;
+        history->page_capacity = capacity;
+    }
+    if (wr_meta_alloc(sizeof(wr_page), "history", &made) != WEIR_OK) return NULL;
+    history->pages[history->page_count++] = made;
+    return made;
+}
+
+static wr_page *take_page_locked(wr_history *history)
+{
+    wr_page *page = history->partial;
+    if (page) {
+        history->partial = page->next;
+        return page;
+    }
+    const bool enough = (uint64_t)history->full_count * WR_HISTORY_PAGE > history->capacity + WR_HISTORY_PAGE;
+    if (!enough) page = make_page_locked(history);
+    return page ? page : reuse_oldest_locked(history);
+}
+
+static bool has_room(const pen *p)
+{
+    return p->page && atomic_load_explicit(&p->page->count, memory_order_relaxed) < WR_HISTORY_PAGE;
+}
+
+/* False: there is no memory for a page, and the event is lost. */
+static WR_NOINLINE bool refill(wr_history *history, pen *p)
+{
+    if (!mine.watched) watch_thread();
+    if (p->serial && p->serial != history->serial) put_down(p);
+    p->serial = history->serial;
+    wr_lock_acquire(&history->lock);
+    while (!has_room(p)) {
+        if (p->page) queue_full_locked(history, p->page);
+        p->page = take_page_locked(history);
+        if (!p->page) break;
+    }
+    if (!p->page) history->dropped++;
+    wr_lock_release(&history->lock);
+    if (!p->page) return false;
+    if (mine.labels) p->label = 0; /* said again: the page before it goes first */
+    return true;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t now_ns(void)
 {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    event.time_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-    event.device = history->device;
-    event.thread = wr_thread_number();
-    history->events[history->written % history->capacity] = event;
-    history->written++;
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-void wr_history_copy(const wr_history *history, weir_event *events, uint64_t capacity, uint64_t *count,
-                     uint64_t *dropped)
+/* The thread's pen for a history, with room for an event; NULL: no memory. The time is taken again when another page is,
+ * in which a thread that has ended may have written meanwhile: a page is in order. */
+static inline pen *pen_for(wr_history *history, weir_event *event)
 {
-    uint64_t held = history->written < history->capacity ? history->written : history->capacity;
-    uint64_t first = history->written - held;
-    uint64_t copied = held < capacity ? held : capacity;
-    for (uint64_t i = 0; i < copied; i++) events[i] = history->events[(first + i) % history->capacity];
-    *count = copied;
-    *dropped = first;
+    pen *p = &mine.pens[(unsigned)history->device % PENS];
+    if (WR_LIKELY(p->serial == history->serial && has_room(p))) return p;
+    if (!refill(history, p)) return NULL;
+    event->time_ns = now_ns();
+    return p;
+}
+
+static inline void put(const pen *p, const weir_event *event)
+{
+    const unsigned count = atomic_load_explicit(&p->page->count, memory_order_relaxed);
+    p->page->events[count] = *event;
+    atomic_store_explicit(&p->page->count, count + 1, memory_order_release);
+}
+
+_Static_assert(offsetof(weir_event, kind) - offsetof(weir_event, address) == WEIR_HISTORY_LABEL_MAX,
+               "a label takes the place of address, size, stream and pool");
+
+static WR_NOINLINE void say_label(wr_history *history, pen *p, uint64_t time_ns)
+{
+    weir_event event = {
+        .time_ns = time_ns, .kind = WEIR_EVENT_LABEL, .device = history->device, .thread = wr_thread_number()
+    };
+    if (mine.labels)
+        memcpy((char *)&event + offsetof(weir_event, address), mine.labels->text[mine.labels->depth - 1],
+               WEIR_HISTORY_LABEL_MAX);
+    p->label = mine.label;
+    put(p, &event);
+}
+
+static inline void write_at(wr_history *history, weir_event *event)
+{
+    pen *p = pen_for(history, event);
+    if (WR_UNLIKELY(p && p->label != mine.label)) {
+        say_label(history, p, event->time_ns);
+        p = pen_for(history, event);
+    }
+    if (WR_LIKELY(p != NULL)) put(p, event);
+}
+
+void wr_history_write(wr_history *history, weir_event_kind kind, const void *address, uint64_t size, const void *stream,
+                      weir_mempool pool)
+{
+    weir_event event = { .time_ns = now_ns(),
+                         .address = (uint64_t)(uintptr_t)address,
+                         .size = size,
+                         .stream = (uint64_t)(uintptr_t)stream,
+                         .pool = { pool.capture, pool.user },
+                         .kind = (uint16_t)kind,
+                         .device = history->device,
+                         .thread = wr_thread_number() };
+    write_at(history, &event);
+}
+
+void wr_history_write_free(wr_history *history, const void *address, uint64_t size, const void *stream,
+                           weir_mempool pool)
+{
+    weir_event event = { .time_ns = now_ns(),
+                         .address = (uint64_t)(uintptr_t)address,
+                         .size = size,
+                         .stream = (uint64_t)(uintptr_t)stream,
+                         .pool = { pool.capture, pool.user },
+                         .kind = WEIR_EVENT_FREE_REQUESTED,
+                         .device = history->device,
+                         .thread = wr_thread_number() };
+    write_at(history, &event);
+    event.kind = WEIR_EVENT_FREE_COMPLETED;
+    write_at(history, &event);
+}
+
+/* ---- labels ------------------------------------------------------------------------------------------------------- */
+
+weir_status wr_history_push_label(const char *label)
+{
+    label_stack *labels = mine.labels;
+    const size_t length = strlen(label);
+    WR_ENSURE(length != 0 && length <= WEIR_HISTORY_LABEL_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_history_label_push: a label has 1 to %d bytes, this one %zu", WEIR_HISTORY_LABEL_MAX, length);
+    WR_ENSURE(!labels || labels->depth < LABELS, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_history_label_push: this thread is under %d labels already, which is all it can be", LABELS);
+    if (!labels) {
+        void *made = NULL;
+        WR_TRY(wr_meta_alloc(sizeof(label_stack), "labels", &made));
+        mine.labels = labels = made;
+        if (!mine.watched) watch_thread();
+    }
+    memset(labels->text[labels->depth], 0, WEIR_HISTORY_LABEL_MAX);
+    memcpy(labels->text[labels->depth++], label, length);
+    mine.label = ++mine.last_label;
+    return WEIR_OK;
+}
+
+weir_status wr_history_pop_label(void)
+{
+    WR_ENSURE(mine.labels, WEIR_ERR_INVALID_ARGUMENT, "weir_history_label_pop: this thread is under no label");
+    mine.label = ++mine.last_label;
+    if (--mine.labels->depth == 0) {
+        mine.label = 0;
+        wr_meta_free(mine.labels);
+        mine.labels = NULL;
+    }
+    return WEIR_OK;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------ */
+
+/* Where events go while the pages are put together. */
+typedef struct sink {
+    weir_event *to;
+    uint64_t capacity, count;
+    uint64_t skip; /* first ones that are too many */
+} sink;
+
+static void pour(sink *s, const weir_event *events, uint64_t count)
+{
+    const uint64_t skipped = count < s->skip ? count : s->skip;
+    s->skip -= skipped;
+    count -= skipped;
+    if (count > s->capacity - s->count) count = s->capacity - s->count;
+    if (count) memcpy(s->to + s->count, events + skipped, (size_t)count * sizeof *events);
+    s->count += count;
+}
+
+/* The time of the page's next event; after all others when it has none. */
+static uint64_t next_time(const wr_page *page)
+{
+    return page->at < page->end ? page->events[page->at].time_ns : UINT64_MAX;
+}
+
+/* Sets the pages to the events that there are: not those that were cleared, nor any older than one that is gone or later
+ * than this moment. So there are no gaps: what depends on an event that is not there yet comes after this moment, too.
+ * *held: how many those are; *older: how many are left out at the beginning. */
+static void rewind_locked(wr_history *history, uint64_t *held, uint64_t *older)
+{
+    const uint64_t now = now_ns();
+    *held = *older = 0;
+    for (uint32_t i = 0; i < history->page_count; i++) {
+        wr_page *page = history->pages[i];
+        page->at = page->cleared;
+        page->end = atomic_load_explicit(&page->count, memory_order_acquire);
+        while (page->end > page->at && page->events[page->end - 1].time_ns > now) page->end--;
+        while (next_time(page) < history->gone_until) page->at++;
+        *older += page->at - page->cleared;
+        *held += page->end - page->at;
+    }
+}
+
+static int by_time(const void *left, const void *right)
+{
+    const uint64_t a = next_time(*(wr_page *const *)left), b = next_time(*(wr_page *const *)right);
+    return (a > b) - (a < b);
+}
+
+/* The page of a list whose next event is the earliest; *others: the time of the next one among the rest. Who came into
+ * the list first goes first among equals. */
+static wr_page *earliest(wr_page *list, uint64_t *others)
+{
+    wr_page *best = list;
+    *others = UINT64_MAX;
+    for (wr_page *c = list ? list->beside : NULL; c; c = c->beside) {
+        const bool earlier = next_time(c) < next_time(best);
+        const uint64_t later = next_time(earlier ? best : c);
+        if (later < *others) *others = later;
+        if (earlier) best = c;
+    }
+    return best;
+}
+
+/* The pages that may hold what comes next, and those that begin later. */
+typedef struct merge {
+    wr_page *list;
+    wr_page **rest;
+    uint32_t rest_count;
+} merge;
+
+static wr_page *choose(merge *m, uint64_t *others)
+{
+    wr_page *best = earliest(m->list, others);
+    while (m->rest_count != 0) {
+        wr_page *first = m->rest[0];
+        if (best && next_time(first) >= next_time(best)) {
+            if (next_time(first) < *others) *others = next_time(first);
+            break;
+        }
+        wr_page **end = &m->list;
+        while (*end) end = &(*end)->beside;
+        first->beside = NULL;
+        *end = first;
+        m->rest++;
+        m->rest_count--;
+        best = earliest(m->list, others);
+    }
+    return best;
+}
+
+static void leave(merge *m, const wr_page *finished)
+{
+    wr_page **link = &m->list;
+    while (*link != finished) link = &(*link)->beside;
+    *link = finished->beside;
+}
+
+static void merge_locked(wr_history *history, sink *to)
+{
+    merge m = { .rest = history->pages, .rest_count = history->page_count };
+    if (history->page_count) qsort(history->pages, history->page_count, sizeof *history->pages, by_time);
+    while (to->count < to->capacity) {
+        uint64_t others = UINT64_MAX;
+        wr_page *best = choose(&m, &others);
+        if (!best || best->at == best->end) return; /* those without events are last */
+        const unsigned from = best->at;
+        if (best->events[best->end - 1].time_ns <= others)
+            best->at = best->end;
+        else
+            while (best->events[best->at].time_ns <= others) best->at++;
+        pour(to, &best->events[from], best->at - from);
+        if (best->at == best->end) leave(&m, best);
+    }
+}
+
+void wr_history_copy(wr_history *history, weir_event *events, uint64_t capacity, uint64_t *count, uint64_t *dropped)
+{
+    uint64_t held, older;
+    wr_lock_acquire(&history->lock);
+    rewind_locked(history, &held, &older);
+    sink to = { .to = events, .capacity = capacity };
+    if (held > history->capacity) to.skip = held - history->capacity;
+    merge_locked(history, &to);
+    *dropped = history->dropped + older + (held > history->capacity ? held - history->capacity : 0);
+    wr_lock_release(&history->lock);
+    *count = to.count;
+}
+
+uint64_t wr_history_held(wr_history *history)
+{
+    uint64_t held, older;
+    wr_lock_acquire(&history->lock);
+    rewind_locked(history, &held, &older);
+    wr_lock_release(&history->lock);
+    return held < history->capacity ? held : history->capacity;
+}
+
+void wr_history_clear(wr_history *history)
+{
+    wr_lock_acquire(&history->lock);
+    for (uint32_t i = 0; i < history->page_count; i++)
+        history->pages[i]->cleared = atomic_load_explicit(&history->pages[i]->count, memory_order_acquire);
+    history->dropped = 0;
+    history->gone_until = 0;
+    wr_lock_release(&history->lock);
 }

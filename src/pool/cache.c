@@ -23,8 +23,7 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     WR_TRY(wr_history_init(&cache->history, device, history));
     /* These options are about segments. */
     if (options->max_split == SIZE_MAX && options->gc_threshold == 0) cache->chunks.region_bytes = region_bytes;
-    /* A recorded history must have every event in order; ages are counted in searches. */
-    cache->has_fronts = policy->parks && history == 0 && options->gc_threshold == 0;
+    cache->has_fronts = policy->parks && options->gc_threshold == 0; /* ages are counted in searches */
     wr_lock_init(&cache->lock, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
@@ -122,7 +121,8 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->kept = 0;
     block->handed = ++cache->handed;
     wr_count(wr_counter_live_in, bin, block);
-    wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native);
+    wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native,
+                      wr_bin_pool_id(bin));
 }
 
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
@@ -236,10 +236,9 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
     return status;
 }
 
-void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
+static void reclaim_locked(wr_cache *cache, wr_block *block)
 {
     wr_bin *bin = block->segment->bin;
-    wr_history_record(&cache->history, WEIR_EVENT_FREE_COMPLETED, block->base, block->requested, bin->stream->native);
     wr_count(wr_counter_active_out, bin, block);
     cache->changes++;
     block->state = WR_BLOCK_FREE;
@@ -267,6 +266,14 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block)
     block->freed_at = cache->searches[bin->class];
     wr_bin_insert(bin, block);
     wr_count(wr_counter_free_in, bin, block);
+}
+
+void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
+{
+    const wr_bin *bin = block->segment->bin;
+    wr_history_record(&cache->history, WEIR_EVENT_FREE_COMPLETED, block->base, block->requested, bin->stream->native,
+                      wr_bin_pool_id(bin));
+    reclaim_locked(cache, block);
 }
 
 weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address, wr_block **out)
@@ -299,13 +306,22 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
     wr_count(wr_counter_live_out, bin, block);
-    wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native);
     if (!block->uses && !block->kept) {
-        wr_cache_reclaim_locked(cache, block);
+        wr_history_record_free(&cache->history, block->base, block->requested, bin->stream->native,
+                               wr_bin_pool_id(bin));
+        reclaim_locked(cache, block);
         return;
     }
+    wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native,
+                      wr_bin_pool_id(bin));
     block->state = WR_BLOCK_PENDING;
     cache->stats.pending_frees++;
+}
+
+void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block)
+{
+    wr_count(wr_counter_live_out, block->segment->bin, block);
+    reclaim_locked(cache, block);
 }
 
 static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_segment *segment, void *pointer,

@@ -182,6 +182,9 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 /* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
 void wr_cache_give_locked(wr_cache *cache, wr_block *block);
 
+/* The same of one that a front had: its program has freed it before. */
+void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block);
+
 /* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
                                                   wr_block **out);

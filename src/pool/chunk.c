@@ -128,7 +128,7 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
     size_t *bytes = &slot->region->bin->part_bytes;
     *bytes = kind == WEIR_EVENT_SEGMENT_MAP ? *bytes + (to - from) : *bytes - (to - from);
     wr_history_record(&cache->history, kind, slot->region->base + slot->at + from, to - from,
-                      slot->region->bin->stream->native);
+                      slot->region->bin->stream->native, wr_bin_pool_id(slot->region->bin));
 }
 
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot)

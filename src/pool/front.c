@@ -12,6 +12,7 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **ou
         front = made;
         wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
         front->cache = cache;
+        front->stream = stream;
         cache->front_count++;
         front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
         atomic_store_explicit(&cache->fronts, front, memory_order_release);
@@ -79,6 +80,8 @@ void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, 
     front->drift[class] += (int64_t)requested - (int64_t)block->requested;
     block->requested = requested;
     add(front->hits[class], 1, block_bytes, requested);
+    wr_history_record(&front->cache->history, WEIR_EVENT_ALLOC, block->base, requested, front->stream->native,
+                      (weir_mempool){ 0, 0 });
     if (WR_UNLIKELY(is_peak(front))) {
         wr_lock_acquire(&front->cache->lock);
         tell_peaks(front);
@@ -117,6 +120,8 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
     slot->count++;
     atomic_store_explicit(&block->parked, true, memory_order_relaxed);
     add(front->parked[class], 1, block->bytes, block->requested);
+    wr_history_record_free(&front->cache->history, pointer, block->requested, front->stream->native,
+                           (weir_mempool){ 0, 0 });
     return true;
 }
 
@@ -244,7 +249,7 @@ static void empty_slot(wr_front *front, wr_class class, wr_front_slot *slot)
     while (slot->count) {
         wr_block *block = take_out(slot);
         add(front->parked[class], -1, block->bytes, block->requested);
-        wr_cache_give_locked(front->cache, block);
+        wr_cache_give_parked_locked(front->cache, block);
     }
 }
 

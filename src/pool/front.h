@@ -42,6 +42,7 @@ struct wr_front {
     int64_t floor[WR_FRONT_NUMBERS];                /* when less than this is parked, more is live than ever before */
 
     wr_cache *cache;
+    const wr_stream *stream;
     wr_front *next; /* all of the cache */
 };
 

@@ -103,6 +103,11 @@ static inline bool wr_mempool_chunked(const wr_mempool *pool)
     return pool->policy->of_segments != NULL;
 }
 
+static inline weir_mempool wr_bin_pool_id(const wr_bin *bin)
+{
+    return wr_mempool_id_of(wr_mempool_name_of(bin->pool));
+}
+
 /* For messages: "{0, 3}". */
 #define WR_MEMPOOL_FORMAT "{%llu, %llu}"
 #define WR_MEMPOOL_ARGUMENTS(name)                                                                                     \

@@ -150,7 +150,8 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     pool->growing -= range->bytes;
     cache->stats.driver_allocs++;
     if (pool->counted) pool->stats.driver_allocs++;
-    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native);
+    wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native,
+                      wr_bin_pool_id(g->bin));
 }
 
 /* Devices may have been given access since the range was taken. The lock is let go meanwhile. */

@@ -48,7 +48,7 @@ static void show_locked(wr_segment *segment)
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
 {
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
-                      segment->bin->stream->native);
+                      segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     unhide_locked(segment);
     cache->leaving += wr_segment_held(segment);
     wr_count(wr_counter_segment_out, segment->bin, segment->first);
@@ -63,7 +63,7 @@ static void come_back_locked(wr_cache *cache, wr_segment *segment)
     (void)mapped;
     wr_count(wr_counter_segment_in, segment->bin, segment->first);
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, segment->base, segment->bytes,
-                      segment->bin->stream->native);
+                      segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     into_bin_locked(segment);
 }
 

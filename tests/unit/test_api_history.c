@@ -62,12 +62,13 @@ static void the_life_of_a_block_is_recorded(void **state)
 
     weir_event events[8];
     static const weir_event_kind kinds[] = { WEIR_EVENT_SEGMENT_ALLOC,  WEIR_EVENT_ALLOC,
-                                             WEIR_EVENT_RECORD_STREAM,  WEIR_EVENT_FREE_REQUESTED,
-                                             WEIR_EVENT_FREE_COMPLETED, WEIR_EVENT_SEGMENT_FREE };
-    assert_int_equal(read_events(0, events, 8), 6);
-    for (int i = 0; i < 6; i++) {
+                                             WEIR_EVENT_DECISION,       WEIR_EVENT_RECORD_STREAM,
+                                             WEIR_EVENT_FREE_REQUESTED, WEIR_EVENT_FREE_COMPLETED,
+                                             WEIR_EVENT_SEGMENT_FREE };
+    assert_int_equal(read_events(0, events, 8), 7);
+    for (int i = 0; i < 7; i++) {
         assert_int_equal(events[i].kind, kinds[i]);
-        assert_int_equal(events[i].address, (uintptr_t)block);
+        if (events[i].kind != WEIR_EVENT_DECISION) assert_int_equal(events[i].address, (uintptr_t)block);
         assert_int_equal(events[i].device, 0);
         assert_int_not_equal(events[i].thread, 0);
         assert_true(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
@@ -75,8 +76,12 @@ static void the_life_of_a_block_is_recorded(void **state)
     assert_int_equal(events[0].size, 2 * MIB);
     assert_int_equal(events[1].size, 1000); /* as asked */
     assert_int_equal(events[1].stream, (uintptr_t)native_of(home));
-    assert_int_equal(events[2].stream, (uintptr_t)native_of(other));
-    assert_int_equal(events[4].stream, (uintptr_t)native_of(home));
+    assert_int_equal(weir_decision_served(&events[2]), WEIR_STEP_GROW);
+    assert_true(weir_decision_tried(&events[2], WEIR_STEP_FINISHED) &&
+                !weir_decision_tried(&events[2], WEIR_STEP_TRIM));
+    assert_int_equal(events[2].size, 1000);
+    assert_int_equal(events[3].stream, (uintptr_t)native_of(other));
+    assert_int_equal(events[5].stream, (uintptr_t)native_of(home));
 }
 
 static void old_events_are_dropped_and_counted(void **state)
@@ -85,10 +90,10 @@ static void old_events_are_dropped_and_counted(void **state)
     weir_event events[200];
     size_t count = 0;
     uint64_t dropped = 0;
-    for (int i = 0; i < 60; i++) assert_ok(weir_free(alloc(512))); /* 3 each, and the segment */
+    for (int i = 0; i < 60; i++) assert_ok(weir_free(alloc(512))); /* 3 each, the segment, and why it was taken */
     assert_ok(weir_history_read(0, events, 200, &count, &dropped));
     assert_int_equal(count, 100);
-    assert_int_equal(dropped, 81);
+    assert_int_equal(dropped, 82);
 }
 
 static void clearing_forgets_one_device(void **state)
@@ -119,6 +124,75 @@ static int open_recording_segments(void **state)
     (void)state;
     open_host((weir_settings){ .policy = "segments", .host_devices = 2, .host_memory = 64 * MIB, .history = 100 });
     return 0;
+}
+
+/* ---- labels ---------------------------------------------------------------------------------------------------------- */
+
+static void check_label(const weir_event *event, const char *text)
+{
+    size_t length = 0;
+    assert_int_equal(event->kind, WEIR_EVENT_LABEL);
+    const char *label = weir_event_label(event, &length);
+    assert_int_equal(length, strlen(text));
+    assert_memory_equal(label, text, length);
+}
+
+static void what_is_done_under_a_label_follows_it(void **state)
+{
+    (void)state;
+    weir_event events[16];
+    void *block = alloc(512);
+    assert_ok(weir_history_clear(0));
+    assert_ok(weir_history_label_push("outer"));
+    assert_ok(weir_history_label_push("forty bytes are as many as there can be."));
+    assert_ok(weir_free(block));
+    assert_ok(weir_history_label_pop());
+    assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_label_pop());
+    assert_ok(weir_free(alloc(512)));
+    assert_int_equal(read_events(0, events, 16), 11);
+    check_label(&events[0], "forty bytes are as many as there can be.");
+    check_label(&events[3], "outer");
+    check_label(&events[7], "");
+    assert_int_equal(events[10].kind, WEIR_EVENT_FREE_COMPLETED);
+}
+
+static void labels_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    assert_status(weir_history_label_pop(), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_label_push(NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_label_push(""), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_history_label_push("forty-one bytes are more than there can be"), WEIR_ERR_INVALID_ARGUMENT);
+    for (int i = 0; i < 32; i++) assert_ok(weir_history_label_push("deep"));
+    assert_status(weir_history_label_push("deeper"), WEIR_ERR_INVALID_ARGUMENT);
+    for (int i = 0; i < 32; i++) assert_ok(weir_history_label_pop());
+    assert_status(weir_history_label_pop(), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static int open_recording_much(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB, .history = 2000 });
+    return 0;
+}
+
+/* The event that said it first is gone; it is said again now and then. */
+static void a_label_is_said_again(void **state)
+{
+    (void)state;
+    static weir_event events[2000];
+    int said = 0;
+    assert_ok(weir_history_label_push("step"));
+    for (int i = 0; i < 2000; i++) assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_history_label_pop());
+    assert_int_equal(read_events(0, events, 2000), 2000);
+    for (int i = 0; i < 2000; i++) {
+        if (events[i].kind != WEIR_EVENT_LABEL) continue;
+        check_label(&events[i], "step");
+        said++;
+    }
+    assert_in_range(said, 3, 5);
 }
 
 static int open_silent(void **state)
@@ -181,13 +255,13 @@ static void devices_are_merged_by_time(void **state)
     for (int i = 0; i < 8; i++) alloc_on(512, i % 2 ? far : near_stream);
     assert_ok(weir_history_save(path));
     size_t count = load(&header, events, 100);
-    assert_int_equal(count, 10);
+    assert_int_equal(count, 12);
     int of_device_1 = 0;
     for (size_t i = 0; i < count; i++) {
         assert_true(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
         of_device_1 += events[i].device == 1;
     }
-    assert_int_equal(of_device_1, 5);
+    assert_int_equal(of_device_1, 6);
 }
 
 static void dropped_events_are_told_in_the_file(void **state)
@@ -198,13 +272,13 @@ static void dropped_events_are_told_in_the_file(void **state)
     for (int i = 0; i < 60; i++) assert_ok(weir_free(alloc(512)));
     assert_ok(weir_history_save(path));
     assert_int_equal(load(&header, events, 200), 100);
-    assert_int_equal(header.dropped, 81);
+    assert_int_equal(header.dropped, 82);
 }
 
 static void an_existing_file_is_replaced_whole(void **state)
 {
     (void)state;
-    weir_event events[4];
+    weir_event events[8];
     weir_trace_header header;
     FILE *file = fopen(path, "wb");
     assert_non_null(file);
@@ -212,7 +286,7 @@ static void an_existing_file_is_replaced_whole(void **state)
     fclose(file);
     alloc(512);
     assert_ok(weir_history_save(path));
-    assert_int_equal(load(&header, events, 4), 2);
+    assert_int_equal(load(&header, events, 8), 3);
 }
 
 static void nothing_is_left_beside_the_file(void **state)
@@ -278,6 +352,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_life_of_a_block_is_recorded, open_recording_segments, close_host),
         RECORDING(old_events_are_dropped_and_counted),
         RECORDING(clearing_forgets_one_device),
+        RECORDING(what_is_done_under_a_label_follows_it),
+        RECORDING(labels_that_cannot_be_are_refused),
+        cmocka_unit_test_setup_teardown(a_label_is_said_again, open_recording_much, close_host),
         RECORDING(reading_needs_somewhere_to_put_it),
         cmocka_unit_test_setup_teardown(saving_takes_memory_for_what_was_recorded_only, open_vast, close_host),
         cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),

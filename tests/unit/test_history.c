@@ -10,7 +10,10 @@
 
 #include <cmocka.h>
 
+#include <pthread.h>
+
 static wr_history history;
+static const weir_mempool none;
 
 static int open_four(void **state)
 {
@@ -30,7 +33,7 @@ static int release(void **state)
 static void record(int count)
 {
     for (int i = 0; i < count; i++)
-        wr_history_record(&history, WEIR_EVENT_ALLOC, (void *)(uintptr_t)(0x1000 + i), (uint64_t)i, &history);
+        wr_history_record(&history, WEIR_EVENT_ALLOC, (void *)(uintptr_t)(0x1000 + i), (uint64_t)i, &history, none);
 }
 
 static void an_event_has_all_its_parts(void **state)
@@ -38,7 +41,8 @@ static void an_event_has_all_its_parts(void **state)
     (void)state;
     weir_event event;
     uint64_t count = 0, dropped = 1;
-    wr_history_record(&history, WEIR_EVENT_SEGMENT_FREE, (void *)(uintptr_t)0x123000, 77, (void *)(uintptr_t)0x99);
+    wr_history_record(&history, WEIR_EVENT_SEGMENT_FREE, (void *)(uintptr_t)0x123000, 77, (void *)(uintptr_t)0x99,
+                      (weir_mempool){ 5, 6 });
     wr_history_copy(&history, &event, 1, &count, &dropped);
     assert_int_equal(count, 1);
     assert_int_equal(dropped, 0);
@@ -49,7 +53,7 @@ static void an_event_has_all_its_parts(void **state)
     assert_int_equal(event.device, 3);
     assert_int_equal(event.thread, wr_thread_number());
     assert_true(event.time_ns != 0);
-    assert_true(event.pool[0] == 0 && event.pool[1] == 0);
+    assert_true(event.pool[0] == 5 && event.pool[1] == 6);
 }
 
 static void the_latest_events_are_kept_oldest_first(void **state)
@@ -101,7 +105,122 @@ static void without_capacity_nothing_is_recorded(void **state)
     wr_history_copy(&history, NULL, 0, &count, &dropped);
     assert_int_equal(count, 0);
     assert_int_equal(dropped, 0);
-    assert_int_equal(history.written, 0);
+    assert_int_equal(history.page_count, 0);
+}
+
+/* ---- threads --------------------------------------------------------------------------------------------------------- */
+
+static int open_many(void **state)
+{
+    (void)state;
+    assert_int_equal(wr_history_init(&history, 3, 100000), WEIR_OK);
+    return 0;
+}
+
+enum { WRITERS = 8, EACH = 5000, SHORT_LIVED = 2000 };
+
+static void *write_some(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < EACH; i++) wr_history_record(&history, WEIR_EVENT_ALLOC, NULL, (uint64_t)i, NULL, none);
+    return NULL;
+}
+
+static void *write_once(void *argument)
+{
+    wr_history_record(&history, WEIR_EVENT_ALLOC, NULL, (uint64_t)(uintptr_t)argument, NULL, none);
+    return NULL;
+}
+
+static void events_of_threads_are_merged_by_time(void **state)
+{
+    (void)state;
+    static weir_event events[WRITERS * EACH];
+    pthread_t threads[WRITERS];
+    uint64_t count = 0, dropped = 1, next[64] = { 0 };
+    for (int i = 0; i < WRITERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, write_some, NULL), 0);
+    for (int i = 0; i < WRITERS; i++) pthread_join(threads[i], NULL);
+    wr_history_copy(&history, events, WRITERS * EACH, &count, &dropped);
+    assert_int_equal(count, WRITERS * EACH);
+    assert_int_equal(dropped, 0);
+    const uint32_t first = wr_thread_number();
+    for (uint64_t i = 0; i < count; i++) {
+        assert_true(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
+        assert_in_range(events[i].thread - first, 0, 63);
+        assert_int_equal(events[i].size, next[events[i].thread - first]++);
+    }
+}
+
+static void threads_that_come_and_go_share_a_page(void **state)
+{
+    (void)state;
+    static weir_event events[SHORT_LIVED];
+    uint64_t count = 0, dropped = 1;
+    for (uintptr_t i = 0; i < SHORT_LIVED; i++) {
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, write_once, (void *)i), 0);
+        pthread_join(thread, NULL);
+    }
+    assert_true(history.page_count <= SHORT_LIVED / WR_HISTORY_PAGE + 1);
+    wr_history_copy(&history, events, SHORT_LIVED, &count, &dropped);
+    assert_int_equal(count, SHORT_LIVED);
+    for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, i);
+}
+
+/* What a slow thread wrote long ago would leave a gap behind it. */
+static void there_are_no_gaps(void **state)
+{
+    (void)state;
+    static weir_event events[1000];
+    uint64_t count = 0, dropped = 0;
+    wr_history_release(&history);
+    assert_int_equal(wr_history_init(&history, 3, 1000), WEIR_OK);
+    record(1);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, write_some, NULL), 0);
+    pthread_join(thread, NULL);
+    wr_history_copy(&history, events, 1000, &count, &dropped);
+    assert_int_equal(count, 1000);
+    assert_int_equal(dropped, EACH + 1 - 1000);
+    for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, EACH - 1000 + i);
+}
+
+static void a_thread_may_write_into_many_histories(void **state)
+{
+    (void)state;
+    enum { MANY = 9 };
+    static wr_history many[MANY];
+    for (int i = 0; i < MANY; i++) assert_int_equal(wr_history_init(&many[i], i, 100), WEIR_OK);
+    for (int round = 0; round < 50; round++)
+        for (int i = 0; i < MANY; i++) wr_history_record(&many[i], WEIR_EVENT_ALLOC, NULL, (uint64_t)round, NULL, none);
+    for (int i = 0; i < MANY; i++) {
+        weir_event events[50];
+        uint64_t count = 0, dropped = 1;
+        assert_true(many[i].page_count == 1);
+        wr_history_copy(&many[i], events, 50, &count, &dropped);
+        assert_int_equal(count, 50);
+        for (uint64_t k = 0; k < count; k++) assert_int_equal(events[k].size, k);
+        wr_history_release(&many[i]);
+    }
+    record(1);
+    assert_int_equal(wr_history_held(&history), 1);
+}
+
+static void without_memory_events_are_lost_and_counted(void **state)
+{
+    (void)state;
+    weir_event event;
+    uint64_t count = 7, dropped = 0;
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        wr_meta_fail_nth(nth);
+        record(1);
+        wr_meta_fail_nth(0);
+    }
+    wr_history_copy(&history, &event, 1, &count, &dropped);
+    assert_int_equal(count, 0);
+    assert_int_equal(dropped, 2);
+    record(1);
+    assert_int_equal(wr_history_held(&history), 1);
 }
 
 static void a_capacity_beyond_the_address_space_is_refused(void **state)
@@ -117,6 +236,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_latest_events_are_kept_oldest_first, open_four, release),
         cmocka_unit_test_setup_teardown(a_full_ring_has_dropped_nothing, open_four, release),
         cmocka_unit_test_setup_teardown(a_short_buffer_gets_the_oldest, open_four, release),
+        cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
+        cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
+        cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
+        cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),
+        cmocka_unit_test_setup_teardown(without_memory_events_are_lost_and_counted, open_many, release),
         cmocka_unit_test_teardown(without_capacity_nothing_is_recorded, release),
         cmocka_unit_test_teardown(a_capacity_beyond_the_address_space_is_refused, release),
     };

@@ -50,7 +50,7 @@ static void bytes_are_where_the_format_says(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
-    static const uint8_t head[32] = { 'w', 'e', 'i', 'r', 't', 'r', 'c', '\n', 1, 0, 0, 0, 64, 0, 0, 0,
+    static const uint8_t head[32] = { 'w', 'e', 'i', 'r', 't', 'r', 'c', '\n', 1, 0, 1, 0, 64, 0, 0, 0,
                                       56,  0,   0,   0,   0,   0,   0,   0,    3, 0, 0, 0, 0,  0, 0, 0 };
     assert_memory_equal(f.bytes, head, sizeof head);
     assert_int_equal(f.bytes[32], 12);
@@ -109,8 +109,8 @@ static void headers_that_make_no_sense_are_refused(void **state)
         uint8_t value;
         const char *part;
     } cases[] = {
-        { 8, 2, "trace format version 2.0: this weir reads 1.x" },
-        { 8, 0, "version 0.0" },
+        { 8, 2, "trace format version 2.1: this weir reads 1.x" },
+        { 8, 0, "version 0.1" },
         { 12, 63, "a header of 63 bytes" },
         { 16, 55, "events of 55 bytes" },
         { 18, 1, "events of 65592 bytes" },
@@ -130,8 +130,8 @@ static void events_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
-    f.bytes[64 + 56 + 48] = 11;
-    assert_int_equal(refused(f.bytes, f.count, NULL, "event 1 is of the unknown kind 11"), 64 + 56);
+    f.bytes[64 + 56 + 48] = 200;
+    assert_int_equal(refused(f.bytes, f.count, NULL, "event 1 is of the unknown kind 200"), 64 + 56);
     f.bytes[64 + 56 + 48] = 0;
     refused(f.bytes, f.count, NULL, "event 1 is of the unknown kind 0");
     f.bytes[64 + 56 + 48] = 1;
@@ -144,8 +144,8 @@ static void kinds_of_newer_minor_versions_are_passed_over(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
-    f.bytes[10] = 1;
-    f.bytes[64 + 56 + 48] = 11;
+    f.bytes[10] = WEIR_TRACE_VERSION_MINOR + 1;
+    f.bytes[64 + 56 + 48] = 200;
     trace t;
     assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
     assert_int_equal(t.count, EVENTS - 1);

@@ -558,7 +558,11 @@ static void a_failure_is_recorded(void **state)
     assert_ok(weir_history_clear(0));
     refuse(30 * MIB - 5, two);
     assert_ok(weir_history_read(0, events, 16, &count, NULL));
-    assert_int_equal(count, 1);
+    assert_int_equal(count, 2);
+    assert_int_equal(events[1].kind, WEIR_EVENT_DECISION);
+    assert_int_equal(weir_decision_served(&events[1]), WEIR_STEP_REFUSED);
+    for (int step = WEIR_STEP_FINISHED; step < WEIR_STEPS; step++)
+        assert_true(weir_decision_tried(&events[1], (weir_step)step));
     assert_int_equal(events[0].kind, WEIR_EVENT_OOM);
     assert_int_equal(events[0].size, 30 * MIB - 5);
     assert_int_equal(events[0].address, 24 * MIB); /* free on the device */

@@ -91,7 +91,7 @@ static bool check_header(source *s, const weir_trace_header *h, const trace_limi
 /* A kind that this version does not know is an error, unless a newer minor version may have added it. */
 static bool check_event(source *s, const weir_event *e, const weir_trace_header *h, uint64_t number, bool *known)
 {
-    *known = e->kind >= WEIR_EVENT_ALLOC && e->kind <= WEIR_EVENT_RECORD_STREAM;
+    *known = e->kind >= WEIR_EVENT_ALLOC && e->kind <= WEIR_EVENT_LAST;
     if (!*known && (e->kind == 0 || h->version_minor <= WEIR_TRACE_VERSION_MINOR))
         return source_fail(s, source_offset(s), "event %" PRIu64 " is of the unknown kind %u", number, e->kind);
     if (e->device < 0) return source_fail(s, source_offset(s), "event %" PRIu64 " is of device %d", number, e->device);

@@ -1,0 +1,141 @@
+/*
+ * history: what recording costs, and reading back. pair: allocate and free 512 B, which is three events, on 1 to N threads,
+ * each on a stream of its own, with recording off and on. dump: a million events, read into memory and saved to a file.
+ */
+#include "bench.h"
+
+#include "weir/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { ROUNDS = 5, BATCH = 200, EVENTS_OF_PAIR = 3, STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
+enum { DUMPED = 1000000, DUMP_THREADS = 4 };
+
+typedef struct results {
+    const bench_options *options;
+    uint64_t history;
+    double pair[STEPS];
+    double read, save; /* milliseconds; the median */
+} results;
+
+typedef struct load {
+    weir_stream streams[BENCH_THREADS_MAX];
+    double ns[BENCH_THREADS_MAX];
+} load;
+
+static void check(weir_status status)
+{
+    if (status == WEIR_OK) return;
+    fprintf(stderr, "weir-bench: history: %s\n", weir_error_text());
+    exit(1);
+}
+
+static void run_pairs(weir_stream stream, int pairs)
+{
+    for (int i = 0; i < pairs; i++) {
+        void *block = NULL;
+        check(weir_alloc_on(512, stream, &block));
+        check(weir_free(block));
+    }
+}
+
+static void run_load(void *argument, unsigned thread)
+{
+    load *l = argument;
+    uint64_t pairs = 0, took = 0;
+    run_pairs(l->streams[thread], BATCH);
+    const uint64_t began = bench_now_ns();
+    while (took < BENCH_ROUND_MS * UINT64_C(1000000)) {
+        run_pairs(l->streams[thread], BATCH);
+        pairs += BATCH;
+        took = bench_now_ns() - began;
+    }
+    l->ns[thread] = (double)took / (double)pairs;
+}
+
+static void open_weir(const results *r, load *l)
+{
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = r->options->backend;
+    settings.history = r->history;
+    check(weir_open(&settings));
+    for (unsigned i = 0; i < r->options->threads; i++) check(weir_stream_create(0, 0, &l->streams[i]));
+}
+
+static void measure_pairs(void *argument)
+{
+    results *r = argument;
+    load l;
+    open_weir(r, &l);
+    for (unsigned step = 0; 1u << step <= r->options->threads; step++) {
+        double rounds[ROUNDS];
+        for (int i = 0; i < ROUNDS; i++) {
+            bench_run_threads(1u << step, run_load, &l);
+            rounds[i] = bench_median(l.ns, 1u << step);
+        }
+        r->pair[step] = bench_median(rounds, ROUNDS);
+    }
+    check(weir_close());
+}
+
+static void fill(void *argument, unsigned thread)
+{
+    const load *l = argument;
+    run_pairs(l->streams[thread], DUMPED / EVENTS_OF_PAIR / DUMP_THREADS + BATCH);
+}
+
+static void measure_dump(void *argument)
+{
+    results *r = argument;
+    load l;
+    double read[ROUNDS], save[ROUNDS];
+    char path[] = "/tmp/weir-bench-XXXXXX";
+    const int file = mkstemp(path);
+    weir_event *events = calloc(DUMPED, sizeof *events);
+    bench_options options = *r->options;
+    options.threads = DUMP_THREADS;
+    results own = { .options = &options, .history = DUMPED };
+    if (file < 0 || !events) exit(1);
+    close(file);
+    open_weir(&own, &l);
+    bench_run_threads(DUMP_THREADS, fill, &l);
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t count = 0;
+        const uint64_t began = bench_now_ns();
+        check(weir_history_read(0, events, DUMPED, &count, NULL));
+        read[i] = (double)(bench_now_ns() - began) / 1e6;
+        unlink(path); /* replacing a file takes the system long */
+        const uint64_t saving = bench_now_ns();
+        check(weir_history_save(path));
+        save[i] = (double)(bench_now_ns() - saving) / 1e6;
+        if (count != DUMPED) exit(1);
+    }
+    unlink(path);
+    free(events);
+    r->read = bench_median(read, ROUNDS);
+    r->save = bench_median(save, ROUNDS);
+    check(weir_close());
+}
+
+bool bench_history(const bench_options *options)
+{
+    results *off = bench_shared(sizeof *off), *on = bench_shared(sizeof *on);
+    off->options = on->options = options;
+    on->history = 100000;
+    bool good = bench_isolated("history off", measure_pairs, off) && bench_isolated("history on", measure_pairs, on);
+    good &= bench_isolated("history dump", measure_dump, on);
+    if (!good) return false;
+    printf("\nhistory, back end %s, median of %d rounds\n\n%-10s %10s %10s %12s\n", options->backend, ROUNDS, "THREADS",
+           "PAIR, OFF", "PAIR, ON", "PER EVENT");
+    for (unsigned step = 0; 1u << step <= options->threads; step++)
+        printf("%-10u %7.1f ns %7.1f ns %9.1f ns\n", 1u << step, off->pair[step], on->pair[step],
+               (on->pair[step] - off->pair[step]) / EVENTS_OF_PAIR);
+    printf("\n%d events of %d threads: read in %.1f ms, saved in %.1f ms\n\n", DUMPED, DUMP_THREADS, on->read,
+           on->save);
+    bench_judge("history, an event, 1 thread", (on->pair[0] - off->pair[0]) / EVENTS_OF_PAIR, 40, "ns");
+    bench_judge("history, a million events read", on->read, 100, "ms");
+    bench_judge("history, a million events saved", on->save, 100, "ms");
+    return true;
+}

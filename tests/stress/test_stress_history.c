@@ -1,0 +1,153 @@
+/*
+ * Recording from many threads that come and go, while others read, clear and save: what is read is in order, and every
+ * block is allocated and freed in turns.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "host_support.h"
+#include "sanitized.h"
+#include "weir/trace.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORKERS = 4, CAPACITY = 20000, DEVICES = 2, PASSED = 16 };
+#define GENERATIONS (SANITIZED ? 200 : 2500)
+#define READS (SANITIZED ? 20 : 200)
+
+/* cmocka's assertions are for the main thread. */
+#define must(condition)                                                                                                \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static weir_stream streams[DEVICES][2];
+static _Atomic(void *) passed[PASSED]; /* blocks on their way from one thread to another */
+static atomic_bool over;
+
+/* A thread that lives for some allocations; frees what others left. */
+static void *live_shortly(void *argument)
+{
+    const unsigned number = (unsigned)(uintptr_t)argument;
+    must(weir_history_label_push("short") == WEIR_OK);
+    for (unsigned i = 0; i < 6; i++) {
+        void *block = NULL;
+        must(weir_alloc_on(512 << (i % 3), streams[number % DEVICES][i % 2], &block) == WEIR_OK);
+        if (i % 3 == 0) must(weir_record_stream(block, streams[number % DEVICES][1]) == WEIR_OK);
+        block = atomic_exchange(&passed[(number + i) % PASSED], block);
+        must(weir_free(block) == WEIR_OK);
+    }
+    if (number % 3 != 0) must(weir_history_label_pop() == WEIR_OK);
+    return NULL;
+}
+
+static void *work(void *argument)
+{
+    for (unsigned i = 0; i < (unsigned)GENERATIONS; i++) {
+        pthread_t thread;
+        must(pthread_create(&thread, NULL, live_shortly, (void *)((uintptr_t)argument + i)) == 0);
+        must(pthread_join(thread, NULL) == 0);
+    }
+    return NULL;
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------------------- */
+
+/* Blocks by address, in a table with open addressing. */
+enum { TABLE = 1 << 16 };
+typedef struct seen {
+    uint64_t address;
+    uint16_t kind; /* of its last event */
+} seen;
+
+static seen *find(seen *table, uint64_t address)
+{
+    size_t at = (size_t)(address * UINT64_C(0x9E3779B97F4A7C15) >> 48);
+    while (table[at].address && table[at].address != address) at = (at + 1) % TABLE;
+    table[at].address = address;
+    return &table[at];
+}
+
+static void check_turns(seen *table, const weir_event *e)
+{
+    seen *s = find(table, e->address);
+    switch (e->kind) {
+    case WEIR_EVENT_ALLOC: must(s->kind == 0 || s->kind == WEIR_EVENT_FREE_COMPLETED); break;
+    case WEIR_EVENT_RECORD_STREAM: must(s->kind == 0 || s->kind == WEIR_EVENT_ALLOC); return;
+    case WEIR_EVENT_FREE_REQUESTED: must(s->kind == 0 || s->kind == WEIR_EVENT_ALLOC); break;
+    case WEIR_EVENT_FREE_COMPLETED: must(s->kind == 0 || s->kind == WEIR_EVENT_FREE_REQUESTED); break;
+    default: return;
+    }
+    s->kind = e->kind;
+}
+
+static void check(const weir_event *events, size_t count)
+{
+    seen *table = calloc(TABLE, sizeof *table);
+    must(table != NULL);
+    for (size_t i = 0; i < count; i++) {
+        must(i == 0 || events[i].time_ns >= events[i - 1].time_ns);
+        if (events[i].kind != WEIR_EVENT_LABEL && events[i].kind != WEIR_EVENT_DECISION) check_turns(table, &events[i]);
+    }
+    free(table);
+}
+
+static void *read_again_and_again(void *argument)
+{
+    const int device = (int)(intptr_t)argument;
+    weir_event *events = calloc(CAPACITY, sizeof *events);
+    must(events != NULL);
+    for (int i = 0; i < READS || !atomic_load(&over); i++) {
+        size_t count = 0;
+        uint64_t dropped = 0;
+        must(weir_history_read(device, events, CAPACITY, &count, &dropped) == WEIR_OK);
+        check(events, count);
+        if (i % 64 == 7) must(weir_history_clear(device) == WEIR_OK);
+        if (i % 64 == 9) must(weir_history_save("saved.weirtrace") == WEIR_OK);
+    }
+    free(events);
+    return NULL;
+}
+
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_devices = DEVICES, .host_memory = 64 * MIB, .history = CAPACITY });
+    for (int device = 0; device < DEVICES; device++)
+        for (int i = 0; i < 2; i++) streams[device][i] = new_stream(device);
+    return 0;
+}
+
+static void what_many_threads_record_is_in_order(void **state)
+{
+    (void)state;
+    pthread_t workers[WORKERS], readers[DEVICES];
+    atomic_store(&over, false);
+    for (int i = 0; i < DEVICES; i++)
+        must(pthread_create(&readers[i], NULL, read_again_and_again, (void *)(intptr_t)i) == 0);
+    for (int i = 0; i < WORKERS; i++)
+        must(pthread_create(&workers[i], NULL, work, (void *)(uintptr_t)(i * 100000)) == 0);
+    for (int i = 0; i < WORKERS; i++) must(pthread_join(workers[i], NULL) == 0);
+    atomic_store(&over, true);
+    for (int i = 0; i < DEVICES; i++) must(pthread_join(readers[i], NULL) == 0);
+    for (int i = 0; i < PASSED; i++) assert_ok(weir_free(atomic_exchange(&passed[i], NULL)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_recording, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,7 +1,7 @@
 /**
  * @file observe.h
- * @brief Where the memory is, for people and for monitoring: statistics as text, of devices, pools, streams and handles.
- *        The numbers themselves are in weir.h; docs/statistics.md explains each.
+ * @brief Where the memory is, for people and for monitoring: statistics as text, of devices, pools, streams and handles
+ *        (the numbers themselves are in weir.h; docs/statistics.md explains each), and snapshots.
  */
 #ifndef WEIR_OBSERVE_H
 #define WEIR_OBSERVE_H
@@ -60,6 +60,39 @@ typedef struct weir_stream_stats {
 
 /** Counts the blocks of a stream. Since 0.1. */
 WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats *out);
+
+/* ---- snapshots ------------------------------------------------------------------------------------------------- */
+
+/** For weir_snapshot_options: every device that is open. */
+#define WEIR_DEVICE_ALL (-3)
+
+typedef enum weir_snapshot_format {
+    WEIR_SNAPSHOT_PICKLE = 0, /**< as torch.cuda.memory._dump_snapshot(): for its viewer, _memory_viz.py and weir */
+    WEIR_SNAPSHOT_TRACE = 1   /**< weir's trace format, the blocks as if allocated just now; without the history, which
+                                   weir_history_save() writes */
+} weir_snapshot_format;
+
+/** Initialise with WEIR_SNAPSHOT_OPTIONS_INIT. Only the tail grows. */
+typedef struct weir_snapshot_options {
+    size_t size;
+    weir_snapshot_format format;
+    int32_t device;           /**< WEIR_DEVICE_ALL, or one */
+    const weir_mempool *pool; /**< NULL: every pool. {0, 0}: the default pool of `device`, which must be named then */
+    bool without_history;     /**< pickle: leave out the recorded events */
+} weir_snapshot_options;
+
+#define WEIR_SNAPSHOT_OPTIONS_INIT { sizeof(weir_snapshot_options), WEIR_SNAPSHOT_PICKLE, WEIR_DEVICE_ALL, NULL, false }
+
+/**
+ * Writes where every block is, and, where recording is on, the events that led there, to a file, which is replaced whole
+ * or not at all. Each device is seen at one instant. Nobody waits for the file: what is written is copied first.
+ * @param options NULL: the defaults.
+ * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
+ */
+WEIR_API weir_status weir_snapshot_save(const char *path, const weir_snapshot_options *options);
+
+/** The same to a descriptor: a pipe, a socket, a file that is open. It stays the caller's. Since 0.1. */
+WEIR_API weir_status weir_snapshot_write(int descriptor, const weir_snapshot_options *options);
 
 #ifdef __cplusplus
 }

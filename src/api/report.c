@@ -2,16 +2,13 @@
  * What happened, as users see it: validation, recorded events.
  */
 #include "base/meta.h"
-#include "base/thread_number.h"
 #include "device/pinned.h"
+#include "observe/output.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
 #include "weir/trace.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 weir_status weir_validate(int device)
 {
@@ -102,20 +99,20 @@ static recorded *choose(recorded all[WR_DEVICE_MAX], uint64_t *until)
     return first;
 }
 
-static bool write_events(FILE *file, recorded all[WR_DEVICE_MAX])
+static void write_events(wr_output *out, recorded all[WR_DEVICE_MAX])
 {
     uint64_t until;
     for (recorded *r = choose(all, &until); r; r = choose(all, &until)) {
         const size_t from = r->next;
         if (r->events[r->count - 1].time_ns <= until) r->next = r->count;
         while (r->next < r->count && r->events[r->next].time_ns <= until) r->next++;
-        if (fwrite(&r->events[from], sizeof *r->events, r->next - from, file) != r->next - from) return false;
+        wr_output_write(out, &r->events[from], (r->next - from) * sizeof *r->events);
     }
-    return true;
 }
 
-static bool write_trace(FILE *file, recorded all[WR_DEVICE_MAX], uint64_t dropped)
+static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped)
 {
+    wr_output out;
     weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
                                  .version_minor = WEIR_TRACE_VERSION_MINOR,
                                  .header_bytes = sizeof header,
@@ -123,28 +120,10 @@ static bool write_trace(FILE *file, recorded all[WR_DEVICE_MAX], uint64_t droppe
                                  .dropped = dropped };
     memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
     for (int i = 0; i < WR_DEVICE_MAX; i++) header.events += all[i].count;
-    return fwrite(&header, sizeof header, 1, file) == 1 && write_events(file, all);
-}
-
-/* Written beside the target and renamed, so that a reader never meets half a file. */
-static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped)
-{
-    char beside[4096];
-    WR_ENSURE(snprintf(beside, sizeof beside, "%s.%ld.%u.tmp", path, (long)getpid(), wr_thread_number()) <
-                  (int)sizeof beside,
-              WEIR_ERR_IO, "weir_history_save: the path is longer than %zu bytes", sizeof beside);
-    FILE *file = fopen(beside, "wbxe");
-    WR_ENSURE(file, WEIR_ERR_IO, "weir_history_save: cannot create %s: %s", beside, strerror(errno));
-    bool written = write_trace(file, all, dropped);
-    int error = errno;
-    if (fclose(file) != 0 && written) {
-        written = false;
-        error = errno;
-    }
-    if (written && rename(beside, path) == 0) return WEIR_OK;
-    if (written) error = errno;
-    unlink(beside);
-    return wr_fail(WEIR_ERR_IO, "weir_history_save: cannot write %s: %s", path, strerror(error));
+    WR_TRY(wr_output_open(&out, "weir_history_save", path));
+    wr_output_write(&out, &header, sizeof header);
+    write_events(&out, all);
+    return wr_output_close(&out, "weir_history_save", path);
 }
 
 weir_status weir_history_save(const char *path)

@@ -1,0 +1,55 @@
+/*
+ * snapshot: where every block is, at one instant, and what led there; written as PyTorch writes its own, or as a trace.
+ * Plain data, filled by who knows (pool/snapshot.h). Owner: the caller. No lock.
+ */
+#ifndef WR_OBSERVE_SNAPSHOT_H
+#define WR_OBSERVE_SNAPSHOT_H
+
+#include "observe/output.h"
+#include "weir/observe.h"
+#include "weir/trace.h"
+
+typedef struct wr_snapshot_block {
+    uint64_t address, bytes, requested; /* requested: 0 when free */
+    weir_block_state state;
+} wr_snapshot_block;
+
+typedef struct wr_snapshot_segment {
+    uint64_t address, bytes, stream; /* stream: the native one */
+    weir_mempool pool;
+    bool is_small, is_expandable;
+    wr_snapshot_block *blocks; /* of the device's */
+    size_t count;
+} wr_snapshot_segment;
+
+/* One that is not asked about is all zero. */
+typedef struct wr_snapshot_device {
+    wr_snapshot_segment *segments; /* by address */
+    wr_snapshot_block *blocks;
+    weir_event *events;
+    size_t segment_count, block_count, event_count;
+} wr_snapshot_device;
+
+/* As PyTorch names them. */
+typedef struct wr_snapshot_settings {
+    const char *policy;
+    uint64_t max_split_size; /* 0: none */
+    double gc_threshold;
+    const uint32_t *roundup; /* of 16 size classes, from 1 MiB on */
+} wr_snapshot_settings;
+
+typedef struct wr_snapshot {
+    wr_snapshot_device *devices;
+    int device_count;
+    wr_snapshot_settings settings;
+} wr_snapshot;
+
+void wr_snapshot_release(wr_snapshot *snapshot);
+
+/* Fails for want of memory for the labels of the events. */
+WR_CHECKED weir_status wr_snapshot_write_pickle(wr_output *out, const wr_snapshot *snapshot);
+
+/* The blocks as events: as if they had been allocated just now, one after the other. */
+void wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot);
+
+#endif

@@ -1,0 +1,113 @@
+#include "pool/snapshot.h"
+
+#include "base/meta.h"
+#include "pool/front.h"
+
+#include <stdlib.h>
+
+/* Calls `see` with each segment that is asked about. */
+static void walk_locked(const wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out,
+                        void (*see)(wr_snapshot_device *out, const wr_segment *segment))
+{
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = 0; i < pool->bin_capacity && (!what->pool || pool == what->pool); i++)
+            for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) see(out, s);
+}
+
+/* A region has as many segments as it has runs of blocks with memory. */
+static bool begins_run(const wr_block *block)
+{
+    return block->state != WR_BLOCK_ABSENT && (!block->prev || block->prev->state == WR_BLOCK_ABSENT);
+}
+
+static void count(wr_snapshot_device *out, const wr_segment *segment)
+{
+    for (const wr_block *b = segment->first; b; b = b->next) {
+        out->segment_count += begins_run(b);
+        out->block_count += b->state != WR_BLOCK_ABSENT;
+    }
+}
+
+static weir_block_state state_of(const wr_block *block)
+{
+    if (block->state == WR_BLOCK_LIVE) return WEIR_BLOCK_LIVE;
+    return block->state == WR_BLOCK_PENDING ? WEIR_BLOCK_PENDING : WEIR_BLOCK_FREE;
+}
+
+static void begin_segment(wr_snapshot_device *out, const wr_block *block)
+{
+    const wr_bin *bin = block->segment->bin;
+    out->segments[out->segment_count++] =
+        (wr_snapshot_segment){ .address = (uint64_t)(uintptr_t)block->base,
+                               .stream = (uint64_t)(uintptr_t)bin->stream->native,
+                               .pool = wr_bin_pool_id(bin),
+                               .is_small = !block->segment->region && bin->class == WR_SMALL,
+                               .is_expandable = block->segment->region != NULL,
+                               .blocks = &out->blocks[out->block_count] };
+}
+
+static void copy(wr_snapshot_device *out, const wr_segment *segment)
+{
+    for (const wr_block *b = segment->first; b; b = b->next) {
+        if (b->state == WR_BLOCK_ABSENT) continue;
+        if (begins_run(b)) begin_segment(out, b);
+        wr_snapshot_segment *to = &out->segments[out->segment_count - 1];
+        const weir_block_state state = state_of(b);
+        out->blocks[out->block_count++] = (wr_snapshot_block){ .address = (uint64_t)(uintptr_t)b->base,
+                                                               .bytes = b->bytes,
+                                                               .requested = state == WEIR_BLOCK_FREE ? 0 : b->requested,
+                                                               .state = state };
+        to->bytes += b->bytes;
+        to->count++;
+    }
+}
+
+static weir_status copy_events_locked(wr_cache *cache, wr_snapshot_device *out)
+{
+    uint64_t events = 0, dropped = 0;
+    void *memory = NULL;
+    const uint64_t active = (uint64_t)cache->stats.active_bytes[WEIR_STAT_ALL].current;
+    if (cache->history.capacity == 0) return WEIR_OK;
+    wr_history_record(&cache->history, WEIR_EVENT_SNAPSHOT, NULL, active, NULL, (weir_mempool){ 0, 0 });
+    /* Nobody can record what happens to a block meanwhile, but other events may come. */
+    const uint64_t room = wr_history_held(&cache->history) + WR_HISTORY_PAGE;
+    WR_TRY(wr_meta_resize(&memory, (size_t)room * sizeof(weir_event), "snapshot"));
+    out->events = memory;
+    wr_history_copy(&cache->history, out->events, room, &events, &dropped);
+    out->event_count = (size_t)events;
+    return WEIR_OK;
+}
+
+static weir_status take_locked(wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out)
+{
+    void *segments = NULL, *blocks = NULL;
+    wr_snapshot_device numbers = { 0 };
+    WR_ENSURE(!what->pool || wr_mempool_name_of(what->pool) == what->pool_name, WEIR_ERR_POOL_MISMATCH,
+              "memory pool " WR_MEMPOOL_FORMAT " is gone", WR_MEMPOOL_ARGUMENTS(what->pool_name));
+    walk_locked(cache, what, &numbers, count);
+    WR_TRY(wr_meta_alloc(numbers.segment_count * sizeof(wr_snapshot_segment), "snapshot", &segments));
+    out->segments = segments;
+    WR_TRY(wr_meta_alloc(numbers.block_count * sizeof(wr_snapshot_block), "snapshot", &blocks));
+    out->blocks = blocks;
+    walk_locked(cache, what, out, copy);
+    return what->history ? copy_events_locked(cache, out) : WEIR_OK;
+}
+
+static int by_address(const void *left, const void *right)
+{
+    const wr_snapshot_segment *a = left, *b = right;
+    return (a->address > b->address) - (a->address < b->address);
+}
+
+/* With the fronts closed, what happens to blocks is recorded under the cache's lock only: segments and events agree. */
+weir_status wr_snapshot_take(wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out)
+{
+    wr_fronts_close(cache);
+    wr_lock_acquire(&cache->lock);
+    weir_status status = take_locked(cache, what, out);
+    wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
+    if (status == WEIR_OK && out->segment_count)
+        qsort(out->segments, out->segment_count, sizeof *out->segments, by_address);
+    return status;
+}

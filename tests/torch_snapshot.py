@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Checks that a file is a memory snapshot as PyTorch 2.11 writes them: the same keys, types and sums, and opcodes that its
+browser viewer knows: torch_snapshot.py FILE"""
+import pickle
+import pickletools
+import sys
+
+SEGMENT = {"device": int, "address": int, "total_size": int, "allocated_size": int, "active_size": int,
+           "requested_size": int, "stream": int, "segment_type": str, "segment_pool_id": tuple, "is_expandable": bool,
+           "frames": list, "blocks": list}
+BLOCK = {"address": int, "size": int, "requested_size": int, "state": str, "frames": list}
+EVENT = {"action": str, "addr": int, "size": int, "stream": int, "time_us": int, "compile_context": str,
+         "user_metadata": str, "frames": list, "pool_id": tuple}
+OOM = {k: t for k, t in EVENT.items() if k != "addr"} | {"device_free": int}
+STATES = {"inactive", "active_allocated", "active_pending_free"}
+ACTIONS = {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
+           "snapshot", "oom"}
+VIEWER = {"PROTO", "EMPTY_DICT", "EMPTY_LIST", "MARK", "SETITEMS", "APPENDS", "BINUNICODE", "BINPUT", "BINGET", "BININT",
+          "BININT1", "BININT2", "LONG1", "TUPLE2", "NEWTRUE", "NEWFALSE", "BINFLOAT", "STOP"}
+
+
+def typed(value, types):
+    assert set(value) == set(types), (set(value) ^ set(types), value)
+    for key, kind in types.items():
+        assert type(value[key]) is kind, (key, value[key])
+
+
+def check_segment(segment):
+    typed(segment, SEGMENT)
+    assert segment["segment_type"] in ("large", "small")
+    at = segment["address"]
+    for block in segment["blocks"]:
+        typed(block, BLOCK)
+        assert block["state"] in STATES and block["address"] == at
+        assert block["requested_size"] <= block["size"]
+        at += block["size"]
+    assert at == segment["address"] + segment["total_size"]
+    size = {state: sum(b["size"] for b in segment["blocks"] if b["state"] == state) for state in STATES}
+    assert segment["allocated_size"] == size["active_allocated"]
+    assert segment["active_size"] == size["active_allocated"] + size["active_pending_free"]
+    assert segment["requested_size"] == sum(b["requested_size"] for b in segment["blocks"])
+
+
+def check_trace(trace, blocks):
+    """Going back from the blocks through the events, as the viewer does, every event finds what it is about."""
+    now = dict(blocks)
+    for event in reversed(trace):
+        typed(event, OOM if event["action"] == "oom" else EVENT)
+        assert event["action"] in ACTIONS, event
+        address = event.get("addr")
+        if event["action"] == "alloc":
+            assert now.pop(address) == "active_allocated"
+        elif event["action"] == "free_requested":
+            assert now[address] == "active_pending_free"
+            now[address] = "active_allocated"
+        elif event["action"] == "free_completed":
+            assert address not in now
+            now[address] = "active_pending_free"
+    assert all(a["time_us"] <= b["time_us"] for a, b in zip(trace, trace[1:]))
+    return now
+
+
+def main():
+    with open(sys.argv[1], "rb") as file:
+        data = file.read()
+    used = {op.name for op, _, _ in pickletools.genops(data)}
+    assert used <= VIEWER, used - VIEWER
+    assert data[1] == 2
+    snapshot = pickle.loads(data)
+    assert set(snapshot) == {"segments", "device_traces", "allocator_settings", "external_annotations"}
+    for segment in snapshot["segments"]:
+        check_segment(segment)
+    order = [(s["device"], s["address"]) for s in snapshot["segments"]]
+    assert order == sorted(order)
+    for device, trace in enumerate(snapshot["device_traces"]):
+        blocks = {b["address"]: b["state"] for s in snapshot["segments"] if s["device"] == device
+                  for b in s["blocks"] if b["state"] != "inactive"}
+        assert check_trace(trace, blocks) == {} or not trace
+        came = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
+        held = sum(came.get(e["action"], 0) * e["size"] for e in trace)
+        assert held == sum(s["total_size"] for s in snapshot["segments"] if s["device"] == device) or not trace
+    settings = snapshot["allocator_settings"]
+    assert settings["max_split_size"] == -1 and settings["expandable_segments"] is False
+    assert list(settings["roundup_power2_divisions"]) == [str(1 << i) for i in range(16)]
+    metadata = {e["user_metadata"] for t in snapshot["device_traces"] for e in t}
+    actions = {e["action"] for t in snapshot["device_traces"] for e in t}
+    assert metadata == {"first", ""} and actions >= {"alloc", "oom", "snapshot"}, (metadata, actions)
+    print(len(snapshot["segments"]), "segments,", [len(t) for t in snapshot["device_traces"]], "events")
+
+
+if __name__ == "__main__":
+    main()

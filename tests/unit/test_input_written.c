@@ -1,0 +1,372 @@
+/*
+ * Snapshots that the library writes, read back: by the readers of tools/, and by Python's own pickle.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "host_support.h"
+#include "input_support.h"
+#include "observe/pickle.h"
+#include "weir/observe.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static const char path[] = "snapshot";
+
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 512 * MIB, .history = 100000, .gc_threshold = 0 });
+    return 0;
+}
+
+static int open_segments(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "segments", .host_devices = 2, .host_memory = 512 * MIB, .history = 100000 });
+    return 0;
+}
+
+static int open_silent(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_devices = 2, .host_memory = 512 * MIB });
+    return 0;
+}
+
+/* What the test expects to find: every block of the pools that are there. */
+enum { BLOCKS_MAX = 4096 };
+typedef struct scene {
+    weir_mempool pool; /* private, on device 0 */
+    weir_stream slow;  /* held: the block that it uses stays pending */
+    weir_block_info blocks[2][BLOCKS_MAX];
+    size_t count[2]; /* of the default pool of device 0 or 1, and on 0 of the private one behind it */
+} scene;
+
+static void list_blocks(scene *s, int device, weir_mempool pool)
+{
+    size_t found = 0;
+    assert_ok(weir_device_set_current(device));
+    assert_ok(weir_mempool_blocks(pool, s->blocks[device] + s->count[device], BLOCKS_MAX - s->count[device], &found));
+    s->count[device] += found;
+    assert_true(s->count[device] <= BLOCKS_MAX);
+}
+
+static void make_scene(scene *s)
+{
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    void *block = NULL;
+    memset(s, 0, sizeof *s);
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &s->pool));
+    s->slow = new_stream(0);
+    for (int i = 0; i < 1500; i++) {
+        void *one = alloc_on((size_t)100 + (size_t)i * 7, i % 2 ? default_stream(0) : s->slow);
+        if (i % 3 == 0) assert_ok(weir_free(one));
+    }
+    assert_ok(weir_alloc_from(s->pool, 3 * MIB, s->slow, &block));
+    alloc_on(30 * MIB + 5, default_stream(1));
+    block = alloc_on(12345, default_stream(0));
+    hold(s->slow);
+    static slow_work work;
+    start_slow_work(s->slow, &work);
+    assert_ok(weir_record_stream(block, s->slow));
+    assert_ok(weir_free(block));
+    list_blocks(s, 0, (weir_mempool){ 0, 0 });
+    list_blocks(s, 0, s->pool);
+    list_blocks(s, 1, (weir_mempool){ 0, 0 });
+}
+
+static void end_scene(const scene *s)
+{
+    let_run(s->slow);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* ---- what is read back ------------------------------------------------------------------------------------------------ */
+
+static void read_back(trace *t)
+{
+    trace_error error;
+    if (!trace_read(path, t, &error, NULL, NULL)) fail_msg("%s", error.text);
+}
+
+static const trace_live *find_live(const trace *t, int device, const void *base)
+{
+    for (size_t i = 0; i < t->live_count; i++)
+        if (t->live[i].device == device && t->live[i].address == (uintptr_t)base) return &t->live[i];
+    return NULL;
+}
+
+static void check_live(const trace *t, const scene *s)
+{
+    size_t expected = 0;
+    for (int device = 0; device < 2; device++)
+        for (size_t i = 0; i < s->count[device]; i++) {
+            const weir_block_info *b = &s->blocks[device][i];
+            const trace_live *live = find_live(t, device, b->base);
+            if (b->state == WEIR_BLOCK_FREE) {
+                assert_null(live);
+                continue;
+            }
+            expected++;
+            assert_non_null(live);
+            assert_int_equal(live->bytes, b->bytes);
+            assert_int_equal(live->requested, b->requested);
+            assert_int_equal(live->stream, (uintptr_t)native_of(b->stream));
+            assert_int_equal(live->pending, b->state == WEIR_BLOCK_PENDING);
+        }
+    assert_int_equal(t->live_count, expected);
+}
+
+/* What the events say is live is what the blocks say. */
+static void check_events(const trace *t)
+{
+    size_t live = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        live += t->events[i].kind == WEIR_EVENT_ALLOC;
+        live -= t->events[i].kind == WEIR_EVENT_FREE_COMPLETED;
+    }
+    assert_int_equal(live, t->live_count);
+}
+
+static void a_snapshot_has_every_block(void **state)
+{
+    (void)state;
+    static scene s;
+    trace t;
+    make_scene(&s);
+    assert_ok(weir_snapshot_save(path, NULL));
+    read_back(&t);
+    assert_string_equal(t.format, "pytorch-snapshot");
+    check_live(&t, &s);
+    check_events(&t);
+    assert_true(t.settings.known && !t.settings.expandable_segments && t.settings.max_split_size == 0);
+    trace_release(&t);
+    end_scene(&s);
+}
+
+static void without_recording_a_snapshot_has_blocks_only(void **state)
+{
+    (void)state;
+    static scene s;
+    trace t;
+    make_scene(&s);
+    assert_ok(weir_snapshot_save(path, NULL));
+    read_back(&t);
+    check_live(&t, &s);
+    assert_int_equal(t.count, 0);
+    trace_release(&t);
+    end_scene(&s);
+}
+
+static void the_blocks_can_be_written_as_a_trace(void **state)
+{
+    (void)state;
+    static scene s;
+    trace t;
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    size_t segments = 0, live = 0, pending = 0, expected = 0;
+    make_scene(&s);
+    o.format = WEIR_SNAPSHOT_TRACE;
+    assert_ok(weir_snapshot_save(path, &o));
+    read_back(&t);
+    assert_string_equal(t.format, "weir");
+    for (size_t i = 0; i < t.count; i++) {
+        segments += t.events[i].kind == WEIR_EVENT_SEGMENT_ALLOC;
+        live += t.events[i].kind == WEIR_EVENT_ALLOC;
+        pending += t.events[i].kind == WEIR_EVENT_FREE_REQUESTED;
+    }
+    for (int device = 0; device < 2; device++)
+        for (size_t i = 0; i < s.count[device]; i++) expected += s.blocks[device][i].state != WEIR_BLOCK_FREE;
+    assert_int_equal(live, expected);
+    assert_int_equal(pending, 1);
+    assert_int_equal(segments, stats_of(0).segment[WEIR_STAT_ALL].current + stats_of(1).segment[WEIR_STAT_ALL].current);
+    assert_int_equal(t.events[t.count - 1].kind, WEIR_EVENT_SNAPSHOT);
+    trace_release(&t);
+    end_scene(&s);
+}
+
+static size_t live_in(const weir_snapshot_options *o)
+{
+    trace t;
+    assert_ok(weir_snapshot_save(path, o));
+    read_back(&t);
+    const size_t count = t.live_count;
+    trace_release(&t);
+    return count;
+}
+
+static void one_pool_or_one_device_can_be_asked_about(void **state)
+{
+    (void)state;
+    static scene s;
+    static const weir_mempool default_pool;
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    make_scene(&s);
+    o.pool = &s.pool;
+    assert_int_equal(live_in(&o), 1);
+    o.pool = &default_pool;
+    assert_status(weir_snapshot_save(path, &o), WEIR_ERR_INVALID_ARGUMENT);
+    o.device = 1;
+    assert_int_equal(live_in(&o), 1);
+    o.pool = NULL;
+    assert_int_equal(live_in(&o), 1);
+    o.device = WEIR_DEVICE_ALL;
+    assert_int_equal(live_in(&o), 1000 + 3);
+    const weir_mempool gone = { 0, 999999 };
+    o.pool = &gone;
+    assert_status(weir_snapshot_save(path, &o), WEIR_ERR_POOL_MISMATCH);
+    end_scene(&s);
+}
+
+static void a_snapshot_goes_into_a_pipe(void **state)
+{
+    (void)state;
+    int ends[2];
+    uint8_t bytes[4096];
+    alloc(512);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    assert_ok(weir_snapshot_write(ends[1], &o));
+    const ssize_t count = read(ends[0], bytes, sizeof bytes);
+    assert_in_range(count, 100, sizeof bytes - 1);
+    trace t;
+    assert_true(read_exact(bytes, (size_t)count, NULL, &t, NULL));
+    assert_int_equal(t.live_count, 1);
+    trace_release(&t);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void what_cannot_be_written_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    alloc(512);
+    assert_status(weir_snapshot_save("/nonexistent/folder/snapshot", NULL), WEIR_ERR_IO);
+    assert_non_null(strstr(weir_error_text(), "No such file"));
+    assert_status(weir_snapshot_save(NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_snapshot_write(-1, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    assert_status(weir_snapshot_write(full, NULL), WEIR_ERR_IO);
+    assert_non_null(strstr(weir_error_text(), "No space left"));
+    close(full);
+    o.format = (weir_snapshot_format)7;
+    assert_status(weir_snapshot_save(path, &o), WEIR_ERR_INVALID_ARGUMENT);
+    o = (weir_snapshot_options){ 0 };
+    assert_status(weir_snapshot_save(path, &o), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+/* Each allocation that a snapshot takes, failing in turn: nothing is left, and nothing changed. */
+static void want_of_memory_is_told(void **state)
+{
+    (void)state;
+    alloc(512);
+    assert_ok(weir_history_label_push("here"));
+    alloc(512);
+    const uint64_t live = wr_meta_live();
+    weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
+    int failures = -1;
+    for (uint64_t nth = 1; status != WEIR_OK; nth++, failures++) {
+        wr_meta_fail_nth(nth);
+        status = weir_snapshot_save(path, NULL);
+        wr_meta_fail_nth(0);
+        assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_HOST_MEMORY);
+        assert_int_equal(access(path, F_OK), status == WEIR_OK ? 0 : -1);
+        assert_int_equal(wr_meta_live(), live);
+    }
+    assert_in_range(failures, 4, 20);
+    assert_ok(weir_history_label_pop());
+    assert_int_equal(unlink(path), 0);
+}
+
+/* ---- Python ----------------------------------------------------------------------------------------------------------- */
+
+static void run(const char *command)
+{
+    assert_int_equal(system(command), 0); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
+}
+
+static void need_python(void)
+{
+    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the same */
+}
+
+static void python_reads_what_pytorch_would_have_written(void **state)
+{
+    (void)state;
+    static scene s;
+    need_python();
+    assert_ok(weir_history_label_push("first"));
+    make_scene(&s);
+    assert_ok(weir_history_label_pop());
+    void *block = NULL;
+    assert_status(weir_alloc_on(1000 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 " WEIR_SOURCE_DIR "/tests/torch_snapshot.py snapshot");
+    end_scene(&s);
+}
+
+static void numbers_are_what_python_reads(void **state)
+{
+    (void)state;
+    static const uint64_t numbers[] = { 0,          1,         255,        256,        65535,      65536,
+                                        INT32_MAX,  1u << 31u, UINT32_MAX, 1ull << 32, 1ull << 47, (1ull << 55) - 1,
+                                        1ull << 55, INT64_MAX, 1ull << 63, UINT64_MAX };
+    static const int64_t negative[] = { -1, -128, -129, INT32_MIN, (int64_t)INT32_MIN - 1, -(1ll << 55), INT64_MIN };
+    static wr_output out;
+    wr_pickle p;
+    wr_pickle_list list;
+    need_python();
+    assert_int_equal(wr_output_open(&out, "test", path), WEIR_OK);
+    wr_pickle_begin(&p, &out);
+    wr_pickle_list_begin(&p, &list);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        wr_pickle_item(&p, &list);
+        wr_pickle_unsigned(&p, numbers[i]);
+    }
+    for (size_t i = 0; i < sizeof negative / sizeof *negative; i++) {
+        wr_pickle_item(&p, &list);
+        wr_pickle_signed(&p, negative[i]);
+    }
+    wr_pickle_item(&p, &list);
+    wr_pickle_real(&p, 0.8);
+    wr_pickle_list_end(&p, &list);
+    wr_pickle_end(&p);
+    assert_int_equal(wr_output_close(&out, "test", path), WEIR_OK);
+    run("python3 -c '\n"
+        "import pickle\n"
+        "n = pickle.load(open(\"snapshot\", \"rb\"))\n"
+        "assert n == [0, 1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**47, 2**55 - 1, 2**55,\n"
+        "             2**63 - 1, 2**63, 2**64 - 1, -1, -128, -129, -2**31, -2**31 - 1, -2**55, -2**63, 0.8], n\n"
+        "'");
+    assert_int_equal(unlink(path), 0);
+}
+
+#define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RECORDING(a_snapshot_has_every_block),
+        cmocka_unit_test_setup_teardown(a_snapshot_has_every_block, open_segments, close_host),
+        cmocka_unit_test_setup_teardown(without_recording_a_snapshot_has_blocks_only, open_silent, close_host),
+        cmocka_unit_test_setup_teardown(the_blocks_can_be_written_as_a_trace, open_segments, close_host),
+        RECORDING(one_pool_or_one_device_can_be_asked_about),
+        RECORDING(a_snapshot_goes_into_a_pipe),
+        RECORDING(what_cannot_be_written_is_refused_with_the_reason),
+        RECORDING(want_of_memory_is_told),
+        RECORDING(python_reads_what_pytorch_would_have_written),
+        cmocka_unit_test(numbers_are_what_python_reads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

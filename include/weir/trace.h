@@ -76,6 +76,9 @@ typedef enum weir_step {
     WEIR_STEPS = 10
 } weir_step;
 
+/** "a new segment". Never NULL. Since 0.1. */
+WEIR_API const char *weir_step_name(weir_step step);
+
 /** The step that served a request; WEIR_STEP_REFUSED. */
 static inline weir_step weir_decision_served(const weir_event *decision)
 {

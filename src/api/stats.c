@@ -113,19 +113,6 @@ weir_status weir_device_memory_get(int device, weir_device_memory *out)
 
 /* ---- as text ------------------------------------------------------------------------------------------------------ */
 
-static weir_status sample_handles(wr_device *device, wr_rows *rows)
-{
-    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
-        wr_row *row = NULL;
-        wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
-        if (!pool) continue;
-        WR_TRY(wr_rows_add(rows, WR_SCOPE_HANDLES, device->ordinal, &row));
-        snprintf(row->name, sizeof row->name, "%s", pool->kind->name);
-        wr_handle_pool_stats(pool, &row->of.handles);
-    }
-    return WEIR_OK;
-}
-
 static weir_status sample_device(wr_device *device, wr_rows *rows)
 {
     wr_row *row = NULL;
@@ -133,7 +120,7 @@ static weir_status sample_device(wr_device *device, wr_rows *rows)
     snprintf(row->name, sizeof row->name, "%s", device->caps.name);
     WR_TRY(measure(device, &row->of.device));
     WR_TRY(wr_sample_cache(&device->cache, WR_SCOPE_MEMORY, rows));
-    return sample_handles(device, rows);
+    return wr_device_sample_handles(device, rows);
 }
 
 static weir_status sample_all(wr_rows *rows)

@@ -9,18 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The calling thread's last failure (`size` is unused here), made when there is one: room for thread-local data is
- * scarce in a library that is loaded late. When there is no memory for it, the status alone is kept. */
-static WR_THREAD_LOCAL weir_error *last;
+/* The calling thread's last failure, made when there is one: room for thread-local data is scarce in a library that is
+ * loaded late. When there is no memory for it, the status alone is kept. */
+typedef struct failure {
+    weir_status status;
+    int64_t native_code;
+    char library[32];
+    char text[4096];
+    char *detail; /* JSON; NULL: none */
+} failure;
+static WR_THREAD_LOCAL failure *last;
 static WR_THREAD_LOCAL weir_status bare;
+static const char cut[] = "..."; /* at the end of a text that does not fit */
 
 static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;
 
-static void at_thread_exit(void *error)
+static void at_thread_exit(void *of_thread)
 {
+    failure *error = of_thread;
     last = NULL;
+    free(error->detail);
     free(error);
 }
 
@@ -30,12 +40,12 @@ static void make_exit_key(void)
 }
 
 /* NULL when there is no memory for it. */
-static weir_error *own_error(void)
+static failure *own_error(void)
 {
     if (last) return last;
     pthread_once(&exit_key_once, make_exit_key);
     if (exit_key_error != 0) return NULL;
-    weir_error *made = calloc(1, sizeof *made);
+    failure *made = calloc(1, sizeof *made);
     if (made && pthread_setspecific(exit_key, made) != 0) {
         free(made);
         return NULL;
@@ -80,9 +90,29 @@ weir_status weir_last_error(weir_error *out)
               sizeof(weir_error));
 
     size_t size = out->size;
-    *out = last ? *last : (weir_error){ .status = bare };
-    out->size = size;
+    *out = (weir_error){ .size = size, .status = bare };
+    if (!last) return WEIR_OK;
+    out->status = last->status;
+    out->native_code = last->native_code;
+    memcpy(out->library, last->library, sizeof out->library);
+    if (snprintf(out->text, sizeof out->text, "%s", last->text) >= (int)sizeof out->text)
+        memcpy(out->text + sizeof out->text - sizeof cut, cut, sizeof cut);
     return WEIR_OK;
+}
+
+void wr_fail_detail(const char *json, size_t length)
+{
+    if (!last) return;
+    free(last->detail);
+    last->detail = malloc(length + 1);
+    if (!last->detail) return;
+    memcpy(last->detail, json, length);
+    last->detail[length] = '\0';
+}
+
+const char *wr_last_detail(void)
+{
+    return last ? last->detail : NULL;
 }
 
 void weir_check_failed(const char *call, weir_status status, const char *file, int line)
@@ -93,23 +123,24 @@ void weir_check_failed(const char *call, weir_status status, const char *file, i
 }
 
 /* Through a copy, because the arguments may point into the text that is being replaced. */
-static void set_text(weir_error *error, const char *format, va_list arguments, const char *tail)
+static void set_text(failure *error, const char *format, va_list arguments, const char *tail)
 {
-    static const char cut[] = "...";
     char text[sizeof error->text];
 
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (length < 0) length = 0;
     if ((size_t)length < sizeof text) length += snprintf(text + length, sizeof text - (size_t)length, "%s", tail);
     if ((size_t)length >= sizeof text) memcpy(text + sizeof text - sizeof cut, cut, sizeof cut);
-    memcpy(error->text, text, sizeof text);
+    memcpy(error->text, text, strlen(text) + 1);
 }
 
 static void fail(weir_status status, const char *library, int64_t native, const char *format, va_list arguments)
 {
-    weir_error *error = own_error();
+    failure *error = own_error();
     bare = status;
     if (!error) return;
+    free(error->detail);
+    error->detail = NULL;
     set_text(error, format, arguments, "");
     error->status = status;
     error->native_code = native;

@@ -213,6 +213,19 @@ weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, u
     return first;
 }
 
+weir_status wr_device_sample_handles(wr_device *device, wr_rows *rows)
+{
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
+        wr_row *row = NULL;
+        wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
+        if (!pool) continue;
+        WR_TRY(wr_rows_add(rows, WR_SCOPE_HANDLES, device->ordinal, &row));
+        snprintf(row->name, sizeof row->name, "%s", pool->kind->name);
+        wr_handle_pool_stats(pool, &row->of.handles);
+    }
+    return WEIR_OK;
+}
+
 weir_status wr_device_release_handles(wr_device *device)
 {
     weir_status first = WEIR_OK;

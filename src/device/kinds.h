@@ -7,6 +7,7 @@
 #define WR_DEVICE_KINDS_H
 
 #include "device/device.h"
+#include "observe/metrics.h"
 #include "pool/handle.h"
 
 /* The kind of that number; WEIR_ERR_INVALID_ARGUMENT for one that is none. Does not load its library. */
@@ -28,6 +29,9 @@ WR_CHECKED static inline weir_status wr_device_handles(wr_device *device, weir_h
 
 /* Idle handles of one kind, or of all (0), destroyed. */
 WR_CHECKED weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, uint64_t *destroyed);
+
+/* Adds a row for each kind that the device has a pool of. */
+WR_CHECKED weir_status wr_device_sample_handles(wr_device *device, wr_rows *rows);
 
 /* At close: all pools go. */
 weir_status wr_device_release_handles(wr_device *device);

@@ -1,14 +1,11 @@
 #include "device/ladder.h"
 
-#include "base/log.h"
 #include "base/size.h"
 #include "device/kinds.h"
-#include "pool/inspect.h"
+#include "device/oom.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
 #include "pool/stitch.h"
-
-#include <stdio.h>
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
  * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
@@ -163,84 +160,16 @@ typedef struct decision {
 /* Rungs end with NULL. All but the last ones are climbed again while something was freed meanwhile. */
 typedef struct ladder {
     rung rungs[8], last_rungs[3];
-    weir_status (*give_up)(wr_device *device, const wr_request *request);
+    weir_status (*give_up)(wr_device *device, const wr_request *request, uint64_t tried);
 } ladder;
 
 /* Other threads may take what one has made room for, many times over while there is enough for all. */
 enum { CLIMBS_MAX = 64 };
 
-/* ---- giving up ---------------------------------------------------------------------------------------------------- */
-
-static const char *advice(const wr_cache_report *r, const wr_request *request, uint64_t driver_free)
+static weir_status out_of_pinned_memory(wr_device *device, const wr_request *request, uint64_t tried)
 {
-    const uint64_t need = request->fit.segment_bytes;
-    if (r->limit != 0 && driver_free >= need && r->reserved + need > r->limit)
-        return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
-    if (r->largest_elsewhere >= request->fit.block_bytes)
-        return "A free block of another stream is large enough: allocate on fewer streams.";
-    if (r->split_bytes >= need)
-        return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, "
-               "or allocate them together.";
-    if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
-    return "Free something, ask for less, or use a larger device.";
-}
-
-static weir_status out_of_memory(wr_device *device, const wr_request *request)
-{
-    char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT], driver[WR_SIZE_TEXT], limit[WR_SIZE_TEXT + 16] = "no limit";
-    char used[WR_SIZE_TEXT], held[WR_SIZE_TEXT], idle[WR_SIZE_TEXT], split[WR_SIZE_TEXT], waiting[WR_SIZE_TEXT];
-    char largest[WR_SIZE_TEXT], text[WR_SIZE_TEXT];
-    wr_cache_report r;
-    uint64_t free_bytes = 0, total_bytes = device->caps.total_memory;
-
-    if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK)
-        free_bytes = 0;
-    wr_inspect_report(&device->cache, request, &r);
-    if (r.limit) snprintf(limit, sizeof limit, "limit %s", wr_size_format(r.limit, text));
-    wr_lock_acquire(&device->cache.lock);
-    device->cache.stats.ooms++;
-    wr_lock_release(&device->cache.lock);
-    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)free_bytes, request->requested,
-                      request->stream->native, wr_mempool_id_of(request->pool_name));
-    return wr_fail(
-        WEIR_ERR_OUT_OF_MEMORY,
-        "out of memory on device %d (%s): asked for %s on stream %p, of %s in all, %s free, %s.\n"
-        "weir holds %s there: %s in use, %s idle, %s free between blocks in use, %s freed but awaiting other "
-        "streams (%llu blocks). Largest free block on this stream: %s.\n%s",
-        device->ordinal, device->caps.name, wr_size_format(request->requested, asked), request->stream->native,
-        wr_size_format(total_bytes, total), wr_size_format(free_bytes, driver), limit, wr_size_format(r.reserved, held),
-        wr_size_format(r.allocated, used), wr_size_format(r.idle_bytes, idle), wr_size_format(r.split_bytes, split),
-        wr_size_format(r.pending_bytes, waiting), (unsigned long long)r.pending_blocks,
-        wr_size_format(r.largest_free, largest), advice(&r, request, free_bytes));
-}
-
-static weir_status out_of_pinned_memory(wr_device *device, const wr_request *request)
-{
-    char asked[WR_SIZE_TEXT], held[WR_SIZE_TEXT], used[WR_SIZE_TEXT], idle[WR_SIZE_TEXT], split[WR_SIZE_TEXT];
-    char waiting[WR_SIZE_TEXT], text[WR_SIZE_TEXT], limit[WR_SIZE_TEXT + 16] = "no limit";
-    char where[32] = "any NUMA node", refusal[256];
-    wr_cache *cache = request->pool->cache;
-    wr_cache_report r;
-
     (void)device;
-    snprintf(refusal, sizeof refusal, "%s", weir_error_text());
-    wr_inspect_report(cache, request, &r);
-    if (r.limit) snprintf(limit, sizeof limit, "limit %s", wr_size_format(r.limit, text));
-    if (request->stream->index) snprintf(where, sizeof where, "NUMA node %u", request->stream->index - 1);
-    wr_lock_acquire(&cache->lock);
-    cache->stats.ooms++;
-    wr_lock_release(&cache->lock);
-    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY,
-                   "out of pinned host memory: asked for %s on %s, %s.\n"
-                   "weir holds %s: %s in use, %s idle, %s free between blocks in use, %s freed but awaiting streams "
-                   "(%llu blocks).\nThe last refusal: %s\n%s",
-                   wr_size_format(request->requested, asked), where, limit, wr_size_format(r.reserved, held),
-                   wr_size_format(r.allocated, used), wr_size_format(r.idle_bytes, idle),
-                   wr_size_format(r.split_bytes, split), wr_size_format(r.pending_bytes, waiting),
-                   (unsigned long long)r.pending_blocks, refusal,
-                   r.limit && r.reserved + request->fit.segment_bytes > r.limit
-                       ? "Free something, or raise the limit with weir_pinned_limit_set()."
-                       : "Free something, ask for less, or give the process more memory.");
+    return wr_oom_pinned(request, tried);
 }
 
 static const ladder of_device = {
@@ -252,7 +181,7 @@ static const ladder of_device = {
                { take_awaited, WEIR_STEP_WAIT },
                { trim_and_grow, WEIR_STEP_TRIM } },
     .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES }, { ask_program, WEIR_STEP_PROGRAM } },
-    .give_up = out_of_memory,
+    .give_up = wr_oom_device,
 };
 
 /* Idle segments go before a stream is waited for: that may take for ever, and nobody's other blocks are to wait with it. */
@@ -304,7 +233,7 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
         changed = changes_of(cache) != before;
     }
     WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));
-    return *out ? WEIR_OK : l->give_up(device, request);
+    return *out ? WEIR_OK : l->give_up(device, request, made->tried);
 }
 
 static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const wr_request *request, void **out)
@@ -351,7 +280,7 @@ weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
     wr_request request = wr_cache_request(pool, 0, place, bytes);
     request.fit.segment_bytes = (bytes + WR_SEGMENT_UNIT - 1) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
     const weir_status status = wr_cache_grow(pool->cache, &request, NULL);
-    return status == WEIR_ERR_OUT_OF_MEMORY ? out_of_pinned_memory(NULL, &request) : status;
+    return status == WEIR_ERR_OUT_OF_MEMORY ? wr_oom_pinned(&request, 0) : status;
 }
 
 weir_status wr_device_free(const wr_segment *segment, void *pointer)

@@ -1,0 +1,280 @@
+#include "device/oom.h"
+
+#include "base/meta.h"
+#include "base/size.h"
+#include "device/kinds.h"
+#include "device/pinned.h"
+#include "observe/stats_text.h"
+#include "pool/inspect.h"
+#include "pool/sample.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is known of a failure. */
+typedef struct facts {
+    const wr_request *request;
+    uint64_t tried;
+    uint64_t free_bytes, total_bytes, outside_bytes; /* of the device */
+    wr_cache_report report;
+    wr_rows rows; /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
+    const char *advice;
+} facts;
+
+static const char *advice(const facts *f)
+{
+    const wr_cache_report *r = &f->report;
+    const uint64_t need = f->request->fit.segment_bytes;
+    if (r->limit != 0 && f->free_bytes >= need && r->reserved + need > r->limit)
+        return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
+    if (r->largest_elsewhere >= f->request->fit.block_bytes)
+        return "A free block of another stream is large enough: allocate on fewer streams.";
+    if (r->split_bytes >= need)
+        return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, "
+               "or allocate them together.";
+    if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
+    if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
+        return "Most of the device is not weir's: look for other processes, or for libraries that allocate themselves.";
+    return "Free something, ask for less, or use a larger device.";
+}
+
+/* ---- text --------------------------------------------------------------------------------------------------------- */
+
+enum { TEXT_MAX = 4000, NAMED = 4 }; /* of each list the largest are named */
+
+static void put_size(wr_emit *e, const char *before, uint64_t bytes, const char *after)
+{
+    char text[WR_SIZE_TEXT];
+    wr_emit_format(e, "%s%s%s", before, wr_size_format(bytes, text), after);
+}
+
+static void put_tried(wr_emit *e, uint64_t tried)
+{
+    const char *before = "\nTried in vain: ";
+    for (int step = WEIR_STEP_FINISHED; step < WEIR_STEPS; step++) {
+        if (!(tried >> step & 1)) continue;
+        wr_emit_format(e, "%s%s", before, weir_step_name((weir_step)step));
+        before = ", ";
+    }
+    if (tried) wr_emit_format(e, ".");
+}
+
+static uint64_t weight(const wr_row *row)
+{
+    if (row->scope == WR_SCOPE_POOL) return (uint64_t)row->of.memory.reserved_bytes[WEIR_STAT_ALL].current;
+    if (row->scope == WR_SCOPE_STREAM) return row->of.stream.reserved_bytes;
+    return row->of.handles.bytes + row->of.handles.workspace_bytes;
+}
+
+/* Scopes together, of each the heaviest first. */
+static int by_weight(const void *left, const void *right)
+{
+    const wr_row *a = left, *b = right;
+    if (a->scope != b->scope) return a->scope < b->scope ? -1 : 1;
+    return (weight(a) < weight(b)) - (weight(a) > weight(b));
+}
+
+static void put_row(wr_emit *e, const wr_row *row)
+{
+    const weir_memory_stats *m = &row->of.memory;
+    const weir_stream_stats *s = &row->of.stream;
+    const weir_handle_stats *h = &row->of.handles;
+    wr_emit_format(e, "%s%s%s%s ", row->name, row->tag[0] ? " (" : "", row->tag, row->tag[0] ? ")" : "");
+    put_size(e, "", weight(row), "");
+    if (row->scope == WR_SCOPE_POOL) {
+        put_size(e, ", ", (uint64_t)m->allocated_bytes[WEIR_STAT_ALL].current, " in use");
+    } else if (row->scope == WR_SCOPE_STREAM) {
+        put_size(e, ", ", s->live_bytes, " in use");
+        put_size(e, ", ", s->free_bytes, " free");
+    } else {
+        wr_emit_format(e, ", %llu of them, %llu idle", (unsigned long long)h->live, (unsigned long long)h->idle);
+    }
+}
+
+static void put_list(wr_emit *e, const char *title, wr_scope scope, const wr_rows *rows)
+{
+    uint64_t rest_bytes = 0;
+    size_t seen = 0;
+    for (const wr_row *row = rows->row; row < rows->row + rows->count; row++) {
+        if (row->scope != scope || weight(row) == 0) continue;
+        if (seen++ >= NAMED) {
+            rest_bytes += weight(row);
+            continue;
+        }
+        wr_emit_format(e, "%s", seen == 1 ? title : "; ");
+        put_row(e, row);
+    }
+    if (seen > NAMED) {
+        wr_emit_format(e, "; %zu more ", seen - NAMED);
+        put_size(e, "", rest_bytes, "");
+    }
+    if (seen) wr_emit_format(e, ".");
+}
+
+static void put_held(wr_emit *e, const facts *f)
+{
+    const wr_cache_report *r = &f->report;
+    put_size(e, "", r->allocated, " in use, ");
+    put_size(e, "", r->idle_bytes, " idle, ");
+    put_size(e, "", r->split_bytes, " free between blocks in use, ");
+    put_size(e, "", r->pending_bytes, " freed but awaiting ");
+    wr_emit_format(e, "%sstreams (%llu blocks).", wr_cache_is_host(f->request->pool->cache) ? "" : "other ",
+                   (unsigned long long)r->pending_blocks);
+}
+
+static void put_device(wr_emit *e, const facts *f, const wr_device *device)
+{
+    const wr_request *q = f->request;
+    wr_emit_format(e, "out of memory on device %d (%s): ", device->ordinal, device->caps.name);
+    put_size(e, "asked for ", q->requested, "");
+    wr_emit_format(e, " on stream %p", q->stream->native);
+    if (q->pool_name) wr_emit_format(e, " from memory pool " WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(q->pool_name));
+    put_size(e, ", of ", f->total_bytes, " in all");
+    put_size(e, ", ", f->free_bytes, " free");
+    if (f->report.limit)
+        put_size(e, ", limit ", f->report.limit, ".\n");
+    else
+        wr_emit_format(e, ", no limit.\n");
+    put_size(e, "weir holds ", f->report.reserved, " there: ");
+    put_held(e, f);
+    put_size(e, " Largest free block on this stream: ", f->report.largest_free, ".");
+    put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes).");
+    put_list(e, "\nBy pool: ", WR_SCOPE_POOL, &f->rows);
+    put_list(e, "\nBy stream: ", WR_SCOPE_STREAM, &f->rows);
+    put_list(e, "\nBy kind of handle: ", WR_SCOPE_HANDLES, &f->rows);
+    put_tried(e, f->tried);
+    wr_emit_format(e, "\n%s", f->advice);
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------------------- */
+
+static void json_list(wr_emit *e, const char *list, const char *key, wr_scope scope, const wr_rows *rows)
+{
+    wr_json_open(e, list, '[');
+    for (const wr_row *row = rows->row; row < rows->row + rows->count; row++) {
+        if (row->scope != scope) continue;
+        wr_json_open(e, NULL, '{');
+        wr_json_string(e, key, row->name);
+        if (scope == WR_SCOPE_POOL) wr_json_string(e, "tag", row->tag);
+        wr_stats_json_members(e, row);
+        wr_json_close(e, '}');
+    }
+    wr_json_close(e, ']');
+}
+
+static void put_json(wr_emit *e, const facts *f)
+{
+    const wr_cache_report *r = &f->report;
+    char text[64];
+    wr_json_open(e, NULL, '{');
+    wr_json_number(e, "device", f->request->pool->cache->device);
+    wr_json_count(e, "requested_bytes", f->request->requested);
+    wr_json_count(e, "segment_bytes", f->request->fit.segment_bytes);
+    snprintf(text, sizeof text, "%#llx", (unsigned long long)(uintptr_t)f->request->stream->native);
+    wr_json_string(e, "stream", text);
+    snprintf(text, sizeof text, WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(f->request->pool_name));
+    wr_json_string(e, "pool", text);
+    wr_json_count(e, "total_bytes", f->total_bytes);
+    wr_json_count(e, "free_bytes", f->free_bytes);
+    wr_json_count(e, "outside_bytes", f->outside_bytes);
+    wr_json_count(e, "limit_bytes", r->limit);
+    wr_json_count(e, "reserved_bytes", r->reserved);
+    wr_json_count(e, "in_use_bytes", r->allocated);
+    wr_json_count(e, "idle_bytes", r->idle_bytes);
+    wr_json_count(e, "split_bytes", r->split_bytes);
+    wr_json_count(e, "pending_bytes", r->pending_bytes);
+    wr_json_count(e, "largest_free_bytes", r->largest_free);
+    wr_json_count(e, "largest_elsewhere_bytes", r->largest_elsewhere);
+    wr_json_open(e, "tried", '[');
+    for (int step = WEIR_STEP_FINISHED; step < WEIR_STEPS; step++)
+        if (f->tried >> step & 1) wr_json_string(e, NULL, weir_step_name((weir_step)step));
+    wr_json_close(e, ']');
+    wr_json_string(e, "advice", f->advice);
+    json_list(e, "pools", "pool", WR_SCOPE_POOL, &f->rows);
+    json_list(e, "streams", "stream", WR_SCOPE_STREAM, &f->rows);
+    json_list(e, "handles", "kind", WR_SCOPE_HANDLES, &f->rows);
+    wr_json_close(e, '}');
+}
+
+/* ---- failing ------------------------------------------------------------------------------------------------------ */
+
+/* The JSON comes first: should there be no memory for it, the error that this leaves behind is replaced. */
+static weir_status fail(weir_status status, facts *f, const char *text)
+{
+    wr_emit measured = { 0 };
+    void *memory = NULL;
+    put_json(&measured, f);
+    if (wr_meta_alloc(measured.length + 1, "error details", &memory) == WEIR_OK) {
+        wr_emit e = { .buffer = memory, .capacity = measured.length + 1 };
+        put_json(&e, f);
+    }
+    wr_rows_release(&f->rows);
+    (void)!wr_fail(status, "%s", text);
+    if (memory) wr_fail_detail(memory, measured.length);
+    wr_meta_free(memory);
+    return status;
+}
+
+static void collect_rows(wr_device *device, facts *f)
+{
+    weir_status status = wr_sample_cache(&device->cache, WR_SCOPE_MEMORY, &f->rows);
+    if (status == WEIR_OK) status = wr_device_sample_handles(device, &f->rows);
+    if (status != WEIR_OK) wr_rows_release(&f->rows); /* the text does without them */
+    if (f->rows.count) qsort(f->rows.row, f->rows.count, sizeof *f->rows.row, by_weight);
+}
+
+static void count_failure(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    cache->stats.ooms++;
+    wr_lock_release(&cache->lock);
+}
+
+weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t tried)
+{
+    char text[TEXT_MAX];
+    facts f = { .request = request, .tried = tried, .total_bytes = device->caps.total_memory };
+    if (wr_driver(device->backend, device_memory, device->ordinal, &f.free_bytes, &f.total_bytes) != WEIR_OK)
+        f.free_bytes = 0;
+    wr_inspect_report(&device->cache, request, &f.report);
+    const uint64_t known = f.free_bytes + wr_sample_device_bytes(&device->cache);
+    f.outside_bytes = f.total_bytes > known ? f.total_bytes - known : 0;
+    collect_rows(device, &f);
+    f.advice = advice(&f);
+    count_failure(&device->cache);
+    wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f.free_bytes, request->requested,
+                      request->stream->native, wr_mempool_id_of(request->pool_name));
+    wr_emit e = { .buffer = text, .capacity = sizeof text };
+    put_device(&e, &f, device);
+    wr_emit_finish(&e);
+    return fail(WEIR_ERR_OUT_OF_MEMORY, &f, text);
+}
+
+weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
+{
+    char text[TEXT_MAX], refusal[256], where[32] = "any NUMA node";
+    wr_cache *cache = request->pool->cache;
+    facts f = { .request = request, .tried = tried };
+    wr_emit e = { .buffer = text, .capacity = sizeof text };
+    snprintf(refusal, sizeof refusal, "%s", weir_error_text());
+    wr_inspect_report(cache, request, &f.report);
+    if (request->stream->index) snprintf(where, sizeof where, "NUMA node %u", request->stream->index - 1);
+    f.advice = f.report.limit && f.report.reserved + request->fit.segment_bytes > f.report.limit
+                   ? "Free something, or raise the limit with weir_pinned_limit_set()."
+                   : "Free something, ask for less, or give the process more memory.";
+    count_failure(cache);
+    put_size(&e, "out of pinned host memory: asked for ", request->requested, "");
+    wr_emit_format(&e, " on %s", where);
+    if (f.report.limit)
+        put_size(&e, ", limit ", f.report.limit, ".\n");
+    else
+        wr_emit_format(&e, ", no limit.\n");
+    put_size(&e, "weir holds ", f.report.reserved, ": ");
+    put_held(&e, &f);
+    wr_emit_format(&e, "\nThe last refusal: %s", refusal);
+    put_tried(&e, tried);
+    wr_emit_format(&e, "\n%s", f.advice);
+    wr_emit_finish(&e);
+    return fail(WEIR_ERR_OUT_OF_HOST_MEMORY, &f, text);
+}

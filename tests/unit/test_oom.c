@@ -1,0 +1,185 @@
+/*
+ * What an error for want of memory says: of pools, streams, handles and what is not weir's; as text and as JSON.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "host_support.h"
+#include "weir/observe.h"
+#include "weir/trace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int open_small(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "segments", .host_memory = 64 * MIB });
+    return 0;
+}
+
+static void refuse(size_t bytes, weir_stream stream)
+{
+    void *block = NULL;
+    assert_status(weir_alloc_on(bytes, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
+}
+
+static void says(const char *part)
+{
+    if (!strstr(weir_error_text(), part)) fail_msg("\"%s\" is not in: %s", part, weir_error_text());
+}
+
+static int make_handle(void *user, int device, void **handle)
+{
+    (void)user, (void)device;
+    *handle = &handle;
+    return 0;
+}
+
+static int end_handle(void *user, void *handle)
+{
+    (void)user, (void)handle;
+    return 0;
+}
+
+static void use_all_sorts(weir_mempool *pool, weir_stream *stream)
+{
+    static weir_handle_kind kind;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    void *block = NULL, *handle = NULL;
+    o.device = 0;
+    snprintf(o.tag, sizeof o.tag, "weights");
+    assert_ok(weir_mempool_create(&o, pool));
+    *stream = new_stream(0);
+    assert_ok(weir_alloc_from(*pool, 10 * MIB, *stream, &block));
+    alloc_on(5 * MIB, default_stream(0));
+    weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT, .name = "worker", .create = make_handle, .destroy = end_handle };
+    if (kind == 0) assert_ok(weir_handle_kind_register(&ops, &kind));
+    assert_ok(weir_handle_get(kind, &handle));
+}
+
+static void it_names_pools_streams_and_steps(void **state)
+{
+    (void)state;
+    char expected[128];
+    weir_mempool pool;
+    weir_stream stream;
+    use_all_sorts(&pool, &stream);
+    refuse(50 * MIB, stream);
+    snprintf(expected, sizeof expected, "{0, %llu} (weights) 10.00 MiB, 10.00 MiB in use",
+             (unsigned long long)pool.user);
+    says(expected);
+    says("By pool: {0, 0} 20.00 MiB");
+    says("By stream: 0 20.00 MiB, 5.00 MiB in use, 15.00 MiB free");
+    snprintf(expected, sizeof expected, "%#llx 10.00 MiB", (unsigned long long)(uintptr_t)native_of(stream));
+    says(expected);
+    says("Not weir's: 0 bytes");
+    says("Tried in vain: finished frees, a new segment, idle segments of other streams, ");
+    says("the program's callbacks.\n");
+}
+
+static void only_the_largest_are_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 7; i++) alloc_on(512, new_stream(0));
+    refuse(60 * MIB, default_stream(0));
+    says("; 3 more ");
+    assert_non_null(strstr(weir_error_text(), "By stream: "));
+}
+
+static char *json(void)
+{
+    size_t length = 0;
+    assert_ok(weir_error_json(NULL, 0, &length));
+    char *text = malloc(length + 1);
+    assert_non_null(text);
+    assert_ok(weir_error_json(text, length + 1, &length));
+    assert_int_equal(strlen(text), length);
+    return text;
+}
+
+static void need_python(void)
+{
+    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
+}
+
+static void it_is_json_too(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_stream stream;
+    need_python();
+    use_all_sorts(&pool, &stream);
+    refuse(50 * MIB + 1, stream);
+    char *text = json();
+    FILE *file = fopen("error.json", "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    free(text);
+    static const char check[] =
+        "python3 -c '\n"
+        "import json\n"
+        "e = json.load(open(\"error.json\"))\n"
+        "assert e[\"status\"] == \"WEIR_ERR_OUT_OF_MEMORY\" and e[\"code\"] == -2\n"
+        "assert \"asked for 50.00 MiB\" in e[\"text\"]\n"
+        "m = e[\"memory\"]\n"
+        "assert m[\"requested_bytes\"] == 50 * 2**20 + 1\n"
+        "assert m[\"reserved_bytes\"] == 30 * 2**20 and m[\"total_bytes\"] == 64 * 2**20\n"
+        "assert len(m[\"pools\"]) == 2 and len(m[\"streams\"]) == 2\n"
+        "assert m[\"handles\"][0][\"kind\"] == \"worker\" and m[\"handles\"][0][\"live\"] == 1\n"
+        "assert m[\"tried\"][0] == \"finished frees\" and m[\"advice\"]\n"
+        "'";
+    assert_int_equal(system(check), 0); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
+}
+
+static void other_errors_have_no_memory_in_their_json(void **state)
+{
+    (void)state;
+    refuse(65 * MIB, default_stream(0));
+    assert_status(weir_free(&state), WEIR_ERR_UNKNOWN_POINTER);
+    char *text = json();
+    assert_null(strstr(text, "\"memory\""));
+    assert_non_null(strstr(text, "\"status\":\"WEIR_ERR_UNKNOWN_POINTER\""));
+    free(text);
+    size_t length = 0;
+    char byte;
+    assert_int_equal(weir_error_json(&byte, 1, NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(weir_error_json(NULL, 1, &length), WEIR_ERR_INVALID_ARGUMENT);
+    says("was not allocated by weir"); /* asking changes nothing */
+}
+
+/* Each allocation of the library's own that the error takes, failing in turn: it is the same error, with less in it. */
+static void it_is_told_without_memory_for_it(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_stream stream;
+    use_all_sorts(&pool, &stream);
+    refuse(60 * MIB, stream);
+    for (uint64_t nth = 1; nth < 12; nth++) {
+        void *block = NULL;
+        wr_meta_fail_nth(nth);
+        const weir_status status = weir_alloc_on(60 * MIB, stream, &block);
+        wr_meta_fail_nth(0);
+        if (status == WEIR_ERR_OUT_OF_HOST_MEMORY) continue; /* of a step before */
+        assert_int_equal(status, WEIR_ERR_OUT_OF_MEMORY);
+        says("asked for 60.00 MiB");
+    }
+}
+
+#define HOST(test) cmocka_unit_test_setup_teardown(test, open_small, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HOST(it_names_pools_streams_and_steps),          HOST(only_the_largest_are_named),       HOST(it_is_json_too),
+        HOST(other_errors_have_no_memory_in_their_json), HOST(it_is_told_without_memory_for_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

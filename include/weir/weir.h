@@ -65,7 +65,8 @@ extern "C" {
     X(WEIR_ERR_IO, -23, "input or output failed")                                                                      \
     X(WEIR_ERR_FORMAT, -24, "malformed file")                                                                          \
     X(WEIR_ERR_INVALID_STREAM, -25, "no such stream")                                                                  \
-    X(WEIR_ERR_INTERNAL, -26, "internal invariant broken")
+    X(WEIR_ERR_INTERNAL, -26, "internal invariant broken")                                                             \
+    X(WEIR_ERR_CORRUPT, -27, "memory was written that nobody may write")
 
 /** Result of every fallible call; fits 32 bits. */
 typedef enum weir_status {
@@ -130,9 +131,10 @@ typedef struct weir_settings {
     double gc_threshold; /**< share of memory_limit above which idle segments are collected by age; 0: off */
     uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
     const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
+    const char *debug;   /**< checks, docs/debugging.md: "redzone,poison,stacks,leaks,nosub" or "all"; default none */
 } weir_settings;
 
-#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the
@@ -324,7 +326,8 @@ WEIR_API weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
  * Frees memory from weir_alloc(). From any thread. The block is reusable at once by later allocations on its own
  * stream; streams named with weir_record_stream() are waited for first. NULL is fine.
  * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into a block),
- *         nothing having changed. Since 0.1.
+ *         nothing having changed. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were written; it
+ *         is freed. Since 0.1.
  */
 WEIR_API weir_status weir_free(void *pointer);
 

@@ -1,6 +1,7 @@
 /*
  * Memory as users see it: check, find the context, call down.
  */
+#include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
 #include "pool/inspect.h"
@@ -23,7 +24,9 @@ static weir_status alloc_on(const char *call, size_t bytes, weir_stream stream, 
     wr_route route;
     do {
         WR_TRY(wr_thread_pool(device, s, bytes, &route));
-        status = wr_device_alloc(device, route.pool, route.name, s, bytes, out);
+        status = WR_UNLIKELY(device->cache.debug != NULL)
+                     ? wr_debug_alloc(device, route.pool, route.name, s, bytes, out)
+                     : wr_device_alloc(device, route.pool, route.name, s, bytes, out);
     } while (WR_UNLIKELY(status == WEIR_ERR_POOL_MISMATCH));
     return status;
 }
@@ -58,8 +61,13 @@ weir_status weir_free(void *pointer)
 {
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
-    WR_TRY(find_segment("weir_free", pointer, &segment));
+    weir_status status = find_segment("weir_free", pointer, &segment);
+    if (WR_UNLIKELY(status != WEIR_OK)) {
+        wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
+        return direct ? wr_debug_free_direct(direct, pointer) : status;
+    }
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
+    if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_free(segment, pointer);
     return wr_device_free(segment, pointer);
 }
 
@@ -69,8 +77,11 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     wr_device *device = NULL;
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    WR_TRY(find_segment("weir_record_stream", pointer, &segment));
+    weir_status status = find_segment("weir_record_stream", pointer, &segment);
+    if (WR_UNLIKELY(status != WEIR_OK)) /* freeing what came straight from the driver waits for all streams */
+        return status == WEIR_ERR_UNKNOWN_POINTER && wr_debug_device_of(pointer) ? WEIR_OK : status;
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
+    if (WR_UNLIKELY(segment->cache->debug != NULL)) wr_debug_record(segment, pointer);
     return wr_pending_record(segment->cache, segment, pointer, s, &device->events);
 }
 

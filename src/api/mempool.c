@@ -2,6 +2,7 @@
  * Memory pools as users see them: check, find the pool, call down.
  */
 #include "base/meta.h"
+#include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/checkpoint.h"
 #include "pool/inspect.h"
@@ -200,6 +201,7 @@ weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream,
         *out = NULL;
         return WEIR_OK;
     }
+    if (WR_UNLIKELY(device->cache.debug != NULL)) return wr_debug_alloc(device, found, name, s, bytes, out);
     return wr_device_alloc(device, found, name, s, bytes, out);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "device/debug.h"
 #include "device/kinds.h"
 #include "pool/pending.h"
 
@@ -18,6 +19,10 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
     wr_events_init(&d->events, d->backend, d->ordinal);
     weir_status status = wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options,
                                        &d->events, runtime->options.value[WR_OPTION_history].number, region_bytes(d));
+    if (status == WEIR_OK) {
+        status = wr_debug_create(runtime->debug, &d->cache.debug);
+        if (status != WEIR_OK) (void)wr_cache_release(&d->cache);
+    }
     if (status != WEIR_OK) {
         wr_events_release(&d->events);
         wr_streams_release(&d->streams);
@@ -58,6 +63,7 @@ weir_status wr_device_stop(wr_device *device)
     wr_keep_first(&first, wr_driver(device->backend, device_synchronize, device->ordinal));
     wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */
     wr_pending_release(&device->cache);
+    wr_keep_first(&first, wr_debug_destroy(device));
     return first;
 }
 

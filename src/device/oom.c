@@ -96,7 +96,8 @@ static void put_list(wr_emit *e, const char *title, wr_scope scope, const wr_row
 {
     uint64_t rest_bytes = 0;
     size_t seen = 0;
-    for (const wr_row *row = rows->row; row < rows->row + rows->count; row++) {
+    for (size_t i = 0; i < rows->count; i++) {
+        const wr_row *row = &rows->row[i];
         if (row->scope != scope || weight(row) == 0) continue;
         if (seen++ >= NAMED) {
             rest_bytes += weight(row);
@@ -152,7 +153,8 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
 static void json_list(wr_emit *e, const char *list, const char *key, wr_scope scope, const wr_rows *rows)
 {
     wr_json_open(e, list, '[');
-    for (const wr_row *row = rows->row; row < rows->row + rows->count; row++) {
+    for (size_t i = 0; i < rows->count; i++) {
+        const wr_row *row = &rows->row[i];
         if (row->scope != scope) continue;
         wr_json_open(e, NULL, '{');
         wr_json_string(e, key, row->name);

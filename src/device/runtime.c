@@ -3,7 +3,7 @@
 #include "base/bias.h"
 #include "base/log.h"
 #include "base/meta.h"
-#include "device/device.h"
+#include "device/debug.h"
 #include "device/pinned.h"
 #include "pool/address.h"
 #include "pool/mempool.h"
@@ -76,6 +76,8 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(wr_options_read(&rt->options, settings));
     apply_log_option(&rt->options);
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
+    WR_TRY(wr_debug_parse(rt->options.value[WR_OPTION_debug].text, &rt->debug));
+    if (rt->debug && atomic_load(&wr_log_threshold) == WR_LOG_OFF) atomic_store(&wr_log_threshold, WR_LOG_ERROR);
     wr_bias_prepare();
     rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
     WR_ENSURE(rt->policy, WEIR_ERR_OPTION, "option policy: there is no policy \"%s\"",

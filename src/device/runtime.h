@@ -44,6 +44,7 @@ typedef struct wr_runtime {
     const wr_policy *policy;
     wr_policy_options policy_options;
     wr_options options;
+    unsigned debug; /* of wr_debug_flag */
     int device_count;
 
     _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first used */

@@ -155,7 +155,7 @@ WR_CHECKED static weir_status make_labels(const wr_snapshot_device *device, labe
 
 static const weir_event **label_of(const labels *all, uint32_t thread)
 {
-    size_t at = thread * UINT32_C(2654435761) & all->mask;
+    size_t at = (size_t)thread * 2654435761u & all->mask;
     while (all->at[at] && all->at[at]->thread != thread) at = (at + 1) & all->mask;
     return &all->at[at];
 }
@@ -200,7 +200,8 @@ WR_CHECKED static weir_status put_trace(wr_pickle *p, const wr_snapshot_device *
     wr_pickle_list list;
     WR_TRY(make_labels(device, &all));
     wr_pickle_list_begin(p, &list);
-    for (const weir_event *e = device->events; e < device->events + device->event_count; e++) {
+    for (size_t i = 0; i < device->event_count; i++) {
+        const weir_event *e = &device->events[i];
         const weir_event **label = label_of(&all, e->thread);
         if (e->kind == WEIR_EVENT_LABEL) *label = e;
         if (e->kind > WEIR_EVENT_SNAPSHOT) continue;

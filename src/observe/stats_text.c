@@ -159,7 +159,8 @@ static void family(wr_emit *e, const wr_rows *rows, wr_scope scope, const char *
     char name[128];
     bool any = false;
     family_name(name, sizeof name, prefix, m, f->infix);
-    for (const wr_row *row = rows->row; row < rows->row + rows->count; row++) {
+    for (size_t i = 0; i < rows->count; i++) {
+        const wr_row *row = &rows->row[i];
         if (row->scope != scope) continue;
         if (!any) {
             wr_emit_format(e, "# TYPE %s %s\n", name, f->counter ? "counter" : "gauge");

@@ -40,9 +40,10 @@ typedef struct wr_cache {
     const weir_backend *backend;
     const wr_policy *policy;
     wr_policy_options options;
-    int device;            /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
-    char name[16];         /* "device 0": for messages */
-    wr_event_pool *events; /* the device's */
+    int device;             /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
+    char name[16];          /* "device 0": for messages */
+    wr_event_pool *events;  /* the device's */
+    struct wr_debug *debug; /* NULL: off. device/debug.h */
 
     wr_lock lock;
     uint64_t limit;            /* bytes; 0: none */

@@ -52,7 +52,7 @@ static void every_status_has_its_name_and_text(void **state)
 static void a_value_that_is_no_status_has_a_name_all_the_same(void **state)
 {
     (void)state;
-    int values[] = { 1, -27, -1000, 0x7fffffff };
+    int values[] = { 1, -28, -1000, 0x7fffffff };
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         assert_string_equal(weir_status_name((weir_status)values[i]), "WEIR_ERR_UNKNOWN");
         assert_string_equal(weir_status_text((weir_status)values[i]), "unknown status");

@@ -1,0 +1,391 @@
+#include "device/debug.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/size.h"
+#include "base/thread_number.h"
+#include "device/ladder.h"
+#include "pool/address.h"
+#include "pool/inspect.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ZONE_BYTES = 256,
+    ZONE_BYTE = 0xA5,
+    POISON_BYTE = 0xDB,
+    FRAMES = 12,
+    OWN_FRAMES = 3,       /* of weir's own, on top */
+    FREED_KEPT = 1 << 14, /* blocks whose free is remembered */
+    BUCKETS = 1 << 12,
+    LEAKS_SHOWN = 20,
+    TEXT_MAX = 1024
+};
+
+typedef struct stack {
+    void *frames[FRAMES];
+    int count;
+    uint32_t thread;
+} stack;
+
+/* What is known of an address: the block that is there now, or was last. */
+typedef struct known {
+    struct known *next; /* in its bucket */
+    char *base;
+    size_t bytes; /* as asked for */
+    uint64_t stream_id;
+    stack allocated, freed;
+    bool live;
+    bool direct;   /* straight from the driver */
+    bool zoned;    /* ZONE_BYTES behind it are ZONE_BYTE */
+    bool recorded; /* used by other streams */
+} known;
+
+struct wr_debug {
+    unsigned flags;
+    wr_lock lock;
+    known *buckets[BUCKETS];
+    char *freed[FREED_KEPT]; /* addresses, in a ring: whose turn it is is forgotten */
+    uint64_t frees;
+};
+
+/* ---- the option --------------------------------------------------------------------------------------------------- */
+
+weir_status wr_debug_parse(const char *words, unsigned *flags)
+{
+    static const struct {
+        const char *word;
+        unsigned flags;
+    } all[] = { { "redzone", WR_DEBUG_REDZONE },
+                { "poison", WR_DEBUG_POISON },
+                { "stacks", WR_DEBUG_STACKS },
+                { "leaks", WR_DEBUG_LEAKS },
+                { "nosub", WR_DEBUG_NOSUB },
+                { "all", WR_DEBUG_REDZONE | WR_DEBUG_POISON | WR_DEBUG_STACKS | WR_DEBUG_LEAKS } };
+    unsigned found = 0;
+    while (*words) {
+        const size_t length = strcspn(words, ",");
+        size_t i = 0;
+        while (i < sizeof all / sizeof all[0] &&
+               (strlen(all[i].word) != length || strncmp(all[i].word, words, length) != 0))
+            i++;
+        WR_ENSURE(i < sizeof all / sizeof all[0], WEIR_ERR_OPTION,
+                  "option debug: \"%.*s\" is refused; it takes a list of redzone, poison, stacks, leaks, nosub, or all",
+                  (int)length, words);
+        found |= all[i].flags;
+        words += length;
+        if (*words == ',') words++;
+    }
+    *flags = found;
+    return WEIR_OK;
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------------- */
+
+static known **link_of_locked(wr_debug *d, const void *base)
+{
+    const uint64_t mixed = ((uint64_t)(uintptr_t)base >> 8) * UINT64_C(0x9E3779B97F4A7C15);
+    known **link = &d->buckets[mixed >> 52];
+    while (*link && (*link)->base != base) link = &(*link)->next;
+    return link;
+}
+
+/* Remembered until so many others were freed after it. */
+static void remember_free_locked(wr_debug *d, char *base)
+{
+    char **slot = &d->freed[d->frees++ % FREED_KEPT];
+    known **link = *slot ? link_of_locked(d, *slot) : NULL;
+    if (link && *link && !(*link)->live) {
+        known *oldest = *link;
+        *link = oldest->next;
+        wr_meta_free(oldest);
+    }
+    *slot = base;
+}
+
+static void take_stack(const wr_debug *d, stack *out)
+{
+    out->thread = wr_thread_number();
+    out->count = d->flags & WR_DEBUG_STACKS ? backtrace(out->frames, FRAMES) : 0;
+}
+
+static weir_status enter(wr_debug *d, const known *made)
+{
+    void *memory = NULL;
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&d->lock);
+    known **link = link_of_locked(d, made->base);
+    if (!*link) {
+        status = wr_meta_alloc(sizeof(known), "debug", &memory);
+        if (status == WEIR_OK) *link = memory;
+    }
+    if (status == WEIR_OK) {
+        known *next = (*link)->next;
+        **link = *made;
+        (*link)->next = next;
+    }
+    wr_lock_release(&d->lock);
+    return status;
+}
+
+/* A copy of what is known of the address. */
+static bool look_up(wr_debug *d, const void *base, known *out)
+{
+    wr_lock_acquire(&d->lock);
+    const known *k = *link_of_locked(d, base);
+    if (k) *out = *k;
+    wr_lock_release(&d->lock);
+    return k != NULL;
+}
+
+static void set_live(wr_debug *d, const void *base, bool live, const stack *freed)
+{
+    wr_lock_acquire(&d->lock);
+    known *k = *link_of_locked(d, base);
+    if (k) {
+        k->live = live;
+        if (freed) k->freed = *freed;
+        if (!live) remember_free_locked(d, k->base);
+    }
+    wr_lock_release(&d->lock);
+}
+
+weir_status wr_debug_create(unsigned flags, wr_debug **out)
+{
+    void *memory = NULL;
+    *out = NULL;
+    if (flags == 0) return WEIR_OK;
+    WR_TRY(wr_meta_alloc(sizeof(wr_debug), "debug", &memory));
+    *out = memory;
+    (*out)->flags = flags;
+    wr_lock_init(&(*out)->lock, WR_RANK_LEAF, "debug");
+    return WEIR_OK;
+}
+
+/* ---- text --------------------------------------------------------------------------------------------------------- */
+
+static void put_stack(char *text, size_t capacity, const char *title, const stack *s)
+{
+    size_t at = strlen(text);
+    at += (size_t)snprintf(text + at, capacity - at, "\n%s by thread %u", title, s->thread);
+    for (int i = OWN_FRAMES; i < s->count && at < capacity; i++) {
+        Dl_info where = { 0 };
+        const bool found = dladdr(s->frames[i], &where) != 0;
+        const char *name = found && where.dli_sname ? where.dli_sname : "?";
+        const char *file = found && where.dli_fname ? where.dli_fname : "?";
+        const char *slash = strrchr(file, '/');
+        at += (size_t)snprintf(text + at, capacity - at, "%s%s (%s+%#tx)", i == OWN_FRAMES ? ": " : ", ", name,
+                               slash ? slash + 1 : file,
+                               found && where.dli_fbase ? (char *)s->frames[i] - (char *)where.dli_fbase : 0);
+    }
+}
+
+/* Puts what is known behind the text of this thread's error. */
+static weir_status explain(weir_status status, const known *k)
+{
+    char text[TEXT_MAX] = "";
+    if (k->allocated.count) put_stack(text, sizeof text, "allocated", &k->allocated);
+    if (!k->live && k->freed.count) put_stack(text, sizeof text, "freed", &k->freed);
+    return text[0] ? wr_fail(status, "%s%s", weir_error_text(), text) : status;
+}
+
+static void log_leak(const wr_device *device, const known *k)
+{
+    char size[WR_SIZE_TEXT], text[TEXT_MAX] = "";
+    if (k->allocated.count) put_stack(text, sizeof text, "allocated", &k->allocated);
+    wr_log(WR_LOG_ERROR, "device %d: still allocated: %s at %p%s", device->ordinal, wr_size_format(k->bytes, size),
+           (void *)k->base, text);
+}
+
+static void log_leaks(const wr_device *device, const wr_debug *d)
+{
+    uint64_t blocks = 0, bytes = 0;
+    char size[WR_SIZE_TEXT];
+    for (int i = 0; i < BUCKETS; i++)
+        for (const known *k = d->buckets[i]; k; k = k->next) {
+            if (!k->live) continue;
+            if (blocks < LEAKS_SHOWN) log_leak(device, k);
+            blocks++;
+            bytes += k->bytes;
+        }
+    if (blocks)
+        wr_log(WR_LOG_ERROR, "device %d: %llu blocks of %s in all are still allocated", device->ordinal,
+               (unsigned long long)blocks, wr_size_format(bytes, size));
+}
+
+weir_status wr_debug_destroy(wr_device *device)
+{
+    wr_debug *d = device->cache.debug;
+    weir_status first = WEIR_OK;
+    if (!d) return WEIR_OK;
+    if (d->flags & WR_DEBUG_LEAKS) log_leaks(device, d);
+    for (int i = 0; i < BUCKETS; i++)
+        while (d->buckets[i]) {
+            known *k = d->buckets[i];
+            d->buckets[i] = k->next;
+            if (k->live && k->direct)
+                wr_keep_first(&first, wr_driver(device->backend, segment_free, device->ordinal, k->base, k->bytes));
+            wr_meta_free(k);
+        }
+    device->cache.debug = NULL;
+    wr_lock_destroy(&d->lock);
+    wr_meta_free(d);
+    return first;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+static bool captures(const wr_device *device, const wr_stream *stream)
+{
+    return wr_captures_any(&device->captures) || wr_stream_capturing(device->backend, device->ordinal, stream->native);
+}
+
+/* The stream that the block was allocated on, when it can be used now; NULL: it has ended, or captures, or the block is in
+ * paused memory. */
+static wr_stream *usable_stream(wr_device *device, const wr_segment *segment, const known *k)
+{
+    wr_lock_acquire(&device->cache.lock);
+    const bool backed = segment->backing == WR_BACKED;
+    wr_lock_release(&device->cache.lock);
+    wr_stream *stream = backed ? wr_stream_find(&device->streams, k->stream_id) : NULL;
+    return stream && !captures(device, stream) ? stream : NULL;
+}
+
+/* Whether the bytes behind the block are as they were, when all that the stream has to do is done; when that cannot be
+ * asked, they are. */
+static bool zone_is_whole(const wr_device *device, const wr_stream *stream, const known *k)
+{
+    unsigned char zone[ZONE_BYTES];
+    const weir_backend *backend = device->backend;
+    weir_status status =
+        wr_driver(backend, copy, device->ordinal, stream->native, zone, k->base + k->bytes, sizeof zone);
+    if (status == WEIR_OK) status = wr_driver(backend, stream_synchronize, device->ordinal, stream->native);
+    if (status != WEIR_OK) return true;
+    for (size_t i = 0; i < sizeof zone; i++)
+        if (zone[i] != ZONE_BYTE) return false;
+    return true;
+}
+
+static weir_status fill(const wr_device *device, const wr_stream *stream, void *base, unsigned char value, size_t bytes)
+{
+    return wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes);
+}
+
+static weir_status alloc_direct(const wr_device *device, known *k)
+{
+    void *base = NULL;
+    WR_TRY(wr_driver(device->backend, segment_alloc, device->ordinal, k->bytes, &base));
+    k->base = base;
+    k->direct = true;
+    return WEIR_OK;
+}
+
+static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, known *k)
+{
+    void *base = NULL;
+    const bool zoned =
+        device->cache.debug->flags & WR_DEBUG_REDZONE && k->bytes <= WR_REQUEST_MAX && !captures(device, stream);
+    WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
+    k->base = base;
+    k->zoned = zoned && fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    return WEIR_OK;
+}
+
+weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
+                           void **out)
+{
+    wr_debug *d = device->cache.debug;
+    known made = { .bytes = bytes, .stream_id = atomic_load(&stream->id), .live = true };
+    take_stack(d, &made.allocated);
+    const bool direct = d->flags & WR_DEBUG_NOSUB && !captures(device, stream);
+    WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, &made));
+    weir_status status = enter(d, &made);
+    if (status == WEIR_OK)
+        *out = made.base;
+    else if (direct)
+        (void)!wr_driver(device->backend, segment_free, device->ordinal, made.base, bytes);
+    else
+        (void)!wr_device_free(wr_address_find(made.base), made.base);
+    return status;
+}
+
+static weir_status tell_broken(const known *k)
+{
+    known written = *k;
+    written.freed.count = 0;
+    (void)!wr_fail(
+        WEIR_ERR_CORRUPT,
+        "weir_free: bytes behind the block at %p, %zu bytes, were written: look for what writes past its end",
+        (void *)k->base, k->bytes);
+    (void)!explain(WEIR_ERR_CORRUPT, &written);
+    wr_log(WR_LOG_ERROR, "%s", weir_error_text());
+    return WEIR_ERR_CORRUPT;
+}
+
+weir_status wr_debug_free(const wr_segment *segment, void *pointer)
+{
+    wr_device *device = wr_device_of(segment->cache);
+    wr_debug *d = segment->cache->debug;
+    known k = { 0 };
+    stack here = { 0 };
+    const bool found = look_up(d, pointer, &k), live = found && k.live;
+    wr_stream *stream = live ? usable_stream(device, segment, &k) : NULL;
+    take_stack(d, &here);
+    const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
+    /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
+    if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) (void)!fill(device, stream, k.base, POISON_BYTE, k.bytes);
+    if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
+    weir_status status = wr_device_free(segment, pointer);
+    if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
+    if (live) set_live(d, pointer, true, NULL);
+    return found ? explain(status, &k) : status;
+}
+
+void wr_debug_record(const wr_segment *segment, const void *pointer)
+{
+    wr_debug *d = segment->cache->debug;
+    weir_pointer_info info = { .size = sizeof info };
+    if (wr_inspect_pointer(segment->cache, segment, pointer, &info) != WEIR_OK) return;
+    wr_lock_acquire(&d->lock);
+    known *k = *link_of_locked(d, info.base);
+    if (k) k->recorded = true;
+    wr_lock_release(&d->lock);
+}
+
+/* ---- straight from the driver ------------------------------------------------------------------------------------- */
+
+wr_device *wr_debug_device_of(const void *pointer)
+{
+    for (int i = 0; i < wr_runtime_global.device_count; i++) {
+        wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        known k = { 0 };
+        if (device && device->cache.debug && look_up(device->cache.debug, pointer, &k) && k.direct) return device;
+    }
+    return NULL;
+}
+
+weir_status wr_debug_free_direct(wr_device *device, void *pointer)
+{
+    wr_debug *d = device->cache.debug;
+    known k = { 0 };
+    stack here = { 0 };
+    take_stack(d, &here);
+    wr_lock_acquire(&d->lock);
+    known *found = *link_of_locked(d, pointer);
+    const bool mine = found && found->live;
+    if (found) k = *found;
+    if (mine) found->live = false;
+    wr_lock_release(&d->lock);
+    if (!mine) {
+        (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is memory that was freed already", pointer);
+        return explain(WEIR_ERR_DOUBLE_FREE, &k);
+    }
+    weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
+    if (status == WEIR_OK) status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);
+    set_live(d, pointer, status != WEIR_OK, status == WEIR_OK ? &here : NULL);
+    return status;
+}

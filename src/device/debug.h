@@ -1,0 +1,45 @@
+/*
+ * debug: checks for programs that are being looked into (option `debug`): bytes behind each block that nobody may write,
+ * freed memory overwritten, the stacks of allocations and frees, what is still allocated at the end, and memory straight
+ * from the driver. It stands between the API and the allocator; off, it costs one test per call.
+ * Owner: the device's cache; NULL there when off. Lock: its own (WR_RANK_LEAF) for the table of blocks, never held across a
+ * driver call. What it does with the memory of a stream that captures, it leaves out.
+ */
+#ifndef WR_DEVICE_DEBUG_H
+#define WR_DEVICE_DEBUG_H
+
+#include "device/device.h"
+
+typedef enum wr_debug_flag {
+    WR_DEBUG_REDZONE = 1, /* bytes behind each block are checked when it is freed */
+    WR_DEBUG_POISON = 2,  /* freed memory is overwritten */
+    WR_DEBUG_STACKS = 4,  /* errors and leaks tell where a block was allocated and freed */
+    WR_DEBUG_LEAKS = 8,   /* what is allocated when the library is closed is logged */
+    WR_DEBUG_NOSUB = 16   /* each block is an allocation of the driver's, so that its tools see what each is */
+} wr_debug_flag;
+
+typedef struct wr_debug wr_debug;
+
+/* "redzone,leaks": a list of the words above, "all" but nosub; empty is none. WEIR_ERR_OPTION names a word that is none. */
+WR_CHECKED weir_status wr_debug_parse(const char *words, unsigned *flags);
+
+/* Flags 0: *out is NULL. */
+WR_CHECKED weir_status wr_debug_create(unsigned flags, wr_debug **out);
+
+/* Logs what is still allocated, if asked to, and gives back what came straight from the driver. */
+weir_status wr_debug_destroy(wr_device *device);
+
+/* As wr_device_alloc and wr_device_free, on a device that has one. */
+WR_CHECKED weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
+                                      size_t bytes, void **out);
+/* WEIR_ERR_CORRUPT: bytes behind the block were written; it is freed all the same. */
+WR_CHECKED weir_status wr_debug_free(const wr_segment *segment, void *pointer);
+
+/* Other streams use the block that the pointer is in: it is not poisoned. */
+void wr_debug_record(const wr_segment *segment, const void *pointer);
+
+/* The device whose driver gave that block, by WR_DEBUG_NOSUB; NULL: none did. For pointers in no segment. */
+wr_device *wr_debug_device_of(const void *pointer);
+WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer);
+
+#endif

@@ -1,0 +1,278 @@
+/*
+ * The option `debug`: what each check finds, and that a right program is left alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "host_support.h"
+#include "weir/trace.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void open_with(const char *debug)
+{
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = debug });
+}
+
+static void write_at(void *pointer, size_t offset, size_t bytes)
+{
+    assert_ok(weir_fill((char *)pointer + offset, 7, bytes, default_stream(0)));
+}
+
+static unsigned char byte_at(const void *pointer)
+{
+    unsigned char byte = 0;
+    assert_ok(weir_copy(&byte, pointer, 1, default_stream(0)));
+    assert_ok(weir_stream_synchronize(default_stream(0)));
+    return byte;
+}
+
+/* What is logged from begin_log to end_log. */
+static int real_stderr;
+static void begin_log(void)
+{
+    fflush(stderr);
+    real_stderr = dup(STDERR_FILENO);
+    const int file = open("log", O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(real_stderr >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    close(file);
+}
+
+static const char *end_log(void)
+{
+    static char text[1 << 16];
+    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
+    close(real_stderr);
+    FILE *file = fopen("log", "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+/* ---- red zones -------------------------------------------------------------------------------------------------------- */
+
+static void a_write_past_the_end_is_found_when_it_is_freed(void **state)
+{
+    (void)state;
+    open_with("redzone,stacks");
+    void *good = alloc(1000), *bad = alloc(1000);
+    write_at(good, 0, 1000);
+    write_at(bad, 999, 2);
+    assert_ok(weir_free(good));
+    begin_log();
+    assert_status(weir_free(bad), WEIR_ERR_CORRUPT);
+    const char *log = end_log();
+    assert_non_null(strstr(weir_error_text(), "1000 bytes, were written"));
+    assert_non_null(strstr(weir_error_text(), "allocated by thread"));
+    assert_non_null(strstr(log, "were written"));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0); /* freed all the same */
+}
+
+static void blocks_of_streams_that_ended_are_not_looked_at(void **state)
+{
+    (void)state;
+    open_with("redzone,poison");
+    weir_stream stream = new_stream(0);
+    void *block = alloc_on(1000, stream);
+    assert_ok(weir_stream_destroy(stream));
+    write_at(block, 1000, 1);
+    assert_ok(weir_free(block));
+}
+
+/* ---- poison ----------------------------------------------------------------------------------------------------------- */
+
+static void freed_memory_is_overwritten(void **state)
+{
+    (void)state;
+    open_with("poison");
+    unsigned char *block = alloc(4096), *other = alloc(4096);
+    write_at(block, 0, 4096);
+    assert_ok(weir_free(block));
+    assert_int_equal(byte_at(block), 0xDB); /* a use after the free */
+    assert_int_equal(byte_at(block + 4095), 0xDB);
+    assert_ok(weir_free(other));
+}
+
+static void what_other_streams_may_still_use_is_not(void **state)
+{
+    (void)state;
+    open_with("poison");
+    weir_stream other = new_stream(0);
+    unsigned char *block = alloc(4096);
+    write_at(block, 0, 4096);
+    assert_ok(weir_record_stream(block + 100, other));
+    assert_ok(weir_free(block));
+    assert_int_equal(byte_at(block), 7);
+}
+
+/* ---- stacks and leaks ------------------------------------------------------------------------------------------------- */
+
+static void a_second_free_tells_of_the_first(void **state)
+{
+    (void)state;
+    open_with("stacks");
+    void *block = alloc(1000);
+    assert_ok(weir_free(block));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "\nallocated by thread"));
+    assert_non_null(strstr(weir_error_text(), "\nfreed by thread"));
+    assert_non_null(strstr(weir_error_text(), "unit_debug"));
+}
+
+static void what_is_left_is_logged_at_the_end(void **state)
+{
+    (void)state;
+    open_with("leaks,stacks");
+    assert_ok(weir_free(alloc(100)));
+    for (int i = 0; i < 30; i++) alloc(1000);
+    begin_log();
+    assert_ok(weir_close());
+    const char *log = end_log();
+    int lines = 0;
+    for (const char *at = log; (at = strstr(at, "still allocated: 1000 bytes at")); at++) lines++;
+    assert_int_equal(lines, 20);
+    assert_non_null(strstr(log, "30 blocks of 29.30 KiB in all are still allocated"));
+    open_with("");
+}
+
+static void a_program_without_leaks_logs_nothing(void **state)
+{
+    (void)state;
+    open_with("all");
+    weir_stream other = new_stream(0);
+    for (int i = 0; i < 200; i++) {
+        void *block = alloc((size_t)i * 333 + 1);
+        if (i % 3 == 0) assert_ok(weir_record_stream(block, other));
+        write_at(block, 0, (size_t)i * 333 + 1);
+        assert_ok(weir_free(block));
+    }
+    begin_log();
+    assert_ok(weir_close());
+    assert_string_equal(end_log(), "");
+    open_with("");
+}
+
+/* More blocks than are remembered. */
+static void what_was_freed_is_forgotten_in_time(void **state)
+{
+    (void)state;
+    open_with("stacks");
+    const uint64_t before = wr_meta_live();
+    static void *blocks[20000];
+    for (int i = 0; i < 20000; i++) blocks[i] = alloc(512);
+    for (int i = 0; i < 20000; i++) assert_ok(weir_free(blocks[i]));
+    assert_in_range(wr_meta_live() - before, 16384, 18000);
+    assert_status(weir_free(blocks[0]), WEIR_ERR_DOUBLE_FREE);
+    assert_null(strstr(weir_error_text(), "freed by thread"));
+    assert_status(weir_free(blocks[19999]), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "freed by thread"));
+}
+
+/* ---- straight from the driver ----------------------------------------------------------------------------------------- */
+
+static void each_block_can_be_the_drivers_own(void **state)
+{
+    (void)state;
+    open_with("nosub,stacks");
+    const uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
+    void *one = alloc(1000), *two = alloc(1000);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc) - before, 2);
+    write_at(one, 0, 1000);
+    assert_ok(weir_record_stream(one, new_stream(0)));
+    assert_ok(weir_free(one));
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_free), 1);
+    assert_status(weir_free(one), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "freed by thread"));
+    assert_status(weir_free((char *)two + 1), WEIR_ERR_UNKNOWN_POINTER);
+    assert_int_equal(stats_of(0).reserved_bytes[WEIR_STAT_ALL].current, 0);
+    assert_ok(weir_close()); /* `two` goes with it */
+    open_with("");
+}
+
+static void inside_a_capture_blocks_are_the_graphs(void **state)
+{
+    (void)state;
+    open_with("all,nosub");
+    weir_stream stream = new_stream(0);
+    weir_graph graph;
+    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(stream, &o, &graph));
+    void *block = alloc_on(1000, stream);
+    assert_ok(weir_fill(block, 1, 1000, stream));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* ---- the option ------------------------------------------------------------------------------------------------------- */
+
+static void words_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    weir_settings s = WEIR_SETTINGS_INIT;
+    s.backend = "host";
+    s.debug = "redzone,nothing";
+    assert_status(weir_open(&s), WEIR_ERR_OPTION);
+    assert_non_null(strstr(weir_error_text(), "\"nothing\""));
+    s.debug = "redzones";
+    assert_status(weir_open(&s), WEIR_ERR_OPTION);
+}
+
+/* Each allocation of weir's own, and each call of the driver, failing in turn. */
+static void failures_leave_nothing_behind(void **state)
+{
+    (void)state;
+    static const char *const words[] = { "all", "nosub,leaks" };
+    for (size_t w = 0; w < 2; w++)
+        for (int kind = 0; kind < 2; kind++)
+            for (uint64_t nth = 1; nth < 25; nth++) {
+                open_with(words[w]);
+                alloc(1);
+                begin_log();
+                void *block = NULL;
+                if (kind)
+                    wr_meta_fail_nth(nth);
+                else
+                    assert_ok(weir_host_fail_any(nth, WEIR_ERR_DRIVER));
+                weir_status status = weir_alloc_on(3 * MIB, default_stream(0), &block);
+                if (status == WEIR_OK) (void)!weir_free(block);
+                wr_meta_fail_nth(0);
+                assert_ok(weir_host_fail_clear());
+                assert_ok(weir_validate(0));
+                assert_ok(weir_close());
+                assert_non_null(strstr(end_log(), "still allocated: 1 bytes"));
+            }
+    open_with("");
+}
+
+#define DEBUG(test) cmocka_unit_test_teardown(test, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DEBUG(a_write_past_the_end_is_found_when_it_is_freed),
+        DEBUG(blocks_of_streams_that_ended_are_not_looked_at),
+        DEBUG(freed_memory_is_overwritten),
+        DEBUG(what_other_streams_may_still_use_is_not),
+        DEBUG(a_second_free_tells_of_the_first),
+        DEBUG(what_is_left_is_logged_at_the_end),
+        DEBUG(a_program_without_leaks_logs_nothing),
+        DEBUG(what_was_freed_is_forgotten_in_time),
+        DEBUG(each_block_can_be_the_drivers_own),
+        DEBUG(inside_a_capture_blocks_are_the_graphs),
+        DEBUG(failures_leave_nothing_behind),
+        cmocka_unit_test(words_that_are_none_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

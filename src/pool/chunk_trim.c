@@ -328,7 +328,8 @@ static weir_status release_slots(wr_cache *cache, const wr_region *region)
 weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment)
 {
     weir_status first = release_slots(cache, segment->region);
-    wr_keep_first(&first, wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes));
+    if (!segment->region->closed) /* else it was said already that they are lost */
+        wr_keep_first(&first, wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes));
     wr_meta_free(segment->region->slots);
     wr_meta_free(segment->region);
     return first;

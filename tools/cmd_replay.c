@@ -45,28 +45,11 @@ typedef struct request {
     bool reproduce;
 } request;
 
-/* The known word, or NULL having said what is wrong. */
-static const char *known_word(const char *what, const char *word, const char *const *known, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(word, known[i]) == 0) return known[i];
-
-    const char *nearest = cli_nearest(word, known, count);
-    char list[64] = "";
-    for (size_t i = 0, used = 0; i < count && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", known[i]);
-    if (nearest)
-        cli_usage("replay", "there is no %s '%s'; did you mean '%s'?", what, word, nearest);
-    else
-        cli_usage("replay", "there is no %s '%s'; known are %s", what, word, list);
-    return NULL;
-}
-
 static bool take_option(request *r, int option)
 {
     switch (option) {
     case 'p': return policies_add(&r->policies, optarg);
-    case 'b': return (r->backend = known_word("back end", optarg, backends, BACKENDS)) != NULL;
+    case 'b': return (r->backend = cli_word("replay", "back end", optarg, backends, BACKENDS)) != NULL;
     case 'j': r->json = optarg; return true;
     case 'R': r->reproduce = true; return true;
     case 'm':

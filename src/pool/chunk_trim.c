@@ -217,12 +217,14 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
 static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
 {
     weir_status first = WEIR_OK;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
-        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL, *next; s; s = next) {
-            next = s->next;
-            if (s->region && s->region->count == 0 && !s->region->closed)
-                wr_keep_first(&first, release_region(cache, s));
-        }
+    wr_segment *list = NULL;
+    wr_lock_acquire(&cache->lock);
+    (void)wr_mempool_list_locked(pool, &list);
+    wr_lock_release(&cache->lock);
+    for (wr_segment *s = list, *next; s; s = next) {
+        next = s->listed;
+        if (s->region && s->region->count == 0 && !s->region->closed) wr_keep_first(&first, release_region(cache, s));
+    }
     return first;
 }
 

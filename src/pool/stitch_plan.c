@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. */
@@ -315,6 +316,7 @@ static weir_status plan_old(wr_stitch_plan *p)
     /* What is new is rounded up, so the prefix may be needless by now. */
     size_t got = p->tail;
     for (size_t i = 0; i < p->count; i++) got += p->steps[i].slot->to - p->steps[i].slot->from;
+    assert(got >= need || p->prefix.slot);
     return got < need ? plan_end(p, &p->prefix) : WEIR_OK;
 }
 

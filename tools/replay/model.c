@@ -54,6 +54,7 @@ static void take(model *m, const script_op *op)
     }
     h->at.node = NULL;
     if (m->out->oom++) return;
+    m->out->oom_op = op;
     char asked[TABLE_SIZE], used[TABLE_SIZE], limit[TABLE_SIZE];
     snprintf(m->out->oom_text, sizeof m->out->oom_text, "model: %s asked; %s of %s are reserved already",
              table_size(op->bytes, asked), table_size(d->driver.used, used), table_size(d->driver.limit, limit));

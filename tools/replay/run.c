@@ -133,11 +133,12 @@ fail:
     return false;
 }
 
-static weir_status alloc_failed(session *s, uint32_t slot, weir_status status)
+static weir_status alloc_failed(session *s, const script_op *op, weir_status status)
 {
-    s->slots[slot] = NULL;
+    s->slots[op->slot] = NULL;
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
     s->oom++;
+    if (!s->oom_op) s->oom_op = op;
     if (!s->oom_text[0]) snprintf(s->oom_text, sizeof s->oom_text, "%s", weir_error_text());
     return WEIR_OK;
 }
@@ -161,7 +162,7 @@ static bool play(session *s, const script_ops *ops)
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:
             status = weir_alloc_on(op->bytes, streams[op->where], &slots[op->slot]);
-            if (status != WEIR_OK) status = alloc_failed(s, op->slot, status);
+            if (status != WEIR_OK) status = alloc_failed(s, op, status);
             break;
         case SCRIPT_FREE: status = weir_free(slots[op->slot]); break;
         case SCRIPT_FREE_LATER: status = gate_free(&s->gates, op->where, slots[op->slot]); break;
@@ -277,8 +278,9 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
         out->driver_share = sc->duration_ns ? out->driver_ns / (double)sc->duration_ns : NAN;
         out->oom = cold.oom;
         out->ns_per_op_cold = operations > 0 ? (double)cold.ns / operations : NAN;
-        out->ns_per_op_warm = operations > 0 ? median(times, warm) / operations : NAN;
+        out->ns_per_op_warm = operations > 0 && warm > 0 ? median(times, warm) / operations : NAN;
     }
+    out->oom_op = s.oom_op;
     memcpy(out->oom_text, s.oom_text, sizeof out->oom_text);
     memcpy(out->note, s.note, sizeof out->note);
     memcpy(error, s.error, sizeof s.error);

@@ -23,10 +23,11 @@ typedef struct session {
     weir_stream *streams; /* by the script's index */
     void **slots;
     gates gates;
-    uint64_t oom;        /* failed allocations of the pass */
-    char oom_text[1024]; /* what the library said of the first one; "" when there was none */
-    char note[160];      /* what could not be set up as recorded; "" when all was */
-    char error[1200];    /* why session_open or session_pass returned false */
+    uint64_t oom;            /* failed allocations of the pass */
+    const script_op *oom_op; /* the first one; NULL when there was none */
+    char oom_text[1024];     /* what the library said of the first one; "" when there was none */
+    char note[160];          /* what could not be set up as recorded; "" when all was */
+    char error[1200];        /* why session_open or session_pass returned false */
 } session;
 
 typedef struct pass {
@@ -51,15 +52,16 @@ typedef struct measurement {
     char backend[16];
     uint64_t operations, peak_requested, peak_reserved, driver_calls, oom;
     double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
-    double driver_ns;    /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
-    double driver_share; /* of the recorded duration; NAN when that is unknown too */
+    double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
+    double driver_share;     /* of the recorded duration; NAN when that is unknown too */
+    const script_op *oom_op; /* the first allocation that failed, the script's; NULL when none did */
     char oom_text[1024], note[160];
 } measurement;
 
 /* Called before each pass, from 0. */
 typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);
 
-/* One cold and `warm` warm passes in a session of their own. False: error[] says why. */
+/* One cold and `warm` warm passes, which may be none, in a session of their own. False: error[] says why. */
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
              measure_progress progress, void *user, measurement *out, char error[1200]);
 

@@ -67,4 +67,10 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size);
 
 void script_release(script *s);
 
+/* An allocation or a free: what counts as an operation. */
+static inline bool script_op_is_operation(const script_op *op)
+{
+    return op->kind == SCRIPT_ALLOC || op->kind == SCRIPT_FREE || op->kind == SCRIPT_FREE_LATER;
+}
+
 #endif

@@ -1,0 +1,18 @@
+/*
+ * part: a stretch of a script as a script of its own, for what-if replays under settings other than the recorded ones.
+ * What the recorded allocator did for its own sake is not in it: addresses of segments, and memory given back to get
+ * other memory.
+ * Owner: the caller, until script_part_release. The whole script must outlive its parts, which share its streams.
+ */
+#ifndef WEIR_TOOLS_REPLAY_PART_H
+#define WEIR_TOOLS_REPLAY_PART_H
+
+#include "replay/script.h"
+
+/* Operations `from` to below `to` of the body. What is live at `from` is allocated before, in the order in which it was
+ * made; what is live at `to` is freed after. A block that waits for a stream at `from` counts as gone. */
+void script_part(const script *whole, size_t from, size_t to, script *out);
+
+void script_part_release(script *part);
+
+#endif

@@ -9,6 +9,7 @@
 #define COMMAND_FAILED 1 /* the input or the run */
 #define COMMAND_USAGE 2
 
+int cmd_advise(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_convert(int argc, char **argv);
 int cmd_info(int argc, char **argv);

@@ -17,6 +17,7 @@ static const struct command {
     { "view", cmd_view, "draw traces: a page to explore, or a picture" },
     { "stat", cmd_stat, "say what is in a trace: peaks, holes, sizes, lifetimes, the largest allocations" },
     { "plan", cmd_plan, "place a trace's allocations with all of it known, and say how near the lower bound" },
+    { "advise", cmd_advise, "say which PyTorch setting a trace's job should run with, and what card it needs" },
     { "check", cmd_check, "say whether a trace is well formed, and what it leaks" },
     { "convert", cmd_convert, "rewrite a trace in weir's own format" },
     { "info", cmd_info, "show back end, devices and options in force" },

@@ -3,7 +3,7 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-for command in replay view stat plan check convert info; do
+for command in replay view stat plan advise check convert info; do
     expect 0 --help
     contains "$out" "  $command "
     expect 0 "$command" --help
@@ -62,6 +62,12 @@ done
 expect 2 stat
 expect 2 stat --largest 10001 x
 contains "$err" "is not a number from 0 to 10000"
+expect 2 advise
+contains "$err" "which trace?"
+expect 2 advise --context 1x x
+contains "$err" "--context '1x' is no size"
+expect 2 advise --device-memory 512MiB x
+contains "$err" "the context's 614 MiB"
 expect 2 check
 expect 2 check --jsn - x
 contains "$err" "did you mean '--json'?"

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What weir advise recommends for recorded jobs, and what it says when the card is too small.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+need_traces
+
+small=$DATA/traces/graphsage.pickle.gz
+
+# PyTorch's default reserves four times what this job asks for; the advice is another setting, and a line to use it.
+expect 0 advise "$small"
+[ -z "$err" ] || die "$err"
+contains "$out" "graphsage: 9177 operations; 614 MiB of each card are kept for the context"
+contains "$out" "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync    (PYTORCH_ALLOC_CONF in newer releases)"
+contains "$out" "weir.torch.install()"
+contains "$out" "held on the second half: yes, 1.0"
+[[ $out != *garbage_collection_threshold* && $out != *FITS* ]] || die "advice for a device that was not given: $out"
+
+expect 0 advise --json - "$small"
+json 'len(rows) == 1 and rows[0]["trace"] == "graphsage" and rows[0]["operations"] == 9177'
+json 'rows[0]["device_memory"] is None and rows[0]["context"] == 644245094'
+json '[s["setting"] for s in rows[0]["settings"]][::9] == ["default", "weir"]'
+json 'abs(rows[0]["settings"][0]["fragmentation"] - 4.109) < 0.001'
+json 'all(s["fits"] and s["card"] >= 8 << 30 and s["driver_time_ns"] > 0 for s in rows[0]["settings"])'
+json 'all(s["peak_reserved"] - s["waste"] == 4013864116 for s in rows[0]["settings"])'
+json 'rows[0]["second_half"]["chosen"] == "backend:cudaMallocAsync" and rows[0]["second_half"]["held"]'
+json 'rows[0]["second_half"]["better"] is None and 1 < rows[0]["second_half"]["fragmentation"] < 1.1'
+
+# The best has the smallest peak of PyTorch's settings, or within 1 % of that and less time in the driver.
+expect 0 advise --json - "$DATA"/traces/*.pickle.gz
+json 'len(rows) == 5'
+json 'all(min(s["peak_reserved"] for s in row["settings"][:-1]) * 1.01 >=
+    [s["peak_reserved"] for s in row["settings"] if s["setting"] == row["best"]][0] for row in rows)'
+json '{row["trace"]: row["best"] for row in rows}["gpt2_varlen"] == "expandable_segments:True"'
+json 'min(rows[2]["settings"][:-1], key=lambda s: s["peak_reserved"])["setting"] == "backend:cudaMallocAsync"'
+
+# A card is what the job ran on: that of the default is smaller than its peak without limit.
+json 'all(s["card"] - row["context"] >= s["peak_reserved"] - s["waste"] for row in rows for s in row["settings"])'
+json 'rows[3]["settings"][0]["card"] < rows[3]["settings"][0]["peak_reserved"]'
+
+# On a card of 6 GiB one setting fails, the others do not; each agrees with a replay on what is left of the card.
+expect 0 advise --device-memory 6GiB --context 1GiB --json - "$small"
+json '{s["setting"] for s in rows[0]["settings"]} >= {"garbage_collection_threshold:0.8"}'
+json 'all(s["fits"] == (s["failed_operation"] is None) == (s["peak_reserved"] is not None) for s in rows[0]["settings"])'
+json 'all(s["peak_reserved"] <= 5 << 30 for s in rows[0]["settings"] if s["fits"])'
+failed=$(python3 -c 'import json, sys
+print(*(int(not s["fits"]) for s in json.load(open(sys.argv[1]))[0]["settings"] if s["setting"] in (
+    "default", "expandable_segments:True", "backend:cudaMallocAsync", "weir")))' "$scratch/out")
+expect 0 replay --policy torch,torch-expandable,async,weir --repeat 1 --device-memory 5GiB --json - "$small"
+json "[int(row['oom'] > 0) for row in rows] == [int(word) for word in '$failed'.split()]"
+
+# Too small a device: where it fails, and what would do.
+expect 0 advise --device-memory 2GiB "$small"
+contains "$out" "out of memory at operation 32"
+contains "$out" "no setting fits"
+contains "$out" "A card of 8 GiB would do, with default."
+expect 0 advise --device-memory 2GiB --json - "$small"
+json 'rows[0]["best"] is None and all(s["peak_reserved"] is None and s["failed_operation"] == 32
+    for s in rows[0]["settings"])'
+
+# Residents, several devices, blocks that wait for streams: every snapshot goes through; one that allocates nothing is
+# said so.
+for pickle in "$DATA"/pickles/*.pickle; do
+    weir advise --json - "$pickle"
+    json 'all(s["fits"] for row in rows for s in row["settings"])'
+    [ "$code" = 0 ] || contains "$err" "nothing to advise"
+done
+expect 1 advise "$scratch/no-such-file"
+contains "$err" "no-such-file"

@@ -1,0 +1,299 @@
+/* weir advise: which setting of PyTorch's allocator a job should run with, and what card it needs. */
+#include "cli.h"
+#include "command.h"
+#include "output/json.h"
+#include "output/progress.h"
+#include "output/table.h"
+#include "replay/advise.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: weir advise [OPTION]... TRACE...\n\n"
+    "Replays recorded allocation traces under the settings of PyTorch's allocator and under weir, and says which fit,\n"
+    "what each would reserve, and which is best. No GPU is needed.\n\n"
+    "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: says which common card would do\n"
+    "  -c, --context SIZE        what of it the CUDA context and libraries take; default 0.6GiB\n"
+    "      --json FILE           the results as JSON; - is stdout, instead of the text\n"
+    "  -h, --help                this text\n\n"
+    "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n"
+    "That nothing fits is a result, not an error.\n";
+
+#define CONTEXT UINT64_C(644245094)         /* 0.6 GiB */
+#define MOST_CONTEXT ((uint64_t)7 << 30)    /* leaves something of the smallest card */
+#define SMALLEST_ROOM ((uint64_t)2 << 20)   /* one segment */
+#define VARIABLE "PYTORCH_CUDA_ALLOC_CONF"  /* of all releases */
+#define NEWER_VARIABLE "PYTORCH_ALLOC_CONF" /* of releases since late 2025, which deprecate the other */
+
+typedef struct request {
+    advise_options options;
+    const char *json;
+} request;
+
+static bool take_option(request *r, int option)
+{
+    switch (option) {
+    case 'm':
+        if (cli_size(optarg, &r->options.device_memory) && r->options.device_memory) return true;
+        cli_usage("advise", "--device-memory '%s' is no size; write it as 24GiB or 512M", optarg);
+        return false;
+    case 'c':
+        if (cli_size(optarg, &r->options.context) && r->options.context <= MOST_CONTEXT) return true;
+        cli_usage("advise", "--context '%s' is no size of at most 7 GiB; write it as 0.6GiB or 500M", optarg);
+        return false;
+    case 'j': r->json = optarg; return true;
+    default: return false;
+    }
+}
+
+static bool makes_sense(const request *r, int traces)
+{
+    const advise_options *o = &r->options;
+    char context[TABLE_SIZE];
+    if (traces == 0)
+        cli_usage("advise", "which trace? Name at least one file, or - for stdin");
+    else if (o->device_memory && o->device_memory < o->context + SMALLEST_ROOM)
+        cli_usage("advise", "--device-memory leaves no 2 MiB beside the context's %s; --context sets that",
+                  table_size(o->context, context));
+    else
+        return true;
+    return false;
+}
+
+static void print_fit(table *t, const outcome *o, const request *r)
+{
+    if (!r->options.device_memory) return;
+    if (o->whole.oom)
+        table_cell(t, "out of memory at operation %zu", o->failed);
+    else
+        table_cell(t, "yes");
+}
+
+static void print_card(table *t, const outcome *o)
+{
+    if (o->card)
+        table_cell(t, "%" PRIu64 " GiB", o->card >> 30);
+    else
+        table_cell(t, "none");
+}
+
+static void print_settings(const advice *a, const request *r)
+{
+    static const char *const titles[] = { "SETTING", "FITS", "CARD", "RESERVED", "WASTE", "RATIO", "DRIVER" };
+    static const char *const cards_only[] = { "SETTING", "CARD", "RESERVED", "WASTE", "RATIO", "DRIVER" };
+    const bool device = r->options.device_memory != 0;
+    char size[TABLE_SIZE];
+    table t;
+    table_init(&t, device ? "llrrrrr" : "lrrrrr");
+    table_titles(&t, device ? titles : cards_only);
+    for (size_t i = 0; i < a->count; i++) {
+        const outcome *o = &a->at[i];
+        const measurement *m = &o->whole;
+        table_cell(&t, "%s", o->setting.name);
+        print_fit(&t, o, r);
+        print_card(&t, o);
+        /* Figures of a job that did not get its memory are not the job's. */
+        table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved, size));
+        table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved - m->peak_requested, size));
+        table_cell(&t, m->oom ? "-" : "%.3f", measurement_ratio(m));
+        table_cell(&t, m->oom ? "-" : "%.2f ms", m->driver_ns / 1e6);
+    }
+    table_print(&t, stdout);
+    table_release(&t);
+}
+
+/* The setting of PyTorch's, or weir, that fits the smallest card; NULL when none does. */
+static const outcome *smallest_card(const advice *a)
+{
+    const outcome *best = NULL;
+    for (size_t i = 0; i < a->count; i++)
+        if (a->at[i].card && (!best || a->at[i].card < best->card)) best = &a->at[i];
+    return best;
+}
+
+static void print_peak(const char *whose, const outcome *o)
+{
+    char size[TABLE_SIZE];
+    printf("%s: peak %s, %.3f x what is requested\n", whose, table_size(o->whole.peak_reserved, size),
+           measurement_ratio(&o->whole));
+}
+
+static void print_best(const advice *a)
+{
+    const outcome *weir = &a->at[a->count - 1];
+    if (a->best < a->count) {
+        const outcome *o = &a->at[a->best];
+        print_peak("Best of PyTorch", o);
+        if (strcmp(o->setting.name, "default") == 0)
+            printf("    leave " VARIABLE " unset\n");
+        else
+            printf("    " VARIABLE "=%s    (" NEWER_VARIABLE " in newer releases)\n", o->setting.name);
+    } else {
+        puts("Best of PyTorch: no setting fits");
+    }
+    if (weir->whole.oom) {
+        puts("weir: does not fit");
+    } else {
+        print_peak("weir", weir);
+        puts("    import weir.torch\n    weir.torch.install()");
+    }
+    if (a->best < a->count || !weir->whole.oom) return;
+    const outcome *o = smallest_card(a);
+    if (o)
+        printf("A card of %" PRIu64 " GiB would do, with %s.\n", o->card >> 30, o->setting.name);
+    else
+        puts("No common card would do.");
+}
+
+static void print_check(const advice *a)
+{
+    if (!a->checked) {
+        puts("Not checked: a half of the trace allocates nothing, or fits with no setting.");
+        return;
+    }
+    const outcome *chosen = &a->at[a->chosen];
+    printf("Chosen on the first half alone: %s; held on the second half: ", chosen->setting.name);
+    if (a->held)
+        printf("yes, %.2f x\n", measurement_ratio(&chosen->second));
+    else if (a->better == a->count)
+        puts("no: nothing fits there");
+    else if (chosen->second.oom)
+        printf("no: it is out of memory there; %s was better\n", a->at[a->better].setting.name);
+    else
+        printf("no, %.2f x: %s was better there, %.2f x\n", measurement_ratio(&chosen->second),
+               a->at[a->better].setting.name, measurement_ratio(&a->at[a->better].second));
+}
+
+static json_t *outcome_json(const outcome *o)
+{
+    const measurement *m = &o->whole;
+    const bool fits = m->oom == 0;
+    json_t *object = json_object();
+    json_add(object, "setting", json_text(o->setting.name));
+    json_add(object, "policy", json_string(o->setting.policy));
+    json_add(object, "fits", json_boolean(fits));
+    json_add(object, "failed_operation", fits ? json_null() : json_count(o->failed));
+    json_add(object, "card", o->card ? json_count(o->card) : json_null());
+    json_add(object, "peak_reserved", fits ? json_count(m->peak_reserved) : json_null());
+    json_add(object, "waste", fits ? json_count(m->peak_reserved - m->peak_requested) : json_null());
+    json_add(object, "fragmentation", json_ratio(fits ? measurement_ratio(m) : NAN, 6));
+    json_add(object, "driver_time_ns", fits ? json_count((uint64_t)m->driver_ns) : json_null());
+    return object;
+}
+
+static json_t *name_json(const advice *a, size_t index)
+{
+    return index < a->count ? json_text(a->at[index].setting.name) : json_null();
+}
+
+static json_t *check_json(const advice *a)
+{
+    if (!a->checked) return json_null();
+    const measurement *m = &a->at[a->chosen].second;
+    json_t *object = json_object();
+    json_add(object, "chosen", name_json(a, a->chosen));
+    json_add(object, "held", json_boolean(a->held));
+    json_add(object, "fragmentation", json_ratio(m->oom ? NAN : measurement_ratio(m), 6));
+    json_add(object, "better", a->held ? json_null() : name_json(a, a->better));
+    return object;
+}
+
+static json_t *advice_json(const advice *a, const request *r, const char *name, const script *sc)
+{
+    const uint64_t device = r->options.device_memory;
+    json_t *object = json_object(), *settings = json_array();
+    for (size_t i = 0; i < a->count; i++) json_push(settings, outcome_json(&a->at[i]));
+    json_add(object, "trace", json_text(name));
+    json_add(object, "operations", json_count(sc->operations));
+    json_add(object, "device_memory", device ? json_count(device) : json_null());
+    json_add(object, "context", json_count(r->options.context));
+    json_add(object, "settings", settings);
+    json_add(object, "best", name_json(a, a->best));
+    json_add(object, "second_half", check_json(a));
+    return object;
+}
+
+static void advise_bar(void *user, unsigned done, unsigned total)
+{
+    progress_update(user, done, total);
+}
+
+static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
+{
+    advice a;
+    char error[1200], context[TABLE_SIZE];
+    progress bar;
+    progress_begin(&bar, "advise", name);
+    bool good = advise(sc, &t->settings, &r->options, advise_bar, &bar, &a, error);
+    progress_end(&bar);
+    if (!good) {
+        cli_say("advise", "%s: %s", name, error);
+        return false;
+    }
+    if (r->json) json_push(array, advice_json(&a, r, name, sc));
+    if (r->json && strcmp(r->json, "-") == 0) return true;
+    printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
+           table_size(r->options.context, context));
+    print_settings(&a, r);
+    print_best(&a);
+    print_check(&a);
+    return true;
+}
+
+static bool advise_trace(const request *r, const char *path, json_t *array)
+{
+    trace t;
+    script sc;
+    char error[256];
+    if (!cli_trace("advise", path, &t)) return false;
+    bool good = script_build(&t, &sc, error, sizeof error);
+    if (!good) {
+        cli_say("advise", "%s: %s", path, error);
+    } else {
+        if (sc.operations)
+            good = advise_script(r, &t, &sc, cli_trace_name(&t, path), array);
+        else
+            cli_say("advise", "%s: allocates nothing, so there is nothing to advise; 'weir check' says more", path);
+        good &= sc.operations != 0;
+        script_release(&sc);
+    }
+    trace_release(&t);
+    return good;
+}
+
+static bool advise_all(const request *r, char **paths, int count)
+{
+    bool good = true;
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++) {
+        if (i && !(r->json && strcmp(r->json, "-") == 0)) putchar('\n');
+        good &= advise_trace(r, paths[i], array);
+    }
+    if (r->json) good &= json_write("advise", array, r->json);
+    json_decref(array);
+    return good;
+}
+
+int cmd_advise(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "device-memory", required_argument, NULL, 'm' },
+        { "context", required_argument, NULL, 'c' },
+        { "json", required_argument, NULL, 'j' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    request r = { .options.context = CONTEXT };
+    for (int option; (option = cli_option("advise", argc, argv, "m:c:h", options)) != -1;) {
+        if (option == 'h') {
+            fputs(help, stdout);
+            return 0;
+        }
+        if (!take_option(&r, option)) return COMMAND_USAGE;
+    }
+    if (!makes_sense(&r, argc - optind)) return COMMAND_USAGE;
+    return advise_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
+}

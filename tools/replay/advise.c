@@ -1,0 +1,204 @@
+#include "replay/advise.h"
+
+#include "replay/model.h"
+#include "replay/part.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+#define SAME 1.01 /* peaks as near as that count as equal */
+
+/* Memory of cards that are sold, in GiB. */
+static const uint64_t cards[] = { 8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 180 };
+enum { CARDS = sizeof cards / sizeof *cards };
+
+/* Simpler ones first. */
+static const struct {
+    const char *name, *policy;
+    uint64_t max_split_size;
+    const char *roundup;
+    double gc_threshold; /* is a share of the device's memory: asked only when that is known */
+} known[] = {
+    { .name = "default", .policy = "torch" },
+    { .name = "expandable_segments:True", .policy = "torch-expandable" },
+    { .name = "max_split_size_mb:512", .policy = "torch", .max_split_size = 512 * MIB },
+    { .name = "max_split_size_mb:256", .policy = "torch", .max_split_size = 256 * MIB },
+    { .name = "max_split_size_mb:128", .policy = "torch", .max_split_size = 128 * MIB },
+    { .name = "max_split_size_mb:64", .policy = "torch", .max_split_size = 64 * MIB },
+    { .name = "roundup_power2_divisions:8", .policy = "torch", .roundup = "8" },
+    { .name = "roundup_power2_divisions:4", .policy = "torch", .roundup = "4" },
+    { .name = "garbage_collection_threshold:0.8", .policy = "torch", .gc_threshold = 0.8 },
+    { .name = "backend:cudaMallocAsync", .policy = "async" },
+};
+enum { KNOWN = sizeof known / sizeof *known };
+static_assert(KNOWN + 2 <= ADVISE_SETTINGS, "room for the recorded setting and weir");
+
+/* Of the native allocator, and none of those above. */
+static bool recorded_is_another(const trace_settings *recorded)
+{
+    if (!recorded->known || recorded->expandable_segments || !recorded->config[0]) return false;
+    if (strstr(recorded->config, "expandable_segments:True") || strstr(recorded->config, "cudaMallocAsync"))
+        return false;
+    for (size_t i = 0; i < KNOWN; i++)
+        if (strcmp(recorded->config, known[i].name) == 0) return false;
+    return true;
+}
+
+static void add(advice *to, setting s)
+{
+    to->at[to->count++] = (outcome){ .setting = s };
+}
+
+static void add_settings(advice *to, const trace_settings *recorded, bool device_known)
+{
+    for (size_t i = 0; i < KNOWN; i++) {
+        if (known[i].gc_threshold > 0 && !device_known) continue;
+        setting s = { .name = known[i].name, .policy = known[i].policy };
+        s.options.known = true;
+        s.options.max_split_size = known[i].max_split_size;
+        s.options.gc_threshold = known[i].gc_threshold;
+        if (known[i].roundup)
+            snprintf(s.options.roundup_power2_divisions, sizeof s.options.roundup_power2_divisions, "%s",
+                     known[i].roundup);
+        add(to, s);
+    }
+    if (recorded_is_another(recorded))
+        add(to, (setting){ .name = recorded->config, .policy = "torch", .options = *recorded });
+    add(to, (setting){ .name = "weir", .policy = "weir", .weir = true });
+}
+
+static void no_progress(void *user, unsigned done, unsigned total)
+{
+    (void)user;
+    (void)done;
+    (void)total;
+}
+
+static bool run(const script *sc, const setting *s, uint64_t memory, measurement *out, char error[1200])
+{
+    peer_choice choice;
+    char reason[400];
+    if (peer_find(s->policy) && peer_choose(s->policy, &choice, reason, sizeof reason)) {
+        model_measure(sc, &choice, memory, out);
+        return true;
+    }
+    session_options options = { .policy = s->policy, .backend = "host", .device_memory = memory };
+    return measure(sc, &s->options, &options, 0, no_progress, NULL, out, error);
+}
+
+/* The first failed operation, counted as measurement.operations is. */
+static size_t failed_operation(const script *sc, const script_op *failed)
+{
+    size_t operation = 0;
+    for (size_t i = 0; i < sc->body.count; i++) {
+        operation += script_op_is_operation(&sc->body.at[i]);
+        if (&sc->body.at[i] == failed) return operation;
+    }
+    return 0;
+}
+
+/* Not by the peak alone: short of memory, an allocator gives its cache back and may go on. */
+static bool find_card(const script *sc, const advise_options *options, outcome *o, char error[1200])
+{
+    const measurement *m = &o->whole;
+    for (size_t i = 0; i < CARDS; i++) {
+        const uint64_t card = cards[i] * GIB;
+        /* Some device has at least the mean of what was asked of them. */
+        if (card <= options->context || card - options->context < m->peak_requested / (uint64_t)sc->devices) continue;
+        const uint64_t room = card - options->context;
+        bool fits = !m->oom && m->peak_reserved <= room;
+        if (!fits) {
+            measurement there;
+            if (!run(sc, &o->setting, room, &there, error)) return false;
+            fits = there.oom == 0;
+        }
+        if (fits) {
+            o->card = card;
+            break;
+        }
+    }
+    return true;
+}
+
+/* The job and its two halves. */
+typedef struct scripts {
+    script whole, first, second;
+} scripts;
+
+static bool try_setting(const scripts *sc, const advise_options *options, outcome *o, char error[1200])
+{
+    const uint64_t device = options->device_memory ? options->device_memory : cards[CARDS - 1] * GIB;
+    const uint64_t memory = device - options->context;
+    if (!run(&sc->whole, &o->setting, memory, &o->whole, error) ||
+        !run(&sc->first, &o->setting, memory, &o->first, error) ||
+        !run(&sc->second, &o->setting, memory, &o->second, error))
+        return false;
+    if (o->whole.oom) o->failed = failed_operation(&sc->whole, o->whole.oom_op);
+    return find_card(&sc->whole, options, o, error);
+}
+
+static const measurement *part_of(const outcome *o, size_t part)
+{
+    return (const measurement *const[]){ &o->whole, &o->first, &o->second }[part];
+}
+
+/* Of PyTorch's settings that fit: the smallest peak; among those as good, the least time in the driver; then the simplest.
+ * `part` is 0 for the job, 1 and 2 for its halves. */
+static size_t choose(const advice *a, size_t part)
+{
+    double least = INFINITY;
+    size_t best = a->count;
+    for (size_t i = 0; i < a->count; i++) {
+        const measurement *m = part_of(&a->at[i], part);
+        if (!a->at[i].setting.weir && !m->oom) least = fmin(least, (double)m->peak_reserved);
+    }
+    for (size_t i = 0; i < a->count; i++) {
+        const measurement *m = part_of(&a->at[i], part);
+        if (a->at[i].setting.weir || m->oom || (double)m->peak_reserved > least * SAME) continue;
+        if (best == a->count || m->driver_ns < part_of(&a->at[best], part)->driver_ns) best = i;
+    }
+    return best;
+}
+
+double measurement_ratio(const measurement *m)
+{
+    return m->peak_requested ? (double)m->peak_reserved / (double)m->peak_requested : NAN;
+}
+
+static void check_halves(advice *a)
+{
+    a->chosen = choose(a, 1);
+    a->better = choose(a, 2);
+    a->checked = a->at[0].first.peak_requested && a->at[0].second.peak_requested && a->chosen < a->count;
+    if (!a->checked || a->better == a->count) return;
+    const measurement *chosen = &a->at[a->chosen].second, *best = &a->at[a->better].second;
+    a->held = !chosen->oom && (double)chosen->peak_reserved <= (double)best->peak_reserved * SAME;
+}
+
+bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,
+            void *user, advice *out, char error[1200])
+{
+    scripts parts;
+    bool good = true;
+    *out = (advice){ 0 };
+    add_settings(out, recorded, options->device_memory != 0);
+
+    script_part(sc, 0, sc->body.count, &parts.whole);
+    script_part(sc, 0, sc->body.count / 2, &parts.first);
+    script_part(sc, sc->body.count / 2, sc->body.count, &parts.second);
+    for (size_t i = 0; good && i < out->count; i++) {
+        progress(user, (unsigned)i, (unsigned)out->count);
+        good = try_setting(&parts, options, &out->at[i], error);
+    }
+    script_part_release(&parts.whole);
+    script_part_release(&parts.first);
+    script_part_release(&parts.second);
+    if (!good) return false;
+    out->best = choose(out, 0);
+    check_halves(out);
+    return true;
+}

@@ -58,7 +58,7 @@ static void add_end(script *out, const state *at)
         if (at->live[slot]) add(&out->after, (script_op){ .kind = SCRIPT_FREE, .slot = (uint32_t)slot });
     for (size_t gate = 0; gate < out->gate_count; gate++)
         for (size_t i = 0; i < at->pending[gate]; i++)
-            add(&out->after, (script_op){ .kind = SCRIPT_COMPLETE, .where = (uint32_t)gate & 0x1fffffff });
+            add(&out->after, (script_op){ .kind = SCRIPT_COMPLETE, .where = (uint32_t)gate });
 }
 
 void script_part(const script *whole, size_t from, size_t to, script *out)

@@ -1,0 +1,129 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "replay/part.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define ALLOC(n, size) { .kind = SCRIPT_ALLOC, .slot = (n), .bytes = (size) }
+#define FREE(n) { .kind = SCRIPT_FREE, .slot = (n) }
+#define FREE_LATER(n) { .kind = SCRIPT_FREE_LATER, .slot = (n) }
+#define COMPLETE { .kind = SCRIPT_COMPLETE }
+
+static script_op before[] = { ALLOC(0, 100), ALLOC(1, 200) };
+static int gates[] = { 0 };
+
+static script make(script_op *body, size_t count)
+{
+    return (script){ .before = { .at = before, .count = COUNT(before) },
+                     .body = { .at = body, .count = count },
+                     .slots = 4,
+                     .gates = gates,
+                     .gate_count = 1,
+                     .segments = &(script_segment){ 0 },
+                     .segment_count = 1,
+                     .devices = 1 };
+}
+
+static void assert_op(const script_ops *ops, size_t index, script_kind kind, uint32_t slot, uint64_t bytes)
+{
+    assert_true(index < ops->count);
+    assert_int_equal(ops->at[index].kind, kind);
+    assert_int_equal(ops->at[index].slot, slot);
+    assert_int_equal(ops->at[index].bytes, bytes);
+}
+
+static void the_first_part_frees_what_is_live_at_its_end(void **state)
+{
+    (void)state;
+    script_op body[] = { ALLOC(2, 300), FREE(0), FREE(1), FREE(2) };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 0, 2, &part);
+    assert_int_equal(part.before.count, 2);
+    assert_int_equal(part.body.count, 2);
+    assert_int_equal(part.operations, 2);
+    assert_int_equal(part.after.count, 2);
+    assert_op(&part.after, 0, SCRIPT_FREE, 1, 0);
+    assert_op(&part.after, 1, SCRIPT_FREE, 2, 0);
+    script_part_release(&part);
+}
+
+static void the_second_part_begins_with_what_is_live_in_the_order_in_which_it_was_made(void **state)
+{
+    (void)state;
+    script_op body[] = { ALLOC(3, 300), FREE(0), ALLOC(2, 400), ALLOC(0, 500), FREE(2), FREE(0) };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 4, 6, &part);
+    assert_int_equal(part.before.count, 4);
+    assert_int_equal(part.residents, 4);
+    assert_op(&part.before, 0, SCRIPT_ALLOC, 1, 200);
+    assert_op(&part.before, 1, SCRIPT_ALLOC, 3, 300);
+    assert_op(&part.before, 2, SCRIPT_ALLOC, 2, 400);
+    assert_op(&part.before, 3, SCRIPT_ALLOC, 0, 500);
+    assert_int_equal(part.body.count, 2);
+    assert_int_equal(part.after.count, 2);
+    assert_op(&part.after, 0, SCRIPT_FREE, 1, 0);
+    assert_op(&part.after, 1, SCRIPT_FREE, 3, 0);
+    script_part_release(&part);
+}
+
+static void a_block_that_waits_at_the_cut_completes_at_the_end_of_the_first_part(void **state)
+{
+    (void)state;
+    script_op body[] = { FREE_LATER(0), FREE_LATER(1), COMPLETE, COMPLETE };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 0, 3, &part);
+    assert_int_equal(part.body.count, 3);
+    assert_int_equal(part.after.count, 1);
+    assert_op(&part.after, 0, SCRIPT_COMPLETE, 0, 0);
+    script_part_release(&part);
+}
+
+static void a_block_that_waits_at_the_cut_is_not_in_the_second_part(void **state)
+{
+    (void)state;
+    script_op body[] = { FREE_LATER(0), FREE_LATER(1), COMPLETE, COMPLETE };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 1, 4, &part);
+    assert_int_equal(part.before.count, 1);
+    assert_op(&part.before, 0, SCRIPT_ALLOC, 1, 200);
+    assert_int_equal(part.body.count, 2);
+    assert_op(&part.body, 0, SCRIPT_FREE_LATER, 1, 0);
+    assert_op(&part.body, 1, SCRIPT_COMPLETE, 0, 0);
+    assert_int_equal(part.after.count, 0);
+    script_part_release(&part);
+}
+
+static void what_the_recorded_allocator_did_is_left_out_and_what_the_program_did_stays(void **state)
+{
+    (void)state;
+    script_op body[] = { { .kind = SCRIPT_RELIEVE }, { .kind = SCRIPT_EMPTY }, ALLOC(2, 300) };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 0, 3, &part);
+    assert_int_equal(part.body.count, 2);
+    assert_op(&part.body, 0, SCRIPT_EMPTY, 0, 0);
+    assert_op(&part.body, 1, SCRIPT_ALLOC, 2, 300);
+    assert_int_equal(part.operations, 1);
+    assert_int_equal(part.segment_count, 0);
+    script_part_release(&part);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_part_frees_what_is_live_at_its_end),
+        cmocka_unit_test(the_second_part_begins_with_what_is_live_in_the_order_in_which_it_was_made),
+        cmocka_unit_test(a_block_that_waits_at_the_cut_completes_at_the_end_of_the_first_part),
+        cmocka_unit_test(a_block_that_waits_at_the_cut_is_not_in_the_second_part),
+        cmocka_unit_test(what_the_recorded_allocator_did_is_left_out_and_what_the_program_did_stays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -98,7 +98,8 @@ static void print_settings(const advice *a, const request *r)
         /* Figures of a job that did not get its memory are not the job's. */
         table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved, size));
         table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved - m->peak_requested, size));
-        table_cell(&t, m->oom ? "-" : "%.3f", measurement_ratio(m));
+        const double ratio = measurement_ratio(m);
+        table_cell(&t, m->oom || isnan(ratio) ? "-" : "%.3f", ratio);
         table_cell(&t, m->oom ? "-" : "%.2f ms", m->driver_ns / 1e6);
     }
     table_print(&t, stdout);
@@ -117,8 +118,12 @@ static const outcome *smallest_card(const advice *a)
 static void print_peak(const char *whose, const outcome *o)
 {
     char size[TABLE_SIZE];
-    printf("%s: peak %s, %.3f x what is requested\n", whose, table_size(o->whole.peak_reserved, size),
-           measurement_ratio(&o->whole));
+    const double ratio = measurement_ratio(&o->whole);
+    printf("%s: peak %s", whose, table_size(o->whole.peak_reserved, size));
+    if (isnan(ratio))
+        putchar('\n');
+    else
+        printf(", %.3f x what is requested\n", ratio);
 }
 
 static void print_best(const advice *a)

@@ -57,6 +57,25 @@ expect 0 advise --device-memory 2GiB --json - "$small"
 json 'rows[0]["best"] is None and all(s["peak_reserved"] is None and s["failed_operation"] == 32
     for s in rows[0]["settings"])'
 
+# The recorded setting is tried too, as what it says, unless it is one of those above.
+with_settings()
+{
+    python3 - "$small" "$scratch/$1.pickle" "$2" "$3" <<'END'
+import gzip, pickle, sys
+snapshot = pickle.load(gzip.open(sys.argv[1]))
+snapshot["allocator_settings"].update(PYTORCH_CUDA_ALLOC_CONF=sys.argv[3], max_split_size=int(sys.argv[4]) << 20)
+pickle.dump(snapshot, open(sys.argv[2], "wb"))
+END
+}
+with_settings own "max_split_size_mb:128,pinned_num_register_threads:2" 128
+expect 0 advise --json - "$scratch/own.pickle"
+json 'rows[0]["settings"][-2]["setting"] == "max_split_size_mb:128,pinned_num_register_threads:2"'
+json 'len({s["peak_reserved"] for s in rows[0]["settings"] if "max_split_size_mb:128" in s["setting"]}) == 1'
+json 'rows[0]["settings"][-2]["peak_reserved"] != rows[0]["settings"][0]["peak_reserved"]'
+with_settings known "max_split_size_mb:128" 128
+expect 0 advise --json - "$scratch/known.pickle"
+json '[s["setting"] for s in rows[0]["settings"]].count("max_split_size_mb:128") == 1'
+
 # Residents, several devices, blocks that wait for streams: every snapshot goes through; one that allocates nothing is
 # said so.
 for pickle in "$DATA"/pickles/*.pickle; do

@@ -121,7 +121,7 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
 typedef struct weir_settings {
     size_t size;             /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
     const char *backend;     /**< "auto" (default), "cuda", "hip" or "host" */
-    const char *policy;      /**< placement policy: "weir" (default) or "torch" */
+    const char *policy;      /**< placement policy: "weir" (default), "segments" or "torch" */
     uint64_t memory_limit;   /**< bytes weir may reserve per device; 0: no limit but the device's */
     uint64_t host_devices;   /**< host back end: number of devices (default 1) */
     uint64_t host_memory;    /**< host back end: memory per device (default 80 GiB; costs RAM only when touched) */

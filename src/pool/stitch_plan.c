@@ -239,6 +239,15 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
+/* Beyond half of what may be held, what is free must be of use in smaller pieces, and the driver's time matters less. */
+static size_t most_for(const wr_cache *cache)
+{
+    const size_t all = cache->chunks.region_bytes;
+    const size_t may = cache->limit && cache->limit < all ? (size_t)cache->limit : all;
+    const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    return held > may / 2 ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
+}
+
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
 {
     size_t least = round_up(p->bin->part_bytes / GROWTH_SHARE, WR_SEGMENT_UNIT);
@@ -246,7 +255,7 @@ static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     bytes = round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least;
-    const size_t chunks = (bytes + WR_CHUNK_MOST - 1) / WR_CHUNK_MOST;
+    const size_t most = most_for(p->cache), chunks = (bytes + most - 1) / most;
     const size_t each = round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
     for (; bytes; bytes -= bytes < each ? bytes : each) WR_TRY(add_new(p, bytes < each ? bytes : each));
     return WEIR_OK;

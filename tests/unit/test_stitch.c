@@ -62,6 +62,29 @@ static void a_first_small_block_holds_one_unit(void **state)
     assert_int_equal(reserved_on(0), 2 * MIB);
 }
 
+static uint64_t chunks_for(size_t bytes)
+{
+    const uint64_t before = calls_of(WEIR_BACKEND_vm_create);
+    (void)alloc(bytes);
+    return calls_of(WEIR_BACKEND_vm_create) - before;
+}
+
+static void chunks_are_smaller_once_half_of_the_device_is_held(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_for(100 * MIB), 2);
+    assert_int_equal(chunks_for(180 * MIB), 4);
+    assert_int_equal(chunks_for(100 * MIB), 5);
+}
+
+static void chunks_are_smaller_once_half_of_the_limit_is_held(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 200 * MIB));
+    assert_int_equal(chunks_for(101 * MIB), 2);
+    assert_int_equal(chunks_for(60 * MIB), 3);
+}
+
 static void free_chunks_are_mapped_together_before_memory_is_created(void **state)
 {
     (void)state;
@@ -286,6 +309,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STITCH_TEST(a_first_small_block_holds_one_unit),
+        STITCH_TEST(chunks_are_smaller_once_half_of_the_device_is_held),
+        STITCH_TEST(chunks_are_smaller_once_half_of_the_limit_is_held),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),

@@ -13,6 +13,7 @@ static const struct {
 } library[] = {
     { "torch", "PyTorch's native rules, by the library; repeats recorded peaks to the byte" },
     { "weir", "this library's own rules" },
+    { "segments", "its rules without chunks: of private pools, and of devices without virtual memory" },
 };
 enum { LIBRARY = sizeof library / sizeof *library, NAMES_MOST = 32 };
 

@@ -42,9 +42,11 @@ static int own_first_then_largest(const void *left, const void *right)
 static weir_status list_spare(wr_stitch_plan *p)
 {
     wr_chunks *c = &p->cache->chunks;
-    void *spare = NULL;
-    if (!p->spare) WR_TRY(wr_meta_alloc((c->count + 1) * sizeof(wr_chunk *), "free chunks", &spare));
-    if (spare) p->spare = spare;
+    if (!p->spare) {
+        void *made = NULL;
+        WR_TRY(wr_meta_alloc((c->count + 1) * sizeof(wr_chunk *), "free chunks", &made));
+        p->spare = made;
+    }
     p->spare_count = p->spare_bytes = 0;
     for (wr_chunk *k = c->first; k; k = k->next) {
         if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;

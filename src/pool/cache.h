@@ -207,7 +207,6 @@ WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /
 WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list); /* for a later lock */
 void wr_records_put_back(wr_cache *cache, wr_block **list);
 WR_CHECKED weir_status wr_record_starts(wr_cache *cache, size_t bytes, unsigned shift, wr_starts **starts);
-WR_CHECKED weir_status wr_record_slab(wr_cache *cache, size_t bytes, void **records); /* for others' records */
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);
 void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool);
 void wr_records_release(wr_cache *cache);

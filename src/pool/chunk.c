@@ -6,8 +6,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { SLAB_RECORDS = 64 };
-
 /* Free blocks below this are not looked at: no part of a chunk is smaller. */
 #define SURVEYED_FROM WR_CHUNK_PART_LEAST
 
@@ -217,42 +215,13 @@ weir_status wr_chunks_survey_locked(wr_cache *cache)
 
 /* ---- records ------------------------------------------------------------------------------------------------------ */
 
-weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk)
+void wr_region_done(wr_cache *cache, wr_segment *segment)
 {
-    wr_chunks *c = &cache->chunks;
-    if (!c->unused_chunks) {
-        void *records = NULL;
-        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_chunk), &records));
-        for (wr_chunk *k = records; k < (wr_chunk *)records + SLAB_RECORDS; k++) wr_chunk_record_done(cache, k);
-    }
-    *chunk = c->unused_chunks;
-    c->unused_chunks = (*chunk)->next;
-    return WEIR_OK;
-}
-
-void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk)
-{
-    chunk->next = cache->chunks.unused_chunks;
-    cache->chunks.unused_chunks = chunk;
-}
-
-weir_status wr_slot_record(wr_cache *cache, wr_slot **slot)
-{
-    wr_chunks *c = &cache->chunks;
-    if (!c->unused_slots) {
-        void *records = NULL;
-        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_slot), &records));
-        for (wr_slot *s = records; s < (wr_slot *)records + SLAB_RECORDS; s++) wr_slot_record_done(cache, s);
-    }
-    *slot = c->unused_slots;
-    c->unused_slots = (*slot)->next_of_chunk;
-    return WEIR_OK;
-}
-
-void wr_slot_record_done(wr_cache *cache, wr_slot *slot)
-{
-    slot->next_of_chunk = cache->chunks.unused_slots;
-    cache->chunks.unused_slots = slot;
+    if (segment->region) wr_meta_free(segment->region->slots);
+    wr_meta_free(segment->region);
+    segment->region = NULL;
+    if (segment->first) wr_record_block_done(cache, segment->first);
+    wr_record_segment_done(cache, segment);
 }
 
 weir_status wr_region_reserve_slots(wr_region *region, size_t more)

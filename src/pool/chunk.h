@@ -106,7 +106,7 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 /* Finds what is free of every chunk, and the free pieces. */
 WR_CHECKED weir_status wr_chunks_survey_locked(wr_cache *cache);
 
-/* -- records, taken before something is done that could not be undone */
+/* -- records (records.c), taken before something is done that could not be undone */
 
 WR_CHECKED weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk);
 void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk);
@@ -114,10 +114,13 @@ WR_CHECKED weir_status wr_slot_record(wr_cache *cache, wr_slot **slot);
 void wr_slot_record_done(wr_cache *cache, wr_slot *slot);
 WR_CHECKED weir_status wr_region_reserve_slots(wr_region *region, size_t more);
 
+/* All records of a region without slots, in no bin, as far as it has them. */
+void wr_region_done(wr_cache *cache, wr_segment *segment);
+
 /* -- what slots there are */
 
-void wr_slot_add_locked(wr_cache *cache,
-                        wr_slot *slot); /* its region has room, and it lies behind all others or where one was */
+/* The slot's region has room, and it lies behind all others or where one was. */
+void wr_slot_add_locked(wr_cache *cache, wr_slot *slot);
 void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot);
 void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk);
 void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);

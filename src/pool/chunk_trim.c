@@ -189,15 +189,6 @@ static weir_status list_free(wr_cache *cache, wr_chunk ***list, size_t *count)
 
 /* ---- regions ------------------------------------------------------------------------------------------------------ */
 
-static void forget_region(wr_cache *cache, wr_segment *segment)
-{
-    wr_meta_free(segment->region->slots);
-    wr_meta_free(segment->region);
-    segment->region = NULL;
-    wr_record_block_done(cache, segment->first);
-    wr_record_segment_done(cache, segment);
-}
-
 static weir_status release_region(wr_cache *cache, wr_segment *segment)
 {
     wr_bin *bin = segment->bin;
@@ -207,7 +198,7 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
     weir_status status = wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes);
     wr_lock_acquire(&cache->lock);
     if (status == WEIR_OK)
-        forget_region(cache, segment);
+        wr_region_done(cache, segment);
     else
         wr_bin_add_segment(bin, segment);
     wr_lock_release(&cache->lock);

@@ -3,6 +3,7 @@
  * goes, so a record can be read without a lock by somebody who is late.
  */
 #include "base/meta.h"
+#include "pool/chunk.h"
 #include "pool/pending.h"
 
 enum { SLAB_RECORDS = 64 };
@@ -12,10 +13,10 @@ struct wr_slab {
     wr_slab *next;
 };
 
-weir_status wr_record_slab(wr_cache *cache, size_t bytes, void **records)
+static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **records)
 {
     void *memory = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINE + bytes, "allocator records", &memory));
+    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINE + SLAB_RECORDS * record_bytes, "allocator records", &memory));
     wr_slab *slab = memory;
     slab->next = cache->slabs;
     cache->slabs = slab;
@@ -26,7 +27,7 @@ weir_status wr_record_slab(wr_cache *cache, size_t bytes, void **records)
 static weir_status more_blocks(wr_cache *cache)
 {
     void *records = NULL;
-    WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_block), &records));
+    WR_TRY(slab_alloc(cache, sizeof(wr_block), &records));
     wr_block *block = records;
     for (int i = 0; i < SLAB_RECORDS; i++) wr_record_block_done(cache, &block[i]);
     return WEIR_OK;
@@ -35,7 +36,7 @@ static weir_status more_blocks(wr_cache *cache)
 static weir_status more_segments(wr_cache *cache)
 {
     void *records = NULL;
-    WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_segment), &records));
+    WR_TRY(slab_alloc(cache, sizeof(wr_segment), &records));
     wr_segment *segment = records;
     for (int i = 0; i < SLAB_RECORDS; i++) {
         segment[i].cache = cache;
@@ -159,7 +160,7 @@ weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool)
 {
     if (!cache->unused_pools) {
         void *records = NULL;
-        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_mempool), &records));
+        WR_TRY(slab_alloc(cache, sizeof(wr_mempool), &records));
         wr_mempool *made = records;
         for (int i = 0; i < SLAB_RECORDS; i++) {
             made[i].cache = cache;
@@ -181,7 +182,7 @@ weir_status wr_record_use(wr_cache *cache, wr_use **use)
 {
     if (!cache->unused_uses) {
         void *records = NULL;
-        WR_TRY(wr_record_slab(cache, SLAB_RECORDS * sizeof(wr_use), &records));
+        WR_TRY(slab_alloc(cache, sizeof(wr_use), &records));
         wr_use *made = records;
         for (int i = 0; i < SLAB_RECORDS; i++) wr_record_use_done(cache, &made[i]);
     }
@@ -194,6 +195,44 @@ void wr_record_use_done(wr_cache *cache, wr_use *use)
 {
     use->next_in_wait = cache->unused_uses;
     cache->unused_uses = use;
+}
+
+weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk)
+{
+    wr_chunks *c = &cache->chunks;
+    if (!c->unused_chunks) {
+        void *records = NULL;
+        WR_TRY(slab_alloc(cache, sizeof(wr_chunk), &records));
+        for (wr_chunk *k = records; k < (wr_chunk *)records + SLAB_RECORDS; k++) wr_chunk_record_done(cache, k);
+    }
+    *chunk = c->unused_chunks;
+    c->unused_chunks = (*chunk)->next;
+    return WEIR_OK;
+}
+
+void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk)
+{
+    chunk->next = cache->chunks.unused_chunks;
+    cache->chunks.unused_chunks = chunk;
+}
+
+weir_status wr_slot_record(wr_cache *cache, wr_slot **slot)
+{
+    wr_chunks *c = &cache->chunks;
+    if (!c->unused_slots) {
+        void *records = NULL;
+        WR_TRY(slab_alloc(cache, sizeof(wr_slot), &records));
+        for (wr_slot *s = records; s < (wr_slot *)records + SLAB_RECORDS; s++) wr_slot_record_done(cache, s);
+    }
+    *slot = c->unused_slots;
+    c->unused_slots = (*slot)->next_of_chunk;
+    return WEIR_OK;
+}
+
+void wr_slot_record_done(wr_cache *cache, wr_slot *slot)
+{
+    slot->next_of_chunk = cache->chunks.unused_slots;
+    cache->chunks.unused_slots = slot;
 }
 
 void wr_records_release(wr_cache *cache)

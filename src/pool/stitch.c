@@ -25,15 +25,6 @@ typedef struct attempt {
 
 /* ---- everything that could fail, first ---------------------------------------------------------------------------- */
 
-static void drop_region(wr_cache *cache, wr_segment *segment)
-{
-    if (segment->region) wr_meta_free(segment->region->slots);
-    wr_meta_free(segment->region);
-    segment->region = NULL;
-    if (segment->first) wr_record_block_done(cache, segment->first);
-    wr_record_segment_done(cache, segment);
-}
-
 /* The region's records; its addresses come later. */
 static weir_status prepare_region(wr_stitch_plan *p)
 {
@@ -52,7 +43,7 @@ static weir_status prepare_region(wr_stitch_plan *p)
     if (status == WEIR_OK) status = wr_meta_alloc(sizeof(wr_region), "region", &made);
     segment->region = made;
     if (status != WEIR_OK) {
-        drop_region(cache, segment);
+        wr_region_done(cache, segment);
         return status;
     }
     p->region = segment;
@@ -351,7 +342,7 @@ static void end_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
     wr_records_put_back(a->plan.cache, &a->aside);
-    if (p->fresh) drop_region(p->cache, p->region);
+    if (p->fresh) wr_region_done(p->cache, p->region);
     wr_stitch_plan_release_locked(p);
 }
 

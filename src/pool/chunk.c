@@ -102,8 +102,7 @@ void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes)
 {
     wr_block *block = carve(segment, at, bytes);
     assert(block->state == WR_BLOCK_ABSENT);
-    block->state = WR_BLOCK_FREE;
-    wr_cache_join_free_locked(segment->cache, block);
+    wr_block_let_go_locked(segment->cache, block);
 }
 
 void wr_block_hold_locked(wr_block *block)
@@ -129,19 +128,25 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
                       slot->region->bin->stream->native, wr_bin_pool_id(slot->region->bin));
 }
 
-void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot)
+void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
-    wr_region_take_locked(slot->region, slot->at + slot->from, slot->to - slot->from);
-    wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_UNMAP, slot->from, slot->to);
-    slot->chunk->away += slot->to - slot->from;
-    slot->from = slot->to = 0;
-    slot->stale_since = ++cache->chunks.moments;
+    wr_region_take_locked(slot->region, slot->at + from, to - from);
+    wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_UNMAP, from, to);
+    slot->chunk->away += to - from;
+    if (slot->from == from)
+        slot->from = to;
+    else
+        slot->to = from;
+    if (wr_slot_is_stale(slot)) slot->stale_since = ++cache->chunks.moments;
 }
 
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
-    slot->from = from;
-    slot->to = to;
+    if (wr_slot_is_stale(slot)) slot->from = slot->to = from;
+    if (slot->to == from)
+        slot->to = to;
+    else
+        slot->from = from;
     slot->chunk->away -= to - from;
     wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, from, to);
     wr_region_give_locked(slot->region, slot->at + from, to - from);
@@ -152,7 +157,7 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
     wr_slot *home = NULL;
     for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
         if (wr_slot_is_stale(s)) continue;
-        wr_slot_leave_locked(cache, s);
+        wr_slot_leave_locked(cache, s, s->from, s->to);
         home = s;
     }
     return home;

@@ -93,8 +93,9 @@ void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
 void wr_block_hold_locked(wr_block *block);
 void wr_block_let_go_locked(wr_cache *cache, wr_block *block);
 
-/* A slot's part, all of it free, becomes absent; the slot is stale. The other way round for an absent range of the slot. */
-void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot);
+/* A free end of a slot's part, or all of it, becomes absent; the other way round: an absent range that is next to the
+ * part, or any when the slot is stale. */
+void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 
 /* Counts and records that a part comes to the slot (SEGMENT_MAP) or goes (SEGMENT_UNMAP). */

@@ -81,37 +81,6 @@ static bool is_end(const wr_stitch_step *s)
     return s->origin && !wr_chunk_is_free(s->slot->chunk);
 }
 
-static size_t step_bytes(const wr_stitch_step *s)
-{
-    return s->slot->to - s->slot->from;
-}
-
-static void leave_end_locked(wr_cache *cache, const wr_stitch_step *s)
-{
-    wr_slot *origin = s->origin;
-    wr_region_take_locked(origin->region, origin->at + s->slot->from, step_bytes(s));
-    origin->chunk->away += step_bytes(s);
-    if (origin->from == s->slot->from)
-        origin->from = s->slot->to;
-    else
-        origin->to = s->slot->from;
-    wr_slot_note(cache, origin, WEIR_EVENT_SEGMENT_UNMAP, s->slot->from, s->slot->to);
-    if (wr_slot_is_stale(origin)) origin->stale_since = ++cache->chunks.moments;
-}
-
-static void return_end_locked(wr_cache *cache, const wr_stitch_step *s)
-{
-    wr_slot *origin = s->origin;
-    if (wr_slot_is_stale(origin)) origin->from = origin->to = s->slot->from;
-    if (origin->to == s->slot->from)
-        origin->to = s->slot->to;
-    else
-        origin->from = s->slot->from;
-    wr_slot_note(cache, origin, WEIR_EVENT_SEGMENT_MAP, s->slot->from, s->slot->to);
-    wr_region_give_locked(origin->region, origin->at + s->slot->from, step_bytes(s));
-    origin->chunk->away -= step_bytes(s);
-}
-
 /* What will be mapped elsewhere is nobody's until then. */
 static void take_locked(attempt *a)
 {
@@ -121,7 +90,7 @@ static void take_locked(attempt *a)
     for (size_t i = 0; i < p->count; i++) {
         wr_stitch_step *s = &p->steps[i];
         if (is_end(s))
-            leave_end_locked(p->cache, s);
+            wr_slot_leave_locked(p->cache, s->origin, s->slot->from, s->slot->to);
         else if (s->origin)
             s->origin = wr_chunk_leave_locked(p->cache, s->slot->chunk);
     }
@@ -134,10 +103,7 @@ static void put_back_locked(attempt *a)
     if (a->held) wr_block_let_go_locked(p->cache, a->held);
     for (size_t i = p->count; i-- > 0;) {
         const wr_stitch_step *s = &p->steps[i];
-        if (is_end(s))
-            return_end_locked(p->cache, s);
-        else if (s->origin)
-            wr_slot_enter_locked(p->cache, s->origin, 0, s->slot->chunk->bytes);
+        if (s->origin) wr_slot_enter_locked(p->cache, s->origin, s->slot->from, s->slot->to);
     }
 }
 

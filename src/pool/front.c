@@ -265,6 +265,22 @@ void wr_front_empty_locked(wr_front *front)
     if (any) wr_front_add_up_locked(front);
 }
 
+wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
+{
+    wr_front_hold h = { .front = front };
+    if (front) h.hold = wr_bias_acquire(&front->lock);
+    wr_lock_acquire(&cache->lock);
+    if (front) wr_front_add_up_locked(front);
+    return h;
+}
+
+void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
+{
+    if (h->front) wr_front_settle_locked(h->front);
+    wr_lock_release(&cache->lock);
+    if (h->front) wr_bias_release(&h->front->lock, h->hold);
+}
+
 /* ---- all of a cache ----------------------------------------------------------------------------------------------- */
 
 void wr_fronts_empty(wr_cache *cache)

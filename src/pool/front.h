@@ -68,6 +68,15 @@ void wr_front_settle_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
+/* The lock of a stream's front, where there is one (NULL: none), and the cache's: to change blocks of the stream. */
+typedef struct wr_front_hold {
+    wr_front *front;
+    wr_bias_hold hold;
+} wr_front_hold;
+
+wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front);
+void wr_front_unlock(wr_cache *cache, const wr_front_hold *hold);
+
 /* Empties all fronts of a cache. */
 void wr_fronts_empty(wr_cache *cache);
 

@@ -171,10 +171,7 @@ static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_rang
 static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, wr_range *range, void **out,
                              bool *added)
 {
-    wr_front *front = g->bin->front;
-    const wr_bias_hold hold = front ? wr_bias_acquire(&front->lock) : WR_BIAS_BY_MUTEX;
-    wr_lock_acquire(&cache->lock);
-    if (front) wr_front_add_up_locked(front);
+    const wr_front_hold hold = wr_front_lock(cache, g->bin->front);
     weir_status status = share_locked(cache, request->pool, range);
     /* The pool may have been paused meanwhile. */
     if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);
@@ -185,10 +182,8 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
         add_segment_locked(cache, g, range);
         /* On failure to cut the block, the segment stays as a free one. */
         if (out) status = wr_cache_hand_out_locked(cache, request, g->block, out);
-        if (front) wr_front_settle_locked(front);
     }
-    wr_lock_release(&cache->lock);
-    if (front) wr_bias_release(&front->lock, hold);
+    wr_front_unlock(cache, &hold);
     return status;
 }
 

@@ -260,25 +260,9 @@ static void withdraw_locked(attempt *a)
 
 /* ---- the whole of it ---------------------------------------------------------------------------------------------- */
 
-typedef struct held {
-    wr_front *front;
-    wr_bias_hold hold;
-} held;
-
-static held lock_both(wr_cache *cache, const wr_request *request)
+static wr_front_hold lock(const wr_stitch_plan *p)
 {
-    held h = { .front = atomic_load_explicit(&request->stream->front, memory_order_acquire) };
-    if (h.front) h.hold = wr_bias_acquire(&h.front->lock);
-    wr_lock_acquire(&cache->lock);
-    if (h.front) wr_front_add_up_locked(h.front);
-    return h;
-}
-
-static void unlock_both(wr_cache *cache, const held *h)
-{
-    if (h->front) wr_front_settle_locked(h->front);
-    wr_lock_release(&cache->lock);
-    if (h->front) wr_bias_release(&h->front->lock, h->hold);
+    return wr_front_lock(p->cache, atomic_load_explicit(&p->request->stream->front, memory_order_acquire));
 }
 
 /* Hands out what fits, if anything does. */
@@ -289,7 +273,7 @@ static weir_status serve_locked(wr_cache *cache, const wr_request *request, void
 }
 
 /* *out is set, or there is a plan whose memory is out of sight. */
-static weir_status begin_locked(attempt *a, const held *h, void **out)
+static weir_status begin_locked(attempt *a, const wr_front_hold *h, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     bool served = false;
@@ -316,15 +300,15 @@ static weir_status try_once(attempt *a, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     wr_cache *cache = p->cache;
-    held h = lock_both(cache, p->request);
+    wr_front_hold h = lock(p);
     weir_status status = begin_locked(a, &h, out);
     const bool over = status != WEIR_OK || *out;
     if (over) end_locked(a);
-    unlock_both(cache, &h);
+    wr_front_unlock(cache, &h);
     if (over) return status;
 
     status = call_driver(a);
-    h = lock_both(cache, p->request);
+    h = lock(p);
     if (status == WEIR_OK) status = commit_locked(a);
     const bool failed = status != WEIR_OK;
     if (failed) {
@@ -333,7 +317,7 @@ static weir_status try_once(attempt *a, void **out)
         status = serve_locked(cache, p->request, out);
         end_locked(a);
     }
-    unlock_both(cache, &h);
+    wr_front_unlock(cache, &h);
     if (!failed) return status;
 
     undo(a);

@@ -101,15 +101,19 @@ weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
     return status;
 }
 
-weir_status wr_event_idle(wr_event_pool *pool, void *native, bool *idle)
+static weir_status ask_inside(const wr_event_pool *pool, void *native, bool wait)
 {
-    weir_status status = WEIR_ERR_NOT_READY;
+    if (wr_gate_captures() || wr_stream_capturing(pool->backend, pool->device, native)) return WEIR_ERR_NOT_READY;
+    return wait ? wr_driver(pool->backend, stream_synchronize, pool->device, native)
+                : wr_driver(pool->backend, stream_query, pool->device, native);
+}
+
+weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait)
+{
     wr_gate_enter();
-    if (!wr_gate_captures() && !wr_stream_capturing(pool->backend, pool->device, native))
-        status = wr_driver(pool->backend, stream_query, pool->device, native);
+    weir_status status = ask_inside(pool, native, wait);
     wr_gate_leave();
-    *idle = status == WEIR_OK;
-    return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+    return status;
 }
 
 static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, int to_device, void *to,

@@ -27,8 +27,9 @@ void wr_event_put(wr_event_pool *pool, void *event);
  * when there cannot be one, because the stream captures. */
 WR_CHECKED weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event);
 
-/* Whether a native stream of the pool's device has no work left; false also when asking could end a capture. */
-WR_CHECKED weir_status wr_event_idle(wr_event_pool *pool, void *native, bool *idle);
+/* WEIR_OK when a native stream of the pool's device has no work left, now or, to be waited for, then. WEIR_ERR_NOT_READY
+ * when it has, or asking could end a capture which it is in or joins. */
+WR_CHECKED weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait);
 
 /* As wr_event_chain, unless either stream captures: then *chained is false and nothing happened. */
 WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to,

@@ -3,7 +3,6 @@
 #include "base/meta.h"
 #include "pool/address.h"
 #include "pool/count.h"
-#include "pool/gate.h"
 
 #include <sched.h>
 
@@ -217,15 +216,6 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
     wr_cache_reclaim_locked(cache, block);
 }
 
-/* No event could be recorded, so the stream itself is asked; but that would end a capture which it is in or joins. */
-static weir_status ask_stream_inside(const wr_cache *cache, const wr_wait *wait, bool wait_for_it)
-{
-    if (wr_gate_captures() || wr_stream_capturing(cache->backend, wait->device, wait->native))
-        return WEIR_ERR_NOT_READY;
-    return wait_for_it ? wr_driver(cache->backend, stream_synchronize, wait->device, wait->native)
-                       : wr_driver(cache->backend, stream_query, wait->device, wait->native);
-}
-
 /* Asks the driver about a use, without the cache's lock. `wait` for it, or just look. */
 static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool wait_for_it)
 {
@@ -233,10 +223,7 @@ static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool w
     if (use->event && wait_for_it) return wr_driver(cache->backend, event_synchronize, wait->device, use->event);
     if (use->event) return wr_driver(cache->backend, event_query, wait->device, use->event);
     if (atomic_load(&wait->ended)) return WEIR_OK;
-    wr_gate_enter();
-    weir_status status = ask_stream_inside(cache, wait, wait_for_it);
-    wr_gate_leave();
-    return status;
+    return wr_event_ask_stream(wait->events, wait->native, wait_for_it); /* no event could be recorded */
 }
 
 static wr_use *first_use(wr_cache *cache, const wr_wait *wait)

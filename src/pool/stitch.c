@@ -114,13 +114,12 @@ static weir_status own_work(attempt *a, const wr_stream *from)
 {
     wr_event_pool *events = a->plan.cache->events;
     const wr_stream *to = a->plan.bin->stream;
-    bool good = false;
+    bool chained = true;
     weir_status status = a->effort == WR_STITCH_CHAINED
-                             ? wr_event_chain_uncaptured(events, from->native, to->device, to->native, &good)
-                             : wr_event_idle(events, from->native, &good);
-    if (status != WEIR_OK) return status;
-    a->busy = !good;
-    return good ? WEIR_OK : WEIR_ERR_BUSY;
+                             ? wr_event_chain_uncaptured(events, from->native, to->device, to->native, &chained)
+                             : wr_event_ask_stream(events, from->native, false);
+    a->busy = !chained || status == WEIR_ERR_NOT_READY;
+    return a->busy && status == WEIR_OK ? WEIR_ERR_BUSY : status;
 }
 
 static weir_status own_all_work(attempt *a)

@@ -1,5 +1,5 @@
 /*
- * size: numbers of bytes as people write and read them.
+ * size: numbers of bytes, as people write and read them too.
  */
 #ifndef WR_BASE_SIZE_H
 #define WR_BASE_SIZE_H
@@ -11,6 +11,12 @@
 #define WR_KIB ((uint64_t)1 << 10)
 #define WR_MIB ((uint64_t)1 << 20)
 #define WR_GIB ((uint64_t)1 << 30)
+
+/* To the next multiple of `unit`. */
+static inline size_t wr_round_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
 
 /* "80GiB", "80 GB", "512m", "1.5g", "4096": K, M, G, T are powers of 1024 with or without i, in any case, B optional.
  * False, *bytes untouched: not a number, negative, trailing garbage, or over UINT64_MAX. */

@@ -278,7 +278,7 @@ weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
               "%zu bytes of pinned host memory to be reserved: more than 1 EiB; is the size negative?", bytes);
     wr_request request = wr_cache_request(pool, 0, place, bytes);
-    request.fit.segment_bytes = (bytes + WR_SEGMENT_UNIT - 1) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
+    request.fit.segment_bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     const weir_status status = wr_cache_grow(pool->cache, &request, NULL);
     return status == WEIR_ERR_OUT_OF_MEMORY ? wr_oom_pinned(&request, 0) : status;
 }

@@ -33,11 +33,6 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     return status;
 }
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes)
 {
     const wr_cache *cache = pool->cache;
@@ -45,8 +40,8 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
     wr_fit *fit = &request.fit;
     pool->policy->fit(&cache->options, bytes, fit);
     if (WR_UNLIKELY(pool->rules.alignment > 1)) {
-        fit->block_bytes = round_up(fit->block_bytes, pool->rules.alignment);
-        if (fit->segment_bytes < fit->block_bytes) fit->segment_bytes = round_up(fit->block_bytes, WR_SEGMENT_UNIT);
+        fit->block_bytes = wr_round_up(fit->block_bytes, pool->rules.alignment);
+        if (fit->segment_bytes < fit->block_bytes) fit->segment_bytes = wr_round_up(fit->block_bytes, WR_SEGMENT_UNIT);
     }
     return request;
 }

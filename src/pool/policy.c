@@ -1,5 +1,7 @@
 #include "pool/policy.h"
 
+#include "base/size.h"
+
 #include <string.h>
 
 static const wr_policy *const policies[] = { &wr_policy_weir, &wr_policy_segments, &wr_policy_torch };
@@ -17,7 +19,7 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
     uint64_t max_split = options->value[WR_OPTION_max_split_size].number;
     uint64_t large = options->value[WR_OPTION_large_segment].number;
     WR_TRY(wr_options_parse_roundup(options->value[WR_OPTION_roundup_power2_divisions].text, o.roundup));
-    o.large_segment = (size_t)(large + WR_SEGMENT_UNIT - 1) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
+    o.large_segment = wr_round_up((size_t)large, WR_SEGMENT_UNIT);
     WR_ENSURE(
         max_split == 0 || max_split > o.large_segment, WEIR_ERR_OPTION,
         "option max_split_size: %llu is not above large_segment (%zu bytes), so no segment could be cut again once "

@@ -10,18 +10,13 @@ static const size_t LARGE_QUANTUM = 64 * WR_KIB;
 static const size_t SHARED_MAX = 8 * WR_MIB;
 static const size_t SHARED_SEGMENT = 16 * WR_MIB;
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     (void)options;
     const bool small = requested <= WR_SMALL_MAX;
-    const size_t bytes = round_up(requested, small ? QUANTUM : LARGE_QUANTUM);
+    const size_t bytes = wr_round_up(requested, small ? QUANTUM : LARGE_QUANTUM);
     size_t segment = WR_SEGMENT_UNIT;
-    if (!small) segment = bytes <= SHARED_MAX ? SHARED_SEGMENT : round_up(bytes, WR_SEGMENT_UNIT);
+    if (!small) segment = bytes <= SHARED_MAX ? SHARED_SEGMENT : wr_round_up(bytes, WR_SEGMENT_UNIT);
     *out = (wr_fit){ .block_bytes = bytes, .segment_bytes = segment, .class = small ? WR_SMALL : WR_LARGE };
 }
 

@@ -11,9 +11,8 @@ static const size_t LARGE_REST_MIN = 64 * WR_KIB; /* what is worth cutting off a
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     wr_policy_torch.fit(options, requested, out);
-    if (out->class == WR_LARGE) out->block_bytes = (out->block_bytes + LARGE_REST_MIN - 1) & ~(LARGE_REST_MIN - 1);
-    if (out->segment_bytes < out->block_bytes)
-        out->segment_bytes = (out->block_bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
+    if (out->class == WR_LARGE) out->block_bytes = wr_round_up(out->block_bytes, LARGE_REST_MIN);
+    if (out->segment_bytes < out->block_bytes) out->segment_bytes = wr_round_up(out->block_bytes, WR_SEGMENT_UNIT);
     /* A segment of max_split_size is not cut once it is idle, so the next request like this one must be able to have
      * all of it. PyTorch's rules let such segments pile up. */
     if (out->block_bytes < options->max_split && out->segment_bytes >= options->max_split)

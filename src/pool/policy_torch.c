@@ -40,7 +40,7 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
     size_t bytes = round_request(options, requested);
     size_t segment = SMALL_SEGMENT;
     if (bytes > WR_SMALL_MAX) segment = options->large_segment;
-    if (bytes >= LARGE_MIN_OWN || bytes > segment) segment = (bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
+    if (bytes >= LARGE_MIN_OWN || bytes > segment) segment = wr_round_up(bytes, WR_SEGMENT_UNIT);
     *out = (wr_fit){ .block_bytes = bytes,
                      .segment_bytes = segment,
                      .class = bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE };

@@ -10,7 +10,7 @@ enum { QUANTUM = 512 };
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     wr_policy_torch.fit(options, requested, out);
-    out->segment_bytes = (out->block_bytes + WR_SEGMENT_UNIT - 1) & ~(WR_SEGMENT_UNIT - 1);
+    out->segment_bytes = wr_round_up(out->block_bytes, WR_SEGMENT_UNIT);
 }
 
 static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)

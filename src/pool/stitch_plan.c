@@ -1,6 +1,7 @@
 #include "pool/stitch_plan.h"
 
 #include "base/meta.h"
+#include "base/size.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -178,11 +179,6 @@ static weir_status use_run(wr_stitch_plan *p, const run *found)
 
 /* ---- planning ----------------------------------------------------------------------------------------------------- */
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 static bool has_room(const wr_segment *segment, size_t bytes)
 {
     return !segment->region->closed && segment->bytes - segment->region->end >= bytes + REGION_LEFT;
@@ -252,13 +248,13 @@ static size_t most_for(const wr_cache *cache)
 
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
 {
-    size_t least = round_up(p->bin->part_bytes / GROWTH_SHARE, WR_SEGMENT_UNIT);
+    size_t least = wr_round_up(p->bin->part_bytes / GROWTH_SHARE, WR_SEGMENT_UNIT);
     if (least < WR_CHUNK_LEAST) least = WR_CHUNK_LEAST;
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
-    bytes = round_up(bytes, WR_SEGMENT_UNIT);
+    bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least;
     const size_t most = most_for(p->cache), chunks = (bytes + most - 1) / most;
-    const size_t each = round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
+    const size_t each = wr_round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
     for (; bytes; bytes -= bytes < each ? bytes : each) WR_TRY(add_new(p, bytes < each ? bytes : each));
     return WEIR_OK;
 }
@@ -349,7 +345,7 @@ weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
     if (*served) return use_run(p, &found);
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;
-    if (!p->forced && has_slack(p, round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing);
+    if (!p->forced && has_slack(p, wr_round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing);
     return plan_old(p);
 }
 

@@ -51,9 +51,6 @@ struct wr_extent {
     size_t from, to;
 };
 
-/* Regions have blocks of any size. */
-enum { WR_REGION_SHIFT = 9 };
-
 #define WR_CHUNK_LEAST WR_SEGMENT_UNIT
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
 #define WR_CHUNK_MOST ((size_t)56 << 20)

@@ -223,6 +223,7 @@ weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
 {
     wr_chunk **list = NULL;
     size_t count = 0;
+    if (cache->chunks.region_bytes == 0) return WEIR_OK;
     weir_status first = list_free(cache, &list, &count);
     for (size_t i = 0; i < count && *released < enough; i++)
         wr_keep_first(&first, trim_chunk(cache, list[i], released));

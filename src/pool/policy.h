@@ -55,6 +55,12 @@ typedef struct wr_policy {
     bool (*splits)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
 } wr_policy;
 
+/* Of the index of a segment's blocks: no two begin in the same entry. */
+static inline unsigned wr_policy_start_shift(const wr_policy *policy, wr_class class)
+{
+    return 63u - (unsigned)__builtin_clzll(policy->block_min[class]);
+}
+
 extern const wr_policy wr_policy_torch;
 extern const wr_policy wr_policy_segments;
 extern const wr_policy wr_policy_weir;

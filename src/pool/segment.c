@@ -45,25 +45,6 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
     return WEIR_OK;
 }
 
-/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
- * memory have no such stream: all uses of them were waited for. */
-weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
-{
-    if (wr_cache_is_host(cache)) return WEIR_OK;
-    void *event = NULL;
-    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
-    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
-              cache->name, stream->native);
-    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
-    wr_event_put(cache->events, event);
-    return status;
-}
-
-static unsigned start_shift_of(const wr_policy *policy, wr_class class)
-{
-    return 63u - (unsigned)__builtin_clzll(policy->block_min[class]);
-}
-
 /* ---- growing ------------------------------------------------------------------------------------------------------ */
 
 /* What a new segment needs, had before the driver is asked, so that nothing can fail after it said yes. */
@@ -112,7 +93,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
     if (status == WEIR_OK) {
-        g->segment->start_shift = start_shift_of(request->pool->policy, request->fit.class);
+        g->segment->start_shift = wr_policy_start_shift(request->pool->policy, request->fit.class);
         status = wr_record_starts(cache, bytes, g->segment->start_shift, &g->segment->starts);
     }
     cache->growing += bytes;

@@ -36,9 +36,9 @@ static weir_status prepare_region(wr_stitch_plan *p)
     segment->base = NULL;
     segment->bytes = units * WR_SEGMENT_UNIT;
     if (!p->bin->segments && cache->chunks.region_bytes > segment->bytes) segment->bytes = cache->chunks.region_bytes;
-    segment->start_shift = WR_REGION_SHIFT;
+    segment->start_shift = wr_policy_start_shift(p->request->pool->policy, WR_LARGE);
     segment->first = NULL;
-    weir_status status = wr_record_starts(cache, segment->bytes, WR_REGION_SHIFT, &segment->starts);
+    weir_status status = wr_record_starts(cache, segment->bytes, segment->start_shift, &segment->starts);
     if (status == WEIR_OK) status = wr_record_block(cache, &segment->first);
     if (status == WEIR_OK) status = wr_meta_alloc(sizeof(wr_region), "region", &made);
     segment->region = made;

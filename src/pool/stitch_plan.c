@@ -53,7 +53,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
         const bool own = wr_chunk_bin(k) == p->bin;
         if (!own && !p->foreign) continue;
-        k->mark = own;
+        k->mark = own ? UINT64_MAX : 0; /* for the order: no mark that is counted up to */
         p->spare[p->spare_count++] = k;
         p->spare_bytes += k->bytes;
     }

@@ -78,6 +78,20 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_record_segment_done(cache, segment);
 }
 
+/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
+ * memory have no such stream: all uses of them were waited for. */
+weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
+{
+    if (wr_cache_is_host(cache)) return WEIR_OK;
+    void *event = NULL;
+    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
+    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
+              cache->name, stream->native);
+    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
+    wr_event_put(cache->events, event);
+    return status;
+}
+
 /* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
 static weir_status give_back(wr_cache *cache, wr_segment *segment)
 {

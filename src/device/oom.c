@@ -150,24 +150,10 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
 
 /* ---- JSON --------------------------------------------------------------------------------------------------------- */
 
-static void json_list(wr_emit *e, const char *list, const char *key, wr_scope scope, const wr_rows *rows)
-{
-    wr_json_open(e, list, '[');
-    for (size_t i = 0; i < rows->count; i++) {
-        const wr_row *row = &rows->row[i];
-        if (row->scope != scope) continue;
-        wr_json_open(e, NULL, '{');
-        wr_json_string(e, key, row->name);
-        if (scope == WR_SCOPE_POOL) wr_json_string(e, "tag", row->tag);
-        wr_stats_json_members(e, row);
-        wr_json_close(e, '}');
-    }
-    wr_json_close(e, ']');
-}
-
 static void put_json(wr_emit *e, const facts *f)
 {
     const wr_cache_report *r = &f->report;
+    size_t at = f->rows.count != 0; /* the first row is the cache's own */
     char text[64];
     wr_json_open(e, NULL, '{');
     wr_json_number(e, "device", f->request->pool->cache->device);
@@ -193,9 +179,7 @@ static void put_json(wr_emit *e, const facts *f)
         if (f->tried >> step & 1) wr_json_string(e, NULL, weir_step_name((weir_step)step));
     wr_json_close(e, ']');
     wr_json_string(e, "advice", f->advice);
-    json_list(e, "pools", "pool", WR_SCOPE_POOL, &f->rows);
-    json_list(e, "streams", "stream", WR_SCOPE_STREAM, &f->rows);
-    json_list(e, "handles", "kind", WR_SCOPE_HANDLES, &f->rows);
+    wr_stats_json_parts(e, &f->rows, &at);
     wr_json_close(e, '}');
 }
 

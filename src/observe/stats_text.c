@@ -25,7 +25,7 @@ static void json_stat(wr_emit *e, const char *member, const weir_stat *stat)
     wr_json_close(e, '}');
 }
 
-void wr_stats_json_members(wr_emit *e, const wr_row *row)
+static void json_members(wr_emit *e, const wr_row *row)
 {
     const wr_metrics all = wr_metrics_of(row->scope);
     for (const wr_metric *m = all.metric; m < all.metric + all.count; m++) {
@@ -46,10 +46,17 @@ static void json_list(wr_emit *e, const char *list, const char *key, wr_scope sc
         wr_json_open(e, NULL, '{');
         wr_json_string(e, key, row->name);
         if (scope == WR_SCOPE_POOL) wr_json_string(e, "tag", row->tag);
-        wr_stats_json_members(e, row);
+        json_members(e, row);
         wr_json_close(e, '}');
     }
     wr_json_close(e, ']');
+}
+
+void wr_stats_json_parts(wr_emit *e, const wr_rows *rows, size_t *at)
+{
+    json_list(e, "pools", "pool", WR_SCOPE_POOL, rows, at);
+    json_list(e, "streams", "stream", WR_SCOPE_STREAM, rows, at);
+    json_list(e, "handles", "kind", WR_SCOPE_HANDLES, rows, at);
 }
 
 static void json_device(wr_emit *e, const wr_rows *rows, size_t *at)
@@ -58,13 +65,11 @@ static void json_device(wr_emit *e, const wr_rows *rows, size_t *at)
     wr_json_open(e, NULL, '{');
     wr_json_number(e, "device", row->device);
     wr_json_string(e, "name", row->name);
-    wr_stats_json_members(e, row);
+    json_members(e, row);
     wr_json_open(e, "memory", '{');
-    wr_stats_json_members(e, &rows->row[(*at)++]);
+    json_members(e, &rows->row[(*at)++]);
     wr_json_close(e, '}');
-    json_list(e, "pools", "pool", WR_SCOPE_POOL, rows, at);
-    json_list(e, "streams", "stream", WR_SCOPE_STREAM, rows, at);
-    json_list(e, "handles", "kind", WR_SCOPE_HANDLES, rows, at);
+    wr_stats_json_parts(e, rows, at);
     wr_json_close(e, '}');
 }
 
@@ -79,7 +84,7 @@ void wr_stats_json(wr_emit *e, const wr_stats_head *head, const wr_rows *rows)
     wr_json_close(e, ']');
     if (at < rows->count) {
         wr_json_open(e, "pinned", '{');
-        wr_stats_json_members(e, &rows->row[at]);
+        json_members(e, &rows->row[at]);
         wr_json_close(e, '}');
     }
     wr_json_close(e, '}');

@@ -17,7 +17,7 @@ typedef struct wr_stats_head {
 void wr_stats_json(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
 void wr_stats_openmetrics(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
 
-/* The members of one row's struct. */
-void wr_stats_json_members(wr_emit *e, const wr_row *row);
+/* The members "pools", "streams" and "handles", of the rows from *at on, which moves behind them. */
+void wr_stats_json_parts(wr_emit *e, const wr_rows *rows, size_t *at);
 
 #endif

@@ -100,14 +100,12 @@ weir_status weir_last_error(weir_error *out)
     return WEIR_OK;
 }
 
-void wr_fail_detail(const char *json, size_t length)
+char *wr_fail_detail(size_t bytes)
 {
-    if (!last) return;
+    if (!last) return NULL;
     free(last->detail);
-    last->detail = malloc(length + 1);
-    if (!last->detail) return;
-    memcpy(last->detail, json, length);
-    last->detail[length] = '\0';
+    last->detail = calloc(1, bytes);
+    return last->detail;
 }
 
 const char *wr_last_detail(void)

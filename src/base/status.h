@@ -19,8 +19,9 @@ WR_CHECKED weir_status wr_fail_native(weir_status status, const char *library, i
 /* Puts context in front of this thread's text ("allocating 4.0 MiB on device 1: " + what was there). */
 void wr_fail_prefix(const char *format, ...) WR_PRINTF(1, 2);
 
-/* Adds details of this thread's failure for programs, as JSON; copied, gone with the next failure. */
-void wr_fail_detail(const char *json, size_t length);
+/* Room for details of this thread's failure for programs, as JSON with its NUL; gone with the next failure. NULL: there is
+ * no memory for them, which changes nothing else. */
+char *wr_fail_detail(size_t bytes);
 const char *wr_last_detail(void); /* NULL: none */
 
 /* Forwards a failure. */

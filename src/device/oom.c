@@ -1,6 +1,5 @@
 #include "device/oom.h"
 
-#include "base/meta.h"
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/pinned.h"
@@ -185,20 +184,14 @@ static void put_json(wr_emit *e, const facts *f)
 
 /* ---- failing ------------------------------------------------------------------------------------------------------ */
 
-/* The JSON comes first: should there be no memory for it, the error that this leaves behind is replaced. */
 static weir_status fail(weir_status status, facts *f, const char *text)
 {
     wr_emit measured = { 0 };
-    void *memory = NULL;
-    put_json(&measured, f);
-    if (wr_meta_alloc(measured.length + 1, "error details", &memory) == WEIR_OK) {
-        wr_emit e = { .buffer = memory, .capacity = measured.length + 1 };
-        put_json(&e, f);
-    }
-    wr_rows_release(&f->rows);
     (void)!wr_fail(status, "%s", text);
-    if (memory) wr_fail_detail(memory, measured.length);
-    wr_meta_free(memory);
+    put_json(&measured, f);
+    wr_emit e = { .buffer = wr_fail_detail(measured.length + 1), .capacity = measured.length + 1 };
+    if (e.buffer) put_json(&e, f);
+    wr_rows_release(&f->rows);
     return status;
 }
 

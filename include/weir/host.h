@@ -28,7 +28,8 @@ WEIR_API weir_status weir_host_lose_device(int device);
 /** What one call of the entry costs: slept with the real clock, added to a hand-driven one. Since 0.1. */
 WEIR_API weir_status weir_host_latency(enum weir_backend_entry entry, uint64_t nanoseconds);
 
-/** Stops the clock (clock_ns) at its present value: it then moves by latencies and weir_host_clock_advance() only. */
+/** Stops the clock (clock_ns) at its present value: it then moves by latencies and weir_host_clock_advance() only.
+ *  Since 0.1. */
 WEIR_API weir_status weir_host_clock_hold(bool hold);
 
 /** Moves a stopped clock on. @return WEIR_ERR_INVALID_ARGUMENT when the clock runs. Since 0.1. */
@@ -54,7 +55,8 @@ WEIR_API weir_status weir_host_cost(enum weir_backend_entry entry, uint64_t byte
 WEIR_API weir_status weir_host_driver_time(uint64_t *nanoseconds);
 
 /** From now on work queued on the native stream (NULL: the default stream) waits to be stepped by hand. A thread that
- *  synchronises with the stream, or with an event or another stream behind it, runs the work it waits for itself. */
+ *  synchronises with the stream, or with an event or another stream behind it, runs the work it waits for itself.
+ *  Since 0.1. */
 WEIR_API weir_status weir_host_stream_hold(int device, void *stream);
 
 /** Runs up to `count` queued items of a held stream in the calling thread; `*ran` says how many ran. It stops early
@@ -64,7 +66,8 @@ WEIR_API weir_status weir_host_stream_step(int device, void *stream, uint64_t co
 /** How many items are queued on the native stream. Since 0.1. */
 WEIR_API weir_status weir_host_stream_queued(int device, void *stream, uint64_t *count);
 
-/** Ends the hold: runs what is queued and can run in the calling thread; the stream then runs by itself again. */
+/** Ends the hold: runs what is queued and can run in the calling thread; the stream then runs by itself again.
+ *  Since 0.1. */
 WEIR_API weir_status weir_host_stream_release(int device, void *stream);
 
 /** Where a segment is to be put: `offset` bytes into the device's address range, for a request of `bytes`. */

@@ -18,7 +18,7 @@ extern "C" {
  * The statistics of all open devices, their pools, streams and kinds of handles, and of pinned memory, as one JSON
  * object. Works as snprintf: writes at most `capacity` bytes with the terminating NUL (nothing when it is 0), and into
  * `*length` how long the text is without it; a length of `capacity` or more means that it was cut. The numbers of a
- * device are of one instant. Costs time by the number of blocks. Since 0.1.
+ * device's memory, pools and streams are of one instant. Costs time by the number of blocks. Since 0.1.
  */
 WEIR_API weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length);
 

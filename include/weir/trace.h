@@ -34,6 +34,7 @@ typedef enum weir_event_kind {
                                         the OOM. Since version 1.1 */
 } weir_event_kind;
 
+/** Later versions move it. */
 #define WEIR_EVENT_LAST WEIR_EVENT_DECISION
 
 /** One event: 56 bytes, naturally aligned, no padding. */
@@ -48,9 +49,10 @@ typedef struct weir_event {
     uint32_t thread; /**< a small number per thread; 0 when unknown */
 } weir_event;
 
+/** Bytes of a label. */
 #define WEIR_HISTORY_LABEL_MAX 40
 
-/** The label of a WEIR_EVENT_LABEL, of so many bytes. */
+/** The label of a WEIR_EVENT_LABEL, of *length bytes: it need not end with a NUL. Since 0.1. */
 static inline const char *weir_event_label(const weir_event *event, size_t *length)
 {
     const char *text = (const char *)&event->address;
@@ -79,13 +81,13 @@ typedef enum weir_step {
 /** "a new segment". Never NULL. Since 0.1. */
 WEIR_API const char *weir_step_name(weir_step step);
 
-/** The step that served a request; WEIR_STEP_REFUSED. */
+/** The step that served a request; WEIR_STEP_REFUSED: none did. Since 0.1. */
 static inline weir_step weir_decision_served(const weir_event *decision)
 {
     return (weir_step)(decision->address >> 56);
 }
 
-/** Whether a step was tried. */
+/** Whether a step was tried. Since 0.1. */
 static inline bool weir_decision_tried(const weir_event *decision, weir_step step)
 {
     return decision->address >> step & 1;
@@ -122,8 +124,8 @@ WEIR_API weir_status weir_history_clear(int device);
 
 /**
  * Puts what the calling thread does from now on under a label of 1 to 40 bytes ("optimizer", "request 17"), until
- * weir_history_label_pop(). Labels nest, up to 32 deep; an event is under the innermost. Costs nothing while recording is
- * off. @return WEIR_ERR_INVALID_ARGUMENT. Since 0.1.
+ * weir_history_label_pop(). Labels nest, up to 32 deep; an event is under the innermost. While recording is off they are
+ * kept, for when it is on. @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */
 WEIR_API weir_status weir_history_label_push(const char *label);
 

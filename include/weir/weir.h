@@ -98,10 +98,11 @@ typedef struct weir_error {
     char text[1024];     /**< as weir_error_text(), cut to fit */
 } weir_error;
 
-/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or too small. */
+/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or too small.
+ *  Since 0.1. */
 WEIR_API weir_status weir_last_error(weir_error *out);
 
-/** Prints the failed call, its status and weir_error_text() to stderr, then exit(1). What WEIR_CHECK calls. */
+/** Prints the failed call, its status and weir_error_text() to stderr, then exit(1). What WEIR_CHECK calls. Since 0.1. */
 WEIR_API void weir_check_failed(const char *call, weir_status status, const char *file, int line);
 
 /** For examples and programs that have no better answer to a failure than to stop. */
@@ -200,14 +201,15 @@ WEIR_API weir_status weir_device_info_get(int device, weir_device_info *out);
  *  while a CUDA context other than a primary one (cuCtxCreate, a green context) is current. Since 0.1. */
 WEIR_API weir_status weir_device_get_current(int *device);
 
-/** Makes `device` current for the calling thread (and for the driver, where the back end has such a notion). */
+/** Makes `device` current for the calling thread (and for the driver, where the back end has such a notion).
+ *  Since 0.1. */
 WEIR_API weir_status weir_device_set_current(int device);
 
 /** Waits until all work on the device has completed. Since 0.1. */
 WEIR_API weir_status weir_device_synchronize(int device);
 
 /** Lets kernels on `device` access memory of `peer`, of any kind, what it has now and what it will have. Enabling twice
- *  is fine. @return WEIR_ERR_NOT_SUPPORTED. */
+ *  is fine. @return WEIR_ERR_NOT_SUPPORTED. Since 0.1. */
 WEIR_API weir_status weir_device_enable_peer(int device, int peer);
 
 /* ---- streams -------------------------------------------------------------------------------------------------- */
@@ -263,7 +265,8 @@ WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 /** The calling thread's current stream of a device; the default stream until it sets one. Since 0.1. */
 WEIR_API weir_status weir_stream_get_current(int device, weir_stream *out);
 
-/** Makes `stream` the calling thread's current stream of the stream's device. Does not change the current device. */
+/** Makes `stream` the calling thread's current stream of the stream's device. Does not change the current device.
+ *  Since 0.1. */
 WEIR_API weir_status weir_stream_set_current(weir_stream stream);
 
 /** What weir_stream_enter() replaced; for weir_stream_leave(). Opaque. */
@@ -370,7 +373,8 @@ WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_inf
 WEIR_API weir_status weir_empty_cache(int device);
 
 /** Caps what weir may reserve on the device; 0 removes the cap. Memory held already stays; new growth is refused
- *  with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. The driver's context and libraries do not count. */
+ *  with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. The driver's context and libraries do not count.
+ *  Since 0.1. */
 WEIR_API weir_status weir_memory_limit_set(int device, uint64_t bytes);
 
 /** The cap in force; 0 when none. Since 0.1. */
@@ -386,7 +390,8 @@ typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 /** Adds a reclaim callback for all devices; they are asked in the order added. Since 0.1. */
 WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
 
-/** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT. */
+/** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT.
+ *  Since 0.1. */
 WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
 /* ---- memory pools ---------------------------------------------------------------------------------------------- */
@@ -499,7 +504,8 @@ WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn 
  *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route. Since 0.1. */
 WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
-/** The pool that an allocation of the calling thread on `stream` would come from now; filters are asked with 0 bytes. */
+/** The pool that an allocation of the calling thread on `stream` would come from now; filters are asked with 0 bytes.
+ *  Since 0.1. */
 WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out);
 
 /** As weir_alloc_on(), from a named pool whatever the routes are. Since 0.1. */
@@ -618,8 +624,8 @@ typedef enum weir_pause_mode {
  * map their memory again as well, they stay paused, with all of it, and the text says so. Pools that are paused already
  * are left alone.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for one whose memory is not weir's
- *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a stream of the device captures;
- *         WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
+ *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a stream
+ *         of the device captures; WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
  */
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
 
@@ -712,7 +718,8 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
 WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 
 /** Says that work now on `stream`, and any until the free, uses the block: once freed, it is not reused before that is
- *  over, and not before the graph is destroyed that the work becomes part of (a graph of the stream's device). `pointer` may point anywhere into the block.
+ *  over, and not before the graph is destroyed that the work becomes part of (a graph of the stream's device). `pointer`
+ *  may point anywhere into the block.
  *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
  *  Since 0.1. */
 WEIR_API weir_status weir_pinned_record(const void *pointer, weir_stream stream);
@@ -778,7 +785,8 @@ enum {
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 
-/** As weir_handle_get(), on a named stream (and its device). The fastest form: it asks the driver for nothing. */
+/** As weir_handle_get(), on a named stream (and its device). The fastest form: it asks the driver for nothing.
+ *  Since 0.1. */
 WEIR_API weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle);
 
 /** Gives the calling thread's handle of a kind on a device back before the thread ends. None is fine. Since 0.1. */
@@ -885,7 +893,7 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
  *  and weir keeps whole for them may make them too low, by no more than that. */
 typedef struct weir_stat {
     int64_t current, peak;
-    int64_t added, removed; /**< running totals since the last weir_stats_reset() */
+    int64_t added, removed; /**< running totals since the last reset */
 } weir_stat;
 
 /** Index into the arrays of weir_memory_stats: PyTorch's names. */

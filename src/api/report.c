@@ -8,8 +8,6 @@
 #include "thread/thread.h"
 #include "weir/trace.h"
 
-#include <string.h>
-
 weir_status weir_validate(int device)
 {
     wr_device *d = NULL;
@@ -113,13 +111,9 @@ static void write_events(wr_output *out, recorded all[WR_DEVICE_MAX])
 static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped)
 {
     wr_output out;
-    weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
-                                 .version_minor = WEIR_TRACE_VERSION_MINOR,
-                                 .header_bytes = sizeof header,
-                                 .event_bytes = sizeof(weir_event),
-                                 .dropped = dropped };
-    memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
-    for (int i = 0; i < WR_DEVICE_MAX; i++) header.events += all[i].count;
+    uint64_t events = 0;
+    for (int i = 0; i < WR_DEVICE_MAX; i++) events += all[i].count;
+    const weir_trace_header header = wr_trace_header(events, dropped);
     WR_TRY(wr_output_open(&out, "weir_history_save", path));
     wr_output_write(&out, &header, sizeof header);
     write_events(&out, all);

@@ -12,6 +12,18 @@
 static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_RECORDED, "histories");
 static wr_history *registry;
 
+weir_trace_header wr_trace_header(uint64_t events, uint64_t dropped)
+{
+    weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
+                                 .version_minor = WEIR_TRACE_VERSION_MINOR,
+                                 .header_bytes = sizeof header,
+                                 .event_bytes = sizeof(weir_event),
+                                 .events = events,
+                                 .dropped = dropped };
+    memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
+    return header;
+}
+
 weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
 {
     static atomic_uint_fast64_t last_serial;

@@ -46,6 +46,9 @@ typedef struct wr_history {
     struct wr_history *next;
 } wr_history;
 
+/* The head of a file of so many events. */
+weir_trace_header wr_trace_header(uint64_t events, uint64_t dropped);
+
 /* `capacity` 0: recording off. At a constant address until the release. */
 WR_CHECKED weir_status wr_history_init(wr_history *history, int device, uint64_t capacity);
 void wr_history_release(wr_history *history);

@@ -1,6 +1,7 @@
 #include "observe/snapshot.h"
 
 #include "base/meta.h"
+#include "observe/history.h"
 #include "observe/pickle.h"
 
 #include <string.h>
@@ -308,12 +309,7 @@ static void write_segment(wr_output *out, weir_event common, const wr_snapshot_s
 
 void wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot)
 {
-    weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
-                                 .version_minor = WEIR_TRACE_VERSION_MINOR,
-                                 .header_bytes = sizeof header,
-                                 .event_bytes = sizeof(weir_event),
-                                 .events = count_events(snapshot) };
-    memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
+    const weir_trace_header header = wr_trace_header(count_events(snapshot), 0);
     wr_output_write(out, &header, sizeof header);
     weir_event common = { .time_ns = now_ns(CLOCK_MONOTONIC) };
     for (int i = 0; i < snapshot->device_count; i++) {

@@ -250,7 +250,7 @@ static WR_NOINLINE void say_label(wr_history *history, pen *p, uint64_t time_ns)
 static inline void write_at(wr_history *history, weir_event *event)
 {
     pen *p = pen_for(history, event);
-    if (WR_UNLIKELY(p && p->label != mine.label)) {
+    while (WR_UNLIKELY(p && p->label != mine.label)) { /* twice when the first takes a page's last place */
         say_label(history, p, event->time_ns);
         p = pen_for(history, event);
     }

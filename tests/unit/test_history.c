@@ -96,6 +96,23 @@ static void a_short_buffer_gets_the_oldest(void **state)
     assert_int_equal(events[1].size, 2);
 }
 
+/* A page is read without the one before it when that is dropped. */
+static void each_page_of_a_labelled_thread_begins_with_the_label(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 0;
+    record(WR_HISTORY_PAGE - 1);
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK); /* takes the last place */
+    record(1);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    wr_history_copy(&history, events, 4, &count, &dropped);
+    assert_int_equal(count, 4);
+    assert_int_equal(events[1].kind, WEIR_EVENT_LABEL);
+    assert_int_equal(events[2].kind, WEIR_EVENT_LABEL);
+    assert_int_equal(events[3].kind, WEIR_EVENT_ALLOC);
+}
+
 static void without_capacity_nothing_is_recorded(void **state)
 {
     (void)state;
@@ -236,6 +253,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_latest_events_are_kept_oldest_first, open_four, release),
         cmocka_unit_test_setup_teardown(a_full_ring_has_dropped_nothing, open_four, release),
         cmocka_unit_test_setup_teardown(a_short_buffer_gets_the_oldest, open_four, release),
+        cmocka_unit_test_setup_teardown(each_page_of_a_labelled_thread_begins_with_the_label, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),

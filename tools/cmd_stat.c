@@ -31,7 +31,10 @@ static const char *const kinds[SUMMARY_KINDS] = { [WEIR_EVENT_ALLOC] = "alloc",
                                                   [WEIR_EVENT_SEGMENT_UNMAP] = "segment_unmap",
                                                   [WEIR_EVENT_OOM] = "oom",
                                                   [WEIR_EVENT_SNAPSHOT] = "snapshot",
-                                                  [WEIR_EVENT_RECORD_STREAM] = "record_stream" };
+                                                  [WEIR_EVENT_RECORD_STREAM] = "record_stream",
+                                                  [WEIR_EVENT_LABEL] = "label",
+                                                  [WEIR_EVENT_DECISION] = "decision" };
+_Static_assert(sizeof kinds / sizeof *kinds == WEIR_EVENT_DECISION + 1, "every kind has a name");
 
 typedef struct stat_run {
     const char *name;

@@ -56,6 +56,21 @@ assert said["peak_requested"] == replayed["peak_requested"]
 assert said["peak_reserved"] == replayed["peak_reserved"]
 EOF
 
+# Kinds that only weir's own traces have.
+expect 0 convert "$small" -o "$scratch/small.weirtrace"
+python3 - "$scratch/small.weirtrace" <<'EOF'
+import struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+struct.pack_into("<Q", data, 24, struct.unpack_from("<Q", data, 24)[0] + 2)
+time = struct.unpack_from("<Q", data, len(data) - 56)[0]
+data += struct.pack("<Q40sHhI", time, b"a label of more than sixteen bytes", 11, 0, 0)
+data += struct.pack("<QQQQQQHhI", time, 1, 600, 0, 0, 0, 12, 0, 0)
+open(sys.argv[1], "wb").write(data)
+EOF
+expect 0 stat --json - "$scratch/small.weirtrace"
+json 'rows[0]["kinds"]["label"] == {"count": 1, "bytes": 0} and rows[0]["kinds"]["decision"] == {"count": 1, "bytes": 600}'
+json 'sum(kind["count"] for kind in rows[0]["kinds"].values()) == rows[0]["events"]'
+
 printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,100,0\n' >"$scratch/log.csv"
 expect 0 stat "$scratch/log.csv" "$small"
 contains "$out" "no segments are recorded"

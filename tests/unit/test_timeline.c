@@ -7,6 +7,8 @@
 
 #include "timeline/summary.h"
 
+#include <string.h>
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define EVENT(what, where, bytes) { .time_ns = 1, .address = (where), .size = (bytes), .kind = WEIR_EVENT_##what }
 #define TRACE(of) { .events = (of), .count = COUNT(of) }
@@ -228,6 +230,25 @@ static void every_lane_has_its_own_peak(void **state)
     timeline_release(&l);
 }
 
+static void every_kind_is_counted_and_a_label_has_no_bytes(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(LABEL, 0, 0), EVENT(ALLOC, 0, 7), EVENT(DECISION, 1, 7) };
+    memcpy((char *)&events[0] + offsetof(weir_event, address), "a label of more than sixteen bytes", 34);
+    trace t = TRACE(events);
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 0, &s);
+    assert_int_equal(s.kinds[WEIR_EVENT_LABEL].count, 1);
+    assert_int_equal(s.kinds[WEIR_EVENT_LABEL].bytes, 0);
+    assert_int_equal(s.kinds[WEIR_EVENT_DECISION].count, 1);
+    assert_int_equal(s.kinds[WEIR_EVENT_DECISION].bytes, 7);
+    assert_int_equal(l.lane_count, 1);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +263,7 @@ int main(void)
         cmocka_unit_test(holes_are_between_blocks_and_larger_than_rounding),
         cmocka_unit_test(sizes_and_lifetimes_are_classed),
         cmocka_unit_test(every_lane_has_its_own_peak),
+        cmocka_unit_test(every_kind_is_counted_and_a_label_has_no_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static void count_events(const timeline *l, summary *s)
     for (size_t i = 0; i < t->count; i++) {
         summary_count *k = &s->kinds[t->events[i].kind < SUMMARY_KINDS ? t->events[i].kind : 0];
         k->count++;
-        k->bytes += t->events[i].size;
+        if (t->events[i].kind != WEIR_EVENT_LABEL) k->bytes += t->events[i].size; /* a label's text is there */
     }
 }
 

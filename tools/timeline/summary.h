@@ -7,7 +7,7 @@
 
 #include "timeline/timeline.h"
 
-#define SUMMARY_KINDS (WEIR_EVENT_RECORD_STREAM + 1)
+#define SUMMARY_KINDS (WEIR_EVENT_LAST + 1)
 #define SUMMARY_SIZES 64     /* class i: from 2^i to below 2^(i+1) bytes; class 0 from 0 */
 #define SUMMARY_HOLE 512     /* fewer free bytes behind a block are its rounding, not a hole */
 #define SUMMARY_LIFETIMES 11 /* class i: from 10^i to below 10^(i+1) operations; the last: to the end */

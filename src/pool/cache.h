@@ -39,11 +39,11 @@ typedef struct wr_cache {
     /* constants */
     const weir_backend *backend;
     const wr_policy *policy;
+    struct wr_debug *debug; /* NULL: off. device/debug.h. Read by every free: not beside the lock, which others write */
     wr_policy_options options;
-    int device;             /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
-    char name[16];          /* "device 0": for messages */
-    wr_event_pool *events;  /* the device's */
-    struct wr_debug *debug; /* NULL: off. device/debug.h */
+    int device;            /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
+    char name[16];         /* "device 0": for messages */
+    wr_event_pool *events; /* the device's */
 
     wr_lock lock;
     uint64_t limit;            /* bytes; 0: none */

@@ -257,10 +257,10 @@ static inline void write_at(wr_history *history, weir_event *event)
     if (WR_LIKELY(p != NULL)) put(p, event);
 }
 
-void wr_history_write(wr_history *history, weir_event_kind kind, const void *address, uint64_t size, const void *stream,
-                      weir_mempool pool)
+static inline weir_event event_now(const wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
+                                   const void *stream, weir_mempool pool)
 {
-    weir_event event = { .time_ns = now_ns(),
+    return (weir_event){ .time_ns = now_ns(),
                          .address = (uint64_t)(uintptr_t)address,
                          .size = size,
                          .stream = (uint64_t)(uintptr_t)stream,
@@ -268,20 +268,19 @@ void wr_history_write(wr_history *history, weir_event_kind kind, const void *add
                          .kind = (uint16_t)kind,
                          .device = history->device,
                          .thread = wr_thread_number() };
+}
+
+void wr_history_write(wr_history *history, weir_event_kind kind, const void *address, uint64_t size, const void *stream,
+                      weir_mempool pool)
+{
+    weir_event event = event_now(history, kind, address, size, stream, pool);
     write_at(history, &event);
 }
 
 void wr_history_write_free(wr_history *history, const void *address, uint64_t size, const void *stream,
                            weir_mempool pool)
 {
-    weir_event event = { .time_ns = now_ns(),
-                         .address = (uint64_t)(uintptr_t)address,
-                         .size = size,
-                         .stream = (uint64_t)(uintptr_t)stream,
-                         .pool = { pool.capture, pool.user },
-                         .kind = WEIR_EVENT_FREE_REQUESTED,
-                         .device = history->device,
-                         .thread = wr_thread_number() };
+    weir_event event = event_now(history, WEIR_EVENT_FREE_REQUESTED, address, size, stream, pool);
     write_at(history, &event);
     event.kind = WEIR_EVENT_FREE_COMPLETED;
     write_at(history, &event);

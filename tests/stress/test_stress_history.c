@@ -12,25 +12,16 @@
 #include "base/meta.h"
 #include "host_support.h"
 #include "sanitized.h"
+#include "stress_support.h"
 #include "weir/trace.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { WORKERS = 4, CAPACITY = 20000, DEVICES = 2, PASSED = 16 };
 #define GENERATIONS (SANITIZED ? 200 : 2500)
 #define READS (SANITIZED ? 20 : 200)
-
-/* cmocka's assertions are for the main thread. */
-#define must(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s; %s\n", __FILE__, __LINE__, #condition, weir_error_text());                     \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static weir_stream streams[DEVICES][2];
 static _Atomic(void *) passed[PASSED]; /* blocks on their way from one thread to another */

@@ -1,6 +1,7 @@
 #include "plan/verify.h"
 
 #include "grow.h"
+#include "timeline/ranges.h"
 
 #include <inttypes.h>
 #include <search.h>
@@ -10,17 +11,12 @@
 
 #define NO_BLOCK UINT32_MAX
 
-/* A range of addresses. In a search tree whose order calls overlapping ranges equal. */
-typedef struct range {
-    uint64_t low, high;
-    uint32_t block;
-} range;
-
+/* Of the ranges of blocks, in a search tree: overlapping ones are equal. */
 static int by_place(const void *left, const void *right)
 {
     const range *a = left, *b = right;
-    if (a->high <= b->low) return -1;
-    return a->low >= b->high;
+    if (a->address + a->bytes <= b->address) return -1;
+    return a->address >= b->address + b->bytes;
 }
 
 static void keep(void *node)
@@ -46,7 +42,7 @@ static _Noreturn void stop(void)
 
 bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, size_t error_size)
 {
-    range *ranges = grow_new(a->count, sizeof *ranges);
+    range *places = grow_new(a->count, sizeof *places);
     uint32_t *ends = ends_of(a);
     uint64_t highest = 0;
     void *live = NULL;
@@ -54,20 +50,21 @@ bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, 
     uint32_t next = 0;
 
     for (uint32_t step = 0; good && step < a->steps; step++) {
-        if (ends[step] != NO_BLOCK) tdelete(&ranges[ends[step]], &live, by_place);
+        if (ends[step] != NO_BLOCK) tdelete(&places[ends[step]], &live, by_place);
         if (next == a->count || a->blocks[next].start != step) continue;
-        range *r = &ranges[next];
-        *r = (range){ offset[next], offset[next] + a->blocks[next].bytes, next };
-        if (r->high > highest) highest = r->high;
+        range *r = &places[next];
+        *r = (range){ .address = offset[next], .bytes = a->blocks[next].bytes, .number = next };
+        if (r->address + r->bytes > highest) highest = r->address + r->bytes;
         range **found = tsearch(r, &live, by_place);
         if (!found) stop();
         if (*found != r) {
             good = false;
             snprintf(error, error_size, "allocation %" PRIu32 " overlaps allocation %" PRIu32 ", which lives", next,
-                     (*found)->block);
-        } else if (r->low % PLAN_ALIGNMENT != 0) {
+                     (*found)->number);
+        } else if (r->address % PLAN_ALIGNMENT != 0) {
             good = false;
-            snprintf(error, error_size, "allocation %" PRIu32 " is at %" PRIu64 ", which is not aligned", next, r->low);
+            snprintf(error, error_size, "allocation %" PRIu32 " is at %" PRIu64 ", which is not aligned", next,
+                     r->address);
         }
         next++;
     }
@@ -77,67 +74,40 @@ bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, 
     }
     tdestroy(live, keep);
     free(ends);
-    free(ranges);
+    free(places);
     return good;
 }
 
-/* Addresses by who used them last: ranges that follow each other, the first from 0, the last without end. */
-typedef struct users {
-    range *at; /* high is the next one's low */
-    size_t count, capacity;
-} users;
+/* Who takes over the addresses of others. */
+typedef struct takeover {
+    const arena *a;
+    uint32_t taker; /* its block */
+    size_t *waited; /* by stream: the last block that counted it, and one */
+    uint64_t waits;
+} takeover;
 
-/* The range that holds `address`. */
-static size_t user_of(const users *u, uint64_t address)
+static void take_over(void *user, const range *old, range *left, range *right)
 {
-    size_t low = 0, high = u->count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (u->at[middle].low <= address)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Makes a range begin at `address`, and returns which. */
-static size_t split(users *u, uint64_t address)
-{
-    size_t i = user_of(u, address);
-    if (u->at[i].low == address) return i;
-    u->at = grow_array(u->at, u->count + 1, &u->capacity, sizeof *u->at);
-    memmove(u->at + i + 2, u->at + i + 1, (u->count - i - 1) * sizeof *u->at);
-    u->at[i + 1] = (range){ address, u->at[i].high, u->at[i].block };
-    u->at[i].high = address;
-    u->count++;
-    return i + 1;
+    (void)left;
+    (void)right;
+    takeover *t = user;
+    uint32_t stream = t->a->blocks[old->number].stream;
+    if (stream == t->a->blocks[t->taker].stream || t->waited[stream] == (size_t)t->taker + 1) return;
+    t->waited[stream] = (size_t)t->taker + 1;
+    t->waits++;
 }
 
 uint64_t count_waits(const arena *a, const uint64_t *offset)
 {
     if (a->stream_count < 2) return 0;
-    users u = { 0 };
-    u.at = grow_array(NULL, 1, &u.capacity, sizeof *u.at);
-    u.at[u.count++] = (range){ 0, UINT64_MAX, NO_BLOCK };
-    uint64_t waits = 0;
-    size_t *waited = grow_new(a->stream_count, sizeof *waited); /* by stream: the last block that counted it, and one */
-
-    for (uint32_t i = 0; i < a->count; i++) {
-        const arena_block *b = &a->blocks[i];
-        size_t first = split(&u, offset[i]), end = split(&u, offset[i] + b->bytes);
-        for (size_t j = first; j < end; j++) {
-            if (u.at[j].block == NO_BLOCK) continue;
-            uint32_t stream = a->blocks[u.at[j].block].stream;
-            if (stream == b->stream || waited[stream] == (size_t)i + 1) continue;
-            waited[stream] = (size_t)i + 1;
-            waits++;
-        }
-        u.at[first] = (range){ offset[i], offset[i] + b->bytes, i };
-        memmove(u.at + first + 1, u.at + end, (u.count - end) * sizeof *u.at);
-        u.count -= end - first - 1;
+    ranges users = { 0 }; /* by who used them last */
+    takeover t = { .a = a, .waited = grow_new(a->stream_count, sizeof *t.waited) };
+    for (; t.taker < a->count; t.taker++) {
+        uint64_t address = offset[t.taker], bytes = a->blocks[t.taker].bytes;
+        ranges_cut(&users, 0, address, bytes, take_over, &t);
+        ranges_add(&users, (range){ .address = address, .bytes = bytes, .number = t.taker });
     }
-    free(waited);
-    free(u.at);
-    return waits;
+    free(t.waited);
+    ranges_release(&users);
+    return t.waits;
 }

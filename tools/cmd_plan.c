@@ -48,7 +48,7 @@ typedef struct report {
 
 /* All arenas of one device. */
 typedef struct device_facts {
-    uint64_t allocations, streams, residents, arenas, loops;
+    uint64_t allocations, streams, residents, arenas;
     uint64_t load, bound, bytes, pages, waits;
     const weir_plan_arena *largest;
     const char *how; /* of the largest arena */
@@ -148,11 +148,9 @@ typedef struct search_bar {
     double limit;
 } search_bar;
 
-static void show_search(void *user, double seconds, uint64_t height, uint64_t bound)
+static void show_search(void *user, double seconds)
 {
     search_bar *b = user;
-    (void)height;
-    (void)bound;
     progress_update(&b->bar, (uint64_t)(seconds * 1000), (uint64_t)(b->limit * 1000));
 }
 

@@ -8,8 +8,8 @@
 #include "plan/decode.h"
 #include "plan/parts.h"
 
-/* Called by thread 0 now and then: seconds since the beginning, the height now and the bound. May be NULL. */
-typedef void (*plan_progress)(void *user, double seconds, uint64_t height, uint64_t bound);
+/* Called by thread 0 now and then: seconds since the beginning. May be NULL. */
+typedef void (*plan_progress)(void *user, double seconds);
 
 /* What is searched: offsets of one part's blocks. */
 typedef struct goal {

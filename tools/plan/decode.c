@@ -31,7 +31,8 @@ uint64_t height_over(const uint64_t *heights, const plan_block *b)
     return highest;
 }
 
-void raise_over(uint64_t *heights, const plan_block *b, uint64_t top)
+/* Makes `heights` at least `top` where the block lives. */
+static void raise_over(uint64_t *heights, const plan_block *b, uint64_t top)
 {
     for (int part = 0; part < 2; part++)
         for (uint32_t i = b->life[part].start; i < b->life[part].end; i++)

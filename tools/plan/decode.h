@@ -34,9 +34,6 @@ uint64_t decode(decoder *d, const uint32_t *order, size_t count, decode_way way,
 /* The highest of `heights` where the block lives. */
 uint64_t height_over(const uint64_t *heights, const plan_block *b);
 
-/* Makes `heights` at least `top` where the block lives. */
-void raise_over(uint64_t *heights, const plan_block *b, uint64_t top);
-
 /* Puts a block on top, and returns its offset. */
 uint64_t put_on_top(uint64_t *heights, const plan_block *b);
 

@@ -26,12 +26,10 @@ typedef struct chain {
 typedef struct hunt {
     crew *crew;
     const goal *goal;
-    uint64_t height; /* where it began */
     chain *chains;
     /* The tick at which a chain reached the bound. The others go on to that tick, so that it does not depend on the
      * threads' pace which of them wins. */
     _Atomic uint64_t reached;
-    _Atomic uint64_t lowest; /* of all chains, for the progress */
 } hunt;
 
 static void found(hunt *h, chain *c, uint64_t height, uint64_t tick, const uint64_t *offset)
@@ -40,10 +38,8 @@ static void found(hunt *h, chain *c, uint64_t height, uint64_t tick, const uint6
     c->height = height;
     c->tick = tick;
     copy_offsets(h->goal->part, offset, c->offset);
-    uint64_t known = atomic_load(&h->lowest);
-    while (height < known && !atomic_compare_exchange_weak(&h->lowest, &known, height)) {}
     if (height > h->goal->bound) return;
-    known = atomic_load(&h->reached);
+    uint64_t known = atomic_load(&h->reached);
     while (tick < known && !atomic_compare_exchange_weak(&h->reached, &known, tick)) {}
 }
 
@@ -52,8 +48,7 @@ static bool goes_on(hunt *h, const chain *c, unsigned number, uint64_t tick)
 {
     const goal *g = h->goal;
     uint64_t now = clock_now_ns();
-    if (number == 0 && g->progress)
-        g->progress(g->user, (double)(now - g->began_ns) * 1e-9, atomic_load(&h->lowest), g->bound);
+    if (number == 0 && g->progress) g->progress(g->user, (double)(now - g->began_ns) * 1e-9);
     return c->height > g->bound && tick <= atomic_load(&h->reached) && now < g->deadline_ns;
 }
 
@@ -119,9 +114,8 @@ static void search(void *job, unsigned number)
 
 uint64_t improve(crew *c, const goal *g, uint64_t height, uint64_t *offset, const char **how)
 {
-    hunt h = { .crew = c, .goal = g, .height = height, .chains = grow_new(c->count, sizeof *h.chains) };
+    hunt h = { .crew = c, .goal = g, .chains = grow_new(c->count, sizeof *h.chains) };
     atomic_init(&h.reached, UINT64_MAX);
-    atomic_init(&h.lowest, height);
     for (unsigned i = 0; i < c->count; i++) {
         h.chains[i] = (chain){ .height = height, .offset = grow_new(g->l->count, sizeof *offset) };
         copy_offsets(g->part, offset, h.chains[i].offset);

@@ -142,6 +142,11 @@ uint64_t *layout_load(const layout *l)
     return load;
 }
 
+static bool spans_meet(span a, span b)
+{
+    return a.start < b.end && b.start < a.end;
+}
+
 bool blocks_meet(const plan_block *a, const plan_block *b)
 {
     for (int i = 0; i < 2; i++)

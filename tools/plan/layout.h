@@ -37,11 +37,6 @@ void layout_release(layout *l);
 /* Bytes that live in each section; the caller frees them. Their largest is the bound: no placement is lower. */
 uint64_t *layout_load(const layout *l);
 
-static inline bool spans_meet(span a, span b)
-{
-    return a.start < b.end && b.start < a.end;
-}
-
 /* True when both live in some section. */
 bool blocks_meet(const plan_block *a, const plan_block *b);
 

@@ -54,7 +54,7 @@ static void plan_arena(made_plan *m, size_t number, const arena *a, const solve_
     size_t first = (size_t)m->plan.entry_count;
     write_entries(a, &l, s.offset, m->entries + first);
     m->plan.entry_count += l.entries;
-    m->facts[number] = (arena_facts){ s.parts, s.residents, s.load, s.how };
+    m->facts[number] = (arena_facts){ s.residents, s.load, s.how };
     m->arenas[number] = (weir_plan_arena){
         .device = a->device,
         .pool = a->pool,

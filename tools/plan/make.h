@@ -10,7 +10,7 @@
 
 /* How an arena was planned, beside what the plan says. */
 typedef struct arena_facts {
-    size_t parts, residents;
+    size_t residents;
     uint64_t load;
     const char *how;
 } arena_facts;

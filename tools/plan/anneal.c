@@ -61,10 +61,7 @@ void anneal_release(anneal *a)
 uint64_t anneal_cost(const goal *g)
 {
     uint64_t lived = 0;
-    for (size_t i = 0; i < g->part->count; i++) {
-        const plan_block *b = &g->l->blocks[g->part->blocks[i]];
-        lived += b->life[0].end - b->life[0].start + b->life[1].end - b->life[1].start;
-    }
+    for (size_t i = 0; i < g->part->count; i++) lived += block_sections(&g->l->blocks[g->part->blocks[i]]);
     return 3 * (lived + 8 * (uint64_t)g->part->count);
 }
 

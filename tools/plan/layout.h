@@ -37,6 +37,12 @@ void layout_release(layout *l);
 /* Bytes that live in each section; the caller frees them. Their largest is the bound: no placement is lower. */
 uint64_t *layout_load(const layout *l);
 
+/* How many sections it lives in. */
+static inline uint32_t block_sections(const plan_block *b)
+{
+    return b->life[0].end - b->life[0].start + b->life[1].end - b->life[1].start;
+}
+
 /* True when both live in some section. */
 bool blocks_meet(const plan_block *a, const plan_block *b);
 

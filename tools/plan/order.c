@@ -25,11 +25,6 @@ static void sort_blocks(sortable *s, size_t count, uint32_t *out)
     free(s);
 }
 
-static uint32_t lived(const plan_block *b)
-{
-    return b->life[0].end - b->life[0].start + b->life[1].end - b->life[1].start;
-}
-
 /* Sections between the block's life and section `at`. */
 static uint32_t distance(const plan_block *b, uint32_t at)
 {
@@ -57,7 +52,7 @@ void order_blocks(const layout *l, const part *p, const uint64_t *load, order_ki
     sortable *s = grow_new(p->count, sizeof *s);
     for (uint32_t i = 0; i < p->count; i++) {
         const plan_block *b = &l->blocks[p->blocks[i]];
-        double bytes = (double)b->bytes, life = lived(b);
+        double bytes = (double)b->bytes, life = block_sections(b);
         s[i] = (sortable){ 0, 0, i, p->blocks[i] };
         switch (kind) {
         case ORDER_SIZE: s[i].first = bytes, s[i].second = life; break;

@@ -17,7 +17,7 @@ static span hull(const plan_block *b)
 static bool is_resident(const layout *l, const plan_block *b, bool piling)
 {
     if (!piling) return false;
-    uint32_t lived = b->life[0].end - b->life[0].start + b->life[1].end - b->life[1].start;
+    uint32_t lived = block_sections(b);
     return lived > l->sections / 2 || (hull(b).end == l->sections && lived > l->sections / 8);
 }
 

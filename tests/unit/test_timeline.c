@@ -13,31 +13,17 @@
 #define EVENT(what, where, bytes) { .time_ns = 1, .address = (where), .size = (bytes), .kind = WEIR_EVENT_##what }
 #define TRACE(of) { .events = (of), .count = COUNT(of) }
 
-static uint64_t requested(const timeline *l, uint32_t moment)
-{
-    timeline_series s;
-    timeline_sum(l, -1, &s);
-    uint64_t value = s.requested[moment];
-    timeline_series_release(&s);
-    return value;
-}
+typedef struct level {
+    uint64_t requested, active, reserved;
+} level;
 
-static uint64_t active(const timeline *l, uint32_t moment)
+static level level_at(const timeline *l, uint32_t moment)
 {
     timeline_series s;
     timeline_sum(l, -1, &s);
-    uint64_t value = s.active[moment];
+    level at = { s.requested[moment], s.active[moment], s.reserved[moment] };
     timeline_series_release(&s);
-    return value;
-}
-
-static uint64_t reserved(const timeline *l, uint32_t moment)
-{
-    timeline_series s;
-    timeline_sum(l, -1, &s);
-    uint64_t value = s.reserved[moment];
-    timeline_series_release(&s);
-    return value;
+    return at;
 }
 
 static void operations_are_the_moments(void **state)
@@ -51,10 +37,10 @@ static void operations_are_the_moments(void **state)
     timeline_build(&t, &l);
     assert_int_equal(l.moments, 6);
     static const uint64_t wanted[] = { 0, 100, 300, 200, 0, 0 };
-    for (uint32_t m = 0; m < l.moments; m++) assert_int_equal(requested(&l, m), wanted[m]);
-    assert_int_equal(reserved(&l, 0), 0);
-    for (uint32_t m = 1; m < 5; m++) assert_int_equal(reserved(&l, m), 4096);
-    assert_int_equal(reserved(&l, 5), 0);
+    for (uint32_t m = 0; m < l.moments; m++) assert_int_equal(level_at(&l, m).requested, wanted[m]);
+    assert_int_equal(level_at(&l, 0).reserved, 0);
+    for (uint32_t m = 1; m < 5; m++) assert_int_equal(level_at(&l, m).reserved, 4096);
+    assert_int_equal(level_at(&l, 5).reserved, 0);
     timeline_release(&l);
 }
 
@@ -66,9 +52,9 @@ static void a_free_that_waits_for_another_stream_is_active(void **state)
     trace t = TRACE(events);
     timeline l;
     timeline_build(&t, &l);
-    assert_int_equal(requested(&l, 3), 10);
-    assert_int_equal(active(&l, 3), 110); /* right after the allocation it still waited */
-    assert_int_equal(active(&l, 4), 10);
+    assert_int_equal(level_at(&l, 3).requested, 10);
+    assert_int_equal(level_at(&l, 3).active, 110); /* right after the allocation it still waited */
+    assert_int_equal(level_at(&l, 4).active, 10);
     timeline_release(&l);
 }
 
@@ -83,9 +69,9 @@ static void blocks_from_before_are_there_from_the_start(void **state)
     timeline l;
     timeline_build(&t, &l);
     assert_int_equal(l.residents, 3);
-    assert_int_equal(requested(&l, 0), 1010);
-    assert_int_equal(active(&l, 0), 1110);
-    assert_int_equal(requested(&l, 2), 1001);
+    assert_int_equal(level_at(&l, 0).requested, 1010);
+    assert_int_equal(level_at(&l, 0).active, 1110);
+    assert_int_equal(level_at(&l, 2).requested, 1001);
     assert_int_equal(l.malformed, 0);
     timeline_release(&l);
 }
@@ -101,9 +87,9 @@ static void segments_from_before_are_found_backwards(void **state)
     t.segment_count = COUNT(segments);
     timeline l;
     timeline_build(&t, &l);
-    assert_int_equal(reserved(&l, 0), 1100);
-    assert_int_equal(reserved(&l, 1), 1000);
-    assert_int_equal(reserved(&l, 3), 1007);
+    assert_int_equal(level_at(&l, 0).reserved, 1100);
+    assert_int_equal(level_at(&l, 1).reserved, 1000);
+    assert_int_equal(level_at(&l, 3).reserved, 1007);
     timeline_release(&l);
 }
 
@@ -116,9 +102,9 @@ static void a_part_of_a_mapped_range_is_unmapped(void **state)
     trace t = TRACE(events);
     timeline l;
     timeline_build(&t, &l);
-    assert_int_equal(reserved(&l, 1), 100);
-    assert_int_equal(reserved(&l, 2), 80);
-    assert_int_equal(reserved(&l, 3), 100);
+    assert_int_equal(level_at(&l, 1).reserved, 100);
+    assert_int_equal(level_at(&l, 2).reserved, 80);
+    assert_int_equal(level_at(&l, 3).reserved, 100);
     summary s;
     summarize(&l, 0, &s);
     assert_int_equal(s.reserved.segments, 1); /* three pieces side by side */
@@ -149,9 +135,9 @@ static void events_that_make_no_sense_are_counted(void **state)
     timeline l;
     timeline_build(&t, &l);
     assert_int_equal(l.malformed, 3);
-    assert_int_equal(requested(&l, 1), 1);
-    assert_int_equal(requested(&l, 2), 2);
-    assert_int_equal(requested(&l, 5), 0);
+    assert_int_equal(level_at(&l, 1).requested, 1);
+    assert_int_equal(level_at(&l, 2).requested, 2);
+    assert_int_equal(level_at(&l, 5).requested, 0);
     timeline_release(&l);
 }
 

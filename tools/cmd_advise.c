@@ -1,6 +1,7 @@
 /* weir advise: which setting of PyTorch's allocator a job should run with, and what card it needs. */
 #include "cli.h"
 #include "command.h"
+#include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
@@ -239,7 +240,7 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
         return false;
     }
     if (r->json) json_push(array, advice_json(&a, r, name, sc));
-    if (r->json && strcmp(r->json, "-") == 0) return true;
+    if (output_is_stdout(r->json)) return true;
     printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
            table_size(r->options.context, context));
     print_settings(&a, r);
@@ -274,7 +275,7 @@ static bool advise_all(const request *r, char **paths, int count)
     bool good = true;
     json_t *array = json_array();
     for (int i = 0; i < count; i++) {
-        if (i && !(r->json && strcmp(r->json, "-") == 0)) putchar('\n');
+        if (i && !output_is_stdout(r->json)) putchar('\n');
         good &= advise_trace(r, paths[i], array);
     }
     if (r->json) good &= json_write("advise", array, r->json);

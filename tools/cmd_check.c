@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
+#include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
 #include "replay/map.h"
@@ -286,7 +287,7 @@ int cmd_check(int argc, char **argv)
     }
     if (optind == argc) return cli_usage("check", "which trace? Name at least one file, or - for stdin");
 
-    bool good = true, silent = json && strcmp(json, "-") == 0;
+    bool good = true, silent = output_is_stdout(json);
     json_t *array = json_array();
     for (int i = optind; i < argc; i++) good &= check_trace(argv[i], reproducing, silent, array);
     if (json) good &= json_write("check", array, json);

@@ -4,6 +4,7 @@
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
+#include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
 
@@ -109,7 +110,7 @@ static bool write_json(const char *path, const char *backend, const weir_device_
 
 static bool show(const char *json, const char *backend, const weir_device_info *devices, int count)
 {
-    bool only_json = json && strcmp(json, "-") == 0;
+    bool only_json = output_is_stdout(json);
     if (!only_json) {
         printf("weir %s, back end %s\n\n", weir_version(), backend);
         print_devices(devices, count);

@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
+#include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
@@ -206,11 +207,6 @@ static bool plan_trace(const request *r, const char *path, report *out)
     return good;
 }
 
-static bool goes_to_stdout(const char *path)
-{
-    return path && strcmp(path, "-") == 0;
-}
-
 static bool plan_all(const request *r, char **paths, int count)
 {
     report out;
@@ -219,7 +215,7 @@ static bool plan_all(const request *r, char **paths, int count)
     for (int i = 0; i < count; i++) good &= plan_trace(r, paths[i], &out);
 
     if (r->json) good &= json_write("plan", out.array, r->json);
-    bool taken = goes_to_stdout(r->json) || goes_to_stdout(r->output);
+    bool taken = output_is_stdout(r->json) || output_is_stdout(r->output);
     if (!taken && json_array_size(out.array)) table_print(&out.rows, stdout);
     table_release(&out.rows);
     json_decref(out.array);
@@ -283,7 +279,7 @@ static bool makes_sense(const request *r, int traces)
         cli_usage("plan", "which trace? Name at least one file, or - for stdin");
     else if (r->output && traces != 1)
         cli_usage("plan", "-o takes the plan of one trace; %d were given", traces);
-    else if (goes_to_stdout(r->output) && goes_to_stdout(r->json))
+    else if (output_is_stdout(r->output) && output_is_stdout(r->json))
         cli_usage("plan", "both the plan and JSON would go to stdout; name a file for one of them");
     else
         return true;

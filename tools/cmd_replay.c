@@ -2,6 +2,7 @@
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
+#include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
@@ -192,7 +193,7 @@ static bool replay_trace(const request *r, const char *path, report *out)
 
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must stay JSON. */
-    bool only_json = r->json && strcmp(r->json, "-") == 0;
+    bool only_json = output_is_stdout(r->json);
     if (r->reproduce) good &= replay_reproduce(&t, &sc, name, only_json ? stderr : stdout);
     script_release(&sc);
     trace_release(&t);
@@ -207,7 +208,7 @@ static bool replay_all(const request *r, char **paths, int count)
     for (int i = 0; i < count; i++) good &= replay_trace(r, paths[i], &out);
 
     if (r->json) good &= json_write("replay", out.array, r->json);
-    if ((!r->json || strcmp(r->json, "-") != 0) && json_array_size(out.array)) table_print(&out.rows, stdout);
+    if (!output_is_stdout(r->json) && json_array_size(out.array)) table_print(&out.rows, stdout);
     table_release(&out.rows);
     json_decref(out.array);
     return good;

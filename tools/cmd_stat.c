@@ -1,6 +1,7 @@
 /* weir stat: what is in a trace. */
 #include "cli.h"
 #include "command.h"
+#include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
 #include "timeline/summary.h"
@@ -489,7 +490,7 @@ int cmd_stat(int argc, char **argv)
     }
     if (optind == argc) return cli_usage("stat", "which trace? Name at least one file, or - for stdin");
 
-    bool good = true, silent = json && strcmp(json, "-") == 0;
+    bool good = true, silent = output_is_stdout(json);
     json_t *array = json_array();
     for (int i = optind; i < argc; i++) {
         if (i > optind && !silent) putchar('\n');

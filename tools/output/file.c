@@ -35,10 +35,15 @@ static FILE *open_scratch(const char *path, char *scratch, size_t size)
     return stream;
 }
 
+bool output_is_stdout(const char *path)
+{
+    return path && strcmp(path, "-") == 0;
+}
+
 bool output_open(const char *command, const char *path, output_file *file)
 {
     *file = (output_file){ .path = path };
-    if (strcmp(path, "-") == 0) {
+    if (output_is_stdout(path)) {
         file->stream = stdout;
         return true;
     }

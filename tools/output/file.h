@@ -14,6 +14,9 @@ typedef struct output_file {
     char *scratch;    /* written first, then renamed; NULL: the stream is `path` itself */
 } output_file;
 
+/* True for "-". NULL is no file. */
+bool output_is_stdout(const char *path);
+
 /* False: the reason was said on stderr; there is nothing to discard. */
 bool output_open(const char *command, const char *path, output_file *file);
 

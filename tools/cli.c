@@ -158,6 +158,15 @@ bool cli_size(const char *text, uint64_t *bytes)
     return true;
 }
 
+#define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
+
+bool cli_device_memory(const char *command, const char *text, uint64_t *bytes)
+{
+    if (cli_size(text, bytes) && *bytes >= SMALLEST_DEVICE) return true;
+    cli_usage(command, "--device-memory '%s' is no size of at least 2 MiB; write it as 24GiB or 512M", text);
+    return false;
+}
+
 bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count)
 {
     if (!*text || text[strspn(text, "0123456789")]) return false;

@@ -30,6 +30,9 @@ int cli_option(const char *command, int argc, char **argv, const char *letters, 
 /* "80GiB", "80 GB", "1.5g", "4096": K, M, G, T are powers of 1024, in any case, with or without "iB" or "B". */
 bool cli_size(const char *text, uint64_t *bytes);
 
+/* The value of --device-memory: at least one segment. False, having said what is wrong as a usage error. */
+bool cli_device_memory(const char *command, const char *text, uint64_t *bytes);
+
 /* A whole number from `least` to `most`, decimal. */
 bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count);
 

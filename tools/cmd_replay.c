@@ -36,8 +36,7 @@ static const char help[] =
 static const char *const backends[] = { "host", "cuda", "hip" };
 enum { BACKENDS = sizeof backends / sizeof *backends };
 
-#define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
-#define MODEL_MEMORY ((uint64_t)80 << 30)   /* as the host back end's */
+#define MODEL_MEMORY ((uint64_t)80 << 30) /* as the host back end's */
 
 typedef struct request {
     policies policies;
@@ -53,10 +52,7 @@ static bool take_option(request *r, int option)
     case 'b': return (r->backend = cli_word("replay", "back end", optarg, backends, BACKENDS)) != NULL;
     case 'j': r->json = optarg; return true;
     case 'R': r->reproduce = true; return true;
-    case 'm':
-        if (cli_size(optarg, &r->device_memory) && r->device_memory >= SMALLEST_DEVICE) return true;
-        cli_usage("replay", "--device-memory '%s' is no size of at least 2 MiB; write it as 24GiB or 512M", optarg);
-        return false;
+    case 'm': return cli_device_memory("replay", optarg, &r->device_memory);
     case 'r':
         if (cli_count(optarg, 1, 1000, &r->warm)) return true;
         cli_usage("replay", "--repeat '%s' is not a number from 1 to 1000", optarg);

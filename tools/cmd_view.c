@@ -22,8 +22,6 @@ static const char help[] =
     "  -h, --help                this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
 
-#define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
-
 typedef void (*drawer)(FILE *to, const view_track *tracks, size_t count);
 
 static const char *const policies[] = { "recorded", "torch", "weir" };
@@ -149,10 +147,7 @@ static bool take_option(request *r, int option)
     case 'o': r->path = optarg; return true;
     case 'f': r->format = optarg; return true;
     case 'p': return add_policies(r, optarg);
-    case 'm':
-        if (cli_size(optarg, &r->device_memory) && r->device_memory >= SMALLEST_DEVICE) return true;
-        cli_usage("view", "--device-memory '%s' is no size of at least 2 MiB; write it as 24GiB or 512M", optarg);
-        return false;
+    case 'm': return cli_device_memory("view", optarg, &r->device_memory);
     default: return false;
     }
 }

@@ -44,7 +44,6 @@ static void close_peer(void *self)
 static bool extend(state *s, uint64_t rounded)
 {
     const uint64_t available = s->limit - s->driver->used;
-    uint64_t address;
     bool grown = false;
     if (rounded > available) return false;
     while (rounded > s->next_region) {
@@ -52,19 +51,19 @@ static bool extend(state *s, uint64_t rounded)
         grown = true;
     }
     uint64_t bytes = s->next_region < available ? s->next_region : available / UNIT * UNIT;
-    bool good = driver_alloc(s->driver, bytes, &address);
-    if (!good && !s->stepped_back) {
+    chunk *c = chunk_alloc(&s->chunks, s->driver, bytes, NULL);
+    if (!c && !s->stepped_back) {
         s->stepped_back = true;
-        while (!good) {
+        while (!c) {
             uint64_t less = round_up(bytes / 10 * 9, UNIT);
             if (less < rounded || less == bytes) break;
             bytes = less;
-            good = driver_alloc(s->driver, bytes, &address);
+            c = chunk_alloc(&s->chunks, s->driver, bytes, NULL);
         }
     }
-    if (!good) return false;
+    if (!c) return false;
     if (!grown) s->next_region *= 2;
-    chunk_put(&s->free, chunk_new(&s->chunks, address, bytes, NULL));
+    chunk_put(&s->free, c);
     return true;
 }
 
@@ -86,9 +85,8 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
         if (extend(s, rounded)) c = chunk_best(&s->free, rounded);
     }
     if (!c) return false;
-    chunk_take(&s->free, c);
-    if (c->bytes >= 2 * rounded || c->bytes - rounded >= s->values[SLACK])
-        if (c->bytes > rounded) chunk_put(&s->free, chunk_cut(&s->chunks, c, rounded));
+    const bool split = c->bytes >= 2 * rounded || c->bytes - rounded >= s->values[SLACK];
+    chunk_take_front(&s->chunks, &s->free, c, split ? rounded : c->bytes);
     *out = (peer_block){ c->address, c };
     return true;
 }

@@ -61,6 +61,18 @@ void chunk_drop(chunks *from, chunk *c)
     from->idle = c;
 }
 
+chunk *chunk_alloc(chunks *from, driver *d, uint64_t bytes, void *owner)
+{
+    uint64_t address;
+    return driver_alloc(d, bytes, &address) ? chunk_new(from, address, bytes, owner) : NULL;
+}
+
+void chunk_free(chunks *from, driver *d, chunk *c)
+{
+    driver_free(d, c->address, c->bytes);
+    chunk_drop(from, c);
+}
+
 void chunks_release(chunks *from)
 {
     for (size_t i = 0; i < from->count; i++) free(from->blocks[i]);
@@ -87,6 +99,12 @@ void chunk_take(struct chunk_tree *tree, chunk *c)
     assert(c->free);
     RB_REMOVE(chunk_tree, tree, c);
     c->free = false;
+}
+
+void chunk_take_front(chunks *from, struct chunk_tree *tree, chunk *c, uint64_t bytes)
+{
+    chunk_take(tree, c);
+    if (c->bytes > bytes) chunk_put(tree, chunk_cut(from, c, bytes));
 }
 
 chunk *chunk_best(struct chunk_tree *tree, uint64_t bytes)
@@ -142,9 +160,8 @@ void chunk_release_idle(chunks *from, struct chunk_tree *tree, driver *d)
     for (chunk *c = chunk_best(tree, 0), *next; c; c = next) {
         next = chunk_next(c);
         if (c->before || c->after) continue;
-        driver_free(d, c->address, c->bytes);
         chunk_take(tree, c);
-        chunk_drop(from, c);
+        chunk_free(from, d, c);
     }
 }
 

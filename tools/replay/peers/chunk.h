@@ -39,12 +39,18 @@ chunk *chunk_cut(chunks *from, chunk *c, uint64_t bytes);
 void chunk_swallow(chunks *from, chunk *c);
 /* A chunk without neighbours is no more. */
 void chunk_drop(chunks *from, chunk *c);
+/* A segment of the device's memory; NULL: it has not so much. */
+chunk *chunk_alloc(chunks *from, driver *d, uint64_t bytes, void *owner);
+/* Gives back a whole segment, which is not in a tree. */
+void chunk_free(chunks *from, driver *d, chunk *c);
 void chunks_release(chunks *from);
 
 /* Marks it free, too; chunk_take undoes that. */
 void chunk_put(struct chunk_tree *tree, chunk *c);
 void chunk_put_ranked(struct chunk_tree *tree, chunk *c, uint64_t rank);
 void chunk_take(struct chunk_tree *tree, chunk *c);
+/* Takes its first bytes; what is beyond stays in the tree. */
+void chunk_take_front(chunks *from, struct chunk_tree *tree, chunk *c, uint64_t bytes);
 /* The smallest of at least so many bytes; of several, the one of the lowest rank. NULL when there is none. */
 chunk *chunk_best(struct chunk_tree *tree, uint64_t bytes);
 chunk *chunk_next(chunk *c);

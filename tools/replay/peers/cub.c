@@ -50,9 +50,8 @@ static struct chunk_tree *bin_of(state *s, uint64_t *bytes)
 
 static void give_back(state *s, chunk *c)
 {
-    driver_free(s->driver, c->address, c->bytes);
+    chunk_free(&s->chunks, s->driver, c);
     driver_call(s->driver, WEIR_BACKEND_event_destroy);
-    chunk_drop(&s->chunks, c);
 }
 
 static void empty(void *self)
@@ -68,12 +67,11 @@ static void empty(void *self)
     s->cached = 0;
 }
 
-static chunk *make(state *s, uint64_t bytes)
+static chunk *make(state *s, struct chunk_tree *bin, uint64_t bytes)
 {
-    uint64_t address;
-    if (!driver_alloc(s->driver, bytes, &address)) return NULL;
-    driver_call(s->driver, WEIR_BACKEND_event_create);
-    return chunk_new(&s->chunks, address, bytes, NULL);
+    chunk *c = chunk_alloc(&s->chunks, s->driver, bytes, bin);
+    if (c) driver_call(s->driver, WEIR_BACKEND_event_create);
+    return c;
 }
 
 static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
@@ -86,13 +84,12 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
         s->cached -= c->bytes;
         if (c->stream != stream) driver_call(s->driver, WEIR_BACKEND_event_query);
     } else {
-        c = make(s, bytes);
+        c = make(s, bin, bytes);
         if (!c) {
             empty(s);
-            c = make(s, bytes);
+            c = make(s, bin, bytes);
         }
         if (!c) return false;
-        c->owner = bin;
     }
     c->stream = stream;
     *out = (peer_block){ c->address, c };

@@ -44,9 +44,8 @@ static void empty(void *self)
 
 static chunk *make(state *s, struct chunk_tree *arena, uint64_t bytes)
 {
-    uint64_t address;
-    if (s->driver->used + bytes > s->values[LIMIT] || !driver_alloc(s->driver, bytes, &address)) return NULL;
-    return chunk_new(&s->chunks, address, bytes, arena);
+    if (s->driver->used + bytes > s->values[LIMIT]) return NULL;
+    return chunk_alloc(&s->chunks, s->driver, bytes, arena);
 }
 
 static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
@@ -56,8 +55,7 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
     struct chunk_tree *arena = chunk_list(&s->arenas, stream);
     chunk *c = chunk_best(arena, rounded);
     if (c) {
-        chunk_take(arena, c);
-        if (c->bytes > rounded) chunk_put(arena, chunk_cut(&s->chunks, c, rounded));
+        chunk_take_front(&s->chunks, arena, c, rounded);
     } else {
         c = make(s, arena, rounded);
         if (!c) {

@@ -62,14 +62,14 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
         chunk_take(pool, c);
         --*kept_in(s, stream);
     } else {
-        uint64_t address,
-            wanted =
-                round_up(bytes + bytes / 100 * s->values[HEADROOM] + bytes % 100 * s->values[HEADROOM] / 100, UNIT);
-        if (!driver_alloc(s->driver, wanted, &address)) {
+        const uint64_t percent = s->values[HEADROOM];
+        const uint64_t wanted = round_up(bytes + bytes / 100 * percent + bytes % 100 * percent / 100, UNIT);
+        c = chunk_alloc(&s->chunks, s->driver, wanted, pool);
+        if (!c) {
             empty(s);
-            if (!driver_alloc(s->driver, wanted, &address)) return false;
+            c = chunk_alloc(&s->chunks, s->driver, wanted, pool);
         }
-        c = chunk_new(&s->chunks, address, wanted, pool);
+        if (!c) return false;
     }
     *out = (peer_block){ c->address, c };
     return true;
@@ -81,8 +81,7 @@ static void free_block(void *self, const peer_block *block, uint32_t stream)
     chunk *c = block->node;
     uint64_t *kept = kept_in(s, stream);
     if (*kept == s->values[BUFFERS]) {
-        driver_free(s->driver, c->address, c->bytes);
-        chunk_drop(&s->chunks, c);
+        chunk_free(&s->chunks, s->driver, c);
         return;
     }
     ++*kept;

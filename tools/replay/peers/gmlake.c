@@ -294,15 +294,13 @@ static bool take_large(state *s, line *l, uint64_t bytes, held *out)
 
 static bool take_small(state *s, line *l, uint64_t bytes, held *out)
 {
-    uint64_t address;
     chunk *c = chunk_best(&l->small, bytes);
-    if (c) {
-        chunk_take(&l->small, c);
-    } else {
-        if (!driver_alloc(s->driver, HANDLE, &address)) return false;
-        c = chunk_new(&s->chunks, address, HANDLE, NULL);
+    if (!c) {
+        c = chunk_alloc(&s->chunks, s->driver, HANDLE, NULL);
+        if (!c) return false;
+        chunk_put(&l->small, c);
     }
-    if (c->bytes > bytes) chunk_put(&l->small, chunk_cut(&s->chunks, c, bytes));
+    chunk_take_front(&s->chunks, &l->small, c, bytes);
     out->small = c;
     out->address = c->address;
     return true;

@@ -128,8 +128,7 @@ static chunk *first_fit(state *s, superblock *b, uint64_t bytes)
 {
     chunk *c = b->first;
     while (!c->free || c->bytes < bytes) c = c->after;
-    chunk_take(&b->free, c);
-    if (c->bytes > bytes) chunk_put(&b->free, chunk_cut(&s->chunks, c, bytes));
+    chunk_take_front(&s->chunks, &b->free, c, bytes);
     return c;
 }
 

@@ -23,12 +23,10 @@ typedef struct state {
 
 static chunk *grow(state *s, struct chunk_tree *list, uint64_t wanted, uint64_t least)
 {
-    uint64_t address;
-    while (!driver_alloc(s->driver, wanted, &address)) {
-        if (wanted == least) return NULL;
+    chunk *c;
+    while (!(c = chunk_alloc(&s->chunks, s->driver, wanted, list)) && wanted > least)
         wanted = wanted / 2 > least ? wanted / 2 : least;
-    }
-    return chunk_new(&s->chunks, address, wanted, list);
+    return c;
 }
 
 static void *open_peer(driver *d, const uint64_t *values)

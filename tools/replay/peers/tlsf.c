@@ -98,47 +98,33 @@ static chunk *find(state *s, uint64_t units)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static chunk *make(state *s, uint64_t bytes)
-{
-    uint64_t address;
-    if (!driver_alloc(s->driver, bytes, &address)) return NULL;
-    return chunk_new(&s->chunks, address, bytes, NULL);
-}
-
-static void give_back(state *s, chunk *c)
-{
-    driver_free(s->driver, c->address, c->bytes);
-    chunk_drop(&s->chunks, c);
-}
-
 static void empty(void *self)
 {
     state *s = self;
     chunk *c = s->spare;
     if (!c) return;
     withdraw(s, c);
-    give_back(s, c);
+    chunk_free(&s->chunks, s->driver, c);
+}
+
+/* Memory for the request alone, no block, which its owner tells. */
+static chunk *make_own(state *s, uint64_t bytes)
+{
+    return chunk_alloc(&s->chunks, s->driver, bytes, s);
 }
 
 /* A new block with room for the request, or memory for it alone; NULL: the device has not so much. */
 static chunk *grow(state *s, uint64_t bytes)
 {
-    if (bytes > s->block / 2) {
-        chunk *own = make(s, bytes);
-        if (own) own->owner = s; /* marks it as no block */
-        return own;
-    }
+    if (bytes > s->block / 2) return make_own(s, bytes);
     unsigned shift = 0;
     while (shift < SHIFT_MOST && s->block >> (shift + 1) > s->largest && s->block >> (shift + 1) >= 2 * bytes) shift++;
     chunk *c = NULL;
     for (; !c && shift <= SHIFT_MOST && s->block >> shift >= bytes; shift++) {
-        c = make(s, s->block >> shift);
+        c = chunk_alloc(&s->chunks, s->driver, s->block >> shift, NULL);
         if (c && c->bytes > s->largest) s->largest = c->bytes;
     }
-    if (c) return c;
-    c = make(s, bytes);
-    if (c) c->owner = s;
-    return c;
+    return c ? c : make_own(s, bytes);
 }
 
 static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
@@ -168,7 +154,7 @@ static void free_block(void *self, const peer_block *block, uint32_t stream)
     state *s = self;
     chunk *c = block->node;
     if (c->owner) {
-        give_back(s, c);
+        chunk_free(&s->chunks, s->driver, c);
         return;
     }
     if (c->after && c->after->free) {
@@ -182,7 +168,7 @@ static void free_block(void *self, const peer_block *block, uint32_t stream)
     }
     const bool whole = !c->before && !c->after;
     if (whole && s->spare) {
-        give_back(s, c);
+        chunk_free(&s->chunks, s->driver, c);
         return;
     }
     insert(s, c);

@@ -84,8 +84,7 @@ static chunk *map_pages(state *s, line *l, chunk *c, uint64_t bytes)
     driver_map_at(s->driver, c->address, mapped, l->page, physical);
     driver_access(s->driver, mapped, l->page);
 
-    chunk_take(&l->unmapped, c);
-    if (mapped < c->bytes) chunk_put(&l->unmapped, chunk_cut(&s->chunks, c, mapped));
+    chunk_take_front(&s->chunks, &l->unmapped, c, mapped);
     c->unmapped = false;
     return chunk_give(&s->chunks, &l->mapped, c);
 }
@@ -202,8 +201,7 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
     }
     if (!c) return false;
 
-    chunk_take(&l->mapped, c);
-    if (c->bytes > rounded) chunk_put(&l->mapped, chunk_cut(&s->chunks, c, rounded));
+    chunk_take_front(&s->chunks, &l->mapped, c, rounded);
     *out = (peer_block){ c->address, c };
     return true;
 }

@@ -72,23 +72,30 @@ static void merge_into(state *s, struct chunk_tree *list, struct chunk_tree *oth
     }
 }
 
-/* From another stream's list; merged before the search, or after it was found there. */
-static chunk *steal(state *s, struct chunk_tree *list, uint64_t bytes, bool merge_first)
+/* From the first other list that has one that fits; what else is there is merged. */
+static chunk *steal(state *s, struct chunk_tree *list, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->lists.count; i++) {
+        struct chunk_tree *other = s->lists.at[i];
+        chunk *c = other == list ? NULL : chunk_best(other, bytes);
+        if (!c) continue;
+        chunk_take(other, c);
+        merge_into(s, list, other);
+        return c;
+    }
+    return NULL;
+}
+
+/* Merges other lists until a block fits. */
+static chunk *gather(state *s, struct chunk_tree *list, uint64_t bytes)
 {
     for (size_t i = 0; i < s->lists.count; i++) {
         struct chunk_tree *other = s->lists.at[i];
         if (other == list || !chunk_best(other, 0)) continue;
-        if (merge_first) {
-            merge_into(s, list, other);
-            chunk *c = chunk_best(list, bytes);
-            if (!c) continue;
-            chunk_take(list, c);
-            return c;
-        }
-        chunk *c = chunk_best(other, bytes);
-        if (!c) continue;
-        chunk_take(other, c);
         merge_into(s, list, other);
+        chunk *c = chunk_best(list, bytes);
+        if (!c) continue;
+        chunk_take(list, c);
         return c;
     }
     return NULL;
@@ -101,8 +108,8 @@ static bool alloc(void *self, uint64_t bytes, uint32_t stream, peer_block *out)
     struct chunk_tree *list = chunk_list(&s->lists, stream);
     chunk *c = chunk_best(list, rounded);
     if (c) chunk_take(list, c);
-    if (!c) c = steal(s, list, rounded, false);
-    if (!c) c = steal(s, list, rounded, true);
+    if (!c) c = steal(s, list, rounded);
+    if (!c) c = gather(s, list, rounded);
     if (!c) {
         const uint64_t wanted = growth(s, rounded);
         c = wanted ? grow(s, list, wanted, rounded) : NULL;

@@ -30,9 +30,9 @@ typedef struct state {
     chunk_lists recent;             /* per stream; a recent hole's owner is its tree, an old one has none */
     struct chunk_tree backed, bare; /* old holes: with all their memory, and those that miss some */
     chunk *last;                    /* of the range; free or not */
-    uint64_t base, end;             /* addresses used so far: whole pages */
+    uint64_t base;                  /* of the range, which is of whole pages */
     uint64_t *pages;                /* physical memory of each page of the range, and one; 0 when there is none */
-    size_t page_count, page_capacity;
+    size_t page_capacity;
     uint64_t *spare; /* memory that is mapped nowhere just now */
     size_t spare_count, spare_capacity;
     uint64_t serial; /* of holes, by age */
@@ -44,7 +44,7 @@ static void *open_peer(driver *d, const uint64_t *values)
     s->driver = d;
     s->page = round_up(values[PAGE], PAGE_LEAST);
     s->threshold = values[THRESHOLD];
-    s->base = s->end = driver_reserve(d, ADDRESSES);
+    s->base = driver_reserve(d, ADDRESSES);
     return s;
 }
 
@@ -238,24 +238,21 @@ static chunk *find_old(state *s, struct chunk_tree *tree, uint64_t bytes)
 /* The hole at the end of the range, made long enough. */
 static chunk *extend(state *s, uint64_t bytes)
 {
-    const uint64_t page = s->page;
     chunk *c = s->last;
     if (c && c->free) {
         take(s, c);
     } else {
-        c = chunk_new(&s->chunks, s->end, 0, NULL);
+        c = chunk_new(&s->chunks, c ? c->address + c->bytes : s->base, 0, NULL);
         c->before = s->last;
         if (c->before) c->before->after = c;
         s->last = c;
     }
     if (c->bytes < bytes) {
-        uint64_t end = s->base + round_up(c->address + bytes - s->base, page);
-        s->page_count = (size_t)((end - s->base) / page);
-        size_t had = s->page_capacity;
-        s->pages = grow_array(s->pages, s->page_count, &s->page_capacity, sizeof *s->pages);
+        const uint64_t end = s->base + round_up(c->address + bytes - s->base, s->page);
+        const size_t had = s->page_capacity;
+        s->pages = grow_array(s->pages, (size_t)page_of(s, end), &s->page_capacity, sizeof *s->pages);
         if (s->page_capacity > had) memset(s->pages + had, 0, (s->page_capacity - had) * sizeof *s->pages);
         c->bytes = end - c->address;
-        s->end = end;
     }
     return c;
 }

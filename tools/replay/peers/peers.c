@@ -50,24 +50,27 @@ static bool read_value(const peer_option *o, const char *text, uint64_t *value)
     return cli_size(text, value) && *value >= o->least && *value <= o->most;
 }
 
+static const peer_option *find_option(const peer *p, const char *text, size_t length)
+{
+    for (const peer_option *o = p->options; o < p->options + PEER_OPTIONS && o->name; o++)
+        if (strncmp(o->name, text, length) == 0 && o->name[length] == '\0') return o;
+    return NULL;
+}
+
 /* One "option=value". */
 static bool choose_option(const char *text, peer_choice *out, char *error, size_t room)
 {
     const peer *p = out->peer;
     const size_t length = strcspn(text, "=");
-    size_t i = 0;
-    while (i < PEER_OPTIONS && p->options[i].name &&
-           !(strncmp(p->options[i].name, text, length) == 0 && p->options[i].name[length] == '\0'))
-        i++;
-    if (i == PEER_OPTIONS || !p->options[i].name || text[length] != '=') {
+    const peer_option *o = find_option(p, text, length);
+    if (!o || text[length] != '=') {
         char known[160];
         name_options(p, known, sizeof known);
         snprintf(error, room, "policy '%s' has no option '%.*s'; write %s:OPTION=VALUE,...; known are: %s", p->name,
                  (int)length, text, p->name, known);
         return false;
     }
-    const peer_option *o = &p->options[i];
-    if (read_value(o, text + length + 1, &out->values[i])) return true;
+    if (read_value(o, text + length + 1, &out->values[o - p->options])) return true;
     snprintf(error, room, "policy '%s': %s '%s' is not a %s from %" PRIu64 " to %" PRIu64 "%s", p->name, o->name,
              text + length + 1, o->bytes ? "size" : "number", o->least, o->most, o->bytes ? " bytes" : "");
     return false;

@@ -75,25 +75,24 @@ static void emit_between(recorder *r, int device)
         emit(r, p->events[p->at++], 0);
 }
 
-/* The event of the trace that a body's operation comes from; NULL: it was put in to make sense of the trace. */
-static const weir_event *original(recorder *r, bool alloc)
+/* The event of the trace that a body's operation comes from; NULL: a free that was put in to make sense of the trace. */
+static const weir_event *original(recorder *r, weir_event_kind kind)
 {
-    const trace *t = r->t;
-    while (r->next < t->count) {
-        const weir_event *e = &t->events[r->next];
-        if (is_operation(e) && (alloc || e->kind == WEIR_EVENT_ALLOC)) break;
-        if (!alloc && e->kind == WEIR_EVENT_FREE_REQUESTED) break;
-        r->next++;
+    for (; r->next < r->t->count; r->next++) {
+        const weir_event *e = &r->t->events[r->next];
+        if (e->kind == kind) {
+            r->next++;
+            return e;
+        }
+        if (e->kind == WEIR_EVENT_ALLOC) return NULL;
     }
-    while (alloc && r->next < t->count && t->events[r->next].kind != WEIR_EVENT_ALLOC) r->next++;
-    if (r->next == t->count || (!alloc && t->events[r->next].kind != WEIR_EVENT_FREE_REQUESTED)) return NULL;
-    return &t->events[r->next++];
+    return NULL;
 }
 
 static void on_alloc(recorder *r, const script_op *op, bool body)
 {
     const script_stream *stream = &r->sc->streams[op->where];
-    const weir_event *from = body ? original(r, true) : NULL;
+    const weir_event *from = body ? original(r, WEIR_EVENT_ALLOC) : NULL;
     uint32_t stack = from && r->t->stacks.of ? r->t->stacks.of[from - r->t->events] : 0;
     owner *o = &r->owners[op->slot];
     *o = (owner){ .device = stream->device };
@@ -120,7 +119,7 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
 static void on_free(recorder *r, const script_op *op, bool body)
 {
     const owner *o = &r->owners[op->slot];
-    const weir_event *from = body ? original(r, false) : NULL;
+    const weir_event *from = body ? original(r, WEIR_EVENT_FREE_REQUESTED) : NULL;
     emit_between(r, o->device);
     if (from && from->time_ns > r->now) r->now = from->time_ns;
     tape *p = &r->tapes[o->device];

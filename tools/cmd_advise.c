@@ -258,14 +258,15 @@ static bool advise_trace(const request *r, const char *path, json_t *array)
     bool good = script_build(&t, &sc, error, sizeof error);
     if (!good) {
         cli_say("advise", "%s: %s", path, error);
-    } else {
-        if (sc.operations)
-            good = advise_script(r, &t, &sc, cli_trace_name(&t, path), array);
-        else
-            cli_say("advise", "%s: allocates nothing, so there is nothing to advise; 'weir check' says more", path);
-        good &= sc.operations != 0;
-        script_release(&sc);
+        trace_release(&t);
+        return false;
     }
+    good = sc.operations > 0;
+    if (good)
+        good = advise_script(r, &t, &sc, cli_trace_name(&t, path), array);
+    else
+        cli_say("advise", "%s: allocates nothing, so there is nothing to advise; 'weir check' says more", path);
+    script_release(&sc);
     trace_release(&t);
     return good;
 }

@@ -68,7 +68,7 @@ static void add_settings(advice *to, const trace_settings *recorded, bool device
     }
     if (recorded_is_another(recorded))
         add(to, (setting){ .name = recorded->config, .policy = "torch", .options = *recorded });
-    add(to, (setting){ .name = "weir", .policy = "weir", .weir = true });
+    add(to, (setting){ .name = "weir", .policy = "weir" });
 }
 
 static void no_progress(void *user, unsigned done, unsigned total)
@@ -82,7 +82,7 @@ static bool run(const script *sc, const setting *s, uint64_t memory, measurement
 {
     peer_choice choice;
     char reason[400];
-    if (peer_find(s->policy) && peer_choose(s->policy, &choice, reason, sizeof reason)) {
+    if (peer_choose(s->policy, &choice, reason, sizeof reason)) {
         model_measure(sc, &choice, memory, out);
         return true;
     }
@@ -152,13 +152,14 @@ static size_t choose(const advice *a, size_t part)
 {
     double least = INFINITY;
     size_t best = a->count;
-    for (size_t i = 0; i < a->count; i++) {
+    const size_t weir = a->count - 1;
+    for (size_t i = 0; i < weir; i++) {
         const measurement *m = part_of(&a->at[i], part);
-        if (!a->at[i].setting.weir && !m->oom) least = fmin(least, (double)m->peak_reserved);
+        if (!m->oom) least = fmin(least, (double)m->peak_reserved);
     }
-    for (size_t i = 0; i < a->count; i++) {
+    for (size_t i = 0; i < weir; i++) {
         const measurement *m = part_of(&a->at[i], part);
-        if (a->at[i].setting.weir || m->oom || (double)m->peak_reserved > least * SAME) continue;
+        if (m->oom || (double)m->peak_reserved > least * SAME) continue;
         if (best == a->count || m->driver_ns < part_of(&a->at[best], part)->driver_ns) best = i;
     }
     return best;

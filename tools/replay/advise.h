@@ -11,7 +11,6 @@ typedef struct setting {
     const char *name;   /* as PYTORCH_CUDA_ALLOC_CONF has it; "default" for none; "weir" */
     const char *policy; /* that stands for it */
     trace_settings options;
-    bool weir;
 } setting;
 
 enum { ADVISE_SETTINGS = 12 };

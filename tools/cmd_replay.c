@@ -1,7 +1,6 @@
 /* weir replay: what recorded traces cost under each policy, by running the library itself. */
 #include "cli.h"
 #include "command.h"
-#include "grow.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"
@@ -79,7 +78,7 @@ static void report_init(report *out)
 static void report_add(report *out, const char *name, const char *policy, const measurement *m, const script *sc)
 {
     char requested[TABLE_SIZE], reserved[TABLE_SIZE];
-    double ratio = m->peak_requested ? (double)m->peak_reserved / (double)m->peak_requested : NAN;
+    const double ratio = measurement_ratio(m), share = sc->duration_ns ? m->driver_ns / (double)sc->duration_ns : NAN;
 
     table *t = &out->rows;
     table_cell(t, "%s", name);
@@ -107,7 +106,7 @@ static void report_add(report *out, const char *name, const char *policy, const 
     json_add(object, "ns_per_op_warm", json_ratio(m->ns_per_op_warm, 2));
     json_add(object, "driver_calls", json_count(m->driver_calls));
     json_add(object, "driver_time_ns", isnan(m->driver_ns) ? json_null() : json_count((uint64_t)m->driver_ns));
-    json_add(object, "driver_time_share", json_ratio(m->driver_share, 6));
+    json_add(object, "driver_time_share", json_ratio(share, 6));
     json_add(object, "oom", json_count(m->oom));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));

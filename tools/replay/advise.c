@@ -165,11 +165,6 @@ static size_t choose(const advice *a, size_t part)
     return best;
 }
 
-double measurement_ratio(const measurement *m)
-{
-    return m->peak_requested ? (double)m->peak_reserved / (double)m->peak_requested : NAN;
-}
-
 static void check_halves(advice *a)
 {
     a->chosen = choose(a, 1);

@@ -45,7 +45,4 @@ typedef void (*advise_progress)(void *user, unsigned done, unsigned total);
 bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,
             void *user, advice *out, char error[1200]);
 
-/* Reserved of requested; NAN when nothing is requested. */
-double measurement_ratio(const measurement *m);
-
 #endif

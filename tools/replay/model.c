@@ -152,7 +152,6 @@ void model_measure(const script *sc, const peer_choice *choice, uint64_t device_
     /* What a peer takes from the driver when it starts is a cost of its rules; what residents cost was not recorded. */
     out->driver_calls = calls - calls_before + calls_open;
     out->driver_ns = (double)(nanoseconds - nanoseconds_before + nanoseconds_open);
-    out->driver_share = sc->duration_ns ? out->driver_ns / (double)sc->duration_ns : NAN;
     for (int i = 0; i < sc->devices; i++) {
         out->peak_requested += m.devices[i].requested_peak;
         out->peak_reserved += m.devices[i].driver.peak;

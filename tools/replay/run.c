@@ -251,6 +251,11 @@ static double median(uint64_t *times, unsigned count)
     return count % 2 ? (double)times[middle] : ((double)times[middle - 1] + (double)times[middle]) / 2;
 }
 
+double measurement_ratio(const measurement *m)
+{
+    return m->peak_requested ? (double)m->peak_reserved / (double)m->peak_requested : NAN;
+}
+
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
              measure_progress progress, void *user, measurement *out, char error[1200])
 {
@@ -275,7 +280,6 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
         double operations = (double)sc->operations;
         out->driver_calls = cold.driver_calls;
         out->driver_ns = s.host ? (double)cold.driver_ns : NAN;
-        out->driver_share = sc->duration_ns ? out->driver_ns / (double)sc->duration_ns : NAN;
         out->oom = cold.oom;
         out->ns_per_op_cold = operations > 0 ? (double)cold.ns / operations : NAN;
         out->ns_per_op_warm = operations > 0 && warm > 0 ? median(times, warm) / operations : NAN;

@@ -53,10 +53,12 @@ typedef struct measurement {
     uint64_t operations, peak_requested, peak_reserved, driver_calls, oom;
     double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
     double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
-    double driver_share;     /* of the recorded duration; NAN when that is unknown too */
     const script_op *oom_op; /* the first allocation that failed, the script's; NULL when none did */
     char oom_text[1024], note[160];
 } measurement;
+
+/* Reserved of requested; NAN when nothing is requested. */
+double measurement_ratio(const measurement *m);
 
 /* Called before each pass, from 0. */
 typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);

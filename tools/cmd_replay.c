@@ -20,7 +20,7 @@ static const char help[] =
     "usage: weir replay [OPTION]... TRACE...\n\n"
     "Replays recorded allocation traces with the library's own allocator, once per policy, and says what each\n"
     "reserved and how long it took. No GPU is needed.\n\n"
-    "  -p, --policy NAME         torch (PyTorch's rules) and weir run the library; other policies are models of other\n"
+    "  -p, --policy NAME         torch (PyTorch's rules), weir and segments run the library; others are models of other\n"
     "                            allocators, with options as NAME:OPTION=VALUE,...; 'all' names all, 'help' lists them;\n"
     "                            repeatable, or a list with commas; default: torch,weir\n"
     "  -b, --backend NAME        host, cuda or hip; default host\n"

@@ -110,6 +110,13 @@ static inline uint64_t peer_get(size_t slot, uint64_t bytes, uint32_t stream)
     return f.held[slot].at.address;
 }
 
+static inline uint64_t peer_cost(enum weir_backend_entry entry, uint64_t bytes)
+{
+    uint64_t nanoseconds;
+    assert_int_equal(weir_host_cost(entry, bytes, &nanoseconds), WEIR_OK);
+    return nanoseconds;
+}
+
 static inline void peer_give(size_t slot)
 {
     peer_held *h = &f.held[slot];

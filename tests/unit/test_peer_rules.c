@@ -6,13 +6,6 @@ static uint64_t used(void)
     return f.driver.used;
 }
 
-static uint64_t cost(enum weir_backend_entry entry, uint64_t bytes)
-{
-    uint64_t nanoseconds;
-    assert_int_equal(weir_host_cost(entry, bytes, &nanoseconds), WEIR_OK);
-    return nanoseconds;
-}
-
 /* ---- cub: "five bin-sizes: 512B, 4KB, 32KB, 256KB, and 2MB and a maximum of 6,291,455 cached bytes per device" ----- */
 
 static void cub_rounds_to_its_bins(void **state)
@@ -65,9 +58,9 @@ static void cub_records_an_event_at_each_free(void **state)
     peer_get(0, 512, 0);
     uint64_t before = f.driver.nanoseconds;
     peer_give(0);
-    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_event_record, 0));
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_event_record, 0));
     peer_get(0, 512, 0);
-    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_event_record, 0));
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_event_record, 0));
     peer_close();
 }
 
@@ -111,9 +104,9 @@ static void rmm_pool_takes_a_block_of_another_stream_and_all_that_stream_has(voi
     peer_give(1);
     uint64_t before = f.driver.nanoseconds;
     assert_int_equal(peer_get(0, 40 * MIB, 2), second);
-    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_stream_wait, 0));
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_stream_wait, 0));
     assert_int_equal(peer_get(1, 30 * MIB, 2), first); /* without another wait: it is on this stream's list now */
-    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_stream_wait, 0));
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_stream_wait, 0));
     peer_close();
 }
 
@@ -137,7 +130,7 @@ static void rmm_pool_records_an_event_at_each_free(void **state)
     peer_get(0, MIB, 0);
     uint64_t before = f.driver.nanoseconds;
     peer_give(0);
-    assert_int_equal(f.driver.nanoseconds - before, cost(WEIR_BACKEND_event_record, 0));
+    assert_int_equal(f.driver.nanoseconds - before, peer_cost(WEIR_BACKEND_event_record, 0));
     peer_close();
 }
 

@@ -42,7 +42,8 @@ foreach(rmm now before)
     add_executable(adapters_rmm_${rmm} ${adapters}/rmm.cpp)
     set_target_properties(adapters_rmm_${rmm} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     target_compile_options(adapters_rmm_${rmm} PRIVATE -Wall -Wextra)
-    target_include_directories(adapters_rmm_${rmm} PRIVATE adapters/rmm ${adapters}/standin/rmm_${rmm})
+    target_include_directories(adapters_rmm_${rmm} PRIVATE adapters/rmm ${adapters}/standin/rmm_${rmm}
+        ${adapters}/standin/rmm_both)
     target_link_libraries(adapters_rmm_${rmm} PRIVATE weir_static)
     weir_test(adapters/rmm_${rmm} adapters 60 ${CMAKE_COMMAND} -E env WEIR_BACKEND=host WEIR_HOST_DEVICES=2
         $<TARGET_FILE:adapters_rmm_${rmm}>)

@@ -1,5 +1,5 @@
 /*
- * Prints the layout of the structs that the Python package declares again: "STRUCT MEMBER OFFSET" and "STRUCT size BYTES".
+ * Prints the layout of the structs that the Python package declares again: "STRUCT MEMBER OFFSET" and "STRUCT sizeof BYTES".
  */
 #include <weir/weir.h>
 

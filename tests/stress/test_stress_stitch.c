@@ -131,15 +131,14 @@ typedef struct scene {
 
 static void hold_step_or_release(scene *s, int index)
 {
-    uint64_t ran = 0;
     void *native = native_of(s->streams[index]);
-    if (!s->held[index])
-        assert_ok(weir_host_stream_hold(0, native));
-    else if (next_random(&s->random) % 2)
+    if (s->held[index] && next_random(&s->random) % 2) {
+        uint64_t ran = 0;
         assert_ok(weir_host_stream_step(0, native, 1 + next_random(&s->random) % 8, &ran));
-    else
-        assert_ok(weir_host_stream_release(0, native));
-    s->held[index] = ran != 0 || !s->held[index];
+        return;
+    }
+    assert_ok(s->held[index] ? weir_host_stream_release(0, native) : weir_host_stream_hold(0, native));
+    s->held[index] = !s->held[index];
 }
 
 /* Its blocks stay and are its heir's, the default stream's. */

@@ -97,7 +97,10 @@ static void measure_dump(void *argument)
     bench_options options = *r->options;
     options.threads = DUMP_THREADS;
     results own = { .options = &options, .history = DUMPED };
-    if (file < 0 || !events) exit(1);
+    if (file < 0 || !events) {
+        perror("weir-bench: history: a file in /tmp, and memory for what is read");
+        exit(1);
+    }
     close(file);
     open_weir(&own, &l);
     bench_run_threads(DUMP_THREADS, fill, &l);
@@ -110,7 +113,10 @@ static void measure_dump(void *argument)
         const uint64_t saving = bench_now_ns();
         check(weir_history_save(path));
         save[i] = (double)(bench_now_ns() - saving) / 1e6;
-        if (count != DUMPED) exit(1);
+        if (count != DUMPED) {
+            fprintf(stderr, "weir-bench: history: %zu events were read where %d were recorded\n", count, DUMPED);
+            exit(1);
+        }
     }
     unlink(path);
     free(events);

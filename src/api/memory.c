@@ -4,17 +4,14 @@
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
+#include "pool/front.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
 #include "thread/routes.h"
 #include "thread/thread.h"
 
-static weir_status alloc_on(const char *call, size_t bytes, weir_stream stream, void **out)
+static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, void **out)
 {
-    wr_device *device = NULL;
-    wr_stream *s = NULL;
-    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "%s: out is NULL", call);
-    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     if (WR_UNLIKELY(bytes == 0)) {
         *out = NULL;
         return WEIR_OK;
@@ -31,14 +28,37 @@ static weir_status alloc_on(const char *call, size_t bytes, weir_stream stream, 
     return status;
 }
 
+/* A block of the size that is parked on the stream, when nothing else has a say. */
+static WR_ALWAYS_INLINE bool take_parked(const wr_device *device, const wr_stream *s, size_t bytes, void **out)
+{
+    if (WR_UNLIKELY(wr_thread_any_route(device))) return false;
+    return wr_front_hit(atomic_load_explicit(&s->front, memory_order_acquire), bytes, out);
+}
+
 weir_status weir_alloc(size_t bytes, void **out)
 {
-    return alloc_on("weir_alloc", bytes, (weir_stream){ 0 }, out);
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
+    WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
+    return WR_LIKELY(take_parked(device, s, bytes, out)) ? WEIR_OK : alloc(device, s, bytes, out);
+}
+
+static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, void **out)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    return alloc(device, s, bytes, out);
 }
 
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
-    return alloc_on("weir_alloc_on", bytes, stream, out);
+    wr_device *device = NULL;
+    const wr_stream *s = wr_thread_find_stream(stream.id, &device);
+    const bool hit = WR_LIKELY(s && out) && take_parked(device, s, bytes, out);
+    return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, out);
 }
 
 /* The segment a pointer lies in, or a refusal. */
@@ -57,7 +77,7 @@ static weir_status refuse_pinned(const char *call, const char *instead, const vo
     return WEIR_OK;
 }
 
-weir_status weir_free(void *pointer)
+static WR_NOINLINE weir_status free_anything(void *pointer)
 {
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
@@ -69,6 +89,15 @@ weir_status weir_free(void *pointer)
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
     if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_free(segment, pointer);
     return wr_device_free(segment, pointer);
+}
+
+weir_status weir_free(void *pointer)
+{
+    if (WR_LIKELY(atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN)) {
+        const wr_segment *segment = wr_address_find(pointer);
+        if (WR_LIKELY(segment && wr_front_park(segment, pointer))) return WEIR_OK;
+    }
+    return free_anything(pointer);
 }
 
 weir_status weir_record_stream(const void *pointer, weir_stream stream)

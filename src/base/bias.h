@@ -57,21 +57,31 @@ static inline void wr_bias_enter(wr_bias_thread *self, const wr_bias_lock *lock)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-static inline wr_bias_hold wr_bias_acquire(wr_bias_lock *lock)
+/* Only when it is the calling thread's, as which it is released; NULL: it is not. */
+static inline wr_bias_thread *wr_bias_acquire_owned(wr_bias_lock *lock)
 {
     wr_bias_thread *self = wr_bias_self;
-    if (WR_LIKELY(self && atomic_load_explicit(&lock->owner, memory_order_relaxed) == self)) {
-        wr_bias_enter(self, lock);
-        if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == self)) return WR_BIAS_AS_OWNER;
-        atomic_store_explicit(&self->inside, NULL, memory_order_release);
-    }
-    return wr_bias_acquire_slow(lock);
+    if (WR_UNLIKELY(!self || atomic_load_explicit(&lock->owner, memory_order_relaxed) != self)) return NULL;
+    wr_bias_enter(self, lock);
+    if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == self)) return self;
+    atomic_store_explicit(&self->inside, NULL, memory_order_release);
+    return NULL;
+}
+
+static inline void wr_bias_release_owned(wr_bias_thread *self)
+{
+    atomic_store_explicit(&self->inside, NULL, memory_order_release);
+}
+
+static inline wr_bias_hold wr_bias_acquire(wr_bias_lock *lock)
+{
+    return WR_LIKELY(wr_bias_acquire_owned(lock) != NULL) ? WR_BIAS_AS_OWNER : wr_bias_acquire_slow(lock);
 }
 
 static inline void wr_bias_release(wr_bias_lock *lock, wr_bias_hold hold)
 {
     if (WR_LIKELY(hold == WR_BIAS_AS_OWNER))
-        atomic_store_explicit(&wr_bias_self->inside, NULL, memory_order_release);
+        wr_bias_release_owned(wr_bias_self);
     else
         wr_bias_release_slow(lock);
 }

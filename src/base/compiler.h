@@ -9,6 +9,7 @@
 #define WR_CHECKED __attribute__((warn_unused_result))
 #define WR_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define WR_NOINLINE __attribute__((noinline))
+#define WR_ALWAYS_INLINE inline __attribute__((always_inline)) /* hit paths, whatever their size */
 #define WR_CACHE_LINE 64
 /* For a function that reads what others may be writing, and checks what it read. */
 #define WR_RACES __attribute__((no_sanitize("thread")))

@@ -21,6 +21,7 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
                                        &d->events, runtime->options.value[WR_OPTION_history].number, region_bytes(d));
     if (status == WEIR_OK) {
         status = wr_debug_create(runtime->debug, &d->cache.debug);
+        d->cache.has_fronts &= d->cache.debug == NULL; /* whose hit path knows nothing of it */
         if (status != WEIR_OK) (void)wr_cache_release(&d->cache);
     }
     if (status != WEIR_OK) {

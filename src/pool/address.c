@@ -3,28 +3,16 @@
 #include "base/lock.h"
 #include "base/meta.h"
 
-#define PAGE_BITS 21
-#define LEAF_BITS 13
-#define ROOT_BITS (48 - PAGE_BITS - LEAF_BITS)
-#define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
-
 /* A page that segments fill only partly: one may end in it, one may begin in it. */
-typedef struct edges {
+typedef struct wr_address_edges {
     _Atomic(void *) low, high; /* owners of [page, low_end) and [high_start, next page) */
     atomic_uintptr_t low_end, high_start;
 } edges;
 
-/* `edges` has an entry per page and comes with the first such page: never read or written for whole ones. */
-typedef struct leaf {
-    _Atomic(void *) owner[LEAF_ENTRIES];
-    _Atomic(edges *) edges;
-} leaf;
+typedef wr_address_leaf leaf;
 
-static char partly; /* its address as a page's owner: see the edges */
-
-typedef _Atomic(leaf *) leaf_entry;
-
-static leaf_entry root[(size_t)1 << ROOT_BITS];
+char wr_address_partly;
+_Atomic(wr_address_leaf *) wr_address_root[(size_t)1 << WR_ADDRESS_ROOT_BITS];
 static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_ADDRESS, "address map");
 
 /* The pages of a segment. A segment is no smaller than a page, so of each page at the ends it has one part. */
@@ -38,8 +26,8 @@ typedef struct span {
 static span span_of(const void *base, size_t bytes)
 {
     span s = { .start = (uintptr_t)base, .end = (uintptr_t)base + bytes };
-    s.head = s.start >> PAGE_BITS;
-    s.tail = s.end >> PAGE_BITS;
+    s.head = s.start >> WR_SEGMENT_UNIT_LOG2;
+    s.tail = s.end >> WR_SEGMENT_UNIT_LOG2;
     s.begins_inside = s.start % WR_SEGMENT_UNIT != 0;
     s.ends_inside = s.end % WR_SEGMENT_UNIT != 0;
     s.first = s.head + s.begins_inside;
@@ -49,26 +37,26 @@ static span span_of(const void *base, size_t bytes)
 
 static leaf *leaf_of(uintptr_t page)
 {
-    return atomic_load_explicit(&root[page >> LEAF_BITS], memory_order_acquire);
+    return atomic_load_explicit(&wr_address_root[page >> WR_ADDRESS_LEAF_BITS], memory_order_acquire);
 }
 
 static _Atomic(void *) *entry_of(uintptr_t page)
 {
-    return &leaf_of(page)->owner[page & (LEAF_ENTRIES - 1)];
+    return &leaf_of(page)->owner[page & (WR_ADDRESS_LEAF_ENTRIES - 1)];
 }
 
 static edges *edges_of(uintptr_t page)
 {
-    return &atomic_load_explicit(&leaf_of(page)->edges, memory_order_acquire)[page & (LEAF_ENTRIES - 1)];
+    return &atomic_load_explicit(&leaf_of(page)->edges, memory_order_acquire)[page & (WR_ADDRESS_LEAF_ENTRIES - 1)];
 }
 
 static weir_status make_leaves_locked(uintptr_t first, uintptr_t last)
 {
-    for (uintptr_t r = first >> LEAF_BITS; r <= last >> LEAF_BITS; r++) {
-        if (atomic_load_explicit(&root[r], memory_order_relaxed)) continue;
+    for (uintptr_t r = first >> WR_ADDRESS_LEAF_BITS; r <= last >> WR_ADDRESS_LEAF_BITS; r++) {
+        if (atomic_load_explicit(&wr_address_root[r], memory_order_relaxed)) continue;
         void *made = NULL;
         WR_TRY(wr_meta_alloc(sizeof(leaf), "address map", &made));
-        atomic_store_explicit(&root[r], made, memory_order_release);
+        atomic_store_explicit(&wr_address_root[r], made, memory_order_release);
     }
     return WEIR_OK;
 }
@@ -78,7 +66,7 @@ static weir_status make_edges_locked(uintptr_t page)
     leaf *l = leaf_of(page);
     void *made = NULL;
     if (atomic_load_explicit(&l->edges, memory_order_relaxed)) return WEIR_OK;
-    WR_TRY(wr_meta_alloc(LEAF_ENTRIES * sizeof(edges), "address map", &made));
+    WR_TRY(wr_meta_alloc(WR_ADDRESS_LEAF_ENTRIES * sizeof(edges), "address map", &made));
     atomic_store_explicit(&l->edges, made, memory_order_release);
     return WEIR_OK;
 }
@@ -95,7 +83,7 @@ static weir_status make_room_locked(const span *s)
 static bool is_free_locked(uintptr_t page, uintptr_t start, uintptr_t end)
 {
     const void *owner = atomic_load_explicit(entry_of(page), memory_order_relaxed);
-    if (owner != &partly) return owner == NULL;
+    if (owner != &wr_address_partly) return owner == NULL;
     const edges *e = edges_of(page);
     return (!atomic_load_explicit(&e->low, memory_order_relaxed) || e->low_end <= start) &&
            (!atomic_load_explicit(&e->high, memory_order_relaxed) || e->high_start >= end);
@@ -104,8 +92,8 @@ static bool is_free_locked(uintptr_t page, uintptr_t start, uintptr_t end)
 static weir_status check_free_locked(const span *s)
 {
     bool free = true;
-    if (s->begins_inside) free = is_free_locked(s->head, s->start, (s->head + 1) << PAGE_BITS);
-    if (s->ends_inside && free) free = is_free_locked(s->tail, s->tail << PAGE_BITS, s->end);
+    if (s->begins_inside) free = is_free_locked(s->head, s->start, (s->head + 1) << WR_SEGMENT_UNIT_LOG2);
+    if (s->ends_inside && free) free = is_free_locked(s->tail, s->tail << WR_SEGMENT_UNIT_LOG2, s->end);
     for (uintptr_t page = s->first; free && page <= s->last; page++)
         free = atomic_load_explicit(entry_of(page), memory_order_relaxed) == NULL;
     WR_ENSURE(free, WEIR_ERR_DRIVER, "memory at %p, %zu bytes, was given while weir holds some of it already",
@@ -133,13 +121,13 @@ weir_status wr_address_insert(const void *base, size_t bytes, void *owner)
             edges *e = edges_of(s.head);
             atomic_store_explicit(&e->high_start, s.start, memory_order_relaxed);
             atomic_store_explicit(&e->high, owner, memory_order_release);
-            atomic_store_explicit(entry_of(s.head), &partly, memory_order_release);
+            atomic_store_explicit(entry_of(s.head), &wr_address_partly, memory_order_release);
         }
         if (s.ends_inside) {
             edges *e = edges_of(s.tail);
             atomic_store_explicit(&e->low_end, s.end, memory_order_relaxed);
             atomic_store_explicit(&e->low, owner, memory_order_release);
-            atomic_store_explicit(entry_of(s.tail), &partly, memory_order_release);
+            atomic_store_explicit(entry_of(s.tail), &wr_address_partly, memory_order_release);
         }
     }
     wr_lock_release(&lock);
@@ -173,28 +161,21 @@ void wr_address_remove(const void *base, size_t bytes)
 
 /* The bounds of a part do not change while its owner is there, so whoever asks for an address in use is told right. Who
  * asks for another may get an owner that was there a moment ago, as with whole pages. */
-static WR_NOINLINE void *find_part(const edges *e, uintptr_t address)
+void *wr_address_find_part(const wr_address_leaf *l, const void *pointer)
 {
+    const uintptr_t address = (uintptr_t)pointer, page = address >> WR_SEGMENT_UNIT_LOG2;
+    const edges *e = &atomic_load_explicit(&l->edges, memory_order_acquire)[page & (WR_ADDRESS_LEAF_ENTRIES - 1)];
     void *low = atomic_load_explicit(&e->low, memory_order_acquire);
     if (low && address < atomic_load_explicit(&e->low_end, memory_order_relaxed)) return low;
     void *high = atomic_load_explicit(&e->high, memory_order_acquire);
     return high && address >= atomic_load_explicit(&e->high_start, memory_order_relaxed) ? high : NULL;
 }
 
-void *wr_address_find(const void *address)
-{
-    uintptr_t page = (uintptr_t)address >> PAGE_BITS;
-    if (page >> (LEAF_BITS + ROOT_BITS)) return NULL;
-    leaf *l = leaf_of(page);
-    void *owner = l ? atomic_load_explicit(&l->owner[page & (LEAF_ENTRIES - 1)], memory_order_acquire) : NULL;
-    return WR_LIKELY(owner != &partly) ? owner : find_part(edges_of(page), (uintptr_t)address);
-}
-
 void wr_address_release(void)
 {
     wr_lock_acquire(&lock);
-    for (size_t r = 0; r < sizeof root / sizeof root[0]; r++) {
-        leaf *l = atomic_exchange_explicit(&root[r], NULL, memory_order_acq_rel);
+    for (size_t r = 0; r < sizeof wr_address_root / sizeof wr_address_root[0]; r++) {
+        leaf *l = atomic_exchange_explicit(&wr_address_root[r], NULL, memory_order_acq_rel);
         if (l) wr_meta_free(atomic_load_explicit(&l->edges, memory_order_relaxed));
         wr_meta_free(l);
     }

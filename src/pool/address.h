@@ -16,8 +16,32 @@ WR_CHECKED weir_status wr_address_insert(const void *base, size_t bytes, void *o
 /* What was inserted. Inserting the same again cannot fail while nobody else was. */
 void wr_address_remove(const void *base, size_t bytes);
 
+#define WR_ADDRESS_LEAF_BITS 13
+#define WR_ADDRESS_LEAF_ENTRIES ((size_t)1 << WR_ADDRESS_LEAF_BITS)
+#define WR_ADDRESS_ROOT_BITS (48 - WR_SEGMENT_UNIT_LOG2 - WR_ADDRESS_LEAF_BITS)
+
+/* `edges` has an entry per page and comes with the first page that segments fill only partly: never read or written for
+ * whole ones. */
+typedef struct wr_address_leaf {
+    _Atomic(void *) owner[WR_ADDRESS_LEAF_ENTRIES];
+    _Atomic(struct wr_address_edges *) edges;
+} wr_address_leaf;
+
+extern _Atomic(wr_address_leaf *) wr_address_root[(size_t)1 << WR_ADDRESS_ROOT_BITS];
+extern char wr_address_partly; /* its address as a page's owner: see the edges */
+
+void *wr_address_find_part(const wr_address_leaf *leaf, const void *address);
+
 /* NULL: no segment of weir's. Lock-free. */
-void *wr_address_find(const void *address);
+static inline void *wr_address_find(const void *address)
+{
+    const uintptr_t page = (uintptr_t)address >> WR_SEGMENT_UNIT_LOG2;
+    if (WR_UNLIKELY(page >> (WR_ADDRESS_LEAF_BITS + WR_ADDRESS_ROOT_BITS))) return NULL;
+    wr_address_leaf *leaf = atomic_load_explicit(&wr_address_root[page >> WR_ADDRESS_LEAF_BITS], memory_order_acquire);
+    if (WR_UNLIKELY(!leaf)) return NULL;
+    void *owner = atomic_load_explicit(&leaf->owner[page & (WR_ADDRESS_LEAF_ENTRIES - 1)], memory_order_acquire);
+    return WR_LIKELY(owner != &wr_address_partly) ? owner : wr_address_find_part(leaf, address);
+}
 
 /* Gives the tables back; nothing is mapped any more. */
 void wr_address_release(void);

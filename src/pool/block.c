@@ -66,15 +66,6 @@ static unsigned page_shift(const wr_segment *segment)
     return WR_SEGMENT_UNIT_LOG2 - segment->start_shift;
 }
 
-/* The segment may be another one by now, or none: whatever is read, it is read where an index is. */
-WR_RACES wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
-{
-    wr_starts *starts = segment->starts;
-    const size_t entry = entry_of(segment, address);
-    if (!starts || entry >> starts->log2) return NULL;
-    return atomic_load_explicit(&starts->at[entry], memory_order_acquire);
-}
-
 void wr_segment_set_start(const wr_segment *segment, const wr_block *block, wr_block *value)
 {
     const size_t entry = entry_of(segment, block->base);

@@ -136,8 +136,15 @@ static inline bool wr_segment_idle(const wr_segment *segment)
     return segment->blocks == 1 && segment->first->state == WR_BLOCK_FREE;
 }
 
-/* The block that begins where the address is, or nearly so; NULL where none does. No lock needed. */
-wr_block *wr_segment_block_from(const wr_segment *segment, const void *address);
+/* The block that begins where the address is, or nearly so; NULL where none does. No lock needed: the segment may be
+ * another one by now, or none, but whatever is read, it is read where an index is. */
+WR_RACES static inline wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
+{
+    wr_starts *starts = segment->starts;
+    const size_t entry = (size_t)((const char *)address - segment->base) >> segment->start_shift;
+    if (WR_UNLIKELY(!starts || entry >> starts->log2)) return NULL;
+    return atomic_load_explicit(&starts->at[entry], memory_order_acquire);
+}
 
 /* Notes in the segment's index what begins where the block begins: itself, or NULL. */
 void wr_segment_set_start(const wr_segment *segment, const wr_block *block, wr_block *value);

@@ -181,7 +181,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     if (!front) return take(cache, request, NULL, out);
     const wr_bias_hold hold = wr_bias_acquire(&front->lock);
     weir_status status = WEIR_OK;
-    void *parked = wr_front_take_locked(front, request->fit.class, request->fit.block_bytes, request->requested);
+    void *parked = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
     if (WR_LIKELY(parked != NULL))
         *out = parked;
     else

@@ -13,6 +13,8 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **ou
         wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
         front->cache = cache;
         front->stream = stream;
+        front->recorded = cache->history.capacity != 0;
+        front->plain_max = cache->policy->plain_max(&cache->options);
         cache->front_count++;
         front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
         atomic_store_explicit(&cache->fronts, front, memory_order_release);
@@ -25,104 +27,6 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **ou
 static wr_front *first_front(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
-}
-
-static wr_front_slot *slot_of(wr_front *front, wr_class class, size_t block_bytes)
-{
-    const uint64_t mixed = (uint64_t)(block_bytes >> 9) * UINT64_C(0x9E3779B97F4A7C15);
-    return &front->slots[class][mixed >> 58];
-}
-
-static int64_t get(const atomic_int_fast64_t *number)
-{
-    return atomic_load_explicit(number, memory_order_relaxed);
-}
-
-/* One writer at a time: no atomic read-modify-write. */
-static void add(atomic_int_fast64_t numbers[WR_FRONT_NUMBERS], int64_t sign, size_t bytes, size_t requested)
-{
-    const int64_t amounts[] = { sign, sign * (int64_t)bytes, sign * (int64_t)requested };
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++)
-        atomic_store_explicit(&numbers[i], get(&numbers[i]) + amounts[i], memory_order_relaxed);
-}
-
-static int64_t parked_now(const wr_front *front, wr_class class, int number)
-{
-    return get(&front->parked[class][number]) - get(&front->hits[class][number]);
-}
-
-static void tell_peaks(wr_front *front);
-
-/* ---- parking and taking ------------------------------------------------------------------------------------------- */
-
-static wr_block *take_out(wr_front_slot *slot)
-{
-    wr_block *block = slot->first;
-    slot->first = block->next_parked;
-    slot->count--;
-    atomic_store_explicit(&block->parked, false, memory_order_relaxed);
-    return block;
-}
-
-static bool is_peak(const wr_front *front)
-{
-    bool peak = false;
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++)
-        peak |= parked_now(front, WR_SMALL, i) + parked_now(front, WR_LARGE, i) < front->floor[i];
-    return peak;
-}
-
-void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, size_t requested)
-{
-    wr_front_slot *slot = slot_of(front, class, block_bytes);
-    if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes)) return NULL;
-    wr_block *block = take_out(slot);
-    front->drift[class] += (int64_t)requested - (int64_t)block->requested;
-    block->requested = requested;
-    add(front->hits[class], 1, block_bytes, requested);
-    wr_history_record(&front->cache->history, WEIR_EVENT_ALLOC, block->base, requested, front->stream->native,
-                      (weir_mempool){ 0, 0 });
-    if (WR_UNLIKELY(is_peak(front))) {
-        wr_lock_acquire(&front->cache->lock);
-        tell_peaks(front);
-        wr_front_settle_locked(front);
-        wr_lock_release(&front->cache->lock);
-    }
-    return block->base;
-}
-
-/* The live block that begins at the pointer, when the program may free it here now; when in doubt, NULL. A pointer that
- * was freed before may meet records that another thread is changing: they are records still, and the cache then says what
- * is wrong, under its lock. */
-static WR_RACES wr_block *find_block(const wr_front *front, const wr_segment *segment, const void *pointer)
-{
-    /* First: whoever closes the fronts to move segments between them either waits for this front's lock, or opened them
-     * again before, and then the segment's front is the one that it has now. */
-    if (atomic_load_explicit(&front->cache->fronts_closed, memory_order_acquire) != 0) return NULL;
-    wr_block *block = wr_segment_block_from(segment, pointer);
-    const bool good = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
-                      !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
-                      atomic_load_explicit(&segment->front, memory_order_relaxed) == front;
-    return good ? block : NULL;
-}
-
-bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer)
-{
-    wr_block *block = find_block(front, segment, pointer);
-    if (WR_UNLIKELY(!block)) return false;
-    const wr_class class = wr_block_class(block);
-    wr_front_slot *slot = slot_of(front, class, block->bytes);
-    if (slot->count == 0) slot->bytes = block->bytes;
-    front->in_use[class] |= (uint64_t)1 << (slot - front->slots[class]);
-    if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
-    block->next_parked = slot->first;
-    slot->first = block;
-    slot->count++;
-    atomic_store_explicit(&block->parked, true, memory_order_relaxed);
-    add(front->parked[class], 1, block->bytes, block->requested);
-    wr_history_record_free(&front->cache->history, pointer, block->requested, front->stream->native,
-                           (weir_mempool){ 0, 0 });
-    return true;
 }
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
@@ -160,27 +64,26 @@ static void tell_hits(weir_memory_stats *stats, int kind, const int64_t hits[WR_
     }
 }
 
+/* Nothing is parked: what is still counted of requested bytes is by how much less the cache knows of blocks that were handed
+ * out again for more. */
 static void tell(wr_front *front, wr_class class)
 {
     wr_cache *cache = front->cache;
-    int64_t hits[WR_FRONT_NUMBERS];
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-        hits[i] = get(&front->hits[class][i]) - front->told[class][i];
-        front->told[class][i] += hits[i];
-    }
+    int64_t *hits = front->hits[class];
     if (hits[WR_FRONT_BLOCKS] == 0) return;
-    tell_hits(&cache->stats, wr_stat_kind(class), hits, front->drift[class]);
-    if (cache->pools->counted) tell_hits(&cache->pools->stats, wr_stat_kind(class), hits, front->drift[class]);
-    atomic_int_fast64_t *requested = &front->parked[class][WR_FRONT_REQUESTED];
-    atomic_store_explicit(requested, get(requested) + front->drift[class], memory_order_relaxed);
-    front->drift[class] = 0;
+    const int64_t drift = -wr_front_parked(front, WR_FRONT_REQUESTED, class);
+    wr_front_count(front, WR_FRONT_REQUESTED, class, drift);
+    tell_hits(&cache->stats, wr_stat_kind(class), hits, drift);
+    if (cache->pools->counted) tell_hits(&cache->pools->stats, wr_stat_kind(class), hits, drift);
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++) hits[i] = 0;
 }
 
 static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
 {
     if (cache->front_count > WR_FRONTS_SUMMED) return cache->parked[class][number];
     int64_t sum = 0;
-    for (const wr_front *f = first_front(cache); f; f = f->next) sum += parked_now(f, class, number);
+    for (const wr_front *f = first_front(cache); f; f = f->next)
+        sum += wr_front_parked(f, (wr_front_number)number, class);
     return sum;
 }
 
@@ -199,7 +102,7 @@ void wr_front_add_up_locked(wr_front *front)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-            const int64_t now = parked_now(front, (wr_class) class, i);
+            const int64_t now = wr_front_parked(front, (wr_front_number)i, (wr_class) class);
             front->cache->parked[class][i] += now - front->added_up[class][i];
             front->added_up[class][i] = now;
         }
@@ -230,40 +133,122 @@ void wr_front_settle_locked(wr_front *front)
         const weir_stat *stat = &live.of[i].stat[WEIR_STAT_ALL];
         const wr_front_number number = live.of[i].number;
         const int64_t room = stat->peak - (stat->current - parked[WEIR_STAT_ALL][number]);
-        const int64_t own = parked_now(front, WR_SMALL, number) + parked_now(front, WR_LARGE, number);
+        const int64_t own = wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
         if (own - room > front->floor[number]) front->floor[number] = own - room;
     }
 }
 
-static void tell_peaks(wr_front *front)
+static void note_peaks(wr_front *front)
 {
     wr_cache *cache = front->cache;
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
     wr_front_add_up_locked(front);
     wr_fronts_note_peaks(cache->pools, &cache->stats);
     if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
 }
 
-static void empty_slot(wr_front *front, wr_class class, wr_front_slot *slot)
+static void fold_hits(wr_front *front, wr_front_slot *slot)
 {
-    while (slot->count) {
-        wr_block *block = take_out(slot);
-        add(front->parked[class], -1, block->bytes, block->requested);
+    int64_t *hits = front->hits[wr_front_class(slot->bytes)];
+    hits[WR_FRONT_BLOCKS] += (int64_t)slot->hits;
+    hits[WR_FRONT_BYTES] += (int64_t)(slot->hits * slot->bytes);
+    slot->hits = 0;
+}
+
+static void empty_slot(wr_front *front, wr_front_slot *slot)
+{
+    const wr_class class = wr_front_class(slot->bytes);
+    fold_hits(front, slot);
+    wr_front_count(front, WR_FRONT_BLOCKS, class, -(int64_t)slot->count);
+    wr_front_count(front, WR_FRONT_BYTES, class, -(int64_t)(slot->count * slot->bytes));
+    for (; slot->count; slot->count--) {
+        wr_block *block = slot->first;
+        slot->first = block->next_parked;
+        atomic_store_explicit(&block->parked, false, memory_order_relaxed);
+        wr_front_count(front, WR_FRONT_REQUESTED, class, -(int64_t)block->requested);
         wr_cache_give_parked_locked(front->cache, block);
     }
+    slot->bytes = 0;
 }
 
 void wr_front_empty_locked(wr_front *front)
 {
     bool any = false;
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
-        tell(front, (wr_class) class);
-        any |= front->in_use[class] != 0;
-        for (; front->in_use[class]; front->in_use[class] &= front->in_use[class] - 1)
-            empty_slot(front, (wr_class) class, &front->slots[class][__builtin_ctzll(front->in_use[class])]);
+    for (size_t i = 0; i < sizeof front->in_use / sizeof front->in_use[0]; i++) {
+        any |= front->in_use[i] != 0;
+        for (; front->in_use[i]; front->in_use[i] &= front->in_use[i] - 1)
+            empty_slot(front, &front->slots[i * 64 + (size_t)__builtin_ctzll(front->in_use[i])]);
     }
-    if (any) wr_front_add_up_locked(front);
+    if (!any) return;
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
+    wr_front_add_up_locked(front);
 }
+
+/* ---- parking and taking, by whoever has the lock ------------------------------------------------------------------ */
+
+static void record_taken(wr_front *front, const wr_block *block)
+{
+    wr_history_record(&front->cache->history, WEIR_EVENT_ALLOC, block->base, block->requested, front->stream->native,
+                      (weir_mempool){ 0, 0 });
+}
+
+static void record_parked(wr_front *front, const wr_block *block)
+{
+    wr_history_record_free(&front->cache->history, block->base, block->requested, front->stream->native,
+                           (weir_mempool){ 0, 0 });
+}
+
+void wr_front_record_taken(wr_front *front, const wr_block *block, wr_bias_thread *self)
+{
+    record_taken(front, block);
+    wr_bias_release_owned(self);
+}
+
+void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self)
+{
+    record_parked(front, block);
+    wr_bias_release_owned(self);
+}
+
+void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
+{
+    wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
+    if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
+    const bool peak = wr_front_is_peak(front, WR_FRONT_BLOCKS, 1) ||
+                      wr_front_is_peak(front, WR_FRONT_BYTES, block_bytes) ||
+                      wr_front_is_peak(front, WR_FRONT_REQUESTED, requested);
+    const wr_block *block = wr_front_pop(front, slot, requested);
+    record_taken(front, block);
+    if (peak) {
+        wr_lock_acquire(&front->cache->lock);
+        note_peaks(front);
+        wr_front_settle_locked(front);
+        wr_lock_release(&front->cache->lock);
+    }
+    return block->base;
+}
+
+/* A slot without blocks becomes one for blocks of that size. */
+static void assign(wr_front *front, size_t index, size_t block_bytes)
+{
+    fold_hits(front, &front->slots[index]);
+    front->slots[index].bytes = block_bytes;
+    front->in_use[index / 64] |= UINT64_C(1) << index % 64;
+}
+
+bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer)
+{
+    wr_block *block = wr_front_find(front, segment, pointer);
+    if (!block) return false;
+    const size_t index = wr_front_index(block->bytes);
+    wr_front_slot *slot = &front->slots[index];
+    if (slot->count == 0) assign(front, index, block->bytes);
+    if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
+    wr_front_push(front, slot, block);
+    record_parked(front, block);
+    return true;
+}
+
+/* ---- with the cache's lock ---------------------------------------------------------------------------------------- */
 
 wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
 {
@@ -288,7 +273,7 @@ void wr_fronts_empty(wr_cache *cache)
     for (wr_front *front = first_front(cache); front; front = front->next) {
         const wr_bias_hold hold = wr_bias_visit(&front->lock);
         wr_lock_acquire(&cache->lock);
-        tell_peaks(front);
+        note_peaks(front);
         wr_front_empty_locked(front);
         wr_front_settle_locked(front);
         wr_lock_release(&cache->lock);

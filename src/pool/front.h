@@ -12,7 +12,8 @@
 #include "base/bias.h"
 #include "pool/cache.h"
 
-#define WR_FRONT_SLOTS 64
+#define WR_FRONT_SLOT_BITS 7
+#define WR_FRONT_SLOTS (1 << WR_FRONT_SLOT_BITS)
 #define WR_FRONT_DEPTH 32  /* blocks in a slot */
 #define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
 
@@ -20,6 +21,7 @@
 typedef struct wr_front_slot {
     size_t bytes;
     wr_block *first;
+    uint64_t hits; /* not in the front's yet */
     uint32_t count;
 } wr_front_slot;
 
@@ -28,23 +30,27 @@ typedef enum wr_front_number { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUEST
 
 struct wr_front {
     wr_bias_lock lock;
-    wr_front_slot slots[WR_CLASSES][WR_FRONT_SLOTS];
-    uint64_t in_use[WR_CLASSES]; /* slots that have blocks, or had since all went back: a bit each */
 
-    /* Ever parked, less what went back to the cache, and ever handed out again: the difference is parked now, to the cache
-     * live and to the program not. Written by the holder of the lock, read by anyone. */
-    atomic_int_fast64_t parked[WR_CLASSES][WR_FRONT_NUMBERS], hits[WR_CLASSES][WR_FRONT_NUMBERS];
-
-    /* what the cache was told: of hits, and by how much blocks were asked for more than it knows */
-    int64_t told[WR_CLASSES][WR_FRONT_NUMBERS];
-    int64_t drift[WR_CLASSES];
-    int64_t added_up[WR_CLASSES][WR_FRONT_NUMBERS]; /* of what is parked here, in the cache's sums */
-    int64_t floor[WR_FRONT_NUMBERS];                /* when less than this is parked, more is live than ever before */
-
+    /* constants */
     wr_cache *cache;
     const wr_stream *stream;
-    wr_front *next; /* all of the cache */
+    size_t plain_max; /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
+    bool recorded;    /* there is a history */
+
+    /* What is parked now: to the cache live, to the program not. Requested bytes: as each block was asked for when it was
+     * parked, less what it was asked for when it was taken. Written by the holder of the lock, read by anyone. */
+    atomic_int_fast64_t parked[WR_FRONT_NUMBERS][WR_CLASSES];
+    int64_t floor[WR_FRONT_NUMBERS]; /* when less than this is parked, more is live than ever before */
+
+    int64_t hits[WR_CLASSES][WR_FRONT_NUMBERS]; /* the cache was not told of; blocks and bytes without the slots' */
+
+    int64_t added_up[WR_CLASSES][WR_FRONT_NUMBERS]; /* of what is parked here, in the cache's sums */
+    wr_front *next;                                 /* all of the cache */
+    uint64_t in_use[WR_FRONT_SLOTS / 64];           /* slots that have blocks, or had since all went back: a bit each */
+    wr_front_slot slots[WR_FRONT_SLOTS];
 };
+
+#define WR_FRONT_QUANTUM ((size_t)512)
 
 /* The stream's front, made for its first bin; the cache's lock is held. */
 WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out);
@@ -52,7 +58,7 @@ WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr
 /* -- the front's lock is held */
 
 /* A parked block of that size for a request of `requested` bytes; NULL: none. */
-void *wr_front_take_locked(wr_front *front, wr_class class, size_t block_bytes, size_t requested);
+void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
 
 /* Parks a live block. False: it must be freed in the cache, or is none that can be. */
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer);
@@ -88,5 +94,129 @@ void wr_fronts_open(wr_cache *cache);
 void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats);
 
 void wr_fronts_release(wr_cache *cache);
+
+/* ---- the hit path: inlined into the calls of the program ------------------------------------------------------------ */
+
+/* Blocks of both classes differ in size, so that their size tells which they are (wr_block_class). */
+static inline wr_class wr_front_class(size_t block_bytes)
+{
+    return block_bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
+}
+
+static inline size_t wr_front_index(size_t block_bytes)
+{
+    return (uint64_t)(block_bytes / WR_FRONT_QUANTUM) * UINT64_C(0x9E3779B97F4A7C15) >> (64 - WR_FRONT_SLOT_BITS);
+}
+
+/* One writer at a time: no atomic read-modify-write. */
+static inline int64_t wr_front_parked(const wr_front *front, wr_front_number number, wr_class class)
+{
+    return atomic_load_explicit(&front->parked[number][class], memory_order_relaxed);
+}
+
+static inline void wr_front_count(wr_front *front, wr_front_number number, wr_class class, int64_t amount)
+{
+    const int64_t now = wr_front_parked(front, number, class) + amount;
+    atomic_store_explicit(&front->parked[number][class], now, memory_order_relaxed);
+}
+
+/* Whether more is live than ever before once so much less is parked. */
+static inline bool wr_front_is_peak(const wr_front *front, wr_front_number number, size_t amount)
+{
+    const int64_t parked = wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
+    return WR_UNLIKELY(parked - (int64_t)amount < front->floor[number]);
+}
+
+/* Hands out the slot's first block. */
+static inline wr_block *wr_front_pop(wr_front *front, wr_front_slot *slot, size_t requested)
+{
+    wr_block *block = slot->first;
+    const wr_class class = wr_front_class(slot->bytes);
+    slot->first = block->next_parked;
+    slot->count--;
+    slot->hits++;
+    front->hits[class][WR_FRONT_REQUESTED] += (int64_t)requested;
+    block->requested = requested;
+    atomic_store_explicit(&block->parked, false, memory_order_relaxed);
+    wr_front_count(front, WR_FRONT_BLOCKS, class, -1);
+    wr_front_count(front, WR_FRONT_BYTES, class, -(int64_t)slot->bytes);
+    wr_front_count(front, WR_FRONT_REQUESTED, class, -(int64_t)requested);
+    return block;
+}
+
+/* Parks a block in the slot for its size. */
+static inline void wr_front_push(wr_front *front, wr_front_slot *slot, wr_block *block)
+{
+    const wr_class class = wr_front_class(slot->bytes);
+    block->next_parked = slot->first;
+    slot->first = block;
+    slot->count++;
+    atomic_store_explicit(&block->parked, true, memory_order_relaxed);
+    wr_front_count(front, WR_FRONT_BLOCKS, class, 1);
+    wr_front_count(front, WR_FRONT_BYTES, class, (int64_t)slot->bytes);
+    wr_front_count(front, WR_FRONT_REQUESTED, class, (int64_t)block->requested);
+}
+
+/* The live block that begins at the pointer, when the program may free it here now; when in doubt, NULL. A pointer that
+ * was freed before may meet records that another thread is changing: they are records still, and the cache then says what
+ * is wrong, under its lock. */
+WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_segment *segment, const void *pointer)
+{
+    /* First: whoever closes the fronts to move segments between them either waits for this front's lock, or opened them
+     * again before, and then the segment's front is the one that it has now. */
+    if (WR_UNLIKELY(atomic_load_explicit(&front->cache->fronts_closed, memory_order_acquire) != 0)) return NULL;
+    wr_block *block = wr_segment_block_from(segment, pointer);
+    const bool good = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
+                      !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
+                      atomic_load_explicit(&segment->front, memory_order_relaxed) == front;
+    return WR_LIKELY(good) ? block : NULL;
+}
+
+/* Record the event of a hit, and release the lock. */
+void wr_front_record_taken(wr_front *front, const wr_block *block, wr_bias_thread *self);
+void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self);
+
+/* What both calls of a program come to that allocates and frees on a stream of the calling thread, without a call. False:
+ * nothing has changed, and it takes the way of all others. */
+static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, void **out)
+{
+    if (WR_UNLIKELY(!front || requested > front->plain_max)) return false;
+    wr_bias_thread *self = wr_bias_acquire_owned(&front->lock);
+    if (WR_UNLIKELY(!self)) return false;
+    const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
+    wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
+    if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes || wr_front_is_peak(front, WR_FRONT_BLOCKS, 1) ||
+                    wr_front_is_peak(front, WR_FRONT_BYTES, block_bytes) ||
+                    wr_front_is_peak(front, WR_FRONT_REQUESTED, requested))) {
+        wr_bias_release_owned(self);
+        return false;
+    }
+    const wr_block *block = wr_front_pop(front, slot, requested);
+    *out = block->base;
+    if (WR_UNLIKELY(front->recorded))
+        wr_front_record_taken(front, block, self);
+    else
+        wr_bias_release_owned(self);
+    return true;
+}
+
+static WR_ALWAYS_INLINE bool wr_front_park(const wr_segment *segment, const void *pointer)
+{
+    wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
+    wr_bias_thread *self = WR_LIKELY(front) ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (WR_UNLIKELY(!self)) return false;
+    wr_block *block = wr_front_find(front, segment, pointer);
+    wr_front_slot *slot = block ? &front->slots[wr_front_index(block->bytes)] : NULL;
+    if (WR_UNLIKELY(!slot || slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH)) {
+        wr_bias_release_owned(self);
+        return false;
+    }
+    wr_front_push(front, slot, block);
+    if (WR_UNLIKELY(front->recorded))
+        wr_front_record_parked(front, block, self);
+    else
+        wr_bias_release_owned(self);
+    return true;
+}
 
 #endif

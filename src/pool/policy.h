@@ -49,6 +49,8 @@ typedef struct wr_policy {
     size_t block_min[WR_CLASSES]; /* no block of the class is smaller: what the segment's block index relies on */
 
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
+    /* Where it parks: requests of up to so many bytes only become the next multiple of 512. */
+    size_t (*plain_max)(const wr_policy_options *options);
     /* May a request take a free block of `candidate` bytes, the smallest that is large enough? */
     bool (*takes)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
     /* Is the rest of a block of `candidate` bytes cut off for others? */
@@ -65,6 +67,9 @@ extern const wr_policy wr_policy_torch;
 extern const wr_policy wr_policy_segments;
 extern const wr_policy wr_policy_weir;
 extern const wr_policy wr_policy_pinned; /* of pinned host memory; not to be chosen by name */
+
+/* plain_max of PyTorch's rules, before what a policy adds. */
+size_t wr_policy_torch_plain_max(const wr_policy_options *options);
 
 /* NULL for a name that is none. */
 const wr_policy *wr_policy_by_name(const char *name);

@@ -19,6 +19,12 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
         out->block_bytes = out->segment_bytes;
 }
 
+static size_t plain_max(const wr_policy_options *options)
+{
+    const size_t most = wr_policy_torch_plain_max(options);
+    return most < WR_SMALL_MAX ? most : WR_SMALL_MAX;
+}
+
 static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
 {
     size_t rest = candidate - request->block_bytes;
@@ -37,6 +43,7 @@ const wr_policy wr_policy_segments = {
     .parks = true,
     .block_min = { QUANTUM, 64 * WR_KIB },
     .fit = fit,
+    .plain_max = plain_max,
     .takes = takes,
     .splits = splits,
 };

@@ -35,6 +35,13 @@ static size_t round_request(const wr_policy_options *options, size_t bytes)
     return (bytes + MIN_BLOCK - 1) & ~(size_t)(MIN_BLOCK - 1);
 }
 
+size_t wr_policy_torch_plain_max(const wr_policy_options *options)
+{
+    for (int i = 0; i < WR_ROUNDUP_ENTRIES; i++)
+        if (options->roundup[i] > 1) return 0;
+    return WR_REQUEST_MAX;
+}
+
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     size_t bytes = round_request(options, requested);

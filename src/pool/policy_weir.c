@@ -32,6 +32,7 @@ const wr_policy wr_policy_weir = {
     .parks = true,
     .block_min = { QUANTUM, QUANTUM },
     .fit = fit,
+    .plain_max = wr_policy_torch_plain_max,
     .takes = takes,
     .splits = splits,
 };

@@ -10,11 +10,17 @@
 
 /* The pool that an allocation of the calling thread comes from. */
 WR_CHECKED weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *out);
+
+/* Whether an allocation of the calling thread may come from another pool than the default one. Captures are routes. */
+static inline bool wr_thread_any_route(const wr_device *device)
+{
+    return atomic_load_explicit(&device->routes.any, memory_order_acquire) != 0 || wr_thread_self()->route_count != 0;
+}
+
 WR_CHECKED static inline weir_status wr_thread_pool(wr_device *device, const wr_stream *stream, size_t bytes,
                                                     wr_route *out)
 {
-    const bool any = atomic_load_explicit(&device->routes.any, memory_order_acquire) != 0;
-    if (WR_UNLIKELY(any || wr_thread_self()->route_count != 0)) return wr_thread_pool_slow(device, stream, bytes, out);
+    if (WR_UNLIKELY(wr_thread_any_route(device))) return wr_thread_pool_slow(device, stream, bytes, out);
     *out = (wr_route){ .pool = device->cache.pools };
     return WEIR_OK;
 }

@@ -114,21 +114,15 @@ weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream)
 
 weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **device, wr_stream **out)
 {
+    WR_TRY(wr_runtime_enter());
     if (stream.id == 0) {
         WR_TRY(wr_thread_resolve_device(WEIR_DEVICE_CURRENT, device));
         *out = wr_thread_stream(*device);
         return WEIR_OK;
     }
-    WR_TRY(wr_runtime_enter());
-    int ordinal = wr_stream_id_device(stream.id);
-    wr_device *d = ordinal < WR_DEVICE_MAX
-                       ? atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire)
-                       : NULL;
-    wr_stream *s = d ? wr_stream_find(&d->streams, stream.id) : NULL;
-    WR_ENSURE(s, WEIR_ERR_INVALID_STREAM,
+    *out = wr_thread_find_stream(stream.id, device);
+    WR_ENSURE(*out, WEIR_ERR_INVALID_STREAM,
               "stream %#llx does not exist: it was destroyed, or is from before a weir_close, or never was one",
               (unsigned long long)stream.id);
-    *device = d;
-    *out = s;
     return WEIR_OK;
 }

@@ -60,4 +60,14 @@ WR_CHECKED weir_status wr_thread_set_stream(wr_device *device, const wr_stream *
 /* A stream as users give it: {0} is the current stream of the current device. Enters the library. */
 WR_CHECKED weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **device, wr_stream **out);
 
+/* The stream of that id, if its device and the library are open. */
+static inline wr_stream *wr_thread_find_stream(uint64_t id, wr_device **device)
+{
+    const int ordinal = wr_stream_id_device(id);
+    const bool open = atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN;
+    if (WR_UNLIKELY(!open || ordinal >= WR_DEVICE_MAX)) return NULL;
+    *device = atomic_load_explicit(&wr_runtime_global.devices[ordinal], memory_order_acquire);
+    return WR_LIKELY(*device != NULL) ? wr_stream_find(&(*device)->streams, id) : NULL;
+}
+
 #endif

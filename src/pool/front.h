@@ -12,8 +12,8 @@
 #include "base/bias.h"
 #include "pool/cache.h"
 
-#define WR_FRONT_SLOT_BITS 7
-#define WR_FRONT_SLOTS (1 << WR_FRONT_SLOT_BITS)
+#define WR_FRONT_SLOT_BITS 6
+#define WR_FRONT_SLOTS (WR_CLASSES << WR_FRONT_SLOT_BITS)
 #define WR_FRONT_DEPTH 32  /* blocks in a slot */
 #define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
 
@@ -103,9 +103,11 @@ static inline wr_class wr_front_class(size_t block_bytes)
     return block_bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
 }
 
+/* Small blocks and large ones do not push each other out. */
 static inline size_t wr_front_index(size_t block_bytes)
 {
-    return (uint64_t)(block_bytes / WR_FRONT_QUANTUM) * UINT64_C(0x9E3779B97F4A7C15) >> (64 - WR_FRONT_SLOT_BITS);
+    const uint64_t mixed = (uint64_t)(block_bytes / WR_FRONT_QUANTUM) * UINT64_C(0x9E3779B97F4A7C15);
+    return (size_t)(mixed >> (64 - WR_FRONT_SLOT_BITS)) | (size_t)wr_front_class(block_bytes) << WR_FRONT_SLOT_BITS;
 }
 
 /* One writer at a time: no atomic read-modify-write. */

@@ -4,57 +4,6 @@
 
 #include <assert.h>
 
-static int compare(const wr_block *a, const wr_block *b)
-{
-    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
-    if (a->order != b->order) return a->order < b->order ? -1 : 1;
-    return 0;
-}
-
-RB_GENERATE(wr_free_tree, wr_block, node, compare)
-
-void wr_bin_insert(wr_bin *bin, wr_block *block)
-{
-    wr_block *twin = RB_INSERT(wr_free_tree, &bin->free, block);
-    assert(twin == NULL);
-    (void)twin;
-}
-
-void wr_bin_remove(wr_bin *bin, wr_block *block)
-{
-    RB_REMOVE(wr_free_tree, &bin->free, block);
-}
-
-wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
-{
-    wr_block key = { .bytes = bytes, .order = 0 };
-    return RB_NFIND(wr_free_tree, &bin->free, &key);
-}
-
-wr_block *wr_bin_largest(wr_bin *bin)
-{
-    return RB_MAX(wr_free_tree, &bin->free);
-}
-
-void wr_bin_add_segment(wr_bin *bin, wr_segment *segment)
-{
-    segment->bin = bin;
-    atomic_store_explicit(&segment->front, bin->front, memory_order_release);
-    segment->prev = NULL;
-    segment->next = bin->segments;
-    if (bin->segments) bin->segments->prev = segment;
-    bin->segments = segment;
-}
-
-void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment)
-{
-    if (segment->next) segment->next->prev = segment->prev;
-    if (segment->prev)
-        segment->prev->next = segment->next;
-    else
-        bin->segments = segment->next;
-}
-
 static size_t entry_of(const wr_segment *segment, const char *address)
 {
     return (size_t)(address - segment->base) >> segment->start_shift;

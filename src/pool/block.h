@@ -59,6 +59,19 @@ struct wr_block {
 
 RB_HEAD(wr_free_tree, wr_block);
 
+/* The free blocks of a bin by size and order: a tree for each range of sizes, most of them small, and a bit for each that is
+ * not empty. An octave is from one power of two to the next, and has 16 ranges of the same width. */
+#define WR_FREE_LOG2_MIN 9u /* of the smallest block there is */
+#define WR_FREE_OCTAVES 53u /* up to what the largest request may be rounded to */
+#define WR_FREE_STEPS_LOG2 4u
+#define WR_FREE_STEPS (1u << WR_FREE_STEPS_LOG2)
+
+typedef struct wr_free_index {
+    uint64_t octaves;
+    uint16_t steps[WR_FREE_OCTAVES];
+    struct wr_free_tree trees[WR_FREE_OCTAVES][WR_FREE_STEPS];
+} wr_free_index;
+
 /* An index of block starts: at[offset >> start_shift] is the block that begins there; at most one can. Never given back
  * before the cache goes, so that it can be read without a lock by somebody who is late. */
 typedef struct wr_starts {
@@ -97,7 +110,6 @@ struct wr_segment {
 };
 
 struct wr_bin {
-    struct wr_free_tree free; /* by size, then order */
     wr_segment *segments;
     wr_mempool *pool;
     wr_stream *stream;
@@ -106,15 +118,17 @@ struct wr_bin {
     size_t part_bytes; /* of the parts of its regions' slots */
     void *fence; /* an event that tells which slots of its regions are of no use to anybody; NULL: none. Move lock */
     uint64_t fenced; /* the moment it was recorded, in the cache's count */
+    wr_free_index free;
 };
-
-RB_PROTOTYPE(wr_free_tree, wr_block, node, compare)
 
 /* Bin: free blocks ordered by (size, order). */
 void wr_bin_insert(wr_bin *bin, wr_block *block);
 void wr_bin_remove(wr_bin *bin, wr_block *block);
 wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at least `bytes`, first in order */
+wr_block *wr_bin_smallest(wr_bin *bin);
 wr_block *wr_bin_largest(wr_bin *bin);
+wr_block *wr_bin_larger(wr_bin *bin, wr_block *block); /* the next one; NULL: none */
+wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block);
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 

@@ -95,7 +95,7 @@ static wr_block *spare_tail(wr_block *block)
 {
     const wr_segment *segment = block->segment;
     if (!segment->region || block->base + block->bytes != segment->base + segment->region->end) return block;
-    wr_block *larger = RB_NEXT(wr_free_tree, NULL, block);
+    wr_block *larger = wr_bin_larger(segment->bin, block);
     return larger ? larger : block;
 }
 

@@ -208,11 +208,9 @@ weir_status wr_chunks_survey_locked(wr_cache *cache)
     for (wr_chunk *k = c->first; k; k = k->next) k->free_bytes = 0;
     for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES) {
         if (!pool->bins[i]) continue;
-        wr_block *block;
-        RB_FOREACH_REVERSE(block, wr_free_tree, &pool->bins[i]->free) {
-            if (block->bytes < SURVEYED_FROM) break;
-            if (block->segment->region) WR_TRY(survey_block(c, block));
-        }
+        wr_bin *bin = pool->bins[i];
+        for (wr_block *b = wr_bin_largest(bin); b && b->bytes >= SURVEYED_FROM; b = wr_bin_smaller(bin, b))
+            if (b->segment->region) WR_TRY(survey_block(c, b));
     }
     if (c->extent_count) qsort(c->extents, c->extent_count, sizeof(wr_extent), by_place);
     return WEIR_OK;

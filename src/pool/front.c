@@ -3,27 +3,6 @@
 #include "base/meta.h"
 #include "pool/count.h"
 
-weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out)
-{
-    wr_front *front = atomic_load_explicit(&stream->front, memory_order_relaxed);
-    if (!front) {
-        void *made = NULL;
-        WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
-        front = made;
-        wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
-        front->cache = cache;
-        front->stream = stream;
-        front->recorded = cache->history.capacity != 0;
-        front->plain_max = cache->policy->plain_max(&cache->options);
-        cache->front_count++;
-        front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
-        atomic_store_explicit(&cache->fronts, front, memory_order_release);
-        atomic_store_explicit(&stream->front, front, memory_order_release);
-    }
-    *out = front;
-    return WEIR_OK;
-}
-
 static wr_front *first_front(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
@@ -98,7 +77,7 @@ static void sum_parked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_F
         }
 }
 
-void wr_front_add_up_locked(wr_front *front)
+static void add_up(wr_front *front)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
@@ -106,6 +85,11 @@ void wr_front_add_up_locked(wr_front *front)
             front->cache->parked[class][i] += now - front->added_up[class][i];
             front->added_up[class][i] = now;
         }
+}
+
+void wr_front_add_up_locked(wr_front *front)
+{
+    if (WR_UNLIKELY(front->cache->front_count > WR_FRONTS_SUMMED)) add_up(front);
 }
 
 void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
@@ -121,21 +105,44 @@ void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
         }
 }
 
+static int64_t parked_elsewhere(const wr_front *front, wr_front_number number)
+{
+    const wr_cache *cache = front->cache;
+    int64_t sum = 0;
+    if (cache->front_count > WR_FRONTS_SUMMED) {
+        for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+            sum += cache->parked[class][number] - front->added_up[class][number];
+        return sum;
+    }
+    for (const wr_front *f = first_front(cache); f; f = f->next)
+        if (f != front) sum += wr_front_parked(f, number, WR_SMALL) + wr_front_parked(f, number, WR_LARGE);
+    return sum;
+}
+
+/* By how much more than ever before would be live if nothing were parked: it is less than that by what is. */
+static int64_t above_peak(const weir_stat *stat)
+{
+    return stat[WEIR_STAT_ALL].current - stat[WEIR_STAT_ALL].peak;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* The device's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
 void wr_front_settle_locked(wr_front *front)
 {
-    int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
+    const weir_memory_stats *s = &front->cache->stats;
     wr_front_add_up_locked(front);
-    sum_parked(front->cache, parked);
-    const live_stats live = live_of(&front->cache->stats);
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++) front->floor[i] = INT64_MIN;
-    for (int i = 0; i < LIVE_STATS; i++) {
-        const weir_stat *stat = &live.of[i].stat[WEIR_STAT_ALL];
-        const wr_front_number number = live.of[i].number;
-        const int64_t room = stat->peak - (stat->current - parked[WEIR_STAT_ALL][number]);
-        const int64_t own = wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
-        if (own - room > front->floor[number]) front->floor[number] = own - room;
-    }
+    const int64_t above[WR_FRONT_NUMBERS] = {
+        [WR_FRONT_BLOCKS] = larger(above_peak(s->allocation), above_peak(s->active)),
+        [WR_FRONT_BYTES] = larger(above_peak(s->allocated_bytes), above_peak(s->active_bytes)),
+        [WR_FRONT_REQUESTED] = above_peak(s->requested_bytes),
+    };
+    const bool alone = front->cache->front_count == 1;
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++)
+        front->floor[i] = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
 }
 
 static void note_peaks(wr_front *front)
@@ -181,6 +188,30 @@ void wr_front_empty_locked(wr_front *front)
     if (!any) return;
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
     wr_front_add_up_locked(front);
+}
+
+/* ---- making one -------------------------------------------------------------------------------------------------- */
+
+weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out)
+{
+    wr_front *front = atomic_load_explicit(&stream->front, memory_order_relaxed);
+    if (!front) {
+        void *made = NULL;
+        WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
+        front = made;
+        wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
+        front->cache = cache;
+        front->stream = stream;
+        front->recorded = cache->history.capacity != 0;
+        front->plain_max = cache->policy->plain_max(&cache->options);
+        if (cache->front_count++ == WR_FRONTS_SUMMED)
+            for (wr_front *f = first_front(cache); f; f = f->next) add_up(f);
+        front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
+        atomic_store_explicit(&cache->fronts, front, memory_order_release);
+        atomic_store_explicit(&stream->front, front, memory_order_release);
+    }
+    *out = front;
+    return WEIR_OK;
 }
 
 /* ---- parking and taking, by whoever has the lock ------------------------------------------------------------------ */

@@ -142,10 +142,8 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
         if (!wr_segment_idle(s)) continue;
         out->idle_bytes += s->bytes;
     }
-    wr_block *block;
-    RB_FOREACH(block, wr_free_tree, &bin->free) {
-        if (!own) out->other_streams_free += block->bytes;
-    }
+    if (own) return;
+    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) out->other_streams_free += b->bytes;
 }
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
@@ -305,8 +303,8 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
             parts += s->region->slots[i]->to - s->region->slots[i]->from;
     }
     VALID(parts == bin->part_bytes, "parts of %zu bytes, counted as %zu", parts, bin->part_bytes);
-    wr_block *block, *previous = NULL;
-    RB_FOREACH(block, wr_free_tree, &bin->free) {
+    const wr_block *previous = NULL;
+    for (wr_block *block = wr_bin_smallest(bin); block; block = wr_bin_larger(bin, block)) {
         VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",
               (void *)block->base);
         VALID(!previous || previous->bytes < block->bytes ||

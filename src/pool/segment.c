@@ -28,7 +28,6 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         void *made = NULL;
         WR_TRY(wr_meta_alloc(sizeof(wr_bin), "stream bin", &made));
         wr_bin *bin = made;
-        RB_INIT(&bin->free);
         bin->pool = pool;
         bin->stream = stream;
         bin->class = class;

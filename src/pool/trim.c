@@ -141,9 +141,9 @@ static weir_status give_back_list(wr_cache *cache, wr_segment *list, size_t *rel
 /* Hides a bin's idle segments, by size and address, at the end of a list. */
 static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
 {
-    wr_block *block, *following;
-    RB_FOREACH_SAFE(block, wr_free_tree, &bin->free, following) {
+    for (wr_block *block = wr_bin_smallest(bin), *larger; block; block = larger) {
         wr_segment *segment = block->segment;
+        larger = wr_bin_larger(bin, block);
         if (!wr_segment_idle(segment)) continue;
         hide_locked(segment);
         segment->next = NULL;

@@ -29,7 +29,6 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&f, 0, sizeof f);
-    RB_INIT(&f.bin.free);
     f.segment = (wr_segment){ .base = (char *)(uintptr_t)0x7f0000000000,
                               .bytes = SEGMENT_BYTES,
                               .bin = &f.bin,

@@ -9,7 +9,7 @@
  *             region, absent (addresses without memory of their own) or held (free, out of sight, about to become larger)
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
- * never both free. Each segment has an index of block starts, so that an address finds its block in O(1).
+ * never both free. An address finds its block by pool/starts.h.
  * Owner: the cache. Lock: the cache's (WR_RANK_CACHE) for everything. Records are recycled, not freed, until the
  * cache goes.
  */
@@ -72,16 +72,13 @@ typedef struct wr_free_index {
     struct wr_free_tree trees[WR_FREE_OCTAVES][WR_FREE_STEPS];
 } wr_free_index;
 
-/* An index of block starts: at[offset >> start_shift] is the block that begins there; at most one can. Never given back
- * before the cache goes, so that it can be read without a lock by somebody who is late. */
-typedef struct wr_starts {
-    struct wr_starts *next_unused, *next;
-    size_t reserved; /* bytes of all this */
-    uint32_t
-        *in_page;  /* how many begin in each WR_SEGMENT_UNIT: pages without are passed over. Under the cache's lock */
-    unsigned log2; /* of the number of entries */
-    _Atomic(wr_block *) at[];
-} wr_starts;
+/* The first block that begins in each page of WR_SEGMENT_UNIT of a segment, and a bit for each page in which one does. */
+typedef struct wr_pages {
+    struct wr_pages *next_unused, *next;
+    unsigned log2; /* of how many there is room for */
+    uint64_t *any;
+    wr_block *first[];
+} wr_pages;
 
 /* What is behind the addresses of a segment. All but the first only in paused pools. */
 typedef enum wr_backing {
@@ -102,9 +99,8 @@ struct wr_segment {
     wr_segment *listed; /* the next one of those that the holder of the move lock deals with */
     wr_bin *bin;
     wr_block *first;
-    wr_starts *starts;
+    wr_pages *pages;
     _Atomic(wr_front *) front; /* the bin's */
-    unsigned start_shift;
     uint32_t blocks;
     wr_segment *prev, *next; /* in the bin; `next` also links unused records */
 };
@@ -149,22 +145,6 @@ static inline bool wr_segment_idle(const wr_segment *segment)
 {
     return segment->blocks == 1 && segment->first->state == WR_BLOCK_FREE;
 }
-
-/* The block that begins where the address is, or nearly so; NULL where none does. No lock needed: the segment may be
- * another one by now, or none, but whatever is read, it is read where an index is. */
-WR_RACES static inline wr_block *wr_segment_block_from(const wr_segment *segment, const void *address)
-{
-    wr_starts *starts = segment->starts;
-    const size_t entry = (size_t)((const char *)address - segment->base) >> segment->start_shift;
-    if (WR_UNLIKELY(!starts || entry >> starts->log2)) return NULL;
-    return atomic_load_explicit(&starts->at[entry], memory_order_acquire);
-}
-
-/* Notes in the segment's index what begins where the block begins: itself, or NULL. */
-void wr_segment_set_start(const wr_segment *segment, const wr_block *block, wr_block *value);
-
-/* The block that `address` lies in. The address must be inside the segment. */
-wr_block *wr_segment_block_at(const wr_segment *segment, const void *address);
 
 /* Cuts `block` at `bytes`; `rest`, an unused record, becomes its right neighbour, in state free, in no tree. */
 void wr_block_split(wr_block *block, size_t bytes, wr_block *rest);

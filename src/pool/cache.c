@@ -6,6 +6,7 @@
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/front.h"
+#include "pool/starts.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -276,7 +277,7 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
     /* The segment was looked up without the lock and may have gone meanwhile. */
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
-    wr_block *block = wr_segment_block_at(segment, address);
+    wr_block *block = wr_starts_block_at(segment, address);
     const bool parked = atomic_load_explicit(&block->parked, memory_order_relaxed);
     WR_ENSURE(block->state == WR_BLOCK_LIVE && !parked, WEIR_ERR_DOUBLE_FREE,
               "%p is in memory that was freed already (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,

@@ -14,6 +14,7 @@
 
 typedef struct wr_import wr_import;
 typedef struct wr_slab wr_slab;
+typedef struct wr_starts wr_starts;
 typedef struct wr_wait wr_wait;
 typedef struct wr_chunk wr_chunk;
 typedef struct wr_slot wr_slot;
@@ -65,10 +66,12 @@ typedef struct wr_cache {
 
     wr_chunks chunks;
 
-    wr_slab *slabs;                                                  /* memory of the records below */
-    wr_starts *starts, *unused_starts[WR_SEGMENT_UNIT_LOG2 + 1][48]; /* by shift, by log2 */
+    _Atomic(wr_starts *) starts; /* pool/starts.h */
+
+    wr_slab *slabs;                     /* memory of the records below */
+    wr_pages *pages, *unused_pages[48]; /* by log2 */
     wr_block *unused_blocks;
-    size_t unused_block_count;
+    size_t unused_block_count, block_count; /* all there are, in use or not */
     wr_segment *unused_segments;
     wr_mempool *unused_pools;
     wr_use *unused_uses;
@@ -202,11 +205,11 @@ void wr_record_block_done(wr_cache *cache, wr_block *block);
 WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
-void wr_record_segment_done(wr_cache *cache, wr_segment *segment);             /* and its index of starts */
+void wr_record_segment_done(wr_cache *cache, wr_segment *segment);             /* and its pages */
 WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* so many then cannot fail */
 WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list); /* for a later lock */
 void wr_records_put_back(wr_cache *cache, wr_block **list);
-WR_CHECKED weir_status wr_record_starts(wr_cache *cache, size_t bytes, unsigned shift, wr_starts **starts);
+WR_CHECKED weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **pages);
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);
 void wr_record_mempool_done(wr_cache *cache, wr_mempool *pool);
 void wr_records_release(wr_cache *cache);

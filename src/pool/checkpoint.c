@@ -4,6 +4,7 @@
 #include "pool/address.h"
 #include "pool/count.h"
 #include "pool/pending.h"
+#include "pool/starts.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -255,7 +256,7 @@ static void put_free(wr_bin *bin, wr_block *block)
 /* All that was live and is not kept is free by now, so a block from then lies in a kept one or inside a free one. */
 static void bring_back_locked(change *c, wr_segment *segment, const saved_block *then)
 {
-    wr_block *block = wr_segment_block_at(segment, then->base), *left = NULL, *right = NULL;
+    wr_block *block = wr_starts_block_at(segment, then->base), *left = NULL, *right = NULL;
     wr_bin *bin = segment->bin;
     if (block->state == WR_BLOCK_LIVE) {
         wr_count(wr_counter_live_out, bin, block);

@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "pool/count.h"
+#include "pool/starts.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ uint32_t wr_region_find(const wr_region *region, size_t offset)
 
 wr_block *wr_region_tail(const wr_segment *segment)
 {
-    const wr_block *absent = wr_segment_block_at(segment, segment->base + segment->region->end);
+    const wr_block *absent = wr_starts_block_at(segment, segment->base + segment->region->end);
     const bool ends_there = absent->base == segment->base + segment->region->end;
     return ends_there && absent->prev && absent->prev->state == WR_BLOCK_FREE ? absent->prev : NULL;
 }
@@ -62,7 +63,7 @@ static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
 static wr_block *carve(wr_segment *segment, size_t at, size_t bytes)
 {
     wr_cache *cache = segment->cache;
-    wr_block *block = wr_segment_block_at(segment, segment->base + at);
+    wr_block *block = wr_starts_block_at(segment, segment->base + at);
     const size_t before = at - (size_t)(block->base - segment->base);
     const bool free = block->state == WR_BLOCK_FREE;
     assert(before + bytes <= block->bytes);

@@ -7,6 +7,7 @@
 #include "pool/chunk.h"
 #include "pool/event.h"
 #include "pool/source.h"
+#include "pool/starts.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static bool is_free_locked(const wr_chunk *chunk)
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
         if (wr_slot_is_stale(s)) continue;
         const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
-        const wr_block *block = wr_segment_block_at(s->region, from);
+        const wr_block *block = wr_starts_block_at(s->region, from);
         if (block->state != WR_BLOCK_FREE || block->base + block->bytes < to) return false;
     }
     return true;
@@ -197,10 +198,12 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
     wr_lock_release(&cache->lock);
     weir_status status = wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes);
     wr_lock_acquire(&cache->lock);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
+        wr_starts_remove(segment->first);
         wr_region_done(cache, segment);
-    else
+    } else {
         wr_bin_add_segment(bin, segment);
+    }
     wr_lock_release(&cache->lock);
     return status;
 }

@@ -11,6 +11,7 @@
 
 #include "base/bias.h"
 #include "pool/cache.h"
+#include "pool/starts.h"
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (WR_CLASSES << WR_FRONT_SLOT_BITS)
@@ -167,7 +168,7 @@ WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_s
     /* First: whoever closes the fronts to move segments between them either waits for this front's lock, or opened them
      * again before, and then the segment's front is the one that it has now. */
     if (WR_UNLIKELY(atomic_load_explicit(&front->cache->fronts_closed, memory_order_acquire) != 0)) return NULL;
-    wr_block *block = wr_segment_block_from(segment, pointer);
+    wr_block *block = wr_starts_find(segment, pointer);
     const bool good = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
                       !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
                       atomic_load_explicit(&segment->front, memory_order_relaxed) == front;

@@ -4,6 +4,7 @@
 #include "pool/chunk.h"
 #include "pool/front.h"
 #include "pool/pending.h"
+#include "pool/starts.h"
 
 #include <string.h>
 
@@ -180,7 +181,9 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     VALID(block->segment == segment, "block %p names another segment", (void *)block->base);
     VALID(block->base == expected, "block at %p, its neighbour ends at %p", (void *)block->base, (void *)expected);
     VALID(block->bytes > 0, "block %p is empty", (void *)block->base);
-    VALID(wr_segment_block_at(segment, block->base) == block, "block %p is not in the index", (void *)block->base);
+    VALID(wr_starts_find(segment, block->base) == block, "block %p is not in the index", (void *)block->base);
+    VALID(wr_starts_block_at(segment, block->base + block->bytes - 1) == block, "block %p is not in its page",
+          (void *)block->base);
     VALID(!block->next || block->next->prev == block, "block %p: links disagree", (void *)block->base);
     if (block->state == WR_BLOCK_ABSENT || block->state == WR_BLOCK_HELD) {
         VALID(segment->region, "block %p is absent from a segment", (void *)block->base);
@@ -220,7 +223,7 @@ static weir_status validate_region(const wr_segment *segment)
               (void *)segment->base);
         end = s->at + s->chunk->bytes;
         parts += s->to - s->from;
-        for (const wr_block *b = wr_segment_block_at(segment, segment->base + s->at + s->from);
+        for (const wr_block *b = wr_starts_block_at(segment, segment->base + s->at + s->from);
              !wr_slot_is_stale(s) && b->base < segment->base + s->at + s->to; b = b->next)
             VALID(b->state != WR_BLOCK_ABSENT, "block %p is absent from a slot's part", (void *)b->base);
     }

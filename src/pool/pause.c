@@ -5,6 +5,7 @@
 #include "pool/gate.h"
 #include "pool/pending.h"
 #include "pool/source.h"
+#include "pool/starts.h"
 
 #include <string.h>
 
@@ -101,7 +102,7 @@ static bool next_run(const wr_segment *segment, run *r)
     const char *from = r->base + r->bytes;
     if (from == segment->base + segment->bytes) return false;
     wr_lock_acquire(&segment->cache->lock);
-    const wr_block *b = wr_segment_block_at(segment, from);
+    const wr_block *b = wr_starts_block_at(segment, from);
     while (b && b->state == WR_BLOCK_FREE) b = b->next;
     const bool found = b != NULL;
     if (found) *r = (run){ .base = b->base, .kept_at = b->kept_at };

@@ -3,6 +3,7 @@
 #include "base/meta.h"
 #include "pool/address.h"
 #include "pool/count.h"
+#include "pool/starts.h"
 
 #include <sched.h>
 
@@ -139,7 +140,7 @@ weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const vo
     wr_block *block = NULL;
     wr_lock_acquire(&cache->lock);
     weir_status status = WEIR_OK;
-    block = wr_segment_block_at(segment, address);
+    block = wr_starts_block_at(segment, address);
     /* One that another graph keeps may have been freed by its program. */
     if (block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK) block->kept++;
@@ -150,7 +151,7 @@ weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const vo
 void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base)
 {
     wr_lock_acquire(&cache->lock);
-    wr_block *block = wr_segment_block_at(segment, base);
+    wr_block *block = wr_starts_block_at(segment, base);
     bool waits = --block->kept == 0 && block->state == WR_BLOCK_PENDING;
     if (waits && !block->uses) {
         cache->stats.pending_frees--;

@@ -45,8 +45,7 @@ typedef struct wr_policy {
     bool poll_always; /* look at pending frees at every allocation, not only on a miss */
     bool rehome;      /* under pressure, move idle segments of other streams here instead of releasing them */
     bool parks; /* freed blocks wait whole for a request of their size, if one comes before anything else is missed */
-    bool release_all;             /* under pressure, give back all idle segments, not just enough of them */
-    size_t block_min[WR_CLASSES]; /* no block of the class is smaller: what the segment's block index relies on */
+    bool release_all; /* under pressure, give back all idle segments, not just enough of them */
 
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
     /* Where it parks: requests of up to so many bytes only become the next multiple of 512. */
@@ -56,12 +55,6 @@ typedef struct wr_policy {
     /* Is the rest of a block of `candidate` bytes cut off for others? */
     bool (*splits)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
 } wr_policy;
-
-/* Of the index of a segment's blocks: no two begin in the same entry. */
-static inline unsigned wr_policy_start_shift(const wr_policy *policy, wr_class class)
-{
-    return 63u - (unsigned)__builtin_clzll(policy->block_min[class]);
-}
 
 extern const wr_policy wr_policy_torch;
 extern const wr_policy wr_policy_segments;

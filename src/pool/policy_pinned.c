@@ -34,7 +34,6 @@ static bool splits(const wr_policy_options *options, const wr_fit *request, size
 
 const wr_policy wr_policy_pinned = {
     .name = "pinned",
-    .block_min = { QUANTUM, 64 * WR_KIB },
     .fit = fit,
     .takes = takes,
     .splits = splits,

@@ -41,7 +41,6 @@ const wr_policy wr_policy_segments = {
     .name = "segments",
     .rehome = true,
     .parks = true,
-    .block_min = { QUANTUM, 64 * WR_KIB },
     .fit = fit,
     .plain_max = plain_max,
     .takes = takes,

@@ -72,7 +72,6 @@ const wr_policy wr_policy_torch = {
     .name = "torch",
     .poll_always = true,
     .release_all = true,
-    .block_min = { MIN_BLOCK, 1 * WR_MIB },
     .fit = fit,
     .takes = takes,
     .splits = splits,

@@ -30,7 +30,6 @@ const wr_policy wr_policy_weir = {
     .of_segments = &wr_policy_segments,
     .rehome = true,
     .parks = true,
-    .block_min = { QUANTUM, QUANTUM },
     .fit = fit,
     .plain_max = wr_policy_torch_plain_max,
     .takes = takes,

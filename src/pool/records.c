@@ -5,9 +5,9 @@
 #include "base/meta.h"
 #include "pool/chunk.h"
 #include "pool/pending.h"
+#include "pool/starts.h"
 
 enum { SLAB_RECORDS = 64 };
-#define STARTS_RESERVED_FROM ((size_t)1 << 20)
 
 struct wr_slab {
     wr_slab *next;
@@ -27,7 +27,9 @@ static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **recor
 static weir_status more_blocks(wr_cache *cache)
 {
     void *records = NULL;
+    WR_TRY(wr_starts_reserve(cache, cache->block_count + SLAB_RECORDS));
     WR_TRY(slab_alloc(cache, sizeof(wr_block), &records));
+    cache->block_count += SLAB_RECORDS;
     wr_block *block = records;
     for (int i = 0; i < SLAB_RECORDS; i++) wr_record_block_done(cache, &block[i]);
     return WEIR_OK;
@@ -89,54 +91,41 @@ void wr_record_block_done(wr_cache *cache, wr_block *block)
     cache->unused_block_count++;
 }
 
-/* Sparse and, of regions, large: only what is touched takes memory. */
-static weir_status make_starts(unsigned log2, size_t pages, wr_starts **out)
+static weir_status make_pages(unsigned log2, wr_pages **out)
 {
-    const size_t entries = sizeof(wr_starts) + (sizeof(wr_block *) << log2);
-    const size_t bytes = entries + pages * sizeof(uint32_t);
+    const size_t count = (size_t)1 << log2, words = (count + 63) / 64;
     void *made = NULL;
-    WR_TRY(bytes < STARTS_RESERVED_FROM ? wr_meta_alloc(bytes, "block index", &made)
-                                        : wr_meta_reserve(bytes, "block index", &made));
-    wr_starts *starts = made;
-    starts->log2 = log2;
-    starts->reserved = bytes;
-    starts->in_page = (uint32_t *)((char *)made + entries);
-    *out = starts;
+    WR_TRY(wr_meta_alloc(sizeof(wr_pages) + count * sizeof(wr_block *) + words * sizeof(uint64_t), "pages", &made));
+    wr_pages *pages = made;
+    pages->log2 = log2;
+    pages->any = (uint64_t *)(pages->first + count);
+    *out = pages;
     return WEIR_OK;
 }
 
-static void drop_starts(wr_starts *starts)
+weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **out)
 {
-    if (starts->reserved < STARTS_RESERVED_FROM)
-        wr_meta_free(starts);
-    else
-        wr_meta_release(starts, starts->reserved);
-}
-
-weir_status wr_record_starts(wr_cache *cache, size_t bytes, unsigned shift, wr_starts **out)
-{
-    const size_t entries = bytes >> shift;
-    const unsigned log2 = entries > 1 ? 64u - (unsigned)__builtin_clzll(entries - 1) : 0;
-    wr_starts *starts = cache->unused_starts[shift][log2];
-    if (starts) {
-        cache->unused_starts[shift][log2] = starts->next_unused;
+    const size_t count = bytes / WR_SEGMENT_UNIT;
+    const unsigned log2 = count > 1 ? 64u - (unsigned)__builtin_clzll(count - 1) : 0;
+    wr_pages *pages = cache->unused_pages[log2];
+    if (pages) {
+        cache->unused_pages[log2] = pages->next_unused;
     } else {
-        const size_t pages = ((size_t)1 << log2 << shift) / WR_SEGMENT_UNIT;
-        WR_TRY(make_starts(log2, pages ? pages : 1, &starts));
-        starts->next = cache->starts;
-        cache->starts = starts;
+        WR_TRY(make_pages(log2, &pages));
+        pages->next = cache->pages;
+        cache->pages = pages;
     }
-    *out = starts;
+    *out = pages;
     return WEIR_OK;
 }
 
-/* All entries are NULL again but the first: the segment was one block. */
-static void starts_done(wr_cache *cache, wr_starts *starts, unsigned shift)
+/* Nothing begins in any of them any more but the segment's one block. */
+static void pages_done(wr_cache *cache, wr_pages *pages)
 {
-    atomic_store_explicit(&starts->at[0], NULL, memory_order_relaxed);
-    starts->in_page[0] = 0;
-    starts->next_unused = cache->unused_starts[shift][starts->log2];
-    cache->unused_starts[shift][starts->log2] = starts;
+    pages->first[0] = NULL;
+    pages->any[0] = 0;
+    pages->next_unused = cache->unused_pages[pages->log2];
+    cache->unused_pages[pages->log2] = pages;
 }
 
 weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
@@ -149,9 +138,9 @@ weir_status wr_record_segment(wr_cache *cache, wr_segment **segment)
 
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment)
 {
-    if (segment->starts) starts_done(cache, segment->starts, segment->start_shift);
+    if (segment->pages) pages_done(cache, segment->pages);
     /* `cache` is not written again: somebody with a stale pointer may be reading it. */
-    segment->starts = NULL;
+    segment->pages = NULL;
     segment->next = cache->unused_segments;
     cache->unused_segments = segment;
 }
@@ -237,10 +226,11 @@ void wr_slot_record_done(wr_cache *cache, wr_slot *slot)
 
 void wr_records_release(wr_cache *cache)
 {
-    while (cache->starts) {
-        wr_starts *starts = cache->starts;
-        cache->starts = starts->next;
-        drop_starts(starts);
+    wr_starts_release(cache);
+    while (cache->pages) {
+        wr_pages *pages = cache->pages;
+        cache->pages = pages->next;
+        wr_meta_free(pages);
     }
     while (cache->slabs) {
         wr_slab *slab = cache->slabs;

@@ -91,10 +91,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     WR_TRY(wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &g->bin));
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
-    if (status == WEIR_OK) {
-        g->segment->start_shift = wr_policy_start_shift(request->pool->policy, request->fit.class);
-        status = wr_record_starts(cache, bytes, g->segment->start_shift, &g->segment->starts);
-    }
+    if (status == WEIR_OK) status = wr_record_pages(cache, bytes, &g->segment->pages);
     cache->growing += bytes;
     request->pool->growing += bytes;
     request->pool->segments++;
@@ -122,7 +119,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     segment->copy = NULL;
     segment->first = block;
     segment->blocks = 1;
-    wr_segment_set_start(segment, block, block);
+    wr_starts_add(block);
     wr_bin_add_segment(g->bin, segment);
     wr_bin_insert(g->bin, block);
     wr_count(wr_counter_segment_in, g->bin, block);

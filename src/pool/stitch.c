@@ -36,9 +36,8 @@ static weir_status prepare_region(wr_stitch_plan *p)
     segment->base = NULL;
     segment->bytes = units * WR_SEGMENT_UNIT;
     if (!p->bin->segments && cache->chunks.region_bytes > segment->bytes) segment->bytes = cache->chunks.region_bytes;
-    segment->start_shift = wr_policy_start_shift(p->request->pool->policy, WR_LARGE);
     segment->first = NULL;
-    weir_status status = wr_record_starts(cache, segment->bytes, segment->start_shift, &segment->starts);
+    weir_status status = wr_record_pages(cache, segment->bytes, &segment->pages);
     if (status == WEIR_OK) status = wr_record_block(cache, &segment->first);
     if (status == WEIR_OK) status = wr_meta_alloc(sizeof(wr_region), "region", &made);
     segment->region = made;
@@ -213,7 +212,7 @@ static void add_region_locked(wr_stitch_plan *p)
     segment->backing = WR_BACKED;
     segment->copy = NULL;
     segment->blocks = 1;
-    wr_segment_set_start(segment, segment->first, segment->first);
+    wr_starts_add(segment->first);
     wr_bin_add_segment(p->bin, segment);
     p->fresh = false;
 }

@@ -74,6 +74,7 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     if (pool->counted) pool->stats.driver_frees++;
     pool->segments--;
     cache->changes++;
+    wr_starts_remove(segment->first);
     wr_record_block_done(cache, segment->first);
     wr_record_segment_done(cache, segment);
 }

@@ -1,4 +1,4 @@
-#include "pool/block.h"
+#include "pool/starts.h"
 
 #include "base/size.h"
 
@@ -13,14 +13,12 @@
 
 /* A segment of 2 MiB with 512-byte blocks at an address that is never touched. */
 #define SEGMENT_BYTES (2 * WR_MIB)
-#define LOG2_STARTS 12
 
 typedef struct fixture {
+    wr_cache cache;
     wr_bin bin;
     wr_segment segment;
     wr_block whole;
-    uint32_t in_page[1];
-    _Alignas(wr_starts) char starts[sizeof(wr_starts) + ((size_t)8 << LOG2_STARTS)];
 } fixture;
 
 static fixture f;
@@ -29,19 +27,25 @@ static int set_up(void **state)
 {
     (void)state;
     memset(&f, 0, sizeof f);
-    f.segment = (wr_segment){ .base = (char *)(uintptr_t)0x7f0000000000,
+    assert_int_equal(wr_starts_reserve(&f.cache, 16), WEIR_OK);
+    f.segment = (wr_segment){ .cache = &f.cache,
+                              .base = (char *)(uintptr_t)0x7f0000000000,
                               .bytes = SEGMENT_BYTES,
                               .bin = &f.bin,
                               .first = &f.whole,
-                              .starts = (wr_starts *)f.starts,
-                              .start_shift = 9,
                               .blocks = 1 };
+    assert_int_equal(wr_record_pages(&f.cache, SEGMENT_BYTES, &f.segment.pages), WEIR_OK);
     f.whole = (wr_block){
         .base = f.segment.base, .bytes = SEGMENT_BYTES, .order = (uintptr_t)f.segment.base, .segment = &f.segment
     };
-    f.segment.starts->log2 = LOG2_STARTS;
-    f.segment.starts->in_page = f.in_page;
-    wr_segment_set_start(&f.segment, &f.whole, &f.whole);
+    wr_starts_add(&f.whole);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    wr_records_release(&f.cache);
     return 0;
 }
 
@@ -130,7 +134,8 @@ static void absorbing_undoes_a_split(void **state)
     assert_int_equal(f.whole.bytes, SEGMENT_BYTES);
     assert_null(f.whole.next);
     assert_int_equal(f.segment.blocks, 1);
-    for (size_t i = 1; i < SEGMENT_BYTES / 512; i++) assert_null(f.segment.starts->at[i]);
+    for (size_t at = 512; at < SEGMENT_BYTES; at += 512) assert_null(wr_starts_find(&f.segment, f.segment.base + at));
+    assert_ptr_equal(wr_starts_find(&f.segment, f.segment.base), &f.whole);
 }
 
 static void every_address_finds_its_block(void **state)
@@ -141,21 +146,66 @@ static void every_address_finds_its_block(void **state)
     wr_block_split(&middle, 64 * WR_KIB, &last);
     for (size_t at = 0; at < SEGMENT_BYTES; at += 256) {
         const wr_block *expected = at < 512 ? &f.whole : at < 512 + 64 * WR_KIB ? &middle : &last;
-        assert_ptr_equal(wr_segment_block_at(&f.segment, f.segment.base + at), expected);
+        assert_ptr_equal(wr_starts_block_at(&f.segment, f.segment.base + at), expected);
     }
-    assert_ptr_equal(wr_segment_block_at(&f.segment, f.segment.base + SEGMENT_BYTES - 1), &last);
+    assert_ptr_equal(wr_starts_block_at(&f.segment, f.segment.base + SEGMENT_BYTES - 1), &last);
 }
 
-/* Large blocks need not begin at a multiple of the index's step. */
-static void an_address_before_a_start_in_the_same_slot_finds_the_block_before(void **state)
+/* Many in one table: each is still found when others went. */
+static void starts_are_found_whatever_was_removed(void **state)
 {
+    enum { BLOCKS = 4096 };
+    static wr_block rest[BLOCKS];
     (void)state;
-    wr_block rest;
-    f.segment.start_shift = 16;
-    wr_block_split(&f.whole, 3 * 64 * WR_KIB + 512, &rest);
-    assert_ptr_equal(wr_segment_block_at(&f.segment, rest.base), &rest);
-    assert_ptr_equal(wr_segment_block_at(&f.segment, rest.base - 1), &f.whole);
-    assert_ptr_equal(wr_segment_block_at(&f.segment, f.segment.base + 3 * 64 * WR_KIB), &f.whole);
+    assert_int_equal(wr_starts_reserve(&f.cache, BLOCKS), WEIR_OK);
+    for (size_t i = BLOCKS; i-- > 1;) wr_block_split(&f.whole, i * 512, &rest[i]);
+    for (size_t i = 2; i < BLOCKS; i += 2) wr_block_absorb_next(&rest[i - 1]);
+    for (size_t i = 1; i < BLOCKS; i++) {
+        wr_block *expected = i % 2 ? &rest[i] : NULL;
+        assert_ptr_equal(wr_starts_find(&f.segment, f.segment.base + i * 512), expected);
+        assert_ptr_equal(wr_starts_block_at(&f.segment, f.segment.base + i * 512), i % 2 ? &rest[i] : &rest[i - 1]);
+    }
+}
+
+/* Of a segment of many pages, most of which no block begins in. */
+static void an_address_far_behind_a_start_finds_its_block(void **state)
+{
+    enum { PAGES = 1000 };
+    wr_block rest, last;
+    (void)state;
+    f.segment.bytes = f.whole.bytes = PAGES * SEGMENT_BYTES;
+    wr_starts_remove(&f.whole);
+    assert_int_equal(wr_record_pages(&f.cache, f.segment.bytes, &f.segment.pages), WEIR_OK);
+    wr_starts_add(&f.whole);
+    wr_block_split(&f.whole, 3 * SEGMENT_BYTES + 512, &rest);
+    wr_block_split(&rest, 900 * SEGMENT_BYTES, &last);
+    assert_ptr_equal(wr_starts_block_at(&f.segment, f.segment.base + 3 * SEGMENT_BYTES), &f.whole);
+    assert_ptr_equal(wr_starts_block_at(&f.segment, rest.base + 899 * SEGMENT_BYTES), &rest);
+    assert_ptr_equal(wr_starts_block_at(&f.segment, last.base - 1), &rest);
+    assert_ptr_equal(wr_starts_block_at(&f.segment, f.segment.base + f.segment.bytes - 1), &last);
+}
+
+static void sizes_of_all_ranges_are_in_order(void **state)
+{
+    static wr_block blocks[600];
+    size_t count = 0;
+    (void)state;
+    for (unsigned log2 = 9; log2 < 36; log2++)
+        for (size_t step = 16; step < 32; step += 3, count++)
+            blocks[count] = block(count * 512, ((size_t)1 << log2) / 16 * step + 512 * (log2 > 14));
+    for (size_t i = count; i-- > 0;) wr_bin_insert(&f.bin, &blocks[i]);
+    size_t seen = 0;
+    const wr_block *before = NULL;
+    for (wr_block *b = wr_bin_smallest(&f.bin); b; b = wr_bin_larger(&f.bin, b), seen++) {
+        assert_true(!before || before->bytes <= b->bytes);
+        assert_ptr_equal(wr_bin_best_fit(&f.bin, b->bytes), b);
+        assert_ptr_equal(wr_bin_smaller(&f.bin, b), before);
+        before = b;
+    }
+    assert_int_equal(seen, count);
+    for (size_t i = 0; i < count; i++) wr_bin_remove(&f.bin, &blocks[i]);
+    assert_null(wr_bin_smallest(&f.bin));
+    assert_null(wr_bin_best_fit(&f.bin, 512));
 }
 
 static void a_segment_is_idle_when_it_is_one_free_block(void **state)
@@ -191,16 +241,18 @@ static void segments_leave_a_bin_from_any_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(best_fit_gives_the_smallest_that_is_large_enough, set_up),
-        cmocka_unit_test_setup(best_fit_gives_the_lowest_address_of_equal_sizes, set_up),
-        cmocka_unit_test_setup(the_largest_of_a_bin_is_known, set_up),
-        cmocka_unit_test_setup(splitting_makes_neighbours_that_fill_the_block, set_up),
-        cmocka_unit_test_setup(splitting_in_the_middle_links_both_sides, set_up),
-        cmocka_unit_test_setup(absorbing_undoes_a_split, set_up),
-        cmocka_unit_test_setup(every_address_finds_its_block, set_up),
-        cmocka_unit_test_setup(an_address_before_a_start_in_the_same_slot_finds_the_block_before, set_up),
-        cmocka_unit_test_setup(a_segment_is_idle_when_it_is_one_free_block, set_up),
-        cmocka_unit_test_setup(segments_leave_a_bin_from_any_place, set_up),
+        cmocka_unit_test_setup_teardown(best_fit_gives_the_smallest_that_is_large_enough, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(best_fit_gives_the_lowest_address_of_equal_sizes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_largest_of_a_bin_is_known, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(splitting_makes_neighbours_that_fill_the_block, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(splitting_in_the_middle_links_both_sides, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(absorbing_undoes_a_split, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_address_finds_its_block, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(starts_are_found_whatever_was_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_address_far_behind_a_start_finds_its_block, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(sizes_of_all_ranges_are_in_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_segment_is_idle_when_it_is_one_free_block, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(segments_leave_a_bin_from_any_place, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 #include "pool/inspect.h"
+#include "pool/starts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +35,7 @@ static wr_segment *segment_of(const void *pointer)
 
 static wr_block *block_of(const void *pointer)
 {
-    return wr_segment_block_at(segment_of(pointer), pointer);
+    return wr_starts_block_at(segment_of(pointer), pointer);
 }
 
 /* Whatever is broken must be noticed, and be good again when mended. */
@@ -125,7 +126,9 @@ static void a_block_missing_from_the_index_is_noticed(void **state)
     alloc(4096);
     char *second = alloc(4096);
     wr_segment *segment = segment_of(second);
-    _Atomic(wr_block *) *start = &segment->starts->at[(size_t)(second - segment->base) >> segment->start_shift];
+    wr_starts *starts = segment->cache->starts;
+    _Atomic(wr_block *) *start = &starts->at[wr_starts_place(starts, second)];
+    while ((*start)->base != second) start++;
     wr_block *kept = *start;
     *start = NULL;
     assert_noticed("index");

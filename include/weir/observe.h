@@ -51,9 +51,11 @@ WEIR_API weir_status weir_device_memory_get(int device, weir_device_memory *out)
 /** What is allocated on one stream, over all pools of its device, now. Set `size` first. */
 typedef struct weir_stream_stats {
     size_t size;
-    uint64_t live, live_bytes;       /**< blocks handed out */
-    uint64_t pending, pending_bytes; /**< freed, waiting for other streams */
-    uint64_t free, free_bytes;       /**< cached: what the stream's next allocations can have */
+    uint64_t live, live_bytes;               /**< blocks handed out */
+    uint64_t live_peak, live_bytes_peak;     /**< most at once, since the last weir_stats_reset_peaks() */
+    uint64_t allocations, allocations_bytes; /**< since the last weir_stats_reset_totals(), or the stream began */
+    uint64_t pending, pending_bytes;         /**< freed, waiting for other streams */
+    uint64_t free, free_bytes;               /**< cached: what the stream's next allocations can have */
     uint64_t largest_free_bytes;
     uint64_t segments, reserved_bytes;
 } weir_stream_stats;

@@ -4,7 +4,7 @@
 #include "device/kinds.h"
 #include "device/pinned.h"
 #include "observe/stats_text.h"
-#include "pool/front.h"
+#include "pool/account.h"
 #include "pool/sample.h"
 #include "thread/thread.h"
 
@@ -34,6 +34,7 @@ static weir_status reset(int device, bool peaks, bool totals)
     wr_lock_acquire(&d->cache.lock);
     wr_metrics_reset(&d->cache.stats, peaks, totals);
     for (wr_mempool *pool = d->cache.pools; pool; pool = pool->next) wr_metrics_reset(&pool->stats, peaks, totals);
+    wr_accounts_reset_locked(&d->cache, peaks, totals);
     wr_lock_release(&d->cache.lock);
     wr_fronts_open(&d->cache);
     return WEIR_OK;

@@ -84,7 +84,7 @@ void wr_rows_release(wr_rows *rows)
     *rows = (wr_rows){ 0 };
 }
 
-static void reset_stat(weir_stat *stat, bool peaks, bool totals)
+void wr_stat_reset(weir_stat *stat, bool peaks, bool totals)
 {
     if (peaks) stat->peak = stat->current;
     if (totals) stat->added = stat->removed = 0;
@@ -96,7 +96,7 @@ void wr_metrics_reset(weir_memory_stats *stats, bool peaks, bool totals)
     for (const wr_metric *m = all.metric; m < all.metric + all.count; m++) {
         void *number = (char *)stats + m->offset;
         if (m->type == WR_METRIC_STAT)
-            for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) reset_stat((weir_stat *)number + kind, peaks, totals);
+            for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) wr_stat_reset((weir_stat *)number + kind, peaks, totals);
         if (m->type == WR_METRIC_COUNTER && totals) *(uint64_t *)number = 0;
     }
 }

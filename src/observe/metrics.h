@@ -60,6 +60,8 @@ typedef struct wr_rows {
 WR_CHECKED weir_status wr_rows_add(wr_rows *rows, wr_scope scope, int32_t device, wr_row **out);
 void wr_rows_release(wr_rows *rows);
 
+void wr_stat_reset(weir_stat *stat, bool peaks, bool totals);
+
 /* Peaks become current values; running totals and counters become zero. */
 void wr_metrics_reset(weir_memory_stats *stats, bool peaks, bool totals);
 

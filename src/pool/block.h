@@ -27,6 +27,7 @@ typedef struct wr_bin wr_bin;
 typedef struct wr_use wr_use;
 typedef struct wr_mempool wr_mempool;
 typedef struct wr_front wr_front;
+typedef struct wr_account wr_account;
 typedef struct wr_region wr_region;
 
 typedef enum wr_block_state {
@@ -109,7 +110,8 @@ struct wr_bin {
     wr_segment *segments;
     wr_mempool *pool;
     wr_stream *stream;
-    wr_front *front; /* NULL: the bin has none */
+    wr_front *front;     /* NULL: the bin has none */
+    wr_account *account; /* of all bins of the stream */
     wr_class class;
     size_t part_bytes; /* of the parts of its regions' slots */
     void *fence; /* an event that tells which slots of its regions are of no use to anybody; NULL: none. Move lock */

@@ -2,10 +2,10 @@
 
 #include "base/meta.h"
 #include "base/size.h"
+#include "pool/account.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
-#include "pool/front.h"
 #include "pool/starts.h"
 
 #include <assert.h>
@@ -117,6 +117,7 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->kept = 0;
     block->handed = ++cache->handed;
     wr_count(wr_counter_live_in, bin, block);
+    wr_account_in(bin->account, block->bytes);
     wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native,
                       wr_bin_pool_id(bin));
 }
@@ -302,6 +303,7 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
     wr_count(wr_counter_live_out, bin, block);
+    wr_account_out(bin->account, block->bytes);
     if (!block->uses && !block->kept) {
         wr_history_record_free(&cache->history, block->base, block->requested, bin->stream->native,
                                wr_bin_pool_id(bin));
@@ -316,7 +318,9 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 
 void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block)
 {
-    wr_count(wr_counter_live_out, block->segment->bin, block);
+    const wr_bin *bin = block->segment->bin;
+    wr_count(wr_counter_live_out, bin, block);
+    wr_account_out(bin->account, block->bytes);
     reclaim_locked(cache, block);
 }
 

@@ -64,6 +64,9 @@ typedef struct wr_cache {
     int64_t parked[WR_CLASSES][3]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;    /* all of them, youngest first; read without the lock */
 
+    wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
+    uint32_t account_capacity;
+
     wr_chunks chunks;
 
     _Atomic(wr_starts *) starts; /* pool/starts.h */

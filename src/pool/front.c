@@ -1,6 +1,7 @@
 #include "pool/front.h"
 
 #include "base/meta.h"
+#include "pool/account.h"
 #include "pool/count.h"
 
 static wr_front *first_front(const wr_cache *cache)
@@ -43,6 +44,14 @@ static void tell_hits(weir_memory_stats *stats, int kind, const int64_t hits[WR_
     }
 }
 
+static void tell_account(wr_account *account, const int64_t hits[WR_FRONT_NUMBERS])
+{
+    account->blocks.added += hits[WR_FRONT_BLOCKS];
+    account->blocks.removed += hits[WR_FRONT_BLOCKS];
+    account->bytes.added += hits[WR_FRONT_BYTES];
+    account->bytes.removed += hits[WR_FRONT_BYTES];
+}
+
 /* Nothing is parked: what is still counted of requested bytes is by how much less the cache knows of blocks that were handed
  * out again for more. */
 static void tell(wr_front *front, wr_class class)
@@ -53,6 +62,7 @@ static void tell(wr_front *front, wr_class class)
     const int64_t drift = -wr_front_parked(front, WR_FRONT_REQUESTED, class);
     wr_front_count(front, WR_FRONT_REQUESTED, class, drift);
     tell_hits(&cache->stats, wr_stat_kind(class), hits, drift);
+    tell_account(front->account, hits);
     if (cache->pools->counted) tell_hits(&cache->pools->stats, wr_stat_kind(class), hits, drift);
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) hits[i] = 0;
 }
@@ -115,7 +125,7 @@ static int64_t parked_elsewhere(const wr_front *front, wr_front_number number)
         return sum;
     }
     for (const wr_front *f = first_front(cache); f; f = f->next)
-        if (f != front) sum += wr_front_parked(f, number, WR_SMALL) + wr_front_parked(f, number, WR_LARGE);
+        if (f != front) sum += wr_front_parked_in_all(f, number);
     return sum;
 }
 
@@ -130,10 +140,11 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The device's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
+/* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
 void wr_front_settle_locked(wr_front *front)
 {
     const weir_memory_stats *s = &front->cache->stats;
+    const wr_account *own = front->account;
     wr_front_add_up_locked(front);
     const int64_t above[WR_FRONT_NUMBERS] = {
         [WR_FRONT_BLOCKS] = larger(above_peak(s->allocation), above_peak(s->active)),
@@ -143,12 +154,15 @@ void wr_front_settle_locked(wr_front *front)
     const bool alone = front->cache->front_count == 1;
     for (int i = 0; i < WR_FRONT_NUMBERS; i++)
         front->floor[i] = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
+    front->floor[WR_FRONT_BLOCKS] = larger(front->floor[WR_FRONT_BLOCKS], above_peak(&own->blocks));
+    front->floor[WR_FRONT_BYTES] = larger(front->floor[WR_FRONT_BYTES], above_peak(&own->bytes));
 }
 
 static void note_peaks(wr_front *front)
 {
     wr_cache *cache = front->cache;
     wr_front_add_up_locked(front);
+    wr_account_note_peaks(front->account);
     wr_fronts_note_peaks(cache->pools, &cache->stats);
     if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
 }
@@ -192,7 +206,7 @@ void wr_front_empty_locked(wr_front *front)
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
 
-weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out)
+weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front **out)
 {
     wr_front *front = atomic_load_explicit(&stream->front, memory_order_relaxed);
     if (!front) {
@@ -202,6 +216,8 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **ou
         wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
         front->cache = cache;
         front->stream = stream;
+        front->account = account;
+        account->front = front;
         front->recorded = cache->history.capacity != 0;
         front->plain_max = cache->policy->plain_max(&cache->options);
         if (cache->front_count++ == WR_FRONTS_SUMMED)

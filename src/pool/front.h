@@ -35,13 +35,15 @@ struct wr_front {
     /* constants */
     wr_cache *cache;
     const wr_stream *stream;
-    size_t plain_max; /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
-    bool recorded;    /* there is a history */
+    wr_account *account; /* the stream's */
+    size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
+    bool recorded;       /* there is a history */
 
     /* What is parked now: to the cache live, to the program not. Requested bytes: as each block was asked for when it was
      * parked, less what it was asked for when it was taken. Written by the holder of the lock, read by anyone. */
     atomic_int_fast64_t parked[WR_FRONT_NUMBERS][WR_CLASSES];
-    int64_t floor[WR_FRONT_NUMBERS]; /* when less than this is parked, more is live than ever before */
+    int64_t floor
+        [WR_FRONT_NUMBERS]; /* when less than this is parked, more is live than ever before: on the device, or the stream */
 
     int64_t hits[WR_CLASSES][WR_FRONT_NUMBERS]; /* the cache was not told of; blocks and bytes without the slots' */
 
@@ -54,7 +56,7 @@ struct wr_front {
 #define WR_FRONT_QUANTUM ((size_t)512)
 
 /* The stream's front, made for its first bin; the cache's lock is held. */
-WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_front **out);
+WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front **out);
 
 /* -- the front's lock is held */
 
@@ -123,11 +125,15 @@ static inline void wr_front_count(wr_front *front, wr_front_number number, wr_cl
     atomic_store_explicit(&front->parked[number][class], now, memory_order_relaxed);
 }
 
+static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_number number)
+{
+    return wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
+}
+
 /* Whether more is live than ever before once so much less is parked. */
 static inline bool wr_front_is_peak(const wr_front *front, wr_front_number number, size_t amount)
 {
-    const int64_t parked = wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
-    return WR_UNLIKELY(parked - (int64_t)amount < front->floor[number]);
+    return WR_UNLIKELY(wr_front_parked_in_all(front, number) - (int64_t)amount < front->floor[number]);
 }
 
 /* Hands out the slot's first block. */

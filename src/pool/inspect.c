@@ -1,8 +1,8 @@
 #include "pool/inspect.h"
 
+#include "pool/account.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
-#include "pool/front.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 
@@ -370,12 +370,32 @@ static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, 
     return WEIR_OK;
 }
 
+static weir_status validate_account(const wr_cache *cache, uint32_t index)
+{
+    const wr_account *account = wr_account_locked(cache, index);
+    int64_t live = 0, bytes = 0;
+    if (!account) return WEIR_OK;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
+            for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
+                for (const wr_block *b = s->first; b; b = b->next) {
+                    live += b->state == WR_BLOCK_LIVE;
+                    bytes += b->state == WR_BLOCK_LIVE ? (int64_t)b->bytes : 0;
+                }
+    VALID(account->blocks.current == live && account->bytes.current == bytes,
+          "stream %u has %lld live blocks of %lld bytes, counted as %lld of %lld", index, (long long)live,
+          (long long)bytes, (long long)account->blocks.current, (long long)account->bytes.current);
+    VALID(account->blocks.peak >= live && account->bytes.peak >= bytes, "stream %u: peak below what is live", index);
+    return WEIR_OK;
+}
+
 static weir_status validate_locked(wr_cache *cache)
 {
     totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes, .paused = cache->hidden_paused };
     const weir_memory_stats *s = &cache->stats;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
+    for (uint32_t i = 0; i < cache->account_capacity; i++) WR_TRY(validate_account(cache, i));
     VALID(s->pending_frees == t.pending, "%llu frees pending, counted %llu", (unsigned long long)s->pending_frees,
           (unsigned long long)t.pending);
     return WEIR_OK;

@@ -1,7 +1,7 @@
 #include "pool/sample.h"
 
+#include "pool/account.h"
 #include "pool/chunk.h"
-#include "pool/front.h"
 
 #include <stdio.h>
 
@@ -37,6 +37,13 @@ static void add_memory(const wr_segment *segment, weir_stream_stats *out)
 
 static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream_stats *out)
 {
+    const wr_account *account = wr_account_locked(cache, index);
+    if (account) {
+        out->live_peak = (uint64_t)account->blocks.peak;
+        out->live_bytes_peak = (uint64_t)account->bytes.peak;
+        out->allocations = (uint64_t)account->blocks.added;
+        out->allocations_bytes = (uint64_t)account->bytes.added;
+    }
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
             for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {

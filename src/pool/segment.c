@@ -3,10 +3,10 @@
  * a segment needs, the second puts it in its bin.
  */
 #include "base/meta.h"
+#include "pool/account.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
-#include "pool/front.h"
 #include "pool/share.h"
 #include "pool/source.h"
 
@@ -25,14 +25,17 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         pool->bin_capacity = capacity;
     }
     if (!pool->bins[index]) {
+        wr_account *account = NULL;
         void *made = NULL;
+        WR_TRY(wr_account_make_locked(pool->cache, stream->index, &account));
         WR_TRY(wr_meta_alloc(sizeof(wr_bin), "stream bin", &made));
         wr_bin *bin = made;
         bin->pool = pool;
         bin->stream = stream;
         bin->class = class;
+        bin->account = account;
         if (pool->cache->has_fronts && !pool->is_private) {
-            weir_status status = wr_front_of_locked(pool->cache, stream, &bin->front);
+            weir_status status = wr_front_of_locked(pool->cache, stream, account, &bin->front);
             if (status != WEIR_OK) {
                 wr_meta_free(bin);
                 return status;
@@ -221,6 +224,7 @@ weir_status wr_cache_release(wr_cache *cache)
     wr_keep_first(&first, wr_share_release(cache));
     wr_mempools_release(cache);
     wr_fronts_release(cache);
+    wr_accounts_release(cache);
     wr_records_release(cache);
     wr_history_release(&cache->history);
     wr_lock_destroy(&cache->poll_lock);

@@ -3,10 +3,10 @@
  * first takes what is concerned out of everybody's sight, the second puts in order what came of it. The move lock is held
  * throughout, so that no stream ends while its segments are out of sight.
  */
+#include "pool/account.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
-#include "pool/front.h"
 #include "pool/source.h"
 
 #include <assert.h>
@@ -466,8 +466,10 @@ static void move_segments_locked(wr_bin *from, wr_bin *to)
             if (b->state == WR_BLOCK_FREE) wr_bin_remove(from, b);
         wr_bin_drop_segment(from, segment);
         wr_bin_add_segment(to, segment);
-        for (wr_block *b = segment->first; b; b = b->next)
+        for (wr_block *b = segment->first; b; b = b->next) {
             if (b->state == WR_BLOCK_FREE) wr_bin_insert(to, b);
+            if (b->state == WR_BLOCK_LIVE) wr_account_move(from->account, to->account, b->bytes);
+        }
     }
 }
 
@@ -501,6 +503,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
     wr_lock_acquire(&cache->lock);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
         status = forget_stream_locked(pool, stream, heir);
+    if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
     wr_lock_release(&cache->lock);
     wr_fronts_open(cache);
     wr_lock_release(&cache->move_lock);

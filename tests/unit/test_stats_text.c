@@ -207,6 +207,55 @@ static void a_stream_tells_what_is_on_it(void **state)
     assert_status(weir_stream_stats_get(home, &stats), WEIR_ERR_INVALID_ARGUMENT);
 }
 
+/* Its own, whatever other streams have, also when blocks come from what was freed before. */
+static void a_stream_has_a_peak_and_totals_of_its_own(void **state)
+{
+    (void)state;
+    weir_stream first = new_stream(0), second = new_stream(0);
+    weir_stream_stats stats = { .size = sizeof stats };
+    for (int round = 0; round < 100; round++) {
+        void *some[] = { alloc_on(1000, first), alloc_on(1000, first), alloc_on(3 * MIB, first) };
+        void *other = alloc_on(MIB, second);
+        for (int i = 0; i < 3; i++) assert_ok(weir_free(some[i]));
+        assert_ok(weir_free(other));
+    }
+    assert_ok(weir_stream_stats_get(first, &stats));
+    assert_int_equal(stats.live, 0);
+    assert_int_equal(stats.live_peak, 3);
+    assert_int_equal(stats.live_bytes_peak, 2 * 1024 + 3 * MIB);
+    assert_int_equal(stats.allocations, 300);
+    assert_int_equal(stats.allocations_bytes, 100 * (2 * 1024 + 3 * MIB));
+    assert_ok(weir_stats_reset(0));
+    void *kept = alloc_on(1000, first);
+    assert_ok(weir_stream_stats_get(first, &stats));
+    assert_int_equal(stats.live_peak, 1);
+    assert_int_equal(stats.allocations, 1);
+    assert_ok(weir_stream_stats_get(second, &stats));
+    assert_int_equal(stats.live_peak, 0);
+    assert_ok(weir_free(kept));
+}
+
+/* What it leaves behind is the default stream's, which did not ask for it; the next one of its number begins anew. */
+static void what_a_stream_had_is_not_in_the_totals_of_its_heir(void **state)
+{
+    (void)state;
+    weir_stream gone = { 0 }, next = { 0 }, home = { 0 };
+    weir_stream_stats stats = { .size = sizeof stats };
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &gone));
+    void *left = alloc_on(1000, gone);
+    assert_ok(weir_stream_destroy(gone));
+    assert_ok(weir_stream_default(0, &home));
+    assert_ok(weir_stream_stats_get(home, &stats));
+    assert_int_equal(stats.live, 1);
+    assert_int_equal(stats.live_peak, 1);
+    assert_int_equal(stats.allocations, 0);
+    assert_ok(weir_free(left));
+    assert_ok(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &next));
+    assert_ok(weir_stream_stats_get(next, &stats));
+    assert_int_equal(stats.live_peak, 0);
+    assert_int_equal(stats.allocations, 0);
+}
+
 /* Memory that the driver gave to somebody else. */
 static void what_did_not_go_through_weir_is_told_apart(void **state)
 {
@@ -291,6 +340,8 @@ int main(void)
         HOST(without_any_use_there_is_text_too),
         HOST(peaks_and_totals_are_reset_each_alone),
         HOST(a_stream_tells_what_is_on_it),
+        HOST(a_stream_has_a_peak_and_totals_of_its_own),
+        HOST(what_a_stream_had_is_not_in_the_totals_of_its_heir),
         HOST(a_text_that_cannot_be_made_says_why_and_changes_nothing),
         HOST(what_did_not_go_through_weir_is_told_apart),
         cmocka_unit_test(every_number_is_documented),

@@ -1,0 +1,56 @@
+#include "pool/account.h"
+
+#include "base/meta.h"
+#include "observe/metrics.h"
+
+wr_account *wr_account_locked(const wr_cache *cache, uint32_t index)
+{
+    return index < cache->account_capacity ? cache->accounts[index] : NULL;
+}
+
+static weir_status make_room(wr_cache *cache, uint32_t index)
+{
+    if (index < cache->account_capacity) return WEIR_OK;
+    uint32_t capacity = cache->account_capacity ? cache->account_capacity : 16;
+    while (capacity <= index) capacity *= 2;
+    void *accounts = cache->accounts;
+    WR_TRY(wr_meta_resize(&accounts, capacity * sizeof(wr_account *), "streams' statistics"));
+    cache->accounts = accounts;
+    for (uint32_t i = cache->account_capacity; i < capacity; i++) cache->accounts[i] = NULL;
+    cache->account_capacity = capacity;
+    return WEIR_OK;
+}
+
+weir_status wr_account_make_locked(wr_cache *cache, uint32_t index, wr_account **out)
+{
+    WR_TRY(make_room(cache, index));
+    if (!cache->accounts[index]) {
+        void *made = NULL;
+        WR_TRY(wr_meta_alloc(sizeof(wr_account), "stream's statistics", &made));
+        cache->accounts[index] = made;
+    }
+    *out = cache->accounts[index];
+    return WEIR_OK;
+}
+
+void wr_account_close_locked(wr_cache *cache, uint32_t index)
+{
+    wr_account *account = wr_account_locked(cache, index);
+    if (account) *account = (wr_account){ .front = account->front };
+}
+
+void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals)
+{
+    for (uint32_t i = 0; i < cache->account_capacity; i++) {
+        wr_account *account = cache->accounts[i];
+        if (!account) continue;
+        wr_stat_reset(&account->blocks, peaks, totals);
+        wr_stat_reset(&account->bytes, peaks, totals);
+    }
+}
+
+void wr_accounts_release(wr_cache *cache)
+{
+    for (uint32_t i = 0; i < cache->account_capacity; i++) wr_meta_free(cache->accounts[i]);
+    wr_meta_free(cache->accounts);
+}

@@ -1,0 +1,65 @@
+/*
+ * account: what is live on one stream, of all pools of a cache: now, at most, and ever.
+ * Owner: the cache; made with a stream's first bin. A later stream of the same index takes it over, empty. Lock: the
+ * cache's. What is parked in the stream's front is live here, and not in a peak.
+ */
+#ifndef WR_POOL_ACCOUNT_H
+#define WR_POOL_ACCOUNT_H
+
+#include "pool/front.h"
+
+struct wr_account {
+    weir_stat blocks, bytes;
+    const wr_front *front; /* NULL: nothing of the stream is parked */
+};
+
+/* The account of a stream index. NULL: there is none. */
+wr_account *wr_account_locked(const wr_cache *cache, uint32_t index);
+WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, uint32_t index, wr_account **out);
+
+/* The stream has ended, and its blocks have moved. */
+void wr_account_close_locked(wr_cache *cache, uint32_t index);
+
+void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals);
+void wr_accounts_release(wr_cache *cache);
+
+/* As much as is parked is not live to the program. */
+static inline void wr_account_note_peaks(wr_account *account)
+{
+    const wr_front *f = account->front;
+    const int64_t parked = f ? wr_front_parked_in_all(f, WR_FRONT_BLOCKS) : 0;
+    const int64_t parked_bytes = f ? wr_front_parked_in_all(f, WR_FRONT_BYTES) : 0;
+    if (account->blocks.current - parked > account->blocks.peak)
+        account->blocks.peak = account->blocks.current - parked;
+    if (account->bytes.current - parked_bytes > account->bytes.peak)
+        account->bytes.peak = account->bytes.current - parked_bytes;
+}
+
+static inline void wr_account_in(wr_account *account, size_t bytes)
+{
+    account->blocks.current++;
+    account->blocks.added++;
+    account->bytes.current += (int64_t)bytes;
+    account->bytes.added += (int64_t)bytes;
+    wr_account_note_peaks(account);
+}
+
+static inline void wr_account_out(wr_account *account, size_t bytes)
+{
+    account->blocks.current--;
+    account->blocks.removed++;
+    account->bytes.current -= (int64_t)bytes;
+    account->bytes.removed += (int64_t)bytes;
+}
+
+/* A live block changes its stream. */
+static inline void wr_account_move(wr_account *from, wr_account *to, size_t bytes)
+{
+    from->blocks.current--;
+    from->bytes.current -= (int64_t)bytes;
+    to->blocks.current++;
+    to->bytes.current += (int64_t)bytes;
+    wr_account_note_peaks(to);
+}
+
+#endif

@@ -203,6 +203,9 @@ static void print_summary(const check *c, const trace *t)
     if (c->begins_late)
         printf("%s: begins late: %" PRIu64 " events lost, %" PRIu64 " frees of blocks from before\n", c->name,
                t->dropped, c->residents);
+    if (t->stacks.lost)
+        printf("%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n", c->name,
+               t->stacks.lost);
     if (c->incomplete_frees) printf("%s: frees never completed: %" PRIu64 "\n", c->name, c->incomplete_frees);
     printf("%s: live at the end: %" PRIu64 " blocks, %s\n", c->name, c->live_blocks, table_size(c->live_bytes, size));
 }
@@ -223,6 +226,7 @@ static json_t *summary_json(const check *c, const trace *t)
     json_add(object, "begins_late", json_boolean(c->begins_late));
     json_add(object, "dropped", json_count(t->dropped));
     json_add(object, "residents", json_count(c->residents));
+    json_add(object, "stacks_lost", json_count(t->stacks.lost));
     json_add(object, "live_blocks", json_count(c->live_blocks));
     json_add(object, "live_bytes", json_count(c->live_bytes));
     return object;

@@ -95,7 +95,7 @@ static inline bool weir_decision_tried(const weir_event *decision, weir_step ste
 
 #define WEIR_TRACE_MAGIC "weirtrc\n"
 #define WEIR_TRACE_VERSION_MAJOR 1
-#define WEIR_TRACE_VERSION_MINOR 1
+#define WEIR_TRACE_VERSION_MINOR 2
 
 /** Head of a trace file: 64 bytes. */
 typedef struct weir_trace_header {
@@ -103,11 +103,14 @@ typedef struct weir_trace_header {
     uint16_t version_major; /**< readers refuse a larger one */
     uint16_t version_minor;
     uint32_t header_bytes; /**< where the events start; at least 64 */
-    uint32_t event_bytes;  /**< at least 56 */
+    uint32_t event_bytes;  /**< at least 56; 60: each is followed by the number of its stack */
     uint32_t flags;        /**< 0 */
     uint64_t events;       /**< how many follow; UINT64_MAX: up to the end of the file */
     uint64_t dropped;      /**< events lost before the first one (ring overwritten) */
-    uint64_t reserved[3];  /**< 0 */
+    uint32_t frames;       /**< texts behind the events, and */
+    uint32_t stacks;       /**< stacks of them, behind those. Since version 1.2, as the next; 0 before */
+    uint64_t stacks_lost;  /**< times that a stack was left out because the table of stacks was full */
+    uint64_t reserved;     /**< 0 */
 } weir_trace_header;
 
 /**

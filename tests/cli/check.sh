@@ -20,7 +20,8 @@ contains "$out" "log: well formed; rmm-csv, 4 events, 2 allocations, 1 frees"
 contains "$out" "log: live at the end: 1 blocks, 512 B"
 expect 0 check --json - "$scratch/log.csv"
 json 'list(rows[0]) == ["trace", "format", "well_formed", "events", "allocations", "frees", "unmatched_frees",
-    "double_frees", "overlaps", "incomplete_frees", "begins_late", "dropped", "residents", "live_blocks", "live_bytes"]'
+    "double_frees", "overlaps", "incomplete_frees", "begins_late", "dropped", "residents", "stacks_lost",
+    "live_blocks", "live_bytes"]'
 json 'rows[0]["live_blocks"] == 1 and rows[0]["live_bytes"] == 512 and rows[0]["incomplete_frees"] == 0'
 json "($fault) == (0, 0, 0, True)"
 

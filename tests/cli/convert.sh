@@ -25,3 +25,10 @@ for trace in "$DATA"/traces/resnet50_amp.pickle.gz "$DATA"/traces/convnext_prefe
     cmp "$scratch/made.weirtrace" "$scratch/again.weirtrace"
     "$WEIR" convert - -o - <"$trace" | cmp - "$scratch/made.weirtrace"
 done
+
+# Where allocations were made is kept.
+expect 0 convert "$DATA/pickles/snapshot-4.pickle" -o "$scratch/made.weirtrace"
+expect 0 stat --json - "$scratch/made.weirtrace"
+json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
+json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
+json 'rows[0]["ooms"][0]["frames"] == ["model.py:3:forward"]'

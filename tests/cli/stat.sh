@@ -61,10 +61,13 @@ expect 0 convert "$small" -o "$scratch/small.weirtrace"
 python3 - "$scratch/small.weirtrace" <<'EOF'
 import struct, sys
 data = bytearray(open(sys.argv[1], "rb").read())
-struct.pack_into("<Q", data, 24, struct.unpack_from("<Q", data, 24)[0] + 2)
-time = struct.unpack_from("<Q", data, len(data) - 56)[0]
-data += struct.pack("<Q40sHhI", time, b"a label of more than sixteen bytes", 11, 0, 0)
-data += struct.pack("<QQQQQQHhI", time, 1, 600, 0, 0, 0, 12, 0, 0)
+event_bytes, events = struct.unpack_from("<I4xQ", data, 16)
+struct.pack_into("<Q", data, 24, events + 2)
+end = 64 + event_bytes * events
+time = struct.unpack_from("<Q", data, end - event_bytes)[0]
+label = struct.pack("<Q40sHhI", time, b"a label of more than sixteen bytes", 11, 0, 0)
+decision = struct.pack("<QQQQQQHhI", time, 1, 600, 0, 0, 0, 12, 0, 0)
+data[end:end] = label.ljust(event_bytes, b"\0") + decision.ljust(event_bytes, b"\0")
 open(sys.argv[1], "wb").write(data)
 EOF
 expect 0 stat --json - "$scratch/small.weirtrace"

@@ -44,6 +44,7 @@ typedef struct trace_stacks {
     size_t *first;   /* stack i is items[first[i]] to items[first[i + 1]] */
     size_t count;    /* with stack 0, which is empty; 0: the file has no stacks */
     uint32_t *of;    /* an event's stack; NULL: the file has none */
+    uint64_t lost;   /* times that a stack was left out, where the file tells */
 } trace_stacks;
 
 typedef struct trace {

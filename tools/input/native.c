@@ -7,8 +7,11 @@
 
 #define HEADER_BYTES 64
 #define EVENT_BYTES 56
+#define STACKED_BYTES 60     /* with the number of its stack */
 #define EVENT_BYTES_MAX 4096 /* far above what later versions may add */
 #define UNCOUNTED UINT64_MAX
+#define FRAME_BYTES_MAX 65536 /* far above the longest name */
+#define STACK_FRAMES_MAX 65536
 
 _Static_assert(sizeof(weir_trace_header) == HEADER_BYTES, "the header has no padding");
 _Static_assert(sizeof(weir_event) == EVENT_BYTES, "an event has no padding");
@@ -62,7 +65,11 @@ static bool decode_header(source *s, weir_trace_header *h)
         .flags = (uint32_t)little_endian(from + offsetof(weir_trace_header, flags), 4),
         .events = little_endian(from + offsetof(weir_trace_header, events), 8),
         .dropped = little_endian(from + offsetof(weir_trace_header, dropped), 8),
+        .frames = (uint32_t)little_endian(from + offsetof(weir_trace_header, frames), 4),
+        .stacks = (uint32_t)little_endian(from + offsetof(weir_trace_header, stacks), 4),
+        .stacks_lost = little_endian(from + offsetof(weir_trace_header, stacks_lost), 8),
     };
+    if (h->version_minor < 2) h->frames = h->stacks = 0, h->stacks_lost = 0; /* they were reserved */
     s->at += HEADER_BYTES;
     return true;
 }
@@ -85,6 +92,10 @@ static bool check_header(source *s, const weir_trace_header *h, const trace_limi
     if (h->events != UNCOUNTED && h->events > limits->events)
         return source_fail(s, offsetof(weir_trace_header, events), "%" PRIu64 " events, the limit is %" PRIu64,
                            h->events, limits->events);
+    if (h->stacks != 0 && (h->event_bytes < STACKED_BYTES || h->events == UNCOUNTED))
+        return source_fail(s, offsetof(weir_trace_header, stacks), "%" PRIu32 " stacks, but %s", h->stacks,
+                           h->events == UNCOUNTED ? "no number of events, behind which they would be"
+                                                  : "events without the number of theirs");
     return true;
 }
 
@@ -95,6 +106,110 @@ static bool check_event(source *s, const weir_event *e, const weir_trace_header 
     if (!*known && (e->kind == 0 || h->version_minor <= WEIR_TRACE_VERSION_MINOR))
         return source_fail(s, source_offset(s), "event %" PRIu64 " is of the unknown kind %u", number, e->kind);
     if (e->device < 0) return source_fail(s, source_offset(s), "event %" PRIu64 " is of device %d", number, e->device);
+    return true;
+}
+
+/* ---- stacks ------------------------------------------------------------------------------------------------------- */
+
+static bool ends_inside(source *s, size_t have, const char *what, uint64_t number)
+{
+    return source_fail(s, source_offset(s) + have, "the file ends inside %s %" PRIu64 ": it is not complete", what,
+                       number);
+}
+
+/* A number of 4 bytes, of what is being read. */
+static bool read_number(source *s, const char *what, uint64_t of, uint32_t *number)
+{
+    size_t have = source_need(s, 4);
+    if (have < 4) return ends_inside(s, have, what, of);
+    *number = (uint32_t)little_endian(s->at, 4);
+    s->at += 4;
+    return true;
+}
+
+static bool read_frame(source *s, const trace_limits *limits, uint64_t *text_bytes, trace_stacks *out)
+{
+    uint32_t length;
+    const uint64_t number = out->frame_count, offset = source_offset(s);
+    if (!read_number(s, "frame", number, &length)) return false;
+    *text_bytes += length;
+    if (length > FRAME_BYTES_MAX || *text_bytes > limits->string_bytes)
+        return source_fail(s, offset, "frame %" PRIu64 " has %" PRIu32 " bytes, more than the limit", number, length);
+    size_t have = source_need(s, length);
+    if (have < length) return ends_inside(s, have, "frame", number);
+    if (memchr(s->at, '\0', length)) return source_fail(s, offset, "frame %" PRIu64 " has a zero in it", number);
+    char *text = strndup((const char *)s->at, length);
+    if (!text) return source_fail_memory(s);
+    out->frames[out->frame_count++] = text;
+    s->at += length;
+    return true;
+}
+
+static bool read_stack(source *s, const trace_limits *limits, size_t *capacity, trace_stacks *out)
+{
+    uint32_t frames;
+    const uint64_t offset = source_offset(s);
+    if (!read_number(s, "stack", out->count, &frames)) return false;
+    size_t first = out->first[out->count];
+    if (frames > STACK_FRAMES_MAX || first + frames > limits->memo)
+        return source_fail(s, offset, "stack %zu has %" PRIu32 " frames, more than the limit", out->count, frames);
+    if (!grow((void **)&out->items, capacity, first + frames, sizeof *out->items)) return source_fail_memory(s);
+    for (uint32_t i = 0; i < frames; i++) {
+        uint32_t *item = &out->items[first + i];
+        if (!read_number(s, "stack", out->count, item)) return false;
+        if (*item >= out->frame_count)
+            return source_fail(s, source_offset(s) - 4, "stack %zu has frame %" PRIu32 " of %zu", out->count, *item,
+                               out->frame_count);
+    }
+    out->first[++out->count] = first + frames;
+    return true;
+}
+
+/* Room is made as they come, as for events. Stack 0 is empty. */
+static bool read_stacks(source *s, const trace_limits *limits, const weir_trace_header *h, trace_stacks *out)
+{
+    size_t frame_capacity = 0, first_capacity = 0, item_capacity = 0;
+    uint64_t text_bytes = 0;
+    if (h->stacks == 0) return true;
+    while (out->frame_count < h->frames)
+        if (!grow((void **)&out->frames, &frame_capacity, out->frame_count + 1, sizeof *out->frames))
+            return source_fail_memory(s);
+        else if (!read_frame(s, limits, &text_bytes, out))
+            return false;
+    for (uint64_t i = 0; i <= h->stacks; i++) {
+        if (!grow((void **)&out->first, &first_capacity, (size_t)i + 2, sizeof *out->first))
+            return source_fail_memory(s);
+        if (i == 0) {
+            out->first[0] = out->first[1] = 0;
+            out->count = 1;
+        } else if (!read_stack(s, limits, &item_capacity, out)) {
+            return false;
+        }
+    }
+    /* An array even for stacks that are all empty. */
+    return grow((void **)&out->items, &item_capacity, 1, sizeof *out->items) || source_fail_memory(s);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------ */
+
+/* What is next becomes the event behind the last one, unless it is of a kind to pass over. */
+static bool read_event(source *s, const weir_trace_header *h, uint64_t number, size_t *capacity, size_t *of_capacity,
+                       trace *out)
+{
+    bool known;
+    uint32_t stack = h->stacks ? (uint32_t)little_endian(s->at + EVENT_BYTES, 4) : 0;
+    weir_event e = decode(s->at);
+    if (!check_event(s, &e, h, number, &known)) return false;
+    if (stack > h->stacks)
+        return source_fail(s, source_offset(s), "event %" PRIu64 " has stack %" PRIu32 " of %" PRIu32, number, stack,
+                           h->stacks);
+    s->at += h->event_bytes;
+    if (!known) return true;
+    if (!grow((void **)&out->events, capacity, out->count + 1, sizeof e) ||
+        (h->stacks && !grow((void **)&out->stacks.of, of_capacity, out->count + 1, sizeof stack)))
+        return source_fail_memory(s);
+    if (h->stacks) out->stacks.of[out->count] = stack;
+    out->events[out->count++] = e;
     return true;
 }
 
@@ -110,26 +225,42 @@ bool native_read(source *s, const trace_limits *limits, trace *out)
     if (!source_skip(s, h.header_bytes - HEADER_BYTES))
         return source_fail(s, source_offset(s), "the file ends inside its header: it is not complete");
     out->dropped = h.dropped;
+    out->stacks.lost = h.stacks_lost;
 
     /* Room is made as events come, not for as many as the header says: that may be a lie. */
-    size_t capacity = 0;
+    size_t capacity = 0, of_capacity = 0;
     for (uint64_t i = 0; i < h.events; i++) {
         size_t have = source_need(s, h.event_bytes);
         if (have == 0 && h.events == UNCOUNTED) break;
-        if (have < h.event_bytes)
-            return source_fail(s, source_offset(s) + have, "the file ends inside event %" PRIu64 ": it is not complete",
-                               i);
-        weir_event e = decode(s->at);
-        bool known;
-        if (!check_event(s, &e, &h, i, &known)) return false;
-        s->at += h.event_bytes;
-        if (!known) continue;
+        if (have < h.event_bytes) return ends_inside(s, have, "event", i);
         if (out->count >= limits->events)
             return source_fail(s, source_offset(s), "more than %" PRIu64 " events, the limit", limits->events);
-        if (!grow((void **)&out->events, &capacity, out->count + 1, sizeof e)) return source_fail_memory(s);
-        out->events[out->count++] = e;
+        if (!read_event(s, &h, i, &capacity, &of_capacity, out)) return false;
     }
-    return !s->failed;
+    return read_stacks(s, limits, &h, &out->stacks) && !s->failed;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------ */
+
+static bool write_number(FILE *to, size_t number)
+{
+    uint8_t bytes[4];
+    put(bytes, 0, sizeof bytes, number);
+    return fwrite(bytes, 1, sizeof bytes, to) == sizeof bytes;
+}
+
+static bool write_stacks(FILE *to, const trace_stacks *s)
+{
+    for (size_t i = 0; i < s->frame_count; i++) {
+        size_t length = strnlen(s->frames[i], FRAME_BYTES_MAX);
+        if (!write_number(to, length) || fwrite(s->frames[i], 1, length, to) != length) return false;
+    }
+    for (size_t i = 1; i < s->count; i++) {
+        if (!write_number(to, s->first[i + 1] - s->first[i])) return false;
+        for (size_t k = s->first[i]; k < s->first[i + 1]; k++)
+            if (!write_number(to, s->items[k])) return false;
+    }
+    return true;
 }
 
 bool trace_write_native(FILE *to, const trace *t)
@@ -139,14 +270,21 @@ bool trace_write_native(FILE *to, const trace *t)
     put(bytes, offsetof(weir_trace_header, version_major), 2, WEIR_TRACE_VERSION_MAJOR);
     put(bytes, offsetof(weir_trace_header, version_minor), 2, WEIR_TRACE_VERSION_MINOR);
     put(bytes, offsetof(weir_trace_header, header_bytes), 4, HEADER_BYTES);
-    put(bytes, offsetof(weir_trace_header, event_bytes), 4, EVENT_BYTES);
+    const bool stacked = t->stacks.of && t->stacks.count > 1;
+    const size_t event_bytes = stacked ? STACKED_BYTES : EVENT_BYTES;
+    put(bytes, offsetof(weir_trace_header, event_bytes), 4, event_bytes);
     put(bytes, offsetof(weir_trace_header, events), 8, t->count);
     put(bytes, offsetof(weir_trace_header, dropped), 8, t->dropped);
+    put(bytes, offsetof(weir_trace_header, frames), 4, stacked ? t->stacks.frame_count : 0);
+    put(bytes, offsetof(weir_trace_header, stacks), 4, stacked ? t->stacks.count - 1 : 0);
+    put(bytes, offsetof(weir_trace_header, stacks_lost), 8, t->stacks.lost);
     if (fwrite(bytes, 1, HEADER_BYTES, to) != HEADER_BYTES) return false;
 
     for (size_t i = 0; i < t->count; i++) {
         encode(&t->events[i], bytes);
-        if (fwrite(bytes, 1, EVENT_BYTES, to) != EVENT_BYTES) return false;
+        if (stacked) put(bytes, EVENT_BYTES, 4, t->stacks.of[i]);
+        if (fwrite(bytes, 1, event_bytes, to) != event_bytes) return false;
     }
+    if (stacked && !write_stacks(to, &t->stacks)) return false;
     return fflush(to) == 0;
 }

@@ -115,15 +115,16 @@ bool stacks_stack(stack_table *t, const uint32_t *frames, size_t count, uint32_t
     return true;
 }
 
-/* "train.py:12:step", as PyTorch's own tools write it; where the file is not known, as of compiled code, the function
- * alone. */
+/* "train.py:12:step", as PyTorch's own tools write it; without the line, or the file, where it is not known, as of
+ * compiled code. */
 static char *frame_text(const stack_frame *f)
 {
     const char *file = f->file ? f->file->text : "", *function = f->function ? f->function->text : "";
     bool placed = file[0] && strcmp(file, "??") != 0;
     char *text;
-    int length = placed ? asprintf(&text, "%s:%" PRIu64 ":%s", file, f->line, function)
-                        : asprintf(&text, "%s", function[0] ? function : "??");
+    int length = !placed   ? asprintf(&text, "%s", function[0] ? function : "??")
+                 : f->line ? asprintf(&text, "%s:%" PRIu64 ":%s", file, f->line, function)
+                           : asprintf(&text, "%s:%s", file, function);
     return length < 0 ? NULL : text;
 }
 

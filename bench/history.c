@@ -1,6 +1,7 @@
 /*
  * history: what recording costs, and reading back. pair: allocate and free 512 B, which is three events, on 1 to N threads,
- * each on a stream of its own, with recording off and on. dump: a million events, read into memory and saved to a file.
+ * each on a stream of its own, with recording off and on, and on with the stacks of both calls. dump: a million events, read
+ * into memory and saved to a file.
  */
 #include "bench.h"
 
@@ -10,17 +11,18 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, BATCH = 200, EVENTS_OF_PAIR = 3, STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
-enum { DUMPED = 1000000, DUMP_THREADS = 4 };
+enum { ROUNDS = 5, BATCH = 200, EVENTS_OF_PAIR = 3, CALLS_OF_PAIR = 2, STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
+enum { DUMPED = 1000000, DUMP_THREADS = 4, DEPTH = 16 };
 
 typedef struct results {
     const bench_options *options;
-    uint64_t history;
+    uint64_t history, stacks; /* stacks: frames of each */
     double pair[STEPS];
     double read, save; /* milliseconds; the median */
 } results;
 
 typedef struct load {
+    int deeper; /* frames to go down before the first call */
     weir_stream streams[BENCH_THREADS_MAX];
     double ns[BENCH_THREADS_MAX];
 } load;
@@ -41,9 +43,8 @@ static void run_pairs(weir_stream stream, int pairs)
     }
 }
 
-static void run_load(void *argument, unsigned thread)
+static void time_pairs(load *l, unsigned thread)
 {
-    load *l = argument;
     uint64_t pairs = 0, took = 0;
     run_pairs(l->streams[thread], BATCH);
     const uint64_t began = bench_now_ns();
@@ -55,11 +56,28 @@ static void run_load(void *argument, unsigned thread)
     l->ns[thread] = (double)took / (double)pairs;
 }
 
+/* As deep in calls as a program is: no stack is shorter than what is kept of it. */
+static __attribute__((noinline)) void go_down(load *l, unsigned thread, int more)
+{
+    if (more)
+        go_down(l, thread, more - 1);
+    else
+        time_pairs(l, thread);
+    __asm__ volatile(""); /* no tail call */
+}
+
+static void run_load(void *argument, unsigned thread)
+{
+    load *l = argument;
+    go_down(l, thread, l->deeper);
+}
+
 static void open_weir(const results *r, load *l)
 {
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = r->options->backend;
     settings.history = r->history;
+    settings.history_stacks = r->stacks;
     check(weir_open(&settings));
     for (unsigned i = 0; i < r->options->threads; i++) check(weir_stream_create(0, 0, &l->streams[i]));
 }
@@ -67,7 +85,7 @@ static void open_weir(const results *r, load *l)
 static void measure_pairs(void *argument)
 {
     results *r = argument;
-    load l;
+    load l = { .deeper = r->stacks ? DEPTH : 0 };
     open_weir(r, &l);
     for (unsigned step = 0; 1u << step <= r->options->threads; step++) {
         double rounds[ROUNDS];
@@ -127,17 +145,22 @@ static void measure_dump(void *argument)
 
 bool bench_history(const bench_options *options)
 {
-    results *off = bench_shared(sizeof *off), *on = bench_shared(sizeof *on);
-    off->options = on->options = options;
-    on->history = 100000;
-    bool good = bench_isolated("history off", measure_pairs, off) && bench_isolated("history on", measure_pairs, on);
+    results *off = bench_shared(sizeof *off), *on = bench_shared(sizeof *on), *stacked = bench_shared(sizeof *stacked);
+    off->options = on->options = stacked->options = options;
+    on->history = stacked->history = 100000;
+    stacked->stacks = DEPTH;
+    bool good = bench_isolated("history off", measure_pairs, off) && bench_isolated("history on", measure_pairs, on) &&
+                bench_isolated("history with stacks", measure_pairs, stacked);
     good &= bench_isolated("history dump", measure_dump, on);
     if (!good) return false;
-    printf("\nhistory, back end %s, median of %d rounds\n\n%-10s %10s %10s %12s\n", options->backend, ROUNDS, "THREADS",
-           "PAIR, OFF", "PAIR, ON", "PER EVENT");
+    printf("\nhistory, back end %s, median of %d rounds; stacks of %d frames\n\n"
+           "%-10s %10s %10s %12s %14s %12s\n",
+           options->backend, ROUNDS, DEPTH, "THREADS", "PAIR, OFF", "PAIR, ON", "PER EVENT", "WITH STACKS",
+           "PER STACK");
     for (unsigned step = 0; 1u << step <= options->threads; step++)
-        printf("%-10u %7.1f ns %7.1f ns %9.1f ns\n", 1u << step, off->pair[step], on->pair[step],
-               (on->pair[step] - off->pair[step]) / EVENTS_OF_PAIR);
+        printf("%-10u %7.1f ns %7.1f ns %9.1f ns %11.1f ns %9.1f ns\n", 1u << step, off->pair[step], on->pair[step],
+               (on->pair[step] - off->pair[step]) / EVENTS_OF_PAIR, stacked->pair[step],
+               (stacked->pair[step] - on->pair[step]) / CALLS_OF_PAIR);
     printf("\n%d events of %d threads: read in %.1f ms, saved in %.1f ms\n\n", DUMPED, DUMP_THREADS, on->read,
            on->save);
     bench_judge("history, an event, 1 thread", (on->pair[0] - off->pair[0]) / EVENTS_OF_PAIR, 40, "ns");

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that a file is a memory snapshot as PyTorch 2.11 writes them: the same keys, types and sums, and opcodes that its
-browser viewer knows: torch_snapshot.py FILE"""
+browser viewer knows: torch_snapshot.py [--frames PART] FILE; with the stacks of a program whose file's name has that part.
+"""
+import argparse
 import pickle
 import pickletools
-import sys
 
 SEGMENT = {"device": int, "address": int, "total_size": int, "allocated_size": int, "active_size": int,
            "requested_size": int, "stream": int, "segment_type": str, "segment_pool_id": tuple, "is_expandable": bool,
@@ -11,18 +12,27 @@ SEGMENT = {"device": int, "address": int, "total_size": int, "allocated_size": i
 BLOCK = {"address": int, "size": int, "requested_size": int, "state": str, "frames": list}
 EVENT = {"action": str, "addr": int, "size": int, "stream": int, "time_us": int, "compile_context": str,
          "user_metadata": str, "frames": list, "pool_id": tuple}
+FRAME = {"filename": str, "line": int, "name": str}
 OOM = {k: t for k, t in EVENT.items() if k != "addr"} | {"device_free": int}
 STATES = {"inactive", "active_allocated", "active_pending_free"}
 ACTIONS = {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap",
            "snapshot", "oom"}
 VIEWER = {"PROTO", "EMPTY_DICT", "EMPTY_LIST", "MARK", "SETITEMS", "APPENDS", "BINUNICODE", "BINPUT", "BINGET", "BININT",
-          "BININT1", "BININT2", "LONG1", "TUPLE2", "NEWTRUE", "NEWFALSE", "BINFLOAT", "STOP"}
+          "BININT1", "BININT2", "LONG1", "TUPLE2", "NEWTRUE", "NEWFALSE", "BINFLOAT", "STOP", "LONG_BINPUT",
+          "LONG_BINGET"}
 
 
 def typed(value, types):
     assert set(value) == set(types), (set(value) ^ set(types), value)
     for key, kind in types.items():
         assert type(value[key]) is kind, (key, value[key])
+
+
+def check_frames(holder, program):
+    """Innermost first; what PyTorch's own allocator would have is not asked for."""
+    for frame in holder["frames"]:
+        typed(frame, FRAME)
+    assert not holder["frames"] or program and program in holder["frames"][0]["filename"], holder
 
 
 def check_segment(segment):
@@ -60,8 +70,24 @@ def check_trace(trace, blocks):
     return now
 
 
+def check_all_frames(snapshot, program):
+    blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+    events = [e for t in snapshot["device_traces"] for e in t]
+    for holder in blocks + events:
+        check_frames(holder, program)
+    if program:
+        assert all(b["frames"] for b in blocks if b["state"] != "inactive")
+        assert all(e["frames"] for e in events if e["action"] in ("alloc", "free_requested"))
+        allocs = [e for e in events if e["action"] == "alloc"]
+        assert allocs[1]["frames"] is allocs[2]["frames"], "a stack that comes again is written once"
+
+
 def main():
-    with open(sys.argv[1], "rb") as file:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--frames", metavar="PART")
+    parser.add_argument("file")
+    args = parser.parse_args()
+    with open(args.file, "rb") as file:
         data = file.read()
     used = {op.name for op, _, _ in pickletools.genops(data)}
     assert used <= VIEWER, used - VIEWER
@@ -79,9 +105,12 @@ def main():
         came = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
         held = sum(came.get(e["action"], 0) * e["size"] for e in trace)
         assert held == sum(s["total_size"] for s in snapshot["segments"] if s["device"] == device) or not trace
+    check_all_frames(snapshot, args.frames)
     settings = snapshot["allocator_settings"]
     assert settings["max_split_size"] == -1 and settings["expandable_segments"] is False
     assert list(settings["roundup_power2_divisions"]) == [str(1 << i) for i in range(16)]
+    if args.frames:
+        return
     metadata = {e["user_metadata"] for t in snapshot["device_traces"] for e in t}
     actions = {e["action"] for t in snapshot["device_traces"] for e in t}
     assert metadata == {"first", ""} and actions >= {"alloc", "oom", "snapshot"}, (metadata, actions)

@@ -133,9 +133,11 @@ typedef struct weir_settings {
     uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
     const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
     const char *debug;   /**< checks, docs/debugging.md: "redzone,poison,stacks,leaks,nosub" or "all"; default none */
+    uint64_t history_stacks;      /**< frames of the call stack that recorded events have, up to 64; 0: none */
+    uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process; default 65536 */
 } weir_settings;
 
-#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the

@@ -10,7 +10,7 @@
 #include "thread/routes.h"
 #include "thread/thread.h"
 
-static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, void **out)
+static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, const void *caller, void **out)
 {
     if (WR_UNLIKELY(bytes == 0)) {
         *out = NULL;
@@ -22,7 +22,7 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, void **o
     do {
         WR_TRY(wr_thread_pool(device, s, bytes, &route));
         status = WR_UNLIKELY(device->cache.debug != NULL)
-                     ? wr_debug_alloc(device, route.pool, route.name, s, bytes, out)
+                     ? wr_debug_alloc(device, route.pool, route.name, s, bytes, caller, out)
                      : wr_device_alloc(device, route.pool, route.name, s, bytes, out);
     } while (WR_UNLIKELY(status == WEIR_ERR_POOL_MISMATCH));
     return status;
@@ -41,16 +41,16 @@ weir_status weir_alloc(size_t bytes, void **out)
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    return WR_LIKELY(take_parked(device, s, bytes, out)) ? WEIR_OK : alloc(device, s, bytes, out);
+    return WR_LIKELY(take_parked(device, s, bytes, out)) ? WEIR_OK : alloc(device, s, bytes, WR_CALLER, out);
 }
 
-static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, void **out)
+static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    return alloc(device, s, bytes, out);
+    return alloc(device, s, bytes, caller, out);
 }
 
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
@@ -58,7 +58,7 @@ weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
     wr_device *device = NULL;
     const wr_stream *s = wr_thread_find_stream(stream.id, &device);
     const bool hit = WR_LIKELY(s && out) && take_parked(device, s, bytes, out);
-    return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, out);
+    return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, WR_CALLER, out);
 }
 
 /* The segment a pointer lies in, or a refusal. */
@@ -77,17 +77,17 @@ static weir_status refuse_pinned(const char *call, const char *instead, const vo
     return WEIR_OK;
 }
 
-static WR_NOINLINE weir_status free_anything(void *pointer)
+static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
 {
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
     weir_status status = find_segment("weir_free", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {
         wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
-        return direct ? wr_debug_free_direct(direct, pointer) : status;
+        return direct ? wr_debug_free_direct(direct, pointer, caller) : status;
     }
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
-    if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_free(segment, pointer);
+    if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_free(segment, pointer, caller);
     return wr_device_free(segment, pointer);
 }
 
@@ -97,7 +97,7 @@ weir_status weir_free(void *pointer)
         const wr_segment *segment = wr_address_find(pointer);
         if (WR_LIKELY(segment && wr_front_park(segment, pointer))) return WEIR_OK;
     }
-    return free_anything(pointer);
+    return free_anything(pointer, WR_CALLER);
 }
 
 weir_status weir_record_stream(const void *pointer, weir_stream stream)
@@ -110,7 +110,7 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     if (WR_UNLIKELY(status != WEIR_OK)) /* freeing what came straight from the driver waits for all streams */
         return status == WEIR_ERR_UNKNOWN_POINTER && wr_debug_device_of(pointer) ? WEIR_OK : status;
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
-    if (WR_UNLIKELY(segment->cache->debug != NULL)) wr_debug_record(segment, pointer);
+    if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_record(segment, pointer, device, s, WR_CALLER);
     return wr_pending_record(segment->cache, segment, pointer, s, &device->events);
 }
 

@@ -3,10 +3,9 @@
  */
 #include "base/meta.h"
 #include "device/pinned.h"
-#include "observe/output.h"
+#include "observe/trace.h"
 #include "pool/inspect.h"
 #include "thread/thread.h"
-#include "weir/trace.h"
 
 weir_status weir_validate(int device)
 {
@@ -28,7 +27,7 @@ weir_status weir_history_read(int device, weir_event *events, size_t capacity, s
     WR_ENSURE(d->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
               "weir_history_read: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
     uint64_t copied = 0, lost = 0;
-    wr_history_copy(&d->cache.history, events, capacity, &copied, &lost);
+    wr_history_copy(&d->cache.history, events, NULL, capacity, &copied, &lost);
     *count = (size_t)copied;
     if (dropped) *dropped = lost;
     return WEIR_OK;
@@ -56,26 +55,41 @@ weir_status weir_history_label_pop(void)
 /* One device's recorded events, and how far writing them has come. */
 typedef struct recorded {
     weir_event *events;
+    uint32_t *stacks; /* NULL: they have none */
     size_t count, next;
 } recorded;
 
 static void release_all(recorded all[WR_DEVICE_MAX])
 {
-    for (int i = 0; i < WR_DEVICE_MAX; i++) wr_meta_free(all[i].events);
+    for (int i = 0; i < WR_DEVICE_MAX; i++) {
+        wr_meta_free(all[i].events);
+        wr_meta_free(all[i].stacks);
+    }
+}
+
+static weir_status copy_one(wr_history *history, recorded *r, uint64_t *dropped)
+{
+    void *memory = NULL;
+    uint64_t copied = 0, lost = 0;
+    const size_t capacity = (size_t)wr_history_held(history);
+    WR_TRY(wr_meta_resize(&memory, capacity * sizeof *r->events, "history to save"));
+    r->events = memory;
+    if (history->stacks) {
+        memory = NULL;
+        WR_TRY(wr_meta_resize(&memory, capacity * sizeof *r->stacks, "history to save"));
+        r->stacks = memory;
+    }
+    wr_history_copy(history, r->events, r->stacks, capacity, &copied, &lost);
+    r->count = (size_t)copied;
+    *dropped += lost;
+    return WEIR_OK;
 }
 
 static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
-        void *memory = NULL;
-        uint64_t lost = 0;
         wr_device *device = atomic_load(&wr_runtime_global.devices[i]);
-        if (!device) continue; /* one that was never used has no history, and asking would open it */
-        const size_t capacity = (size_t)wr_history_held(&device->cache.history);
-        WR_TRY(wr_meta_resize(&memory, capacity * sizeof(weir_event), "history to save"));
-        all[i].events = memory;
-        WR_TRY(weir_history_read(i, memory, capacity, &all[i].count, &lost));
-        *dropped += lost;
+        if (device) WR_TRY(copy_one(&device->cache.history, &all[i], dropped)); /* others have none */
     }
     return WEIR_OK;
 }
@@ -97,39 +111,50 @@ static recorded *choose(recorded all[WR_DEVICE_MAX], uint64_t *until)
     return first;
 }
 
-static void write_events(wr_output *out, recorded all[WR_DEVICE_MAX])
+static void write_events(wr_output *out, recorded all[WR_DEVICE_MAX], const wr_stack_set *set)
 {
     uint64_t until;
     for (recorded *r = choose(all, &until); r; r = choose(all, &until)) {
         const size_t from = r->next;
         if (r->events[r->count - 1].time_ns <= until) r->next = r->count;
         while (r->next < r->count && r->events[r->next].time_ns <= until) r->next++;
-        wr_output_write(out, &r->events[from], (r->next - from) * sizeof *r->events);
+        wr_trace_write_events(out, &r->events[from], r->stacks ? &r->stacks[from] : NULL, r->next - from, set);
     }
 }
 
-static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped)
+static weir_status find_stacks(const recorded all[WR_DEVICE_MAX], wr_stack_set *set)
+{
+    WR_TRY(wr_stack_set_begin(set));
+    for (int i = 0; i < WR_DEVICE_MAX; i++)
+        for (size_t k = 0; all[i].stacks && k < all[i].count; k++) WR_TRY(wr_stack_set_mention(set, all[i].stacks[k]));
+    return wr_stack_set_end(set);
+}
+
+static weir_status save(const char *path, recorded all[WR_DEVICE_MAX], uint64_t dropped, const wr_stack_set *set)
 {
     wr_output out;
     uint64_t events = 0;
     for (int i = 0; i < WR_DEVICE_MAX; i++) events += all[i].count;
-    const weir_trace_header header = wr_trace_header(events, dropped);
     WR_TRY(wr_output_open(&out, "weir_history_save", path));
-    wr_output_write(&out, &header, sizeof header);
-    write_events(&out, all);
+    wr_trace_write_header(&out, events, dropped, set);
+    write_events(&out, all, set);
+    wr_trace_write_stacks(&out, set);
     return wr_output_close(&out, "weir_history_save", path);
 }
 
 weir_status weir_history_save(const char *path)
 {
     recorded all[WR_DEVICE_MAX] = { { 0 } };
+    wr_stack_set set = { 0 };
     uint64_t dropped = 0;
     WR_ENSURE(path, WEIR_ERR_INVALID_ARGUMENT, "weir_history_save: path is NULL");
     WR_TRY(wr_runtime_enter());
     WR_ENSURE(wr_runtime_global.options.value[WR_OPTION_history].number != 0, WEIR_ERR_NOT_SUPPORTED,
               "weir_history_save: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
     weir_status status = copy_all(all, &dropped);
-    if (status == WEIR_OK) status = save(path, all, dropped);
+    if (status == WEIR_OK) status = find_stacks(all, &set);
+    if (status == WEIR_OK) status = save(path, all, dropped, &set);
+    wr_stack_set_release(&set);
     release_all(all);
     return status;
 }

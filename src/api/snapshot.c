@@ -80,7 +80,7 @@ static weir_status write_snapshot(const char *call, const char *path, int descri
     if (format == WEIR_SNAPSHOT_PICKLE)
         status = wr_snapshot_write_pickle(&out, snapshot);
     else
-        wr_snapshot_write_trace(&out, snapshot);
+        status = wr_snapshot_write_trace(&out, snapshot);
     if (status != WEIR_OK) {
         wr_output_abandon(&out);
         return status;

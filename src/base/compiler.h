@@ -10,6 +10,8 @@
 #define WR_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define WR_NOINLINE __attribute__((noinline))
 #define WR_ALWAYS_INLINE inline __attribute__((always_inline)) /* hit paths, whatever their size */
+/* In a function of the API, or one that is always inlined there: where in the program it was called. */
+#define WR_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
 #define WR_CACHE_LINE 64
 /* For a function that reads what others may be writing, and checks what it read. */
 #define WR_RACES __attribute__((no_sanitize("thread")))

@@ -5,11 +5,12 @@
 #include "base/size.h"
 #include "base/thread_number.h"
 #include "device/ladder.h"
+#include "observe/stacks.h"
 #include "pool/address.h"
 #include "pool/inspect.h"
+#include "pool/pending.h"
 
-#include <dlfcn.h>
-#include <execinfo.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,19 +19,16 @@ enum {
     ZONE_BYTES = 256,
     ZONE_BYTE = 0xA5,
     POISON_BYTE = 0xDB,
-    FRAMES = 12,
-    OWN_FRAMES = 3,       /* of weir's own, on top */
     FREED_KEPT = 1 << 14, /* blocks whose free is remembered */
     BUCKETS = 1 << 12,
     LEAKS_SHOWN = 20,
     TEXT_MAX = 1024
 };
 
-typedef struct stack {
-    void *frames[FRAMES];
-    int count;
-    uint32_t thread;
-} stack;
+/* Who was in which call. */
+typedef struct call {
+    uint32_t stack, thread; /* stack: a number of observe/stacks.h */
+} call;
 
 /* What is known of an address: the block that is there now, or was last. */
 typedef struct known {
@@ -38,7 +36,7 @@ typedef struct known {
     char *base;
     size_t bytes; /* as asked for */
     uint64_t stream_id;
-    stack allocated, freed;
+    call allocated, freed;
     bool live;
     bool direct;   /* straight from the driver */
     bool zoned;    /* ZONE_BYTES behind it are ZONE_BYTE */
@@ -107,10 +105,23 @@ static void remember_free_locked(wr_debug *d, char *base)
     *slot = base;
 }
 
-static void take_stack(const wr_debug *d, stack *out)
+/* Whether there is more to do than to note the call. */
+static bool checks(const wr_debug *d)
 {
-    out->thread = wr_thread_number();
-    out->count = d->flags & WR_DEBUG_STACKS ? backtrace(out->frames, FRAMES) : 0;
+    return (d->flags & ~(unsigned)WR_DEBUG_HISTORY) != 0;
+}
+
+/* What the thread does is of this call, until the result is in wr_stack_now again: a program's callback may call weir. */
+static uint32_t begin_call(const void *caller)
+{
+    const uint32_t outer = wr_stack_now;
+    wr_stack_now = wr_stacks_take(caller);
+    return outer;
+}
+
+static call this_call(void)
+{
+    return (call){ wr_stack_now, wr_thread_number() };
 }
 
 static weir_status enter(wr_debug *d, const known *made)
@@ -142,7 +153,7 @@ static bool look_up(wr_debug *d, const void *base, known *out)
     return k != NULL;
 }
 
-static void set_live(wr_debug *d, const void *base, bool live, const stack *freed)
+static void set_live(wr_debug *d, const void *base, bool live, const call *freed)
 {
     wr_lock_acquire(&d->lock);
     known *k = *link_of_locked(d, base);
@@ -168,19 +179,21 @@ weir_status wr_debug_create(unsigned flags, wr_debug **out)
 
 /* ---- text --------------------------------------------------------------------------------------------------------- */
 
-static void put_stack(char *text, size_t capacity, const char *title, const stack *s)
+static void put_call(char *text, size_t capacity, const char *title, const call *c)
 {
+    const wr_stack *s = wr_stacks_find(c->stack);
+    if (!s) return;
     size_t at = strlen(text);
-    at += (size_t)snprintf(text + at, capacity - at, "\n%s by thread %u", title, s->thread);
-    for (int i = OWN_FRAMES; i < s->count && at < capacity; i++) {
-        Dl_info where = { 0 };
-        const bool found = dladdr(s->frames[i], &where) != 0;
-        const char *name = found && where.dli_sname ? where.dli_sname : "?";
-        const char *file = found && where.dli_fname ? where.dli_fname : "?";
-        const char *slash = strrchr(file, '/');
-        at += (size_t)snprintf(text + at, capacity - at, "%s%s (%s+%#tx)", i == OWN_FRAMES ? ": " : ", ", name,
-                               slash ? slash + 1 : file,
-                               found && where.dli_fbase ? (char *)s->frames[i] - (char *)where.dli_fbase : 0);
+    at += (size_t)snprintf(text + at, capacity - at, "\n%s by thread %u", title, c->thread);
+    for (uint32_t i = 0; i < s->count && i < WR_DEBUG_FRAMES && at < capacity; i++) {
+        const wr_frame f = wr_frame_of(s->frames[i]);
+        const char *slash = f.object ? strrchr(f.object, '/') : NULL;
+        at += (size_t)snprintf(text + at, capacity - at, "%s%s (%s+%#" PRIx64 ")", i == 0 ? ": " : ", ",
+                               f.symbol ? f.symbol : "?",
+                               slash      ? slash + 1
+                               : f.object ? f.object
+                                          : "?",
+                               f.in_object);
     }
 }
 
@@ -188,15 +201,15 @@ static void put_stack(char *text, size_t capacity, const char *title, const stac
 static weir_status explain(weir_status status, const known *k)
 {
     char text[TEXT_MAX] = "";
-    if (k->allocated.count) put_stack(text, sizeof text, "allocated", &k->allocated);
-    if (!k->live && k->freed.count) put_stack(text, sizeof text, "freed", &k->freed);
+    put_call(text, sizeof text, "allocated", &k->allocated);
+    if (!k->live) put_call(text, sizeof text, "freed", &k->freed);
     return text[0] ? wr_fail(status, "%s%s", weir_error_text(), text) : status;
 }
 
 static void log_leak(const wr_device *device, const known *k)
 {
     char size[WR_SIZE_TEXT], text[TEXT_MAX] = "";
-    if (k->allocated.count) put_stack(text, sizeof text, "allocated", &k->allocated);
+    put_call(text, sizeof text, "allocated", &k->allocated);
     wr_log(WR_LOG_ERROR, "device %d: still allocated: %s at %p%s", device->ordinal, wr_size_format(k->bytes, size),
            (void *)k->base, text);
 }
@@ -295,12 +308,11 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
     return WEIR_OK;
 }
 
-weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
-                           void **out)
+static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
+                                 size_t bytes, void **out)
 {
     wr_debug *d = device->cache.debug;
-    known made = { .bytes = bytes, .stream_id = atomic_load(&stream->id), .live = true };
-    take_stack(d, &made.allocated);
+    known made = { .bytes = bytes, .stream_id = atomic_load(&stream->id), .allocated = this_call(), .live = true };
     const bool direct = d->flags & WR_DEBUG_NOSUB && !captures(device, stream);
     WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, &made));
     weir_status status = enter(d, &made);
@@ -313,10 +325,20 @@ weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name 
     return status;
 }
 
+weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
+                           const void *caller, void **out)
+{
+    const uint32_t outer = begin_call(caller);
+    weir_status status = checks(device->cache.debug) ? alloc_checked(device, pool, name, stream, bytes, out)
+                                                     : wr_device_alloc(device, pool, name, stream, bytes, out);
+    wr_stack_now = outer;
+    return status;
+}
+
 static weir_status tell_broken(const known *k)
 {
     known written = *k;
-    written.freed.count = 0;
+    written.freed.stack = 0;
     (void)!wr_fail(
         WEIR_ERR_CORRUPT,
         "weir_free: bytes behind the block at %p, %zu bytes, were written: look for what writes past its end",
@@ -326,15 +348,14 @@ static weir_status tell_broken(const known *k)
     return WEIR_ERR_CORRUPT;
 }
 
-weir_status wr_debug_free(const wr_segment *segment, void *pointer)
+static weir_status free_checked(const wr_segment *segment, void *pointer)
 {
     wr_device *device = wr_device_of(segment->cache);
     wr_debug *d = segment->cache->debug;
     known k = { 0 };
-    stack here = { 0 };
+    const call here = this_call();
     const bool found = look_up(d, pointer, &k), live = found && k.live;
     wr_stream *stream = live ? usable_stream(device, segment, &k) : NULL;
-    take_stack(d, &here);
     const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
     /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
     if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) (void)!fill(device, stream, k.base, POISON_BYTE, k.bytes);
@@ -345,7 +366,17 @@ weir_status wr_debug_free(const wr_segment *segment, void *pointer)
     return found ? explain(status, &k) : status;
 }
 
-void wr_debug_record(const wr_segment *segment, const void *pointer)
+weir_status wr_debug_free(const wr_segment *segment, void *pointer, const void *caller)
+{
+    const uint32_t outer = begin_call(caller);
+    weir_status status =
+        checks(segment->cache->debug) ? free_checked(segment, pointer) : wr_device_free(segment, pointer);
+    wr_stack_now = outer;
+    return status;
+}
+
+/* Other streams use the block that the pointer is in: it is not poisoned. */
+static void note_recorded(const wr_segment *segment, const void *pointer)
 {
     wr_debug *d = segment->cache->debug;
     weir_pointer_info info = { .size = sizeof info };
@@ -354,6 +385,16 @@ void wr_debug_record(const wr_segment *segment, const void *pointer)
     known *k = *link_of_locked(d, info.base);
     if (k) k->recorded = true;
     wr_lock_release(&d->lock);
+}
+
+weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_device *device, const wr_stream *stream,
+                            const void *caller)
+{
+    const uint32_t outer = begin_call(caller);
+    if (checks(segment->cache->debug)) note_recorded(segment, pointer);
+    weir_status status = wr_pending_record(segment->cache, segment, pointer, stream, &device->events);
+    wr_stack_now = outer;
+    return status;
 }
 
 /* ---- straight from the driver ------------------------------------------------------------------------------------- */
@@ -368,12 +409,11 @@ wr_device *wr_debug_device_of(const void *pointer)
     return NULL;
 }
 
-weir_status wr_debug_free_direct(wr_device *device, void *pointer)
+weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller)
 {
     wr_debug *d = device->cache.debug;
     known k = { 0 };
-    stack here = { 0 };
-    take_stack(d, &here);
+    const call here = { wr_stacks_take(caller), wr_thread_number() };
     wr_lock_acquire(&d->lock);
     known *found = *link_of_locked(d, pointer);
     const bool mine = found && found->live;

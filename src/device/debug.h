@@ -1,7 +1,8 @@
 /*
  * debug: checks for programs that are being looked into (option `debug`): bytes behind each block that nobody may write,
  * freed memory overwritten, the stacks of allocations and frees, what is still allocated at the end, and memory straight
- * from the driver. It stands between the API and the allocator; off, it costs one test per call.
+ * from the driver. It stands between the API and the allocator; off, it costs one test per call. So it is also what notes
+ * which call of the program it is, for recorded events (option `history_stacks`).
  * Owner: the device's cache; NULL there when off. Lock: its own (WR_RANK_LEAF) for the table of blocks, never held across a
  * driver call. What it does with the memory of a stream that captures, it leaves out.
  */
@@ -15,8 +16,11 @@ typedef enum wr_debug_flag {
     WR_DEBUG_POISON = 2,  /* freed memory is overwritten */
     WR_DEBUG_STACKS = 4,  /* errors and leaks tell where a block was allocated and freed */
     WR_DEBUG_LEAKS = 8,   /* what is allocated when the library is closed is logged */
-    WR_DEBUG_NOSUB = 16   /* each block is an allocation of the driver's, so that its tools see what each is */
+    WR_DEBUG_NOSUB = 16,  /* each block is an allocation of the driver's, so that its tools see what each is */
+    WR_DEBUG_HISTORY = 32 /* no check: recorded events have the stack of the call that they happened in */
 } wr_debug_flag;
+
+#define WR_DEBUG_FRAMES 12 /* of each stack */
 
 typedef struct wr_debug wr_debug;
 
@@ -29,17 +33,17 @@ WR_CHECKED weir_status wr_debug_create(unsigned flags, wr_debug **out);
 /* Logs what is still allocated, if asked to, and gives back what came straight from the driver. */
 weir_status wr_debug_destroy(wr_device *device);
 
-/* As wr_device_alloc and wr_device_free, on a device that has one. */
+/* As wr_device_alloc, wr_device_free and wr_pending_record, on a device that has one. `caller` is WR_CALLER. */
 WR_CHECKED weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
-                                      size_t bytes, void **out);
+                                      size_t bytes, const void *caller, void **out);
 /* WEIR_ERR_CORRUPT: bytes behind the block were written; it is freed all the same. */
-WR_CHECKED weir_status wr_debug_free(const wr_segment *segment, void *pointer);
-
-/* Other streams use the block that the pointer is in: it is not poisoned. */
-void wr_debug_record(const wr_segment *segment, const void *pointer);
+WR_CHECKED weir_status wr_debug_free(const wr_segment *segment, void *pointer, const void *caller);
+/* `device` is the stream's. */
+WR_CHECKED weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_device *device,
+                                       const wr_stream *stream, const void *caller);
 
 /* The device whose driver gave that block, by WR_DEBUG_NOSUB; NULL: none did. For pointers in no segment. */
 wr_device *wr_debug_device_of(const void *pointer);
-WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer);
+WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller);
 
 #endif

@@ -5,6 +5,7 @@
 #include "base/meta.h"
 #include "device/debug.h"
 #include "device/pinned.h"
+#include "observe/stacks.h"
 #include "pool/address.h"
 #include "pool/mempool.h"
 
@@ -71,6 +72,18 @@ static void apply_log_option(const wr_options *options)
         if (strcmp(options->value[WR_OPTION_log].text, words[level]) == 0) atomic_store(&wr_log_threshold, level);
 }
 
+/* How many frames of each call, for recorded events and for what `debug` finds. */
+static weir_status frames_to_keep(const wr_options *options, unsigned *debug, uint32_t *frames)
+{
+    *frames = (uint32_t)options->value[WR_OPTION_history_stacks].number;
+    WR_ENSURE(*frames == 0 || options->value[WR_OPTION_history].number != 0, WEIR_ERR_OPTION,
+              "option history_stacks: stacks are kept of recorded events, and recording is off; set WEIR_HISTORY or "
+              "weir_settings.history to a number of events, too");
+    if (*frames != 0) *debug |= WR_DEBUG_HISTORY;
+    if (*debug & WR_DEBUG_STACKS && *frames < WR_DEBUG_FRAMES) *frames = WR_DEBUG_FRAMES;
+    return WEIR_OK;
+}
+
 static weir_status open_locked(const weir_settings *settings)
 {
     WR_TRY(wr_options_read(&rt->options, settings));
@@ -78,6 +91,8 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
     WR_TRY(wr_debug_parse(rt->options.value[WR_OPTION_debug].text, &rt->debug));
     if (rt->debug && atomic_load(&wr_log_threshold) == WR_LOG_OFF) atomic_store(&wr_log_threshold, WR_LOG_ERROR);
+    uint32_t frames = 0;
+    WR_TRY(frames_to_keep(&rt->options, &rt->debug, &frames));
     wr_bias_prepare();
     rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
     WR_ENSURE(rt->policy, WEIR_ERR_OPTION, "option policy: there is no policy \"%s\"",
@@ -88,6 +103,7 @@ static weir_status open_locked(const weir_settings *settings)
                                    .host_memory = rt->options.value[WR_OPTION_host_memory].number };
     WR_TRY(wr_backend_open(rt->options.value[WR_OPTION_backend].text, &config, &rt->backend));
     weir_status status = wr_driver(rt->backend, device_count, &rt->device_count);
+    if (status == WEIR_OK) status = wr_stacks_open(frames, rt->options.value[WR_OPTION_history_stacks_kept].number);
     if (status != WEIR_OK) {
         wr_backend_close(rt->backend);
         return status;
@@ -158,6 +174,7 @@ weir_status wr_runtime_close(void)
         }
         wr_address_release();
         wr_mempool_names_release();
+        wr_stacks_close();
         wr_keep_first(&first, wr_backend_close(rt->backend));
         rt->backend = NULL;
         wr_meta_free(rt->reclaimers);

@@ -12,25 +12,13 @@
 static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_RECORDED, "histories");
 static wr_history *registry;
 
-weir_trace_header wr_trace_header(uint64_t events, uint64_t dropped)
-{
-    weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
-                                 .version_minor = WEIR_TRACE_VERSION_MINOR,
-                                 .header_bytes = sizeof header,
-                                 .event_bytes = sizeof(weir_event),
-                                 .events = events,
-                                 .dropped = dropped };
-    memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
-    return header;
-}
-
 weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
 {
     static atomic_uint_fast64_t last_serial;
     WR_ENSURE(capacity <= SIZE_MAX / sizeof(weir_event), WEIR_ERR_OPTION,
               "option history: %llu events do not fit the address space; set WEIR_HISTORY lower",
               (unsigned long long)capacity);
-    *history = (wr_history){ .capacity = capacity, .device = (int16_t)device };
+    *history = (wr_history){ .capacity = capacity, .device = (int16_t)device, .stacks = wr_stacks_end() > 1 };
     history->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
     wr_lock_init(&history->lock, WR_RANK_HISTORY, "history");
     if (capacity == 0) return WEIR_OK;
@@ -164,7 +152,8 @@ static wr_page *make_page_locked(wr_history *history)
         history->pages = grown;
         history->page_capacity = capacity;
     }
-    if (wr_meta_alloc(sizeof(wr_page), "history", &made) != WEIR_OK) return NULL;
+    const size_t bytes = sizeof(wr_page) + (history->stacks ? WR_HISTORY_PAGE * sizeof(uint32_t) : 0);
+    if (wr_meta_alloc(bytes, "history", &made) != WEIR_OK) return NULL;
     history->pages[history->page_count++] = made;
     return made;
 }
@@ -225,10 +214,11 @@ static inline pen *pen_for(wr_history *history, weir_event *event)
     return p;
 }
 
-static inline void put(const pen *p, const weir_event *event)
+static inline void put(const wr_history *history, const pen *p, const weir_event *event)
 {
     const unsigned count = atomic_load_explicit(&p->page->count, memory_order_relaxed);
     p->page->events[count] = *event;
+    if (history->stacks) p->page->stacks[count] = wr_stack_now;
     atomic_store_explicit(&p->page->count, count + 1, memory_order_release);
 }
 
@@ -244,7 +234,7 @@ static WR_NOINLINE void say_label(wr_history *history, pen *p, uint64_t time_ns)
         memcpy((char *)&event + offsetof(weir_event, address), mine.labels->text[mine.labels->depth - 1],
                WEIR_HISTORY_LABEL_MAX);
     p->label = mine.label;
-    put(p, &event);
+    put(history, p, &event);
 }
 
 static inline void write_at(wr_history *history, weir_event *event)
@@ -254,7 +244,7 @@ static inline void write_at(wr_history *history, weir_event *event)
         say_label(history, p, event->time_ns);
         p = pen_for(history, event);
     }
-    if (WR_LIKELY(p != NULL)) put(p, event);
+    if (WR_LIKELY(p != NULL)) put(history, p, event);
 }
 
 static inline weir_event event_now(const wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
@@ -325,17 +315,20 @@ weir_status wr_history_pop_label(void)
 /* Where events go while the pages are put together. */
 typedef struct sink {
     weir_event *to;
+    uint32_t *stacks; /* NULL: nobody asks */
     uint64_t capacity, count;
     uint64_t skip; /* first ones that are too many */
 } sink;
 
-static void pour(sink *s, const weir_event *events, uint64_t count)
+static void pour(sink *s, const wr_page *page, unsigned from, uint64_t count)
 {
     const uint64_t skipped = count < s->skip ? count : s->skip;
     s->skip -= skipped;
     count -= skipped;
     if (count > s->capacity - s->count) count = s->capacity - s->count;
-    if (count) memcpy(s->to + s->count, events + skipped, (size_t)count * sizeof *events);
+    if (count) memcpy(s->to + s->count, page->events + from + skipped, (size_t)count * sizeof *s->to);
+    if (count && s->stacks)
+        memcpy(s->stacks + s->count, page->stacks + from + skipped, (size_t)count * sizeof *s->stacks);
     s->count += count;
 }
 
@@ -431,17 +424,19 @@ static void merge_locked(wr_history *history, sink *to)
             best->at = best->end;
         else
             while (best->events[best->at].time_ns <= others) best->at++;
-        pour(to, &best->events[from], best->at - from);
+        pour(to, best, from, best->at - from);
         if (best->at == best->end) leave(&m, best);
     }
 }
 
-void wr_history_copy(wr_history *history, weir_event *events, uint64_t capacity, uint64_t *count, uint64_t *dropped)
+void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, uint64_t capacity, uint64_t *count,
+                     uint64_t *dropped)
 {
     uint64_t held, older;
+    if (stacks && !history->stacks) memset(stacks, 0, (size_t)capacity * sizeof *stacks);
     wr_lock_acquire(&history->lock);
     rewind_locked(history, &held, &older);
-    sink to = { .to = events, .capacity = capacity };
+    sink to = { .to = events, .stacks = history->stacks ? stacks : NULL, .capacity = capacity };
     if (held > history->capacity) to.skip = held - history->capacity;
     merge_locked(history, &to);
     *dropped = history->dropped + older + (held > history->capacity ? held - history->capacity : 0);

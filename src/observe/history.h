@@ -13,6 +13,7 @@
 
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "observe/stacks.h"
 #include "weir/trace.h"
 
 #include <stdatomic.h>
@@ -28,12 +29,14 @@ typedef struct wr_page {
     unsigned at, end; /* what is left to take */
     struct wr_page *beside;
     weir_event events[WR_HISTORY_PAGE];
+    uint32_t stacks[]; /* of the events, in a history with stacks */
 } wr_page;
 
 typedef struct wr_history {
-    uint64_t capacity; /* events; 0: off. Constant, as are the next two */
+    uint64_t capacity; /* events; 0: off. Constant, as are the next three */
     uint64_t serial;   /* of all histories, ever: what a thread remembers of one that is gone is recognised */
     int16_t device;
+    bool stacks; /* events have the number of their stack. Constant, too */
 
     wr_lock lock;
     wr_page **pages; /* all of them, in any order */
@@ -46,16 +49,14 @@ typedef struct wr_history {
     struct wr_history *next;
 } wr_history;
 
-/* The head of a file of so many events. */
-weir_trace_header wr_trace_header(uint64_t events, uint64_t dropped);
-
-/* `capacity` 0: recording off. At a constant address until the release. */
+/* `capacity` 0: recording off. With stacks where some are kept. At a constant address until the release. */
 WR_CHECKED weir_status wr_history_init(wr_history *history, int device, uint64_t capacity);
 void wr_history_release(wr_history *history);
 
 /* Up to `capacity` of the last events, by time and as each thread wrote them, oldest first; *count is how many were copied,
- * *dropped how many were lost before. */
-void wr_history_copy(wr_history *history, weir_event *events, uint64_t capacity, uint64_t *count, uint64_t *dropped);
+ * *dropped how many were lost before. `stacks`: the numbers of theirs, 0 where there are none; NULL: nobody asks. */
+void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, uint64_t capacity, uint64_t *count,
+                     uint64_t *dropped);
 
 /* How many events a copy would have now. */
 uint64_t wr_history_held(wr_history *history);
@@ -75,6 +76,15 @@ static inline void wr_history_record(wr_history *history, weir_event_kind kind, 
                                      const void *stream, weir_mempool pool)
 {
     if (WR_UNLIKELY(history->capacity != 0)) wr_history_write(history, kind, address, size, stream, pool);
+}
+
+/* A block that is handed out; *stack: the one that allocated it. */
+static inline void wr_history_record_alloc(wr_history *history, const void *address, uint64_t size, const void *stream,
+                                           weir_mempool pool, uint32_t *stack)
+{
+    if (WR_LIKELY(history->capacity == 0)) return;
+    wr_history_write(history, WEIR_EVENT_ALLOC, address, size, stream, pool);
+    *stack = wr_stack_now;
 }
 
 /* A free that is complete at once: both events, side by side. */

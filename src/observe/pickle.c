@@ -18,6 +18,8 @@ enum opcode {
     APPENDS = 'e',
     BINGET = 'h',
     BINPUT = 'q',
+    LONG_BINGET = 'j',
+    LONG_BINPUT = 'r',
     SETITEMS = 'u',
     EMPTY_DICT = '}',
     PROTO = 0x80,
@@ -63,6 +65,18 @@ void wr_pickle_word(wr_pickle *p, unsigned number, const char *text)
     put(p, p->known[number] ? BINGET : BINPUT);
     put(p, (unsigned char)number);
     p->known[number] = true;
+}
+
+void wr_pickle_keep(wr_pickle *p, uint32_t number)
+{
+    put(p, LONG_BINPUT);
+    put_little_endian(p, number, 4);
+}
+
+void wr_pickle_again(wr_pickle *p, uint32_t number)
+{
+    put(p, LONG_BINGET);
+    put_little_endian(p, number, 4);
 }
 
 /* Two's complement of as few bytes as keep the sign. */

@@ -27,6 +27,10 @@ typedef struct wr_pickle_list {
 void wr_pickle_begin(wr_pickle *p, wr_output *out);
 void wr_pickle_end(wr_pickle *p);
 
+/* What was written last, and may come again, gets a number that no word has; then it need not be written again. */
+void wr_pickle_keep(wr_pickle *p, uint32_t number);
+void wr_pickle_again(wr_pickle *p, uint32_t number);
+
 void wr_pickle_word(wr_pickle *p, unsigned number, const char *text);
 void wr_pickle_string(wr_pickle *p, const char *text, size_t length);
 void wr_pickle_unsigned(wr_pickle *p, uint64_t number);

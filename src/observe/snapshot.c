@@ -1,8 +1,9 @@
 #include "observe/snapshot.h"
 
 #include "base/meta.h"
-#include "observe/history.h"
 #include "observe/pickle.h"
+#include "observe/stack_set.h"
+#include "observe/trace.h"
 
 #include <string.h>
 #include <time.h>
@@ -13,6 +14,7 @@ void wr_snapshot_release(wr_snapshot *snapshot)
         wr_meta_free(snapshot->devices[i].segments);
         wr_meta_free(snapshot->devices[i].blocks);
         wr_meta_free(snapshot->devices[i].events);
+        wr_meta_free(snapshot->devices[i].event_stacks);
     }
     wr_meta_free(snapshot->devices);
     *snapshot = (wr_snapshot){ 0 };
@@ -75,10 +77,86 @@ static void put_pool(wr_pickle *p, word key, uint64_t first, uint64_t second)
     wr_pickle_pair(p, first, second);
 }
 
+/* ---- stacks ------------------------------------------------------------------------------------------------------- */
+
+/* A pickle, and what of the stacks is in it already: lists and frames that come again are written once. */
+typedef struct writer {
+    wr_pickle pickle;
+    wr_stack_set set;
+    bool *written; /* the stacks', by number, and behind them the frames' */
+} writer;
+
+static bool has_event_stack(const wr_snapshot_device *d, size_t event)
+{
+    return d->event_stacks && d->event_stacks[event] != 0;
+}
+
+WR_CHECKED static weir_status mention_all(wr_stack_set *set, const wr_snapshot *snapshot)
+{
+    WR_TRY(wr_stack_set_begin(set));
+    for (int i = 0; i < snapshot->device_count; i++) {
+        const wr_snapshot_device *d = &snapshot->devices[i];
+        for (size_t k = 0; k < d->block_count; k++) WR_TRY(wr_stack_set_mention(set, d->blocks[k].stack));
+        for (size_t k = 0; k < d->event_count; k++)
+            if (has_event_stack(d, k)) WR_TRY(wr_stack_set_mention(set, d->event_stacks[k]));
+    }
+    return wr_stack_set_end(set);
+}
+
+/* As PyTorch shows frames of compiled code: no line is known. */
+static void put_frame(writer *w, const void *address)
+{
+    char name[WR_FRAME_NAME];
+    wr_pickle *p = &w->pickle;
+    const wr_frame frame = wr_frame_of(address);
+    const char *file = frame.object ? frame.object : "??";
+    wr_frame_name(&frame, name);
+    wr_pickle_dict_begin(p);
+    put(p, WORD_filename);
+    wr_pickle_string(p, file, strlen(file));
+    put_count(p, WORD_line, 0);
+    put(p, WORD_name);
+    wr_pickle_string(p, name, strlen(name));
+    wr_pickle_dict_end(p);
+}
+
+/* Whether it is still to be written, and then to be kept under that number. */
+static bool is_new(writer *w, uint32_t number)
+{
+    const bool again = w->written[number];
+    w->written[number] = true;
+    if (again) wr_pickle_again(&w->pickle, WR_PICKLE_WORDS + number);
+    return !again;
+}
+
+static void put_frames(writer *w, uint32_t stack)
+{
+    wr_pickle_list list;
+    const uint32_t number = wr_stack_set_number(&w->set, stack);
+    if (number == 0) {
+        put_empty_list(&w->pickle, WORD_frames);
+        return;
+    }
+    put(&w->pickle, WORD_frames);
+    if (!is_new(w, number)) return;
+    const wr_stack *s = w->set.stacks[number - 1];
+    wr_pickle_list_begin(&w->pickle, &list);
+    for (uint32_t i = 0; i < s->count; i++) {
+        const uint32_t frame = w->set.count + 1 + wr_stack_set_frame(&w->set, s->frames[i]);
+        wr_pickle_item(&w->pickle, &list);
+        if (!is_new(w, frame)) continue;
+        put_frame(w, s->frames[i]);
+        wr_pickle_keep(&w->pickle, WR_PICKLE_WORDS + frame);
+    }
+    wr_pickle_list_end(&w->pickle, &list);
+    wr_pickle_keep(&w->pickle, WR_PICKLE_WORDS + number);
+}
+
 /* ---- segments ----------------------------------------------------------------------------------------------------- */
 
-static void put_block(wr_pickle *p, const wr_snapshot_block *block)
+static void put_block(writer *w, const wr_snapshot_block *block)
 {
+    wr_pickle *p = &w->pickle;
     static const word states[] = { [WEIR_BLOCK_FREE] = WORD_inactive,
                                    [WEIR_BLOCK_LIVE] = WORD_active_allocated,
                                    [WEIR_BLOCK_PENDING] = WORD_active_pending_free };
@@ -87,12 +165,13 @@ static void put_block(wr_pickle *p, const wr_snapshot_block *block)
     put_count(p, WORD_size, block->bytes);
     put_count(p, WORD_requested_size, block->requested);
     put_word(p, WORD_state, states[block->state]);
-    put_empty_list(p, WORD_frames);
+    put_frames(w, block->stack);
     wr_pickle_dict_end(p);
 }
 
-static void put_segment(wr_pickle *p, int device, const wr_snapshot_segment *s)
+static void put_segment(writer *w, int device, const wr_snapshot_segment *s)
 {
+    wr_pickle *p = &w->pickle;
     uint64_t live = 0, active = 0, requested = 0;
     for (const wr_snapshot_block *b = s->blocks; b < s->blocks + s->count; b++) {
         if (b->state == WEIR_BLOCK_LIVE) live += b->bytes;
@@ -117,22 +196,22 @@ static void put_segment(wr_pickle *p, int device, const wr_snapshot_segment *s)
     wr_pickle_list_begin(p, &list);
     for (const wr_snapshot_block *b = s->blocks; b < s->blocks + s->count; b++) {
         wr_pickle_item(p, &list);
-        put_block(p, b);
+        put_block(w, b);
     }
     wr_pickle_list_end(p, &list);
     wr_pickle_dict_end(p);
 }
 
-static void put_segments(wr_pickle *p, const wr_snapshot *snapshot)
+static void put_segments(writer *w, const wr_snapshot *snapshot)
 {
     wr_pickle_list list;
-    wr_pickle_list_begin(p, &list);
+    wr_pickle_list_begin(&w->pickle, &list);
     for (int i = 0; i < snapshot->device_count; i++)
         for (size_t k = 0; k < snapshot->devices[i].segment_count; k++) {
-            wr_pickle_item(p, &list);
-            put_segment(p, i, &snapshot->devices[i].segments[k]);
+            wr_pickle_item(&w->pickle, &list);
+            put_segment(w, i, &snapshot->devices[i].segments[k]);
         }
-    wr_pickle_list_end(p, &list);
+    wr_pickle_list_end(&w->pickle, &list);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------- */
@@ -161,7 +240,7 @@ static const weir_event **label_of(const labels *all, uint32_t thread)
     return &all->at[at];
 }
 
-static void put_event(wr_pickle *p, const weir_event *e, uint64_t epoch_ns, const weir_event *label)
+static void put_event(writer *w, const weir_event *e, uint32_t stack, uint64_t epoch_ns, const weir_event *label)
 {
     static const word actions[] = {
         [WEIR_EVENT_ALLOC] = WORD_alloc,
@@ -174,6 +253,7 @@ static void put_event(wr_pickle *p, const weir_event *e, uint64_t epoch_ns, cons
         [WEIR_EVENT_OOM] = WORD_oom,
         [WEIR_EVENT_SNAPSHOT] = WORD_snapshot,
     };
+    wr_pickle *p = &w->pickle;
     wr_pickle_dict_begin(p);
     put_word(p, WORD_action, actions[e->kind]);
     put_count(p, e->kind == WEIR_EVENT_OOM ? WORD_device_free : WORD_addr, e->address);
@@ -181,7 +261,7 @@ static void put_event(wr_pickle *p, const weir_event *e, uint64_t epoch_ns, cons
     put_count(p, WORD_stream, e->stream);
     put_pool(p, WORD_pool_id, e->pool[0], e->pool[1]);
     put_count(p, WORD_time_us, (e->time_ns + epoch_ns) / 1000);
-    put_empty_list(p, WORD_frames);
+    put_frames(w, stack);
     put_word(p, WORD_compile_context, WORD_none);
     if (label) {
         size_t length = 0;
@@ -195,35 +275,35 @@ static void put_event(wr_pickle *p, const weir_event *e, uint64_t epoch_ns, cons
 }
 
 /* Kinds that PyTorch does not have are left out; labels are what it calls metadata. */
-WR_CHECKED static weir_status put_trace(wr_pickle *p, const wr_snapshot_device *device, uint64_t epoch_ns)
+WR_CHECKED static weir_status put_trace(writer *w, const wr_snapshot_device *device, uint64_t epoch_ns)
 {
     labels all;
     wr_pickle_list list;
     WR_TRY(make_labels(device, &all));
-    wr_pickle_list_begin(p, &list);
+    wr_pickle_list_begin(&w->pickle, &list);
     for (size_t i = 0; i < device->event_count; i++) {
         const weir_event *e = &device->events[i];
         const weir_event **label = label_of(&all, e->thread);
         if (e->kind == WEIR_EVENT_LABEL) *label = e;
         if (e->kind > WEIR_EVENT_SNAPSHOT) continue;
-        wr_pickle_item(p, &list);
-        put_event(p, e, epoch_ns, *label);
+        wr_pickle_item(&w->pickle, &list);
+        put_event(w, e, has_event_stack(device, i) ? device->event_stacks[i] : 0, epoch_ns, *label);
     }
-    wr_pickle_list_end(p, &list);
+    wr_pickle_list_end(&w->pickle, &list);
     wr_meta_free(all.at);
     return WEIR_OK;
 }
 
-WR_CHECKED static weir_status put_traces(wr_pickle *p, const wr_snapshot *snapshot)
+WR_CHECKED static weir_status put_traces(writer *w, const wr_snapshot *snapshot)
 {
     const uint64_t epoch_ns = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
     wr_pickle_list list;
-    wr_pickle_list_begin(p, &list);
+    wr_pickle_list_begin(&w->pickle, &list);
     for (int i = 0; i < snapshot->device_count; i++) {
-        wr_pickle_item(p, &list);
-        WR_TRY(put_trace(p, &snapshot->devices[i], epoch_ns));
+        wr_pickle_item(&w->pickle, &list);
+        WR_TRY(put_trace(w, &snapshot->devices[i], epoch_ns));
     }
-    wr_pickle_list_end(p, &list);
+    wr_pickle_list_end(&w->pickle, &list);
     return WEIR_OK;
 }
 
@@ -253,21 +333,34 @@ static void put_settings(wr_pickle *p, const wr_snapshot_settings *settings)
     wr_pickle_dict_end(p);
 }
 
+static weir_status write_pickle(writer *w, wr_output *out, const wr_snapshot *snapshot)
+{
+    void *memory = NULL;
+    wr_pickle *p = &w->pickle;
+    WR_TRY(mention_all(&w->set, snapshot));
+    WR_TRY(wr_meta_alloc((size_t)w->set.count + 1 + w->set.frame_count, "stacks of a snapshot", &memory));
+    w->written = memory;
+    wr_pickle_begin(p, out);
+    wr_pickle_dict_begin(p);
+    put(p, WORD_segments);
+    put_segments(w, snapshot);
+    put(p, WORD_device_traces);
+    WR_TRY(put_traces(w, snapshot));
+    put(p, WORD_allocator_settings);
+    put_settings(p, &snapshot->settings);
+    put_empty_list(p, WORD_external_annotations);
+    wr_pickle_dict_end(p);
+    wr_pickle_end(p);
+    return WEIR_OK;
+}
+
 weir_status wr_snapshot_write_pickle(wr_output *out, const wr_snapshot *snapshot)
 {
-    wr_pickle p;
-    wr_pickle_begin(&p, out);
-    wr_pickle_dict_begin(&p);
-    put(&p, WORD_segments);
-    put_segments(&p, snapshot);
-    put(&p, WORD_device_traces);
-    WR_TRY(put_traces(&p, snapshot));
-    put(&p, WORD_allocator_settings);
-    put_settings(&p, &snapshot->settings);
-    put_empty_list(&p, WORD_external_annotations);
-    wr_pickle_dict_end(&p);
-    wr_pickle_end(&p);
-    return WEIR_OK;
+    writer w = { 0 };
+    weir_status status = write_pickle(&w, out, snapshot);
+    wr_meta_free(w.written);
+    wr_stack_set_release(&w.set);
+    return status;
 }
 
 /* ---- as a trace --------------------------------------------------------------------------------------------------- */
@@ -284,7 +377,8 @@ static uint64_t count_events(const wr_snapshot *snapshot)
     return count;
 }
 
-static void write_segment(wr_output *out, weir_event common, const wr_snapshot_segment *s, uint64_t *active)
+static void write_segment(wr_output *out, const wr_stack_set *set, weir_event common, const wr_snapshot_segment *s,
+                          uint64_t *active)
 {
     weir_event e = common;
     e.stream = s->stream;
@@ -293,34 +387,45 @@ static void write_segment(wr_output *out, weir_event common, const wr_snapshot_s
     e.kind = WEIR_EVENT_SEGMENT_ALLOC;
     e.address = s->address;
     e.size = s->bytes;
-    wr_output_write(out, &e, sizeof e);
+    wr_trace_write_events(out, &e, NULL, 1, set);
     for (const wr_snapshot_block *b = s->blocks; b < s->blocks + s->count; b++) {
         if (b->state == WEIR_BLOCK_FREE) continue;
         *active += b->bytes;
         e.kind = WEIR_EVENT_ALLOC;
         e.address = b->address;
         e.size = b->requested;
-        wr_output_write(out, &e, sizeof e);
+        wr_trace_write_events(out, &e, &b->stack, 1, set);
         if (b->state != WEIR_BLOCK_PENDING) continue;
         e.kind = WEIR_EVENT_FREE_REQUESTED;
-        wr_output_write(out, &e, sizeof e);
+        wr_trace_write_events(out, &e, NULL, 1, set);
     }
 }
 
-void wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot)
+static void write_devices(wr_output *out, const wr_stack_set *set, const wr_snapshot *snapshot)
 {
-    const weir_trace_header header = wr_trace_header(count_events(snapshot), 0);
-    wr_output_write(out, &header, sizeof header);
     weir_event common = { .time_ns = now_ns(CLOCK_MONOTONIC) };
     for (int i = 0; i < snapshot->device_count; i++) {
         const wr_snapshot_device *d = &snapshot->devices[i];
         uint64_t active = 0;
         if (d->segment_count == 0) continue;
         common.device = (int16_t)i;
-        for (size_t k = 0; k < d->segment_count; k++) write_segment(out, common, &d->segments[k], &active);
+        for (size_t k = 0; k < d->segment_count; k++) write_segment(out, set, common, &d->segments[k], &active);
         weir_event end = common;
         end.kind = WEIR_EVENT_SNAPSHOT;
         end.size = active;
-        wr_output_write(out, &end, sizeof end);
+        wr_trace_write_events(out, &end, NULL, 1, set);
     }
+}
+
+weir_status wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot)
+{
+    wr_stack_set set = { 0 };
+    weir_status status = mention_all(&set, snapshot);
+    if (status == WEIR_OK) {
+        wr_trace_write_header(out, count_events(snapshot), 0, &set);
+        write_devices(out, &set, snapshot);
+        wr_trace_write_stacks(out, &set);
+    }
+    wr_stack_set_release(&set);
+    return status;
 }

@@ -11,6 +11,7 @@
 
 typedef struct wr_snapshot_block {
     uint64_t address, bytes, requested; /* requested: 0 when free */
+    uint32_t stack;                     /* of the call that allocated it; 0: not known */
     weir_block_state state;
 } wr_snapshot_block;
 
@@ -27,6 +28,7 @@ typedef struct wr_snapshot_device {
     wr_snapshot_segment *segments; /* by address */
     wr_snapshot_block *blocks;
     weir_event *events;
+    uint32_t *event_stacks; /* NULL: they have none */
     size_t segment_count, block_count, event_count;
 } wr_snapshot_device;
 
@@ -46,10 +48,10 @@ typedef struct wr_snapshot {
 
 void wr_snapshot_release(wr_snapshot *snapshot);
 
-/* Fails for want of memory for the labels of the events. */
+/* Both fail for want of memory: for the labels of the events, and the stacks. */
 WR_CHECKED weir_status wr_snapshot_write_pickle(wr_output *out, const wr_snapshot *snapshot);
 
 /* The blocks as events: as if they had been allocated just now, one after the other. */
-void wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot);
+WR_CHECKED weir_status wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot);
 
 #endif

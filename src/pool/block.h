@@ -49,6 +49,7 @@ struct wr_block {
     wr_use *uses;          /* other streams that use it, or are waited for */
     uint64_t handed;       /* when it was handed out, in the cache's count */
     uint32_t kept;         /* by how many graphs: freed, it waits for their end */
+    uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
     union {
         uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */
         uint64_t kept_at;  /* else, in a paused segment: where in the segment's copy its contents are */

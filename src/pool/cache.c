@@ -118,8 +118,8 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->handed = ++cache->handed;
     wr_count(wr_counter_live_in, bin, block);
     wr_account_in(bin->account, block->bytes);
-    wr_history_record(&cache->history, WEIR_EVENT_ALLOC, block->base, requested, bin->stream->native,
-                      wr_bin_pool_id(bin));
+    wr_history_record_alloc(&cache->history, block->base, requested, bin->stream->native, wr_bin_pool_id(bin),
+                            &block->stack);
 }
 
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)

@@ -232,10 +232,10 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *a
 
 /* ---- parking and taking, by whoever has the lock ------------------------------------------------------------------ */
 
-static void record_taken(wr_front *front, const wr_block *block)
+static void record_taken(wr_front *front, wr_block *block)
 {
-    wr_history_record(&front->cache->history, WEIR_EVENT_ALLOC, block->base, block->requested, front->stream->native,
-                      (weir_mempool){ 0, 0 });
+    wr_history_record_alloc(&front->cache->history, block->base, block->requested, front->stream->native,
+                            (weir_mempool){ 0, 0 }, &block->stack);
 }
 
 static void record_parked(wr_front *front, const wr_block *block)
@@ -244,7 +244,7 @@ static void record_parked(wr_front *front, const wr_block *block)
                            (weir_mempool){ 0, 0 });
 }
 
-void wr_front_record_taken(wr_front *front, const wr_block *block, wr_bias_thread *self)
+void wr_front_record_taken(wr_front *front, wr_block *block, wr_bias_thread *self)
 {
     record_taken(front, block);
     wr_bias_release_owned(self);
@@ -263,7 +263,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     const bool peak = wr_front_is_peak(front, WR_FRONT_BLOCKS, 1) ||
                       wr_front_is_peak(front, WR_FRONT_BYTES, block_bytes) ||
                       wr_front_is_peak(front, WR_FRONT_REQUESTED, requested);
-    const wr_block *block = wr_front_pop(front, slot, requested);
+    wr_block *block = wr_front_pop(front, slot, requested);
     record_taken(front, block);
     if (peak) {
         wr_lock_acquire(&front->cache->lock);

@@ -182,7 +182,7 @@ WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_s
 }
 
 /* Record the event of a hit, and release the lock. */
-void wr_front_record_taken(wr_front *front, const wr_block *block, wr_bias_thread *self);
+void wr_front_record_taken(wr_front *front, wr_block *block, wr_bias_thread *self);
 void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self);
 
 /* What both calls of a program come to that allocates and frees on a stream of the calling thread, without a call. False:
@@ -200,7 +200,7 @@ static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, voi
         wr_bias_release_owned(self);
         return false;
     }
-    const wr_block *block = wr_front_pop(front, slot, requested);
+    wr_block *block = wr_front_pop(front, slot, requested);
     *out = block->base;
     if (WR_UNLIKELY(front->recorded))
         wr_front_record_taken(front, block, self);

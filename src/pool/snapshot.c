@@ -56,6 +56,7 @@ static void copy(wr_snapshot_device *out, const wr_segment *segment)
         out->blocks[out->block_count++] = (wr_snapshot_block){ .address = (uint64_t)(uintptr_t)b->base,
                                                                .bytes = b->bytes,
                                                                .requested = state == WEIR_BLOCK_FREE ? 0 : b->requested,
+                                                               .stack = state == WEIR_BLOCK_FREE ? 0 : b->stack,
                                                                .state = state };
         to->bytes += b->bytes;
         to->count++;
@@ -73,7 +74,12 @@ static weir_status copy_events_locked(wr_cache *cache, wr_snapshot_device *out)
     const uint64_t room = wr_history_held(&cache->history) + WR_HISTORY_PAGE;
     WR_TRY(wr_meta_resize(&memory, (size_t)room * sizeof(weir_event), "snapshot"));
     out->events = memory;
-    wr_history_copy(&cache->history, out->events, room, &events, &dropped);
+    if (cache->history.stacks) {
+        memory = NULL;
+        WR_TRY(wr_meta_resize(&memory, (size_t)room * sizeof(uint32_t), "snapshot"));
+        out->event_stacks = memory;
+    }
+    wr_history_copy(&cache->history, out->events, out->event_stacks, room, &events, &dropped);
     out->event_count = (size_t)events;
     return WEIR_OK;
 }

@@ -13,6 +13,7 @@
 #include "host_support.h"
 #include "sanitized.h"
 #include "stress_support.h"
+#include "weir/observe.h"
 #include "weir/trace.h"
 
 #include <pthread.h>
@@ -20,7 +21,7 @@
 #include <string.h>
 
 enum { WORKERS = 4, CAPACITY = 20000, DEVICES = 2, PASSED = 16 };
-#define GENERATIONS (SANITIZED ? 200 : 2500)
+#define GENERATIONS (SANITIZED ? 100 : 1500)
 #define READS (SANITIZED ? 20 : 200)
 
 static weir_stream streams[DEVICES][2];
@@ -106,18 +107,41 @@ static void *read_again_and_again(void *argument)
         check(events, count);
         if (i % 64 == 7) must(weir_history_clear(device) == WEIR_OK);
         if (i % 64 == 9) must(weir_history_save("saved.weirtrace") == WEIR_OK);
+        if (i % 64 == 11) must(weir_snapshot_save("saved.pickle", NULL) == WEIR_OK);
     }
     free(events);
     return NULL;
 }
 
-static int open_recording(void **state)
+static int open_with(uint64_t frames, uint64_t kept)
 {
-    (void)state;
-    open_host((weir_settings){ .host_devices = DEVICES, .host_memory = 64 * MIB, .history = CAPACITY });
+    open_host((weir_settings){ .host_devices = DEVICES,
+                               .host_memory = 64 * MIB,
+                               .history = CAPACITY,
+                               .history_stacks = frames,
+                               .history_stacks_kept = kept });
     for (int device = 0; device < DEVICES; device++)
         for (int i = 0; i < 2; i++) streams[device][i] = new_stream(device);
     return 0;
+}
+
+static int open_recording(void **state)
+{
+    (void)state;
+    return open_with(0, 0);
+}
+
+static int open_with_stacks(void **state)
+{
+    (void)state;
+    return open_with(16, 0);
+}
+
+/* The table of stacks is full before all have been met. */
+static int open_with_few_stacks(void **state)
+{
+    (void)state;
+    return open_with(16, 2);
 }
 
 static void what_many_threads_record_is_in_order(void **state)
@@ -139,6 +163,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_recording, close_host),
+        cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_with_stacks, close_host),
+        cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_with_few_stacks, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

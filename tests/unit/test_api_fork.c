@@ -66,6 +66,15 @@ static int open_in_use(void **state)
     return 0;
 }
 
+static int open_with_stacks(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .history = 10000, .history_stacks = 16 });
+    kept_stream = new_stream(0);
+    kept_block = alloc_on(4096, kept_stream);
+    return 0;
+}
+
 static int every_call_is_refused(void)
 {
     const char *name = NULL;
@@ -274,6 +283,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),
         cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_idle, close_host),
         IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
+        cmocka_unit_test_setup_teardown(a_fork_while_threads_hold_locks_does_not_hang_the_child, open_with_stacks,
+                                        close_host),
         cmocka_unit_test_setup_teardown(a_fork_while_a_device_is_opened_does_not_hang_the_child, open_idle, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

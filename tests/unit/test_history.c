@@ -43,7 +43,7 @@ static void an_event_has_all_its_parts(void **state)
     uint64_t count = 0, dropped = 1;
     wr_history_record(&history, WEIR_EVENT_SEGMENT_FREE, (void *)(uintptr_t)0x123000, 77, (void *)(uintptr_t)0x99,
                       (weir_mempool){ 5, 6 });
-    wr_history_copy(&history, &event, 1, &count, &dropped);
+    wr_history_copy(&history, &event, NULL, 1, &count, &dropped);
     assert_int_equal(count, 1);
     assert_int_equal(dropped, 0);
     assert_int_equal(event.kind, WEIR_EVENT_SEGMENT_FREE);
@@ -62,7 +62,7 @@ static void the_latest_events_are_kept_oldest_first(void **state)
     weir_event events[8];
     uint64_t count = 0, dropped = 0;
     record(10);
-    wr_history_copy(&history, events, 8, &count, &dropped);
+    wr_history_copy(&history, events, NULL, 8, &count, &dropped);
     assert_int_equal(count, 4);
     assert_int_equal(dropped, 6);
     for (int i = 0; i < 4; i++) {
@@ -77,7 +77,7 @@ static void a_full_ring_has_dropped_nothing(void **state)
     weir_event events[4];
     uint64_t count = 0, dropped = 1;
     record(4);
-    wr_history_copy(&history, events, 4, &count, &dropped);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
     assert_int_equal(count, 4);
     assert_int_equal(dropped, 0);
     assert_int_equal(events[0].size, 0);
@@ -89,7 +89,7 @@ static void a_short_buffer_gets_the_oldest(void **state)
     weir_event events[2] = { { 0 } };
     uint64_t count = 0, dropped = 0;
     record(5);
-    wr_history_copy(&history, events, 2, &count, &dropped);
+    wr_history_copy(&history, events, NULL, 2, &count, &dropped);
     assert_int_equal(count, 2);
     assert_int_equal(dropped, 1);
     assert_int_equal(events[0].size, 1);
@@ -106,7 +106,7 @@ static void each_page_of_a_labelled_thread_begins_with_the_label(void **state)
     assert_int_equal(wr_history_push_label("step"), WEIR_OK); /* takes the last place */
     record(1);
     assert_int_equal(wr_history_pop_label(), WEIR_OK);
-    wr_history_copy(&history, events, 4, &count, &dropped);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
     assert_int_equal(count, 4);
     assert_int_equal(events[1].kind, WEIR_EVENT_LABEL);
     assert_int_equal(events[2].kind, WEIR_EVENT_LABEL);
@@ -119,7 +119,7 @@ static void without_capacity_nothing_is_recorded(void **state)
     uint64_t count = 1, dropped = 1;
     assert_int_equal(wr_history_init(&history, 0, 0), WEIR_OK);
     record(3);
-    wr_history_copy(&history, NULL, 0, &count, &dropped);
+    wr_history_copy(&history, NULL, NULL, 0, &count, &dropped);
     assert_int_equal(count, 0);
     assert_int_equal(dropped, 0);
     assert_int_equal(history.page_count, 0);
@@ -157,7 +157,7 @@ static void events_of_threads_are_merged_by_time(void **state)
     uint64_t count = 0, dropped = 1, next[64] = { 0 };
     for (int i = 0; i < WRITERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, write_some, NULL), 0);
     for (int i = 0; i < WRITERS; i++) pthread_join(threads[i], NULL);
-    wr_history_copy(&history, events, WRITERS * EACH, &count, &dropped);
+    wr_history_copy(&history, events, NULL, WRITERS * EACH, &count, &dropped);
     assert_int_equal(count, WRITERS * EACH);
     assert_int_equal(dropped, 0);
     const uint32_t first = wr_thread_number();
@@ -179,7 +179,7 @@ static void threads_that_come_and_go_share_a_page(void **state)
         pthread_join(thread, NULL);
     }
     assert_true(history.page_count <= SHORT_LIVED / WR_HISTORY_PAGE + 1);
-    wr_history_copy(&history, events, SHORT_LIVED, &count, &dropped);
+    wr_history_copy(&history, events, NULL, SHORT_LIVED, &count, &dropped);
     assert_int_equal(count, SHORT_LIVED);
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, i);
 }
@@ -196,7 +196,7 @@ static void there_are_no_gaps(void **state)
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, write_some, NULL), 0);
     pthread_join(thread, NULL);
-    wr_history_copy(&history, events, 1000, &count, &dropped);
+    wr_history_copy(&history, events, NULL, 1000, &count, &dropped);
     assert_int_equal(count, 1000);
     assert_int_equal(dropped, EACH + 1 - 1000);
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, EACH - 1000 + i);
@@ -214,7 +214,7 @@ static void a_thread_may_write_into_many_histories(void **state)
         weir_event events[50];
         uint64_t count = 0, dropped = 1;
         assert_true(many[i].page_count == 1);
-        wr_history_copy(&many[i], events, 50, &count, &dropped);
+        wr_history_copy(&many[i], events, NULL, 50, &count, &dropped);
         assert_int_equal(count, 50);
         for (uint64_t k = 0; k < count; k++) assert_int_equal(events[k].size, k);
         wr_history_release(&many[i]);
@@ -233,7 +233,7 @@ static void without_memory_events_are_lost_and_counted(void **state)
         record(1);
         wr_meta_fail_nth(0);
     }
-    wr_history_copy(&history, &event, 1, &count, &dropped);
+    wr_history_copy(&history, &event, NULL, 1, &count, &dropped);
     assert_int_equal(count, 0);
     assert_int_equal(dropped, 2);
     record(1);

@@ -45,7 +45,8 @@ class Settings(ctypes.Structure):
                 ("memory_limit", ctypes.c_uint64), ("host_devices", ctypes.c_uint64), ("host_memory", ctypes.c_uint64),
                 ("max_split_size", ctypes.c_uint64), ("large_segment", ctypes.c_uint64),
                 ("roundup_power2_divisions", ctypes.c_char_p), ("gc_threshold", ctypes.c_double),
-                ("history", ctypes.c_uint64), ("log", ctypes.c_char_p), ("debug", ctypes.c_char_p)]
+                ("history", ctypes.c_uint64), ("log", ctypes.c_char_p), ("debug", ctypes.c_char_p),
+                ("history_stacks", ctypes.c_uint64), ("history_stacks_kept", ctypes.c_uint64)]
 
 
 class LastError(ctypes.Structure):

@@ -1,0 +1,186 @@
+#include "observe/stacks.h"
+
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/meta.h"
+
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum {
+    OWN_FRAMES = 5, /* of weir's own, at most, above the caller's */
+    ARENA_BYTES = 1 << 16
+};
+
+typedef struct arena {
+    struct arena *next;
+    size_t used;
+    _Alignas(wr_stack) char bytes[ARENA_BYTES];
+} arena;
+
+/* A stack's number is its place, from 1: nothing moves, for the table is at most half full. */
+static struct {
+    _Atomic(const wr_stack *) *at; /* NULL: closed */
+    uint64_t places, kept_max;
+    uint32_t frames; /* of a stack, at most */
+    atomic_uint_fast64_t kept, lost;
+    wr_lock lock;
+    arena *arenas; /* the newest first */
+} table = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "stacks") };
+
+WR_THREAD_LOCAL uint32_t wr_stack_now;
+
+weir_status wr_stacks_open(uint32_t frames, uint64_t kept)
+{
+    void *memory = NULL, *first[1];
+    uint64_t places = 2;
+    if (frames == 0) return WEIR_OK;
+    while (places < 2 * kept) places *= 2;
+    WR_TRY(wr_meta_reserve(places * sizeof *table.at, "call stacks", &memory));
+    table.at = memory;
+    table.places = places;
+    table.kept_max = kept;
+    table.frames = frames < WR_STACK_FRAMES ? frames : WR_STACK_FRAMES;
+    (void)backtrace(first, 1); /* the first call loads the unwinder, which must not be in the middle of an allocation */
+    return WEIR_OK;
+}
+
+void wr_stacks_close(void)
+{
+    if (!table.at) return;
+    wr_meta_release((void *)table.at, table.places * sizeof *table.at);
+    for (arena *a = table.arenas; a;) {
+        arena *next = a->next;
+        wr_meta_free(a);
+        a = next;
+    }
+    table.at = NULL;
+    table.arenas = NULL;
+    table.places = table.kept_max = 0;
+    atomic_store(&table.kept, 0);
+    atomic_store(&table.lost, 0);
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(void *const *frames, uint32_t count)
+{
+    uint64_t hash = count;
+    for (uint32_t i = 0; i < count; i++) {
+        hash = (hash ^ (uint64_t)(uintptr_t)frames[i]) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+static bool same(const wr_stack *s, uint64_t hash, void *const *frames, uint32_t count)
+{
+    return s->hash == hash && s->count == count && memcmp(s->frames, frames, count * sizeof *frames) == 0;
+}
+
+/* Where the stack is, from `at` on, or the first place that is free; what is before that has other stacks for ever. */
+static uint64_t look_from(uint64_t at, uint64_t hash, void *const *frames, uint32_t count, bool *found)
+{
+    for (*found = false;; at = (at + 1) & (table.places - 1)) {
+        const wr_stack *s = atomic_load_explicit(&table.at[at], memory_order_acquire);
+        *found = s && same(s, hash, frames, count);
+        if (!s || *found) return at;
+    }
+}
+
+static wr_stack *make_stack_locked(uint32_t count)
+{
+    const size_t bytes = sizeof(wr_stack) + count * sizeof(void *);
+    if (!table.arenas || ARENA_BYTES - table.arenas->used < bytes) {
+        void *memory = NULL;
+        if (wr_meta_alloc(sizeof(arena), "call stacks", &memory) != WEIR_OK) return NULL;
+        arena *made = memory;
+        made->next = table.arenas;
+        table.arenas = made;
+    }
+    wr_stack *s = (wr_stack *)(void *)(table.arenas->bytes + table.arenas->used);
+    table.arenas->used += bytes;
+    return s;
+}
+
+static bool is_full(void)
+{
+    return atomic_load_explicit(&table.kept, memory_order_relaxed) == table.kept_max;
+}
+
+/* False: there is no room. */
+static bool add(uint64_t *at, uint64_t hash, void *const *frames, uint32_t count)
+{
+    bool found = false;
+    wr_lock_acquire(&table.lock);
+    *at = look_from(*at, hash, frames, count, &found);
+    wr_stack *s = found || is_full() ? NULL : make_stack_locked(count);
+    if (s) {
+        s->hash = hash;
+        s->count = count;
+        memcpy(s->frames, frames, count * sizeof *frames);
+        atomic_store_explicit(&table.at[*at], s, memory_order_release);
+        atomic_fetch_add_explicit(&table.kept, 1, memory_order_relaxed);
+    }
+    wr_lock_release(&table.lock);
+    return found || s;
+}
+
+uint32_t wr_stacks_number(void *const *frames, uint32_t count)
+{
+    bool found = false;
+    if (!table.at || count == 0) return 0;
+    const uint64_t hash = hash_of(frames, count);
+    uint64_t at = look_from(hash >> 32 & (table.places - 1), hash, frames, count, &found);
+    if (WR_LIKELY(found) || (!is_full() && add(&at, hash, frames, count))) return (uint32_t)at + 1;
+    if (atomic_fetch_add_explicit(&table.lost, 1, memory_order_relaxed) == 0)
+        wr_log(WR_LOG_WARN,
+               "%llu distinct call stacks are kept, and there is no room for more: what others do has none. "
+               "Set WEIR_HISTORY_STACKS_KEPT higher",
+               (unsigned long long)atomic_load(&table.kept));
+    return 0;
+}
+
+uint32_t wr_stacks_take(const void *caller)
+{
+    void *frames[WR_STACK_FRAMES + OWN_FRAMES];
+    if (!table.at) return 0;
+    const int most = (int)table.frames, count = backtrace(frames, most + OWN_FRAMES);
+    int first = 0;
+    while (first < count && first < OWN_FRAMES && frames[first] != caller) first++;
+    if (first == count || frames[first] != caller) first = 0; /* what unwinds differently is shown as it is */
+    return wr_stacks_number(frames + first, (uint32_t)(count - first < most ? count - first : most));
+}
+
+const wr_stack *wr_stacks_find(uint32_t number)
+{
+    if (number == 0 || number > table.places) return NULL;
+    return atomic_load_explicit(&table.at[number - 1], memory_order_acquire);
+}
+
+uint64_t wr_stacks_lost(void)
+{
+    return atomic_load_explicit(&table.lost, memory_order_relaxed);
+}
+
+uint32_t wr_stacks_end(void)
+{
+    return (uint32_t)table.places + 1;
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------------- */
+
+wr_frame wr_frame_of(const void *return_address)
+{
+    /* The call lies before the address that it returns to, which may be the next function's. */
+    const char *address = (const char *)return_address - 1;
+    Dl_info found = { 0 };
+    if (dladdr(address, &found) == 0) return (wr_frame){ .in_object = (uint64_t)(uintptr_t)address };
+    return (wr_frame){ .object = found.dli_fname,
+                       .symbol = found.dli_sname,
+                       .in_object = (uint64_t)(address - (const char *)found.dli_fbase),
+                       .in_symbol = found.dli_sname ? (uint64_t)(address - (const char *)found.dli_saddr) : 0 };
+}

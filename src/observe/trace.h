@@ -1,0 +1,21 @@
+/*
+ * trace: files of recorded events, weir's own format (docs/trace-format.md): the head, the events, their stacks.
+ * No state but the output's, and the set of stacks, which is complete.
+ */
+#ifndef WR_OBSERVE_TRACE_H
+#define WR_OBSERVE_TRACE_H
+
+#include "observe/output.h"
+#include "observe/stack_set.h"
+#include "weir/trace.h"
+
+void wr_trace_write_header(wr_output *out, uint64_t events, uint64_t dropped, const wr_stack_set *set);
+
+/* `stacks`: the table's numbers; NULL: the events have none. */
+void wr_trace_write_events(wr_output *out, const weir_event *events, const uint32_t *stacks, size_t count,
+                           const wr_stack_set *set);
+
+/* Behind the last event. */
+void wr_trace_write_stacks(wr_output *out, const wr_stack_set *set);
+
+#endif

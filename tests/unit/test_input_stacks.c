@@ -1,0 +1,300 @@
+/*
+ * Recorded events with the stacks of their calls (option history_stacks), from the program to the readers of tools/.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/meta.h"
+#include "host_support.h"
+#include "input_support.h"
+#include "weir/observe.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char path[] = "stacks";
+
+static void open_with(uint64_t history, uint64_t frames, uint64_t kept)
+{
+    open_host((weir_settings){
+        .host_memory = 256 * MIB, .history = history, .history_stacks = frames, .history_stacks_kept = kept });
+}
+
+static WR_NOINLINE void *one_site(size_t bytes)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc(bytes, &block));
+    return block;
+}
+
+static WR_NOINLINE void *other_site(size_t bytes)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc_on(bytes, default_stream(0), &block));
+    return block;
+}
+
+static void read_back(trace *t)
+{
+    trace_error error;
+    if (!trace_read(path, t, &error, NULL, NULL)) fail_msg("%s", error.text);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void save_and_read(trace *t)
+{
+    assert_ok(weir_history_save(path));
+    read_back(t);
+}
+
+static void snap_and_read(trace *t, weir_snapshot_format format)
+{
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    o.format = format;
+    assert_ok(weir_snapshot_save(path, &o));
+    read_back(t);
+}
+
+/* The stack of the nth event of a kind, counted from 0. */
+static uint32_t stack_of(const trace *t, weir_event_kind kind, int nth)
+{
+    for (size_t i = 0; i < t->count; i++)
+        if (t->events[i].kind == kind && nth-- == 0) return t->stacks.of ? t->stacks.of[i] : 0;
+    fail_msg("there are not so many events of kind %d", (int)kind);
+    return 0;
+}
+
+static const char *innermost(const trace *t, uint32_t stack)
+{
+    assert_in_range(stack, 1, t->stacks.count - 1);
+    assert_true(t->stacks.first[stack] < t->stacks.first[stack + 1]);
+    return t->stacks.frames[t->stacks.items[t->stacks.first[stack]]];
+}
+
+/* Allocations are a miss and hits: of a fresh segment, of a parked block. Nothing of weir's own is in the stack. */
+static void each_call_of_the_program_is_one_stack(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 16, 100);
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(one_site(1000)));
+    assert_ok(weir_free(other_site(1000)));
+    save_and_read(&t);
+    const uint32_t one = stack_of(&t, WEIR_EVENT_ALLOC, 0), freed = stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 0);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, i), one);
+        assert_int_equal(stack_of(&t, WEIR_EVENT_FREE_REQUESTED, i), freed);
+        assert_int_equal(stack_of(&t, WEIR_EVENT_FREE_COMPLETED, i), freed);
+    }
+    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_MAP, 0), one); /* what the call needed */
+    assert_int_equal(stack_of(&t, WEIR_EVENT_DECISION, 0), one);
+    assert_int_not_equal(stack_of(&t, WEIR_EVENT_ALLOC, 3), one);
+    assert_int_not_equal(freed, one);
+    assert_non_null(strstr(innermost(&t, one), "unit_input_stacks"));
+    assert_int_equal(t.stacks.count, 1 + 4); /* two frees, at two places */
+    trace_release(&t);
+}
+
+static void other_calls_have_theirs(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 16, 100);
+    weir_mempool pool;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &pool));
+    void *block = NULL;
+    assert_status(weir_alloc(1000 * MIB, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &block));
+    assert_ok(weir_record_stream(block, new_stream(0)));
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_empty_cache(0));
+    save_and_read(&t);
+    static const weir_event_kind kinds[] = { WEIR_EVENT_OOM, WEIR_EVENT_ALLOC, WEIR_EVENT_RECORD_STREAM,
+                                             WEIR_EVENT_FREE_REQUESTED };
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < i; k++) assert_int_not_equal(stack_of(&t, kinds[i], 0), stack_of(&t, kinds[k], 0));
+    for (int i = 0; i < 4; i++) assert_non_null(strstr(innermost(&t, stack_of(&t, kinds[i], 0)), "unit_input_stacks"));
+    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_FREE, 0), 0); /* of a call that notes none */
+    trace_release(&t);
+}
+
+static void *spare;
+static bool free_the_spare(void *user, int device, size_t needed)
+{
+    (void)user, (void)device, (void)needed;
+    const bool helped = spare != NULL;
+    if (spare) (void)!weir_free(spare);
+    spare = NULL;
+    return helped;
+}
+
+/* A call within a call: each event is of the one that it happened in. */
+static void a_callback_that_frees_has_a_stack_of_its_own(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 16, 100);
+    spare = other_site(200 * MIB);
+    assert_ok(weir_reclaim_add(free_the_spare, NULL));
+    one_site(100 * MIB);
+    save_and_read(&t);
+    const uint32_t outer = stack_of(&t, WEIR_EVENT_ALLOC, 1), inner = stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 0);
+    assert_int_equal(stack_of(&t, WEIR_EVENT_DECISION, 1), outer);
+    assert_int_not_equal(inner, outer);
+    assert_int_not_equal(inner, 0);
+    trace_release(&t);
+}
+
+static void off_no_event_has_one(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 0, 0);
+    one_site(1000);
+    assert_ok(weir_history_save(path));
+    FILE *file = fopen(path, "rb");
+    weir_trace_header header;
+    assert_non_null(file);
+    assert_int_equal(fread(&header, sizeof header, 1, file), 1);
+    fclose(file);
+    assert_int_equal(header.event_bytes, sizeof(weir_event));
+    assert_int_equal(header.stacks + header.frames, 0);
+    read_back(&t);
+    assert_int_equal(t.stacks.count, 0);
+    trace_release(&t);
+    snap_and_read(&t, WEIR_SNAPSHOT_PICKLE);
+    assert_int_equal(t.stacks.count, 0);
+    trace_release(&t);
+}
+
+static void a_full_table_is_told_in_the_file(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(1000, 16, 1);
+    void *first = one_site(1000);
+    assert_ok(weir_free(first));
+    other_site(1000);
+    save_and_read(&t);
+    assert_int_not_equal(stack_of(&t, WEIR_EVENT_ALLOC, 0), 0);
+    assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, 1), 0);
+    assert_int_equal(t.stacks.count, 2);
+    assert_int_equal(t.stacks.lost, 2); /* the free, and the other site */
+    trace_release(&t);
+}
+
+static void stacks_need_events(void **state)
+{
+    (void)state;
+    weir_settings s = WEIR_SETTINGS_INIT;
+    s.backend = "host";
+    s.history_stacks = 8;
+    assert_status(weir_open(&s), WEIR_ERR_OPTION);
+    assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
+    open_with(1, 1, 1); /* it can be opened all the same */
+}
+
+/* ---- snapshots -------------------------------------------------------------------------------------------------------- */
+
+/* The blocks' stacks are the blocks': the events that allocated them are long gone. */
+static void a_snapshot_tells_who_allocated_what_is_there(void **state)
+{
+    (void)state;
+    trace t;
+    open_with(10, 16, 0);
+    void *one = one_site(1000), *other = other_site(1000);
+    for (int i = 0; i < 2000; i++) assert_ok(weir_free(one_site(5000)));
+    snap_and_read(&t, WEIR_SNAPSHOT_TRACE);
+    uint32_t stacks[2] = { 0 };
+    for (size_t i = 0; i < t.count; i++)
+        if (t.events[i].kind == WEIR_EVENT_ALLOC && t.events[i].address == (uintptr_t)one) stacks[0] = t.stacks.of[i];
+    for (size_t i = 0; i < t.count; i++)
+        if (t.events[i].kind == WEIR_EVENT_ALLOC && t.events[i].address == (uintptr_t)other) stacks[1] = t.stacks.of[i];
+    assert_int_not_equal(stacks[0], stacks[1]);
+    for (int i = 0; i < 2; i++) assert_non_null(strstr(innermost(&t, stacks[i]), "unit_input_stacks"));
+    trace_release(&t);
+}
+
+static void snapshots_and_traces_name_frames_alike(void **state)
+{
+    (void)state;
+    trace saved, t;
+    open_with(1000, 16, 100);
+    one_site(1000);
+    assert_ok(weir_free(other_site(2000)));
+    save_and_read(&saved);
+    snap_and_read(&t, WEIR_SNAPSHOT_PICKLE);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t a = stack_of(&saved, WEIR_EVENT_ALLOC, i), b = stack_of(&t, WEIR_EVENT_ALLOC, i);
+        assert_string_equal(innermost(&saved, a), innermost(&t, b));
+        assert_int_equal(saved.stacks.first[a + 1] - saved.stacks.first[a], t.stacks.first[b + 1] - t.stacks.first[b]);
+    }
+    assert_int_equal(stack_of(&t, WEIR_EVENT_SNAPSHOT, 0), 0);
+    trace_release(&saved);
+    trace_release(&t);
+}
+
+/* Each allocation that writing takes, failing in turn. */
+static void want_of_memory_is_told(void **state)
+{
+    (void)state;
+    open_with(1000, 16, 100);
+    one_site(1000);
+    const uint64_t live = wr_meta_live();
+    for (int form = 0; form < 3; form++) {
+        weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+        o.format = form == 1 ? WEIR_SNAPSHOT_TRACE : WEIR_SNAPSHOT_PICKLE;
+        weir_status status = WEIR_ERR_OUT_OF_HOST_MEMORY;
+        int failures = -1;
+        for (uint64_t nth = 1; status != WEIR_OK; nth++, failures++) {
+            wr_meta_fail_nth(nth);
+            status = form == 2 ? weir_history_save(path) : weir_snapshot_save(path, &o);
+            wr_meta_fail_nth(0);
+            assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_HOST_MEMORY);
+            assert_int_equal(wr_meta_live(), live);
+        }
+        assert_in_range(failures, 5, 20);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
+static void python_reads_the_frames(void **state)
+{
+    (void)state;
+    open_with(1000, 16, 100);
+    if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
+    void *kept = one_site(1000);
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(one_site(2000)));
+    assert_ok(weir_snapshot_save(path, NULL));
+    assert_int_equal(system("python3 " WEIR_SOURCE_DIR "/tests/torch_snapshot.py --frames unit_input_stacks stacks"),
+                     0);
+    assert_ok(weir_free(kept));
+    assert_int_equal(unlink(path), 0);
+}
+
+#define STACKS(test) cmocka_unit_test_teardown(test, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        STACKS(each_call_of_the_program_is_one_stack),
+        STACKS(other_calls_have_theirs),
+        STACKS(a_callback_that_frees_has_a_stack_of_its_own),
+        STACKS(off_no_event_has_one),
+        STACKS(a_full_table_is_told_in_the_file),
+        STACKS(stacks_need_events),
+        STACKS(a_snapshot_tells_who_allocated_what_is_there),
+        STACKS(snapshots_and_traces_name_frames_alike),
+        STACKS(want_of_memory_is_told),
+        STACKS(python_reads_the_frames),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

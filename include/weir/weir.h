@@ -132,7 +132,8 @@ typedef struct weir_settings {
     double gc_threshold; /**< share of memory_limit above which idle segments are collected by age; 0: off */
     uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
     const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
-    const char *debug;   /**< checks, docs/debugging.md: "redzone,poison,stacks,leaks,nosub" or "all"; default none */
+    const char
+        *debug; /**< checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none */
     uint64_t history_stacks;      /**< frames of the call stack that recorded events have, up to 64; 0: none */
     uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process; default 65536 */
 } weir_settings;
@@ -913,17 +914,18 @@ typedef struct weir_memory_stats {
     weir_stat reserved_bytes[WEIR_STAT_KINDS];  /**< their sizes */
     weir_stat inactive_split[WEIR_STAT_KINDS];  /**< free blocks in segments that are partly in use */
     weir_stat inactive_split_bytes[WEIR_STAT_KINDS];
-    uint64_t hits;          /**< allocations served without growing */
-    uint64_t driver_allocs; /**< segments taken from the driver */
-    uint64_t driver_frees;  /**< segments given back */
-    uint64_t alloc_retries; /**< growth tried again after reclaiming */
-    uint64_t ooms;          /**< allocations that failed in the end */
-    uint64_t syncs;         /**< times pending frees had to be waited for */
-    uint64_t pending_frees; /**< blocks freed and waiting for a stream, now */
-    uint64_t rehomed;       /**< segments moved to another stream instead of growing */
-    uint64_t collected;     /**< segments given back by age */
-    uint64_t lent;          /**< allocations served from a private pool that lends (use_on_oom) */
-    uint64_t paused_bytes;  /**< of paused pools, now: addresses without memory, not counted as reserved */
+    uint64_t hits;           /**< allocations served without growing */
+    uint64_t driver_allocs;  /**< segments taken from the driver */
+    uint64_t driver_frees;   /**< segments given back */
+    uint64_t alloc_retries;  /**< growth tried again after reclaiming */
+    uint64_t ooms;           /**< allocations that failed in the end */
+    uint64_t syncs;          /**< times pending frees had to be waited for */
+    uint64_t pending_frees;  /**< blocks freed and waiting for a stream, now */
+    uint64_t rehomed;        /**< segments moved to another stream instead of growing */
+    uint64_t collected;      /**< segments given back by age */
+    uint64_t lent;           /**< allocations served from a private pool that lends (use_on_oom) */
+    uint64_t paused_bytes;   /**< of paused pools, now: addresses without memory, not counted as reserved */
+    uint64_t stream_misuses; /**< uses on streams that a block was not ordered with, found by the option `debug` */
 } weir_memory_stats;
 
 /** Copies the statistics of a device, consistent at one instant. Since 0.1. */

@@ -10,7 +10,7 @@
 #include "thread/routes.h"
 #include "thread/thread.h"
 
-static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, const void *caller, void **out)
+static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site site, void **out)
 {
     if (WR_UNLIKELY(bytes == 0)) {
         *out = NULL;
@@ -22,7 +22,7 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, const vo
     do {
         WR_TRY(wr_thread_pool(device, s, bytes, &route));
         status = WR_UNLIKELY(device->cache.debug != NULL)
-                     ? wr_debug_alloc(device, route.pool, route.name, s, bytes, caller, out)
+                     ? wr_debug_alloc(device, route.pool, route.name, s, bytes, site, out)
                      : wr_device_alloc(device, route.pool, route.name, s, bytes, out);
     } while (WR_UNLIKELY(status == WEIR_ERR_POOL_MISMATCH));
     return status;
@@ -41,7 +41,8 @@ weir_status weir_alloc(size_t bytes, void **out)
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    return WR_LIKELY(take_parked(device, s, bytes, out)) ? WEIR_OK : alloc(device, s, bytes, WR_CALLER, out);
+    return WR_LIKELY(take_parked(device, s, bytes, out)) ? WEIR_OK
+                                                         : alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
 }
 
 static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
@@ -50,7 +51,7 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    return alloc(device, s, bytes, caller, out);
+    return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
 }
 
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
@@ -87,7 +88,9 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
         return direct ? wr_debug_free_direct(direct, pointer, caller) : status;
     }
     WR_TRY(refuse_pinned("weir_free", "weir_pinned_free()", pointer, segment));
-    if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_free(segment, pointer, caller);
+    if (WR_UNLIKELY(segment->cache->debug != NULL))
+        return wr_debug_free(segment, pointer,
+                             (wr_site){ caller, wr_thread_chosen_stream(wr_device_of(segment->cache)) });
     return wr_device_free(segment, pointer);
 }
 

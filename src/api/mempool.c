@@ -201,7 +201,8 @@ weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream,
         *out = NULL;
         return WEIR_OK;
     }
-    if (WR_UNLIKELY(device->cache.debug != NULL)) return wr_debug_alloc(device, found, name, s, bytes, WR_CALLER, out);
+    if (WR_UNLIKELY(device->cache.debug != NULL))
+        return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ WR_CALLER, stream.id == 0 ? s : NULL }, out);
     return wr_device_alloc(device, found, name, s, bytes, out);
 }
 

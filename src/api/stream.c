@@ -1,12 +1,19 @@
 /*
  * Devices and streams as users see them.
  */
+#include "device/debug.h"
 #include "device/pinned.h"
 #include "pool/pending.h"
 #include "pool/share.h"
 #include "thread/thread.h"
 
 #include <string.h>
+
+/* For debug's eyes: what it does not know of, it cannot hold for ordered. */
+static void note_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other)
+{
+    if (WR_UNLIKELY(device->cache.debug != NULL)) wr_debug_wait(device, stream, other);
+}
 
 /* ---- devices ------------------------------------------------------------------------------------------------------ */
 
@@ -57,7 +64,9 @@ weir_status weir_device_synchronize(int device)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    return wr_driver(d->backend, device_synchronize, d->ordinal);
+    WR_TRY(wr_driver(d->backend, device_synchronize, d->ordinal));
+    note_wait(d, NULL, NULL);
+    return WEIR_OK;
 }
 
 weir_status weir_device_enable_peer(int device, int peer)
@@ -265,7 +274,9 @@ weir_status weir_stream_query(weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(refuse_captured(d, s, "weir_stream_query"));
-    return wr_driver(d->backend, stream_query, d->ordinal, s->native);
+    WR_TRY(wr_driver(d->backend, stream_query, d->ordinal, s->native));
+    note_wait(d, NULL, s);
+    return WEIR_OK;
 }
 
 weir_status weir_stream_synchronize(weir_stream stream)
@@ -274,7 +285,9 @@ weir_status weir_stream_synchronize(weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(refuse_captured(d, s, "weir_stream_synchronize"));
-    return wr_driver(d->backend, stream_synchronize, d->ordinal, s->native);
+    WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
+    note_wait(d, NULL, s);
+    return WEIR_OK;
 }
 
 weir_status weir_stream_wait(weir_stream stream, weir_stream other)
@@ -284,7 +297,9 @@ weir_status weir_stream_wait(weir_stream stream, weir_stream other)
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_TRY(wr_thread_resolve_stream(other, &other_device, &o));
     if (s == o) return WEIR_OK;
-    return wr_event_chain(&other_device->events, o->native, d->ordinal, s->native);
+    WR_TRY(wr_event_chain(&other_device->events, o->native, d->ordinal, s->native));
+    note_wait(d, s, o);
+    return WEIR_OK;
 }
 
 weir_status weir_stream_callback(weir_stream stream, void (*function)(void *argument), void *argument)
@@ -304,7 +319,12 @@ weir_status weir_copy(void *destination, const void *source, size_t bytes, weir_
     if (bytes == 0) return WEIR_OK;
     WR_ENSURE(destination && source, WEIR_ERR_INVALID_ARGUMENT, "weir_copy: %s is NULL",
               destination ? "source" : "destination");
-    return wr_driver(d->backend, copy, d->ordinal, s->native, destination, source, bytes);
+    WR_TRY(wr_driver(d->backend, copy, d->ordinal, s->native, destination, source, bytes));
+    if (WR_UNLIKELY(d->cache.debug != NULL)) {
+        wr_debug_use(d, s, source, false, "weir_copy", WR_CALLER);
+        wr_debug_use(d, s, destination, true, "weir_copy", WR_CALLER);
+    }
+    return WEIR_OK;
 }
 
 weir_status weir_fill(void *destination, unsigned char value, size_t bytes, weir_stream stream)
@@ -314,5 +334,7 @@ weir_status weir_fill(void *destination, unsigned char value, size_t bytes, weir
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     if (bytes == 0) return WEIR_OK;
     WR_ENSURE(destination, WEIR_ERR_INVALID_ARGUMENT, "weir_fill: destination is NULL");
-    return wr_driver(d->backend, fill, d->ordinal, s->native, destination, value, bytes);
+    WR_TRY(wr_driver(d->backend, fill, d->ordinal, s->native, destination, value, bytes));
+    if (WR_UNLIKELY(d->cache.debug != NULL)) wr_debug_use(d, s, destination, true, "weir_fill", WR_CALLER);
+    return WEIR_OK;
 }

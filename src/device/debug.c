@@ -1,4 +1,4 @@
-#include "device/debug.h"
+#include "device/debug_internal.h"
 
 #include "base/log.h"
 #include "base/meta.h"
@@ -15,41 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    ZONE_BYTES = 256,
-    ZONE_BYTE = 0xA5,
-    POISON_BYTE = 0xDB,
-    FREED_KEPT = 1 << 14, /* blocks whose free is remembered */
-    BUCKETS = 1 << 12,
-    LEAKS_SHOWN = 20,
-    TEXT_MAX = 1024
-};
-
-/* Who was in which call. */
-typedef struct call {
-    uint32_t stack, thread; /* stack: a number of observe/stacks.h */
-} call;
-
-/* What is known of an address: the block that is there now, or was last. */
-typedef struct known {
-    struct known *next; /* in its bucket */
-    char *base;
-    size_t bytes; /* as asked for */
-    uint64_t stream_id;
-    call allocated, freed;
-    bool live;
-    bool direct;   /* straight from the driver */
-    bool zoned;    /* ZONE_BYTES behind it are ZONE_BYTE */
-    bool recorded; /* used by other streams */
-} known;
-
-struct wr_debug {
-    unsigned flags;
-    wr_lock lock;
-    known *buckets[BUCKETS];
-    char *freed[FREED_KEPT]; /* addresses, in a ring: whose turn it is is forgotten */
-    uint64_t frees;
-};
+enum { ZONE_BYTES = 256, ZONE_BYTE = 0xA5, POISON_BYTE = 0xDB, LEAKS_SHOWN = 20 };
 
 /* ---- the option --------------------------------------------------------------------------------------------------- */
 
@@ -62,6 +28,7 @@ weir_status wr_debug_parse(const char *words, unsigned *flags)
                 { "poison", WR_DEBUG_POISON },
                 { "stacks", WR_DEBUG_STACKS },
                 { "leaks", WR_DEBUG_LEAKS },
+                { "streams", WR_DEBUG_STREAMS },
                 { "nosub", WR_DEBUG_NOSUB },
                 { "all", WR_DEBUG_REDZONE | WR_DEBUG_POISON | WR_DEBUG_STACKS | WR_DEBUG_LEAKS } };
     unsigned found = 0;
@@ -71,9 +38,10 @@ weir_status wr_debug_parse(const char *words, unsigned *flags)
         while (i < sizeof all / sizeof all[0] &&
                (strlen(all[i].word) != length || strncmp(all[i].word, words, length) != 0))
             i++;
-        WR_ENSURE(i < sizeof all / sizeof all[0], WEIR_ERR_OPTION,
-                  "option debug: \"%.*s\" is refused; it takes a list of redzone, poison, stacks, leaks, nosub, or all",
-                  (int)length, words);
+        WR_ENSURE(
+            i < sizeof all / sizeof all[0], WEIR_ERR_OPTION,
+            "option debug: \"%.*s\" is refused; it takes a list of redzone, poison, stacks, leaks, streams, nosub, or all",
+            (int)length, words);
         found |= all[i].flags;
         words += length;
         if (*words == ',') words++;
@@ -84,10 +52,10 @@ weir_status wr_debug_parse(const char *words, unsigned *flags)
 
 /* ---- the table ---------------------------------------------------------------------------------------------------- */
 
-static known **link_of_locked(wr_debug *d, const void *base)
+wr_known **wr_debug_link_locked(wr_debug *d, const void *base)
 {
     const uint64_t mixed = ((uint64_t)(uintptr_t)base >> 8) * UINT64_C(0x9E3779B97F4A7C15);
-    known **link = &d->buckets[mixed >> 52];
+    wr_known **link = &d->buckets[mixed >> 52];
     while (*link && (*link)->base != base) link = &(*link)->next;
     return link;
 }
@@ -95,10 +63,10 @@ static known **link_of_locked(wr_debug *d, const void *base)
 /* Remembered until so many others were freed after it. */
 static void remember_free_locked(wr_debug *d, char *base)
 {
-    char **slot = &d->freed[d->frees++ % FREED_KEPT];
-    known **link = *slot ? link_of_locked(d, *slot) : NULL;
+    char **slot = &d->freed[d->frees++ % WR_DEBUG_FREED_KEPT];
+    wr_known **link = *slot ? wr_debug_link_locked(d, *slot) : NULL;
     if (link && *link && !(*link)->live) {
-        known *oldest = *link;
+        wr_known *oldest = *link;
         *link = oldest->next;
         wr_meta_free(oldest);
     }
@@ -119,23 +87,24 @@ static uint32_t begin_call(const void *caller)
     return outer;
 }
 
-static call this_call(void)
+static wr_call this_call(void)
 {
-    return (call){ wr_stack_now, wr_thread_number() };
+    return (wr_call){ wr_stack_now, wr_thread_number() };
 }
 
-static weir_status enter(wr_debug *d, const known *made)
+static weir_status enter(wr_debug *d, wr_known *made)
 {
     void *memory = NULL;
     weir_status status = WEIR_OK;
     wr_lock_acquire(&d->lock);
-    known **link = link_of_locked(d, made->base);
+    wr_known **link = wr_debug_link_locked(d, made->base);
+    wr_debug_streams_made_locked(d, made, *link);
     if (!*link) {
-        status = wr_meta_alloc(sizeof(known), "debug", &memory);
+        status = wr_meta_alloc(sizeof(wr_known), "debug", &memory);
         if (status == WEIR_OK) *link = memory;
     }
     if (status == WEIR_OK) {
-        known *next = (*link)->next;
+        wr_known *next = (*link)->next;
         **link = *made;
         (*link)->next = next;
     }
@@ -144,22 +113,23 @@ static weir_status enter(wr_debug *d, const known *made)
 }
 
 /* A copy of what is known of the address. */
-static bool look_up(wr_debug *d, const void *base, known *out)
+static bool look_up(wr_debug *d, const void *base, wr_known *out)
 {
     wr_lock_acquire(&d->lock);
-    const known *k = *link_of_locked(d, base);
+    const wr_known *k = *wr_debug_link_locked(d, base);
     if (k) *out = *k;
     wr_lock_release(&d->lock);
     return k != NULL;
 }
 
-static void set_live(wr_debug *d, const void *base, bool live, const call *freed)
+static void set_live(wr_debug *d, const void *base, bool live, const wr_call *freed)
 {
     wr_lock_acquire(&d->lock);
-    known *k = *link_of_locked(d, base);
+    wr_known *k = *wr_debug_link_locked(d, base);
     if (k) {
         k->live = live;
         if (freed) k->freed = *freed;
+        if (!live) k->freed_at = wr_debug_moment();
         if (!live) remember_free_locked(d, k->base);
     }
     wr_lock_release(&d->lock);
@@ -179,7 +149,7 @@ weir_status wr_debug_create(unsigned flags, wr_debug **out)
 
 /* ---- text --------------------------------------------------------------------------------------------------------- */
 
-static void put_call(char *text, size_t capacity, const char *title, const call *c)
+void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_call *c)
 {
     const wr_stack *s = wr_stacks_find(c->stack);
     if (!s) return;
@@ -198,18 +168,18 @@ static void put_call(char *text, size_t capacity, const char *title, const call 
 }
 
 /* Puts what is known behind the text of this thread's error. */
-static weir_status explain(weir_status status, const known *k)
+static weir_status explain(weir_status status, const wr_known *k)
 {
-    char text[TEXT_MAX] = "";
-    put_call(text, sizeof text, "allocated", &k->allocated);
-    if (!k->live) put_call(text, sizeof text, "freed", &k->freed);
+    char text[WR_DEBUG_TEXT] = "";
+    wr_debug_put_call(text, sizeof text, "allocated", &k->allocated);
+    if (!k->live) wr_debug_put_call(text, sizeof text, "freed", &k->freed);
     return text[0] ? wr_fail(status, "%s%s", weir_error_text(), text) : status;
 }
 
-static void log_leak(const wr_device *device, const known *k)
+static void log_leak(const wr_device *device, const wr_known *k)
 {
-    char size[WR_SIZE_TEXT], text[TEXT_MAX] = "";
-    put_call(text, sizeof text, "allocated", &k->allocated);
+    char size[WR_SIZE_TEXT], text[WR_DEBUG_TEXT] = "";
+    wr_debug_put_call(text, sizeof text, "allocated", &k->allocated);
     wr_log(WR_LOG_ERROR, "device %d: still allocated: %s at %p%s", device->ordinal, wr_size_format(k->bytes, size),
            (void *)k->base, text);
 }
@@ -218,8 +188,8 @@ static void log_leaks(const wr_device *device, const wr_debug *d)
 {
     uint64_t blocks = 0, bytes = 0;
     char size[WR_SIZE_TEXT];
-    for (int i = 0; i < BUCKETS; i++)
-        for (const known *k = d->buckets[i]; k; k = k->next) {
+    for (int i = 0; i < WR_DEBUG_BUCKETS; i++)
+        for (const wr_known *k = d->buckets[i]; k; k = k->next) {
             if (!k->live) continue;
             if (blocks < LEAKS_SHOWN) log_leak(device, k);
             blocks++;
@@ -236,9 +206,9 @@ weir_status wr_debug_destroy(wr_device *device)
     weir_status first = WEIR_OK;
     if (!d) return WEIR_OK;
     if (d->flags & WR_DEBUG_LEAKS) log_leaks(device, d);
-    for (int i = 0; i < BUCKETS; i++)
+    for (int i = 0; i < WR_DEBUG_BUCKETS; i++)
         while (d->buckets[i]) {
-            known *k = d->buckets[i];
+            wr_known *k = d->buckets[i];
             d->buckets[i] = k->next;
             if (k->live && k->direct)
                 wr_keep_first(&first, wr_driver(device->backend, segment_free, device->ordinal, k->base, k->bytes));
@@ -252,25 +222,25 @@ weir_status wr_debug_destroy(wr_device *device)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
-static bool captures(const wr_device *device, const wr_stream *stream)
+bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
 {
     return wr_captures_any(&device->captures) || wr_stream_capturing(device->backend, device->ordinal, stream->native);
 }
 
 /* The stream that the block was allocated on, when it can be used now; NULL: it has ended, or captures, or the block is in
  * paused memory. */
-static wr_stream *usable_stream(wr_device *device, const wr_segment *segment, const known *k)
+static wr_stream *usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k)
 {
     wr_lock_acquire(&device->cache.lock);
     const bool backed = segment->backing == WR_BACKED;
     wr_lock_release(&device->cache.lock);
     wr_stream *stream = backed ? wr_stream_find(&device->streams, k->stream_id) : NULL;
-    return stream && !captures(device, stream) ? stream : NULL;
+    return stream && !wr_debug_captures(device, stream) ? stream : NULL;
 }
 
 /* Whether the bytes behind the block are as they were, when all that the stream has to do is done; when that cannot be
  * asked, they are. */
-static bool zone_is_whole(const wr_device *device, const wr_stream *stream, const known *k)
+static bool zone_is_whole(const wr_device *device, const wr_stream *stream, const wr_known *k)
 {
     unsigned char zone[ZONE_BYTES];
     const weir_backend *backend = device->backend;
@@ -288,7 +258,7 @@ static weir_status fill(const wr_device *device, const wr_stream *stream, void *
     return wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes);
 }
 
-static weir_status alloc_direct(const wr_device *device, known *k)
+static weir_status alloc_direct(const wr_device *device, wr_known *k)
 {
     void *base = NULL;
     WR_TRY(wr_driver(device->backend, segment_alloc, device->ordinal, k->bytes, &base));
@@ -297,11 +267,12 @@ static weir_status alloc_direct(const wr_device *device, known *k)
     return WEIR_OK;
 }
 
-static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, known *k)
+static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
+                               wr_known *k)
 {
     void *base = NULL;
-    const bool zoned =
-        device->cache.debug->flags & WR_DEBUG_REDZONE && k->bytes <= WR_REQUEST_MAX && !captures(device, stream);
+    const bool zoned = device->cache.debug->flags & WR_DEBUG_REDZONE && k->bytes <= WR_REQUEST_MAX &&
+                       !wr_debug_captures(device, stream);
     WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
     k->zoned = zoned && fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
@@ -309,11 +280,15 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
 }
 
 static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
-                                 size_t bytes, void **out)
+                                 size_t bytes, const wr_stream *current, void **out)
 {
     wr_debug *d = device->cache.debug;
-    known made = { .bytes = bytes, .stream_id = atomic_load(&stream->id), .allocated = this_call(), .live = true };
-    const bool direct = d->flags & WR_DEBUG_NOSUB && !captures(device, stream);
+    wr_known made = { .bytes = bytes,
+                      .stream_id = atomic_load(&stream->id),
+                      .allocated = this_call(),
+                      .implicit = stream == current,
+                      .live = true };
+    const bool direct = d->flags & WR_DEBUG_NOSUB && !wr_debug_captures(device, stream);
     WR_TRY(direct ? alloc_direct(device, &made) : alloc_zoned(device, pool, name, stream, &made));
     weir_status status = enter(d, &made);
     if (status == WEIR_OK)
@@ -326,18 +301,19 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
 }
 
 weir_status wr_debug_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
-                           const void *caller, void **out)
+                           wr_site site, void **out)
 {
-    const uint32_t outer = begin_call(caller);
-    weir_status status = checks(device->cache.debug) ? alloc_checked(device, pool, name, stream, bytes, out)
-                                                     : wr_device_alloc(device, pool, name, stream, bytes, out);
+    const uint32_t outer = begin_call(site.caller);
+    weir_status status = checks(device->cache.debug)
+                             ? alloc_checked(device, pool, name, stream, bytes, site.current, out)
+                             : wr_device_alloc(device, pool, name, stream, bytes, out);
     wr_stack_now = outer;
     return status;
 }
 
-static weir_status tell_broken(const known *k)
+static weir_status tell_broken(const wr_known *k)
 {
-    known written = *k;
+    wr_known written = *k;
     written.freed.stack = 0;
     (void)!wr_fail(
         WEIR_ERR_CORRUPT,
@@ -348,12 +324,12 @@ static weir_status tell_broken(const known *k)
     return WEIR_ERR_CORRUPT;
 }
 
-static weir_status free_checked(const wr_segment *segment, void *pointer)
+static weir_status free_checked(const wr_segment *segment, void *pointer, const wr_stream *current)
 {
     wr_device *device = wr_device_of(segment->cache);
     wr_debug *d = segment->cache->debug;
-    known k = { 0 };
-    const call here = this_call();
+    wr_known k = { 0 };
+    const wr_call here = this_call();
     const bool found = look_up(d, pointer, &k), live = found && k.live;
     wr_stream *stream = live ? usable_stream(device, segment, &k) : NULL;
     const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
@@ -361,38 +337,51 @@ static weir_status free_checked(const wr_segment *segment, void *pointer)
     if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) (void)!fill(device, stream, k.base, POISON_BYTE, k.bytes);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
+    if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);
     if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
     if (live) set_live(d, pointer, true, NULL);
     return found ? explain(status, &k) : status;
 }
 
-weir_status wr_debug_free(const wr_segment *segment, void *pointer, const void *caller)
+weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site)
 {
-    const uint32_t outer = begin_call(caller);
+    const uint32_t outer = begin_call(site.caller);
     weir_status status =
-        checks(segment->cache->debug) ? free_checked(segment, pointer) : wr_device_free(segment, pointer);
+        checks(segment->cache->debug) ? free_checked(segment, pointer, site.current) : wr_device_free(segment, pointer);
     wr_stack_now = outer;
     return status;
 }
 
-/* Other streams use the block that the pointer is in: it is not poisoned. */
-static void note_recorded(const wr_segment *segment, const void *pointer)
+/* Another stream uses the block that the pointer is in: it is not poisoned. */
+static void note_recorded(const wr_segment *segment, const void *pointer, const wr_stream *stream)
 {
     wr_debug *d = segment->cache->debug;
     weir_pointer_info info = { .size = sizeof info };
     if (wr_inspect_pointer(segment->cache, segment, pointer, &info) != WEIR_OK) return;
     wr_lock_acquire(&d->lock);
-    known *k = *link_of_locked(d, info.base);
-    if (k) k->recorded = true;
+    wr_known *k = *wr_debug_link_locked(d, info.base);
+    const uint64_t id = atomic_load(&stream->id);
+    if (k && k->stream_id != id) {
+        k->recorded = true;
+        wr_debug_streams_recorded_locked(k, id);
+    }
     wr_lock_release(&d->lock);
+}
+
+/* Only of a block's start it is known whether it was freed, and by whom. */
+static weir_status explain_refused(wr_debug *d, const void *pointer, weir_status status)
+{
+    wr_known k = { 0 };
+    return look_up(d, pointer, &k) && !k.live ? explain(status, &k) : status;
 }
 
 weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_device *device, const wr_stream *stream,
                             const void *caller)
 {
     const uint32_t outer = begin_call(caller);
-    if (checks(segment->cache->debug)) note_recorded(segment, pointer);
     weir_status status = wr_pending_record(segment->cache, segment, pointer, stream, &device->events);
+    if (status == WEIR_OK && checks(segment->cache->debug)) note_recorded(segment, pointer, stream);
+    if (status == WEIR_ERR_DOUBLE_FREE) status = explain_refused(segment->cache->debug, pointer, status);
     wr_stack_now = outer;
     return status;
 }
@@ -403,7 +392,7 @@ wr_device *wr_debug_device_of(const void *pointer)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
         wr_device *device = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
-        known k = { 0 };
+        wr_known k = { 0 };
         if (device && device->cache.debug && look_up(device->cache.debug, pointer, &k) && k.direct) return device;
     }
     return NULL;
@@ -412,10 +401,10 @@ wr_device *wr_debug_device_of(const void *pointer)
 weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller)
 {
     wr_debug *d = device->cache.debug;
-    known k = { 0 };
-    const call here = { wr_stacks_take(caller), wr_thread_number() };
+    wr_known k = { 0 };
+    const wr_call here = { wr_stacks_take(caller), wr_thread_number() };
     wr_lock_acquire(&d->lock);
-    known *found = *link_of_locked(d, pointer);
+    wr_known *found = *wr_debug_link_locked(d, pointer);
     const bool mine = found && found->live;
     if (found) k = *found;
     if (mine) found->live = false;

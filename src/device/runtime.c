@@ -80,7 +80,7 @@ static weir_status frames_to_keep(const wr_options *options, unsigned *debug, ui
               "option history_stacks: stacks are kept of recorded events, and recording is off; set WEIR_HISTORY or "
               "weir_settings.history to a number of events, too");
     if (*frames != 0) *debug |= WR_DEBUG_HISTORY;
-    if (*debug & WR_DEBUG_STACKS && *frames < WR_DEBUG_FRAMES) *frames = WR_DEBUG_FRAMES;
+    if (*debug & (WR_DEBUG_STACKS | WR_DEBUG_STREAMS) && *frames < WR_DEBUG_FRAMES) *frames = WR_DEBUG_FRAMES;
     return WEIR_OK;
 }
 
@@ -90,7 +90,8 @@ static weir_status open_locked(const weir_settings *settings)
     apply_log_option(&rt->options);
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
     WR_TRY(wr_debug_parse(rt->options.value[WR_OPTION_debug].text, &rt->debug));
-    if (rt->debug && atomic_load(&wr_log_threshold) == WR_LOG_OFF) atomic_store(&wr_log_threshold, WR_LOG_ERROR);
+    const int told = rt->debug & WR_DEBUG_STREAMS ? WR_LOG_WARN : rt->debug ? WR_LOG_ERROR : WR_LOG_OFF;
+    if (atomic_load(&wr_log_threshold) < told) atomic_store(&wr_log_threshold, told);
     uint32_t frames = 0;
     WR_TRY(frames_to_keep(&rt->options, &rt->debug, &frames));
     wr_bias_prepare();

@@ -96,11 +96,16 @@ weir_status wr_thread_resolve_device(int ordinal, wr_device **device)
     return wr_runtime_device(ordinal, device);
 }
 
-wr_stream *wr_thread_stream(wr_device *device)
+wr_stream *wr_thread_chosen_stream(wr_device *device)
 {
     const wr_thread *t = wr_thread_current;
     const uint64_t id = wr_thread_is_void(t) ? 0 : t->stream_ids[device->ordinal];
-    wr_stream *s = id ? wr_stream_find(&device->streams, id) : NULL;
+    return id ? wr_stream_find(&device->streams, id) : NULL;
+}
+
+wr_stream *wr_thread_stream(wr_device *device)
+{
+    wr_stream *s = wr_thread_chosen_stream(device);
     return s ? s : wr_stream_default_of(&device->streams);
 }
 

@@ -55,6 +55,8 @@ WR_CHECKED weir_status wr_thread_resolve_device(int ordinal, wr_device **device)
 
 /* The calling thread's current stream of an open device. A current stream that has ended gives the default one. */
 wr_stream *wr_thread_stream(wr_device *device);
+/* NULL: it never set one, or that has ended. */
+wr_stream *wr_thread_chosen_stream(wr_device *device);
 WR_CHECKED weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream);
 
 /* A stream as users give it: {0} is the current stream of the current device. Enters the library. */

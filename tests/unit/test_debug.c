@@ -10,12 +10,10 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "log_support.h"
 #include "weir/trace.h"
 
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void open_with(const char *debug)
 {
@@ -33,29 +31,6 @@ static unsigned char byte_at(const void *pointer)
     assert_ok(weir_copy(&byte, pointer, 1, default_stream(0)));
     assert_ok(weir_stream_synchronize(default_stream(0)));
     return byte;
-}
-
-/* What is logged from begin_log to end_log. */
-static int real_stderr;
-static void begin_log(void)
-{
-    fflush(stderr);
-    real_stderr = dup(STDERR_FILENO);
-    const int file = open("log", O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-    assert_true(real_stderr >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
-    close(file);
-}
-
-static const char *end_log(void)
-{
-    static char text[1 << 16];
-    assert_true(dup2(real_stderr, STDERR_FILENO) >= 0);
-    close(real_stderr);
-    FILE *file = fopen("log", "r");
-    assert_non_null(file);
-    text[fread(text, 1, sizeof text - 1, file)] = '\0';
-    fclose(file);
-    return text;
 }
 
 /* ---- red zones -------------------------------------------------------------------------------------------------------- */

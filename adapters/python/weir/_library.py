@@ -30,7 +30,7 @@ QUANTITIES = ("allocation", "allocated_bytes", "active", "active_bytes", "reques
               "inactive_split", "inactive_split_bytes")
 KINDS = ("all", "small", "large")
 COUNTERS = ("hits", "driver_allocs", "driver_frees", "alloc_retries", "ooms", "syncs", "pending_frees", "rehomed",
-            "collected", "lent", "paused_bytes")
+            "collected", "lent", "paused_bytes", "stream_misuses")
 
 
 class MemoryStats(ctypes.Structure):

@@ -1,0 +1,274 @@
+/*
+ * Uses of memory on streams that it is not ordered with, as far as weir sees uses and waits: those that it is asked for.
+ */
+#include "base/log.h"
+#include "base/thread_number.h"
+#include "device/debug_internal.h"
+#include "observe/stacks.h"
+#include "pool/address.h"
+#include "pool/inspect.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool looks(const wr_device *device)
+{
+    return device->cache.debug && device->cache.debug->flags & WR_DEBUG_STREAMS;
+}
+
+uint64_t wr_debug_moment(void)
+{
+    static atomic_uint_fast64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+/* ---- order -------------------------------------------------------------------------------------------------------- */
+
+enum {
+    WAITS = 1 << 10, /* remembered */
+    REACHED = 64,    /* streams that one may wait for, one by the other */
+    HOST = 0         /* in place of a stream's id: what it has waited for is over for everybody */
+};
+
+typedef struct waited {
+    uint64_t moment;
+    uint64_t waiter, other; /* other 0: all streams of the device */
+    int device;
+} waited;
+
+/* Of all devices, for streams of one may wait for those of another. */
+static struct {
+    wr_lock lock;
+    waited ring[WAITS];
+    uint64_t count;
+} waits = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "debug: waits") };
+
+/* Inside a capture it is an edge of the graph, and orders nothing else. */
+void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other)
+{
+    if (!looks(device) || wr_captures_any(&device->captures)) return;
+    wr_lock_acquire(&waits.lock);
+    waits.ring[waits.count++ % WAITS] = (waited){ .moment = wr_debug_moment(),
+                                                  .waiter = stream ? atomic_load(&stream->id) : HOST,
+                                                  .other = other ? atomic_load(&other->id) : 0,
+                                                  .device = device->ordinal };
+    wr_lock_release(&waits.lock);
+}
+
+/* Whose work is over, as seen from some point: going back in time, it becomes more. */
+typedef struct reached {
+    uint64_t streams[REACHED];
+    unsigned count;
+    uint64_t devices; /* all streams of these */
+} reached;
+
+static bool has(const reached *r, uint64_t stream)
+{
+    if (stream != HOST && r->devices >> wr_stream_id_device(stream) & 1) return true;
+    for (unsigned i = 0; i < r->count; i++)
+        if (r->streams[i] == stream) return true;
+    return false;
+}
+
+/* Whether what `later` does now comes after what `earlier` was doing at that moment. In doubt it does. */
+static bool is_ordered(uint64_t later, uint64_t earlier, uint64_t since)
+{
+    reached r = { .streams = { HOST, later }, .count = 2 };
+    bool found = later == earlier;
+    wr_lock_acquire(&waits.lock);
+    for (uint64_t n = waits.count; !found && n > 0; n--) {
+        const waited *w = &waits.ring[(n - 1) % WAITS];
+        if (waits.count - n == WAITS || r.count == REACHED) found = true; /* too long ago, too many */
+        if (found || w->moment <= since) break;
+        if (!has(&r, w->waiter)) continue;
+        if (w->other == 0)
+            r.devices |= UINT64_C(1) << w->device;
+        else if (!has(&r, w->other))
+            r.streams[r.count++] = w->other;
+        found = has(&r, earlier);
+    }
+    wr_lock_release(&waits.lock);
+    return found;
+}
+
+static const wr_stream *find_stream(uint64_t id)
+{
+    const wr_device *d =
+        atomic_load_explicit(&wr_runtime_global.devices[wr_stream_id_device(id)], memory_order_acquire);
+    return d ? wr_stream_find(&d->streams, id) : NULL;
+}
+
+/* The default stream and one that the program made may wait for each other without being asked to. */
+static bool driver_orders(const wr_stream *a, const wr_stream *b)
+{
+    return a->device == b->device && ((a->owner == WR_STREAM_DEFAULT && b->owner == WR_STREAM_FOREIGN) ||
+                                      (a->owner == WR_STREAM_FOREIGN && b->owner == WR_STREAM_DEFAULT));
+}
+
+/* Whether `later` may still run beside that use. The work of a stream that has ended is over. */
+static bool may_meet(uint64_t later, const wr_seen *use)
+{
+    const wr_stream *a = find_stream(later), *b = find_stream(use->stream_id);
+    return a && b && a != b && !driver_orders(a, b) && !is_ordered(later, use->stream_id, use->moment);
+}
+
+/* ---- telling ------------------------------------------------------------------------------------------------------ */
+
+typedef enum finding { UNRECORDED, BESIDE, SUSPECT } finding;
+
+/* Counts it; true when it is new. */
+static bool is_new(wr_device *device, finding what, uint32_t first, uint32_t second)
+{
+    wr_debug *d = device->cache.debug;
+    wr_lock_acquire(&device->cache.lock);
+    device->cache.stats.stream_misuses++;
+    wr_lock_release(&device->cache.lock);
+
+    wr_lock_acquire(&d->lock);
+    bool known = d->told_count == WR_DEBUG_TOLD;
+    for (unsigned i = 0; i < d->told_count && !known; i++)
+        known = d->told[i].what == (int)what && d->told[i].first == first && d->told[i].second == second;
+    if (!known) d->told[d->told_count++] = (wr_told){ (int)what, first, second };
+    wr_lock_release(&d->lock);
+    return !known;
+}
+
+static void log_call(wr_log_level level, const char *title, const wr_call *c)
+{
+    char text[WR_DEBUG_TEXT] = "";
+    wr_debug_put_call(text, sizeof text, title, c);
+    if (text[0]) wr_log(level, "%s", text + 1);
+}
+
+/* As a user sees them: the native stream. */
+static uint64_t number_of(uint64_t stream_id)
+{
+    const wr_stream *s = find_stream(stream_id);
+    return s ? (uint64_t)(uintptr_t)s->native : 0;
+}
+
+static void tell_unrecorded(wr_device *device, const wr_known *k, const wr_seen *use, wr_call here)
+{
+    if (!is_new(device, UNRECORDED, k->allocated.stack, here.stack)) return;
+    wr_log(
+        WR_LOG_ERROR,
+        "weir_free: the block at %p, %zu bytes, of stream %#" PRIx64 ", was used on stream %#" PRIx64
+        " by %s, which was not recorded and which its own stream does not wait for: it may be reused too early. Call "
+        "weir_record_stream() before weir_free(), or allocate it on the stream that uses it",
+        (void *)k->base, k->bytes, number_of(k->stream_id), number_of(use->stream_id), use->by);
+    log_call(WR_LOG_ERROR, "allocated", &k->allocated);
+    log_call(WR_LOG_ERROR, "used", &use->call);
+    log_call(WR_LOG_ERROR, "freed", &here);
+}
+
+static void tell_beside(wr_device *device, const wr_known *k, const wr_seen *use, const wr_seen *before)
+{
+    if (!is_new(device, BESIDE, before->call.stack, use->call.stack)) return;
+    wr_log(WR_LOG_ERROR,
+           "%s: the block at %p, %zu bytes, of stream %#" PRIx64 ", is used on stream %#" PRIx64
+           ", which does not wait for stream %#" PRIx64 ", where %s%s may still be using it. Call weir_stream_wait() "
+           "in between",
+           use->by, (void *)k->base, k->bytes, number_of(k->stream_id), number_of(use->stream_id),
+           number_of(before->stream_id), before->by ? before->by : "what was", before->by ? "" : " there before it");
+    log_call(WR_LOG_ERROR, "allocated", &k->allocated);
+    log_call(WR_LOG_ERROR, before->by ? "used first" : "freed before", &before->call);
+    log_call(WR_LOG_ERROR, "used", &use->call);
+}
+
+static void tell_suspect(wr_device *device, const wr_known *k, const wr_stream *current, wr_call here)
+{
+    if (!is_new(device, SUSPECT, k->allocated.stack, here.stack)) return;
+    wr_log(WR_LOG_WARN,
+           "weir_free: the block at %p, %zu bytes, was allocated while stream %#" PRIx64
+           " was current, and is freed while stream %#" PRIx64 " is, which was not recorded and which its own stream "
+           "does not wait for. If that stream uses it, call weir_record_stream() before weir_free(), or allocate it on "
+           "that stream",
+           (void *)k->base, k->bytes, number_of(k->stream_id), (uint64_t)(uintptr_t)current->native);
+    log_call(WR_LOG_WARN, "allocated", &k->allocated);
+    log_call(WR_LOG_WARN, "freed", &here);
+}
+
+/* ---- what happens to a block -------------------------------------------------------------------------------------- */
+
+void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_known *before)
+{
+    if (!(d->flags & WR_DEBUG_STREAMS)) return;
+    made->allocated_at = wr_debug_moment();
+    /* Its own stream comes after what used the memory before; others do when they wait for it. */
+    if (before && !before->live && before->freed_at)
+        made->uses[made->use_count++] =
+            (wr_seen){ .stream_id = made->stream_id, .moment = before->freed_at, .call = before->freed, .wrote = true };
+}
+
+void wr_debug_streams_recorded_locked(wr_known *k, uint64_t stream_id)
+{
+    if (k->recorded_count < WR_DEBUG_RECORDED) k->recorded_on[k->recorded_count] = stream_id;
+    if (k->recorded_count <= WR_DEBUG_RECORDED) k->recorded_count++;
+}
+
+static bool is_recorded(const wr_known *k, uint64_t stream_id)
+{
+    for (unsigned i = 0; i < k->recorded_count && i < WR_DEBUG_RECORDED; i++)
+        if (k->recorded_on[i] == stream_id) return true;
+    return k->recorded_count > WR_DEBUG_RECORDED;
+}
+
+/* Notes the use; *before: what was known until then. False: there is no block that debug knows. */
+static bool note_use(wr_debug *d, const char *base, const wr_seen *use, wr_known *before)
+{
+    wr_lock_acquire(&d->lock);
+    wr_known *k = *wr_debug_link_locked(d, base);
+    const bool found = k && k->live;
+    if (found) {
+        *before = *k;
+        k->uses[k->use_count++ % WR_DEBUG_USES] = *use;
+    }
+    wr_lock_release(&d->lock);
+    return found;
+}
+
+void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *pointer, bool writes, const char *by,
+                  const void *caller)
+{
+    wr_segment *segment = wr_address_find(pointer);
+    weir_pointer_info info = { .size = sizeof info };
+    wr_known k;
+    if (!segment || wr_cache_is_host(segment->cache)) return;
+    wr_device *home = wr_device_of(segment->cache);
+    if (!looks(home) || wr_debug_captures(device, stream)) return;
+    if (wr_inspect_pointer(segment->cache, segment, pointer, &info) != WEIR_OK) return;
+    const wr_seen use = { .stream_id = atomic_load(&stream->id),
+                          .moment = wr_debug_moment(),
+                          .call = { wr_stacks_take(caller), wr_thread_number() },
+                          .by = by,
+                          .wrote = writes };
+    if (!note_use(home->cache.debug, info.base, &use, &k)) return;
+    for (unsigned i = 0; i < WR_DEBUG_USES; i++)
+        if (k.uses[i].stream_id && (k.uses[i].wrote || writes) && may_meet(use.stream_id, &k.uses[i])) {
+            tell_beside(home, &k, &use, &k.uses[i]);
+            return;
+        }
+}
+
+/* Freed while another stream is current than the one that was when it was allocated: that one may have used it. */
+static bool is_suspect(const wr_known *k, const wr_stream *current)
+{
+    if (!k->implicit || !current) return false;
+    const wr_seen maybe = { .stream_id = atomic_load(&current->id), .moment = k->allocated_at };
+    return !is_recorded(k, maybe.stream_id) && may_meet(k->stream_id, &maybe);
+}
+
+void wr_debug_streams_freed(wr_device *device, const wr_known *k, const wr_stream *current, wr_call here)
+{
+    if (!looks(device) || wr_captures_any(&device->captures)) return;
+    for (unsigned i = 0; i < WR_DEBUG_USES; i++) {
+        const wr_seen *use = &k->uses[i];
+        if (use->stream_id && !is_recorded(k, use->stream_id) && may_meet(k->stream_id, use)) {
+            tell_unrecorded(device, k, use, here);
+            return;
+        }
+    }
+    if (is_suspect(k, current)) tell_suspect(device, k, current, here);
+}

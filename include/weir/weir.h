@@ -746,6 +746,9 @@ WEIR_API weir_status weir_pinned_trim(uint64_t keep);
 /** Statistics of the cache of pinned memory; all zero while it was not used. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_get(struct weir_memory_stats *out);
 
+/** As weir_stats_reset(), of pinned memory. Nothing to do while it was not used. Since 0.1. */
+WEIR_API weir_status weir_pinned_stats_reset(void);
+
 /* ---- library handles ------------------------------------------------------------------------------------------- */
 
 /**
@@ -833,7 +836,7 @@ typedef struct weir_handle_stats {
     uint64_t live;     /**< that exist now */
     uint64_t idle;     /**< of those, owned by nobody */
     uint64_t borrowed; /**< of those, on lease */
-    uint64_t peak;     /**< most that existed at once */
+    uint64_t peak;     /**< most that existed at once since the last reset, from which on the counters count too */
     uint64_t created, destroyed, failed_creates;
     uint64_t hits;    /**< served without touching library or driver */
     uint64_t reuses;  /**< idle ones taken over */
@@ -847,6 +850,9 @@ typedef struct weir_handle_stats {
 
 /** Copies the numbers. Does not load the library. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle_stats *out);
+
+/** Sets the peak of a kind (0: of all kinds) on a device to what exists now, and its counters to zero. Since 0.1. */
+WEIR_API weir_status weir_handle_stats_reset(weir_handle_kind kind, int device);
 
 /** What is known of a kind. Set `size` first. */
 typedef struct weir_handle_kind_info {

@@ -26,17 +26,25 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
     return WEIR_OK;
 }
 
+/* ---- resets ------------------------------------------------------------------------------------------------------- */
+
+static void reset_cache(wr_cache *cache, bool peaks, bool totals)
+{
+    wr_fronts_close(cache);
+    wr_lock_acquire(&cache->lock);
+    wr_metrics_reset(WR_SCOPE_MEMORY, &cache->stats, peaks, totals);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        wr_metrics_reset(WR_SCOPE_POOL, &pool->stats, peaks, totals);
+    wr_accounts_reset_locked(cache, peaks, totals);
+    wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
+}
+
 static weir_status reset(int device, bool peaks, bool totals)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    wr_fronts_close(&d->cache);
-    wr_lock_acquire(&d->cache.lock);
-    wr_metrics_reset(&d->cache.stats, peaks, totals);
-    for (wr_mempool *pool = d->cache.pools; pool; pool = pool->next) wr_metrics_reset(&pool->stats, peaks, totals);
-    wr_accounts_reset_locked(&d->cache, peaks, totals);
-    wr_lock_release(&d->cache.lock);
-    wr_fronts_open(&d->cache);
+    reset_cache(&d->cache, peaks, totals);
     return WEIR_OK;
 }
 
@@ -54,6 +62,56 @@ weir_status weir_stats_reset_totals(int device)
 {
     return reset(device, false, true);
 }
+
+static weir_status reset_pinned(bool peaks, bool totals)
+{
+    WR_TRY(wr_runtime_enter());
+    wr_pinned *pinned = wr_pinned_there();
+    if (pinned) reset_cache(&pinned->cache, peaks, totals);
+    return WEIR_OK;
+}
+
+weir_status weir_pinned_stats_reset(void)
+{
+    return reset_pinned(true, true);
+}
+
+weir_status weir_pinned_stats_reset_peaks(void)
+{
+    return reset_pinned(true, false);
+}
+
+weir_status weir_pinned_stats_reset_totals(void)
+{
+    return reset_pinned(false, true);
+}
+
+static weir_status reset_handles(weir_handle_kind kind, int device, bool peaks, bool totals)
+{
+    wr_device *d = NULL;
+    wr_kind *known = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    if (kind != 0) WR_TRY(wr_kind_find(kind, &known));
+    wr_device_reset_handles(d, kind, peaks, totals);
+    return WEIR_OK;
+}
+
+weir_status weir_handle_stats_reset(weir_handle_kind kind, int device)
+{
+    return reset_handles(kind, device, true, true);
+}
+
+weir_status weir_handle_stats_reset_peaks(weir_handle_kind kind, int device)
+{
+    return reset_handles(kind, device, true, false);
+}
+
+weir_status weir_handle_stats_reset_totals(weir_handle_kind kind, int device)
+{
+    return reset_handles(kind, device, false, true);
+}
+
+/* ---- more numbers ------------------------------------------------------------------------------------------------- */
 
 weir_status weir_driver_calls(uint64_t *count)
 {

@@ -213,6 +213,14 @@ weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, u
     return first;
 }
 
+void wr_device_reset_handles(wr_device *device, weir_handle_kind number, bool peaks, bool totals)
+{
+    for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
+        wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
+        if (pool && (number == 0 || number == kind)) wr_handle_pool_stats_reset(pool, peaks, totals);
+    }
+}
+
 weir_status wr_device_sample_handles(wr_device *device, wr_rows *rows)
 {
     for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {

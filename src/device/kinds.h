@@ -30,6 +30,9 @@ WR_CHECKED static inline weir_status wr_device_handles(wr_device *device, weir_h
 /* Idle handles of one kind, or of all (0), destroyed. */
 WR_CHECKED weir_status wr_device_trim_handles(wr_device *device, weir_handle_kind number, uint64_t *destroyed);
 
+/* The peak and the counters of one kind, or of all (0). */
+void wr_device_reset_handles(wr_device *device, weir_handle_kind number, bool peaks, bool totals);
+
 /* Adds a row for each kind that the device has a pool of. */
 WR_CHECKED weir_status wr_device_sample_handles(wr_device *device, wr_rows *rows);
 

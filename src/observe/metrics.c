@@ -90,9 +90,9 @@ void wr_stat_reset(weir_stat *stat, bool peaks, bool totals)
     if (totals) stat->added = stat->removed = 0;
 }
 
-void wr_metrics_reset(weir_memory_stats *stats, bool peaks, bool totals)
+void wr_metrics_reset(wr_scope scope, void *stats, bool peaks, bool totals)
 {
-    const wr_metrics all = wr_metrics_of(WR_SCOPE_MEMORY);
+    const wr_metrics all = wr_metrics_of(scope);
     for (const wr_metric *m = all.metric; m < all.metric + all.count; m++) {
         void *number = (char *)stats + m->offset;
         if (m->type == WR_METRIC_STAT)

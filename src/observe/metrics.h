@@ -62,7 +62,7 @@ void wr_rows_release(wr_rows *rows);
 
 void wr_stat_reset(weir_stat *stat, bool peaks, bool totals);
 
-/* Peaks become current values; running totals and counters become zero. */
-void wr_metrics_reset(weir_memory_stats *stats, bool peaks, bool totals);
+/* Of the struct of a scope: peaks of STATs become current values; their running totals, and COUNTERs, become zero. */
+void wr_metrics_reset(wr_scope scope, void *stats, bool peaks, bool totals);
 
 #endif

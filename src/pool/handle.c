@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "observe/metrics.h"
 #include "pool/handle_bind.h"
 
 #include <assert.h>
@@ -474,13 +475,28 @@ weir_status wr_handle_pool_release(wr_handle_pool *pool)
     return first;
 }
 
+static uint64_t hits_locked(const wr_handle_pool *pool)
+{
+    uint64_t hits = 0;
+    for (const wr_handle *h = pool->all; h; h = h->next) hits += atomic_load_explicit(&h->hits, memory_order_relaxed);
+    return hits;
+}
+
 void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out)
 {
     const size_t size = out->size;
     wr_lock_acquire(&pool->lock);
     *out = pool->stats;
-    for (const wr_handle *h = pool->all; h; h = h->next)
-        out->hits += atomic_load_explicit(&h->hits, memory_order_relaxed);
+    out->hits += hits_locked(pool);
     wr_lock_release(&pool->lock);
     out->size = size;
+}
+
+void wr_handle_pool_stats_reset(wr_handle_pool *pool, bool peaks, bool totals)
+{
+    wr_lock_acquire(&pool->lock);
+    wr_metrics_reset(WR_SCOPE_HANDLES, &pool->stats, peaks, totals);
+    if (peaks) pool->stats.peak = pool->stats.live;
+    if (totals) pool->stats.hits -= hits_locked(pool); /* the owners' counts run on; the sum is right modulo 2^64 */
+    wr_lock_release(&pool->lock);
 }

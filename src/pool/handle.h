@@ -86,7 +86,7 @@ struct wr_handle_pool {
     uint64_t budget_count, budget_bytes; /* 0: none */
     uint64_t typical_bytes;              /* of the last create: what the next one is expected to take */
     wr_handle_waiter *first_waiter, *last_waiter;
-    weir_handle_stats stats;
+    weir_handle_stats stats; /* its hits: without those of handles that exist, less theirs at the last reset */
 };
 
 WR_CHECKED weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site);
@@ -122,5 +122,8 @@ void *wr_handle_leased(wr_handle_pool *pool, uint64_t lease);
 wr_handle *wr_handle_end_lease(wr_handle_pool *pool, uint64_t lease);
 
 void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out);
+
+/* The peak becomes what exists; counters become zero. */
+void wr_handle_pool_stats_reset(wr_handle_pool *pool, bool peaks, bool totals);
 
 #endif

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "handle_support.h"
+#include "weir/observe.h"
 
 #include <stdio.h>
 
@@ -535,6 +536,68 @@ static void every_counter_counts_what_it_says(void **state)
     assert_memory_equal(&s, &after, sizeof s);
 }
 
+static void a_reset_keeps_what_is_there(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    atomic_store(&plain.bytes, 2 * MIB);
+    (void)get_on(&plain, a);
+    (void)get_on(&plain, a); /* hit */
+    assert_ok(weir_handle_return(borrow(&plain, a)));
+    assert_int_equal(trim(&plain, 0), 1);
+    assert_ok(weir_handle_stats_reset(plain.kind, 0));
+    weir_handle_stats s = numbers_of(&plain, 0);
+    const weir_handle_stats kept = { .size = sizeof s, .live = 1, .peak = 1, .bytes = 2 * MIB };
+    assert_memory_equal(&s, &kept, sizeof s);
+}
+
+static void peaks_and_counters_are_reset_each_alone(void **state)
+{
+    (void)state;
+    assert_ok(weir_handle_return(borrow(&plain, default_stream(0))));
+    assert_int_equal(trim(&plain, 0), 1);
+    assert_ok(weir_handle_stats_reset_totals(plain.kind, 0));
+    assert_int_equal(numbers_of(&plain, 0).created, 0);
+    assert_int_equal(numbers_of(&plain, 0).peak, 1);
+    (void)get(&plain);
+    assert_int_equal(trim(&plain, 0), 0);
+    assert_ok(weir_handle_release(plain.kind, 0));
+    assert_int_equal(trim(&plain, 0), 1);
+    assert_ok(weir_handle_stats_reset_peaks(plain.kind, 0));
+    assert_int_equal(numbers_of(&plain, 0).created, 1);
+    assert_int_equal(numbers_of(&plain, 0).peak, 0);
+}
+
+/* A handle counts its own hits, and what it had at a reset stays with it until it is destroyed. */
+static void hits_after_a_reset_outlive_the_handle(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    for (int i = 0; i < 4; i++) (void)get_on(&plain, a);
+    assert_ok(weir_handle_stats_reset(plain.kind, 0));
+    assert_int_equal(numbers_of(&plain, 0).hits, 0);
+    for (int i = 0; i < 2; i++) (void)get_on(&plain, a);
+    assert_int_equal(numbers_of(&plain, 0).hits, 2);
+    assert_ok(weir_handle_release(plain.kind, 0));
+    assert_int_equal(trim(&plain, 0), 1);
+    assert_int_equal(numbers_of(&plain, 0).hits, 2);
+}
+
+static void a_reset_is_of_one_kind_and_device_or_of_all_kinds(void **state)
+{
+    (void)state;
+    (void)get_on(&plain, default_stream(0));
+    (void)get_on(&plain, default_stream(1));
+    (void)get_on(&other, default_stream(0));
+    assert_ok(weir_handle_stats_reset(plain.kind, 0));
+    assert_int_equal(numbers_of(&plain, 0).created, 0);
+    assert_int_equal(numbers_of(&plain, 1).created, 1);
+    assert_int_equal(numbers_of(&other, 0).created, 1);
+    assert_ok(weir_handle_stats_reset_totals(0, 0));
+    assert_int_equal(numbers_of(&other, 0).created, 0);
+    assert_int_equal(numbers_of(&plain, 1).created, 1);
+}
+
 /* ---- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void kinds_that_are_none_are_refused(void **state)
@@ -552,13 +615,16 @@ static void kinds_that_are_none_are_refused(void **state)
         assert_status(weir_handle_stats_get(none[i], 0, &stats), WEIR_ERR_INVALID_ARGUMENT);
         assert_status(weir_handle_kind_info_get(none[i], &info), WEIR_ERR_INVALID_ARGUMENT);
         assert_status(weir_handle_budget_set(none[i], 0, 1, 0), WEIR_ERR_INVALID_ARGUMENT);
-        if (none[i] != 0) assert_status(weir_handles_trim(none[i], 0, NULL), WEIR_ERR_INVALID_ARGUMENT);
+        if (none[i] == 0) continue; /* all kinds */
+        assert_status(weir_handles_trim(none[i], 0, NULL), WEIR_ERR_INVALID_ARGUMENT);
+        assert_status(weir_handle_stats_reset(none[i], 0), WEIR_ERR_INVALID_ARGUMENT);
     }
     assert_status(weir_handle_get(plain.kind, NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_handle_get_on(plain.kind, default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_handle_get_on(plain.kind, (weir_stream){ 12345 }, &handle), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_handle_release(plain.kind, 2), WEIR_ERR_NO_DEVICE);
+    assert_status(weir_handle_stats_reset(plain.kind, 2), WEIR_ERR_NO_DEVICE);
     stats.size = 8;
     assert_status(weir_handle_stats_get(plain.kind, 0, &stats), WEIR_ERR_INVALID_ARGUMENT);
     info.size = 8;
@@ -659,6 +725,10 @@ int main(void)
         HANDLE_TEST(a_handle_is_reset_when_its_owner_changes_only),
         HANDLE_TEST(a_failed_reset_is_reported_and_the_handle_stays_in_the_pool),
         HANDLE_TEST(every_counter_counts_what_it_says),
+        HANDLE_TEST(a_reset_keeps_what_is_there),
+        HANDLE_TEST(peaks_and_counters_are_reset_each_alone),
+        HANDLE_TEST(hits_after_a_reset_outlive_the_handle),
+        HANDLE_TEST(a_reset_is_of_one_kind_and_device_or_of_all_kinds),
         HANDLE_TEST(kinds_that_are_none_are_refused),
         HANDLE_TEST(a_registered_kind_is_described),
         HANDLE_TEST(incomplete_kinds_are_refused),

@@ -13,6 +13,7 @@
 #include "base/numa.h"
 #include "host_support.h"
 #include "pool/locked.h"
+#include "weir/observe.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -622,11 +623,42 @@ static void numbers_return_to_zero(void **state)
     assert_int_equal(s.allocation[WEIR_STAT_ALL].peak, 20);
 }
 
+static void a_reset_keeps_what_is_current(void **state)
+{
+    (void)state;
+    void *block = pinned(1000);
+    assert_ok(weir_pinned_free(pinned(3 * MIB)));
+    assert_ok(weir_pinned_stats_reset());
+    weir_memory_stats s = pinned_stats();
+    assert_int_equal(s.allocation[WEIR_STAT_ALL].current, 1);
+    for (const weir_stat *stat = s.allocation; (const void *)stat < (const void *)&s.hits; stat++) {
+        assert_int_equal(stat->peak, stat->current);
+        assert_int_equal(stat->added + stat->removed, 0);
+    }
+    assert_int_equal(s.driver_allocs, 0);
+    assert_ok(weir_pinned_free(block));
+    assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].removed, 1);
+}
+
+static void peaks_and_totals_are_reset_each_alone(void **state)
+{
+    (void)state;
+    assert_ok(weir_pinned_free(pinned(1000)));
+    assert_ok(weir_pinned_stats_reset_totals());
+    assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].peak, 1);
+    assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].added, 0);
+    assert_ok(weir_pinned_free(pinned(1000)));
+    assert_ok(weir_pinned_stats_reset_peaks());
+    assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].peak, 0);
+    assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].added, 1);
+}
+
 static void asking_for_numbers_opens_no_device(void **state)
 {
     (void)state;
     const uint64_t opened = calls_of(WEIR_BACKEND_device_open);
     assert_int_equal(held(), 0);
+    assert_ok(weir_pinned_stats_reset());
     assert_ok(weir_pinned_trim(0));
     assert_int_equal(calls_of(WEIR_BACKEND_device_open), opened);
 }
@@ -744,6 +776,8 @@ int main(void)
         on_devices(each_kind_of_memory_has_its_own_calls),
         on_devices(copies_go_through_it),
         on_devices(numbers_return_to_zero),
+        on_devices(a_reset_keeps_what_is_current),
+        on_devices(peaks_and_totals_are_reset_each_alone),
         on_devices(asking_for_numbers_opens_no_device),
         on_devices(memory_is_pinned_through_a_device_that_is_open),
         cmocka_unit_test(closing_takes_everything_back),

@@ -73,6 +73,8 @@ _FUNCTIONS = {
     "weir_record_stream": [ctypes.c_void_p, Stream],
     "weir_stats_get": [ctypes.c_int, ctypes.POINTER(MemoryStats)],
     "weir_stats_reset": [ctypes.c_int],
+    "weir_stats_reset_peaks": [ctypes.c_int],
+    "weir_stats_reset_totals": [ctypes.c_int],
     "weir_stream_destroy": [Stream],
     "weir_stream_from_native": [ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(Stream)],
 }

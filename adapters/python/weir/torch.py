@@ -8,9 +8,10 @@ record_stream(), set_per_process_memory_fraction(), memory_stats() and graph cap
 what does not.
 """
 import ctypes
+from functools import partial
 from typing import Any, Dict, Optional
 
-from . import _library, reset_stats, stats
+from . import _library, stats
 from ._library import Error
 
 _HOOKS = {
@@ -144,7 +145,8 @@ def _nested(device: int) -> Dict[str, Any]:
 
 def _tell_statistics(torch: Any) -> None:
     """What PyTorch's statistics are built on. Its own functions only raise with a replaced allocator."""
-    for name, function in (("_cuda_memoryStats", _nested), ("_cuda_resetPeakMemoryStats", reset_stats),
-                           ("_cuda_resetAccumulatedMemoryStats", reset_stats)):
+    for name, function in (("_cuda_memoryStats", _nested),
+                           ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
+                           ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals"))):
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)

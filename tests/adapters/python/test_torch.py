@@ -54,14 +54,20 @@ except RuntimeError as error:
     print(error)
 """, "512 1 0 0 512 pluggable does not yet support getDeviceStats\n")
 
-    def test_peaks_can_be_reset_through_torch(self):
+    def test_peaks_and_totals_are_reset_each_alone_through_torch(self):
         self.expect("""
 weir.torch.install()
 a = torch.cuda.memory.current
+def tell():
+    s = weir.torch.memory_stats(0)
+    print(s['allocated_bytes.all.peak'], s['allocated_bytes.all.freed'])
 a.free(a.alloc(3 << 20, 0, None), 3 << 20, 0, None)
 torch.cuda.reset_peak_memory_stats()
-print(weir.torch.memory_stats(0)['allocated_bytes.all.peak'])
-""", "0\n")
+tell()
+a.free(a.alloc(2 << 20, 0, None), 2 << 20, 0, None)
+torch.cuda.reset_accumulated_memory_stats()
+tell()
+""", "0 3145728\n2097152 0\n")
 
     def test_a_fraction_limits(self):
         self.expect("""

@@ -29,3 +29,7 @@ def memory_allocated(device=0):
 
 def reset_peak_memory_stats(device=0):
     torch._C._cuda_resetPeakMemoryStats(device)
+
+
+def reset_accumulated_memory_stats(device=0):
+    torch._C._cuda_resetAccumulatedMemoryStats(device)

@@ -1,24 +1,28 @@
 /*
  * history: what recording costs, and reading back. pair: allocate and free 512 B, which is three events, on 1 to N threads,
  * each on a stream of its own, with recording off and on, and on with the stacks of both calls. dump: a million events, read
- * into memory and saved to a file.
+ * into memory, saved to a file, and in a snapshot with the blocks; and, beside so many events, a snapshot of one pool without
+ * them.
  */
 #include "bench.h"
 
+#include "weir/observe.h"
 #include "weir/trace.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { ROUNDS = 5, BATCH = 200, EVENTS_OF_PAIR = 3, CALLS_OF_PAIR = 2, STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
-enum { DUMPED = 1000000, DUMP_THREADS = 4, DEPTH = 16 };
+enum { DUMPED = 1000000, DUMP_THREADS = 4, DEPTH = 16, POOL_BLOCKS = 20, POOL_SNAPSHOTS = 201 };
 
 typedef struct results {
     const bench_options *options;
     uint64_t history, stacks; /* stacks: frames of each */
     double pair[STEPS];
-    double read, save; /* milliseconds; the median */
+    double read, save, snapshot; /* milliseconds; the median */
+    double pool;                 /* microseconds; the median */
 } results;
 
 typedef struct load {
@@ -104,42 +108,86 @@ static void fill(void *argument, unsigned thread)
     run_pairs(l->streams[thread], DUMPED / EVENTS_OF_PAIR / DUMP_THREADS + BATCH);
 }
 
-static void measure_dump(void *argument)
+static double milliseconds_since(uint64_t began)
 {
-    results *r = argument;
-    load l;
-    double read[ROUNDS], save[ROUNDS];
-    char path[] = "/tmp/weir-bench-XXXXXX";
-    const int file = mkstemp(path);
+    return (double)(bench_now_ns() - began) / 1e6;
+}
+
+/* Files are new ones: replacing one takes the system long. */
+static void measure_million(results *r, const char *path)
+{
+    double read[ROUNDS], save[ROUNDS], snapshot[ROUNDS];
     weir_event *events = calloc(DUMPED, sizeof *events);
-    bench_options options = *r->options;
-    options.threads = DUMP_THREADS;
-    results own = { .options = &options, .history = DUMPED };
-    if (file < 0 || !events) {
-        perror("weir-bench: history: a file in /tmp, and memory for what is read");
+    if (!events) {
+        perror("weir-bench: history: memory for what is read");
         exit(1);
     }
-    close(file);
-    open_weir(&own, &l);
-    bench_run_threads(DUMP_THREADS, fill, &l);
     for (int i = 0; i < ROUNDS; i++) {
         size_t count = 0;
-        const uint64_t began = bench_now_ns();
+        uint64_t began = bench_now_ns();
         check(weir_history_read(0, events, DUMPED, &count, NULL));
-        read[i] = (double)(bench_now_ns() - began) / 1e6;
-        unlink(path); /* replacing a file takes the system long */
-        const uint64_t saving = bench_now_ns();
+        read[i] = milliseconds_since(began);
+        unlink(path);
+        began = bench_now_ns();
         check(weir_history_save(path));
-        save[i] = (double)(bench_now_ns() - saving) / 1e6;
+        save[i] = milliseconds_since(began);
+        unlink(path);
+        began = bench_now_ns();
+        check(weir_snapshot_save(path, NULL));
+        snapshot[i] = milliseconds_since(began);
         if (count != DUMPED) {
             fprintf(stderr, "weir-bench: history: %zu events were read where %d were recorded\n", count, DUMPED);
             exit(1);
         }
     }
-    unlink(path);
     free(events);
     r->read = bench_median(read, ROUNDS);
     r->save = bench_median(save, ROUNDS);
+    r->snapshot = bench_median(snapshot, ROUNDS);
+}
+
+static void measure_pool(results *r)
+{
+    static double us[POOL_SNAPSHOTS];
+    weir_mempool_options in_pool = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_snapshot_options options = WEIR_SNAPSHOT_OPTIONS_INIT;
+    weir_mempool pool;
+    void *block = NULL;
+    in_pool.device = 0;
+    check(weir_mempool_create(&in_pool, &pool));
+    for (size_t i = 1; i <= POOL_BLOCKS; i++) check(weir_alloc_from(pool, i << 14, WEIR_STREAM_CURRENT, &block));
+    options.device = 0;
+    options.pool = &pool;
+    options.without_history = true;
+    const int nowhere = open("/dev/null", O_WRONLY);
+    for (int i = 0; i < POOL_SNAPSHOTS; i++) {
+        const uint64_t began = bench_now_ns();
+        check(weir_snapshot_write(nowhere, &options));
+        us[i] = milliseconds_since(began) * 1e3;
+    }
+    close(nowhere);
+    r->pool = bench_median(us, POOL_SNAPSHOTS);
+}
+
+static void measure_dump(void *argument)
+{
+    results *r = argument;
+    load l;
+    char path[] = "/tmp/weir-bench-XXXXXX";
+    const int file = mkstemp(path);
+    bench_options options = *r->options;
+    options.threads = DUMP_THREADS;
+    results own = { .options = &options, .history = DUMPED };
+    if (file < 0) {
+        perror("weir-bench: history: a file in /tmp");
+        exit(1);
+    }
+    close(file);
+    open_weir(&own, &l);
+    bench_run_threads(DUMP_THREADS, fill, &l);
+    measure_million(r, path);
+    measure_pool(r);
+    unlink(path);
     check(weir_close());
 }
 
@@ -161,10 +209,12 @@ bool bench_history(const bench_options *options)
         printf("%-10u %7.1f ns %7.1f ns %9.1f ns %11.1f ns %9.1f ns\n", 1u << step, off->pair[step], on->pair[step],
                (on->pair[step] - off->pair[step]) / EVENTS_OF_PAIR, stacked->pair[step],
                (stacked->pair[step] - on->pair[step]) / CALLS_OF_PAIR);
-    printf("\n%d events of %d threads: read in %.1f ms, saved in %.1f ms\n\n", DUMPED, DUMP_THREADS, on->read,
-           on->save);
+    printf("\n%d events of %d threads: read in %.1f ms, saved in %.1f ms, in a snapshot in %.1f ms\n", DUMPED,
+           DUMP_THREADS, on->read, on->save, on->snapshot);
+    printf("a pool of %d blocks, without events: in a snapshot in %.1f us\n\n", POOL_BLOCKS, on->pool);
     bench_judge("history, an event, 1 thread", (on->pair[0] - off->pair[0]) / EVENTS_OF_PAIR, 40, "ns");
     bench_judge("history, a million events read", on->read, 100, "ms");
     bench_judge("history, a million events saved", on->save, 100, "ms");
+    bench_judge("history, a snapshot of one pool", on->pool, 100, "us");
     return true;
 }

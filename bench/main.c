@@ -14,7 +14,7 @@ static const struct {
     { "costs", bench_costs, "making handles on N threads: time, and device memory by the driver's figure" },
     { "alloc", bench_alloc, "an allocation and its free, when nothing has to grow, on 1 to N threads" },
     { "replay", bench_replay, "recorded traces: time per operation and peaks" },
-    { "history", bench_history, "recording an event, and reading a million of them back" },
+    { "history", bench_history, "recording an event, reading a million of them back, and snapshots" },
 };
 enum { BENCHES = sizeof benches / sizeof benches[0], USAGE = 2 };
 

@@ -9,7 +9,8 @@
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. */
 enum { SLACK_SHARE = 100 };
 
-/* A new chunk is this share of what the stream has, between the least and the usual size: small programs stay small. */
+/* A new chunk is this share of what the stream has, between the least and the usual size, and less where streams are many, each
+ * of which has a last one partly in use: small programs stay small. */
 enum { GROWTH_SHARE = 8 };
 
 /* Ends of chunks in use that are worth a mapping of their own. */
@@ -246,9 +247,18 @@ static size_t most_for(const wr_cache *cache)
     return held > may / 2 ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
 }
 
+static size_t streams_with_chunks(const wr_mempool *pool)
+{
+    size_t count = 0;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
+        count += pool->bins[i] && pool->bins[i]->part_bytes;
+    return count ? count : 1;
+}
+
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
 {
-    size_t least = wr_round_up(p->bin->part_bytes / GROWTH_SHARE, WR_SEGMENT_UNIT);
+    const size_t share = GROWTH_SHARE * streams_with_chunks(p->cache->pools);
+    size_t least = wr_round_up(p->bin->part_bytes / share, WR_SEGMENT_UNIT);
     if (least < WR_CHUNK_LEAST) least = WR_CHUNK_LEAST;
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);

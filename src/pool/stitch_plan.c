@@ -238,13 +238,12 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
-/* Beyond half of what may be held, what is free must be of use in smaller pieces, and the driver's time matters less. */
+/* Under a limit, and beyond half of the device, what is free must be of use in smaller pieces, and the driver's time matters
+ * less. */
 static size_t most_for(const wr_cache *cache)
 {
-    const size_t all = cache->chunks.region_bytes;
-    const size_t may = cache->limit && cache->limit < all ? (size_t)cache->limit : all;
     const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    return held > may / 2 ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
+    return cache->limit || held > cache->chunks.region_bytes / 2 ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
 }
 
 static size_t streams_with_chunks(const wr_mempool *pool)

@@ -13,6 +13,9 @@ enum { SLACK_SHARE = 100 };
  * of which has a last one partly in use: small programs stay small. */
 enum { GROWTH_SHARE = 8 };
 
+/* None is more than this share of what is held in all. */
+enum { MOST_SHARE = 24 };
+
 /* Ends of chunks in use that are worth a mapping of their own. */
 #define END_LEAST ((size_t)16 << 20)
 
@@ -238,12 +241,15 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
-/* Under a limit, and beyond half of the device, what is free must be of use in smaller pieces, and the driver's time matters
- * less. */
-static size_t most_for(const wr_cache *cache)
+/* The largest chunk to make for so many bytes: a share of what is held then, so that what a chunk partly in use keeps
+ * from others is little at any time. Under a limit, and beyond half of the device, the driver's time matters less. */
+static size_t most_for(const wr_cache *cache, size_t bytes)
 {
-    const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    return cache->limit || held > cache->chunks.region_bytes / 2 ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
+    const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
+    const bool tight = cache->limit != 0 || held > cache->chunks.region_bytes / 2;
+    const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT), most = tight ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
+    if (share < WR_CHUNK_FIRST) return WR_CHUNK_FIRST;
+    return share < most ? share : most;
 }
 
 static size_t streams_with_chunks(const wr_mempool *pool)
@@ -254,15 +260,21 @@ static size_t streams_with_chunks(const wr_mempool *pool)
     return count ? count : 1;
 }
 
-static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
+static size_t least_for(const wr_stitch_plan *p, size_t most)
 {
     const size_t share = GROWTH_SHARE * streams_with_chunks(p->cache->pools);
-    size_t least = wr_round_up(p->bin->part_bytes / share, WR_SEGMENT_UNIT);
-    if (least < WR_CHUNK_LEAST) least = WR_CHUNK_LEAST;
-    if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
+    const size_t least = wr_round_up(p->bin->part_bytes / share, WR_SEGMENT_UNIT);
+    if (least < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
+    const size_t bound = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
+    return least < bound ? least : bound;
+}
+
+static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
+{
+    const size_t most = most_for(p->cache, bytes), least = least_for(p, most);
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least;
-    const size_t most = most_for(p->cache), chunks = (bytes + most - 1) / most;
+    const size_t chunks = (bytes + most - 1) / most;
     const size_t each = wr_round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
     for (; bytes; bytes -= bytes < each ? bytes : each) WR_TRY(add_new(p, bytes < each ? bytes : each));
     return WEIR_OK;

@@ -292,13 +292,13 @@ static void the_cache_is_valid_while_a_segment_is_given_back(void **state)
 
 static void a_segment_the_driver_does_not_take_back_stays_usable(void **state)
 {
-    void *block = alloc(32 * MIB);
+    void *block = alloc(12 * MIB);
     assert_ok(weir_free(block));
     assert_ok(weir_host_fail(giving_entry(state), 1, WEIR_ERR_DRIVER));
     assert_status(weir_empty_cache(0), WEIR_ERR_DRIVER);
     assert_ok(weir_validate(0));
-    assert_int_equal(reserved_on(0), 32 * MIB);
-    assert_ptr_equal(alloc(32 * MIB), block);
+    assert_int_equal(reserved_on(0), 12 * MIB);
+    assert_ptr_equal(alloc(12 * MIB), block);
     assert_ok(weir_free(block));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);

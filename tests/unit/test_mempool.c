@@ -459,7 +459,7 @@ static void a_request_of_a_pool_gets_what_the_default_pool_has_idle(void **state
     assert_ok(weir_free(alloc(48 * MIB)));
     void *block = alloc_from(pool, 40 * MIB);
     assert_pool(block, pool);
-    assert_int_equal(stats_of(0).driver_frees, 1);
+    assert_true(stats_of(0).driver_frees > 0);
 }
 
 static void a_request_of_a_pool_gets_its_own_idle_segments_of_other_streams(void **state)

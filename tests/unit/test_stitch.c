@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "pool_support.h"
+#include "weir/observe.h"
 
 #define CHUNK (8 * MIB)
 #define CHUNKS 8
@@ -69,20 +70,54 @@ static uint64_t chunks_for(size_t bytes)
     return calls_of(WEIR_BACKEND_vm_create) - before;
 }
 
-static void chunks_are_smaller_once_half_of_the_device_is_held(void **state)
+static int open_large(void **state)
 {
     (void)state;
-    assert_int_equal(chunks_for(100 * MIB), 2);
-    assert_int_equal(chunks_for(180 * MIB), 4);
-    assert_int_equal(chunks_for(100 * MIB), 5);
+    open_host((weir_settings){ .host_memory = UINT64_C(4096) * MIB });
+    return 0;
 }
 
-static void chunks_are_smaller_once_half_of_the_limit_is_held(void **state)
+static void chunks_grow_with_what_is_held(void **state)
 {
     (void)state;
-    assert_ok(weir_memory_limit_set(0, 200 * MIB));
-    assert_int_equal(chunks_for(101 * MIB), 2);
-    assert_int_equal(chunks_for(60 * MIB), 3);
+    assert_int_equal(chunks_for(56 * MIB), 4);   /* of 14 MiB */
+    assert_int_equal(chunks_for(640 * MIB), 22); /* of 30: a 24th of 696 */
+    assert_int_equal(chunks_for(840 * MIB), 15); /* of 56 */
+}
+
+static void chunks_are_smaller_beyond_half_of_the_device(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_for(1344 * MIB), 24);
+    assert_int_equal(chunks_for(1000 * MIB), 50);
+}
+
+static void chunks_are_smaller_under_a_limit(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, UINT64_C(4000) * MIB));
+    assert_int_equal(chunks_for(1000 * MIB), 50);
+}
+
+static uint64_t reserved_by(weir_stream stream)
+{
+    weir_stream_stats stats = { .size = sizeof stats };
+    assert_ok(weir_stream_stats_get(stream, &stats));
+    return stats.reserved_bytes;
+}
+
+static void streams_that_are_many_have_smaller_chunks(void **state)
+{
+    enum { STREAMS = 8 };
+    weir_stream streams[STREAMS];
+    (void)state;
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        (void)alloc_on(128 * MIB, streams[i]);
+        (void)alloc_on(MIB, streams[i]);
+    }
+    assert_int_equal(reserved_by(streams[0]), (128 + 14) * MIB);
+    assert_int_equal(reserved_by(streams[STREAMS - 1]), (128 + 2) * MIB);
 }
 
 static void free_chunks_are_mapped_together_before_memory_is_created(void **state)
@@ -309,8 +344,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STITCH_TEST(a_first_small_block_holds_one_unit),
-        STITCH_TEST(chunks_are_smaller_once_half_of_the_device_is_held),
-        STITCH_TEST(chunks_are_smaller_once_half_of_the_limit_is_held),
+        cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_smaller_under_a_limit, open_large, close_host),
+        cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),

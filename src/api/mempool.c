@@ -274,6 +274,8 @@ weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *check
     wr_mempool_name name = 0;
     WR_ENSURE(checkpoint, WEIR_ERR_INVALID_ARGUMENT, "weir_mempool_restore: checkpoint is NULL");
     WR_TRY(find_private("weir_mempool_restore", pool, &found, &name));
+    wr_device *device = wr_device_of(found->cache);
+    if (WR_UNLIKELY(device->cache.debug != NULL)) wr_debug_forget_poison(device);
     return wr_checkpoint_restore(found, name, checkpoint, &listener);
 }
 

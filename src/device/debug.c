@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ZONE_BYTES = 256, ZONE_BYTE = 0xA5, POISON_BYTE = 0xDB, LEAKS_SHOWN = 20 };
+enum { ZONE_BYTES = 256, ZONE_BYTE = 0xA5, LEAKS_SHOWN = 20 };
 
 /* ---- the option --------------------------------------------------------------------------------------------------- */
 
@@ -206,6 +206,7 @@ weir_status wr_debug_destroy(wr_device *device)
     weir_status first = WEIR_OK;
     if (!d) return WEIR_OK;
     if (d->flags & WR_DEBUG_LEAKS) log_leaks(device, d);
+    wr_debug_forget_poison(device);
     for (int i = 0; i < WR_DEBUG_BUCKETS; i++)
         while (d->buckets[i]) {
             wr_known *k = d->buckets[i];
@@ -275,6 +276,7 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
                        !wr_debug_captures(device, stream);
     WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
+    wr_debug_unpoison(device, stream, base);
     k->zoned = zoned && fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
     return WEIR_OK;
 }
@@ -334,12 +336,15 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     wr_stream *stream = live ? usable_stream(device, segment, &k) : NULL;
     const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
     /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
-    if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) (void)!fill(device, stream, k.base, POISON_BYTE, k.bytes);
+    if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) wr_debug_poison(device, segment, stream, &k, here);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);
     if (status == WEIR_OK) return broken ? tell_broken(&k) : WEIR_OK;
-    if (live) set_live(d, pointer, true, NULL);
+    if (live) {
+        set_live(d, pointer, true, NULL);
+        wr_debug_unpoison(device, NULL, pointer);
+    }
     return found ? explain(status, &k) : status;
 }
 
@@ -384,6 +389,11 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
     if (status == WEIR_ERR_DOUBLE_FREE) status = explain_refused(segment->cache->debug, pointer, status);
     wr_stack_now = outer;
     return status;
+}
+
+void wr_debug_handed_out(wr_device *device, void *base)
+{
+    wr_debug_unpoison(device, NULL, base);
 }
 
 /* ---- straight from the driver ------------------------------------------------------------------------------------- */

@@ -57,6 +57,12 @@ void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_st
 void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *pointer, bool writes, const char *by,
                   const void *caller);
 
+/* The block that begins there was handed out without wr_debug_alloc: what is in it is somebody's. */
+void wr_debug_handed_out(wr_device *device, void *base);
+
+/* So may all memory of the device have been. */
+void wr_debug_forget_poison(wr_device *device);
+
 /* The device whose driver gave that block, by WR_DEBUG_NOSUB; NULL: none did. For pointers in no segment. */
 wr_device *wr_debug_device_of(const void *pointer);
 WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller);

@@ -5,7 +5,10 @@
 #ifndef WR_DEVICE_DEBUG_INTERNAL_H
 #define WR_DEVICE_DEBUG_INTERNAL_H
 
+#include "base/log.h"
 #include "device/debug.h"
+
+#include <bsd/sys/tree.h>
 
 enum {
     WR_DEBUG_USES = 6,
@@ -53,9 +56,12 @@ typedef struct wr_known {
 
 /* What was told already: the same of the same two calls is counted only. */
 typedef struct wr_told {
-    int what;
+    int what;               /* wr_found */
     uint32_t first, second; /* stacks */
 } wr_told;
+
+typedef struct wr_poisoned wr_poisoned;
+RB_HEAD(wr_poisoned_tree, wr_poisoned);
 
 struct wr_debug {
     unsigned flags;
@@ -65,6 +71,8 @@ struct wr_debug {
     uint64_t frees;
     wr_told told[WR_DEBUG_TOLD];
     unsigned told_count;
+    struct wr_poisoned_tree poisoned; /* freed memory by address, no two overlap */
+    size_t poisoned_count;
 };
 
 /* Where in its bucket the address is, or would be. */
@@ -89,5 +97,26 @@ void wr_debug_streams_freed(wr_device *device, const wr_known *k, const wr_strea
 
 /* The moment now: later than all before. */
 uint64_t wr_debug_moment(void);
+
+/* What can be found. */
+typedef enum wr_found { WR_FOUND_UNRECORDED, WR_FOUND_BESIDE, WR_FOUND_SUSPECT, WR_FOUND_WRITTEN } wr_found;
+
+/* Counts it; true when the same was not told yet of the same two stacks. */
+bool wr_debug_is_new(wr_device *device, wr_found what, uint32_t first, uint32_t second);
+
+/* A stream as users see it: the native one; 0 when it has ended. */
+uint64_t wr_debug_stream_number(uint64_t stream_id);
+
+void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c);
+
+/* ---- poison (debug_poison.c) --------------------------------------------------------------------------------------- */
+
+/* Overwrites a block that is about to be freed, in stream order. */
+void wr_debug_poison(wr_device *device, const wr_segment *segment, const wr_stream *stream, const wr_known *k,
+                     wr_call here);
+
+/* The block that begins there was handed out, to whoever: what was freed in it is looked at, with a stream that may; NULL:
+ * it is only forgotten. */
+void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base);
 
 #endif

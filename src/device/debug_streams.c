@@ -1,7 +1,6 @@
 /*
  * Uses of memory on streams that it is not ordered with, as far as weir sees uses and waits: those that it is asked for.
  */
-#include "base/log.h"
 #include "base/thread_number.h"
 #include "device/debug_internal.h"
 #include "observe/stacks.h"
@@ -116,10 +115,7 @@ static bool may_meet(uint64_t later, const wr_seen *use)
 
 /* ---- telling ------------------------------------------------------------------------------------------------------ */
 
-typedef enum finding { UNRECORDED, BESIDE, SUSPECT } finding;
-
-/* Counts it; true when it is new. */
-static bool is_new(wr_device *device, finding what, uint32_t first, uint32_t second)
+bool wr_debug_is_new(wr_device *device, wr_found what, uint32_t first, uint32_t second)
 {
     wr_debug *d = device->cache.debug;
     wr_lock_acquire(&device->cache.lock);
@@ -135,15 +131,14 @@ static bool is_new(wr_device *device, finding what, uint32_t first, uint32_t sec
     return !known;
 }
 
-static void log_call(wr_log_level level, const char *title, const wr_call *c)
+void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c)
 {
     char text[WR_DEBUG_TEXT] = "";
     wr_debug_put_call(text, sizeof text, title, c);
     if (text[0]) wr_log(level, "%s", text + 1);
 }
 
-/* As a user sees them: the native stream. */
-static uint64_t number_of(uint64_t stream_id)
+uint64_t wr_debug_stream_number(uint64_t stream_id)
 {
     const wr_stream *s = find_stream(stream_id);
     return s ? (uint64_t)(uintptr_t)s->native : 0;
@@ -151,43 +146,45 @@ static uint64_t number_of(uint64_t stream_id)
 
 static void tell_unrecorded(wr_device *device, const wr_known *k, const wr_seen *use, wr_call here)
 {
-    if (!is_new(device, UNRECORDED, k->allocated.stack, here.stack)) return;
+    if (!wr_debug_is_new(device, WR_FOUND_UNRECORDED, k->allocated.stack, here.stack)) return;
     wr_log(
         WR_LOG_ERROR,
         "weir_free: the block at %p, %zu bytes, of stream %#" PRIx64 ", was used on stream %#" PRIx64
         " by %s, which was not recorded and which its own stream does not wait for: it may be reused too early. Call "
         "weir_record_stream() before weir_free(), or allocate it on the stream that uses it",
-        (void *)k->base, k->bytes, number_of(k->stream_id), number_of(use->stream_id), use->by);
-    log_call(WR_LOG_ERROR, "allocated", &k->allocated);
-    log_call(WR_LOG_ERROR, "used", &use->call);
-    log_call(WR_LOG_ERROR, "freed", &here);
+        (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), wr_debug_stream_number(use->stream_id),
+        use->by);
+    wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
+    wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);
+    wr_debug_log_call(WR_LOG_ERROR, "freed", &here);
 }
 
 static void tell_beside(wr_device *device, const wr_known *k, const wr_seen *use, const wr_seen *before)
 {
-    if (!is_new(device, BESIDE, before->call.stack, use->call.stack)) return;
+    if (!wr_debug_is_new(device, WR_FOUND_BESIDE, before->call.stack, use->call.stack)) return;
     wr_log(WR_LOG_ERROR,
            "%s: the block at %p, %zu bytes, of stream %#" PRIx64 ", is used on stream %#" PRIx64
            ", which does not wait for stream %#" PRIx64 ", where %s%s may still be using it. Call weir_stream_wait() "
            "in between",
-           use->by, (void *)k->base, k->bytes, number_of(k->stream_id), number_of(use->stream_id),
-           number_of(before->stream_id), before->by ? before->by : "what was", before->by ? "" : " there before it");
-    log_call(WR_LOG_ERROR, "allocated", &k->allocated);
-    log_call(WR_LOG_ERROR, before->by ? "used first" : "freed before", &before->call);
-    log_call(WR_LOG_ERROR, "used", &use->call);
+           use->by, (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id),
+           wr_debug_stream_number(use->stream_id), wr_debug_stream_number(before->stream_id),
+           before->by ? before->by : "what was", before->by ? "" : " there before it");
+    wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
+    wr_debug_log_call(WR_LOG_ERROR, before->by ? "used first" : "freed before", &before->call);
+    wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);
 }
 
 static void tell_suspect(wr_device *device, const wr_known *k, const wr_stream *current, wr_call here)
 {
-    if (!is_new(device, SUSPECT, k->allocated.stack, here.stack)) return;
+    if (!wr_debug_is_new(device, WR_FOUND_SUSPECT, k->allocated.stack, here.stack)) return;
     wr_log(WR_LOG_WARN,
            "weir_free: the block at %p, %zu bytes, was allocated while stream %#" PRIx64
            " was current, and is freed while stream %#" PRIx64 " is, which was not recorded and which its own stream "
            "does not wait for. If that stream uses it, call weir_record_stream() before weir_free(), or allocate it on "
            "that stream",
-           (void *)k->base, k->bytes, number_of(k->stream_id), (uint64_t)(uintptr_t)current->native);
-    log_call(WR_LOG_WARN, "allocated", &k->allocated);
-    log_call(WR_LOG_WARN, "freed", &here);
+           (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), (uint64_t)(uintptr_t)current->native);
+    wr_debug_log_call(WR_LOG_WARN, "allocated", &k->allocated);
+    wr_debug_log_call(WR_LOG_WARN, "freed", &here);
 }
 
 /* ---- what happens to a block -------------------------------------------------------------------------------------- */

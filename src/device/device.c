@@ -6,9 +6,11 @@
 #include "device/kinds.h"
 #include "pool/pending.h"
 
-/* A stream's first region has room for all memory of the device. */
-static size_t region_bytes(const wr_device *d)
+/* A stream's first region has room for all memory of the device. There are no chunks where debug looks at freed memory again:
+ * that may be mapped a second time, and be in use there. */
+static size_t region_bytes(const wr_device *d, unsigned debug)
 {
+    if (debug & WR_DEBUG_STREAMS && debug & WR_DEBUG_POISON) return 0;
     const bool fine = d->caps.granularity != 0 && WR_SEGMENT_UNIT % d->caps.granularity == 0;
     return fine && d->caps.chunk_aliases ? d->caps.total_memory / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
 }
@@ -17,8 +19,9 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
 {
     WR_TRY(wr_streams_init(&d->streams, d->backend, d->ordinal, &d->caps));
     wr_events_init(&d->events, d->backend, d->ordinal);
-    weir_status status = wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options,
-                                       &d->events, runtime->options.value[WR_OPTION_history].number, region_bytes(d));
+    weir_status status =
+        wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options, &d->events,
+                      runtime->options.value[WR_OPTION_history].number, region_bytes(d, runtime->debug));
     if (status == WEIR_OK) {
         status = wr_debug_create(runtime->debug, &d->cache.debug);
         d->cache.has_fronts &= d->cache.debug == NULL; /* whose hit path knows nothing of it */

@@ -2,6 +2,7 @@
 
 #include "backend/library.h"
 #include "base/meta.h"
+#include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
 #include "pool/pending.h"
@@ -145,7 +146,9 @@ static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, boo
     wr_device *d = device;
     wr_route route = { .pool = d->cache.pools };
     if (routed) WR_TRY(wr_capture_choose(d, stream, &route));
-    return wr_device_alloc(d, route.pool, route.name, stream, bytes, out);
+    WR_TRY(wr_device_alloc(d, route.pool, route.name, stream, bytes, out));
+    if (WR_UNLIKELY(d->cache.debug != NULL)) wr_debug_handed_out(d, *out);
+    return WEIR_OK;
 }
 
 static weir_status site_free(void *device, void *pointer, const wr_stream *last_used_on)

@@ -55,6 +55,7 @@ typedef struct wr_cache {
     uint64_t searches[WR_CLASSES]; /* first ones: the clock of collection by age */
     uint64_t handed;               /* blocks, ever */
     uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
+    uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
     weir_memory_stats stats;
     wr_history history;
 

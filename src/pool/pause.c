@@ -64,6 +64,7 @@ static void set_backing_locked(wr_segment *segment, wr_backing backing)
     const bool counts = (backing == WR_UNBACKED) != (segment->backing == WR_UNBACKED);
     if (counts) wr_count(wr_counter_backing_out, segment->bin, segment->first);
     segment->backing = backing;
+    segment->cache->departed++;
     if (counts) wr_count(wr_counter_backing_in, segment->bin, segment->first);
 }
 

@@ -47,6 +47,7 @@ static void show_locked(wr_segment *segment)
  * thread may get, map and record them. */
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
 {
+    cache->departed++;
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     unhide_locked(segment);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
+#include "base/meta.h"
 #include "device/runtime.h"
 #include "host_support.h"
 #include "log_support.h"
@@ -20,9 +21,11 @@
 static weir_stream home, other, third;
 static unsigned char host[4096];
 
+static const char *policy;
+
 static void open_streams(const char *words)
 {
-    open_host((weir_settings){ .host_devices = 2, .host_memory = 256 * MIB, .debug = words });
+    open_host((weir_settings){ .policy = policy, .host_devices = 2, .host_memory = 256 * MIB, .debug = words });
     home = new_stream(0);
     other = new_stream(0);
     third = new_stream(0);
@@ -431,6 +434,206 @@ static void what_is_too_long_ago_is_not_told(void **state)
     expect_silence();
 }
 
+/* ---- written after the free ------------------------------------------------------------------------------------------- */
+
+static int open_poisoned(void **state)
+{
+    (void)state;
+    open_streams("poison,streams");
+    return 0;
+}
+
+/* Work of another stream that is still queued when the block is freed. */
+static void *freed_too_early(size_t bytes, size_t at)
+{
+    char *block = alloc_on(bytes, home);
+    assert_ok(weir_stream_wait(other, home));
+    hold(other);
+    assert_ok(weir_fill(block + at, 7, 1, other));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_synchronize(home));
+    let_run(other);
+    assert_non_null(strstr(said(), "by weir_fill, which was not recorded"));
+    assert_ok(weir_stats_reset(0));
+    return block;
+}
+
+static void what_is_written_after_the_free_is_told_at_the_next_use(void **state)
+{
+    (void)state;
+    void *early = freed_too_early(10000, 9999), *block = alloc_on(10000, home);
+    assert_ptr_equal(block, early);
+    expect_said("10000 bytes, of stream", "was written after it was freed, 9999 bytes from its start",
+                "freed by thread");
+    assert_ok(weir_free(block));
+}
+
+static int open_poisoned_torch(void **state)
+{
+    (void)state;
+    policy = "torch"; /* what is freed joins its neighbours at once */
+    open_streams("poison,streams");
+    policy = NULL;
+    return 0;
+}
+
+/* What is left of it is looked at when that is handed out. */
+static void a_part_of_it_is_enough(void **state)
+{
+    (void)state;
+    char *early = freed_too_early(5000, 4000), *small = alloc_on(1024, home);
+    assert_ptr_equal(small, early);
+    assert_int_equal(misuses(), 0);
+    void *large = alloc_on(8000, home);
+    assert_ptr_equal(large, early + 1024);
+    expect_said("5000 bytes, of stream", "was written after it was freed, 4000 bytes", "allocated by thread");
+    assert_ok(weir_free(large));
+    assert_ok(weir_free(small));
+    assert_ptr_equal(alloc_on(20000, home), early); /* written by right means since then */
+    assert_int_equal(misuses(), 1);
+}
+
+static void memory_of_another_stream_by_then_is_looked_at(void **state)
+{
+    (void)state;
+    freed_too_early(3 * MIB, 0);
+    assert_ok(weir_stream_destroy(third));
+    assert_ok(weir_memory_limit_set(0, stats_of(0).reserved_bytes[WEIR_STAT_ALL].current));
+    void *block = alloc_on(3 * MIB, other); /* there is no other memory */
+    expect_said("3145728 bytes, of stream", "was written after it was freed, 0 bytes", "freed by thread");
+    assert_ok(weir_free(block));
+}
+
+static void right_programs_are_left_alone(void **state)
+{
+    (void)state;
+    uint32_t random = 1;
+    char *blocks[20] = { 0 };
+    weir_stream streams[] = { home, other };
+    for (int i = 0; i < 2000; i++) {
+        random = random * 1664525 + 1013904223;
+        const unsigned at = (random >> 8) % 20, stream = at % 2;
+        const size_t bytes = (random >> 12) % 100000 + 1;
+        if (blocks[at]) {
+            assert_ok(weir_free(blocks[at]));
+            blocks[at] = NULL;
+        } else {
+            blocks[at] = alloc_on(bytes, streams[stream]);
+            assert_ok(weir_fill(blocks[at], (unsigned char)i, bytes, streams[stream]));
+        }
+        if (i % 300 == 0) assert_ok(weir_empty_cache(0));
+    }
+    for (int i = 0; i < 20; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_validate(0));
+    expect_silence();
+}
+
+/* Fresh memory, at the addresses of old. */
+static void memory_that_was_given_back_is_forgotten(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_free(alloc_on(30 * MIB, home)));
+        assert_ok(weir_empty_cache(0));
+    }
+    expect_silence();
+}
+
+static void paused_memory_is_forgotten(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    void *kept = NULL, *block = NULL;
+    o.device = 0;
+    o.memory = WEIR_MEMORY_MAPPED;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_alloc_from(pool, 1000, home, &kept));
+    assert_ok(weir_alloc_from(pool, 1000, home, &block));
+    assert_ok(weir_free(block));
+    assert_ok(weir_pause(0, NULL, WEIR_PAUSE_KEEP));
+    assert_ok(weir_resume(0, NULL));
+    assert_ok(weir_alloc_from(pool, 1000, home, &block));
+    expect_silence();
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(kept));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void restored_blocks_are_the_programs_again(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_checkpoint *then = NULL;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    void *block = NULL, *again = NULL;
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_alloc_from(pool, 1000, home, &block));
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    assert_ok(weir_fill(block, 1, 1000, home));
+    assert_ok(weir_free(block));
+    assert_ok(weir_alloc_from(pool, 1000, home, &again));
+    assert_ptr_equal(again, block);
+    expect_silence();
+    assert_ok(weir_free(again));
+    weir_checkpoint_destroy(then);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void free_memory_of_a_graph_is_its_own(void **state)
+{
+    (void)state;
+    weir_graph graph;
+    weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(home, &o, &graph));
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_fill(block, 1, 1000, home));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(graph));
+    weir_mempool pool = { 0 };
+    assert_ok(weir_graph_pool(graph, &pool));
+    for (int i = 0; i < 3; i++) {
+        void *mine = NULL;
+        assert_ok(weir_alloc_from(pool, 1000, home, &mine));
+        assert_ptr_equal(mine, block);
+        assert_ok(weir_free(mine));
+        assert_ok(weir_graph_launch(graph, home));
+    }
+    assert_ok(weir_stream_synchronize(home));
+    expect_silence();
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* Each allocation of weir's own, and each call of the driver, failing in turn. */
+static void failures_leave_nothing_behind(void **state)
+{
+    (void)state;
+    end_log();
+    assert_ok(weir_close());
+    const uint64_t live = wr_meta_live();
+    for (int kind = 0; kind < 2; kind++)
+        for (uint64_t nth = 1; nth < 25; nth++) {
+            open_streams("poison,streams");
+            void *blocks[3] = { alloc_on(1000, home), alloc_on(5000, home), NULL };
+            if (kind)
+                wr_meta_fail_nth(nth);
+            else
+                assert_ok(weir_host_fail_any(nth, WEIR_ERR_DRIVER));
+            for (int i = 0; i < 2; i++) (void)!weir_free(blocks[i]);
+            (void)!weir_alloc_on(3000, home, &blocks[2]);
+            wr_meta_fail_nth(0);
+            assert_ok(weir_host_fail_clear());
+            assert_ok(weir_validate(0));
+            assert_ok(weir_close());
+            end_log();
+        }
+    assert_int_equal(wr_meta_live(), live);
+    open_streams("");
+}
+
 static void without_the_word_nothing_is_said(void **state)
 {
     (void)state;
@@ -442,6 +645,7 @@ static void without_the_word_nothing_is_said(void **state)
     expect_silence();
 }
 
+#define POISONED(test) cmocka_unit_test_setup_teardown(test, open_poisoned, close_them)
 #define STREAMS(test) cmocka_unit_test_setup_teardown(test, open_them, close_them)
 
 int main(void)
@@ -470,6 +674,15 @@ int main(void)
         STREAMS(host_memory_and_memory_of_others_is_not_looked_at),
         STREAMS(what_the_driver_may_order_is_not_told),
         STREAMS(what_is_too_long_ago_is_not_told),
+        POISONED(what_is_written_after_the_free_is_told_at_the_next_use),
+        cmocka_unit_test_setup_teardown(a_part_of_it_is_enough, open_poisoned_torch, close_them),
+        POISONED(memory_of_another_stream_by_then_is_looked_at),
+        POISONED(right_programs_are_left_alone),
+        POISONED(memory_that_was_given_back_is_forgotten),
+        POISONED(paused_memory_is_forgotten),
+        POISONED(restored_blocks_are_the_programs_again),
+        POISONED(free_memory_of_a_graph_is_its_own),
+        POISONED(failures_leave_nothing_behind),
         cmocka_unit_test_teardown(without_the_word_nothing_is_said, close_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

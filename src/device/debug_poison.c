@@ -1,0 +1,191 @@
+/*
+ * Freed memory that was overwritten with POISON_BYTE, by address, and whether it still is when it is handed out again: with
+ * WR_DEBUG_POISON and WR_DEBUG_STREAMS. Memory that went from its addresses meanwhile is not looked at.
+ */
+#include "base/meta.h"
+#include "device/debug_internal.h"
+#include "pool/address.h"
+#include "pool/inspect.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    POISON_BYTE = 0xDB,
+    LOOKED_AT = 1 << 20, /* bytes of what was freed at once, from its beginning */
+    PIECE = 1 << 16,
+    RANGES = 1 << 16 /* followed at once */
+};
+
+struct wr_poisoned {
+    RB_ENTRY(wr_poisoned) node;
+    wr_poisoned *next; /* of those taken out */
+    char *base;
+    size_t bytes;
+    wr_known was;
+    uint64_t departed; /* as the cache counted when it was freed */
+};
+
+static int by_address(const wr_poisoned *a, const wr_poisoned *b)
+{
+    return (a->base > b->base) - (a->base < b->base);
+}
+
+RB_GENERATE_INTERNAL(wr_poisoned_tree, wr_poisoned, node, by_address, __attribute__((unused)) static)
+
+static bool follows(const wr_debug *d)
+{
+    const unsigned both = WR_DEBUG_POISON | WR_DEBUG_STREAMS;
+    return d && (d->flags & both) == both;
+}
+
+static void drop_locked(wr_debug *d, wr_poisoned *p)
+{
+    RB_REMOVE(wr_poisoned_tree, &d->poisoned, p);
+    d->poisoned_count--;
+}
+
+static void insert_locked(wr_debug *d, wr_poisoned *p)
+{
+    RB_INSERT(wr_poisoned_tree, &d->poisoned, p);
+    d->poisoned_count++;
+}
+
+/* ---- what is written ---------------------------------------------------------------------------------------------- */
+
+/* How often memory has gone from its addresses. Not *mine: a graph uses what is free in the segment's pool, too. */
+static uint64_t departed(wr_device *device, const wr_segment *segment, bool *mine)
+{
+    wr_lock_acquire(&device->cache.lock);
+    const uint64_t count = device->cache.departed;
+    *mine = segment->bin->pool->held[WR_HELD_BY_GRAPH] == 0;
+    wr_lock_release(&device->cache.lock);
+    return count;
+}
+
+void wr_debug_poison(wr_device *device, const wr_segment *segment, const wr_stream *stream, const wr_known *k,
+                     wr_call here)
+{
+    wr_debug *d = device->cache.debug;
+    bool mine = false;
+    void *memory = NULL;
+    weir_status status =
+        wr_driver(device->backend, fill, device->ordinal, stream->native, k->base, POISON_BYTE, k->bytes);
+    if (status != WEIR_OK || !follows(d)) return;
+    const uint64_t count = departed(device, segment, &mine);
+    if (!mine || wr_meta_alloc(sizeof(wr_poisoned), "debug", &memory) != WEIR_OK) return;
+    wr_poisoned *p = memory;
+    *p = (wr_poisoned){ .base = k->base, .bytes = k->bytes, .was = *k, .departed = count };
+    p->was.freed = here;
+    wr_lock_acquire(&d->lock);
+    const bool room = d->poisoned_count < RANGES && !RB_FIND(wr_poisoned_tree, &d->poisoned, p);
+    if (room) insert_locked(d, p);
+    wr_lock_release(&d->lock);
+    if (!room) wr_meta_free(p);
+}
+
+/* ---- what is handed out ------------------------------------------------------------------------------------------- */
+
+/* Takes what was freed between the addresses out of the tree, cut to their end, as a list. What lies behind stays; without memory for
+ * that, it is forgotten. */
+static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
+{
+    wr_poisoned *taken = NULL;
+    wr_poisoned here = { .base = from };
+    wr_poisoned *p = RB_NFIND(wr_poisoned_tree, &d->poisoned, &here);
+    wr_poisoned *before = p ? RB_PREV(wr_poisoned_tree, &d->poisoned, p) : RB_MAX(wr_poisoned_tree, &d->poisoned);
+    if (before && before->base + before->bytes > from)
+        before->bytes = (size_t)(from - before->base); /* the rest is new */
+    while (p && p->base < to) {
+        wr_poisoned *next = RB_NEXT(wr_poisoned_tree, &d->poisoned, p);
+        drop_locked(d, p);
+        void *memory = NULL;
+        if (p->base + p->bytes > to && wr_meta_alloc(sizeof *p, "debug", &memory) == WEIR_OK) {
+            wr_poisoned *rest = memory;
+            *rest = *p;
+            rest->bytes = (size_t)(p->base + p->bytes - to);
+            rest->base = p->base + (p->bytes - rest->bytes);
+            p->bytes -= rest->bytes;
+            insert_locked(d, rest);
+        }
+        p->next = taken;
+        taken = p;
+        p = next;
+    }
+    return taken;
+}
+
+/* The offset of a byte that is not what it was, in stream order; `bytes` when there is none, or nobody can tell. */
+static size_t find_written(const wr_device *device, const wr_stream *stream, const wr_poisoned *p, unsigned char *piece)
+{
+    const size_t end = p->bytes < LOOKED_AT ? p->bytes : LOOKED_AT;
+    for (size_t at = 0; at < end; at += PIECE) {
+        const size_t count = end - at < PIECE ? end - at : PIECE;
+        weir_status status =
+            wr_driver(device->backend, copy, device->ordinal, stream->native, piece, p->base + at, count);
+        if (status == WEIR_OK) status = wr_driver(device->backend, stream_synchronize, device->ordinal, stream->native);
+        if (status != WEIR_OK) return p->bytes;
+        for (size_t i = 0; i < count; i++)
+            if (piece[i] != POISON_BYTE) return at + i;
+    }
+    return p->bytes;
+}
+
+static void look_at(wr_device *device, const wr_stream *stream, const wr_poisoned *p, unsigned char *piece)
+{
+    const size_t at = find_written(device, stream, p, piece);
+    if (at == p->bytes || !wr_debug_is_new(device, WR_FOUND_WRITTEN, p->was.allocated.stack, p->was.freed.stack))
+        return;
+    wr_log(WR_LOG_ERROR,
+           "the block at %p, %zu bytes, of stream %#" PRIx64 ", was written after it was freed, %zu bytes from its "
+           "start, which was found when its memory was handed out again. No stream was recorded on it: if another one "
+           "still used it, call weir_record_stream() before weir_free()",
+           (void *)p->was.base, p->was.bytes, wr_debug_stream_number(p->was.stream_id),
+           (size_t)(p->base - p->was.base) + at);
+    wr_debug_log_call(WR_LOG_ERROR, "allocated", &p->was.allocated);
+    wr_debug_log_call(WR_LOG_ERROR, "freed", &p->was.freed);
+}
+
+static wr_poisoned *take_block(wr_device *device, char *base, wr_segment **segment)
+{
+    weir_pointer_info info = { .size = sizeof info };
+    wr_debug *d = device->cache.debug;
+    *segment = wr_address_find(base);
+    if (wr_inspect_pointer(&device->cache, *segment, base, &info) != WEIR_OK) return NULL;
+    wr_lock_acquire(&d->lock);
+    wr_poisoned *taken = take_locked(d, base, base + info.bytes);
+    wr_lock_release(&d->lock);
+    return taken;
+}
+
+void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base)
+{
+    wr_segment *segment = NULL;
+    void *piece = NULL;
+    bool mine = false;
+    if (!follows(device->cache.debug)) return;
+    wr_poisoned *taken = take_block(device, base, &segment);
+    const bool look =
+        taken && stream && !wr_debug_captures(device, stream) && wr_meta_alloc(PIECE, "debug", &piece) == WEIR_OK;
+    const uint64_t count = taken ? departed(device, segment, &mine) : 0;
+    while (taken) {
+        wr_poisoned *p = taken;
+        taken = p->next;
+        if (look && p->departed == count) look_at(device, stream, p, piece);
+        wr_meta_free(p);
+    }
+    wr_meta_free(piece);
+}
+
+void wr_debug_forget_poison(wr_device *device)
+{
+    wr_debug *d = device->cache.debug;
+    if (!follows(d)) return;
+    wr_lock_acquire(&d->lock);
+    while (d->poisoned_count) {
+        wr_poisoned *p = RB_MIN(wr_poisoned_tree, &d->poisoned);
+        drop_locked(d, p);
+        wr_meta_free(p);
+    }
+    wr_lock_release(&d->lock);
+}

@@ -86,6 +86,11 @@ tracks "tracks[0]['peaks']['requested'] == tracks[1]['peaks']['requested'] > 0"
 tracks "counts[0]['block.from'] == counts[1]['block.from'] and tracks[0]['frames'] == tracks[1]['frames'] != []"
 tracks "tracks[1]['peaks']['reserved'] > 0 and tracks[0]['peaks']['active'] == tracks[1]['peaks']['active']"
 
+# So does the same in weir's own format.
+expect 0 convert "$scratch/late.pickle" -o "$scratch/late.weirtrace"
+expect 0 view "$scratch/late.pickle" "$scratch/late.weirtrace" -o "$scratch/report.html"
+tracks "tracks[0]['frames'] == tracks[1]['frames'] != [] and tracks[0]['stacks'] == tracks[1]['stacks']"
+
 "$WEIR" view --format html -o - - <"$DATA/pickles/snapshot-4.pickle" >"$scratch/page"
 grep -q '<title>stdin</title>' "$scratch/page" || die "no page on stdout"
 expect 1 view "$scratch/nothing" -o "$scratch/none.html"

@@ -138,8 +138,9 @@ static bool read_frame(source *s, const trace_limits *limits, uint64_t *text_byt
     size_t have = source_need(s, length);
     if (have < length) return ends_inside(s, have, "frame", number);
     if (memchr(s->at, '\0', length)) return source_fail(s, offset, "frame %" PRIu64 " has a zero in it", number);
-    char *text = strndup((const char *)s->at, length);
+    char *text = calloc((size_t)length + 1, 1);
     if (!text) return source_fail_memory(s);
+    memcpy(text, s->at, length);
     out->frames[out->frame_count++] = text;
     s->at += length;
     return true;

@@ -70,6 +70,41 @@ def check_trace(trace, blocks):
     return now
 
 
+def map_again(held, start, end, stream, joins):
+    """The viewer's way back over an unmapping or a freed segment: neighbours of the same stream are joined."""
+    at = sum(s[0] <= start for s in held)
+    held.insert(at, [start, end, stream])
+    if joins and at + 1 < len(held) and end == held[at + 1][0] and stream == held[at + 1][2]:
+        held[at][1] = held.pop(at + 1)[1]
+    if joins and at > 0 and held[at - 1][1] == start and held[at - 1][2] == stream:
+        held[at - 1][1] = held.pop(at)[1]
+
+
+def unmap_again(held, start, end, stream, parts):
+    """The viewer's way back over a mapping, which must lie in one of the segments, or over a segment, which must be one."""
+    found = [s for s in held if s[0] <= start and end <= s[1]]
+    assert found and (parts or found[0][:2] == [start, end]), (hex(start), end - start, stream)
+    left, right = [found[0][0], start, found[0][2]], [end, found[0][1], stream if found[0][0] < start else found[0][2]]
+    at = held.index(found[0])
+    held[at:at + 1] = [part for part in (left, right) if part[0] < part[1]]
+
+
+def check_segments(trace, segments, spoken):
+    """Allocator State History: every mapping is found on the way back, and every block lies in a segment while it lives.
+    `spoken`: some event is on another stream than the default one. Else the viewer forgets the streams of events."""
+    held = sorted([s["address"], s["address"] + s["total_size"], s["stream"]] for s in segments)
+    for event in reversed(trace):
+        start, action = event.get("addr"), event["action"]
+        stream = event["stream"] if spoken else None
+        if action in ("segment_free", "segment_unmap"):
+            map_again(held, start, start + event["size"], stream, action == "segment_unmap")
+        elif action in ("segment_alloc", "segment_map"):
+            unmap_again(held, start, start + event["size"], stream, action == "segment_map")
+        elif action in ("alloc", "free_requested", "free_completed"):
+            assert any(s[0] <= start < s[1] for s in held), (event, held)
+    assert not held or not trace, held
+
+
 def check_all_frames(snapshot, program):
     blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
     events = [e for t in snapshot["device_traces"] for e in t]
@@ -98,7 +133,9 @@ def main():
         check_segment(segment)
     order = [(s["device"], s["address"]) for s in snapshot["segments"]]
     assert order == sorted(order)
+    spoken = any(e["stream"] != 0 for trace in snapshot["device_traces"] for e in trace)
     for device, trace in enumerate(snapshot["device_traces"]):
+        check_segments(trace, [s for s in snapshot["segments"] if s["device"] == device], spoken)
         blocks = {b["address"]: b["state"] for s in snapshot["segments"] if s["device"] == device
                   for b in s["blocks"] if b["state"] != "inactive"}
         assert check_trace(trace, blocks) == {} or not trace

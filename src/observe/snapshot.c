@@ -240,6 +240,10 @@ static const weir_event **label_of(const labels *all, uint32_t thread)
     return &all->at[at];
 }
 
+/* A snapshot is on none. And when all events say 0, PyTorch's viewer takes the streams of events away, but not those of
+ * segments: then it cannot join what it maps to what is there, and fails to go back. */
+enum { NO_STREAM = -1 };
+
 static void put_event(writer *w, const weir_event *e, uint32_t stack, uint64_t epoch_ns, const weir_event *label)
 {
     static const word actions[] = {
@@ -258,7 +262,11 @@ static void put_event(writer *w, const weir_event *e, uint32_t stack, uint64_t e
     put_word(p, WORD_action, actions[e->kind]);
     put_count(p, e->kind == WEIR_EVENT_OOM ? WORD_device_free : WORD_addr, e->address);
     put_count(p, WORD_size, e->size);
-    put_count(p, WORD_stream, e->stream);
+    put(p, WORD_stream);
+    if (e->kind == WEIR_EVENT_SNAPSHOT)
+        wr_pickle_signed(p, NO_STREAM);
+    else
+        wr_pickle_unsigned(p, e->stream);
     put_pool(p, WORD_pool_id, e->pool[0], e->pool[1]);
     put_count(p, WORD_time_us, (e->time_ns + epoch_ns) / 1000);
     put_frames(w, stack);

@@ -316,6 +316,29 @@ static void python_reads_what_pytorch_would_have_written(void **state)
     end_scene(&s);
 }
 
+/* All on the default stream, and mapped in parts that come and go. */
+static void the_viewer_finds_its_way_back_through_mappings(void **state)
+{
+    (void)state;
+    enum { SLOTS = 12 };
+    void *slots[SLOTS] = { NULL };
+    uint32_t random = 1;
+    need_python();
+    assert_ok(weir_history_label_push("first"));
+    for (int i = 0; i < 600; i++) {
+        random = random * 1664525 + 1013904223;
+        void **slot = &slots[(random >> 8) % SLOTS];
+        assert_ok(weir_free(*slot));
+        *slot = alloc(1 + (random >> 4) % (40 * MIB));
+    }
+    assert_ok(weir_history_label_pop());
+    void *block = NULL;
+    assert_status(weir_alloc_on(1000 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 " WEIR_SOURCE_DIR "/tests/torch_snapshot.py snapshot");
+    assert_int_equal(unlink(path), 0);
+}
+
 static void numbers_are_what_python_reads(void **state)
 {
     (void)state;
@@ -366,6 +389,7 @@ int main(void)
         RECORDING(what_cannot_be_written_is_refused_with_the_reason),
         RECORDING(want_of_memory_is_told),
         RECORDING(python_reads_what_pytorch_would_have_written),
+        RECORDING(the_viewer_finds_its_way_back_through_mappings),
         cmocka_unit_test(numbers_are_what_python_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -63,7 +63,21 @@ static void copy(wr_snapshot_device *out, const wr_segment *segment)
     }
 }
 
-static weir_status copy_events_locked(wr_cache *cache, wr_snapshot_device *out)
+/* Who goes back through the events from the blocks of one pool would not find what those of others are about. */
+static void keep_events_of(weir_mempool pool, wr_snapshot_device *out)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < out->event_count; i++) {
+        const weir_event *e = &out->events[i];
+        const bool is_of_all = e->kind == WEIR_EVENT_LABEL || e->kind == WEIR_EVENT_SNAPSHOT;
+        if (!is_of_all && (e->pool[0] != pool.capture || e->pool[1] != pool.user)) continue;
+        if (out->event_stacks) out->event_stacks[kept] = out->event_stacks[i];
+        out->events[kept++] = *e;
+    }
+    out->event_count = kept;
+}
+
+static weir_status copy_events_locked(wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out)
 {
     uint64_t events = 0, dropped = 0;
     void *memory = NULL;
@@ -81,6 +95,7 @@ static weir_status copy_events_locked(wr_cache *cache, wr_snapshot_device *out)
     }
     wr_history_copy(&cache->history, out->events, out->event_stacks, room, &events, &dropped);
     out->event_count = (size_t)events;
+    if (what->pool) keep_events_of(wr_mempool_id_of(wr_mempool_name_of(what->pool)), out);
     return WEIR_OK;
 }
 
@@ -96,7 +111,7 @@ static weir_status take_locked(wr_cache *cache, const wr_snapshot_what *what, wr
     WR_TRY(wr_meta_alloc(numbers.block_count * sizeof(wr_snapshot_block), "snapshot", &blocks));
     out->blocks = blocks;
     walk_locked(cache, what, out, copy);
-    return what->history ? copy_events_locked(cache, out) : WEIR_OK;
+    return what->history ? copy_events_locked(cache, what, out) : WEIR_OK;
 }
 
 static int by_address(const void *left, const void *right)

@@ -339,6 +339,29 @@ static void the_viewer_finds_its_way_back_through_mappings(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* What the events of a snapshot of one pool are about is in it. */
+static void the_events_of_one_pool_are_its_own(void **state)
+{
+    (void)state;
+    static scene s;
+    need_python();
+    assert_ok(weir_history_label_push("first"));
+    make_scene(&s);
+    assert_ok(weir_history_label_pop());
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    o.pool = &s.pool;
+    assert_ok(weir_snapshot_save(path, &o));
+    run("python3 -c '\n"
+        "import pickle\n"
+        "s = pickle.load(open(\"snapshot\", \"rb\"))\n"
+        "pool = s[\"segments\"][0][\"segment_pool_id\"]\n"
+        "assert pool != (0, 0) and not s[\"device_traces\"][1]\n"
+        "told = [(e[\"action\"], e[\"pool_id\"], e[\"user_metadata\"]) for e in s[\"device_traces\"][0]]\n"
+        "assert told == [(\"segment_alloc\", pool, \"first\"), (\"alloc\", pool, \"first\"), (\"snapshot\", (0, 0), \"\")], told\n"
+        "'");
+    end_scene(&s);
+}
+
 static void numbers_are_what_python_reads(void **state)
 {
     (void)state;
@@ -390,6 +413,7 @@ int main(void)
         RECORDING(want_of_memory_is_told),
         RECORDING(python_reads_what_pytorch_would_have_written),
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
+        RECORDING(the_events_of_one_pool_are_its_own),
         cmocka_unit_test(numbers_are_what_python_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

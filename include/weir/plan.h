@@ -78,6 +78,21 @@ WEIR_API weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_
 /** Releases a plan of weir_plan_decode(); NULL is fine. Since 0.1. */
 WEIR_API void weir_plan_destroy(weir_plan *plan);
 
+/**
+ * Serves a plan to a device's default pool from now on, in place of any plan before; NULL: none. The plan is copied.
+ *
+ * Each arena of the device's pool 0 goes to the first stream that asks for what it begins with. A program that does there
+ * what was planned gets its blocks where the plan has them; one that does something else for a while is found again by the
+ * sizes that it asks for. A plan is a hint: each place is looked at before it is given out, and what is not in the plan, or
+ * would be where something else is, is served as without one. weir_memory_stats.plan_served and the members behind it count
+ * that. Best called before the program's first allocation; blocks that were given out stay where they are. Since 0.1.
+ * @param device ordinal, or WEIR_DEVICE_CURRENT.
+ * @return WEIR_ERR_NOT_SUPPORTED where the default pool is not made of chunks (another policy than weir, no virtual memory,
+ *         max_split_size or gc_threshold set), and for an arena of several streams (`weir plan --streams-apart` makes none);
+ *         WEIR_ERR_INVALID_ARGUMENT for a plan that has nothing for the device, or says what cannot be.
+ */
+WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
+
 /** The entry, counted in the arena, of the arena's n-th allocation from 0, when what repeats goes on repeating: behind
  *  the last entry before the loop come its entries again and again. What the recording had behind the loop is reached
  *  only by a reader that knows that the loop is over. Since 0.1. */

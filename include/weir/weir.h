@@ -920,18 +920,23 @@ typedef struct weir_memory_stats {
     weir_stat reserved_bytes[WEIR_STAT_KINDS];  /**< their sizes */
     weir_stat inactive_split[WEIR_STAT_KINDS];  /**< free blocks in segments that are partly in use */
     weir_stat inactive_split_bytes[WEIR_STAT_KINDS];
-    uint64_t hits;           /**< allocations served without growing */
-    uint64_t driver_allocs;  /**< segments taken from the driver */
-    uint64_t driver_frees;   /**< segments given back */
-    uint64_t alloc_retries;  /**< growth tried again after reclaiming */
-    uint64_t ooms;           /**< allocations that failed in the end */
-    uint64_t syncs;          /**< times pending frees had to be waited for */
-    uint64_t pending_frees;  /**< blocks freed and waiting for a stream, now */
-    uint64_t rehomed;        /**< segments moved to another stream instead of growing */
-    uint64_t collected;      /**< segments given back by age */
-    uint64_t lent;           /**< allocations served from a private pool that lends (use_on_oom) */
-    uint64_t paused_bytes;   /**< of paused pools, now: addresses without memory, not counted as reserved */
-    uint64_t stream_misuses; /**< uses on streams that a block was not ordered with, found by the option `debug` */
+    uint64_t hits;              /**< allocations served without growing */
+    uint64_t driver_allocs;     /**< segments taken from the driver */
+    uint64_t driver_frees;      /**< segments given back */
+    uint64_t alloc_retries;     /**< growth tried again after reclaiming */
+    uint64_t ooms;              /**< allocations that failed in the end */
+    uint64_t syncs;             /**< times pending frees had to be waited for */
+    uint64_t pending_frees;     /**< blocks freed and waiting for a stream, now */
+    uint64_t rehomed;           /**< segments moved to another stream instead of growing */
+    uint64_t collected;         /**< segments given back by age */
+    uint64_t lent;              /**< allocations served from a private pool that lends (use_on_oom) */
+    uint64_t paused_bytes;      /**< of paused pools, now: addresses without memory, not counted as reserved */
+    uint64_t stream_misuses;    /**< uses on streams that a block was not ordered with, found by the option `debug` */
+    uint64_t plan_served;       /**< allocations that got their place in a served plan (weir/plan.h) */
+    uint64_t plan_late;         /**< planned ones that did not: the place was in use, or had no memory */
+    uint64_t plan_missed;       /**< allocations that a served plan has not, there */
+    uint64_t plan_resyncs;      /**< times that what the program does was found elsewhere in the plan */
+    uint64_t plan_missed_bytes; /**< bytes of late and missed ones */
 } weir_memory_stats;
 
 /** Copies the statistics of a device, consistent at one instant. Since 0.1. */

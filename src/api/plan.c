@@ -2,7 +2,8 @@
  * Plans, as users see them.
  */
 #include "observe/plan.h"
-#include "base/status.h"
+#include "pool/serve.h"
+#include "thread/thread.h"
 
 weir_status weir_plan_decode(const void *bytes, size_t count, weir_plan **plan)
 {
@@ -25,4 +26,14 @@ weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_t capacit
 void weir_plan_destroy(weir_plan *plan)
 {
     wr_plan_destroy(plan);
+}
+
+weir_status weir_plan_serve(int device, const weir_plan *plan)
+{
+    wr_device *d = NULL;
+    int more = 0;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_serve(&d->cache, plan, &more));
+    atomic_fetch_add(&d->routes.any, (unsigned)more); /* a plan is one more way that requests may go */
+    return WEIR_OK;
 }

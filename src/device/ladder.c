@@ -5,6 +5,7 @@
 #include "device/oom.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
+#include "pool/serve.h"
 #include "pool/stitch.h"
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
@@ -254,7 +255,9 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     void *found = NULL;
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) WR_TRY(wr_capture_keep_pool(device, stream, pool, name));
     if (cache->policy->poll_always) wr_pending_poll(cache);
-    WR_TRY(wr_cache_take(cache, &request, &found));
+    if (WR_UNLIKELY(atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL))
+        wr_serve_take(cache, &request, &found);
+    if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, &request, &found));
     request.again = true;
     if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_device, device, &request, &found));
     *out = found;

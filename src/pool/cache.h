@@ -19,6 +19,7 @@ typedef struct wr_wait wr_wait;
 typedef struct wr_chunk wr_chunk;
 typedef struct wr_slot wr_slot;
 typedef struct wr_extent wr_extent;
+typedef struct wr_serving wr_serving;
 
 /* The default pool's chunks (pool/chunk.h). */
 typedef struct wr_chunks {
@@ -41,6 +42,7 @@ typedef struct wr_cache {
     const weir_backend *backend;
     const wr_policy *policy;
     struct wr_debug *debug; /* NULL: off. device/debug.h. Read by every free: not beside the lock, which others write */
+    _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
     int device;            /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
     char name[16];         /* "device 0": for messages */
@@ -69,6 +71,7 @@ typedef struct wr_cache {
     uint32_t account_capacity;
 
     wr_chunks chunks;
+    uint64_t servings; /* plans served, ever */
 
     _Atomic(wr_starts *) starts; /* pool/starts.h */
 

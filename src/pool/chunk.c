@@ -59,8 +59,7 @@ static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
     return rest;
 }
 
-/* The range as a block of its own, in no tree; what is around it in the same block is as it was. */
-static wr_block *carve(wr_segment *segment, size_t at, size_t bytes)
+wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes)
 {
     wr_cache *cache = segment->cache;
     wr_block *block = wr_starts_block_at(segment, segment->base + at);
@@ -85,7 +84,7 @@ static wr_block *carve(wr_segment *segment, size_t at, size_t bytes)
 
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
 {
-    wr_block *block = carve(segment, at, bytes);
+    wr_block *block = wr_region_carve_locked(segment, at, bytes);
     assert(block->state == WR_BLOCK_FREE);
     block->state = WR_BLOCK_ABSENT;
     if (block->next && block->next->state == WR_BLOCK_ABSENT) {
@@ -101,7 +100,7 @@ void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
 
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes)
 {
-    wr_block *block = carve(segment, at, bytes);
+    wr_block *block = wr_region_carve_locked(segment, at, bytes);
     assert(block->state == WR_BLOCK_ABSENT);
     wr_block_let_go_locked(segment->cache, block);
 }
@@ -207,7 +206,7 @@ weir_status wr_chunks_survey_locked(wr_cache *cache)
     const wr_mempool *pool = cache->pools;
     c->extent_count = 0;
     for (wr_chunk *k = c->first; k; k = k->next) k->free_bytes = 0;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES) {
+    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
         if (!pool->bins[i]) continue;
         wr_bin *bin = pool->bins[i];
         for (wr_block *b = wr_bin_largest(bin); b && b->bytes >= SURVEYED_FROM; b = wr_bin_smaller(bin, b))

@@ -51,6 +51,10 @@ struct wr_extent {
     size_t from, to;
 };
 
+/* A pool made of chunks has one bin per stream; the other class's is of places that a plan gives out (pool/serve.h). No
+ * request is served from its free blocks. */
+#define WR_PLANNED WR_SMALL
+
 #define WR_CHUNK_LEAST WR_SEGMENT_UNIT
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
 #define WR_CHUNK_FIRST ((size_t)14 << 20) /* at most, while little is held */
@@ -86,6 +90,9 @@ wr_block *wr_region_tail(const wr_segment *segment);
 /* A range of a region that lies in one free block becomes absent, one that lies in an absent block becomes free. */
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
+
+/* A range that lies in one free or absent block becomes a block of its own, in no tree and of the same state. */
+wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes);
 
 /* A free block is nobody's until it is let go; it needs no records. */
 void wr_block_hold_locked(wr_block *block);

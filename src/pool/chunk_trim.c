@@ -6,6 +6,7 @@
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/event.h"
+#include "pool/serve.h"
 #include "pool/source.h"
 #include "pool/starts.h"
 
@@ -195,6 +196,7 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
     wr_bin *bin = segment->bin;
     wr_lock_acquire(&cache->lock);
     wr_bin_drop_segment(bin, segment);
+    wr_serve_forget_region_locked(cache, segment);
     wr_lock_release(&cache->lock);
     weir_status status = wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes);
     wr_lock_acquire(&cache->lock);

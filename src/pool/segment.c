@@ -7,6 +7,7 @@
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
+#include "pool/serve.h"
 #include "pool/share.h"
 #include "pool/source.h"
 
@@ -34,7 +35,8 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         bin->stream = stream;
         bin->class = class;
         bin->account = account;
-        if (pool->cache->has_fronts && !pool->is_private) {
+        const bool planned = wr_mempool_chunked(pool) && class == WR_PLANNED;
+        if (pool->cache->has_fronts && !pool->is_private && !planned) {
             weir_status status = wr_front_of_locked(pool->cache, stream, account, &bin->front);
             if (status != WEIR_OK) {
                 wr_meta_free(bin);
@@ -221,6 +223,7 @@ weir_status wr_cache_release(wr_cache *cache)
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) wr_keep_first(&first, release_bin(pool->bins[i]));
     wr_chunks_release(cache);
+    wr_serve_release(cache);
     wr_keep_first(&first, wr_share_release(cache));
     wr_mempools_release(cache);
     wr_fronts_release(cache);

@@ -19,7 +19,7 @@ typedef struct attempt {
     wr_block *aside; /* block records for putting things in order afterwards */
     bool hold;       /* keep the region's tail from others meanwhile: without, it was gone before */
     wr_block *held;  /* that tail; NULL: none */
-    size_t start;    /* where the slots begin in the region */
+    bool done;       /* nothing is left to do */
     bool busy;       /* another stream, whose memory was to be used, has work queued */
 } attempt;
 
@@ -29,7 +29,8 @@ typedef struct attempt {
 static weir_status prepare_region(wr_stitch_plan *p)
 {
     wr_cache *cache = p->cache;
-    const size_t units = (2 * p->request->fit.block_bytes + REGION_MORE) / WR_SEGMENT_UNIT + 1;
+    const size_t bytes = p->range ? p->range->bytes : 2 * p->request->fit.block_bytes + REGION_MORE;
+    const size_t units = bytes / WR_SEGMENT_UNIT + 1;
     wr_segment *segment = NULL;
     void *made = NULL;
     WR_TRY(wr_record_segment(cache, &segment));
@@ -84,7 +85,7 @@ static bool is_end(const wr_stitch_step *s)
 static void take_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
-    a->start = p->fresh ? 0 : p->region->region->end;
+    if (!p->range) p->start = p->region->region->end;
     if (p->tail && a->hold) wr_block_hold_locked(a->held = wr_region_tail(p->region));
     for (size_t i = 0; i < p->count; i++) {
         wr_stitch_step *s = &p->steps[i];
@@ -121,14 +122,21 @@ static weir_status own_work(attempt *a, const wr_stream *from)
     return a->busy && status == WEIR_OK ? WEIR_ERR_BUSY : status;
 }
 
+/* Whose the step's memory is. */
+static const wr_stream *stream_of(const wr_stitch_plan *p, size_t step)
+{
+    const wr_slot *origin = p->steps[step].origin;
+    return (origin ? origin->region->bin : p->bin)->stream;
+}
+
 static weir_status own_all_work(attempt *a)
 {
     const wr_stitch_plan *p = &a->plan;
     for (size_t i = 0; i < p->count; i++) {
-        const wr_bin *from = p->steps[i].origin ? p->steps[i].origin->region->bin : p->bin;
-        bool asked = from == p->bin;
-        for (size_t j = 0; j < i && !asked; j++) asked = p->steps[j].origin && p->steps[j].origin->region->bin == from;
-        if (!asked) WR_TRY(own_work(a, from->stream));
+        const wr_stream *from = stream_of(p, i);
+        bool asked = from == p->bin->stream;
+        for (size_t j = 0; j < i && !asked; j++) asked = stream_of(p, j) == from;
+        if (!asked) WR_TRY(own_work(a, from));
     }
     return WEIR_OK;
 }
@@ -138,7 +146,7 @@ static weir_status map_all(attempt *a)
     wr_stitch_plan *p = &a->plan;
     const weir_backend *backend = p->cache->backend;
     const int device = p->cache->device;
-    size_t at = a->start;
+    size_t at = p->start;
     for (size_t i = 0; i < p->count; i++) {
         wr_stitch_step *s = &p->steps[i];
         wr_chunk *chunk = s->slot->chunk;
@@ -152,7 +160,7 @@ static weir_status map_all(attempt *a)
         WR_TRY(wr_driver(backend, vm_map, device, p->region->base + s->slot->at, chunk->bytes, chunk->handle));
         s->mapped = true;
     }
-    wr_range range = { .base = p->region->base + a->start, .bytes = p->bytes };
+    wr_range range = { .base = p->region->base + p->start, .bytes = p->bytes };
     WR_TRY(wr_driver(backend, vm_access, device, range.base, range.bytes, device));
     return wr_source_share(p->cache, &range, atomic_load(&p->cache->accessors));
 }
@@ -240,8 +248,9 @@ static weir_status commit_locked(attempt *a)
     wr_stitch_plan *p = &a->plan;
     const wr_slot *first = p->steps[0].slot, *last = p->steps[p->count - 1].slot;
     const size_t from = first->at + first->from, to = last->at + last->to;
-    WR_TRY(wr_address_insert(p->region->base + a->start, p->bytes, p->region));
+    WR_TRY(wr_address_insert(p->region->base + p->start, p->bytes, p->region));
     if (p->fresh) add_region_locked(p);
+    if (p->range) *p->range->region = p->region;
     add_slots_locked(a);
     wr_records_put_back(a->plan.cache, &a->aside);
     if (a->held) wr_block_let_go_locked(p->cache, a->held);
@@ -263,24 +272,29 @@ static wr_front_hold lock(const wr_stitch_plan *p)
     return wr_front_lock(p->cache, atomic_load_explicit(&p->request->stream->front, memory_order_acquire));
 }
 
-/* Hands out what fits, if anything does. */
-static weir_status serve_locked(wr_cache *cache, const wr_request *request, void **out)
+/* Hands out what fits, if anything does. Who wants memory for a range looks for the place there himself. */
+static weir_status serve_locked(attempt *a, void **out)
 {
-    wr_block *block = wr_cache_find_free_locked(request);
-    return block ? wr_cache_hand_out_locked(cache, request, block, out) : WEIR_OK;
+    const wr_stitch_plan *p = &a->plan;
+    wr_block *block = p->range ? NULL : wr_cache_find_free_locked(p->request);
+    if (!block && p->planned) block = wr_stitch_planned_locked(p->request);
+    if (!block) return WEIR_OK;
+    a->done = true;
+    return wr_cache_hand_out_locked(p->cache, p->request, block, out);
 }
 
-/* *out is set, or there is a plan whose memory is out of sight. */
+/* It is done, or there is a plan whose memory is out of sight. */
 static weir_status begin_locked(attempt *a, const wr_front_hold *h, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     bool served = false;
     if (h->front) wr_front_empty_locked(h->front);
-    WR_TRY(serve_locked(p->cache, p->request, out));
-    if (*out) return WEIR_OK;
-    WR_TRY(wr_cache_make_bin_locked(p->request->pool, p->request->stream, WR_LARGE, &p->bin));
+    WR_TRY(serve_locked(a, out));
+    if (a->done) return WEIR_OK;
+    WR_TRY(wr_cache_make_bin_locked(p->request->pool, p->request->stream, p->range ? WR_PLANNED : WR_LARGE, &p->bin));
     WR_TRY(wr_stitch_plan_locked(p, &served));
-    if (served) return serve_locked(p->cache, p->request, out);
+    if (served && p->range) a->done = true;
+    if (served) return serve_locked(a, out);
     WR_TRY(prepare(a));
     take_locked(a);
     return WEIR_OK;
@@ -300,7 +314,7 @@ static weir_status try_once(attempt *a, void **out)
     wr_cache *cache = p->cache;
     wr_front_hold h = lock(p);
     weir_status status = begin_locked(a, &h, out);
-    const bool over = status != WEIR_OK || *out;
+    const bool over = status != WEIR_OK || a->done;
     if (over) end_locked(a);
     wr_front_unlock(cache, &h);
     if (over) return status;
@@ -312,7 +326,7 @@ static weir_status try_once(attempt *a, void **out)
     if (failed) {
         withdraw_locked(a);
     } else {
-        status = serve_locked(cache, p->request, out);
+        status = serve_locked(a, out);
         end_locked(a);
     }
     wr_front_unlock(cache, &h);
@@ -352,5 +366,22 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     }
     if (bin) wr_chunks_unmap_stale(cache, bin);
     wr_lock_release(&cache->move_lock);
+    return status;
+}
+
+weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
+{
+    weir_status status = WEIR_OK;
+    bool forced = false, done = false;
+    void *none = NULL;
+    while (status == WEIR_OK && !done) {
+        attempt a = { .plan = { .cache = cache, .request = request, .range = range, .forced = forced },
+                      .effort = WR_STITCH_IDLE };
+        status = try_once(&a, &none);
+        done = a.done;
+        if (status != WEIR_ERR_OUT_OF_MEMORY || forced) continue;
+        forced = true;
+        status = WEIR_OK;
+    }
     return status;
 }

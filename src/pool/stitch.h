@@ -19,4 +19,16 @@ typedef enum wr_stitch_effort {
 /* Serves the request. WEIR_ERR_OUT_OF_MEMORY: there is not enough. */
 WR_CHECKED weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out);
 
+/* A range of a region that is to have memory. */
+typedef struct wr_stitch_range {
+    wr_segment **region; /* of the stream's planned bin. NULL in it: one is made, and noted there under both locks */
+    size_t bytes;        /* of the region that are ever going to be used */
+    size_t from, to;
+    uint64_t budget; /* more than this is not held for it, unless little more than was ever live */
+} wr_stitch_range;
+
+/* The range gets memory: chunks that were there and are free, or new ones. The move lock is held, and the request's stream and
+ * pool say for whom. WEIR_ERR_OUT_OF_MEMORY: there is not enough, or it is in use elsewhere. */
+WR_CHECKED weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range);
+
 #endif

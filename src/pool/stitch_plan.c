@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "base/size.h"
+#include "pool/serve.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -15,6 +16,9 @@ enum { GROWTH_SHARE = 8 };
 
 /* None is more than this share of what is held in all. */
 enum { MOST_SHARE = 24 };
+
+/* Memory behind a range comes in multiples of this, from one on: what a plan has above and below is not needed yet. */
+#define CELL WR_CHUNK_USUAL
 
 /* Ends of chunks in use that are worth a mapping of their own. */
 #define END_LEAST ((size_t)16 << 20)
@@ -55,9 +59,11 @@ static weir_status list_spare(wr_stitch_plan *p)
     p->spare_count = p->spare_bytes = 0;
     for (wr_chunk *k = c->first; k; k = k->next) {
         if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
-        const bool own = wr_chunk_bin(k) == p->bin;
-        if (!own && !p->foreign) continue;
-        k->mark = own ? UINT64_MAX : 0; /* for the order: no mark that is counted up to */
+        const wr_bin *bin = wr_chunk_bin(k);
+        const bool own = bin->stream == p->bin->stream;
+        if ((!own && !p->foreign) || (p->range && bin == p->bin)) continue;
+        /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
+        k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
         p->spare_bytes += k->bytes;
     }
@@ -139,7 +145,7 @@ static void add_piece(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, siz
 static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size_t *next)
 {
     const wr_chunks *c = &p->cache->chunks;
-    const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk) == p->bin;
+    const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
     if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
     for (; *next < c->extent_count && c->extents[*next].slot == slot; ++*next)
         if (!whole) add_piece(p, now, best, slot, c->extents[*next].from, c->extents[*next].to);
@@ -269,11 +275,12 @@ static size_t least_for(const wr_stitch_plan *p, size_t most)
     return least < bound ? least : bound;
 }
 
-static weir_status plan_new(wr_stitch_plan *p, size_t bytes)
+/* At least so many bytes, a multiple of the unit and at most `room`. */
+static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
 {
     const size_t most = most_for(p->cache, bytes), least = least_for(p, most);
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
-    if (bytes < least) bytes = least;
+    if (bytes < least) bytes = least < room ? least : room;
     const size_t chunks = (bytes + most - 1) / most;
     const size_t each = wr_round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
     for (; bytes; bytes -= bytes < each ? bytes : each) WR_TRY(add_new(p, bytes < each ? bytes : each));
@@ -328,7 +335,20 @@ static weir_status choose_ends(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-static weir_status plan_old(wr_stitch_plan *p)
+wr_block *wr_stitch_planned_locked(const wr_request *request)
+{
+    const uint32_t index = request->stream->index * WR_CLASSES + WR_PLANNED;
+    wr_bin *bin = index < request->pool->bin_capacity ? request->pool->bins[index] : NULL;
+    return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+}
+
+/* Places that a plan has and that are free now: the plan must do without them later. */
+static bool use_planned(wr_stitch_plan *p)
+{
+    return p->planned = wr_stitch_planned_locked(p->request) != NULL;
+}
+
+static weir_status plan_old(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(list_spare(p));
     WR_TRY(choose_ends(p));
@@ -340,7 +360,12 @@ static weir_status plan_old(wr_stitch_plan *p)
         wr_chunk *k = p->spare[i];
         if (p->chosen && k->mark == p->chosen) WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
     }
-    if (missing) WR_TRY(plan_new(p, missing));
+    if (missing) {
+        *served = use_planned(p);
+        if (*served) return WEIR_OK;
+        wr_serve_distrust_locked(p->cache, p->bin->stream);
+        WR_TRY(plan_new(p, missing, SIZE_MAX));
+    }
     /* What is new is rounded up, so the prefix may be needless by now. */
     size_t got = p->tail;
     for (size_t i = 0; i < p->count; i++) got += p->steps[i].slot->to - p->steps[i].slot->from;
@@ -358,16 +383,119 @@ static bool has_slack(const wr_stitch_plan *p, size_t bytes)
     return stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes <= most + most / SLACK_SHARE;
 }
 
+/* ---- memory for a range ------------------------------------------------------------------------------------------- */
+
+/* A stale slot, or one of which a part is used elsewhere, gets its chunk when that is free. */
+static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
+{
+    WR_ENSURE(wr_chunk_is_free(slot->chunk), WEIR_ERR_OUT_OF_MEMORY,
+              "device %d: memory of a planned place is in use elsewhere", p->cache->device);
+    WR_TRY(wr_records_spare_blocks(p->cache, 2 * (wr_chunk_parts(slot->chunk) + 1)));
+    (void)wr_chunk_leave_locked(p->cache, slot->chunk);
+    wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
+    return WEIR_OK;
+}
+
+/* Addresses without slots. */
+typedef struct hole {
+    size_t from, to;
+    size_t needed; /* from its beginning: to the end of the range, in whole cells */
+} hole;
+
+/* The slots that the range begins with, without a hole, have their memory. *at is behind them, *next the one behind that. */
+static weir_status pass_slots(wr_stitch_plan *p, const wr_region *region, size_t *at, uint32_t *next)
+{
+    const size_t to = p->range->to;
+    uint32_t i = wr_region_find(region, *at);
+    for (; i < region->count && region->slots[i]->at <= *at && *at < to; i++) {
+        wr_slot *s = region->slots[i];
+        const size_t end = s->at + s->chunk->bytes, used = to < end ? to : end;
+        if (*at < s->at + s->from || used > s->at + s->to) WR_TRY(restore(p, s));
+        *at = end;
+    }
+    *next = i;
+    return WEIR_OK;
+}
+
+/* The first hole that the range meets; none: all of the range has memory. */
+static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
+{
+    static const wr_region nothing;
+    const wr_stitch_range *r = p->range;
+    const wr_region *region = p->region ? p->region->region : &nothing;
+    size_t at = r->from, from = 0, to = wr_round_up(r->bytes, WR_SEGMENT_UNIT);
+    uint32_t next = 0;
+    *out = (hole){ 0 };
+    WR_TRY(pass_slots(p, region, &at, &next));
+    if (at >= r->to) return WEIR_OK;
+    if (next > 0) from = region->slots[next - 1]->at + region->slots[next - 1]->chunk->bytes;
+    if (from < at / cell * cell) from = at / cell * cell;
+    if (next < region->count && to > region->slots[next]->at) to = region->slots[next]->at;
+    const size_t cells = wr_round_up(r->to, cell);
+    *out = (hole){ from, to, (cells < to ? cells : to) - from };
+    return WEIR_OK;
+}
+
+/* Chunks that are free elsewhere: those of which no cell more is needed, then the smallest that covers the rest. */
+static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
+{
+    const size_t room = h->to - h->from;
+    wr_chunk *covering = NULL;
+    WR_TRY(list_spare(p));
+    for (size_t i = 0; i < p->spare_count; i++) {
+        wr_chunk *k = p->spare[i];
+        if (k->bytes <= h->needed - p->bytes) WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
+    }
+    if (p->bytes == h->needed) return WEIR_OK;
+    for (size_t i = 0; i < p->spare_count; i++) {
+        wr_chunk *k = p->spare[i];
+        if (k->bytes <= h->needed || k->bytes > room - p->bytes) continue;
+        if (!covering || k->bytes < covering->bytes) covering = k;
+    }
+    return covering ? add_step(p, covering->slots, covering, 0, covering->bytes) : WEIR_OK;
+}
+
+/* New memory is for places as long as no more is held than the plan would do with: beyond, what is free elsewhere serves. */
+static bool may_hold(const wr_stitch_plan *p, size_t bytes)
+{
+    const uint64_t held = (uint64_t)p->cache->stats.reserved_bytes[WEIR_STAT_ALL].current + p->cache->growing;
+    return held + bytes <= p->range->budget || has_slack(p, bytes);
+}
+
+static weir_status plan_range(wr_stitch_plan *p, bool *served)
+{
+    hole h;
+    p->region = *p->range->region;
+    WR_TRY(find_hole(p, CELL, &h));
+    if (h.needed && (p->forced || !may_hold(p, h.needed))) WR_TRY(find_hole(p, WR_SEGMENT_UNIT, &h));
+    *served = h.needed == 0;
+    if (*served) return WEIR_OK;
+    WR_ENSURE(!p->region || !p->region->region->closed, WEIR_ERR_OUT_OF_MEMORY,
+              "device %d: addresses of planned places are lost", p->cache->device);
+    p->start = h.from;
+    WR_TRY(fill_from_spare(p, &h));
+    if (p->bytes >= h.needed) return WEIR_OK;
+    const size_t missing = h.needed - p->bytes;
+    WR_ENSURE(may_hold(p, missing), WEIR_ERR_OUT_OF_MEMORY,
+              "device %d: planned places have no memory, and what is free is elsewhere", p->cache->device);
+    return plan_new(p, missing, missing);
+}
+
+/* ---- a plan ------------------------------------------------------------------------------------------------------- */
+
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(wr_chunks_survey_locked(p->cache));
+    if (p->range) return plan_range(p, served);
     const run found = find_run(p);
     *served = found.region != NULL;
     if (*served) return use_run(p, &found);
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;
-    if (!p->forced && has_slack(p, wr_round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing);
-    return plan_old(p);
+    *served = !wr_serve_trusts_locked(p->cache, p->bin->stream) && use_planned(p);
+    if (*served) return WEIR_OK;
+    if (!p->forced && has_slack(p, wr_round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing, SIZE_MAX);
+    return plan_old(p, served);
 }
 
 void wr_stitch_plan_release_locked(wr_stitch_plan *p)

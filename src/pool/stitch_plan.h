@@ -7,6 +7,7 @@
 #define WR_POOL_STITCH_PLAN_H
 
 #include "pool/chunk.h"
+#include "pool/stitch.h"
 
 /* One slot of a plan. */
 typedef struct wr_stitch_step {
@@ -19,11 +20,14 @@ typedef struct wr_stitch_plan {
     wr_cache *cache;
     const wr_request *request;
     wr_bin *bin;
-    bool forced;  /* use what is there before anything new, however little is held */
-    bool foreign; /* also what other streams have */
+    const wr_stitch_range *range; /* what is to have memory; NULL: whatever serves the request */
+    bool forced;                  /* use what is there before anything new, however little is held */
+    bool foreign;                 /* also what other streams have */
 
     wr_segment *region; /* that the slots go to */
     bool fresh;         /* it is new: it has no addresses yet */
+    size_t start;       /* where the slots begin in it */
+    bool planned;       /* what serves the request is free among the places of a plan, which must do without */
     size_t tail;        /* bytes of its free tail, which is part of what the request gets */
     size_t bytes;       /* of all slots */
     size_t created;     /* of chunks to be made */
@@ -37,7 +41,10 @@ typedef struct wr_stitch_plan {
     size_t count, capacity;
 } wr_stitch_plan;
 
-/* *served: a free block has become large enough, and there is nothing to do. */
+/* The free block of planned places that fits best; NULL: none does. */
+wr_block *wr_stitch_planned_locked(const wr_request *request);
+
+/* *served: a free block has become large enough, or the range has memory, and there is nothing to do. */
 WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served);
 
 /* Gives back what the plan consists of; the chunks that were to be made are none. */

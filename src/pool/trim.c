@@ -7,6 +7,7 @@
 #include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
+#include "pool/serve.h"
 #include "pool/source.h"
 
 #include <assert.h>
@@ -505,6 +506,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
         status = forget_stream_locked(pool, stream, heir);
     if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
+    wr_serve_forget_stream_locked(cache, stream);
     wr_lock_release(&cache->lock);
     wr_fronts_open(cache);
     wr_lock_release(&cache->move_lock);

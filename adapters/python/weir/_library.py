@@ -30,7 +30,8 @@ QUANTITIES = ("allocation", "allocated_bytes", "active", "active_bytes", "reques
               "inactive_split", "inactive_split_bytes")
 KINDS = ("all", "small", "large")
 COUNTERS = ("hits", "driver_allocs", "driver_frees", "alloc_retries", "ooms", "syncs", "pending_frees", "rehomed",
-            "collected", "lent", "paused_bytes", "stream_misuses")
+            "collected", "lent", "paused_bytes", "stream_misuses", "plan_served",
+            "plan_late", "plan_missed", "plan_resyncs", "plan_missed_bytes")
 
 
 class MemoryStats(ctypes.Structure):

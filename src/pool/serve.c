@@ -1,0 +1,303 @@
+#include "pool/serve.h"
+
+#include "base/meta.h"
+#include "base/size.h"
+#include "pool/chunk.h"
+#include "pool/front.h"
+#include "pool/pending.h"
+#include "pool/stitch.h"
+
+/* ---- what is served ----------------------------------------------------------------------------------------------- */
+
+static void destroy(wr_serving *serving)
+{
+    for (size_t i = 0; serving && i < serving->count; i++) wr_course_release(&serving->arenas[i].course);
+    wr_meta_free(serving);
+}
+
+/* Private pools of the recorded program are nobody's here. */
+static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
+{
+    return a->device == cache->device && a->pool == 0;
+}
+
+static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const weir_plan_arena *a)
+{
+    WR_ENSURE(
+        a->streams == 1, WEIR_ERR_NOT_SUPPORTED,
+        "plan: an arena of %u streams cannot be served, for one would have to wait for another; make the plan with "
+        "'weir plan --streams-apart'",
+        a->streams);
+    WR_ENSURE(a->bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT, "plan: an arena of %llu bytes",
+              (unsigned long long)a->bytes);
+    wr_served *s = &serving->arenas[serving->count];
+    WR_TRY(wr_course_init(&s->course, plan, a));
+    wr_follower_init(&s->follower);
+    s->bytes = (size_t)a->bytes;
+    serving->bytes += wr_round_up(s->bytes, WR_SEGMENT_UNIT);
+    serving->count++;
+    return WEIR_OK;
+}
+
+static weir_status make(const wr_cache *cache, const weir_plan *plan, wr_serving **out)
+{
+    void *made = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_serving) + plan->arena_count * sizeof(wr_served), "plan to serve", &made));
+    wr_serving *serving = made;
+    weir_status status = WEIR_OK;
+    for (uint64_t i = 0; i < plan->arena_count && status == WEIR_OK; i++)
+        if (is_ours(cache, &plan->arenas[i])) status = add_arena(serving, plan, &plan->arenas[i]);
+    if (status == WEIR_OK && serving->count == 0)
+        status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for the default pool of %s", cache->name);
+    if (status == WEIR_OK)
+        *out = serving;
+    else
+        destroy(serving);
+    return status;
+}
+
+weir_status wr_serve(wr_cache *cache, const weir_plan *plan, int *more)
+{
+    wr_serving *serving = NULL;
+    WR_ENSURE(
+        !plan || wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
+        "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
+        "memory, without max_split_size and gc_threshold",
+        cache->name);
+    if (plan) WR_TRY(make(cache, plan, &serving));
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed);
+    if (serving) serving->serial = ++cache->servings;
+    *more = (serving != NULL) - (former != NULL);
+    atomic_store_explicit(&cache->serving, serving, memory_order_release);
+    wr_lock_release(&cache->lock);
+    wr_lock_release(&cache->move_lock);
+    destroy(former);
+    return WEIR_OK;
+}
+
+static wr_serving *serving_locked(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->serving, memory_order_relaxed);
+}
+
+void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
+{
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++) {
+        wr_served *s = &serving->arenas[i];
+        if (s->stream != stream) continue;
+        s->stream = NULL;
+        s->region = NULL;
+        wr_follower_init(&s->follower);
+    }
+}
+
+void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
+{
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++)
+        if (serving->arenas[i].region == region) serving->arenas[i].region = NULL;
+}
+
+bool wr_serve_trusts_locked(const wr_cache *cache, const wr_stream *stream)
+{
+    const wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++)
+        if (serving->arenas[i].stream == stream) return wr_follower_trusted(&serving->arenas[i].follower);
+    return false;
+}
+
+void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream)
+{
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++)
+        if (serving->arenas[i].stream == stream) wr_follower_fail(&serving->arenas[i].follower, WR_TRUST_LOST);
+}
+
+void wr_serve_release(wr_cache *cache)
+{
+    destroy(serving_locked(cache));
+    atomic_store_explicit(&cache->serving, NULL, memory_order_relaxed);
+}
+
+/* ---- one request -------------------------------------------------------------------------------------------------- */
+
+/* What a request is in the plan. */
+typedef struct place {
+    uint64_t serial; /* of the plan */
+    size_t from, to; /* in the arena */
+} place;
+
+typedef enum outcome {
+    UNPLANNED, /* not in the plan, there */
+    SERVED,
+    LATE,   /* the place is in use */
+    LACKING /* there is no memory behind the place, or not behind all of it */
+} outcome;
+
+/* The stream's arena. A stream without one takes the first that nobody has and that begins as it does. */
+static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
+{
+    wr_serving *serving = serving_locked(cache);
+    wr_served *begun = NULL;
+    for (size_t i = 0; serving && i < serving->count; i++) {
+        wr_served *s = &serving->arenas[i];
+        if (s->stream == request->stream) return s;
+        if (!s->stream && !begun && s->course.entries[0].bytes == request->fit.block_bytes) begun = s;
+    }
+    if (begun) begun->stream = request->stream;
+    return begun;
+}
+
+/* A region of an earlier plan goes on being used. */
+static void find_region_locked(const wr_cache *cache, wr_served *s)
+{
+    const uint32_t index = s->stream->index * WR_CLASSES + WR_PLANNED;
+    const wr_bin *bin = index < cache->pools->bin_capacity ? cache->pools->bins[index] : NULL;
+    wr_segment *segment = bin ? bin->segments : NULL;
+    while (segment && (segment->region->closed || segment->bytes < s->bytes)) segment = segment->next;
+    s->region = segment;
+}
+
+static outcome find_locked(wr_cache *cache, const wr_request *request, place *at)
+{
+    wr_served *s = arena_of_locked(cache, request);
+    uint32_t entry = 0;
+    if (!s) return UNPLANNED;
+    const wr_followed how = wr_follow(&s->follower, &s->course, request->fit.block_bytes, &entry);
+    cache->stats.plan_resyncs += how == WR_FOLLOW_FOUND;
+    if (cache->pools->counted) cache->pools->stats.plan_resyncs += how == WR_FOLLOW_FOUND;
+    if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
+    const wr_planned *e = &s->course.entries[entry];
+    *at = (place){ serving_locked(cache)->serial, (size_t)e->offset, (size_t)(e->offset + e->bytes) };
+    return LACKING;
+}
+
+/* The truth about a place is in the region's blocks: none but free ones may be there. */
+static outcome look_locked(const wr_segment *region, const place *at)
+{
+    const char *from = region->base + at->from, *to = region->base + at->to;
+    const wr_block *block = wr_starts_block_at(region, from);
+    outcome found = block->base + block->bytes >= to ? SERVED : LACKING;
+    for (; block && block->base < to; block = block->next) {
+        if (block->state == WR_BLOCK_ABSENT)
+            found = LACKING;
+        else if (block->state != WR_BLOCK_FREE)
+            return LATE;
+    }
+    return found;
+}
+
+static outcome hand_out_locked(wr_cache *cache, const wr_request *request, wr_segment *region, const place *at,
+                               void **out)
+{
+    const outcome found = look_locked(region, at);
+    if (found != SERVED) return found;
+    if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
+    wr_block *block = wr_region_carve_locked(region, at->from, at->to - at->from);
+    wr_cache_make_live_locked(cache, block, request->requested);
+    *out = block->base;
+    return SERVED;
+}
+
+static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *request, const place *at)
+{
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && serving->serial == at->serial && i < serving->count; i++)
+        if (serving->arenas[i].stream == request->stream) return &serving->arenas[i];
+    return NULL;
+}
+
+static outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_served *s = arena_at_locked(cache, request, at);
+    if (!s) return UNPLANNED;
+    if (!s->region) find_region_locked(cache, s);
+    return s->region ? hand_out_locked(cache, request, s->region, at, out) : LACKING;
+}
+
+static wr_front_hold lock(wr_cache *cache, const wr_request *request)
+{
+    return wr_front_lock(cache, atomic_load_explicit(&request->stream->front, memory_order_acquire));
+}
+
+static outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    const wr_front_hold h = lock(cache, request);
+    const outcome found = serve_locked(cache, request, at, out);
+    wr_front_unlock(cache, &h);
+    return found;
+}
+
+/* The place gets memory. Others may have it by the time that it can be looked at again. */
+static outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    outcome found = LACKING;
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    wr_served *s = arena_at_locked(cache, request, at); /* stays as long as the move lock is held */
+    wr_lock_release(&cache->lock);
+    if (s) {
+        const wr_stitch_range range = { .region = &s->region,
+                                        .bytes = s->bytes,
+                                        .from = at->from,
+                                        .to = at->to,
+                                        .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->bytes : 0 };
+        if (wr_stitch_back(cache, request, &range) == WEIR_OK) found = serve(cache, request, at, out);
+    }
+    wr_lock_release(&cache->move_lock);
+    return found;
+}
+
+static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, outcome found)
+{
+    wr_served *s = arena_at_locked(cache, request, at);
+    if (s) wr_follower_fail(&s->follower, found == LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
+}
+
+static void count_locked(wr_cache *cache, const wr_request *request, outcome found)
+{
+    weir_memory_stats *all[] = { &cache->stats, cache->pools->counted ? &cache->pools->stats : NULL };
+    for (int i = 0; i < 2 && all[i]; i++) {
+        all[i]->plan_served += found == SERVED;
+        all[i]->plan_late += found == LATE || found == LACKING;
+        all[i]->plan_missed += found == UNPLANNED;
+        if (found != SERVED) all[i]->plan_missed_bytes += request->fit.block_bytes;
+    }
+}
+
+/* From what is there. True: that was all that can be done. */
+static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, void **out)
+{
+    const wr_front_hold h = lock(cache, request);
+    *found = find_locked(cache, request, at);
+    if (*found != UNPLANNED) *found = serve_locked(cache, request, at, out);
+    const bool over = *found == SERVED || *found == UNPLANNED;
+    if (over) count_locked(cache, request, *found);
+    if (*found == SERVED) {
+        cache->stats.hits++;
+        if (cache->pools->counted) cache->pools->stats.hits++;
+    }
+    wr_front_unlock(cache, &h);
+    return over;
+}
+
+void wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
+{
+    place at = { 0 };
+    outcome found;
+    *out = NULL;
+    if (request->pool_name != 0) return; /* plans are of the default pool */
+    if (WR_LIKELY(serve_at_once(cache, request, &at, &found, out))) return;
+    if (found == LATE && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
+        wr_pending_poll(cache);
+        found = serve(cache, request, &at, out);
+    }
+    if (found == LACKING) found = serve_backed(cache, request, &at, out);
+    wr_lock_acquire(&cache->lock);
+    count_locked(cache, request, found);
+    if (found != SERVED) distrust_locked(cache, request, &at, found);
+    wr_lock_release(&cache->lock);
+}

@@ -1,0 +1,58 @@
+/*
+ * serve: giving out the places that a plan has, to a program that does again what was planned. A plan is a hint. Each stream
+ * that the plan knows has a region for it, whose free blocks serve no other request; a request that is the plan's next gets
+ * its place there when all of it is free now, which the region's own blocks tell. Whatever else happens (another request, a
+ * place still in use, no memory behind it) is counted, and served as without a plan.
+ *
+ *   plan's arena -> a stream, the first that asks for what the arena begins with
+ *     follower (pool/follow.h): which entry a request is
+ *     region, in the stream's bin WR_PLANNED: chunks come as the plan needs them, and go when others need them more
+ *
+ * An arena is of one stream, so work at a place's former addresses runs before work queued later at new ones.
+ * Owner: the cache. Lock: the cache's; what is served changes with the move lock too, so holding either keeps it there.
+ */
+#ifndef WR_POOL_SERVE_H
+#define WR_POOL_SERVE_H
+
+#include "pool/cache.h"
+#include "pool/follow.h"
+
+typedef struct wr_served {
+    wr_course course;
+    wr_follower follower;
+    const wr_stream *stream; /* who has it; NULL: nobody yet */
+    wr_segment *region;      /* NULL: nothing was served yet */
+    size_t bytes;            /* of the arena */
+} wr_served;
+
+struct wr_serving {
+    uint64_t serial; /* of all plans served by this cache */
+    uint64_t bytes;  /* of all arenas */
+    size_t count;
+    wr_served arenas[];
+};
+
+/* Serves a plan to the default pool from now on, instead of any other; NULL: none. WEIR_ERR_NOT_SUPPORTED for a pool without
+ * chunks, and for a plan with arenas of several streams. What was given out stays where it is. *more: how many more plans are
+ * served now: while one is, requests must not be served by fronts before wr_serve_take has seen them. */
+WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, int *more);
+
+/* Serves a request of the default pool from its planned place. *out is NULL when it has none. Nothing that goes wrong here is
+ * an error: it is served otherwise. */
+void wr_serve_take(wr_cache *cache, const wr_request *request, void **out);
+
+/* Both locks held: the stream ends, or the region goes. */
+void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream);
+void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region);
+
+/* Whether the stream is served just now: then planned places are not for others, if that can be avoided. */
+bool wr_serve_trusts_locked(const wr_cache *cache, const wr_stream *stream);
+
+/* More memory is needed than there would be without a plan: the stream is not served until it does again what was planned. The
+ * cache's lock is held. */
+void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream);
+
+/* At close. */
+void wr_serve_release(wr_cache *cache);
+
+#endif

@@ -1,0 +1,243 @@
+/*
+ * Where a program is in a plan, told by the sizes that it asks for.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "assert_weir.h"
+#include "pool/follow.h"
+
+enum { ENTRIES = 200, LOOP_FIRST = 20, LOOP_COUNT = 60 };
+
+typedef struct scene {
+    weir_plan_entry entries[ENTRIES];
+    weir_plan_arena arena;
+    wr_course course;
+    wr_follower follower;
+} scene;
+
+/* No two alike, and none 999. */
+static uint64_t size_of(uint32_t entry)
+{
+    return 512 * (1 + (uint64_t)entry * 389 % 997);
+}
+
+static void make_course(scene *s, bool loops)
+{
+    for (uint32_t i = 0; i < ENTRIES; i++)
+        s->entries[i] = (weir_plan_entry){ .offset = 4096, .bytes = size_of(i), .lives = WEIR_PLAN_FOREVER };
+    s->arena = (weir_plan_arena){ .streams = 1, .bytes = 1 << 20, .entries = ENTRIES };
+    if (loops) {
+        s->arena.loop_first = LOOP_FIRST;
+        s->arena.loop_entries = LOOP_COUNT;
+        s->arena.loop_times = 3;
+    }
+    const weir_plan plan = { .arena_count = 1, .entry_count = ENTRIES, .arenas = &s->arena, .entries = s->entries };
+    assert_ok(wr_course_init(&s->course, &plan, &s->arena));
+    wr_follower_init(&s->follower);
+}
+
+static int make_plain(void **state)
+{
+    static scene s;
+    make_course(&s, false);
+    *state = &s;
+    return 0;
+}
+
+static int make_looping(void **state)
+{
+    static scene s;
+    make_course(&s, true);
+    *state = &s;
+    return 0;
+}
+
+static int release(void **state)
+{
+    scene *s = *state;
+    wr_course_release(&s->course);
+    return 0;
+}
+
+/* The program makes the course's entries [from, to); each is found. */
+static void make_entries(scene *s, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        uint32_t entry = UINT32_MAX;
+        assert_int_equal(wr_follow(&s->follower, &s->course, size_of(i), &entry), WR_FOLLOW_NEXT);
+        assert_int_equal(entry, i);
+    }
+}
+
+/* How many requests it takes until the program's entries, from this one on, are found. */
+static uint32_t entries_until_found(scene *s, uint32_t from)
+{
+    uint32_t entry = UINT32_MAX, asked = 1;
+    while (wr_follow(&s->follower, &s->course, size_of(from + asked - 1), &entry) == WR_FOLLOW_NONE) asked++;
+    assert_int_equal(entry, from + asked - 1);
+    return asked;
+}
+
+static wr_followed ask(scene *s, uint64_t bytes)
+{
+    uint32_t entry;
+    return wr_follow(&s->follower, &s->course, bytes, &entry);
+}
+
+static void the_same_sequence_is_followed(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, ENTRIES);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void a_course_without_a_loop_begins_again(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, ENTRIES);
+    make_entries(s, 0, ENTRIES);
+}
+
+static void a_request_of_another_size_is_passed_over(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 50);
+    assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    make_entries(s, 50, ENTRIES);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void what_was_left_out_is_skipped_at_the_second_request(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 50);
+    assert_int_equal(entries_until_found(s, 70), 2);
+    make_entries(s, 72, ENTRIES);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void a_program_that_is_far_away_is_found_by_its_last_sizes(void **state)
+{
+    scene *s = *state;
+    assert_int_equal(entries_until_found(s, 130), WR_FOLLOW_RECENT);
+    make_entries(s, 130 + WR_FOLLOW_RECENT, ENTRIES);
+}
+
+static void a_program_that_goes_back_is_found_too(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 150);
+    assert_int_equal(entries_until_found(s, 10), WR_FOLLOW_RECENT);
+    make_entries(s, 10 + WR_FOLLOW_RECENT, 60);
+}
+
+static void who_is_found_is_served_after_a_run(void **state)
+{
+    scene *s = *state;
+    const uint32_t found = 100 + entries_until_found(s, 100);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, found, found + WR_PROBATION_LEAST - 1);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, found + WR_PROBATION_LEAST - 1, found + WR_PROBATION_LEAST);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void who_was_lost_again_must_do_better(void **state)
+{
+    scene *s = *state;
+    uint32_t found = 100 + entries_until_found(s, 100);
+    make_entries(s, found, found + WR_PROBATION_LEAST);
+    for (int i = 0; i < 8; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    assert_false(wr_follower_trusted(&s->follower));
+    found = 20 + entries_until_found(s, 20);
+    make_entries(s, found, found + 2 * WR_PROBATION_LEAST - 1);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, found + 2 * WR_PROBATION_LEAST - 1, found + 2 * WR_PROBATION_LEAST);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void a_program_that_begins_otherwise_is_not_served(void **state)
+{
+    scene *s = *state;
+    assert_true(wr_follower_trusted(&s->follower));
+    assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    assert_false(wr_follower_trusted(&s->follower));
+}
+
+static void places_in_use_cost_trust(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 50);
+    for (int i = 0; i < WR_TRUST_MOST / WR_TRUST_LATE; i++) {
+        assert_true(wr_follower_trusted(&s->follower));
+        wr_follower_fail(&s->follower, WR_TRUST_LATE);
+    }
+    assert_false(wr_follower_trusted(&s->follower));
+}
+
+static void a_loop_goes_round(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, LOOP_FIRST);
+    for (int i = 0; i < 5; i++) make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
+}
+
+static void a_loop_ends_with_what_comes_behind_it(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, LOOP_FIRST + LOOP_COUNT);
+    make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
+    make_entries(s, LOOP_FIRST + LOOP_COUNT, ENTRIES);
+}
+
+static void courses_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    wr_course course;
+    const weir_plan_entry good = { 0, 512, 0, 0 };
+    const weir_plan_entry wrong[] = { { 512, 1024, 0, 0 }, { 0, 0, 0, 0 }, { 0, 100, 0, 0 }, { 100, 512, 0, 0 } };
+    const weir_plan_arena arena = { .streams = 1, .bytes = 1024, .entries = 1 };
+    weir_plan plan = { .arena_count = 1, .entry_count = 1, .arenas = &arena };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        plan.entries = &wrong[i];
+        assert_status(wr_course_init(&course, &plan, &arena), WEIR_ERR_INVALID_ARGUMENT);
+    }
+    plan.entries = &good;
+    const weir_plan_arena elsewhere[] = {
+        { .streams = 1, .bytes = 1024, .entries = 2 },
+        { .streams = 1, .bytes = 1024, .entries = 0 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .first = 1 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_first = 1, .loop_entries = 1 },
+    };
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
+        assert_status(wr_course_init(&course, &plan, &elsewhere[i]), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+#define FOLLOW_TEST(test) cmocka_unit_test_setup_teardown(test, make_plain, release)
+#define LOOP_TEST(test) cmocka_unit_test_setup_teardown(test, make_looping, release)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FOLLOW_TEST(the_same_sequence_is_followed),
+        FOLLOW_TEST(a_course_without_a_loop_begins_again),
+        FOLLOW_TEST(a_request_of_another_size_is_passed_over),
+        FOLLOW_TEST(what_was_left_out_is_skipped_at_the_second_request),
+        FOLLOW_TEST(a_program_that_is_far_away_is_found_by_its_last_sizes),
+        FOLLOW_TEST(a_program_that_goes_back_is_found_too),
+        FOLLOW_TEST(who_is_found_is_served_after_a_run),
+        FOLLOW_TEST(who_was_lost_again_must_do_better),
+        FOLLOW_TEST(a_program_that_begins_otherwise_is_not_served),
+        FOLLOW_TEST(places_in_use_cost_trust),
+        LOOP_TEST(a_loop_goes_round),
+        LOOP_TEST(a_loop_ends_with_what_comes_behind_it),
+        cmocka_unit_test(courses_that_cannot_be_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

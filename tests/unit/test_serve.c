@@ -1,0 +1,363 @@
+/*
+ * Plans that are served: blocks lie where the plan has them, as long as the place is free.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pool_support.h"
+#include "weir/plan.h"
+
+enum { ENTRIES = 40, EDGE = 4096 };
+
+/* A plan of blocks of 1, 2, 3, ... half MiB, all apart; `streams` arenas of it. */
+typedef struct sample {
+    weir_plan_entry entries[ENTRIES];
+    weir_plan_arena arenas[2];
+    weir_plan plan;
+} sample;
+
+static size_t bytes_of(int entry)
+{
+    return (size_t)(1 + entry) * MIB / 2;
+}
+
+static sample make_plan(uint64_t arenas)
+{
+    sample s = { 0 };
+    uint64_t offset = 0;
+    for (int i = 0; i < ENTRIES; i++) {
+        s.entries[i] = (weir_plan_entry){ offset, bytes_of(i), WEIR_PLAN_FOREVER, 0 };
+        offset += bytes_of(i);
+    }
+    for (uint64_t i = 0; i < arenas; i++)
+        s.arenas[i] = (weir_plan_arena){
+            .streams = 1, .bytes = offset, .first = i * (ENTRIES / arenas), .entries = ENTRIES / arenas
+        };
+    s.plan = (weir_plan){ .arena_count = arenas, .entry_count = ENTRIES };
+    return s;
+}
+
+static void serve(sample *s)
+{
+    s->plan.arenas = s->arenas;
+    s->plan.entries = s->entries;
+    assert_ok(weir_plan_serve(0, &s->plan));
+}
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 2048 * MIB, .host_devices = 2 });
+    return 0;
+}
+
+static char *take(int entry)
+{
+    return alloc(bytes_of(entry));
+}
+
+static void take_all(char *blocks[ENTRIES], int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        blocks[i] = take(i);
+        write_pattern(blocks[i], EDGE, (unsigned)i);
+    }
+}
+
+static void blocks_lie_as_planned(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) {
+        assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
+        assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
+    }
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+    assert_int_equal(reserved_on(0), (s.arenas[0].bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB));
+}
+
+static void a_second_round_calls_no_driver(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *again[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    const uint64_t calls = driver_calls();
+    take_all(again, 0, ENTRIES);
+    assert_int_equal(driver_calls(), calls);
+    for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
+}
+
+static void a_place_in_use_is_not_given_out(void **state)
+{
+    (void)state;
+    enum { KEPT = 4 }; /* small enough to be served by what may be held more than was ever live */
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++)
+        if (i != KEPT) assert_ok(weir_free(blocks[i]));
+    char *again[ENTRIES];
+    take_all(again, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++)
+        if (i != KEPT) assert_ptr_equal(again[i], blocks[i]);
+    assert_true(again[KEPT] + bytes_of(KEPT) <= blocks[0] || again[KEPT] >= blocks[0] + s.arenas[0].bytes);
+    assert_true(has_pattern(blocks[KEPT], EDGE, KEPT));
+    assert_int_equal(stats_of(0).plan_late, 1);
+    assert_int_equal(stats_of(0).plan_missed_bytes, bytes_of(KEPT));
+}
+
+static void a_place_whose_block_waits_for_a_stream_is_not_given_out(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_stream other = new_stream(0);
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    hold(other);
+    assert_ok(weir_record_stream(blocks[3], other));
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    for (int i = 0; i < 3; i++) assert_ptr_equal(take(i), blocks[i]);
+    assert_ptr_not_equal(take(3), blocks[3]);
+    let_run(other);
+    assert_ptr_equal(take(4), blocks[4]);
+}
+
+static void a_place_is_given_out_once_the_stream_is_done(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_stream other = new_stream(0);
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    hold(other);
+    assert_ok(weir_record_stream(blocks[0], other));
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    let_run(other);
+    assert_ptr_equal(take(0), blocks[0]);
+}
+
+static void what_is_not_planned_is_served_elsewhere(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, 20);
+    char *more = alloc(78 * MIB);
+    assert_true(more + 78 * MIB <= blocks[0] || more >= blocks[0] + s.arenas[0].bytes);
+    take_all(blocks, 20, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
+    assert_int_equal(stats_of(0).plan_missed, 1);
+}
+
+static void places_without_use_hold_no_memory(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    (void)take(0);
+    assert_true(reserved_on(0) <= (int64_t)(16 * MIB));
+}
+
+static void free_places_serve_who_would_need_more_memory(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    const int64_t reserved = reserved_on(0);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    for (int i = 0; i < 4; i++) (void)alloc(77 * MIB);
+    assert_true(reserved_on(0) <= reserved + reserved / 100);
+    for (int i = 0; i < ENTRIES; i += 3) blocks[i] = take(i);
+    assert_ok(weir_validate(0));
+}
+
+static void memory_that_went_elsewhere_comes_back(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    const int64_t reserved = reserved_on(0);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    void *large = alloc(300 * MIB);
+    assert_ok(weir_free(large));
+    assert_ok(weir_plan_serve(0, &s.plan)); /* from the beginning */
+    char *again[ENTRIES];
+    take_all(again, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
+    assert_true(reserved_on(0) <= reserved + 2 * reserved / 100);
+}
+
+static void an_emptied_cache_gets_its_places_back(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    char *kept = blocks[10];
+    for (int i = 0; i < ENTRIES; i++)
+        if (i != 10) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_true(reserved_on(0) <= (int64_t)(64 * MIB));
+    assert_ok(weir_free(kept));
+    char *again[ENTRIES];
+    take_all(again, 0, ENTRIES);
+    for (int i = 1; i < ENTRIES; i++) assert_int_equal(again[i] - again[0], s.entries[i].offset);
+}
+
+static void each_stream_has_its_arena(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    weir_stream other = new_stream(0);
+    s.arenas[1].bytes = s.arenas[0].bytes;
+    serve(&s);
+    char *first[ENTRIES];
+    for (int i = 0; i < ENTRIES / 2; i++) {
+        first[i] = alloc_on(bytes_of(i), default_stream(0));
+        first[i + ENTRIES / 2] = alloc_on(bytes_of(i + ENTRIES / 2), other);
+    }
+    for (int i = 1; i < ENTRIES; i++) {
+        const int base = i < ENTRIES / 2 ? 0 : ENTRIES / 2;
+        assert_int_equal(first[i] - first[base], s.entries[i].offset - s.entries[base].offset);
+    }
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
+static void a_stream_that_ends_leaves_its_places(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_stream other = new_stream(0);
+    serve(&s);
+    char *kept = alloc_on(bytes_of(0), other);
+    write_pattern(kept, EDGE, 1);
+    assert_ok(weir_stream_destroy(other));
+    assert_ok(weir_validate(0));
+    const int64_t reserved = reserved_on(0);
+    char *block = take(0);
+    assert_true(block + bytes_of(0) <= kept || block >= kept + bytes_of(0));
+    assert_int_equal(reserved_on(0), reserved);
+    assert_true(has_pattern(kept, EDGE, 1));
+    assert_ok(weir_free(kept));
+}
+
+static void blocks_outlive_their_plan(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    assert_ok(weir_plan_serve(0, NULL));
+    for (int i = 0; i < ENTRIES; i++) assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
+    assert_int_equal(info_of(blocks[5] + 100).bytes, bytes_of(5));
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    assert_status(weir_free(blocks[0]), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    assert_ok(weir_memory_limit_set(0, 64 * MIB));
+    int served = 0;
+    for (void *p = NULL; served < ENTRIES && weir_alloc(bytes_of(served), &p) == WEIR_OK; served++) continue;
+    assert_in_range(served, 10, ENTRIES - 1);
+    assert_true(reserved_on(0) <= (int64_t)(64 * MIB));
+}
+
+static void private_pools_are_not_served(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "own"));
+    serve(&s);
+    (void)alloc_from(pool, bytes_of(0), default_stream(0));
+    assert_int_equal(stats_of(0).plan_served, 0);
+    assert_int_equal(stats_of(0).plan_missed, 0);
+}
+
+static void plans_of_several_streams_are_refused(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    s.arenas[0].streams = 2;
+    s.plan.arenas = s.arenas;
+    s.plan.entries = s.entries;
+    assert_status(weir_plan_serve(0, &s.plan), WEIR_ERR_NOT_SUPPORTED);
+    assert_non_null(strstr(weir_error_text(), "--streams-apart"));
+}
+
+static void plans_of_other_devices_are_refused(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    s.plan.arenas = s.arenas;
+    s.plan.entries = s.entries;
+    assert_status(weir_plan_serve(1, &s.plan), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static int open_torch(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .policy = "torch" });
+    return 0;
+}
+
+static void pools_without_chunks_are_refused(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    s.plan.arenas = s.arenas;
+    s.plan.entries = s.entries;
+    assert_status(weir_plan_serve(0, &s.plan), WEIR_ERR_NOT_SUPPORTED);
+}
+
+#define SERVE_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SERVE_TEST(blocks_lie_as_planned),
+        SERVE_TEST(a_second_round_calls_no_driver),
+        SERVE_TEST(a_place_in_use_is_not_given_out),
+        SERVE_TEST(a_place_whose_block_waits_for_a_stream_is_not_given_out),
+        SERVE_TEST(a_place_is_given_out_once_the_stream_is_done),
+        SERVE_TEST(what_is_not_planned_is_served_elsewhere),
+        SERVE_TEST(places_without_use_hold_no_memory),
+        SERVE_TEST(free_places_serve_who_would_need_more_memory),
+        SERVE_TEST(memory_that_went_elsewhere_comes_back),
+        SERVE_TEST(an_emptied_cache_gets_its_places_back),
+        SERVE_TEST(each_stream_has_its_arena),
+        SERVE_TEST(a_stream_that_ends_leaves_its_places),
+        SERVE_TEST(blocks_outlive_their_plan),
+        SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
+        SERVE_TEST(private_pools_are_not_served),
+        SERVE_TEST(plans_of_several_streams_are_refused),
+        SERVE_TEST(plans_of_other_devices_are_refused),
+        cmocka_unit_test_setup_teardown(pools_without_chunks_are_refused, open_torch, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

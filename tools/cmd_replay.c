@@ -20,8 +20,9 @@ static const char help[] =
     "usage: weir replay [OPTION]... TRACE...\n\n"
     "Replays recorded allocation traces with the library's own allocator, once per policy, and says what each\n"
     "reserved and how long it took. No GPU is needed.\n\n"
-    "  -p, --policy NAME         torch (PyTorch's rules), weir and segments run the library; others are models of other\n"
-    "                            allocators, with options as NAME:OPTION=VALUE,...; 'all' names all, 'help' lists them;\n"
+    "  -p, --policy NAME         torch (PyTorch's rules), weir, segments and plan (weir, serving a plan of the trace)\n"
+    "                            run the library; others are models of other allocators, with options as\n"
+    "                            NAME:OPTION=VALUE,...; 'all' names all, 'help' lists them;\n"
     "                            repeatable, or a list with commas; default: torch,weir\n"
     "  -b, --backend NAME        host, cuda or hip; default host\n"
     "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: 80GiB on host, what there is elsewhere\n"
@@ -75,8 +76,19 @@ static void report_init(report *out)
     out->array = json_array();
 }
 
-static void report_add(report *out, const char *name, const char *policy, const measurement *m, const script *sc)
+static json_t *plan_json(const measurement *m)
 {
+    json_t *object = json_object();
+    json_add(object, "served", json_count(m->plan.served));
+    json_add(object, "late", json_count(m->plan.late));
+    json_add(object, "missed", json_count(m->plan.missed));
+    json_add(object, "resyncs", json_count(m->plan.resyncs));
+    return object;
+}
+
+static void report_add(report *out, const char *name, const policy_choice *p, const measurement *m, const script *sc)
+{
+    const char *policy = p->text;
     char requested[TABLE_SIZE], reserved[TABLE_SIZE];
     const double ratio = measurement_ratio(m), share = sc->duration_ns ? m->driver_ns / (double)sc->duration_ns : NAN;
 
@@ -108,6 +120,7 @@ static void report_add(report *out, const char *name, const char *policy, const 
     json_add(object, "driver_time_ns", isnan(m->driver_ns) ? json_null() : json_count((uint64_t)m->driver_ns));
     json_add(object, "driver_time_share", json_ratio(share, 6));
     json_add(object, "oom", json_count(m->oom));
+    if (p->planned) json_add(object, "plan", plan_json(m));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));
     json_push(out->array, object);
@@ -132,26 +145,33 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
 {
     const char *policy = p->text;
     session_options options = { .policy = policy, .backend = r->backend, .device_memory = r->device_memory };
-    measurement m;
+    measurement m = { 0 };
+    served plan = { 0 };
     char error[1200];
     progress bar;
     bool good = true;
 
     progress_begin(&bar, policy, name);
+    if (p->planned) {
+        options.policy = "weir";
+        good = served_make(sc, &p->plan, &plan, error, sizeof error);
+        options.plan = &plan.plan;
+    }
     if (p->model.peer)
         model_measure(sc, &p->model, model_memory(r), &m);
-    else
+    else if (good)
         good = measure(sc, &t->settings, &options, (unsigned)r->warm, measure_bar, &bar, &m, error);
     progress_end(&bar);
+    served_release(&plan);
     if (m.note[0]) cli_say("replay", "%s, policy %s: %s", name, policy, m.note);
     if (!good) {
-        cli_say("replay", "%s, policy %s: %s", name, policy, error);
+        if (error[0]) cli_say("replay", "%s, policy %s: %s", name, policy, error);
         return false;
     }
     if (m.oom)
         cli_say("replay", "%s, policy %s: %" PRIu64 " allocations failed; the first one:\n%s", name, policy, m.oom,
                 m.oom_text);
-    report_add(out, name, policy, &m, sc);
+    report_add(out, name, p, &m, sc);
     return true;
 }
 

@@ -8,12 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SERVED "plan"
+
 static const struct {
     const char *name, *about;
 } library[] = {
     { "torch", "PyTorch's native rules, by the library; repeats recorded peaks to the byte" },
     { "weir", "this library's own rules" },
     { "segments", "its rules without chunks: of private pools, and of devices without virtual memory" },
+    { SERVED, "policy weir serving a plan: made of the trace, or of percents of it (from=0,to=50,time=1), or a FILE" },
 };
 enum { LIBRARY = sizeof library / sizeof *library, NAMES_MOST = 32 };
 
@@ -57,7 +60,14 @@ static bool add(policies *to, const char *text)
     for (size_t i = 0; i < to->count; i++)
         if (strcmp(to->at[i].text, text) == 0) return true;
     const char *own = find_library(text);
-    if (own && strcmp(text, own) != 0) {
+    if (own && strcmp(own, SERVED) == 0) {
+        made.planned = true;
+        const char *rest = strchr(text, ':');
+        if (!served_choose(rest ? rest + 1 : "", &made.plan, error, sizeof error)) {
+            cli_usage("replay", "%s", error);
+            return false;
+        }
+    } else if (own && strcmp(text, own) != 0) {
         cli_usage("replay", "policy '%s' has no options here; WEIR_* variables set them", own);
         return false;
     }

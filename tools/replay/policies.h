@@ -6,12 +6,15 @@
 #define WEIR_TOOLS_REPLAY_POLICIES_H
 
 #include "replay/peers/peer.h"
+#include "replay/served.h"
 
 #include <stdio.h>
 
 typedef struct policy_choice {
     char *text;        /* as asked */
     peer_choice model; /* its peer is NULL for a policy of the library */
+    bool planned;      /* the library's own rules, serving a plan */
+    served_choice plan;
 } policy_choice;
 
 typedef struct policies {

@@ -229,7 +229,10 @@ bool record(const trace *t, const char *policy, uint64_t device_memory, trace *o
     if (!script_build(t, &sc, error, 1200)) return false;
 
     /* The library may tell more of each operation than the recorder did, and the script ends with frees of its own. */
-    session_options options = { policy, "host", device_memory, 4 * (uint64_t)(t->count + t->live_count) + 1024 };
+    session_options options = { .policy = policy,
+                                .backend = "host",
+                                .device_memory = device_memory,
+                                .history = 4 * (uint64_t)(t->count + t->live_count) + 1024 };
     session s;
     pass cold;
     bool good = session_open(&s, &sc, &t->settings, &options);

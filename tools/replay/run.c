@@ -110,6 +110,18 @@ static bool place_as_recorded(session *s)
     return true;
 }
 
+/* On each device that the plan knows. */
+static bool serve_plan(session *s, const weir_plan *plan)
+{
+    for (int device = 0; device < s->script->devices; device++) {
+        bool known = false;
+        for (uint64_t i = 0; i < plan->arena_count; i++) known |= plan->arenas[i].device == device;
+        weir_status status = known ? weir_plan_serve(device, plan) : WEIR_OK;
+        if (status != WEIR_OK) return refuse(s, "cannot serve the plan", status);
+    }
+    return true;
+}
+
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options)
 {
     *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0 };
@@ -125,6 +137,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
     /* Residents take segments that the recording does not tell of, so its list would not fit. */
     if (s->torch && s->host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
     s->picks_what_goes = s->torch && s->host && recorded->known && recorded->max_split_size != 0;
+    if (options->plan && !serve_plan(s, options->plan)) goto fail;
     s->slots = grow_new(sc->slots, sizeof *s->slots);
     return true;
 
@@ -215,15 +228,19 @@ bool session_pass(session *s, pass *out)
     return play(s, &sc->after);
 }
 
-bool session_peaks(session *s, uint64_t *requested, uint64_t *reserved)
+bool session_peaks(session *s, measurement *out)
 {
-    *requested = *reserved = 0;
+    out->peak_requested = out->peak_reserved = 0;
     for (int device = 0; device < s->script->devices; device++) {
         weir_memory_stats stats = { .size = sizeof stats };
         weir_status status = weir_stats_get(device, &stats);
         if (status != WEIR_OK) return refuse(s, "cannot read statistics", status);
-        *requested += (uint64_t)stats.requested_bytes[WEIR_STAT_ALL].peak;
-        *reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+        out->peak_requested += (uint64_t)stats.requested_bytes[WEIR_STAT_ALL].peak;
+        out->peak_reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+        out->plan.served += stats.plan_served;
+        out->plan.late += stats.plan_late;
+        out->plan.missed += stats.plan_missed;
+        out->plan.resyncs += stats.plan_resyncs;
     }
     return true;
 }
@@ -268,7 +285,7 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
     if (good) {
         snprintf(out->backend, sizeof out->backend, "%s", s.backend);
         progress(user, 0, warm + 1);
-        good = session_pass(&s, &cold) && session_peaks(&s, &out->peak_requested, &out->peak_reserved);
+        good = session_pass(&s, &cold) && session_peaks(&s, out);
         for (unsigned i = 0; good && i < warm; i++) {
             progress(user, i + 1, warm + 1);
             good = session_pass(&s, &again);

@@ -8,11 +8,13 @@
 
 #include "replay/gate.h"
 #include "replay/script.h"
+#include "weir/plan.h"
 
 typedef struct session_options {
     const char *policy, *backend;
     uint64_t device_memory; /* 0: as the environment says */
     uint64_t history;       /* events kept; 0: recording off */
+    const weir_plan *plan;  /* to be served; NULL: none */
 } session_options;
 
 typedef struct session {
@@ -42,8 +44,10 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
 /* Plays the script once; afterwards nothing is allocated. */
 bool session_pass(session *s, pass *out);
 
-/* Peaks so far of requested and reserved bytes: each device's own, summed. */
-bool session_peaks(session *s, uint64_t *requested, uint64_t *reserved);
+struct measurement;
+
+/* Peaks so far of requested and reserved bytes, and what a plan came to: each device's own, summed. */
+bool session_peaks(session *s, struct measurement *out);
 
 void session_close(session *s);
 
@@ -54,6 +58,9 @@ typedef struct measurement {
     double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
     double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
     const script_op *oom_op; /* the first allocation that failed, the script's; NULL when none did */
+    struct {
+        uint64_t served, late, missed, resyncs; /* allocations, of the cold pass */
+    } plan;
     char oom_text[1024], note[160];
 } measurement;
 

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# weir replay --policy plan: recorded jobs served from plans of their own, of a part of them, and of other jobs.
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$(dirname "$0")/lib.sh"
+need_traces
+
+# Every allocation gets its place, and what is reserved is the plan's peak. convnext_prefetch has two streams, which share
+# nothing.
+while read -r trace allocations most; do
+    expect 0 replay --policy weir,plan:time=0 --repeat 1 --json - "$DATA/traces/$trace.pickle.gz"
+    [ -z "$err" ] || die "$trace: $err"
+    json "rows[1]['plan'] == {'served': $allocations, 'late': 0, 'missed': 0, 'resyncs': 0}"
+    json "rows[1]['fragmentation'] <= $most and rows[1]['peak_reserved'] < rows[0]['peak_reserved']"
+    json 'rows[1]["peak_requested"] == rows[0]["peak_requested"] and rows[1]["oom"] == 0 and "plan" not in rows[0]'
+done <<'END'
+resnet50_amp 9688 1.0078
+gpt2_varlen 38959 1.0002
+gpt2_lora_recompute 71936 1.0002
+convnext_prefetch 21621 1.0185
+graphsage 4590 1.0006
+END
+
+# A job that the policy needs more for than there is runs where its plan fits.
+small=$DATA/traces/graphsage.pickle.gz
+expect 0 replay --policy weir,plan --repeat 1 --device-memory 3.75GiB --json - "$small"
+json 'rows[0]["oom"] > 0 and rows[1]["oom"] == 0'
+
+# A plan of half of a job: what it has not is served otherwise.
+expect 0 replay --policy weir,plan:from=0,to=50,time=0 --repeat 1 --json - "$small"
+json 'rows[1]["plan"]["served"] > 2000 and rows[1]["plan"]["missed"] > 2000 and rows[1]["plan"]["late"] < 20'
+json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
+
+# A plan of another job costs nothing but being there.
+expect 0 plan --streams-apart --time 0 -o foreign.weirplan "$DATA/traces/gpt2_varlen.pickle.gz"
+for trace in resnet50_amp gpt2_lora_recompute convnext_prefetch graphsage; do
+    expect 0 replay --policy weir,plan:foreign.weirplan --repeat 1 --json - "$DATA/traces/$trace.pickle.gz"
+    json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"] and rows[1]["oom"] == 0'
+done
+
+# A plan file of the job itself.
+expect 0 plan --time 0 -o own.weirplan "$small"
+expect 0 replay --policy plan:own.weirplan --repeat 1 --json - "$small"
+json 'rows[0]["policy"] == "plan:own.weirplan" and rows[0]["plan"]["served"] == 4590'
+
+# Less than the plan needs is a result, as without one.
+expect 0 replay --policy plan --repeat 1 --device-memory 2GiB --json - "$small"
+json 'rows[0]["oom"] > 0 and rows[0]["peak_reserved"] <= 2 << 30'
+
+# Arenas of several streams cannot be served.
+expect 0 plan --time 0 -o shared.weirplan "$DATA/traces/convnext_prefetch.pickle.gz"
+expect 1 replay --policy plan:shared.weirplan "$DATA/traces/convnext_prefetch.pickle.gz"
+contains "$err" "weir plan --streams-apart"
+
+expect 1 replay --policy plan:missing.weirplan "$small"
+contains "$err" "cannot read missing.weirplan"
+expect 2 replay --policy plan:from=50,to=50 "$small"
+contains "$err" "nothing lies between 50 and 50 percent"
+expect 2 replay --policy plan:from=x "$small"
+contains "$err" "'from=x' is not a number up to 100"
+expect 2 replay --policy plan:until=5 "$small"
+contains "$err" "has no option 'until=5'"

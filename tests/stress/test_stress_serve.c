@@ -1,0 +1,158 @@
+/*
+ * Threads, each on a stream of its own, do again and again what a plan has for their stream, and now and then something else,
+ * while another thread serves other plans, or none, and empties the cache. Each block is written on its stream when it is
+ * allocated and looked at there before it is freed: a place that was given out twice does not hold what was written.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "host_support.h"
+#include "sanitized.h"
+#include "stress/stress_support.h"
+#include "weir/plan.h"
+
+#include <pthread.h>
+
+enum { WORKERS = 4, ENTRIES = 60, PLANS = 2, ROUNDS = SANITIZED ? 60 : 600 };
+
+static weir_plan_entry entries[PLANS][WORKERS * ENTRIES];
+static weir_plan_arena arenas[PLANS][WORKERS];
+static weir_plan plans[PLANS];
+static atomic_uint_fast64_t last_mark;
+static atomic_bool over;
+
+/* Every stream's first request tells it from the others. */
+static size_t bytes_of(int worker, int entry)
+{
+    if (entry == 0) return (size_t)(worker + 1) * 3 * 512;
+    return (size_t)(1 + entry * 37 % 23) * (entry % 3 ? 64 << 10 : 1 << 20);
+}
+
+/* Each block lives while the next few are made: one after another, and the same again in the other direction. */
+static void make_plan(int number)
+{
+    for (int w = 0; w < WORKERS; w++) {
+        uint64_t end = 0;
+        for (int i = 0; i < ENTRIES; i++) {
+            const int entry = number ? ENTRIES - 1 - i : i;
+            entries[number][w * ENTRIES + entry] = (weir_plan_entry){ .offset = end, .bytes = bytes_of(w, entry) };
+            end += bytes_of(w, entry);
+        }
+        arenas[number][w] =
+            (weir_plan_arena){ .streams = 1, .bytes = end, .first = (uint64_t)w * ENTRIES, .entries = ENTRIES };
+    }
+    plans[number] = (weir_plan){
+        .arena_count = WORKERS, .entry_count = WORKERS * ENTRIES, .arenas = arenas[number], .entries = entries[number]
+    };
+}
+
+typedef struct touch {
+    uint64_t *base;
+    uint64_t mark;
+} touch;
+
+static void write_mark(void *argument)
+{
+    touch *t = argument;
+    for (int i = 0; i < 64; i++) t->base[i] = t->mark;
+    free(t);
+}
+
+static void find_mark(void *argument)
+{
+    touch *t = argument;
+    for (int i = 0; i < 64; i++) must(t->base[i] == t->mark);
+    free(t);
+}
+
+static void queue_touch(void *base, uint64_t mark, weir_stream stream, void (*what)(void *))
+{
+    touch *t = malloc(sizeof *t);
+    must(t != NULL);
+    *t = (touch){ base, mark };
+    must(weir_stream_callback(stream, what, t) == WEIR_OK);
+}
+
+/* A round: the plan's sequence, with something left out or added sometimes. */
+static void one_round(int worker, weir_stream stream, weir_stream other, uint32_t *random)
+{
+    void *blocks[ENTRIES] = { NULL };
+    uint64_t marks[ENTRIES];
+    const bool departs = next_random(random) % 3 == 0;
+    for (int i = 0; i < ENTRIES; i++) {
+        size_t bytes = bytes_of(worker, i);
+        if (departs && next_random(random) % 16 == 0) continue;
+        if (departs && next_random(random) % 16 == 0) bytes += 512;
+        weir_status status = weir_alloc_on(bytes, stream, &blocks[i]);
+        must(status == WEIR_OK);
+        marks[i] = atomic_fetch_add(&last_mark, 1) + 1;
+        queue_touch(blocks[i], marks[i], stream, write_mark);
+    }
+    for (int i = 0; i < ENTRIES; i++) {
+        if (!blocks[i]) continue;
+        queue_touch(blocks[i], marks[i], stream, find_mark);
+        if (next_random(random) % 32 == 0) {
+            must(weir_stream_wait(other, stream) == WEIR_OK);
+            must(weir_record_stream(blocks[i], other) == WEIR_OK);
+        }
+        must(weir_free(blocks[i]) == WEIR_OK);
+    }
+}
+
+static weir_stream streams[WORKERS];
+
+static void *work(void *argument)
+{
+    const int worker = (int)(uintptr_t)argument;
+    uint32_t random = (uint32_t)worker * 977 + 1;
+    for (int i = 0; i < ROUNDS; i++) one_round(worker, streams[worker], streams[(worker + 1) % WORKERS], &random);
+    return NULL;
+}
+
+static void *disturb(void *argument)
+{
+    uint32_t random = 77;
+    (void)argument;
+    while (!atomic_load(&over)) {
+        const uint32_t what = next_random(&random) % 8;
+        must(what != 0 || weir_empty_cache(0) == WEIR_OK);
+        must(what != 1 || weir_validate(0) == WEIR_OK);
+        if (what == 2) must(weir_plan_serve(0, NULL) == WEIR_OK);
+        if (what > 2) must(weir_plan_serve(0, &plans[what % PLANS]) == WEIR_OK);
+        nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+    }
+    return NULL;
+}
+
+static void threads_keep_what_they_wrote_to_planned_places(void **state)
+{
+    (void)state;
+    pthread_t threads[WORKERS], other;
+    open_host((weir_settings){ .host_memory = 8192 * MIB });
+    for (int i = 0; i < PLANS; i++) make_plan(i);
+    for (int i = 0; i < WORKERS; i++) streams[i] = new_stream(0);
+    assert_ok(weir_plan_serve(0, &plans[0]));
+    assert_int_equal(pthread_create(&other, NULL, disturb, NULL), 0);
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)i), 0);
+    for (int i = 0; i < WORKERS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    atomic_store(&over, true);
+    assert_int_equal(pthread_join(other, NULL), 0);
+    assert_true(stats_of(0).plan_served > 0);
+    for (int i = 0; i < WORKERS; i++) assert_ok(weir_stream_synchronize(streams[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(threads_keep_what_they_wrote_to_planned_places, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -20,8 +20,8 @@ static const char help[] =
     "usage: weir replay [OPTION]... TRACE...\n\n"
     "Replays recorded allocation traces with the library's own allocator, once per policy, and says what each\n"
     "reserved and how long it took. No GPU is needed.\n\n"
-    "  -p, --policy NAME         torch (PyTorch's rules), weir, segments and plan (weir, serving a plan of the trace)\n"
-    "                            run the library; others are models of other allocators, with options as\n"
+    "  -p, --policy NAME         torch (PyTorch's rules), weir, segments, plan (weir, serving a plan of the trace)\n"
+    "                            and learn (weir, planning by itself) run the library; others are models of other allocators, with options as\n"
     "                            NAME:OPTION=VALUE,...; 'all' names all, 'help' lists them;\n"
     "                            repeatable, or a list with commas; default: torch,weir\n"
     "  -b, --backend NAME        host, cuda or hip; default host\n"
@@ -35,6 +35,8 @@ static const char help[] =
 
 static const char *const backends[] = { "host", "cuda", "hip" };
 enum { BACKENDS = sizeof backends / sizeof *backends };
+
+enum { LEARNED_PASSES = 3 }; /* two to learn from */
 
 #define MODEL_MEMORY ((uint64_t)80 << 30) /* as the host back end's */
 
@@ -120,7 +122,7 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
     json_add(object, "driver_time_ns", isnan(m->driver_ns) ? json_null() : json_count((uint64_t)m->driver_ns));
     json_add(object, "driver_time_share", json_ratio(share, 6));
     json_add(object, "oom", json_count(m->oom));
-    if (p->planned) json_add(object, "plan", plan_json(m));
+    if (p->planned || p->learned) json_add(object, "plan", plan_json(m));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));
     json_push(out->array, object);
@@ -147,6 +149,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
     session_options options = { .policy = policy, .backend = r->backend, .device_memory = r->device_memory };
     measurement m = { 0 };
     served plan = { 0 };
+    unsigned warm = (unsigned)r->warm;
     char error[1200];
     progress bar;
     bool good = true;
@@ -157,10 +160,16 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
         good = served_make(sc, &p->plan, &plan, error, sizeof error);
         options.plan = &plan.plan;
     }
+    if (p->learned) {
+        options.policy = "weir";
+        options.learn = true;
+        options.history = 8 * (uint64_t)(sc->before.count + sc->body.count + sc->after.count) + 1024;
+        if (warm < LEARNED_PASSES - 1) warm = LEARNED_PASSES - 1;
+    }
     if (p->model.peer)
         model_measure(sc, &p->model, model_memory(r), &m);
     else if (good)
-        good = measure(sc, &t->settings, &options, (unsigned)r->warm, measure_bar, &bar, &m, error);
+        good = measure(sc, &t->settings, &options, warm, measure_bar, &bar, &m, error);
     progress_end(&bar);
     served_release(&plan);
     if (m.note[0]) cli_say("replay", "%s, policy %s: %s", name, policy, m.note);

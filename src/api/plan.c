@@ -2,7 +2,7 @@
  * Plans, as users see them.
  */
 #include "observe/plan.h"
-#include "pool/serve.h"
+#include "device/learn.h"
 #include "thread/thread.h"
 
 weir_status weir_plan_decode(const void *bytes, size_t count, weir_plan **plan)
@@ -31,9 +31,13 @@ void weir_plan_destroy(weir_plan *plan)
 weir_status weir_plan_serve(int device, const weir_plan *plan)
 {
     wr_device *d = NULL;
-    int more = 0;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_serve(&d->cache, plan, &more));
-    atomic_fetch_add(&d->routes.any, (unsigned)more); /* a plan is one more way that requests may go */
-    return WEIR_OK;
+    return wr_device_serve(d, plan, NULL);
+}
+
+weir_status weir_plan_learn(int device)
+{
+    wr_device *d = NULL;
+    WR_TRY(wr_thread_resolve_device(device, &d));
+    return wr_device_learn(d);
 }

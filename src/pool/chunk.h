@@ -136,6 +136,9 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 /* Gives free chunks back to the driver, largest first, until `enough` bytes are; SIZE_MAX: all, and regions without any. */
 WR_CHECKED weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released);
 
+/* The same, but no chunks of planned places. */
+WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released);
+
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);
 

@@ -174,7 +174,7 @@ static int largest_first(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
-static weir_status list_free(wr_cache *cache, wr_chunk ***list, size_t *count)
+static weir_status list_free(wr_cache *cache, bool planned, wr_chunk ***list, size_t *count)
 {
     void *made = NULL;
     wr_lock_acquire(&cache->lock);
@@ -183,7 +183,7 @@ static weir_status list_free(wr_cache *cache, wr_chunk ***list, size_t *count)
     *list = made;
     *count = 0;
     for (wr_chunk *k = cache->chunks.first; k && status == WEIR_OK; k = k->next)
-        if (wr_chunk_is_free(k)) (*list)[(*count)++] = k;
+        if (wr_chunk_is_free(k) && (planned || wr_chunk_bin(k)->class != WR_PLANNED)) (*list)[(*count)++] = k;
     wr_lock_release(&cache->lock);
     if (status == WEIR_OK) qsort(*list, *count, sizeof(wr_chunk *), largest_first);
     return status;
@@ -224,15 +224,26 @@ static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
     return first;
 }
 
-weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
+static weir_status trim(wr_cache *cache, bool planned, size_t enough, size_t *released)
 {
     wr_chunk **list = NULL;
     size_t count = 0;
-    if (cache->chunks.region_bytes == 0) return WEIR_OK;
-    weir_status first = list_free(cache, &list, &count);
+    weir_status first = list_free(cache, planned, &list, &count);
     for (size_t i = 0; i < count && *released < enough; i++)
         wr_keep_first(&first, trim_chunk(cache, list[i], released));
     wr_meta_free(list);
+    return first;
+}
+
+weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released)
+{
+    return trim(cache, false, enough, released);
+}
+
+weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
+{
+    if (cache->chunks.region_bytes == 0) return WEIR_OK;
+    weir_status first = trim(cache, true, enough, released);
     if (enough == SIZE_MAX) wr_keep_first(&first, release_regions(cache, cache->pools));
     return first;
 }

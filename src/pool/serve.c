@@ -21,7 +21,8 @@ static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
     return a->device == cache->device && a->pool == 0;
 }
 
-static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const weir_plan_arena *a)
+static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const weir_plan_arena *a,
+                             const uint64_t *native)
 {
     WR_ENSURE(
         a->streams == 1, WEIR_ERR_NOT_SUPPORTED,
@@ -34,19 +35,22 @@ static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const w
     WR_TRY(wr_course_init(&s->course, plan, a));
     wr_follower_init(&s->follower);
     s->bytes = (size_t)a->bytes;
-    serving->bytes += wr_round_up(s->bytes, WR_SEGMENT_UNIT);
+    s->named = native != NULL;
+    s->native = native ? *native : 0;
+    serving->budget += wr_round_up(s->bytes, WR_SEGMENT_UNIT);
     serving->count++;
     return WEIR_OK;
 }
 
-static weir_status make(const wr_cache *cache, const weir_plan *plan, wr_serving **out)
+static weir_status make(const wr_cache *cache, const weir_plan *plan, const uint64_t *natives, wr_serving **out)
 {
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_serving) + plan->arena_count * sizeof(wr_served), "plan to serve", &made));
     wr_serving *serving = made;
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < plan->arena_count && status == WEIR_OK; i++)
-        if (is_ours(cache, &plan->arenas[i])) status = add_arena(serving, plan, &plan->arenas[i]);
+        if (is_ours(cache, &plan->arenas[i]))
+            status = add_arena(serving, plan, &plan->arenas[i], natives ? &natives[i] : NULL);
     if (status == WEIR_OK && serving->count == 0)
         status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for the default pool of %s", cache->name);
     if (status == WEIR_OK)
@@ -56,7 +60,17 @@ static weir_status make(const wr_cache *cache, const weir_plan *plan, wr_serving
     return status;
 }
 
-weir_status wr_serve(wr_cache *cache, const weir_plan *plan, int *more)
+/* What is held for other than planned places. */
+static uint64_t held_elsewhere_locked(const wr_cache *cache)
+{
+    const wr_mempool *pool = cache->pools;
+    uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    for (uint32_t i = WR_PLANNED; i < pool->bin_capacity; i += WR_CLASSES)
+        if (pool->bins[i]) held -= pool->bins[i]->part_bytes;
+    return held;
+}
+
+weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *natives, int *more)
 {
     wr_serving *serving = NULL;
     WR_ENSURE(
@@ -64,11 +78,12 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, int *more)
         "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
         "memory, without max_split_size and gc_threshold",
         cache->name);
-    if (plan) WR_TRY(make(cache, plan, &serving));
+    if (plan) WR_TRY(make(cache, plan, natives, &serving));
     wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
     wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed);
     if (serving) serving->serial = ++cache->servings;
+    if (serving) serving->budget += held_elsewhere_locked(cache);
     *more = (serving != NULL) - (former != NULL);
     atomic_store_explicit(&cache->serving, serving, memory_order_release);
     wr_lock_release(&cache->lock);
@@ -137,6 +152,12 @@ typedef enum outcome {
     LACKING /* there is no memory behind the place, or not behind all of it */
 } outcome;
 
+static bool may_have(const wr_served *s, const wr_request *request)
+{
+    if (s->named) return s->native == (uint64_t)(uintptr_t)request->stream->native;
+    return s->course.entries[0].bytes == request->fit.block_bytes;
+}
+
 /* The stream's arena. A stream without one takes the first that nobody has and that begins as it does. */
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
@@ -145,7 +166,7 @@ static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *reque
     for (size_t i = 0; serving && i < serving->count; i++) {
         wr_served *s = &serving->arenas[i];
         if (s->stream == request->stream) return s;
-        if (!s->stream && !begun && s->course.entries[0].bytes == request->fit.block_bytes) begun = s;
+        if (!s->stream && !begun && may_have(s, request)) begun = s;
     }
     if (begun) begun->stream = request->stream;
     return begun;
@@ -231,6 +252,16 @@ static outcome serve(wr_cache *cache, const wr_request *request, const place *at
     return found;
 }
 
+/* What is free elsewhere but of no size that fits is exchanged for what fits, when all goes by the plan. */
+static weir_status back(wr_cache *cache, const wr_request *request, const wr_served *s, const wr_stitch_range *range)
+{
+    size_t released = 0;
+    weir_status status = wr_stitch_back(cache, request, range);
+    if (status != WEIR_ERR_OUT_OF_MEMORY || !wr_follower_proven(&s->follower)) return status;
+    WR_TRY(wr_chunks_trim_unplanned(cache, range->to - range->from, &released));
+    return released ? wr_stitch_back(cache, request, range) : status;
+}
+
 /* The place gets memory. Others may have it by the time that it can be looked at again. */
 static outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
@@ -244,8 +275,9 @@ static outcome serve_backed(wr_cache *cache, const wr_request *request, const pl
                                         .bytes = s->bytes,
                                         .from = at->from,
                                         .to = at->to,
-                                        .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->bytes : 0 };
-        if (wr_stitch_back(cache, request, &range) == WEIR_OK) found = serve(cache, request, at, out);
+                                        .budget =
+                                            wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
+        if (back(cache, request, s, &range) == WEIR_OK) found = serve(cache, request, at, out);
     }
     wr_lock_release(&cache->move_lock);
     return found;
@@ -257,9 +289,24 @@ static void distrust_locked(const wr_cache *cache, const wr_request *request, co
     if (s) wr_follower_fail(&s->follower, found == LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
+/* Of so many that failed, so many times more must have been placed. */
+enum { WELL_TIMES = 32 };
+
+bool wr_serve_goes_well(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    wr_serving *serving = serving_locked(cache);
+    const bool well = serving && serving->placed > 0 && serving->failed <= serving->placed / WELL_TIMES;
+    if (serving) serving->placed = serving->failed = 0;
+    wr_lock_release(&cache->lock);
+    return well;
+}
+
 static void count_locked(wr_cache *cache, const wr_request *request, outcome found)
 {
     weir_memory_stats *all[] = { &cache->stats, cache->pools->counted ? &cache->pools->stats : NULL };
+    wr_serving *serving = serving_locked(cache);
+    if (serving) *(found == SERVED ? &serving->placed : &serving->failed) += 1;
     for (int i = 0; i < 2 && all[i]; i++) {
         all[i]->plan_served += found == SERVED;
         all[i]->plan_late += found == LATE || found == LACKING;

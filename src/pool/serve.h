@@ -21,21 +21,28 @@ typedef struct wr_served {
     wr_course course;
     wr_follower follower;
     const wr_stream *stream; /* who has it; NULL: nobody yet */
-    wr_segment *region;      /* NULL: nothing was served yet */
-    size_t bytes;            /* of the arena */
+    bool named;              /* it is for one native stream only */
+    uint64_t native;
+    wr_segment *region; /* NULL: nothing was served yet */
+    size_t bytes;       /* of the arena */
 } wr_served;
 
 struct wr_serving {
-    uint64_t serial; /* of all plans served by this cache */
-    uint64_t bytes;  /* of all arenas */
+    uint64_t serial;         /* of all plans served by this cache */
+    uint64_t budget;         /* the bytes of all arenas, and what was held already */
+    uint64_t placed, failed; /* requests, since somebody asked */
     size_t count;
     wr_served arenas[];
 };
 
-/* Serves a plan to the default pool from now on, instead of any other; NULL: none. WEIR_ERR_NOT_SUPPORTED for a pool without
+/* Serves a plan to the default pool from now on, instead of any other; NULL: none. `natives`: of each arena of the plan the
+ * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without
  * chunks, and for a plan with arenas of several streams. What was given out stays where it is. *more: how many more plans are
  * served now: while one is, requests must not be served by fronts before wr_serve_take has seen them. */
-WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, int *more);
+WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *natives, int *more);
+
+/* Whether a plan is served, and nearly all requests since the last question got their places. */
+bool wr_serve_goes_well(wr_cache *cache);
 
 /* Serves a request of the default pool from its planned place. *out is NULL when it has none. Nothing that goes wrong here is
  * an error: it is served otherwise. */

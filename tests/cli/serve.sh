@@ -59,3 +59,15 @@ expect 2 replay --policy plan:from=x "$small"
 contains "$err" "'from=x' is not a number up to 100"
 expect 2 replay --policy plan:until=5 "$small"
 contains "$err" "has no option 'until=5'"
+
+# A program that plans by itself what it repeats: the third pass holds little more than lives. convnext_prefetch's two
+# streams share nothing.
+while read -r trace most; do
+    expect 0 replay --policy learn --repeat 2 --json - "$DATA/traces/$trace.pickle.gz"
+    [ -z "$err" ] || die "$trace: $err"
+    json "rows[0]['fragmentation'] <= $most and rows[0]['oom'] == 0"
+done <<'END'
+resnet50_amp 1.01
+graphsage 1.01
+convnext_prefetch 1.021
+END

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define SERVED "plan"
+#define LEARNED "learn"
 
 static const struct {
     const char *name, *about;
@@ -17,6 +18,7 @@ static const struct {
     { "weir", "this library's own rules" },
     { "segments", "its rules without chunks: of private pools, and of devices without virtual memory" },
     { SERVED, "policy weir serving a plan: made of the trace, or of percents of it (from=0,to=50,time=1), or a FILE" },
+    { LEARNED, "policy weir planning by itself what passes repeat; peaks are of the last pass, of three at least" },
 };
 enum { LIBRARY = sizeof library / sizeof *library, NAMES_MOST = 32 };
 
@@ -60,6 +62,7 @@ static bool add(policies *to, const char *text)
     for (size_t i = 0; i < to->count; i++)
         if (strcmp(to->at[i].text, text) == 0) return true;
     const char *own = find_library(text);
+    made.learned = own && strcmp(own, LEARNED) == 0;
     if (own && strcmp(own, SERVED) == 0) {
         made.planned = true;
         const char *rest = strchr(text, ':');

@@ -15,6 +15,7 @@ typedef struct policy_choice {
     peer_choice model; /* its peer is NULL for a policy of the library */
     bool planned;      /* the library's own rules, serving a plan */
     served_choice plan;
+    bool learned; /* the library's own rules, planning by itself */
 } policy_choice;
 
 typedef struct policies {

@@ -3,6 +3,7 @@
 #include "grow.h"
 #include "replay/place.h"
 #include "weir/host.h"
+#include "weir/observe.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -228,6 +229,16 @@ bool session_pass(session *s, pass *out)
     return play(s, &sc->after);
 }
 
+bool session_learn(session *s)
+{
+    for (int device = 0; device < s->script->devices; device++) {
+        weir_status status = weir_plan_learn(device);
+        if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) status = weir_stats_reset_peaks(device);
+        if (status != WEIR_OK) return refuse(s, "cannot plan what is repeated", status);
+    }
+    return true;
+}
+
 bool session_peaks(session *s, measurement *out)
 {
     out->peak_requested = out->peak_reserved = 0;
@@ -288,9 +299,10 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
         good = session_pass(&s, &cold) && session_peaks(&s, out);
         for (unsigned i = 0; good && i < warm; i++) {
             progress(user, i + 1, warm + 1);
-            good = session_pass(&s, &again);
+            good = (!options->learn || session_learn(&s)) && session_pass(&s, &again);
             times[i] = again.ns;
         }
+        if (good && options->learn) good = session_peaks(&s, out);
         session_close(&s);
     }
     if (good) {

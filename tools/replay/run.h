@@ -15,6 +15,7 @@ typedef struct session_options {
     uint64_t device_memory; /* 0: as the environment says */
     uint64_t history;       /* events kept; 0: recording off */
     const weir_plan *plan;  /* to be served; NULL: none */
+    bool learn;             /* between passes the library plans what they repeat; peaks are of the last pass */
 } session_options;
 
 typedef struct session {
@@ -43,6 +44,9 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
 
 /* Plays the script once; afterwards nothing is allocated. */
 bool session_pass(session *s, pass *out);
+
+/* Between passes: the library plans what it has seen twice. */
+bool session_learn(session *s);
 
 struct measurement;
 

@@ -1,0 +1,58 @@
+#include "device/learn.h"
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "observe/plan.h"
+#include "pool/learn.h"
+#include "pool/pending.h"
+#include "pool/serve.h"
+
+weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const uint64_t *natives)
+{
+    int more = 0;
+    WR_TRY(wr_serve(&device->cache, plan, natives, &more));
+    atomic_fetch_add(&device->routes.any, (unsigned)more); /* a plan is one more way that requests may go */
+    return WEIR_OK;
+}
+
+static size_t block_bytes(const void *user, size_t requested)
+{
+    const wr_cache *cache = user;
+    return wr_cache_request(cache->pools, 0, NULL, requested).fit.block_bytes;
+}
+
+static weir_status plan_history(wr_device *device, weir_plan **plan, const uint64_t **natives)
+{
+    wr_history *history = &device->cache.history;
+    void *events = NULL;
+    uint64_t count = 0, dropped = 0;
+    const uint64_t room = wr_history_held(history);
+    if (room == 0) return wr_fail(WEIR_ERR_NOT_READY, "device %d: nothing is recorded yet", device->ordinal);
+    WR_TRY(wr_meta_alloc((size_t)room * sizeof(weir_event), "history to learn from", &events));
+    wr_history_copy(history, events, NULL, room, &count, &dropped);
+    weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, plan, natives);
+    wr_meta_free(events);
+    return status;
+}
+
+weir_status wr_device_learn(wr_device *device)
+{
+    weir_plan *plan = NULL;
+    const uint64_t *natives = NULL;
+    size_t released = 0;
+    WR_ENSURE(
+        device->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
+        "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to three events for each allocation of two rounds, or "
+        "more");
+    if (wr_serve_goes_well(&device->cache)) return WEIR_OK;
+    WR_TRY(plan_history(device, &plan, &natives));
+    /* What is free was for another order of things; the plan takes what it needs anew. */
+    wr_pending_poll(&device->cache);
+    weir_status status = wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
+    if (status == WEIR_OK) status = wr_device_serve(device, plan, natives);
+    if (status == WEIR_OK)
+        wr_log(WR_LOG_INFO, "device %d: serving a plan of %llu allocations", device->ordinal,
+               (unsigned long long)plan->entry_count);
+    wr_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,17 @@
+/*
+ * learn: a plan of what the program repeats, from the device's own history, and serving it.
+ */
+#ifndef WR_DEVICE_LEARN_H
+#define WR_DEVICE_LEARN_H
+
+#include "device/device.h"
+#include "weir/plan.h"
+
+/* Serves a plan, or none (NULL), to the device's default pool. */
+WR_CHECKED weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const uint64_t *natives);
+
+/* Unless a plan is served and fits: makes one of the last rounds, serves it, and gives back what was held without it. No lock
+ * held; takes the time that planning takes. WEIR_ERR_NOT_READY: nothing repeats; WEIR_ERR_NOT_SUPPORTED: nothing is recorded. */
+WR_CHECKED weir_status wr_device_learn(wr_device *device);
+
+#endif

@@ -1,0 +1,256 @@
+#include "pool/learn.h"
+
+#include "base/compiler.h"
+#include "base/meta.h"
+#include "pool/place.h"
+
+#include <stdlib.h>
+
+/* One allocation of the history. */
+typedef struct birth {
+    uint64_t bytes, stream;
+    uint32_t event; /* when it was made */
+    uint32_t end;   /* the event that ended it; UINT32_MAX: none did */
+} birth;
+
+/* The allocations of one stream, of all that are known. */
+typedef struct line {
+    uint64_t stream;
+    const uint32_t *at; /* into the births, by time */
+    uint32_t count;
+    uint32_t round; /* allocations of one; 0: nothing repeats */
+} line;
+
+typedef struct learner {
+    birth *births;
+    uint32_t count;
+    uint32_t *by_stream; /* the births of each stream, one stream after another */
+    line *lines;
+    size_t line_count;
+} learner;
+
+/* ---- what lived how long ------------------------------------------------------------------------------------------ */
+
+/* Open addressing: the birth that lives at an address, and one; 0: none ever did. */
+typedef struct addresses {
+    uint64_t *key;
+    uint32_t *birth;
+    unsigned shift;
+    size_t mask;
+} addresses;
+
+static uint32_t *slot_of(const addresses *a, uint64_t address)
+{
+    size_t i = (size_t)(address * UINT64_C(0x9E3779B97F4A7C15) >> a->shift);
+    while (a->birth[i] != 0 && a->key[i] != address) i = (i + 1) & a->mask;
+    a->key[i] = address;
+    return &a->birth[i];
+}
+
+static bool is_of_default_pool(const weir_event *e)
+{
+    return e->pool[0] == 0 && e->pool[1] == 0;
+}
+
+static void read_events(learner *l, const addresses *a, const weir_event *events, size_t count, wr_learn_fit fit,
+                        const void *user)
+{
+    for (size_t i = 0; i < count; i++) {
+        const weir_event *e = &events[i];
+        if (!is_of_default_pool(e)) continue;
+        if (e->kind == WEIR_EVENT_ALLOC) {
+            *slot_of(a, e->address) = l->count + 1;
+            l->births[l->count++] = (birth){ fit(user, (size_t)e->size), e->stream, (uint32_t)i, UINT32_MAX };
+        } else if (e->kind == WEIR_EVENT_FREE_COMPLETED) {
+            const uint32_t number = *slot_of(a, e->address);
+            if (number && l->births[number - 1].end == UINT32_MAX) l->births[number - 1].end = (uint32_t)i;
+        }
+    }
+}
+
+/* Room for the addresses of `most` events, and what they tell. */
+static weir_status find_births(learner *l, const weir_event *events, size_t count, wr_learn_fit fit, const void *user)
+{
+    void *births = NULL, *memory = NULL;
+    size_t capacity = 64;
+    unsigned shift = 58;
+    for (; capacity < 2 * count; shift--) capacity *= 2;
+    WR_TRY(wr_meta_alloc((count + 1) * sizeof(birth), "history to learn from", &births));
+    l->births = births;
+    WR_TRY(wr_meta_alloc(capacity * (sizeof(uint64_t) + sizeof(uint32_t)), "history to learn from", &memory));
+    const addresses a = { .key = memory,
+                          .birth = (uint32_t *)(void *)((uint64_t *)memory + capacity),
+                          .shift = shift,
+                          .mask = capacity - 1 };
+    read_events(l, &a, events, count, fit, user);
+    wr_meta_free(memory);
+    return WEIR_OK;
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------ */
+
+static line *line_of(learner *l, uint64_t stream)
+{
+    size_t i = 0;
+    while (i < l->line_count && l->lines[i].stream != stream) i++;
+    return i < l->line_count ? &l->lines[i] : NULL;
+}
+
+static weir_status find_lines(learner *l)
+{
+    void *memory = NULL;
+    size_t capacity = 0;
+    for (uint32_t i = 0; i < l->count; i++) {
+        line *of = line_of(l, l->births[i].stream);
+        if (!of && l->line_count == capacity) {
+            capacity = capacity ? 2 * capacity : 8;
+            void *lines = l->lines;
+            WR_TRY(wr_meta_resize(&lines, capacity * sizeof(line), "streams to learn from"));
+            l->lines = lines;
+        }
+        if (!of) l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
+        line_of(l, l->births[i].stream)->count++;
+    }
+    WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "streams to learn from", &memory));
+    uint32_t *next = l->by_stream = memory;
+    for (size_t k = 0; k < l->line_count; k++) {
+        l->lines[k].at = next;
+        for (uint32_t i = 0; i < l->count; i++)
+            if (l->births[i].stream == l->lines[k].stream) *next++ = i;
+    }
+    return WEIR_OK;
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------------------------- */
+
+/* The size that the stream asked for so many allocations before the last one. */
+static uint64_t backwards(const learner *l, const line *of, uint32_t i)
+{
+    return l->births[of->at[of->count - 1 - i]].bytes;
+}
+
+/* The period in which the end of the line repeats for longest, of at least two rounds. like[p]: how far the line, backwards, is
+ * the same p further (the Z function). */
+static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
+{
+    uint32_t best = 0, best_length = 0;
+    for (uint32_t p = 1, left = 0, right = 0; p < of->count; p++) {
+        uint32_t n = 0;
+        if (p < right) n = like[p - left] < right - p ? like[p - left] : right - p;
+        while (p + n < of->count && backwards(l, of, n) == backwards(l, of, p + n)) n++;
+        like[p] = n;
+        if (p + n > right) {
+            left = p;
+            right = p + n;
+        }
+        if (p >= WR_LEARN_LEAST && n >= p && n + p > best_length) {
+            best = p;
+            best_length = n + p;
+        }
+    }
+    return best_length >= of->count / WR_LEARN_SHARE ? best : 0;
+}
+
+static weir_status find_rounds(learner *l)
+{
+    void *like = NULL;
+    WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "rounds", &like));
+    for (size_t k = 0; k < l->line_count; k++) l->lines[k].round = find_round(l, &l->lines[k], like);
+    wr_meta_free(like);
+    return WEIR_OK;
+}
+
+/* ---- the plan ----------------------------------------------------------------------------------------------------- */
+
+/* How many of the line's allocations come before the event. */
+static uint32_t births_before(const learner *l, const line *of, uint32_t event)
+{
+    uint32_t low = 0, high = of->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (l->births[of->at[middle]].event < event)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The last round but one, whose blocks have all been freed by now if they live no longer than a round. Time is counted in
+ * allocations of the stream: only there does it matter who lives. */
+static void lives_of(const learner *l, const line *of, wr_item *items)
+{
+    const uint32_t first = of->count - 2 * of->round;
+    for (uint32_t i = 0; i < of->round; i++) {
+        const birth *b = &l->births[of->at[first + i]];
+        const uint32_t lives = b->end == UINT32_MAX ? UINT32_MAX : births_before(l, of, b->end) - (first + i);
+        const uint32_t end = lives < of->round ? i + lives : i;
+        items[i] = (wr_item){ .bytes = b->bytes, .start = i, .end = end > of->round ? end - of->round : end };
+    }
+}
+
+static weir_status plan_line(const learner *l, const line *of, weir_plan_arena *arena, weir_plan_entry *entries)
+{
+    void *items = NULL;
+    WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &items));
+    lives_of(l, of, items);
+    weir_status status = wr_place(items, of->round, of->round, &arena->bytes);
+    for (uint32_t i = 0; i < of->round; i++) {
+        const wr_item *item = (const wr_item *)items + i;
+        entries[i] = (weir_plan_entry){ .offset = item->offset, .bytes = item->bytes, .lives = WEIR_PLAN_FOREVER };
+    }
+    wr_meta_free(items);
+    return status;
+}
+
+static weir_status make_plan(const learner *l, int device, weir_plan **out, const uint64_t **natives)
+{
+    void *memory = NULL;
+    uint64_t arenas = 0, entries = 0;
+    for (size_t k = 0; k < l->line_count; k++) {
+        arenas += l->lines[k].round != 0;
+        entries += l->lines[k].round;
+    }
+    if (arenas == 0) return wr_fail(WEIR_ERR_NOT_READY, "device %d: what the history has does not repeat yet", device);
+    WR_TRY(wr_meta_alloc(sizeof(weir_plan) + arenas * (sizeof(weir_plan_arena) + sizeof(uint64_t)) +
+                             entries * sizeof(weir_plan_entry),
+                         "a plan", &memory));
+    weir_plan *plan = memory;
+    weir_plan_arena *arena = (weir_plan_arena *)(plan + 1);
+    weir_plan_entry *entry = (weir_plan_entry *)(arena + arenas);
+    uint64_t *native = (uint64_t *)(entry + entries);
+    *plan = (weir_plan){ .arena_count = arenas, .entry_count = entries, .arenas = arena, .entries = entry };
+    *natives = native;
+    uint64_t first = 0;
+    weir_status status = WEIR_OK;
+    for (size_t k = 0; k < l->line_count && status == WEIR_OK; k++) {
+        const line *of = &l->lines[k];
+        if (of->round == 0) continue;
+        *native++ = of->stream;
+        *arena = (weir_plan_arena){
+            .device = device, .flags = WEIR_PLAN_ONE_STREAM, .streams = 1, .first = first, .entries = of->round
+        };
+        status = plan_line(l, of, arena++, entry + first);
+        first += of->round;
+    }
+    if (status == WEIR_OK)
+        *out = plan;
+    else
+        wr_meta_free(memory);
+    return status;
+}
+
+weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, weir_plan **plan,
+                     const uint64_t **natives)
+{
+    learner l = { 0 };
+    WR_ENSURE(count < UINT32_MAX, WEIR_ERR_NOT_SUPPORTED, "%zu events are too many to learn from", count);
+    weir_status status = find_births(&l, events, count, fit, user);
+    if (status == WEIR_OK) status = find_lines(&l);
+    if (status == WEIR_OK) status = find_rounds(&l);
+    if (status == WEIR_OK) status = make_plan(&l, count ? events[0].device : 0, plan, natives);
+    wr_meta_free(l.by_stream);
+    wr_meta_free(l.lines);
+    wr_meta_free(l.births);
+    return status;
+}

@@ -1,0 +1,26 @@
+/*
+ * learn: whether what a program allocated repeats, and a plan of one round of it, from its history. A round is what each stream
+ * asked for, in order, twice in a row at the end of the history. Streams are looked at one by one: each has its own round,
+ * and its own arena.
+ * Owner: the caller, until wr_plan_destroy. No lock; any thread.
+ */
+#ifndef WR_POOL_LEARN_H
+#define WR_POOL_LEARN_H
+
+#include "base/status.h"
+#include "weir/plan.h"
+#include "weir/trace.h"
+
+/* A round has at least so many allocations, and what repeats is at least such a part of the stream's: less repeats by chance. */
+#define WR_LEARN_LEAST 16
+#define WR_LEARN_SHARE 4
+
+/* What a request becomes in the default pool. */
+typedef size_t (*wr_learn_fit)(const void *user, size_t requested);
+
+/* A plan for the default pool of the events' device. Its course begins with what each stream asks for next. *natives: of each
+ * arena the native stream, as events have it; part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
+WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user,
+                                weir_plan **plan, const uint64_t **natives);
+
+#endif

@@ -1,0 +1,247 @@
+#include "pool/place.h"
+
+#include "base/compiler.h"
+#include "base/meta.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A stretch of an item's life; it has two when it goes on in the next round. */
+typedef struct life {
+    uint32_t start, end, item;
+} life;
+
+/* What is placed: which lives meet a given one. A tree over the lives, by start, has in each node the latest end below. */
+typedef struct placer {
+    wr_item *items;
+    size_t count;
+    uint32_t steps;
+    life *lives; /* by start */
+    size_t life_count, leaves;
+    uint32_t *latest; /* 1 is the root; 0: nothing is placed below */
+    uint32_t *rank;   /* of each item's lives, two for each; UINT32_MAX: it has none */
+    uint32_t *order, *met;
+    size_t met_count;
+} placer;
+
+static int by_start(const void *left, const void *right)
+{
+    const life *a = left, *b = right;
+    if (a->start != b->start) return a->start < b->start ? -1 : 1;
+    return a->item < b->item ? -1 : a->item > b->item;
+}
+
+static void add_life(placer *p, uint32_t start, uint32_t end, size_t item)
+{
+    if (start < end) p->lives[p->life_count++] = (life){ start, end, (uint32_t)item };
+}
+
+static weir_status init(placer *p)
+{
+    void *memory = NULL;
+    p->leaves = 1;
+    while (p->leaves < 2 * p->count) p->leaves *= 2;
+    const size_t lives = 2 * p->count * sizeof(life);
+    const size_t numbers = 2 * p->leaves + 2 * p->count + p->count + 4 * p->count; /* two lives may meet two */
+    WR_TRY(wr_meta_alloc(lives + numbers * sizeof(uint32_t), "blocks to place", &memory));
+    p->lives = memory;
+    p->latest = (uint32_t *)(void *)(p->lives + 2 * p->count);
+    p->rank = p->latest + 2 * p->leaves;
+    p->order = p->rank + 2 * p->count;
+    p->met = p->order + p->count;
+    for (size_t i = 0; i < p->count; i++) {
+        const wr_item *item = &p->items[i];
+        const bool wraps = item->end <= item->start;
+        add_life(p, item->start, wraps ? p->steps : item->end, i);
+        if (wraps) add_life(p, 0, item->end, i);
+        p->order[i] = (uint32_t)i;
+        p->rank[2 * i] = p->rank[2 * i + 1] = UINT32_MAX;
+    }
+    qsort(p->lives, p->life_count, sizeof(life), by_start);
+    for (size_t i = 0; i < p->life_count; i++) {
+        uint32_t *rank = &p->rank[2 * (size_t)p->lives[i].item];
+        rank[rank[0] != UINT32_MAX] = (uint32_t)i;
+    }
+    return WEIR_OK;
+}
+
+static uint64_t length_of(const placer *p, const wr_item *item)
+{
+    return item->end > item->start ? item->end - item->start : (uint64_t)p->steps - item->start + item->end;
+}
+
+/* Large ones first, of equal ones those that live long. A heap: qsort has no argument for the items. */
+static bool goes_before(const placer *p, uint32_t a, uint32_t b)
+{
+    const wr_item *left = &p->items[a], *right = &p->items[b];
+    if (left->bytes != right->bytes) return left->bytes > right->bytes;
+    const uint64_t left_life = length_of(p, left), right_life = length_of(p, right);
+    if (left_life != right_life) return left_life > right_life;
+    return a < b;
+}
+
+static void sift_down(placer *p, size_t at, size_t count)
+{
+    for (size_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && goes_before(p, p->order[child], p->order[child + 1])) child++;
+        if (goes_before(p, p->order[child], p->order[at])) return;
+        const uint32_t swapped = p->order[at];
+        p->order[at] = p->order[child];
+        p->order[child] = swapped;
+    }
+}
+
+static void sort_order(placer *p)
+{
+    for (size_t i = p->count / 2; i-- > 0;) sift_down(p, i, p->count);
+    for (size_t end = p->count; end-- > 1;) {
+        const uint32_t last = p->order[0];
+        p->order[0] = p->order[end];
+        p->order[end] = last;
+        sift_down(p, 0, end);
+    }
+}
+
+/* ---- who lives when ----------------------------------------------------------------------------------------------- */
+
+static void add(placer *p, uint32_t item)
+{
+    for (int k = 0; k < 2; k++) {
+        const uint32_t rank = p->rank[2 * (size_t)item + (size_t)k];
+        if (rank == UINT32_MAX) continue;
+        const uint32_t end = p->lives[rank].end;
+        for (size_t node = p->leaves + rank; node > 0 && p->latest[node] < end; node /= 2) p->latest[node] = end;
+    }
+}
+
+/* Of the lives below the node, which are those from `first` on: the ones that are placed, start before `end`, and end behind
+ * `start`. */
+static void meet_below(placer *p, size_t node, size_t first, size_t width, uint32_t start, uint32_t end)
+{
+    if (p->latest[node] <= start || first >= p->life_count || p->lives[first].start >= end) return;
+    if (width == 1) {
+        p->met[p->met_count++] = p->lives[first].item;
+        return;
+    }
+    meet_below(p, 2 * node, first, width / 2, start, end);
+    meet_below(p, 2 * node + 1, first + width / 2, width / 2, start, end);
+}
+
+typedef struct extent {
+    uint64_t low, high;
+} extent;
+
+static int by_low(const void *left, const void *right)
+{
+    const extent *a = left, *b = right;
+    if (a->low != b->low) return a->low < b->low ? -1 : 1;
+    return a->high < b->high ? -1 : a->high > b->high;
+}
+
+static void meet(placer *p, uint32_t item, extent *found)
+{
+    p->met_count = 0;
+    for (int k = 0; k < 2; k++) {
+        const uint32_t rank = p->rank[2 * (size_t)item + (size_t)k];
+        if (rank != UINT32_MAX) meet_below(p, 1, 0, p->leaves, p->lives[rank].start, p->lives[rank].end);
+    }
+    for (size_t i = 0; i < p->met_count; i++) {
+        const wr_item *other = &p->items[p->met[i]];
+        found[i] = (extent){ other->offset, other->offset + other->bytes };
+    }
+    if (p->met_count) qsort(found, p->met_count, sizeof *found, by_low);
+}
+
+/* ---- placing ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t find_gap(const extent *found, size_t count, uint64_t floor, uint64_t bytes, bool tightest)
+{
+    uint64_t cursor = floor, best = UINT64_MAX, best_gap = UINT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        if (found[i].low > cursor && found[i].low - cursor >= bytes && found[i].low - cursor < best_gap) {
+            best = cursor;
+            best_gap = found[i].low - cursor;
+            if (!tightest) return best;
+        }
+        if (found[i].high > cursor) cursor = found[i].high;
+    }
+    return best == UINT64_MAX ? cursor : best;
+}
+
+/* Two that each live for more than half of the round live together at some time: these are piled up, and are a floor. */
+static bool is_piled(const placer *p, const wr_item *item)
+{
+    return 2 * length_of(p, item) > p->steps;
+}
+
+static uint64_t pile_up(const placer *p)
+{
+    uint64_t floor = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        wr_item *item = &p->items[i];
+        if (!is_piled(p, item)) continue;
+        item->offset = floor;
+        floor += item->bytes;
+    }
+    return floor;
+}
+
+static uint64_t fill(placer *p, extent *found, uint64_t floor, bool tightest)
+{
+    uint64_t height = floor;
+    memset(p->latest, 0, 2 * p->leaves * sizeof *p->latest);
+    for (size_t i = 0; i < p->count; i++) {
+        wr_item *item = &p->items[p->order[i]];
+        if (is_piled(p, item)) continue;
+        meet(p, p->order[i], found);
+        item->offset = find_gap(found, p->met_count, floor, item->bytes, tightest);
+        if (item->offset + item->bytes > height) height = item->offset + item->bytes;
+        add(p, p->order[i]);
+    }
+    return height;
+}
+
+/* The most that lives at once. */
+static weir_status find_bound(const placer *p, uint64_t *bound)
+{
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(((size_t)p->steps + 1) * sizeof(int64_t), "bytes that live", &memory));
+    int64_t *change = memory, now = 0;
+    for (size_t i = 0; i < p->life_count; i++) {
+        change[p->lives[i].start] += (int64_t)p->items[p->lives[i].item].bytes;
+        change[p->lives[i].end] -= (int64_t)p->items[p->lives[i].item].bytes;
+    }
+    *bound = 0;
+    for (uint32_t step = 0; step < p->steps; step++) {
+        now += change[step];
+        if ((uint64_t)now > *bound) *bound = (uint64_t)now;
+    }
+    wr_meta_free(memory);
+    return WEIR_OK;
+}
+
+static weir_status place(placer *p, uint64_t *bytes)
+{
+    void *found = NULL;
+    uint64_t bound = 0;
+    WR_TRY(find_bound(p, &bound));
+    WR_TRY(wr_meta_alloc((4 * p->count + 1) * sizeof(extent), "placed blocks", &found));
+    sort_order(p);
+    const uint64_t floor = pile_up(p), lowest = fill(p, found, floor, false);
+    *bytes = lowest;
+    if (lowest > bound) {
+        const uint64_t tightest = fill(p, found, floor, true);
+        *bytes = tightest < lowest ? tightest : fill(p, found, floor, false);
+    }
+    wr_meta_free(found);
+    return WEIR_OK;
+}
+
+weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes)
+{
+    placer p = { .items = items, .count = count, .steps = steps };
+    WR_TRY(init(&p));
+    weir_status status = place(&p, bytes);
+    wr_meta_free(p.lives);
+    return status;
+}

@@ -1,0 +1,311 @@
+/*
+ * Plans of what a program repeats: placing with known lives, finding rounds in a history, and serving them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "observe/plan.h"
+#include "pool/learn.h"
+#include "pool/place.h"
+#include "pool_support.h"
+#include "weir/observe.h"
+#include "weir/plan.h"
+
+/* ---- placing ------------------------------------------------------------------------------------------------------ */
+
+static bool lives_at(const wr_item *item, uint32_t step)
+{
+    if (item->start < item->end) return step >= item->start && step < item->end;
+    return step >= item->start || step < item->end;
+}
+
+static void assert_apart(const wr_item *items, size_t count, uint32_t steps)
+{
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < i; k++) {
+            bool meet = false;
+            for (uint32_t step = 0; step < steps && !meet; step++)
+                meet = lives_at(&items[i], step) && lives_at(&items[k], step);
+            if (meet && items[i].offset < items[k].offset + items[k].bytes &&
+                items[k].offset < items[i].offset + items[i].bytes)
+                fail_msg("items %zu and %zu overlap", i, k);
+        }
+}
+
+static void items_of_one_time_lie_side_by_side(void **state)
+{
+    (void)state;
+    uint64_t bytes = 0;
+    wr_item items[] = { { 512, 0, 0, 4 }, { 1024, 0, 1, 3 }, { 2048, 0, 3, 5 } };
+    assert_ok(wr_place(items, 3, 5, &bytes));
+    assert_apart(items, 3, 5);
+    assert_int_equal(bytes, 512 + 2048);
+}
+
+static void what_lives_over_the_border_meets_both_ends(void **state)
+{
+    (void)state;
+    uint64_t bytes = 0;
+    wr_item items[] = { { 512, 0, 4, 1 }, { 512, 0, 0, 2 }, { 512, 0, 4, 5 }, { 512, 0, 2, 2 } };
+    assert_ok(wr_place(items, 4, 5, &bytes));
+    assert_apart(items, 4, 5);
+    assert_int_equal(bytes, 3 * 512);
+}
+
+static void random_items_lie_apart_and_near_the_bound(void **state)
+{
+    (void)state;
+    enum { COUNT = 300, STEPS = 200 };
+    uint32_t random = 5;
+    for (int run = 0; run < 10; run++) {
+        wr_item items[COUNT];
+        uint64_t load[STEPS] = { 0 }, bound = 0, bytes = 0;
+        for (int i = 0; i < COUNT; i++) {
+            const uint32_t a = (random = random * 1664525 + 1013904223) >> 16,
+                           b = (random = random * 1664525 + 1) >> 16;
+            items[i] = (wr_item){ 512 * (1 + a % 64), 0, a % STEPS, (a + 1 + b % 40) % STEPS };
+        }
+        for (int i = 0; i < COUNT; i++)
+            for (uint32_t step = 0; step < STEPS; step++) load[step] += lives_at(&items[i], step) ? items[i].bytes : 0;
+        for (int step = 0; step < STEPS; step++) bound = load[step] > bound ? load[step] : bound;
+        assert_ok(wr_place(items, COUNT, STEPS, &bytes));
+        assert_apart(items, COUNT, STEPS);
+        assert_in_range(bytes, bound, bound + bound / 4);
+    }
+}
+
+/* ---- learning ----------------------------------------------------------------------------------------------------- */
+
+enum { EVENTS_MOST = 4096, ROUND = 40 };
+
+typedef struct tape {
+    weir_event events[EVENTS_MOST];
+    size_t count;
+    uint64_t next; /* address */
+} tape;
+
+static void add(tape *t, weir_event_kind kind, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+    assert_true(t->count < EVENTS_MOST);
+    t->events[t->count++] = (weir_event){ .address = address, .size = bytes, .stream = stream, .kind = (uint16_t)kind };
+}
+
+static uint64_t round_bytes(int i)
+{
+    return 512 * (1 + (uint64_t)i * 7 % 31);
+}
+
+/* Allocations of which each is freed three later. */
+static void add_round(tape *t, uint64_t stream)
+{
+    uint64_t addresses[ROUND];
+    for (int i = 0; i < ROUND; i++) {
+        addresses[i] = t->next += 1 << 20;
+        add(t, WEIR_EVENT_ALLOC, addresses[i], round_bytes(i), stream);
+        if (i >= 3) add(t, WEIR_EVENT_FREE_COMPLETED, addresses[i - 3], round_bytes(i - 3), stream);
+    }
+    for (int i = ROUND - 3; i < ROUND; i++) add(t, WEIR_EVENT_FREE_COMPLETED, addresses[i], round_bytes(i), stream);
+}
+
+static size_t as_it_is(const void *user, size_t requested)
+{
+    (void)user;
+    return requested;
+}
+
+static void two_equal_rounds_are_a_plan(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const uint64_t *natives = NULL;
+    for (int i = 0; i < 10; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (100 + (uint64_t)i), 7);
+    add_round(&t, 7);
+    add_round(&t, 7);
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives));
+    assert_int_equal(plan->arena_count, 1);
+    assert_int_equal(plan->arenas[0].entries, ROUND);
+    assert_int_equal(natives[0], 7);
+    uint64_t most = 0;
+    for (int i = 0; i < ROUND; i++) {
+        assert_int_equal(plan->entries[i].bytes, round_bytes(i));
+        if (i < 3) continue;
+        const uint64_t live = round_bytes(i) + round_bytes(i - 1) + round_bytes(i - 2) + round_bytes(i - 3);
+        most = live > most ? live : most;
+    }
+    assert_in_range(plan->arenas[0].bytes, most, most + most / 8);
+    wr_plan_destroy(plan);
+}
+
+static void streams_have_rounds_of_their_own(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const uint64_t *natives = NULL;
+    for (int i = 0; i < 3; i++) {
+        add_round(&t, 1);
+        for (uint64_t k = 0; k < 20; k++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + k * k), 2);
+        add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (50 + (uint64_t)i), 3);
+    }
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives));
+    assert_int_equal(plan->arena_count, 2);
+    assert_int_equal(natives[0], 1);
+    assert_int_equal(natives[1], 2);
+    assert_int_equal(plan->arenas[1].entries, 20);
+    assert_int_equal(plan->arenas[1].first, ROUND);
+    wr_plan_destroy(plan);
+}
+
+static void what_does_not_repeat_is_no_plan(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const uint64_t *natives = NULL;
+    assert_status(wr_learn(t.events, 0, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    add_round(&t, 7);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    for (uint64_t i = 0; i < 200; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + i * i), 7);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    assert_null(plan);
+}
+
+static void private_pools_are_left_out(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const uint64_t *natives = NULL;
+    add_round(&t, 7);
+    add_round(&t, 7);
+    for (size_t i = 0; i < t.count; i++) t.events[i].pool[1] = 1;
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+}
+
+/* ---- a running program -------------------------------------------------------------------------------------------- */
+
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 8192 * MIB, .history = 4096 });
+    return 0;
+}
+
+/* A training: activations forwards, freed backwards, some of them kept for a while. */
+static void one_iteration(weir_stream stream, size_t more)
+{
+    enum { LAYERS = 20 };
+    void *activations[LAYERS], *kept[LAYERS];
+    for (size_t i = 0; i < LAYERS; i++) {
+        activations[i] = alloc_on((3 + i * 5 % 7) * 4 * MIB + more, stream);
+        void *scratch = alloc_on((1 + i % 3) * 9 * MIB, stream);
+        kept[i] = alloc_on((1 + i % 5) * 400000, stream);
+        assert_ok(weir_free(scratch));
+    }
+    for (size_t i = LAYERS; i-- > 0;) {
+        void *gradient = alloc_on((3 + i * 5 % 7) * 4 * MIB, stream);
+        assert_ok(weir_free(activations[i]));
+        assert_ok(weir_free(gradient));
+    }
+    for (size_t i = 0; i < LAYERS; i++) assert_ok(weir_free(kept[i]));
+}
+
+static double ratio_of_an_iteration(size_t more)
+{
+    assert_ok(weir_stats_reset_peaks(0));
+    one_iteration(default_stream(0), more);
+    const weir_memory_stats s = stats_of(0);
+    return (double)s.reserved_bytes[WEIR_STAT_ALL].peak / (double)s.requested_bytes[WEIR_STAT_ALL].peak;
+}
+
+static void from_the_third_round_on_little_more_is_held_than_lives(void **state)
+{
+    (void)state;
+    void *weights = alloc(400 * MIB);
+    one_iteration(default_stream(0), 0);
+    assert_status(weir_plan_learn(0), WEIR_ERR_NOT_READY);
+    one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    for (int i = 0; i < 4; i++) {
+        assert_true(ratio_of_an_iteration(0) <= 1.01);
+        assert_ok(weir_plan_learn(0));
+    }
+    assert_int_equal(stats_of(0).plan_missed + stats_of(0).plan_late, 0);
+    assert_ok(weir_free(weights));
+}
+
+static void rounds_after_the_first_planned_one_call_no_driver(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    one_iteration(default_stream(0), 0);
+    const uint64_t calls = driver_calls();
+    one_iteration(default_stream(0), 0);
+    assert_int_equal(driver_calls(), calls);
+}
+
+static void a_program_that_changes_is_planned_anew(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    for (int i = 0; i < 2; i++) {
+        one_iteration(default_stream(0), 3 * MIB);
+        (void)!weir_plan_learn(0);
+    }
+    assert_true(ratio_of_an_iteration(3 * MIB) <= 1.01);
+}
+
+static void parked_blocks_do_not_hide_requests_from_a_plan(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    assert_ok(weir_plan_learn(0));
+    const weir_memory_stats before = stats_of(0);
+    one_iteration(default_stream(0), 0);
+    assert_int_equal(stats_of(0).plan_served - before.plan_served, 4 * 20);
+}
+
+static int open_silent(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+static void without_a_history_nothing_is_learned(void **state)
+{
+    (void)state;
+    assert_status(weir_plan_learn(0), WEIR_ERR_NOT_SUPPORTED);
+}
+
+#define LEARN_TEST(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(items_of_one_time_lie_side_by_side),
+        cmocka_unit_test(what_lives_over_the_border_meets_both_ends),
+        cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
+        cmocka_unit_test(two_equal_rounds_are_a_plan),
+        cmocka_unit_test(streams_have_rounds_of_their_own),
+        cmocka_unit_test(what_does_not_repeat_is_no_plan),
+        cmocka_unit_test(private_pools_are_left_out),
+        LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
+        LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),
+        LEARN_TEST(a_program_that_changes_is_planned_anew),
+        LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
+        cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

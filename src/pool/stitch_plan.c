@@ -385,11 +385,12 @@ static bool has_slack(const wr_stitch_plan *p, size_t bytes)
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */
 
-/* A stale slot, or one of which a part is used elsewhere, gets its chunk when that is free. */
+/* A stale slot, or one of which a part is used elsewhere, gets its chunk when that is free, and the stream's still: another one
+ * may have work queued that uses it. */
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
-    WR_ENSURE(wr_chunk_is_free(slot->chunk), WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: memory of a planned place is in use elsewhere", p->cache->device);
+    WR_ENSURE(wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream,
+              WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere", p->cache->device);
     WR_TRY(wr_records_spare_blocks(p->cache, 2 * (wr_chunk_parts(slot->chunk) + 1)));
     (void)wr_chunk_leave_locked(p->cache, slot->chunk);
     wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);

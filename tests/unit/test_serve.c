@@ -223,6 +223,34 @@ static void an_emptied_cache_gets_its_places_back(void **state)
     for (int i = 1; i < ENTRIES; i++) assert_int_equal(again[i] - again[0], s.entries[i].offset);
 }
 
+static void write_late(void *argument)
+{
+    write_pattern(argument, 300 * MIB, 200);
+}
+
+/* The other stream's work is still queued when its memory is free again. */
+static void memory_that_another_stream_works_on_does_not_come_back(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_stream other = new_stream(0);
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    const uint64_t created = calls_of(WEIR_BACKEND_vm_create);
+    void *large = alloc_on(300 * MIB, other);
+    assert_true(calls_of(WEIR_BACKEND_vm_create) - created < 3); /* it is made of the plan's chunks */
+    hold(other);
+    assert_ok(weir_stream_callback(other, write_late, large));
+    assert_ok(weir_free(large));
+    assert_ok(weir_validate(0)); /* it is not parked any more */
+    assert_ok(weir_plan_serve(0, &s.plan));
+    take_all(blocks, 0, ENTRIES);
+    let_run(other);
+    for (int i = 0; i < ENTRIES; i++) assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
+}
+
 static void each_stream_has_its_arena(void **state)
 {
     (void)state;
@@ -350,6 +378,7 @@ int main(void)
         SERVE_TEST(free_places_serve_who_would_need_more_memory),
         SERVE_TEST(memory_that_went_elsewhere_comes_back),
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
+        SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),
         SERVE_TEST(each_stream_has_its_arena),
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),

@@ -230,6 +230,8 @@ bool native_read(source *s, const trace_limits *limits, trace *out)
 
     /* Room is made as events come, not for as many as the header says: that may be a lie. */
     size_t capacity = 0, of_capacity = 0;
+    if (h.stacks && !grow((void **)&out->stacks.of, &of_capacity, 1, sizeof *out->stacks.of))
+        return source_fail_memory(s); /* also where there are no events */
     for (uint64_t i = 0; i < h.events; i++) {
         size_t have = source_need(s, h.event_bytes);
         if (have == 0 && h.events == UNCOUNTED) break;

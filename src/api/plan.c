@@ -38,6 +38,7 @@ weir_status weir_plan_serve(int device, const weir_plan *plan)
 weir_status weir_plan_learn(int device)
 {
     wr_device *d = NULL;
+    bool planned = false;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    return wr_device_learn(d);
+    return wr_device_learn(d, &planned);
 }

@@ -6,6 +6,8 @@
 #include "device/kinds.h"
 #include "pool/pending.h"
 
+#include <string.h>
+
 /* A stream's first region has room for all memory of the device. There are no chunks where debug looks at freed memory again:
  * that may be mapped a second time, and be in use there. */
 static size_t region_bytes(const wr_device *d, unsigned debug)
@@ -55,6 +57,13 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
         wr_meta_free(d);
         return status;
     }
+    if (status == WEIR_OK && strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
+        status = wr_learner_start(&d->learner, d);
+        if (status != WEIR_OK) {
+            (void)wr_device_close(d);
+            return status;
+        }
+    }
     wr_log(WR_LOG_INFO, "device %d opened: %s, %llu bytes", ordinal, d->caps.name,
            (unsigned long long)d->caps.total_memory);
     *device = d;
@@ -63,6 +72,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
 
 weir_status wr_device_stop(wr_device *device)
 {
+    wr_learner_stop(&device->learner);
     weir_status first = wr_graphs_end(device); /* captures that are underway, before the device is waited for */
     wr_keep_first(&first, wr_driver(device->backend, device_synchronize, device->ordinal));
     wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */

@@ -35,7 +35,7 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const uint6
     return status;
 }
 
-weir_status wr_device_learn(wr_device *device)
+weir_status wr_device_learn(wr_device *device, bool *planned)
 {
     weir_plan *plan = NULL;
     const uint64_t *natives = NULL;
@@ -44,7 +44,8 @@ weir_status wr_device_learn(wr_device *device)
         device->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
         "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to three events for each allocation of two rounds, or "
         "more");
-    if (wr_serve_goes_well(&device->cache)) return WEIR_OK;
+    *planned = false;
+    if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
     WR_TRY(plan_history(device, &plan, &natives));
     /* What is free was for another order of things; the plan takes what it needs anew. */
     wr_pending_poll(&device->cache);
@@ -53,6 +54,7 @@ weir_status wr_device_learn(wr_device *device)
     if (status == WEIR_OK)
         wr_log(WR_LOG_INFO, "device %d: serving a plan of %llu allocations", device->ordinal,
                (unsigned long long)plan->entry_count);
+    *planned = status == WEIR_OK;
     wr_plan_destroy(plan);
     return status;
 }

@@ -11,7 +11,8 @@
 WR_CHECKED weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const uint64_t *natives);
 
 /* Unless a plan is served and fits: makes one of the last rounds, serves it, and gives back what was held without it. No lock
- * held; takes the time that planning takes. WEIR_ERR_NOT_READY: nothing repeats; WEIR_ERR_NOT_SUPPORTED: nothing is recorded. */
-WR_CHECKED weir_status wr_device_learn(wr_device *device);
+ * held; takes the time that planning takes. *planned: a new one is served. WEIR_ERR_NOT_READY: nothing repeats; WEIR_ERR_NOT_SUPPORTED:
+ * nothing is recorded. */
+WR_CHECKED weir_status wr_device_learn(wr_device *device, bool *planned);
 
 #endif

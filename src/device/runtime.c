@@ -84,6 +84,15 @@ static weir_status frames_to_keep(const wr_options *options, unsigned *debug, ui
     return WEIR_OK;
 }
 
+static weir_status check_plan_option(const wr_options *options)
+{
+    WR_ENSURE(strcmp(options->value[WR_OPTION_plan].text, "off") == 0 || options->value[WR_OPTION_history].number != 0,
+              WEIR_ERR_OPTION,
+              "option plan: auto learns from recorded events, and recording is off; set WEIR_HISTORY or "
+              "weir_settings.history to three events for each allocation of two rounds, or more");
+    return WEIR_OK;
+}
+
 static weir_status open_locked(const weir_settings *settings)
 {
     WR_TRY(wr_options_read(&rt->options, settings));
@@ -94,6 +103,7 @@ static weir_status open_locked(const weir_settings *settings)
     if (atomic_load(&wr_log_threshold) < told) atomic_store(&wr_log_threshold, told);
     uint32_t frames = 0;
     WR_TRY(frames_to_keep(&rt->options, &rt->debug, &frames));
+    WR_TRY(check_plan_option(&rt->options));
     wr_bias_prepare();
     rt->policy = wr_policy_by_name(rt->options.value[WR_OPTION_policy].text);
     WR_ENSURE(rt->policy, WEIR_ERR_OPTION, "option policy: there is no policy \"%s\"",

@@ -87,7 +87,7 @@ void wr_course_release(wr_course *course)
 
 void wr_follower_init(wr_follower *follower)
 {
-    *follower = (wr_follower){ .trust = WR_TRUST_LOST, .probation = WR_PROBATION_LEAST };
+    *follower = (wr_follower){ .trust = WR_TRUST_LOST, .probation = WR_PROBATION_LEAST / 2 };
 }
 
 /* The n-th last size asked for, from 0. */

@@ -44,7 +44,7 @@ typedef struct wr_course {
 /*
  * Trust: a request that is what was expected gives one, a place that was in use takes some, a request that is not in the course
  * takes more. Who has lost it all must do what was expected many times in a row to be served again, twice as many as the last
- * time; who then is served for long is as good as new.
+ * time (the first time half as many: a plan may come while the program is in the middle of it); who then is served for long is as good as new.
  */
 enum {
     WR_TRUST_MOST = 32,
@@ -86,7 +86,7 @@ wr_followed wr_follow(wr_follower *follower, const wr_course *course, uint64_t b
 /* Whether it has kept to the course so far, or for long again. */
 static inline bool wr_follower_proven(const wr_follower *follower)
 {
-    return follower->probation == WR_PROBATION_LEAST;
+    return follower->probation <= WR_PROBATION_LEAST;
 }
 
 static inline bool wr_follower_trusted(const wr_follower *follower)

@@ -11,11 +11,15 @@ typedef struct life {
     uint32_t start, end, item;
 } life;
 
+/* By what items are placed first. */
+typedef enum order { BY_SIZE, BY_AREA, BY_LIFE, BY_START } order;
+
 /* What is placed: which lives meet a given one. A tree over the lives, by start, has in each node the latest end below. */
 typedef struct placer {
     wr_item *items;
     size_t count;
     uint32_t steps;
+    order by;
     life *lives; /* by start */
     size_t life_count, leaves;
     uint32_t *latest; /* 1 is the root; 0: nothing is placed below */
@@ -70,10 +74,22 @@ static uint64_t length_of(const placer *p, const wr_item *item)
     return item->end > item->start ? item->end - item->start : (uint64_t)p->steps - item->start + item->end;
 }
 
-/* Large ones first, of equal ones those that live long. A heap: qsort has no argument for the items. */
+static uint64_t rank_of(const placer *p, const wr_item *item, order by)
+{
+    switch (by) {
+    case BY_SIZE: return item->bytes;
+    case BY_AREA: return item->bytes / 512 * length_of(p, item);
+    case BY_LIFE: return length_of(p, item);
+    default: return UINT64_MAX - item->start;
+    }
+}
+
+/* Of equal ones large ones first, then those that live long. A heap: qsort has no argument for the items. */
 static bool goes_before(const placer *p, uint32_t a, uint32_t b)
 {
     const wr_item *left = &p->items[a], *right = &p->items[b];
+    const uint64_t left_rank = rank_of(p, left, p->by), right_rank = rank_of(p, right, p->by);
+    if (left_rank != right_rank) return left_rank > right_rank;
     if (left->bytes != right->bytes) return left->bytes > right->bytes;
     const uint64_t left_life = length_of(p, left), right_life = length_of(p, right);
     if (left_life != right_life) return left_life > right_life;
@@ -91,8 +107,9 @@ static void sift_down(placer *p, size_t at, size_t count)
     }
 }
 
-static void sort_order(placer *p)
+static void sort_order(placer *p, order by)
 {
+    p->by = by;
     for (size_t i = p->count / 2; i-- > 0;) sift_down(p, i, p->count);
     for (size_t end = p->count; end-- > 1;) {
         const uint32_t last = p->order[0];
@@ -220,20 +237,40 @@ static weir_status find_bound(const placer *p, uint64_t *bound)
     return WEIR_OK;
 }
 
+/* Beyond so many items only the first attempts are made, which take seconds then. */
+enum { ATTEMPTS_ALL_UP_TO = 20000 };
+
+/* The lowest of some attempts; the first that comes down to what lives at once ends it. */
+static uint64_t try_orders(placer *p, extent *found, uint64_t *offsets, uint64_t bound)
+{
+    static const struct {
+        order by;
+        bool tightest;
+    } attempts[] = { { BY_SIZE, false }, { BY_SIZE, true },  { BY_AREA, true }, { BY_AREA, false },
+                     { BY_LIFE, true },  { BY_LIFE, false }, { BY_START, true } };
+    const size_t most = p->count > ATTEMPTS_ALL_UP_TO ? 2 : sizeof attempts / sizeof *attempts;
+    const uint64_t floor = pile_up(p);
+    uint64_t best = UINT64_MAX;
+    for (size_t i = 0; i < most && best > bound; i++) {
+        sort_order(p, attempts[i].by);
+        const uint64_t height = fill(p, found, floor, attempts[i].tightest);
+        if (height >= best) continue;
+        best = height;
+        for (size_t k = 0; k < p->count; k++) offsets[k] = p->items[k].offset;
+    }
+    for (size_t k = 0; k < p->count; k++) p->items[k].offset = offsets[k];
+    return best;
+}
+
 static weir_status place(placer *p, uint64_t *bytes)
 {
-    void *found = NULL;
+    void *memory = NULL;
     uint64_t bound = 0;
     WR_TRY(find_bound(p, &bound));
-    WR_TRY(wr_meta_alloc((4 * p->count + 1) * sizeof(extent), "placed blocks", &found));
-    sort_order(p);
-    const uint64_t floor = pile_up(p), lowest = fill(p, found, floor, false);
-    *bytes = lowest;
-    if (lowest > bound) {
-        const uint64_t tightest = fill(p, found, floor, true);
-        *bytes = tightest < lowest ? tightest : fill(p, found, floor, false);
-    }
-    wr_meta_free(found);
+    WR_TRY(wr_meta_alloc((4 * p->count + 1) * sizeof(extent) + p->count * sizeof(uint64_t), "placed blocks", &memory));
+    extent *found = memory;
+    *bytes = try_orders(p, found, (uint64_t *)(found + 4 * p->count + 1), bound);
+    wr_meta_free(memory);
     return WEIR_OK;
 }
 

@@ -283,23 +283,47 @@ static outcome serve_backed(wr_cache *cache, const wr_request *request, const pl
     return found;
 }
 
+/* Two rounds tell whether a plan fits: so many times more requests must have been placed than not. At first, half of them will
+ * do: the plan may have come while the program was in the middle of it. */
+enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
+
+bool wr_serve_goes_well(wr_cache *cache)
+{
+    uint64_t round = 0;
+    wr_lock_acquire(&cache->lock);
+    wr_serving *serving = serving_locked(cache);
+    for (size_t i = 0; serving && i < serving->count; i++) round += serving->arenas[i].course.count;
+    const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round;
+    const uint64_t times = serving && serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
+    const bool well = serving && (!told || serving->failed * times <= serving->placed);
+    if (told) serving->placed = serving->failed = 0;
+    if (told && well) serving->told = true;
+    wr_lock_release(&cache->lock);
+    return well;
+}
+
+weir_status wr_serve_settle(wr_cache *cache)
+{
+    size_t released = 0;
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    wr_lock_acquire(&cache->lock);
+    wr_serving *serving = serving_locked(cache);
+    const bool settles = serving && serving->told && !serving->settled;
+    if (settles) serving->settled = true;
+    wr_lock_release(&cache->lock);
+    if (settles) {
+        wr_fronts_empty(cache);
+        status = wr_chunks_trim_unplanned(cache, SIZE_MAX, &released);
+    }
+    wr_lock_release(&cache->move_lock);
+    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+}
+
 static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, outcome found)
 {
     wr_served *s = arena_at_locked(cache, request, at);
     if (s) wr_follower_fail(&s->follower, found == LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
-}
-
-/* Of so many that failed, so many times more must have been placed. */
-enum { WELL_TIMES = 32 };
-
-bool wr_serve_goes_well(wr_cache *cache)
-{
-    wr_lock_acquire(&cache->lock);
-    wr_serving *serving = serving_locked(cache);
-    const bool well = serving && serving->placed > 0 && serving->failed <= serving->placed / WELL_TIMES;
-    if (serving) serving->placed = serving->failed = 0;
-    wr_lock_release(&cache->lock);
-    return well;
 }
 
 static void count_locked(wr_cache *cache, const wr_request *request, outcome found)

@@ -31,6 +31,7 @@ struct wr_serving {
     uint64_t serial;         /* of all plans served by this cache */
     uint64_t budget;         /* the bytes of all arenas, and what was held already */
     uint64_t placed, failed; /* requests, since somebody asked */
+    bool told, settled;      /* it fits; what is free elsewhere was given back */
     size_t count;
     wr_served arenas[];
 };
@@ -41,8 +42,11 @@ struct wr_serving {
  * served now: while one is, requests must not be served by fronts before wr_serve_take has seen them. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *natives, int *more);
 
-/* Whether a plan is served, and nearly all requests since the last question got their places. */
+/* Whether a plan is served, and nearly all requests of the last rounds got their places, as far as that can be told. */
 bool wr_serve_goes_well(wr_cache *cache);
+
+/* Once for each plan: gives back what is free and not for planned places. */
+WR_CHECKED weir_status wr_serve_settle(wr_cache *cache);
 
 /* Serves a request of the default pool from its planned place. *out is NULL when it has none. Nothing that goes wrong here is
  * an error: it is served otherwise. */

@@ -136,29 +136,32 @@ static void a_program_that_goes_back_is_found_too(void **state)
     make_entries(s, 10 + WR_FOLLOW_RECENT, 60);
 }
 
+/* From this entry on, the program is served after so many more that are expected. */
+static void expect_probation(scene *s, uint32_t from, uint32_t run)
+{
+    make_entries(s, from, from + run - 1);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, from + run - 1, from + run);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
 static void who_is_found_is_served_after_a_run(void **state)
 {
     scene *s = *state;
     const uint32_t found = 100 + entries_until_found(s, 100);
     assert_false(wr_follower_trusted(&s->follower));
-    make_entries(s, found, found + WR_PROBATION_LEAST - 1);
-    assert_false(wr_follower_trusted(&s->follower));
-    make_entries(s, found + WR_PROBATION_LEAST - 1, found + WR_PROBATION_LEAST);
-    assert_true(wr_follower_trusted(&s->follower));
+    expect_probation(s, found, WR_PROBATION_LEAST / 2);
 }
 
 static void who_was_lost_again_must_do_better(void **state)
 {
     scene *s = *state;
-    uint32_t found = 100 + entries_until_found(s, 100);
-    make_entries(s, found, found + WR_PROBATION_LEAST);
+    expect_probation(s, 100 + entries_until_found(s, 100), WR_PROBATION_LEAST / 2);
+    assert_true(wr_follower_proven(&s->follower));
     for (int i = 0; i < 8; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
     assert_false(wr_follower_trusted(&s->follower));
-    found = 20 + entries_until_found(s, 20);
-    make_entries(s, found, found + 2 * WR_PROBATION_LEAST - 1);
-    assert_false(wr_follower_trusted(&s->follower));
-    make_entries(s, found + 2 * WR_PROBATION_LEAST - 1, found + 2 * WR_PROBATION_LEAST);
-    assert_true(wr_follower_trusted(&s->follower));
+    expect_probation(s, 20 + entries_until_found(s, 20), WR_PROBATION_LEAST);
+    assert_false(wr_follower_proven(&s->follower));
 }
 
 static void a_program_that_begins_otherwise_is_not_served(void **state)

@@ -276,6 +276,38 @@ static void parked_blocks_do_not_hide_requests_from_a_plan(void **state)
     assert_int_equal(stats_of(0).plan_served - before.plan_served, 4 * 20);
 }
 
+static int open_learning(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 8192 * MIB, .history = 8192, .plan = "auto" });
+    return 0;
+}
+
+/* The plan may come in the middle of a round; a while later it is all that is held. */
+static void a_thread_plans_what_is_repeated(void **state)
+{
+    (void)state;
+    const struct timespec moment = { 0, 2000000 };
+    bool served = false;
+    for (int i = 0; i < 5000 && !served; i++) {
+        const uint64_t before = stats_of(0).plan_served;
+        one_iteration(default_stream(0), 0);
+        served = stats_of(0).plan_served - before == 4 * 20 && ratio_of_an_iteration(0) <= 1.01;
+        nanosleep(&moment, NULL);
+    }
+    assert_true(served);
+}
+
+static void learning_by_itself_needs_a_history(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "host";
+    settings.plan = "auto";
+    assert_status(weir_open(&settings), WEIR_ERR_OPTION);
+    assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
+}
+
 static int open_silent(void **state)
 {
     (void)state;
@@ -305,6 +337,8 @@ int main(void)
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),
         LEARN_TEST(a_program_that_changes_is_planned_anew),
         LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
+        cmocka_unit_test_setup_teardown(a_thread_plans_what_is_repeated, open_learning, close_host),
+        cmocka_unit_test(learning_by_itself_needs_a_history),
         cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

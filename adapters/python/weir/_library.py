@@ -47,7 +47,8 @@ class Settings(ctypes.Structure):
                 ("max_split_size", ctypes.c_uint64), ("large_segment", ctypes.c_uint64),
                 ("roundup_power2_divisions", ctypes.c_char_p), ("gc_threshold", ctypes.c_double),
                 ("history", ctypes.c_uint64), ("log", ctypes.c_char_p), ("debug", ctypes.c_char_p),
-                ("history_stacks", ctypes.c_uint64), ("history_stacks_kept", ctypes.c_uint64)]
+                ("history_stacks", ctypes.c_uint64), ("history_stacks_kept", ctypes.c_uint64),
+                ("plan", ctypes.c_char_p)]
 
 
 class LastError(ctypes.Structure):

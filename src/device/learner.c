@@ -1,0 +1,96 @@
+#include "device/learner.h"
+
+#include "base/compiler.h"
+#include "base/log.h"
+#include "device/learn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+
+/* Milliseconds between two looks: the first, and the most, which it comes to by doubling. */
+enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
+
+static struct timespec after(uint32_t milliseconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += milliseconds / 1000;
+    t.tv_nsec += (long)(milliseconds % 1000) * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}
+
+/* False: it is to end. */
+static bool rest(wr_learner *l, uint32_t milliseconds)
+{
+    const struct timespec deadline = after(milliseconds);
+    int late = 0;
+    wr_lock_acquire(&l->lock);
+    while (!l->stop && late != ETIMEDOUT) late = wr_lock_wait_until(&l->lock, &l->wake, &deadline);
+    const bool goes_on = !l->stop;
+    wr_lock_release(&l->lock);
+    return goes_on;
+}
+
+static void *learn(void *argument)
+{
+    wr_learner *l = argument;
+    uint32_t pause = PAUSE_LEAST;
+    while (rest(l, pause)) {
+        bool planned = false;
+        weir_status status = wr_device_learn(l->device, &planned);
+        if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
+            wr_log(WR_LOG_WARN, "plan=auto: no plan: %s", weir_error_text());
+        if (planned)
+            pause = PAUSE_LEAST;
+        else if (pause < PAUSE_MOST)
+            pause = 2 * pause < PAUSE_MOST ? 2 * pause : PAUSE_MOST;
+    }
+    return NULL;
+}
+
+/* Its signals are the program's threads'. */
+static int create(wr_learner *l)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&l->thread, NULL, learn, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
+weir_status wr_learner_start(wr_learner *l, wr_device *device)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    int failed = pthread_cond_init(&l->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    WR_ENSURE(failed == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no condition variable for plan=auto");
+    wr_lock_init(&l->lock, WR_RANK_LEAF, "learner");
+    l->device = device;
+    failed = create(l);
+    if (failed == 0) return WEIR_OK;
+    l->device = NULL;
+    wr_lock_destroy(&l->lock);
+    pthread_cond_destroy(&l->wake);
+    return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no thread for plan=auto (error %d)", failed);
+}
+
+void wr_learner_stop(wr_learner *l)
+{
+    if (!l->device) return;
+    wr_lock_acquire(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->wake);
+    wr_lock_release(&l->lock);
+    pthread_join(l->thread, NULL);
+    wr_lock_destroy(&l->lock);
+    pthread_cond_destroy(&l->wake);
+    *l = (wr_learner){ 0 };
+}

@@ -127,8 +127,9 @@ static void a_block_missing_from_the_index_is_noticed(void **state)
     char *second = alloc(4096);
     wr_segment *segment = segment_of(second);
     wr_starts *starts = segment->cache->starts;
-    _Atomic(wr_block *) *start = &starts->at[wr_starts_place(starts, second)];
-    while ((*start)->base != second) start++;
+    size_t place = wr_starts_place(starts, second);
+    while (atomic_load(&starts->at[place])->base != second) place = (place + 1) & starts->mask;
+    _Atomic(wr_block *) *start = &starts->at[place];
     wr_block *kept = *start;
     *start = NULL;
     assert_noticed("index");

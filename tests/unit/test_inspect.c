@@ -149,10 +149,10 @@ static void a_free_block_missing_from_its_tree_is_noticed(void **state)
 static void a_segment_missing_from_the_address_map_is_noticed(void **state)
 {
     (void)state;
-    wr_segment *segment = segment_of(alloc(4096));
-    wr_address_remove(segment->base, segment->bytes);
+    wr_segment *segment = segment_of(alloc(4096)); /* a region, of which the first chunk has memory */
+    wr_address_remove(segment->base, WR_SEGMENT_UNIT);
     assert_noticed("address map");
-    assert_int_equal(wr_address_insert(segment->base, segment->bytes, segment), WEIR_OK);
+    assert_int_equal(wr_address_insert(segment->base, WR_SEGMENT_UNIT, segment), WEIR_OK);
 }
 
 static void wrong_statistics_are_noticed(void **state)

@@ -17,6 +17,13 @@ wr_bin *wr_chunk_bin(const wr_chunk *chunk)
     return slot->region->bin;
 }
 
+uint64_t wr_chunks_held_locked(const wr_cache *cache)
+{
+    uint64_t held = 0;
+    for (const wr_chunk *k = cache->chunks.first; k; k = k->next) held += k->bytes;
+    return held;
+}
+
 size_t wr_chunk_parts(const wr_chunk *chunk)
 {
     size_t parts = 0;

@@ -76,6 +76,9 @@ static inline bool wr_chunk_is_free(const wr_chunk *chunk)
 /* The bin that the chunk's memory serves. */
 wr_bin *wr_chunk_bin(const wr_chunk *chunk);
 
+/* The memory of all chunks. */
+uint64_t wr_chunks_held_locked(const wr_cache *cache);
+
 /* How many of its slots use it. */
 size_t wr_chunk_parts(const wr_chunk *chunk);
 

@@ -60,11 +60,11 @@ static weir_status make(const wr_cache *cache, const weir_plan *plan, const uint
     return status;
 }
 
-/* What is held for other than planned places. */
+/* What the default pool holds for other than planned places. */
 static uint64_t held_elsewhere_locked(const wr_cache *cache)
 {
     const wr_mempool *pool = cache->pools;
-    uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    uint64_t held = wr_chunks_held_locked(cache);
     for (uint32_t i = WR_PLANNED; i < pool->bin_capacity; i += WR_CLASSES)
         if (pool->bins[i]) held -= pool->bins[i]->part_bytes;
     return held;

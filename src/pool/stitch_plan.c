@@ -459,8 +459,7 @@ static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 /* New memory is for places as long as no more is held than the plan would do with: beyond, what is free elsewhere serves. */
 static bool may_hold(const wr_stitch_plan *p, size_t bytes)
 {
-    const uint64_t held = (uint64_t)p->cache->stats.reserved_bytes[WEIR_STAT_ALL].current + p->cache->growing;
-    return held + bytes <= p->range->budget || has_slack(p, bytes);
+    return wr_chunks_held_locked(p->cache) + bytes <= p->range->budget || has_slack(p, bytes);
 }
 
 static weir_status plan_range(wr_stitch_plan *p, bool *served)

@@ -86,8 +86,8 @@ void wr_debug_poison(wr_device *device, const wr_segment *segment, const wr_stre
 
 /* ---- what is handed out ------------------------------------------------------------------------------------------- */
 
-/* Takes what was freed between the addresses out of the tree, cut to their end, as a list. What lies behind stays; without memory for
- * that, it is forgotten. */
+/* Takes what was freed between the addresses out of the tree, cut to their end, as a list. What lies behind stays; without
+ * memory for that, it is forgotten. */
 static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
 {
     wr_poisoned *taken = NULL;
@@ -99,14 +99,17 @@ static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
     while (p && p->base < to) {
         wr_poisoned *next = RB_NEXT(wr_poisoned_tree, &d->poisoned, p);
         drop_locked(d, p);
-        void *memory = NULL;
-        if (p->base + p->bytes > to && wr_meta_alloc(sizeof *p, "debug", &memory) == WEIR_OK) {
-            wr_poisoned *rest = memory;
-            *rest = *p;
-            rest->bytes = (size_t)(p->base + p->bytes - to);
-            rest->base = p->base + (p->bytes - rest->bytes);
-            p->bytes -= rest->bytes;
-            insert_locked(d, rest);
+        if (p->base + p->bytes > to) {
+            const size_t behind = (size_t)(p->base + p->bytes - to);
+            void *memory = NULL;
+            p->bytes -= behind;
+            if (wr_meta_alloc(sizeof *p, "debug", &memory) == WEIR_OK) {
+                wr_poisoned *rest = memory;
+                *rest = *p;
+                rest->base = p->base + p->bytes;
+                rest->bytes = behind;
+                insert_locked(d, rest);
+            }
         }
         p->next = taken;
         taken = p;

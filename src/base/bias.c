@@ -12,6 +12,10 @@ static WR_THREAD_LOCAL char identity; /* its address tells threads apart that ru
 /* Times in a row until a lock is biased, the first time and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 
+/* A bias that lasted as long has paid for its withdrawal many times over, which takes microseconds: threads that use a stream
+ * in turn, for a part of a program's step each, have it in turn. */
+#define WORTHWHILE_NS UINT64_C(1000000)
+
 static atomic_bool can_bias;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
@@ -54,6 +58,14 @@ void wr_bias_init(wr_bias_lock *lock, wr_lock_rank rank, const char *name)
     lock->heir = NULL;
     lock->streak = 0;
     lock->threshold = STREAK_FIRST;
+    lock->since = 0;
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now = { 0 };
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
 void wr_bias_destroy(wr_bias_lock *lock)
@@ -85,7 +97,12 @@ wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock)
         lock->heir = owner;
         return WR_BIAS_BY_MUTEX;
     }
-    if (withdraw(lock) && lock->threshold < STREAK_MAX) lock->threshold *= 2;
+    if (withdraw(lock)) {
+        if (now_ns() - lock->since >= WORTHWHILE_NS)
+            lock->threshold = STREAK_FIRST;
+        else if (lock->threshold < STREAK_MAX)
+            lock->threshold *= 2;
+    }
     lock->streak = lock->last == &identity ? lock->streak + 1 : 0;
     lock->last = &identity;
     lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
@@ -104,6 +121,7 @@ wr_bias_hold wr_bias_visit(wr_bias_lock *lock)
 void wr_bias_release_slow(wr_bias_lock *lock)
 {
     if (lock->heir) {
+        if (lock->streak != 0) lock->since = now_ns();
         atomic_store_explicit(&lock->owner, lock->heir, memory_order_release);
         lock->streak = 0;
     }

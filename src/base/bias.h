@@ -27,7 +27,8 @@ typedef struct wr_bias_lock {
     const void *last;     /* who had the mutex last: an address in that thread's own memory, compared only */
     wr_bias_thread *heir; /* who gets the bias at the release; NULL: nobody */
     uint32_t streak;      /* times in a row that `last` had it */
-    uint32_t threshold;   /* of such times until it is biased to `last`; doubled by every withdrawal */
+    uint32_t threshold;   /* of such times until it is biased to `last`; doubled when a bias was withdrawn too soon */
+    uint64_t since;       /* when it got its bias, in nanoseconds */
 } wr_bias_lock;
 
 /* NULL until the thread gets its first bias. */

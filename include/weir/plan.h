@@ -84,7 +84,8 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
  * Each arena of the device's pool 0 goes to the first stream that asks for what it begins with. A program that does there
  * what was planned gets its blocks where the plan has them; one that does something else for a while is found again by the
  * sizes that it asks for. A plan is a hint: each place is looked at before it is given out, and what is not in the plan, or
- * would be where something else is, is served as without one. weir_memory_stats.plan_served and the members behind it count
+ * would be where something else is, is served as without one; a plan that was of no use for two of its lengths, and 4096
+ * allocations, is not served any more. weir_memory_stats.plan_served and the members behind it count
  * that. Best called before the program's first allocation; blocks that were given out stay where they are. Since 0.1.
  * @param device ordinal, or WEIR_DEVICE_CURRENT.
  * @return WEIR_ERR_NOT_SUPPORTED where the default pool is not made of chunks (another policy than weir, no virtual memory,

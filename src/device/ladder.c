@@ -255,9 +255,10 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     void *found = NULL;
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) WR_TRY(wr_capture_keep_pool(device, stream, pool, name));
     if (cache->policy->poll_always) wr_pending_poll(cache);
-    if (WR_UNLIKELY(atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL))
-        wr_serve_take(cache, &request, &found);
+    const bool planned = atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL;
+    if (WR_UNLIKELY(planned) && wr_serve_take(cache, &request, &found)) atomic_fetch_sub(&device->routes.any, 1);
     if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, &request, &found));
+    if (WR_UNLIKELY(planned && !found)) wr_serve_lend(cache, &request, &found);
     request.again = true;
     if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_device, device, &request, &found));
     *out = found;

@@ -71,7 +71,8 @@ typedef struct wr_cache {
     uint32_t account_capacity;
 
     wr_chunks chunks;
-    uint64_t servings; /* plans served, ever */
+    uint64_t servings;     /* plans served, ever */
+    wr_serving *laid_down; /* of no use, and not destroyed yet */
 
     _Atomic(wr_starts *) starts; /* pool/starts.h */
 

@@ -15,6 +15,15 @@ static void destroy(wr_serving *serving)
     wr_meta_free(serving);
 }
 
+static void destroy_all(wr_serving *laid_down)
+{
+    while (laid_down) {
+        wr_serving *next = laid_down->next_laid_down;
+        destroy(laid_down);
+        laid_down = next;
+    }
+}
+
 /* Private pools of the recorded program are nobody's here. */
 static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
 {
@@ -81,7 +90,8 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *nat
     if (plan) WR_TRY(make(cache, plan, natives, &serving));
     wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
-    wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed);
+    wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed), *laid_down = cache->laid_down;
+    cache->laid_down = NULL;
     if (serving) serving->serial = ++cache->servings;
     if (serving) serving->budget += held_elsewhere_locked(cache);
     *more = (serving != NULL) - (former != NULL);
@@ -89,6 +99,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *nat
     wr_lock_release(&cache->lock);
     wr_lock_release(&cache->move_lock);
     destroy(former);
+    destroy_all(laid_down);
     return WEIR_OK;
 }
 
@@ -134,6 +145,8 @@ void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream)
 void wr_serve_release(wr_cache *cache)
 {
     destroy(serving_locked(cache));
+    destroy_all(cache->laid_down);
+    cache->laid_down = NULL;
     atomic_store_explicit(&cache->serving, NULL, memory_order_relaxed);
 }
 
@@ -287,13 +300,18 @@ static outcome serve_backed(wr_cache *cache, const wr_request *request, const pl
  * do: the plan may have come while the program was in the middle of it. */
 enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
 
-bool wr_serve_goes_well(wr_cache *cache)
+static uint64_t round_of(const wr_serving *serving)
 {
     uint64_t round = 0;
+    for (size_t i = 0; i < serving->count; i++) round += serving->arenas[i].course.count;
+    return round;
+}
+
+bool wr_serve_goes_well(wr_cache *cache)
+{
     wr_lock_acquire(&cache->lock);
     wr_serving *serving = serving_locked(cache);
-    for (size_t i = 0; serving && i < serving->count; i++) round += serving->arenas[i].course.count;
-    const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round;
+    const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round_of(serving);
     const uint64_t times = serving && serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
     const bool well = serving && (!told || serving->failed * times <= serving->placed);
     if (told) serving->placed = serving->failed = 0;
@@ -326,27 +344,45 @@ static void distrust_locked(const wr_cache *cache, const wr_request *request, co
     if (s) wr_follower_fail(&s->follower, found == LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
-static void count_locked(wr_cache *cache, const wr_request *request, outcome found)
+/* A plan that was of no use for two rounds, and for so many requests, costs time for nothing. */
+enum { IN_VAIN_LEAST = 4096 };
+
+/* Who serves a plan next, or closes the library, destroys it: with only the cache's lock that must not be. */
+static bool lay_down_locked(wr_cache *cache)
+{
+    wr_serving *serving = serving_locked(cache);
+    if (!serving || serving->in_vain < IN_VAIN_LEAST || serving->in_vain < ROUNDS_TELL * round_of(serving))
+        return false;
+    serving->next_laid_down = cache->laid_down;
+    cache->laid_down = serving;
+    atomic_store_explicit(&cache->serving, NULL, memory_order_release);
+    return true;
+}
+
+static bool count_locked(wr_cache *cache, const wr_request *request, outcome found)
 {
     weir_memory_stats *all[] = { &cache->stats, cache->pools->counted ? &cache->pools->stats : NULL };
     wr_serving *serving = serving_locked(cache);
     if (serving) *(found == SERVED ? &serving->placed : &serving->failed) += 1;
+    if (serving) serving->in_vain = found == SERVED ? 0 : serving->in_vain + 1;
     for (int i = 0; i < 2 && all[i]; i++) {
         all[i]->plan_served += found == SERVED;
         all[i]->plan_late += found == LATE || found == LACKING;
         all[i]->plan_missed += found == UNPLANNED;
         if (found != SERVED) all[i]->plan_missed_bytes += request->fit.block_bytes;
     }
+    return lay_down_locked(cache);
 }
 
-/* From what is there. True: that was all that can be done. */
-static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, void **out)
+/* From what is there. True: that was all that can be done. *laid_down: and it was the last. */
+static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, bool *laid_down,
+                          void **out)
 {
     const wr_front_hold h = lock(cache, request);
     *found = find_locked(cache, request, at);
     if (*found != UNPLANNED) *found = serve_locked(cache, request, at, out);
     const bool over = *found == SERVED || *found == UNPLANNED;
-    if (over) count_locked(cache, request, *found);
+    if (over) *laid_down = count_locked(cache, request, *found);
     if (*found == SERVED) {
         cache->stats.hits++;
         if (cache->pools->counted) cache->pools->stats.hits++;
@@ -355,20 +391,36 @@ static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at,
     return over;
 }
 
-void wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
+bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
 {
     place at = { 0 };
     outcome found;
+    bool laid_down = false;
     *out = NULL;
-    if (request->pool_name != 0) return; /* plans are of the default pool */
-    if (WR_LIKELY(serve_at_once(cache, request, &at, &found, out))) return;
+    if (request->pool_name != 0) return false; /* plans are of the default pool */
+    if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
     if (found == LATE && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
         wr_pending_poll(cache);
         found = serve(cache, request, &at, out);
     }
     if (found == LACKING) found = serve_backed(cache, request, &at, out);
     wr_lock_acquire(&cache->lock);
-    count_locked(cache, request, found);
     if (found != SERVED) distrust_locked(cache, request, &at, found);
+    laid_down = count_locked(cache, request, found);
     wr_lock_release(&cache->lock);
+    return laid_down;
+}
+
+void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
+{
+    *out = NULL;
+    if (request->pool_name != 0) return;
+    const wr_front_hold h = lock(cache, request);
+    const bool spared = wr_serve_trusts_locked(cache, request->stream);
+    wr_block *block = spared ? NULL : wr_stitch_planned_locked(request);
+    if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) {
+        cache->stats.hits++;
+        if (cache->pools->counted) cache->pools->stats.hits++;
+    }
+    wr_front_unlock(cache, &h);
 }

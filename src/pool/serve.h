@@ -28,9 +28,11 @@ typedef struct wr_served {
 } wr_served;
 
 struct wr_serving {
+    wr_serving *next_laid_down;
     uint64_t serial;         /* of all plans served by this cache */
     uint64_t budget;         /* the bytes of all arenas, and what was held already */
     uint64_t placed, failed; /* requests, since somebody asked */
+    uint64_t in_vain;        /* requests since the last that was placed */
     bool told, settled;      /* it fits; what is free elsewhere was given back */
     size_t count;
     wr_served arenas[];
@@ -49,8 +51,12 @@ bool wr_serve_goes_well(wr_cache *cache);
 WR_CHECKED weir_status wr_serve_settle(wr_cache *cache);
 
 /* Serves a request of the default pool from its planned place. *out is NULL when it has none. Nothing that goes wrong here is
- * an error: it is served otherwise. */
-void wr_serve_take(wr_cache *cache, const wr_request *request, void **out);
+ * an error: it is served otherwise. True: the plan has been of no use for so long that it is not served any more. */
+bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out);
+
+/* Serves a request that no other free block fits from free places, when its stream is not served just now: whoever departs from a
+ * plan uses its memory. *out is NULL when there is none. */
+void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out);
 
 /* Both locks held: the stream ends, or the region goes. */
 void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream);

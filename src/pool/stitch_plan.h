@@ -41,9 +41,6 @@ typedef struct wr_stitch_plan {
     size_t count, capacity;
 } wr_stitch_plan;
 
-/* The free block of planned places that fits best; NULL: none does. */
-wr_block *wr_stitch_planned_locked(const wr_request *request);
-
 /* *served: a free block has become large enough, or the range has memory, and there is nothing to do. */
 WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served);
 

@@ -304,6 +304,19 @@ static void blocks_outlive_their_plan(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static void a_plan_of_no_use_is_laid_down(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    for (int i = 0; i < 5000; i++) assert_ok(weir_free(alloc(777 * 512)));
+    assert_int_equal(stats_of(0).plan_missed, 4096);
+    serve(&s);
+    char *blocks[ENTRIES];
+    take_all(blocks, 0, ENTRIES);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
 static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **state)
 {
     (void)state;
@@ -382,6 +395,7 @@ int main(void)
         SERVE_TEST(each_stream_has_its_arena),
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),
+        SERVE_TEST(a_plan_of_no_use_is_laid_down),
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
         SERVE_TEST(private_pools_are_not_served),
         SERVE_TEST(plans_of_several_streams_are_refused),

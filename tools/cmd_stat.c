@@ -34,8 +34,12 @@ static const char *const kinds[SUMMARY_KINDS] = { [WEIR_EVENT_ALLOC] = "alloc",
                                                   [WEIR_EVENT_SNAPSHOT] = "snapshot",
                                                   [WEIR_EVENT_RECORD_STREAM] = "record_stream",
                                                   [WEIR_EVENT_LABEL] = "label",
-                                                  [WEIR_EVENT_DECISION] = "decision" };
-_Static_assert(sizeof kinds / sizeof *kinds == WEIR_EVENT_DECISION + 1, "every kind has a name");
+                                                  [WEIR_EVENT_DECISION] = "decision",
+                                                  [WEIR_EVENT_UNRECORDED_USE] = "unrecorded_use",
+                                                  [WEIR_EVENT_UNORDERED_USE] = "unordered_use",
+                                                  [WEIR_EVENT_LATE_WRITE] = "late_write",
+                                                  [WEIR_EVENT_SUSPECT_FREE] = "suspect_free" };
+_Static_assert(sizeof kinds / sizeof *kinds == WEIR_EVENT_SUSPECT_FREE + 1, "every kind has a name");
 
 typedef struct stat_run {
     const char *name;

@@ -29,13 +29,19 @@ typedef enum weir_event_kind {
     WEIR_EVENT_RECORD_STREAM = 10, /**< block used on another stream; stream names that one */
     WEIR_EVENT_LABEL = 11,         /**< what follows of this thread is under the label that is in the 40 bytes from
                                         `address` on, weir_event_label(); an empty one ends it. Since version 1.1 */
-    WEIR_EVENT_DECISION = 12 /**< how a request was decided that no cached block served at once; size as requested,
+    WEIR_EVENT_DECISION = 12, /**< how a request was decided that no cached block served at once; size as requested,
                                         address: weir_decision_served(), weir_decision_tried(). It follows the ALLOC, or
                                         the OOM. Since version 1.1 */
+
+    /* What the word `streams` of the option `debug` finds, docs/debugging.md; size as requested. Since version 1.3 */
+    WEIR_EVENT_UNRECORDED_USE = 13, /**< a block was freed that `stream` used, which was not recorded on it */
+    WEIR_EVENT_UNORDERED_USE = 14,  /**< `stream` used a block that another one may still have been using */
+    WEIR_EVENT_LATE_WRITE = 15,     /**< a block, of `stream`, was written after it was freed; nobody knows by which */
+    WEIR_EVENT_SUSPECT_FREE = 16    /**< a block was freed while `stream` was current: it may be an unrecorded use */
 } weir_event_kind;
 
 /** Later versions move it. */
-#define WEIR_EVENT_LAST WEIR_EVENT_DECISION
+#define WEIR_EVENT_LAST WEIR_EVENT_SUSPECT_FREE
 
 /** One event: 56 bytes, naturally aligned, no padding. */
 typedef struct weir_event {
@@ -95,7 +101,7 @@ static inline bool weir_decision_tried(const weir_event *decision, weir_step ste
 
 #define WEIR_TRACE_MAGIC "weirtrc\n"
 #define WEIR_TRACE_VERSION_MAJOR 1
-#define WEIR_TRACE_VERSION_MINOR 2
+#define WEIR_TRACE_VERSION_MINOR 3
 
 /** Head of a trace file: 64 bytes. */
 typedef struct weir_trace_header {

@@ -39,6 +39,7 @@ typedef struct wr_known {
     char *base;
     size_t bytes; /* as asked for */
     uint64_t stream_id;
+    weir_mempool pool;
     wr_call allocated, freed;
     bool live;
     bool direct;   /* straight from the driver */
@@ -56,7 +57,7 @@ typedef struct wr_known {
 
 /* What was told already: the same of the same two calls is counted only. */
 typedef struct wr_told {
-    int what;               /* wr_found */
+    weir_event_kind what;
     uint32_t first, second; /* stacks */
 } wr_told;
 
@@ -98,11 +99,11 @@ void wr_debug_streams_freed(wr_device *device, const wr_known *k, const wr_strea
 /* The moment now: later than all before. */
 uint64_t wr_debug_moment(void);
 
-/* What can be found. */
-typedef enum wr_found { WR_FOUND_UNRECORDED, WR_FOUND_BESIDE, WR_FOUND_SUSPECT, WR_FOUND_WRITTEN } wr_found;
+/* Counts what was found of the block and records it: a stream's number, and the stack of the call that it is about. */
+void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, uint64_t stream, uint32_t stack);
 
-/* Counts it; true when the same was not told yet of the same two stacks. */
-bool wr_debug_is_new(wr_device *device, wr_found what, uint32_t first, uint32_t second);
+/* True when the same was not told yet of the same two stacks. */
+bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, uint32_t second);
 
 /* A stream as users see it: the native one; 0 when it has ended. */
 uint64_t wr_debug_stream_number(uint64_t stream_id);

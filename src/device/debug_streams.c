@@ -115,18 +115,25 @@ static bool may_meet(uint64_t later, const wr_seen *use)
 
 /* ---- telling ------------------------------------------------------------------------------------------------------ */
 
-bool wr_debug_is_new(wr_device *device, wr_found what, uint32_t first, uint32_t second)
+void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, uint64_t stream, uint32_t stack)
 {
-    wr_debug *d = device->cache.debug;
+    const uint32_t call = wr_stack_now;
+    wr_stack_now = stack;
     wr_lock_acquire(&device->cache.lock);
     device->cache.stats.stream_misuses++;
+    wr_history_record(&device->cache.history, what, k->base, k->bytes, (void *)(uintptr_t)stream, k->pool);
     wr_lock_release(&device->cache.lock);
+    wr_stack_now = call;
+}
 
+bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, uint32_t second)
+{
+    wr_debug *d = device->cache.debug;
     wr_lock_acquire(&d->lock);
     bool known = d->told_count == WR_DEBUG_TOLD;
     for (unsigned i = 0; i < d->told_count && !known; i++)
-        known = d->told[i].what == (int)what && d->told[i].first == first && d->told[i].second == second;
-    if (!known) d->told[d->told_count++] = (wr_told){ (int)what, first, second };
+        known = d->told[i].what == what && d->told[i].first == first && d->told[i].second == second;
+    if (!known) d->told[d->told_count++] = (wr_told){ what, first, second };
     wr_lock_release(&d->lock);
     return !known;
 }
@@ -146,14 +153,15 @@ uint64_t wr_debug_stream_number(uint64_t stream_id)
 
 static void tell_unrecorded(wr_device *device, const wr_known *k, const wr_seen *use, wr_call here)
 {
-    if (!wr_debug_is_new(device, WR_FOUND_UNRECORDED, k->allocated.stack, here.stack)) return;
+    const uint64_t stream = wr_debug_stream_number(use->stream_id);
+    wr_debug_found(device, WEIR_EVENT_UNRECORDED_USE, k, stream, use->call.stack);
+    if (!wr_debug_is_new(device, WEIR_EVENT_UNRECORDED_USE, k->allocated.stack, here.stack)) return;
     wr_log(
         WR_LOG_ERROR,
         "weir_free: the block at %p, %zu bytes, of stream %#" PRIx64 ", was used on stream %#" PRIx64
         " by %s, which was not recorded and which its own stream does not wait for: it may be reused too early. Call "
         "weir_record_stream() before weir_free(), or allocate it on the stream that uses it",
-        (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), wr_debug_stream_number(use->stream_id),
-        use->by);
+        (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream, use->by);
     wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);
     wr_debug_log_call(WR_LOG_ERROR, "freed", &here);
@@ -161,14 +169,16 @@ static void tell_unrecorded(wr_device *device, const wr_known *k, const wr_seen 
 
 static void tell_beside(wr_device *device, const wr_known *k, const wr_seen *use, const wr_seen *before)
 {
-    if (!wr_debug_is_new(device, WR_FOUND_BESIDE, before->call.stack, use->call.stack)) return;
+    const uint64_t stream = wr_debug_stream_number(use->stream_id);
+    wr_debug_found(device, WEIR_EVENT_UNORDERED_USE, k, stream, use->call.stack);
+    if (!wr_debug_is_new(device, WEIR_EVENT_UNORDERED_USE, before->call.stack, use->call.stack)) return;
     wr_log(WR_LOG_ERROR,
            "%s: the block at %p, %zu bytes, of stream %#" PRIx64 ", is used on stream %#" PRIx64
            ", which does not wait for stream %#" PRIx64 ", where %s%s may still be using it. Call weir_stream_wait() "
            "in between",
-           use->by, (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id),
-           wr_debug_stream_number(use->stream_id), wr_debug_stream_number(before->stream_id),
-           before->by ? before->by : "what was", before->by ? "" : " there before it");
+           use->by, (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream,
+           wr_debug_stream_number(before->stream_id), before->by ? before->by : "what was",
+           before->by ? "" : " there before it");
     wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_ERROR, before->by ? "used first" : "freed before", &before->call);
     wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);
@@ -176,13 +186,15 @@ static void tell_beside(wr_device *device, const wr_known *k, const wr_seen *use
 
 static void tell_suspect(wr_device *device, const wr_known *k, const wr_stream *current, wr_call here)
 {
-    if (!wr_debug_is_new(device, WR_FOUND_SUSPECT, k->allocated.stack, here.stack)) return;
+    const uint64_t stream = (uint64_t)(uintptr_t)current->native;
+    wr_debug_found(device, WEIR_EVENT_SUSPECT_FREE, k, stream, here.stack);
+    if (!wr_debug_is_new(device, WEIR_EVENT_SUSPECT_FREE, k->allocated.stack, here.stack)) return;
     wr_log(WR_LOG_WARN,
            "weir_free: the block at %p, %zu bytes, was allocated while stream %#" PRIx64
            " was current, and is freed while stream %#" PRIx64 " is, which was not recorded and which its own stream "
            "does not wait for. If that stream uses it, call weir_record_stream() before weir_free(), or allocate it on "
            "that stream",
-           (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), (uint64_t)(uintptr_t)current->native);
+           (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream);
     wr_debug_log_call(WR_LOG_WARN, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_WARN, "freed", &here);
 }

@@ -14,6 +14,7 @@
 #include "device/runtime.h"
 #include "host_support.h"
 #include "log_support.h"
+#include "weir/trace.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -22,10 +23,12 @@ static weir_stream home, other, third;
 static unsigned char host[4096];
 
 static const char *policy;
+static uint64_t history;
 
 static void open_streams(const char *words)
 {
-    open_host((weir_settings){ .policy = policy, .host_devices = 2, .host_memory = 256 * MIB, .debug = words });
+    open_host((weir_settings){
+        .policy = policy, .host_devices = 2, .host_memory = 256 * MIB, .debug = words, .history = history });
     home = new_stream(0);
     other = new_stream(0);
     third = new_stream(0);
@@ -645,7 +648,98 @@ static void without_the_word_nothing_is_said(void **state)
     expect_silence();
 }
 
+/* ---- in the history --------------------------------------------------------------------------------------------------- */
+
+static int open_recording(void **state)
+{
+    (void)state;
+    history = 1000;
+    open_streams("poison,streams");
+    history = 0;
+    return 0;
+}
+
+/* The last event, which must be of that kind and about that block. */
+static void expect_event(weir_event_kind kind, const void *block, size_t bytes, weir_stream stream)
+{
+    static weir_event events[1000];
+    size_t count = 0;
+    assert_ok(weir_history_read(0, events, 1000, &count, NULL));
+    assert_in_range(count, 1, 1000);
+    const weir_event *e = &events[count - 1];
+    assert_int_equal(e->kind, kind);
+    assert_int_equal(e->address, (uintptr_t)block);
+    assert_int_equal(e->size, bytes);
+    assert_int_equal(e->stream, (uintptr_t)native_of(stream));
+}
+
+static void each_use_that_was_not_recorded_is_an_event(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* of which the second is not said again */
+        void *block = alloc_on(1000, home);
+        assert_ok(weir_stream_wait(other, home));
+        use(block, other);
+        assert_ok(weir_free(block));
+        expect_event(WEIR_EVENT_UNRECORDED_USE, block, 1000, other);
+    }
+}
+
+static void uses_at_the_same_time_are_an_event(void **state)
+{
+    (void)state;
+    void *block = alloc_on(1000, home);
+    assert_ok(weir_fill(block, 1, 1000, home));
+    use(block, other);
+    expect_event(WEIR_EVENT_UNORDERED_USE, block, 1000, other);
+}
+
+static void a_write_after_the_free_is_an_event(void **state)
+{
+    (void)state;
+    void *early = freed_too_early(10000, 9999);
+    assert_ptr_equal(alloc_on(10000, home), early);
+    expect_event(WEIR_EVENT_LATE_WRITE, early, 10000, home);
+}
+
+static void a_suspicion_is_an_event(void **state)
+{
+    (void)state;
+    weir_stream_guard guard;
+    assert_ok(weir_stream_set_current(home));
+    void *block = alloc(1000);
+    assert_ok(weir_stream_enter(other, &guard));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_leave(&guard));
+    expect_event(WEIR_EVENT_SUSPECT_FREE, block, 1000, other);
+}
+
+static void it_is_of_the_blocks_pool(void **state)
+{
+    (void)state;
+    weir_mempool pool;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_event events[8];
+    void *block = NULL;
+    size_t count = 0;
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &pool));
+    assert_ok(weir_alloc_from(pool, 1000, home, &block));
+    use(block, other);
+    assert_ok(weir_history_clear(0));
+    assert_ok(weir_free(block));
+    assert_ok(weir_history_read(0, events, 8, &count, NULL));
+    assert_int_equal(count, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(events[i].pool[0], pool.capture);
+        assert_int_equal(events[i].pool[1], pool.user);
+    }
+    assert_int_equal(events[2].kind, WEIR_EVENT_UNRECORDED_USE);
+    assert_ok(weir_mempool_unref(pool));
+}
+
 #define POISONED(test) cmocka_unit_test_setup_teardown(test, open_poisoned, close_them)
+#define RECORDING(test) cmocka_unit_test_setup_teardown(test, open_recording, close_them)
 #define STREAMS(test) cmocka_unit_test_setup_teardown(test, open_them, close_them)
 
 int main(void)
@@ -683,6 +777,11 @@ int main(void)
         POISONED(restored_blocks_are_the_programs_again),
         POISONED(free_memory_of_a_graph_is_its_own),
         POISONED(failures_leave_nothing_behind),
+        RECORDING(each_use_that_was_not_recorded_is_an_event),
+        RECORDING(uses_at_the_same_time_are_an_event),
+        RECORDING(a_write_after_the_free_is_an_event),
+        RECORDING(a_suspicion_is_an_event),
+        RECORDING(it_is_of_the_blocks_pool),
         cmocka_unit_test_teardown(without_the_word_nothing_is_said, close_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,7 @@ static void bytes_are_where_the_format_says(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
-    static const uint8_t head[32] = { 'w', 'e', 'i', 'r', 't', 'r', 'c', '\n', 1, 0, 2, 0, 64, 0, 0, 0,
+    static const uint8_t head[32] = { 'w', 'e', 'i', 'r', 't', 'r', 'c', '\n', 1, 0, 3, 0, 64, 0, 0, 0,
                                       56,  0,   0,   0,   0,   0,   0,   0,    3, 0, 0, 0, 0,  0, 0, 0 };
     assert_memory_equal(f.bytes, head, sizeof head);
     assert_int_equal(f.bytes[32], 12);
@@ -125,8 +125,8 @@ static void headers_that_make_no_sense_are_refused(void **state)
         uint8_t value;
         const char *part;
     } cases[] = {
-        { 8, 2, "trace format version 2.2: this weir reads 1.x" },
-        { 8, 0, "version 0.2" },
+        { 8, 2, "trace format version 2.3: this weir reads 1.x" },
+        { 8, 0, "version 0.3" },
         { 12, 63, "a header of 63 bytes" },
         { 16, 55, "events of 55 bytes" },
         { 18, 1, "events of 65592 bytes" },

@@ -126,6 +126,28 @@ static void other_calls_have_theirs(void **state)
     trace_release(&t);
 }
 
+/* Those of the allocation and of the free are there anyway. */
+static void of_a_use_that_was_not_recorded_it_is_the_uses(void **state)
+{
+    (void)state;
+    trace t;
+    char host[64];
+    open_host((weir_settings){ .host_memory = 256 * MIB, .history = 1000, .debug = "streams" });
+    weir_stream other = new_stream(0);
+    void *block = one_site(1000);
+    assert_ok(weir_copy(host, block, sizeof host, other));
+    assert_ok(weir_free(block));
+    snap_and_read(&t, WEIR_SNAPSHOT_PICKLE); /* which has no such event */
+    for (size_t i = 0; i < t.count; i++) assert_in_range(t.events[i].kind, WEIR_EVENT_ALLOC, WEIR_EVENT_SNAPSHOT);
+    trace_release(&t);
+    save_and_read(&t);
+    const uint32_t used = stack_of(&t, WEIR_EVENT_UNRECORDED_USE, 0);
+    assert_int_not_equal(used, stack_of(&t, WEIR_EVENT_ALLOC, 0));
+    assert_int_not_equal(used, stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 0));
+    assert_non_null(strstr(innermost(&t, used), "unit_input_stacks"));
+    trace_release(&t);
+}
+
 static void *spare;
 static bool free_the_spare(void *user, int device, size_t needed)
 {
@@ -287,6 +309,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STACKS(each_call_of_the_program_is_one_stack),
         STACKS(other_calls_have_theirs),
+        STACKS(of_a_use_that_was_not_recorded_it_is_the_uses),
         STACKS(a_callback_that_frees_has_a_stack_of_its_own),
         STACKS(off_no_event_has_one),
         STACKS(a_full_table_is_told_in_the_file),

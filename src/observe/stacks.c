@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    OWN_FRAMES = 5, /* of weir's own, at most, above the caller's */
+    OWN_FRAMES = 6, /* of weir's own, at most, above the caller's */
     ARENA_BYTES = 1 << 16
 };
 

@@ -1,7 +1,8 @@
-/* weir check: is a trace well formed, and what does it leak? */
+/* weir check: is a trace well formed, what does it leak, and what was found while it was recorded? */
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
+#include "misuse.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
@@ -18,15 +19,16 @@
 static const char help[] =
     "usage: weir check [OPTION]... TRACE...\n\n"
     "Says whether traces are well formed: that every free has its allocation, nothing is freed twice and no two live\n"
-    "blocks overlap. Says what is still live at the end. Exit code 1 when a trace is malformed; blocks that are live\n"
-    "at the end are not a fault.\n\n"
+    "blocks overlap. Says what is still live at the end. Tells of uses on streams that a block was not ordered with,\n"
+    "where the program ran with WEIR_DEBUG=streams. Exit code 1 when a trace is malformed or has such uses; blocks that\n"
+    "are live at the end are not a fault, nor is what is only suspected.\n\n"
     "      --reproduce  also replay with policy torch and compare with the recorded segments, one by one; exit code\n"
     "                   1 when they differ\n"
     "      --json FILE  the results as JSON; - is stdout, instead of the text\n"
     "  -h, --help       this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
 
-/* Faults shown per trace; all are counted. */
+/* Faults shown per trace, and places of misuse; all are counted. */
 #define SHOWN 5
 
 /* A block that holds its memory. Blocks are in a search tree whose order calls overlapping ranges equal, so looking a
@@ -41,12 +43,15 @@ typedef struct check {
     const char *name;
     FILE *text; /* where faults are shown */
     void *live; /* tree of block */
-    map seen;   /* addresses that ever were a block's */
+    map seen;   /* addresses that ever were a block's; value: the event that made the last one, and 1; 0: none did */
     uint64_t allocations, frees;
     uint64_t unmatched_frees, double_frees, overlaps; /* faults */
     uint64_t residents; /* blocks from before the first event, where the trace admits that it begins late */
     uint64_t incomplete_frees, live_blocks, live_bytes;
+    uint64_t misuses, suspicions;
     uint64_t shown;
+    const weir_event *places[SHOWN]; /* misuses shown */
+    size_t place_count;
     bool begins_late;
 } check;
 
@@ -86,9 +91,11 @@ static void fault(check *c, uint64_t *counter, size_t index, const weir_event *e
             e->address, e->size, e->device);
 }
 
-static void see(check *c, const weir_event *e)
+static map_entry *see(check *c, const weir_event *e)
 {
-    map_put(&c->seen, e->device, e->address)->state = 1;
+    map_entry *seen = map_put(&c->seen, e->device, e->address);
+    seen->state = 1;
+    return seen;
 }
 
 static void on_alloc(check *c, size_t index, const weir_event *e)
@@ -104,7 +111,7 @@ static void on_alloc(check *c, size_t index, const weir_event *e)
         cli_say("check", "out of memory; close other programs or use a machine with more");
         exit(COMMAND_FAILED);
     }
-    see(c, e);
+    see(c, e)->value = (uint32_t)index + 1;
 }
 
 /* A free of what is not live: of a block from before the trace, of one freed already, or of nothing. */
@@ -145,6 +152,27 @@ static void on_completed(check *c, size_t index, const weir_event *e)
     /* Else what was wrong was said of its request, or it is a resident's. */
 }
 
+/* The same at the same place is shown once. Without stacks nobody knows the place. */
+static bool is_shown(const check *c, const trace *t, const weir_event *e)
+{
+    const uint32_t *of = t->stacks.of, stack = of ? of[e - t->events] : 0;
+    for (size_t i = 0; stack != 0 && i < c->place_count; i++)
+        if (c->places[i]->kind == e->kind && of[c->places[i] - t->events] == stack) return true;
+    return c->place_count == SHOWN;
+}
+
+static void on_misuse(check *c, const trace *t, size_t index, json_t *array)
+{
+    const weir_event *e = &t->events[index];
+    const map_entry *seen = map_find(&c->seen, e->device, e->address);
+    const size_t made = seen && seen->value ? seen->value - 1 : MISUSE_UNKNOWN;
+    ++*(e->kind == WEIR_EVENT_SUSPECT_FREE ? &c->suspicions : &c->misuses);
+    json_push(array, misuse_json(t, index, made));
+    if (!c->text || is_shown(c, t, e)) return;
+    c->places[c->place_count++] = e;
+    misuse_print(c->text, c->name, t, index, made);
+}
+
 static void count_live(const void *node, VISIT visit, void *closure)
 {
     check *c = closure;
@@ -168,7 +196,8 @@ static bool begins_late(const trace *t)
     return late;
 }
 
-static void examine(check *c, const trace *t)
+/* Misuses go to the array. */
+static void examine(check *c, const trace *t, json_t *misuses)
 {
     c->begins_late = begins_late(t);
     for (size_t i = 0; i < t->count; i++) {
@@ -177,7 +206,8 @@ static void examine(check *c, const trace *t)
         case WEIR_EVENT_ALLOC: on_alloc(c, i, e); break;
         case WEIR_EVENT_FREE_REQUESTED: on_free(c, i, e); break;
         case WEIR_EVENT_FREE_COMPLETED: on_completed(c, i, e); break;
-        default: break;
+        default:
+            if (misuse_is(e)) on_misuse(c, t, i, misuses);
         }
     }
     twalk_r(c->live, count_live, c);
@@ -206,11 +236,14 @@ static void print_summary(const check *c, const trace *t)
     if (t->stacks.lost)
         printf("%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n", c->name,
                t->stacks.lost);
+    if (c->misuses + c->suspicions)
+        printf("%s: uses on streams that a block was not ordered with: %" PRIu64 ", and %" PRIu64 " suspected\n",
+               c->name, c->misuses, c->suspicions);
     if (c->incomplete_frees) printf("%s: frees never completed: %" PRIu64 "\n", c->name, c->incomplete_frees);
     printf("%s: live at the end: %" PRIu64 " blocks, %s\n", c->name, c->live_blocks, table_size(c->live_bytes, size));
 }
 
-static json_t *summary_json(const check *c, const trace *t)
+static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
 {
     json_t *object = json_object();
     json_add(object, "trace", json_text(c->name));
@@ -229,6 +262,7 @@ static json_t *summary_json(const check *c, const trace *t)
     json_add(object, "stacks_lost", json_count(t->stacks.lost));
     json_add(object, "live_blocks", json_count(c->live_blocks));
     json_add(object, "live_bytes", json_count(c->live_bytes));
+    json_add(object, "stream_misuses", misuses);
     return object;
 }
 
@@ -260,11 +294,12 @@ static bool check_trace(const char *path, bool reproducing, bool silent, json_t 
 
     FILE *text = silent ? NULL : stdout;
     check c = { .name = cli_trace_name(&t, path), .text = text };
-    examine(&c, &t);
+    json_t *misuses = json_array();
+    examine(&c, &t, misuses);
     if (!silent) print_summary(&c, &t);
 
-    bool good = well_formed(&c);
-    json_t *object = summary_json(&c, &t);
+    bool good = well_formed(&c) && c.misuses == 0;
+    json_t *object = summary_json(&c, &t, misuses);
     if (reproducing) good &= check_reproduce(&t, c.name, text, object);
     json_push(array, object);
     trace_release(&t);

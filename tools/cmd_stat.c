@@ -3,6 +3,7 @@
 #include "command.h"
 #include "output/file.h"
 #include "output/json.h"
+#include "output/stack.h"
 #include "output/table.h"
 #include "timeline/summary.h"
 
@@ -382,15 +383,6 @@ static json_t *json_lifetimes(const summary *s)
     return array;
 }
 
-static json_t *json_frames(const trace *t, uint32_t stack)
-{
-    json_t *array = json_array();
-    if (stack >= t->stacks.count) return array;
-    for (size_t i = t->stacks.first[stack]; i < t->stacks.first[stack + 1]; i++)
-        json_push(array, json_text(t->stacks.frames[t->stacks.items[i]]));
-    return array;
-}
-
 static json_t *json_largest(const stat_run *r)
 {
     json_t *array = json_array();
@@ -405,7 +397,7 @@ static json_t *json_largest(const stat_run *r)
         json_add(object, "stream", json_count(lane->stream));
         json_add(object, "from", json_count(b->from));
         json_add(object, "until", b->freed == TIMELINE_NEVER ? json_null() : json_count(b->freed));
-        json_add(object, "frames", json_frames(r->t, b->stack));
+        json_add(object, "frames", stack_json(&r->t->stacks, b->stack));
         json_push(array, object);
     }
     return array;
@@ -421,7 +413,7 @@ static json_t *json_ooms(const stat_run *r)
         json_add(object, "bytes", json_count(o->bytes));
         json_add(object, "device", json_integer(r->l.lanes[o->lane].device));
         json_add(object, "device_free", json_count(o->device_free));
-        json_add(object, "frames", json_frames(r->t, o->stack));
+        json_add(object, "frames", stack_json(&r->t->stacks, o->stack));
         json_push(array, object);
     }
     return array;

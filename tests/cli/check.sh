@@ -21,7 +21,7 @@ contains "$out" "log: live at the end: 1 blocks, 512 B"
 expect 0 check --json - "$scratch/log.csv"
 json 'list(rows[0]) == ["trace", "format", "well_formed", "events", "allocations", "frees", "unmatched_frees",
     "double_frees", "overlaps", "incomplete_frees", "begins_late", "dropped", "residents", "stacks_lost",
-    "live_blocks", "live_bytes"]'
+    "live_blocks", "live_bytes", "stream_misuses"]'
 json 'rows[0]["live_blocks"] == 1 and rows[0]["live_bytes"] == 512 and rows[0]["incomplete_frees"] == 0'
 json "($fault) == (0, 0, 0, True)"
 
@@ -56,3 +56,67 @@ log free,0x1,1 free,0x2,1 free,0x3,1 free,0x4,1 free,0x5,1 free,0x6,1 free,0x7,1
 expect 1 check "$scratch/log.csv"
 [ "$(grep -c 'event' <<<"$(grep 'event [0-9]*:' <<<"$out")")" = 5 ] || die "more or less than five faults shown: $out"
 contains "$out" "log: and 2 more faults"
+
+# What debug=streams found. make KIND:STREAM:ADDRESS:STACK...: writes a native trace of blocks of 1000 bytes.
+make()
+{
+    python3 - "$scratch/made.weirtrace" "$@" <<'END'
+import struct, sys
+kinds = {"alloc": 1, "free": 2, "done": 3, "unrecorded": 13, "unordered": 14, "late": 15, "suspect": 16}
+frames = [b"model.py:%d:step" % line for line in range(8)]
+stacks = [range(1), range(1, 3), range(8)]
+events = []
+for time, text in enumerate(sys.argv[2:]):
+    kind, stream, address, stack = text.split(":")
+    events.append(struct.pack("<6Q2HII", time, int(address, 16), 1000, int(stream, 16), 0, 0, kinds[kind], 0, 1,
+                              int(stack)))
+data = struct.pack("<8s2H3I2Q2I2Q", b"weirtrc\n", 1, 3, 64, 60, 0, len(events), 0, len(frames), len(stacks), 0, 0)
+data += b"".join(events) + b"".join(struct.pack("<I", len(frame)) + frame for frame in frames)
+data += b"".join(struct.pack("<%dI" % (1 + len(stack)), len(stack), *stack) for stack in stacks)
+open(sys.argv[1], "wb").write(data)
+END
+}
+found='[(m["event"], m["kind"]) for m in rows[0]["stream_misuses"]], rows[0]["well_formed"]'
+
+make alloc:5:1000:1 free:5:1000:0 done:5:1000:0 unrecorded:7:1000:2
+expect 1 check "$scratch/made.weirtrace"
+contains "$out" "made: event 3: the block at 0x1000 (1000 bytes, device 0, stream 0x5) was used on stream 0x7, which was not \
+recorded: call weir_record_stream() before weir_free(), or allocate it on that stream
+made: allocated: model.py:0:step
+made: used: model.py:1:step, model.py:2:step
+made: well formed; "
+contains "$out" "made: uses on streams that a block was not ordered with: 1, and 0 suspected"
+expect 1 check --json - "$scratch/made.weirtrace"
+json 'rows[0]["stream_misuses"] == [{"event": 3, "kind": "unrecorded_use", "address": 0x1000, "bytes": 1000, "device": 0,
+    "stream": 7, "own_stream": 5, "frames": ["model.py:1:step", "model.py:2:step"], "allocated": ["model.py:0:step"]}]'
+json 'rows[0]["well_formed"]'
+
+make alloc:5:1000:1 unordered:7:1000:3 unordered:7:2000:0
+expect 1 check "$scratch/made.weirtrace"
+contains "$out" "used: model.py:0:step, model.py:1:step, model.py:2:step, model.py:3:step, model.py:4:step, model.py:5:step, ..."
+contains "$out" "call weir_stream_wait() in between"
+contains "$out" "event 2: the block at 0x2000 (1000 bytes, device 0) was used"
+expect 1 check --json - "$scratch/made.weirtrace"
+json "($found) == ([(1, 'unordered_use'), (2, 'unordered_use')], True)"
+json 'rows[0]["stream_misuses"][1]["own_stream"] is None and rows[0]["stream_misuses"][1]["allocated"] == []'
+
+# The address is another block's by then.
+make alloc:9:1000:1 late:5:1000:2
+expect 1 check --json - "$scratch/made.weirtrace"
+json "($found) == ([(1, 'late_write')], True)"
+json 'rows[0]["stream_misuses"][0]["stream"] == 5 and rows[0]["stream_misuses"][0]["own_stream"] is None'
+
+# A suspicion is no fault.
+make alloc:5:1000:1 suspect:7:1000:2
+expect 0 check "$scratch/made.weirtrace"
+contains "$out" "was freed while stream 0x7 was current"
+contains "$out" "ordered with: 0, and 1 suspected"
+
+# Of each place one is shown; where it is not known, the first five.
+make alloc:5:1000:1 unrecorded:7:1000:2 unrecorded:7:1000:2 unordered:7:1000:2 unrecorded:7:1000:3
+expect 1 check "$scratch/made.weirtrace"
+[ "$(grep -c 'event [0-9]*:' <<<"$out")" = 3 ] || die "not three places: $out"
+contains "$out" "ordered with: 4, and 0 suspected"
+make late:7:1000:0 late:7:1000:0 late:7:1000:0 late:7:1000:0 late:7:1000:0 late:7:1000:0
+expect 1 check "$scratch/made.weirtrace"
+[ "$(grep -c 'event [0-9]*:' <<<"$out")" = 5 ] || die "not five: $out"

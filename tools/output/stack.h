@@ -1,0 +1,16 @@
+/*
+ * stack: a recorded call stack, as JSON and as text. Stacks that a trace does not have are empty.
+ */
+#ifndef WEIR_TOOLS_OUTPUT_STACK_H
+#define WEIR_TOOLS_OUTPUT_STACK_H
+
+#include "input/input.h"
+#include "output/json.h"
+
+/* Its frames, innermost first. */
+json_t *stack_json(const trace_stacks *s, uint32_t stack);
+
+/* The innermost frames, ", " between them; what would move a terminal's cursor does not. False: there are none. */
+bool stack_print(FILE *out, const trace_stacks *s, uint32_t stack);
+
+#endif

@@ -27,7 +27,7 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const uint6
     void *events = NULL;
     uint64_t count = 0, dropped = 0;
     const uint64_t room = wr_history_held(history);
-    if (room == 0) return wr_fail(WEIR_ERR_NOT_READY, "device %d: nothing is recorded yet", device->ordinal);
+    WR_ENSURE(room != 0, WEIR_ERR_NOT_READY, "device %d: nothing is recorded yet", device->ordinal);
     WR_TRY(wr_meta_alloc((size_t)room * sizeof(weir_event), "history to learn from", &events));
     wr_history_copy(history, events, NULL, room, &count, &dropped);
     weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, plan, natives);
@@ -51,9 +51,7 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     wr_pending_poll(&device->cache);
     weir_status status = wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
     if (status == WEIR_OK) status = wr_device_serve(device, plan, natives);
-    if (status == WEIR_OK)
-        wr_log(WR_LOG_INFO, "device %d: serving a plan of %llu allocations", device->ordinal,
-               (unsigned long long)plan->entry_count);
+    if (status == WEIR_OK) wr_log(WR_LOG_INFO, "device %d: serving a plan of its own", device->ordinal);
     *planned = status == WEIR_OK;
     wr_plan_destroy(plan);
     return status;

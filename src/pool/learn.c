@@ -211,7 +211,7 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
         arenas += l->lines[k].round != 0;
         entries += l->lines[k].round;
     }
-    if (arenas == 0) return wr_fail(WEIR_ERR_NOT_READY, "device %d: what the history has does not repeat yet", device);
+    WR_ENSURE(arenas != 0, WEIR_ERR_NOT_READY, "device %d: what the history has does not repeat yet", device);
     WR_TRY(wr_meta_alloc(sizeof(weir_plan) + arenas * (sizeof(weir_plan_arena) + sizeof(uint64_t)) +
                              entries * sizeof(weir_plan_entry),
                          "a plan", &memory));

@@ -288,6 +288,7 @@ static outcome serve_backed(wr_cache *cache, const wr_request *request, const pl
                                         .bytes = s->bytes,
                                         .from = at->from,
                                         .to = at->to,
+                                        .sparing = s->follower.trust < WR_TRUST_MOST / 2,
                                         .budget =
                                             wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
         if (back(cache, request, s, &range) == WEIR_OK) found = serve(cache, request, at, out);

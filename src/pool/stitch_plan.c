@@ -466,7 +466,7 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 {
     hole h;
     p->region = *p->range->region;
-    WR_TRY(find_hole(p, CELL, &h));
+    WR_TRY(find_hole(p, p->range->sparing ? WR_SEGMENT_UNIT : CELL, &h));
     if (h.needed && (p->forced || !may_hold(p, h.needed))) WR_TRY(find_hole(p, WR_SEGMENT_UNIT, &h));
     *served = h.needed == 0;
     if (*served) return WEIR_OK;

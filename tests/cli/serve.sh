@@ -37,6 +37,17 @@ for trace in resnet50_amp gpt2_lora_recompute convnext_prefetch graphsage; do
     json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"] and rows[1]["oom"] == 0'
 done
 
+# Nor does its own plan for a program that begins later, ends earlier, or does all in another order.
+for trace in resnet50_amp convnext_prefetch graphsage; do
+    expect 0 convert "$DATA/traces/$trace.pickle.gz" -o job.weirtrace
+    expect 0 plan --streams-apart --time 0 -o own.weirplan job.weirtrace
+    for how in shifted truncated shuffled; do
+        python3 "$here/perturb.py" job.weirtrace other.weirtrace "$how"
+        expect 0 replay --policy weir,plan:own.weirplan --repeat 1 --json - other.weirtrace
+        json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"] and rows[1]["oom"] == 0'
+    done
+done
+
 # A plan file of the job itself.
 expect 0 plan --time 0 -o own.weirplan "$small"
 expect 0 replay --policy plan:own.weirplan --repeat 1 --json - "$small"

@@ -185,13 +185,15 @@ static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *reque
     return begun;
 }
 
-/* A region of an earlier plan goes on being used. */
+/* A region of an earlier plan goes on being used, unless some of its addresses are of no use. */
 static void find_region_locked(const wr_cache *cache, wr_served *s)
 {
     const uint32_t index = s->stream->index * WR_CLASSES + WR_PLANNED;
     const wr_bin *bin = index < cache->pools->bin_capacity ? cache->pools->bins[index] : NULL;
     wr_segment *segment = bin ? bin->segments : NULL;
-    while (segment && (segment->region->closed || segment->bytes < s->bytes)) segment = segment->next;
+    const size_t needed = s->bytes + 2 * WR_SEGMENT_UNIT; /* rounded up, and always an absent end */
+    while (segment && (segment->region->closed || segment->region->broken || segment->bytes < needed))
+        segment = segment->next;
     s->region = segment;
 }
 
@@ -266,33 +268,39 @@ static outcome serve(wr_cache *cache, const wr_request *request, const place *at
 }
 
 /* What is free elsewhere but of no size that fits is exchanged for what fits, when all goes by the plan. */
-static weir_status back(wr_cache *cache, const wr_request *request, const wr_served *s, const wr_stitch_range *range)
+static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
 {
     size_t released = 0;
     weir_status status = wr_stitch_back(cache, request, range);
-    if (status != WEIR_ERR_OUT_OF_MEMORY || !wr_follower_proven(&s->follower)) return status;
+    if (status != WEIR_ERR_OUT_OF_MEMORY || range->budget == 0) return status;
     WR_TRY(wr_chunks_trim_unplanned(cache, range->to - range->from, &released));
     return released ? wr_stitch_back(cache, request, range) : status;
+}
+
+/* The arena stays where it is as long as the move lock is held. */
+static bool range_of_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_stitch_range *range)
+{
+    wr_served *s = arena_at_locked(cache, request, at);
+    if (!s) return false;
+    *range = (wr_stitch_range){ .region = &s->region,
+                                .bytes = s->bytes,
+                                .from = at->from,
+                                .to = at->to,
+                                .sparing = s->follower.trust < WR_TRUST_MOST / 2,
+                                .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
+    return true;
 }
 
 /* The place gets memory. Others may have it by the time that it can be looked at again. */
 static outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     outcome found = LACKING;
+    wr_stitch_range range;
     wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
-    wr_served *s = arena_at_locked(cache, request, at); /* stays as long as the move lock is held */
+    const bool there = range_of_locked(cache, request, at, &range);
     wr_lock_release(&cache->lock);
-    if (s) {
-        const wr_stitch_range range = { .region = &s->region,
-                                        .bytes = s->bytes,
-                                        .from = at->from,
-                                        .to = at->to,
-                                        .sparing = s->follower.trust < WR_TRUST_MOST / 2,
-                                        .budget =
-                                            wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
-        if (back(cache, request, s, &range) == WEIR_OK) found = serve(cache, request, at, out);
-    }
+    if (there && back(cache, request, &range) == WEIR_OK) found = serve(cache, request, at, out);
     wr_lock_release(&cache->move_lock);
     return found;
 }

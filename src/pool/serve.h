@@ -9,7 +9,8 @@
  *     region, in the stream's bin WR_PLANNED: chunks come as the plan needs them, and go when others need them more
  *
  * An arena is of one stream, so work at a place's former addresses runs before work queued later at new ones.
- * Owner: the cache. Lock: the cache's; what is served changes with the move lock too, so holding either keeps it there.
+ * Owner: the cache. Lock: the cache's. What is served, or was until it was laid down, is destroyed with the move lock too, so
+ * holding either keeps it there.
  */
 #ifndef WR_POOL_SERVE_H
 #define WR_POOL_SERVE_H
@@ -28,20 +29,20 @@ typedef struct wr_served {
 } wr_served;
 
 struct wr_serving {
-    wr_serving *next_laid_down;
-    uint64_t serial;         /* of all plans served by this cache */
-    uint64_t budget;         /* the bytes of all arenas, and what was held already */
-    uint64_t placed, failed; /* requests, since somebody asked */
-    uint64_t in_vain;        /* requests since the last that was placed */
-    bool told, settled;      /* it fits; what is free elsewhere was given back */
+    wr_serving *next_laid_down; /* of no use, and not destroyed yet */
+    uint64_t serial;            /* of all plans served by this cache */
+    uint64_t budget;            /* the bytes of all arenas, and what was held already */
+    uint64_t placed, failed;    /* requests, since somebody asked */
+    uint64_t in_vain;           /* requests since the last that was placed */
+    bool told, settled;         /* it fits; what is free elsewhere was given back */
     size_t count;
     wr_served arenas[];
 };
 
 /* Serves a plan to the default pool from now on, instead of any other; NULL: none. `natives`: of each arena of the plan the
- * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without
- * chunks, and for a plan with arenas of several streams. What was given out stays where it is. *more: how many more plans are
- * served now: while one is, requests must not be served by fronts before wr_serve_take has seen them. */
+ * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without chunks, and for a plan with
+ * arenas of several streams. What was given out stays where it is. *more: how many more plans are served now: while one is,
+ * requests must not be served by fronts before wr_serve_take has seen them. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *natives, int *more);
 
 /* Whether a plan is served, and nearly all requests of the last rounds got their places, as far as that can be told. */

@@ -30,7 +30,7 @@ static weir_status prepare_region(wr_stitch_plan *p)
 {
     wr_cache *cache = p->cache;
     const size_t bytes = p->range ? p->range->bytes : 2 * p->request->fit.block_bytes + REGION_MORE;
-    const size_t units = bytes / WR_SEGMENT_UNIT + 1;
+    const size_t units = bytes / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
     wr_segment *segment = NULL;
     void *made = NULL;
     WR_TRY(wr_record_segment(cache, &segment));

@@ -40,6 +40,13 @@ static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)
     return false;
 }
 
+static bool has_part_in(const wr_chunk *chunk, const wr_segment *region)
+{
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
+        if (!wr_slot_is_stale(s) && s->region == region) return true;
+    return false;
+}
+
 static int own_first_then_largest(const void *left, const void *right)
 {
     const wr_chunk *a = *(const wr_chunk *const *)left, *b = *(const wr_chunk *const *)right;
@@ -61,7 +68,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
         const wr_bin *bin = wr_chunk_bin(k);
         const bool own = bin->stream == p->bin->stream;
-        if ((!own && !p->foreign) || (p->range && bin == p->bin)) continue;
+        if ((!own && !p->foreign) || (p->range && p->region && has_part_in(k, p->region))) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
@@ -389,8 +396,10 @@ static bool has_slack(const wr_stitch_plan *p, size_t bytes)
  * may have work queued that uses it. */
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
-    WR_ENSURE(wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream,
-              WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere", p->cache->device);
+    const bool there = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
+    if (!there) p->region->region->broken = true;
+    WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere",
+              p->cache->device);
     WR_TRY(wr_records_spare_blocks(p->cache, 2 * (wr_chunk_parts(slot->chunk) + 1)));
     (void)wr_chunk_leave_locked(p->cache, slot->chunk);
     wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);

@@ -249,6 +249,13 @@ static void memory_that_another_stream_works_on_does_not_come_back(void **state)
     take_all(blocks, 0, ENTRIES);
     let_run(other);
     for (int i = 0; i < ENTRIES; i++) assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+
+    /* The next plan has its places elsewhere. */
+    const uint64_t served = stats_of(0).plan_served;
+    assert_ok(weir_plan_serve(0, &s.plan));
+    take_all(blocks, 0, ENTRIES);
+    assert_int_equal(stats_of(0).plan_served - served, ENTRIES);
 }
 
 static void each_stream_has_its_arena(void **state)

@@ -397,7 +397,7 @@ static bool has_slack(const wr_stitch_plan *p, size_t bytes)
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
     const bool there = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
-    if (!there) p->region->region->broken = true;
+    if (!there) slot->region->region->broken = true;
     WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere",
               p->cache->device);
     WR_TRY(wr_records_spare_blocks(p->cache, 2 * (wr_chunk_parts(slot->chunk) + 1)));

@@ -32,13 +32,13 @@ json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
 
 # A plan of another job costs nothing but being there.
 expect 0 plan --streams-apart --time 0 -o foreign.weirplan "$DATA/traces/gpt2_varlen.pickle.gz"
-for trace in resnet50_amp gpt2_lora_recompute convnext_prefetch graphsage; do
+for trace in resnet50_amp graphsage; do
     expect 0 replay --policy weir,plan:foreign.weirplan --repeat 1 --json - "$DATA/traces/$trace.pickle.gz"
     json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"] and rows[1]["oom"] == 0'
 done
 
 # Nor does its own plan for a program that begins later, ends earlier, or does all in another order.
-for trace in resnet50_amp convnext_prefetch graphsage; do
+for trace in resnet50_amp graphsage; do
     expect 0 convert "$DATA/traces/$trace.pickle.gz" -o job.weirtrace
     expect 0 plan --streams-apart --time 0 -o own.weirplan job.weirtrace
     for how in shifted truncated shuffled; do
@@ -71,8 +71,7 @@ contains "$err" "'from=x' is not a number up to 100"
 expect 2 replay --policy plan:until=5 "$small"
 contains "$err" "has no option 'until=5'"
 
-# A program that plans by itself what it repeats: the third pass holds little more than lives. convnext_prefetch's two
-# streams share nothing.
+# A program that plans by itself what it repeats: the third pass holds little more than lives.
 while read -r trace most; do
     expect 0 replay --policy learn --repeat 2 --json - "$DATA/traces/$trace.pickle.gz"
     [ -z "$err" ] || die "$trace: $err"
@@ -80,5 +79,4 @@ while read -r trace most; do
 done <<'END'
 resnet50_amp 1.01
 graphsage 1.01
-convnext_prefetch 1.021
 END

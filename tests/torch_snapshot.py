@@ -145,6 +145,8 @@ def main():
     check_all_frames(snapshot, args.frames)
     settings = snapshot["allocator_settings"]
     assert settings["max_split_size"] == -1 and settings["expandable_segments"] is False
+    assert settings["trace_alloc_max_entries"] >= max(map(len, snapshot["device_traces"]))
+    assert settings["trace_alloc_overflowed"] is False
     assert list(settings["roundup_power2_divisions"]) == [str(1 << i) for i in range(16)]
     if args.frames:
         return

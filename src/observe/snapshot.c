@@ -315,8 +315,23 @@ WR_CHECKED static weir_status put_traces(writer *w, const wr_snapshot *snapshot)
     return WEIR_OK;
 }
 
-static void put_settings(wr_pickle *p, const wr_snapshot_settings *settings)
+/* All devices keep the same number of events; tools of PyTorch tell when that was not enough. */
+static void put_history(wr_pickle *p, const wr_snapshot *snapshot)
 {
+    uint64_t kept = 0;
+    bool overflowed = false;
+    for (int i = 0; i < snapshot->device_count; i++) {
+        if (snapshot->devices[i].history) kept = snapshot->devices[i].history;
+        overflowed |= snapshot->devices[i].overflowed;
+    }
+    put_count(p, WORD_trace_alloc_max_entries, kept);
+    put(p, WORD_trace_alloc_overflowed);
+    wr_pickle_bool(p, overflowed);
+}
+
+static void put_settings(wr_pickle *p, const wr_snapshot *snapshot)
+{
+    const wr_snapshot_settings *settings = &snapshot->settings;
     static const char *const classes[] = { "1",   "2",   "4",    "8",    "16",   "32",   "64",    "128",
                                            "256", "512", "1024", "2048", "4096", "8192", "16384", "32768" };
     wr_pickle_dict_begin(p);
@@ -334,6 +349,7 @@ static void put_settings(wr_pickle *p, const wr_snapshot_settings *settings)
         wr_pickle_unsigned(p, settings->roundup[i]);
     }
     wr_pickle_dict_end(p);
+    put_history(p, snapshot);
     put(p, WORD_weir_policy);
     wr_pickle_string(p, settings->policy, strlen(settings->policy));
     put(p, WORD_weir_version);
@@ -355,7 +371,7 @@ static weir_status write_pickle(writer *w, wr_output *out, const wr_snapshot *sn
     put(p, WORD_device_traces);
     WR_TRY(put_traces(w, snapshot));
     put(p, WORD_allocator_settings);
-    put_settings(p, &snapshot->settings);
+    put_settings(p, snapshot);
     put_empty_list(p, WORD_external_annotations);
     wr_pickle_dict_end(p);
     wr_pickle_end(p);

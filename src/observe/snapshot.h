@@ -30,6 +30,8 @@ typedef struct wr_snapshot_device {
     weir_event *events;
     uint32_t *event_stacks; /* NULL: they have none */
     size_t segment_count, block_count, event_count;
+    uint64_t history; /* events that are kept; 0: none are asked for */
+    bool overflowed;  /* older ones are gone */
 } wr_snapshot_device;
 
 /* As PyTorch names them. */

@@ -95,6 +95,8 @@ static weir_status copy_events_locked(wr_cache *cache, const wr_snapshot_what *w
     }
     wr_history_copy(&cache->history, out->events, out->event_stacks, room, &events, &dropped);
     out->event_count = (size_t)events;
+    out->history = cache->history.capacity;
+    out->overflowed = dropped != 0;
     if (what->pool) keep_events_of(wr_mempool_id_of(wr_mempool_name_of(what->pool)), out);
     return WEIR_OK;
 }

@@ -339,6 +339,20 @@ static void the_viewer_finds_its_way_back_through_mappings(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void a_snapshot_says_when_older_events_are_gone(void **state)
+{
+    (void)state;
+    need_python();
+    for (int i = 0; i < 60000; i++) assert_ok(weir_free(alloc(512)));
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 -c '\n"
+        "import pickle\n"
+        "s = pickle.load(open(\"snapshot\", \"rb\"))[\"allocator_settings\"]\n"
+        "assert s[\"trace_alloc_overflowed\"] is True and s[\"trace_alloc_max_entries\"] == 100000, s\n"
+        "'");
+    assert_int_equal(unlink(path), 0);
+}
+
 /* What the events of a snapshot of one pool are about is in it. */
 static void the_events_of_one_pool_are_its_own(void **state)
 {
@@ -413,6 +427,7 @@ int main(void)
         RECORDING(want_of_memory_is_told),
         RECORDING(python_reads_what_pytorch_would_have_written),
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
+        RECORDING(a_snapshot_says_when_older_events_are_gone),
         RECORDING(the_events_of_one_pool_are_its_own),
         cmocka_unit_test(numbers_are_what_python_reads),
     };

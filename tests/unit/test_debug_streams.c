@@ -221,10 +221,10 @@ static void the_same_two_places_are_told_once_and_counted(void **state)
 {
     (void)state;
     void *blocks[5];
-    for (int i = 0; i < 5; i++) blocks[i] = one_site();
+    for (volatile int i = 0; i < 5; i++) blocks[i] = one_site(); /* not unrolled: one place */
     free_unrecorded(alloc_on(1000, home));
     assert_non_null(strstr(said(), "not recorded"));
-    for (int i = 0; i < 5; i++) {
+    for (volatile int i = 0; i < 5; i++) {
         free_unrecorded(blocks[i]);
         if (i == 0) assert_non_null(strstr(said(), "not recorded"));
     }

@@ -87,7 +87,7 @@ static void each_call_of_the_program_is_one_stack(void **state)
     (void)state;
     trace t;
     open_with(1000, 16, 100);
-    for (int i = 0; i < 3; i++) assert_ok(weir_free(one_site(1000)));
+    for (volatile int i = 0; i < 3; i++) assert_ok(weir_free(one_site(1000))); /* not unrolled: one place */
     assert_ok(weir_free(other_site(1000)));
     save_and_read(&t);
     const uint32_t one = stack_of(&t, WEIR_EVENT_ALLOC, 0), freed = stack_of(&t, WEIR_EVENT_FREE_REQUESTED, 0);
@@ -301,7 +301,7 @@ static void python_reads_the_frames(void **state)
     open_with(1000, 16, 100);
     if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
     void *kept = one_site(1000);
-    for (int i = 0; i < 3; i++) assert_ok(weir_free(one_site(2000)));
+    for (volatile int i = 0; i < 3; i++) assert_ok(weir_free(one_site(2000)));
     assert_ok(weir_snapshot_save(path, NULL));
     assert_int_equal(system("python3 " WEIR_SOURCE_DIR "/tests/torch_snapshot.py --frames unit_input_stacks stacks"),
                      0);

@@ -129,7 +129,7 @@ static void a_stack_begins_where_the_program_called(void **state)
 {
     (void)state;
     uint32_t again[2];
-    for (int i = 0; i < 2; i++) again[i] = one_site();
+    for (volatile int i = 0; i < 2; i++) again[i] = one_site(); /* not unrolled: one place */
     const wr_stack *s = wr_stacks_find(again[0]);
     assert_non_null(s);
     assert_ptr_equal(s->frames[0], called_from);

@@ -1,5 +1,7 @@
 #include "base/bias.h"
 
+#include "base/clock.h"
+
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -61,13 +63,6 @@ void wr_bias_init(wr_bias_lock *lock, wr_lock_rank rank, const char *name)
     lock->since = 0;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec now = { 0 };
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
 void wr_bias_destroy(wr_bias_lock *lock)
 {
     wr_lock_destroy(&lock->mutex);
@@ -98,7 +93,7 @@ wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock)
         return WR_BIAS_BY_MUTEX;
     }
     if (withdraw(lock)) {
-        if (now_ns() - lock->since >= WORTHWHILE_NS)
+        if (wr_clock_ns(CLOCK_MONOTONIC) - lock->since >= WORTHWHILE_NS)
             lock->threshold = STREAK_FIRST;
         else if (lock->threshold < STREAK_MAX)
             lock->threshold *= 2;
@@ -121,7 +116,7 @@ wr_bias_hold wr_bias_visit(wr_bias_lock *lock)
 void wr_bias_release_slow(wr_bias_lock *lock)
 {
     if (lock->heir) {
-        if (lock->streak != 0) lock->since = now_ns();
+        if (lock->streak != 0) lock->since = wr_clock_ns(CLOCK_MONOTONIC);
         atomic_store_explicit(&lock->owner, lock->heir, memory_order_release);
         lock->streak = 0;
     }

@@ -136,6 +136,27 @@ void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition)
     must(pthread_cond_wait(condition, &lock->mutex), "pthread_cond_wait", lock);
 }
 
+struct timespec wr_lock_deadline(uint64_t timeout_ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    const uint64_t most = (uint64_t)1 << 60; /* decades: keeps the sum from overflowing */
+    const uint64_t ns = (uint64_t)t.tv_nsec + (timeout_ns < most ? timeout_ns : most);
+    t.tv_sec += (time_t)(ns / 1000000000u);
+    t.tv_nsec = (long)(ns % 1000000000u);
+    return t;
+}
+
+int wr_lock_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    const int error = pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return error;
+}
+
 int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline)
 {
     check_innermost(lock);

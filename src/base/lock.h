@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <time.h>
 
 /* Lowest first: the order in which they may be nested. */
@@ -48,6 +49,12 @@ void wr_lock_release(wr_lock *lock);
 
 /* Waits on a condition with the lock; for locks that are the innermost one held. */
 void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition);
+
+/* A condition whose clock is CLOCK_MONOTONIC. 0, or an error number. */
+int wr_lock_condition_init(pthread_cond_t *condition);
+
+/* The time so much later than now, on that clock. */
+struct timespec wr_lock_deadline(uint64_t timeout_ns);
 
 /* As wr_lock_wait, until a time of CLOCK_MONOTONIC (the condition's clock); NULL: for ever. 0 or ETIMEDOUT. */
 int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline);

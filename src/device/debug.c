@@ -1,5 +1,6 @@
 #include "device/debug_internal.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/size.h"
@@ -54,8 +55,7 @@ weir_status wr_debug_parse(const char *words, unsigned *flags)
 
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base)
 {
-    const uint64_t mixed = ((uint64_t)(uintptr_t)base >> 8) * UINT64_C(0x9E3779B97F4A7C15);
-    wr_known **link = &d->buckets[mixed >> 52];
+    wr_known **link = &d->buckets[wr_hash((uint64_t)(uintptr_t)base >> 8) >> 52];
     while (*link && (*link)->base != base) link = &(*link)->next;
     return link;
 }

@@ -2,32 +2,19 @@
 
 #include "base/compiler.h"
 #include "base/log.h"
+#include "base/worker.h"
 #include "device/learn.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdint.h>
 
 /* Milliseconds between two looks: the first, and the most, which it comes to by doubling. */
 enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
 
-static struct timespec after(uint32_t milliseconds)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_sec += milliseconds / 1000;
-    t.tv_nsec += (long)(milliseconds % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
 /* False: it is to end. */
 static bool rest(wr_learner *l, uint32_t milliseconds)
 {
-    const struct timespec deadline = after(milliseconds);
+    const struct timespec deadline = wr_lock_deadline(milliseconds * UINT64_C(1000000));
     int late = 0;
     wr_lock_acquire(&l->lock);
     while (!l->stop && late != ETIMEDOUT) late = wr_lock_wait_until(&l->lock, &l->wake, &deadline);
@@ -53,28 +40,13 @@ static void *learn(void *argument)
     return NULL;
 }
 
-/* Its signals are the program's threads'. */
-static int create(wr_learner *l)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&l->thread, NULL, learn, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 weir_status wr_learner_start(wr_learner *l, wr_device *device)
 {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    int failed = pthread_cond_init(&l->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    int failed = wr_lock_condition_init(&l->wake);
     WR_ENSURE(failed == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no condition variable for plan=auto");
     wr_lock_init(&l->lock, WR_RANK_LEAF, "learner");
     l->device = device;
-    failed = create(l);
+    failed = wr_worker_start(&l->thread, learn, l);
     if (failed == 0) return WEIR_OK;
     l->device = NULL;
     wr_lock_destroy(&l->lock);

@@ -1,5 +1,6 @@
 #include "observe/history.h"
 
+#include "base/clock.h"
 #include "base/meta.h"
 #include "base/thread_number.h"
 
@@ -196,13 +197,6 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
 
 /* ---- writing ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 /* The thread's pen for a history, with room for an event; NULL: no memory. The time is taken again when another page is,
  * in which a thread that has ended may have written meanwhile: a page is in order. */
 static inline pen *pen_for(wr_history *history, weir_event *event)
@@ -210,7 +204,7 @@ static inline pen *pen_for(wr_history *history, weir_event *event)
     pen *p = &mine.pens[(unsigned)history->device % PENS];
     if (WR_LIKELY(p->serial == history->serial && has_room(p))) return p;
     if (!refill(history, p)) return NULL;
-    event->time_ns = now_ns();
+    event->time_ns = wr_clock_ns(CLOCK_MONOTONIC);
     return p;
 }
 
@@ -250,7 +244,7 @@ static inline void write_at(wr_history *history, weir_event *event)
 static inline weir_event event_now(const wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
                                    const void *stream, weir_mempool pool)
 {
-    return (weir_event){ .time_ns = now_ns(),
+    return (weir_event){ .time_ns = wr_clock_ns(CLOCK_MONOTONIC),
                          .address = (uint64_t)(uintptr_t)address,
                          .size = size,
                          .stream = (uint64_t)(uintptr_t)stream,
@@ -343,7 +337,7 @@ static uint64_t next_time(const wr_page *page)
  * *held: how many those are; *older: how many are left out at the beginning. */
 static void rewind_locked(wr_history *history, uint64_t *held, uint64_t *older)
 {
-    const uint64_t now = now_ns();
+    const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
     *held = *older = 0;
     for (uint32_t i = 0; i < history->page_count; i++) {
         wr_page *page = history->pages[i];

@@ -1,5 +1,6 @@
 #include "observe/snapshot.h"
 
+#include "base/clock.h"
 #include "base/meta.h"
 #include "observe/pickle.h"
 #include "observe/stack_set.h"
@@ -18,13 +19,6 @@ void wr_snapshot_release(wr_snapshot *snapshot)
     }
     wr_meta_free(snapshot->devices);
     *snapshot = (wr_snapshot){ 0 };
-}
-
-static uint64_t now_ns(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* ---- words -------------------------------------------------------------------------------------------------------- */
@@ -304,7 +298,7 @@ WR_CHECKED static weir_status put_trace(writer *w, const wr_snapshot_device *dev
 
 WR_CHECKED static weir_status put_traces(writer *w, const wr_snapshot *snapshot)
 {
-    const uint64_t epoch_ns = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_MONOTONIC);
+    const uint64_t epoch_ns = wr_clock_ns(CLOCK_REALTIME) - wr_clock_ns(CLOCK_MONOTONIC);
     wr_pickle_list list;
     wr_pickle_list_begin(&w->pickle, &list);
     for (int i = 0; i < snapshot->device_count; i++) {
@@ -427,7 +421,7 @@ static void write_segment(wr_output *out, const wr_stack_set *set, weir_event co
 
 static void write_devices(wr_output *out, const wr_stack_set *set, const wr_snapshot *snapshot)
 {
-    weir_event common = { .time_ns = now_ns(CLOCK_MONOTONIC) };
+    weir_event common = { .time_ns = wr_clock_ns(CLOCK_MONOTONIC) };
     for (int i = 0; i < snapshot->device_count; i++) {
         const wr_snapshot_device *d = &snapshot->devices[i];
         uint64_t active = 0;

@@ -1,5 +1,6 @@
 #include "observe/stacks.h"
 
+#include "base/hash.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -69,10 +70,7 @@ void wr_stacks_close(void)
 static uint64_t hash_of(void *const *frames, uint32_t count)
 {
     uint64_t hash = count;
-    for (uint32_t i = 0; i < count; i++) {
-        hash = (hash ^ (uint64_t)(uintptr_t)frames[i]) * UINT64_C(0x9E3779B97F4A7C15);
-        hash ^= hash >> 29;
-    }
+    for (uint32_t i = 0; i < count; i++) hash = wr_hash_add(hash, (uint64_t)(uintptr_t)frames[i]);
     return hash;
 }
 

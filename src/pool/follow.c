@@ -1,5 +1,6 @@
 #include "pool/follow.h"
 
+#include "base/hash.h"
 #include "base/meta.h"
 #include "base/status.h"
 
@@ -9,8 +10,7 @@
 
 static uint64_t mix(uint64_t hash, uint64_t bytes)
 {
-    hash = (hash ^ bytes >> 9) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ hash >> 29;
+    return wr_hash_add(hash, bytes / WEIR_PLAN_ALIGNMENT);
 }
 
 static int by_hash(const void *left, const void *right)

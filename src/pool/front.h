@@ -10,6 +10,7 @@
 #define WR_POOL_FRONT_H
 
 #include "base/bias.h"
+#include "base/hash.h"
 #include "pool/cache.h"
 #include "pool/starts.h"
 
@@ -109,7 +110,7 @@ static inline wr_class wr_front_class(size_t block_bytes)
 /* Small blocks and large ones do not push each other out. */
 static inline size_t wr_front_index(size_t block_bytes)
 {
-    const uint64_t mixed = (uint64_t)(block_bytes / WR_FRONT_QUANTUM) * UINT64_C(0x9E3779B97F4A7C15);
+    const uint64_t mixed = wr_hash(block_bytes / WR_FRONT_QUANTUM);
     return (size_t)(mixed >> (64 - WR_FRONT_SLOT_BITS)) | (size_t)wr_front_class(block_bytes) << WR_FRONT_SLOT_BITS;
 }
 

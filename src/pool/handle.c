@@ -221,26 +221,11 @@ static void leave_queue_locked(wr_handle_pool *pool, const wr_handle_waiter *w)
     if (pool->last_waiter == w) pool->last_waiter = before;
 }
 
-static struct timespec deadline_after(uint64_t timeout_ns)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    const uint64_t most = (uint64_t)1 << 60; /* decades: keeps the sum from overflowing */
-    const uint64_t ns = (uint64_t)t.tv_nsec + (timeout_ns < most ? timeout_ns : most);
-    t.tv_sec += (time_t)(ns / 1000000000u);
-    t.tv_nsec = (long)(ns % 1000000000u);
-    return t;
-}
-
 /* Waits for a turn. On return the waiter has a handle, may create, or has waited long enough. */
 static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint64_t timeout_ns)
 {
-    pthread_condattr_t monotonic;
-    const struct timespec deadline = deadline_after(timeout_ns);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    const int failed = pthread_cond_init(&w->turn, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    const struct timespec deadline = wr_lock_deadline(timeout_ns);
+    const int failed = wr_lock_condition_init(&w->turn);
     WR_ENSURE(failed == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no condition variable to wait for a %s handle",
               pool->kind->name);
     pool->stats.waits++;

@@ -1,6 +1,7 @@
 #include "pool/learn.h"
 
 #include "base/compiler.h"
+#include "base/hash.h"
 #include "base/meta.h"
 #include "pool/place.h"
 
@@ -41,7 +42,7 @@ typedef struct addresses {
 
 static uint32_t *slot_of(const addresses *a, uint64_t address)
 {
-    size_t i = (size_t)(address * UINT64_C(0x9E3779B97F4A7C15) >> a->shift);
+    size_t i = (size_t)(wr_hash(address) >> a->shift);
     while (a->birth[i] != 0 && a->key[i] != address) i = (i + 1) & a->mask;
     a->key[i] = address;
     return &a->birth[i];

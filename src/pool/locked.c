@@ -2,12 +2,12 @@
 
 #include "backend/backend.h"
 #include "base/numa.h"
+#include "base/worker.h"
 #include "pool/policy.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -58,17 +58,6 @@ static size_t count_slices(size_t bytes)
     return count ? count : 1;
 }
 
-/* The program's signal handlers do not run on these threads. What has no thread is done here. */
-static void start_helpers(slice *slices, size_t count)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (size_t i = 1; i < count; i++)
-        slices[i].helped = pthread_create(&slices[i].helper, NULL, fault_in, &slices[i]) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 static weir_status fault_in_all(void *base, size_t bytes)
 {
     slice slices[HELPERS_MAX];
@@ -76,8 +65,8 @@ static weir_status fault_in_all(void *base, size_t bytes)
     const size_t each = bytes / WR_SEGMENT_UNIT / count * WR_SEGMENT_UNIT;
     for (size_t i = 0; i < count; i++)
         slices[i] = (slice){ .base = (char *)base + i * each, .bytes = i + 1 < count ? each : bytes - i * each };
-    start_helpers(slices, count);
-    int error = 0;
+    for (size_t i = 1; i < count; i++) slices[i].helped = wr_worker_start(&slices[i].helper, fault_in, &slices[i]) == 0;
+    int error = 0; /* what has no thread is done here */
     for (size_t i = 0; i < count; i++)
         if (!slices[i].helped) (void)fault_in(&slices[i]);
     for (size_t i = 0; i < count; i++) {

@@ -1,5 +1,6 @@
 #include "pool/order.h"
 
+#include "base/hash.h"
 #include "base/meta.h"
 #include "pool/pending.h"
 
@@ -49,7 +50,7 @@ static weir_status make_room(node_list *list, size_t more)
 
 static size_t slot_of(const node_set *set, const void *node)
 {
-    size_t slot = (size_t)((uint64_t)(uintptr_t)node * 0x9E3779B97F4A7C15u >> 20) & (set->capacity - 1);
+    size_t slot = (size_t)(wr_hash((uint64_t)(uintptr_t)node) >> 20) & (set->capacity - 1);
     while (set->slots[slot] && set->slots[slot] != node) slot = (slot + 1) & (set->capacity - 1);
     return slot;
 }

@@ -10,6 +10,8 @@
 
 #include "pool/cache.h"
 
+#include "base/hash.h"
+
 /* Linear probing. Never given back before the cache goes. */
 struct wr_starts {
     wr_starts *smaller; /* which it replaced */
@@ -20,8 +22,7 @@ struct wr_starts {
 
 static inline size_t wr_starts_place(const wr_starts *starts, const void *address)
 {
-    const uint64_t mixed = (uint64_t)(uintptr_t)address * UINT64_C(0x9E3779B97F4A7C15);
-    return (size_t)(mixed >> starts->shift);
+    return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
 }
 
 /* The block of the segment that begins at the address; NULL: none, or none that is seen without the lock. What it reads may be

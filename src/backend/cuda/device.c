@@ -1,5 +1,6 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_internal.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -358,9 +359,7 @@ static weir_status peer_enable(int ordinal, int peer_ordinal)
 
 static weir_status clock_ns(uint64_t *now)
 {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    *now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+    *now = wr_clock_ns(CLOCK_MONOTONIC);
     return WEIR_OK;
 }
 

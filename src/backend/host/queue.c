@@ -1,5 +1,6 @@
 #include "backend/host/host_internal.h"
 #include "base/meta.h"
+#include "base/worker.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -241,17 +242,13 @@ void wr_host_stream_join(wr_host_stream *stream)
     atomic_store(&stream->worker, WR_HOST_NO_WORKER);
 }
 
-/* Lock held. The program's signals are for its own threads. */
+/* Lock held. */
 static weir_status ensure_worker(wr_host_stream *stream)
 {
     if (atomic_load(&stream->worker) == WR_HOST_WORKER_RUNS) return WEIR_OK;
     wr_host_stream_join(stream); /* one that has ended needs no lock any more */
 
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&stream->thread, NULL, worker_main, stream);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = wr_worker_start(&stream->thread, worker_main, stream);
     if (error != 0)
         return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
                               "host: cannot start a thread for stream %p: %s; the process may have too many",

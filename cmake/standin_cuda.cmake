@@ -13,7 +13,7 @@ foreach(variant standin standin_old)
     add_library(cuda_${variant} MODULE $<TARGET_OBJECTS:standin_cuda_objects>)
     set_target_properties(cuda_${variant} PROPERTIES LINKER_LANGUAGE C LINK_DEPENDS ${map}
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    target_link_options(cuda_${variant} PRIVATE LINKER:--version-script=${map})
+    target_link_options(cuda_${variant} PRIVATE LINKER:--version-script=${map} ${WEIR_ALL_DEFINED})
     target_link_libraries(cuda_${variant} PRIVATE Threads::Threads)
 endforeach()
 

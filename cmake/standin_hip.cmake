@@ -21,7 +21,7 @@ foreach(major 5 6 7)
     target_include_directories(${target} PRIVATE include src tests)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME amdhip64 SOVERSION ${major} LINK_DEPENDS ${map}
         C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/rocm${major})
-    target_link_options(${target} PRIVATE LINKER:--version-script=${map})
+    target_link_options(${target} PRIVATE LINKER:--version-script=${map} ${WEIR_ALL_DEFINED})
     target_link_libraries(${target} PRIVATE Threads::Threads)
     list(APPEND hip_standins ${target})
     list(APPEND hip_standin_names HIP_STANDIN_${major}="$<TARGET_FILE:${target}>")

@@ -72,8 +72,7 @@ static bool collects_by_age(const wr_cache *cache)
 wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request)
 {
     const wr_class class = wr_mempool_chunked(pool) ? WR_LARGE : request->fit.class;
-    const uint32_t index = request->stream->index * WR_CLASSES + class;
-    return index < pool->bin_capacity ? pool->bins[index] : NULL;
+    return wr_mempool_bin(pool, request->stream, class);
 }
 
 /* A block that is never cut serves requests of nearly its size only, whatever the policy. */
@@ -168,8 +167,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended) : NULL;
     if (block) {
         status = wr_cache_hand_out_locked(cache, request, block, out);
-        if (status == WEIR_OK) cache->stats.hits++;
-        if (status == WEIR_OK && request->pool->counted) request->pool->stats.hits++;
+        if (status == WEIR_OK) WR_COUNT(request->pool, hits, 1);
     }
     if (front) wr_front_settle_locked(front);
     wr_lock_release(&cache->lock);

@@ -5,6 +5,7 @@
 #include "base/meta.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
+#include "pool/count.h"
 #include "pool/event.h"
 #include "pool/serve.h"
 #include "pool/source.h"
@@ -133,8 +134,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     wr_lock_acquire(&cache->lock);
     cache->leaving -= chunk->bytes;
     if (status == WEIR_OK) {
-        cache->stats.driver_frees++;
-        if (pool->counted) pool->stats.driver_frees++;
+        WR_COUNT(pool, driver_frees, 1);
         cache->changes++;
         wr_slot_record_done(cache, home);
         wr_chunk_record_done(cache, chunk);

@@ -52,6 +52,13 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
 
+/* So much more of a member of weir_memory_stats that is a counter. */
+#define WR_COUNT(pool, member, amount)                                                                                 \
+    do {                                                                                                               \
+        (pool)->cache->stats.member += (amount);                                                                       \
+        if ((pool)->counted) (pool)->stats.member += (amount);                                                         \
+    } while (0)
+
 /* What is parked counts as live here, and not in a peak: the fronts know how much that is. */
 static inline void wr_counter_live_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {

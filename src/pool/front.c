@@ -260,9 +260,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
 {
     wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
     if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
-    const bool peak = wr_front_is_peak(front, WR_FRONT_BLOCKS, 1) ||
-                      wr_front_is_peak(front, WR_FRONT_BYTES, block_bytes) ||
-                      wr_front_is_peak(front, WR_FRONT_REQUESTED, requested);
+    const bool peak = wr_front_is_peak(front, block_bytes, requested);
     wr_block *block = wr_front_pop(front, slot, requested);
     record_taken(front, block);
     if (peak) {
@@ -304,6 +302,11 @@ wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
     wr_lock_acquire(&cache->lock);
     if (front) wr_front_add_up_locked(front);
     return h;
+}
+
+wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
+{
+    return wr_front_lock(cache, atomic_load_explicit(&stream->front, memory_order_acquire));
 }
 
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)

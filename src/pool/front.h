@@ -85,6 +85,7 @@ typedef struct wr_front_hold {
 } wr_front_hold;
 
 wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front);
+wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream);
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *hold);
 
 /* Empties all fronts of a cache. */
@@ -131,10 +132,17 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_num
     return wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
 }
 
-/* Whether more is live than ever before once so much less is parked. */
-static inline bool wr_front_is_peak(const wr_front *front, wr_front_number number, size_t amount)
+static inline bool wr_front_falls_below(const wr_front *front, wr_front_number number, size_t amount)
 {
     return WR_UNLIKELY(wr_front_parked_in_all(front, number) - (int64_t)amount < front->floor[number]);
+}
+
+/* Whether more is live than ever before once such a block is taken. */
+static inline bool wr_front_is_peak(const wr_front *front, size_t block_bytes, size_t requested)
+{
+    return wr_front_falls_below(front, WR_FRONT_BLOCKS, 1) ||
+           wr_front_falls_below(front, WR_FRONT_BYTES, block_bytes) ||
+           wr_front_falls_below(front, WR_FRONT_REQUESTED, requested);
 }
 
 /* Hands out the slot's first block. */
@@ -195,9 +203,8 @@ static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, voi
     if (WR_UNLIKELY(!self)) return false;
     const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
     wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
-    if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes || wr_front_is_peak(front, WR_FRONT_BLOCKS, 1) ||
-                    wr_front_is_peak(front, WR_FRONT_BYTES, block_bytes) ||
-                    wr_front_is_peak(front, WR_FRONT_REQUESTED, requested))) {
+    if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes ||
+                    wr_front_is_peak(front, block_bytes, requested))) {
         wr_bias_release_owned(self);
         return false;
     }

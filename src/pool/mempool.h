@@ -97,6 +97,13 @@ static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
     return name & 1 ? (weir_mempool){ name >> 1, 0 } : (weir_mempool){ 0, name >> 1 };
 }
 
+/* The stream's bin of a class; NULL where nothing was ever allocated. Lock held. */
+static inline wr_bin *wr_mempool_bin(const wr_mempool *pool, const wr_stream *stream, int class)
+{
+    const uint32_t index = stream->index * WR_CLASSES + (uint32_t)class;
+    return index < pool->bin_capacity ? pool->bins[index] : NULL;
+}
+
 /* Whether it is made of chunks: one bin per stream. */
 static inline bool wr_mempool_chunked(const wr_mempool *pool)
 {

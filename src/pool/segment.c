@@ -130,8 +130,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_count(wr_counter_segment_in, g->bin, block);
     cache->growing -= range->bytes;
     pool->growing -= range->bytes;
-    cache->stats.driver_allocs++;
-    if (pool->counted) pool->stats.driver_allocs++;
+    WR_COUNT(pool, driver_allocs, 1);
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native,
                       wr_bin_pool_id(g->bin));
 }

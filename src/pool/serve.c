@@ -3,7 +3,7 @@
 #include "base/meta.h"
 #include "base/size.h"
 #include "pool/chunk.h"
-#include "pool/front.h"
+#include "pool/count.h"
 #include "pool/pending.h"
 #include "pool/stitch.h"
 
@@ -108,16 +108,22 @@ static wr_serving *serving_locked(const wr_cache *cache)
     return atomic_load_explicit(&cache->serving, memory_order_relaxed);
 }
 
-void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
+/* The arena that the stream has; NULL: none. No stream has two. */
+static wr_served *served_locked(const wr_cache *cache, const wr_stream *stream)
 {
     wr_serving *serving = serving_locked(cache);
-    for (size_t i = 0; serving && i < serving->count; i++) {
-        wr_served *s = &serving->arenas[i];
-        if (s->stream != stream) continue;
-        s->stream = NULL;
-        s->region = NULL;
-        wr_follower_init(&s->follower);
-    }
+    for (size_t i = 0; serving && i < serving->count; i++)
+        if (serving->arenas[i].stream == stream) return &serving->arenas[i];
+    return NULL;
+}
+
+void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
+{
+    wr_served *s = served_locked(cache, stream);
+    if (!s) return;
+    s->stream = NULL;
+    s->region = NULL;
+    wr_follower_init(&s->follower);
 }
 
 void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
@@ -129,17 +135,14 @@ void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
 
 bool wr_serve_trusts_locked(const wr_cache *cache, const wr_stream *stream)
 {
-    const wr_serving *serving = serving_locked(cache);
-    for (size_t i = 0; serving && i < serving->count; i++)
-        if (serving->arenas[i].stream == stream) return wr_follower_trusted(&serving->arenas[i].follower);
-    return false;
+    const wr_served *s = served_locked(cache, stream);
+    return s && wr_follower_trusted(&s->follower);
 }
 
 void wr_serve_distrust_locked(const wr_cache *cache, const wr_stream *stream)
 {
-    wr_serving *serving = serving_locked(cache);
-    for (size_t i = 0; serving && i < serving->count; i++)
-        if (serving->arenas[i].stream == stream) wr_follower_fail(&serving->arenas[i].follower, WR_TRUST_LOST);
+    wr_served *s = served_locked(cache, stream);
+    if (s) wr_follower_fail(&s->follower, WR_TRUST_LOST);
 }
 
 void wr_serve_release(wr_cache *cache)
@@ -175,21 +178,19 @@ static bool may_have(const wr_served *s, const wr_request *request)
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
     wr_serving *serving = serving_locked(cache);
-    wr_served *begun = NULL;
-    for (size_t i = 0; serving && i < serving->count; i++) {
+    wr_served *own = served_locked(cache, request->stream);
+    for (size_t i = 0; !own && serving && i < serving->count; i++) {
         wr_served *s = &serving->arenas[i];
-        if (s->stream == request->stream) return s;
-        if (!s->stream && !begun && may_have(s, request)) begun = s;
+        if (!s->stream && may_have(s, request)) own = s;
     }
-    if (begun) begun->stream = request->stream;
-    return begun;
+    if (own) own->stream = request->stream;
+    return own;
 }
 
 /* A region of an earlier plan goes on being used, unless some of its addresses are of no use. */
 static void find_region_locked(const wr_cache *cache, wr_served *s)
 {
-    const uint32_t index = s->stream->index * WR_CLASSES + WR_PLANNED;
-    const wr_bin *bin = index < cache->pools->bin_capacity ? cache->pools->bins[index] : NULL;
+    const wr_bin *bin = wr_mempool_bin(cache->pools, s->stream, WR_PLANNED);
     wr_segment *segment = bin ? bin->segments : NULL;
     const size_t needed = s->bytes + 2 * WR_SEGMENT_UNIT; /* rounded up, and always an absent end */
     while (segment && (segment->region->closed || segment->region->broken || segment->bytes < needed))
@@ -203,8 +204,7 @@ static outcome find_locked(wr_cache *cache, const wr_request *request, place *at
     uint32_t entry = 0;
     if (!s) return UNPLANNED;
     const wr_followed how = wr_follow(&s->follower, &s->course, request->fit.block_bytes, &entry);
-    cache->stats.plan_resyncs += how == WR_FOLLOW_FOUND;
-    if (cache->pools->counted) cache->pools->stats.plan_resyncs += how == WR_FOLLOW_FOUND;
+    if (how == WR_FOLLOW_FOUND) WR_COUNT(cache->pools, plan_resyncs, 1);
     if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
     const wr_planned *e = &s->course.entries[entry];
     *at = (place){ serving_locked(cache)->serial, (size_t)e->offset, (size_t)(e->offset + e->bytes) };
@@ -240,10 +240,8 @@ static outcome hand_out_locked(wr_cache *cache, const wr_request *request, wr_se
 
 static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *request, const place *at)
 {
-    wr_serving *serving = serving_locked(cache);
-    for (size_t i = 0; serving && serving->serial == at->serial && i < serving->count; i++)
-        if (serving->arenas[i].stream == request->stream) return &serving->arenas[i];
-    return NULL;
+    const wr_serving *serving = serving_locked(cache);
+    return serving && serving->serial == at->serial ? served_locked(cache, request->stream) : NULL;
 }
 
 static outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
@@ -254,14 +252,9 @@ static outcome serve_locked(wr_cache *cache, const wr_request *request, const pl
     return s->region ? hand_out_locked(cache, request, s->region, at, out) : LACKING;
 }
 
-static wr_front_hold lock(wr_cache *cache, const wr_request *request)
-{
-    return wr_front_lock(cache, atomic_load_explicit(&request->stream->front, memory_order_acquire));
-}
-
 static outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
-    const wr_front_hold h = lock(cache, request);
+    const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
     const outcome found = serve_locked(cache, request, at, out);
     wr_front_unlock(cache, &h);
     return found;
@@ -370,16 +363,14 @@ static bool lay_down_locked(wr_cache *cache)
 
 static bool count_locked(wr_cache *cache, const wr_request *request, outcome found)
 {
-    weir_memory_stats *all[] = { &cache->stats, cache->pools->counted ? &cache->pools->stats : NULL };
+    wr_mempool *pool = cache->pools;
     wr_serving *serving = serving_locked(cache);
     if (serving) *(found == SERVED ? &serving->placed : &serving->failed) += 1;
     if (serving) serving->in_vain = found == SERVED ? 0 : serving->in_vain + 1;
-    for (int i = 0; i < 2 && all[i]; i++) {
-        all[i]->plan_served += found == SERVED;
-        all[i]->plan_late += found == LATE || found == LACKING;
-        all[i]->plan_missed += found == UNPLANNED;
-        if (found != SERVED) all[i]->plan_missed_bytes += request->fit.block_bytes;
-    }
+    WR_COUNT(pool, plan_served, found == SERVED);
+    WR_COUNT(pool, plan_late, found == LATE || found == LACKING);
+    WR_COUNT(pool, plan_missed, found == UNPLANNED);
+    if (found != SERVED) WR_COUNT(pool, plan_missed_bytes, request->fit.block_bytes);
     return lay_down_locked(cache);
 }
 
@@ -387,15 +378,12 @@ static bool count_locked(wr_cache *cache, const wr_request *request, outcome fou
 static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, bool *laid_down,
                           void **out)
 {
-    const wr_front_hold h = lock(cache, request);
+    const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
     *found = find_locked(cache, request, at);
     if (*found != UNPLANNED) *found = serve_locked(cache, request, at, out);
     const bool over = *found == SERVED || *found == UNPLANNED;
     if (over) *laid_down = count_locked(cache, request, *found);
-    if (*found == SERVED) {
-        cache->stats.hits++;
-        if (cache->pools->counted) cache->pools->stats.hits++;
-    }
+    if (*found == SERVED) WR_COUNT(cache->pools, hits, 1);
     wr_front_unlock(cache, &h);
     return over;
 }
@@ -424,12 +412,9 @@ void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
 {
     *out = NULL;
     if (request->pool_name != 0) return;
-    const wr_front_hold h = lock(cache, request);
+    const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
     const bool spared = wr_serve_trusts_locked(cache, request->stream);
     wr_block *block = spared ? NULL : wr_stitch_planned_locked(request);
-    if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) {
-        cache->stats.hits++;
-        if (cache->pools->counted) cache->pools->stats.hits++;
-    }
+    if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) WR_COUNT(cache->pools, hits, 1);
     wr_front_unlock(cache, &h);
 }

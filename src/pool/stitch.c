@@ -237,8 +237,7 @@ static void add_slots_locked(attempt *a)
         wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, slot->from, slot->to);
         if (p->steps[i].origin) continue;
         wr_chunk_add_locked(cache, slot->chunk);
-        cache->stats.driver_allocs++;
-        if (pool->counted) pool->stats.driver_allocs++;
+        WR_COUNT(pool, driver_allocs, 1);
     }
     cache->growing -= p->created;
 }
@@ -266,11 +265,6 @@ static void withdraw_locked(attempt *a)
 }
 
 /* ---- the whole of it ---------------------------------------------------------------------------------------------- */
-
-static wr_front_hold lock(const wr_stitch_plan *p)
-{
-    return wr_front_lock(p->cache, atomic_load_explicit(&p->request->stream->front, memory_order_acquire));
-}
 
 /* Hands out what fits, if anything does. Who wants memory for a range looks for the place there himself. */
 static weir_status serve_locked(attempt *a, void **out)
@@ -312,7 +306,7 @@ static weir_status try_once(attempt *a, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     wr_cache *cache = p->cache;
-    wr_front_hold h = lock(p);
+    wr_front_hold h = wr_front_lock_stream(cache, p->request->stream);
     weir_status status = begin_locked(a, &h, out);
     const bool over = status != WEIR_OK || a->done;
     if (over) end_locked(a);
@@ -320,7 +314,7 @@ static weir_status try_once(attempt *a, void **out)
     if (over) return status;
 
     status = call_driver(a);
-    h = lock(p);
+    h = wr_front_lock_stream(cache, p->request->stream);
     if (status == WEIR_OK) status = commit_locked(a);
     const bool failed = status != WEIR_OK;
     if (failed) {

@@ -344,8 +344,7 @@ static weir_status choose_ends(wr_stitch_plan *p)
 
 wr_block *wr_stitch_planned_locked(const wr_request *request)
 {
-    const uint32_t index = request->stream->index * WR_CLASSES + WR_PLANNED;
-    wr_bin *bin = index < request->pool->bin_capacity ? request->pool->bins[index] : NULL;
+    wr_bin *bin = wr_mempool_bin(request->pool, request->stream, WR_PLANNED);
     return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
 }
 

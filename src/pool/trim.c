@@ -72,8 +72,7 @@ static void come_back_locked(wr_cache *cache, wr_segment *segment)
 static void forget_locked(wr_cache *cache, wr_segment *segment)
 {
     wr_mempool *pool = segment->bin->pool;
-    cache->stats.driver_frees++;
-    if (pool->counted) pool->stats.driver_frees++;
+    WR_COUNT(pool, driver_frees, 1);
     pool->segments--;
     cache->changes++;
     wr_starts_remove(segment->first);
@@ -485,8 +484,7 @@ static void drop_fence(const wr_cache *cache, wr_bin *bin)
 static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
-        const uint32_t index = stream->index * WR_CLASSES + (uint32_t)class;
-        wr_bin *old = index < pool->bin_capacity ? pool->bins[index] : NULL, *home = NULL;
+        wr_bin *old = wr_mempool_bin(pool, stream, class), *home = NULL;
         if (!old || !old->segments) continue;
         WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
         move_segments_locked(old, home);

@@ -152,22 +152,22 @@ static void expect_no_more_records(uint64_t before, uint64_t nth, int *pages)
     assert_records(before, nth);
 }
 
+static void play(failing *f)
+{
+    const uint64_t before = wr_meta_live();
+    scene s;
+    open_scene(&s);
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    check_aftermath(&s);
+    expect_no_more_records(before, f->nth, f->state);
+}
+
 static void every_driver_call_may_fail(weir_status failure)
 {
-    uint64_t nth = 1;
     int pages = 0;
-    for (bool reached = true; reached; nth++) {
-        const uint64_t before = wr_meta_live();
-        scene s;
-        open_scene(&s);
-        assert_ok(weir_host_fail_any(nth, failure));
-        const uint64_t called = driver_calls();
-        run_scenario(&s);
-        reached = driver_calls() - called >= nth;
-        check_aftermath(&s);
-        expect_no_more_records(before, nth, &pages);
-    }
-    assert_true(nth > 60);
+    fail_each_call(play, failure, &pages, 60);
 }
 
 static void every_driver_call_may_break(void **state)
@@ -191,19 +191,8 @@ static void every_driver_call_may_say_that_a_capture_forbids_it(void **state)
 static void every_record_may_be_refused(void **state)
 {
     (void)state;
-    uint64_t nth = 1;
     int pages = 0;
-    for (bool reached = true; reached; nth++) {
-        const uint64_t before = wr_meta_live();
-        scene s;
-        open_scene(&s);
-        wr_meta_fail_nth(nth);
-        run_scenario(&s);
-        reached = failure_came(nth);
-        check_aftermath(&s);
-        expect_no_more_records(before, nth, &pages);
-    }
-    assert_true(nth > 20);
+    fail_each_record(play, &pages, 20);
 }
 
 /* The main thread's own context and the first ids of pools are made once and stay. */

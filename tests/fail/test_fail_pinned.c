@@ -27,7 +27,6 @@ typedef struct scene {
 } scene;
 
 typedef struct scenario {
-    const char *name;
     void (*run)(scene *s);
     void (*check)(scene *s); /* with the failure over: gives back what the scene holds */
     uint64_t calls, records; /* that it makes at least */
@@ -195,8 +194,8 @@ static void check_checkpoint(scene *s)
 
 /* ---- running them ---------------------------------------------------------------------------------------------------- */
 
-static const scenario pinned = { "pinned", run_pinned, check_pinned, 40, 15 };
-static const scenario checkpoint = { "checkpoint", run_checkpoint, check_checkpoint, 10, 12 };
+static const scenario pinned = { run_pinned, check_pinned, 40, 15 };
+static const scenario checkpoint = { run_checkpoint, check_checkpoint, 10, 12 };
 
 static weir_status open_scene(void)
 {
@@ -216,30 +215,28 @@ static int warm_up(void **state)
     return 0;
 }
 
-static void finish(const scenario *of, scene *s, uint64_t before, uint64_t nth)
+/* The test's state is the scenario. */
+static void play(failing *f)
 {
+    const scenario *of = f->state;
+    const uint64_t before = wr_meta_live();
+    scene s = { .checkpoint = NULL };
+    assert_ok(open_scene());
+    begin_failing(f);
+    of->run(&s);
+    end_failing(f);
     assert_ok(weir_host_fail_clear());
     assert_ok(weir_validate(0));
-    of->check(s);
+    of->check(&s);
     assert_ok(weir_validate(0));
     assert_ok(weir_close());
-    assert_records(before, nth);
+    assert_records(before, f->nth);
 }
 
-static void every_driver_call_fails(const scenario *of, weir_status failure)
+static void every_driver_call_fails(void *state, weir_status failure)
 {
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        const uint64_t before = wr_meta_live();
-        scene s = { .checkpoint = NULL };
-        assert_ok(open_scene());
-        assert_ok(weir_host_fail_any(nth, failure));
-        const uint64_t called = driver_calls();
-        of->run(&s);
-        reached = driver_calls() - called >= nth;
-        finish(of, &s, before, nth);
-    }
-    if (nth <= of->calls) fail_msg("%s: only %llu calls", of->name, (unsigned long long)nth);
+    const scenario *of = state;
+    fail_each_call(play, failure, state, of->calls);
 }
 
 static void every_driver_call_may_run_out_of_host_memory(void **state)
@@ -260,17 +257,7 @@ static void every_driver_call_may_find_the_device_lost(void **state)
 static void every_record_may_be_refused(void **state)
 {
     const scenario *of = *state;
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        const uint64_t before = wr_meta_live();
-        scene s = { .checkpoint = NULL };
-        assert_ok(open_scene());
-        wr_meta_fail_nth(nth);
-        of->run(&s);
-        reached = failure_came(nth);
-        finish(of, &s, before, nth);
-    }
-    if (nth <= of->records) fail_msg("%s: only %llu records", of->name, (unsigned long long)nth);
+    fail_each_record(play, *state, of->records);
 }
 
 static void closing_survives_every_failing_call(void **state)

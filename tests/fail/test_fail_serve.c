@@ -114,50 +114,31 @@ static int warm_up(void **state)
     return 0;
 }
 
-static void every_driver_call_may_fail(weir_status failure)
+static void play(failing *f)
 {
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        scene s = { .bytes = { 0 } };
-        open_scene();
-        assert_ok(weir_host_fail_any(nth, failure));
-        const uint64_t called = driver_calls();
-        run_scenario(&s);
-        reached = driver_calls() - called >= nth;
-        check_aftermath(&s);
-        assert_ok(weir_close());
-        assert_records(records_at_rest, nth);
-    }
-    assert_true(nth > 20);
+    scene s = { .bytes = { 0 } };
+    open_scene();
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    check_aftermath(&s);
+    assert_ok(weir_close());
+    assert_records(records_at_rest, f->nth);
 }
 
 static void every_driver_call_may_break(void **state)
 {
-    (void)state;
-    every_driver_call_may_fail(WEIR_ERR_DRIVER);
+    fail_each_call(play, WEIR_ERR_DRIVER, *state, 20);
 }
 
 static void every_driver_call_may_run_out_of_memory(void **state)
 {
-    (void)state;
-    every_driver_call_may_fail(WEIR_ERR_OUT_OF_MEMORY);
+    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 20);
 }
 
 static void every_record_may_be_refused(void **state)
 {
-    (void)state;
-    uint64_t nth = 1;
-    for (bool came = true; came; nth++) {
-        scene s = { .bytes = { 0 } };
-        open_scene();
-        wr_meta_fail_nth(nth);
-        run_scenario(&s);
-        came = failure_came(nth);
-        check_aftermath(&s);
-        assert_ok(weir_close());
-        assert_records(records_at_rest, nth);
-    }
-    assert_true(nth > 10);
+    fail_each_record(play, *state, 10);
 }
 
 int main(void)

@@ -174,73 +174,53 @@ static int warm_up(void **state)
     return 0;
 }
 
-static void every_driver_call_may_fail(weir_status failure)
+static void play(failing *f)
 {
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        scene s = { .bytes = { 0 } };
-        const uint64_t left = open_scene();
-        assert_ok(weir_host_fail_any(nth, failure));
-        const uint64_t called = driver_calls();
-        run_scenario(&s);
-        reached = driver_calls() - called >= nth;
-        check_aftermath(&s, left);
-        assert_ok(weir_close());
-        assert_records(records_at_rest, nth);
-    }
-    assert_true(nth > 100);
+    scene s = { .bytes = { 0 } };
+    const uint64_t left = open_scene();
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    check_aftermath(&s, left);
+    assert_ok(weir_close());
+    assert_records(records_at_rest, f->nth);
 }
 
 static void every_driver_call_may_break(void **state)
 {
-    (void)state;
-    every_driver_call_may_fail(WEIR_ERR_DRIVER);
+    fail_each_call(play, WEIR_ERR_DRIVER, *state, 100);
 }
 
 static void every_driver_call_may_run_out_of_memory(void **state)
 {
-    (void)state;
-    every_driver_call_may_fail(WEIR_ERR_OUT_OF_MEMORY);
+    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 100);
 }
 
 static void every_record_may_be_refused(void **state)
 {
-    (void)state;
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        scene s = { .bytes = { 0 } };
-        const uint64_t left = open_scene();
-        wr_meta_fail_nth(nth);
-        run_scenario(&s);
-        reached = failure_came(nth);
-        check_aftermath(&s, left);
-        assert_ok(weir_close());
-        assert_records(records_at_rest, nth);
-    }
-    assert_true(nth > 20);
+    fail_each_record(play, *state, 20);
 }
 
 /* The failure comes when too much is mapped. */
+static void play_mapping_too_much(failing *f)
+{
+    scene s = { .bytes = { 0 } };
+    uint32_t random = 1;
+    const uint64_t left = open_scene();
+    s.streams[0] = default_stream(0);
+    for (unsigned i = 0; i < 8; i++) take(&s, i, 8 * MIB, s.streams[0]);
+    while (calls_of(WEIR_BACKEND_vm_unmap) == 0) map_again(&s, &random);
+    begin_failing(f);
+    for (int i = 0; i < 12; i++) map_again(&s, &random);
+    end_failing(f);
+    check_aftermath(&s, left);
+    assert_ok(weir_close());
+    assert_records(records_at_rest, f->nth);
+}
+
 static void unmapping_stale_places_survives_every_failing_call(void **state)
 {
-    (void)state;
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        scene s = { .bytes = { 0 } };
-        uint32_t random = 1;
-        const uint64_t left = open_scene();
-        s.streams[0] = default_stream(0);
-        for (unsigned i = 0; i < 8; i++) take(&s, i, 8 * MIB, s.streams[0]);
-        while (calls_of(WEIR_BACKEND_vm_unmap) == 0) map_again(&s, &random);
-        assert_ok(weir_host_fail_any(nth, WEIR_ERR_DRIVER));
-        const uint64_t called = driver_calls();
-        for (int i = 0; i < 12; i++) map_again(&s, &random);
-        reached = driver_calls() - called >= nth;
-        check_aftermath(&s, left);
-        assert_ok(weir_close());
-        assert_records(records_at_rest, nth);
-    }
-    assert_true(nth > 10);
+    fail_each_call(play_mapping_too_much, WEIR_ERR_DRIVER, *state, 10);
 }
 
 /* The driver maps chunks, refuses what comes next, and does not take the mapping back: the memory is where it was, and can

@@ -222,39 +222,35 @@ static int warm_up(void **state)
     return 0;
 }
 
-/* ---- the driver ------------------------------------------------------------------------------------------------------ */
-
-static void every_driver_call_may_fail(const char *policy, weir_status failure)
+/* The test's state is the policy. */
+static void play(failing *f)
 {
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        const uint64_t before = wr_meta_live();
-        scene s = { .failures = 0 };
-        assert_ok(open_scene(policy));
-        assert_ok(weir_host_fail_any(nth, failure));
-        const uint64_t called = driver_calls();
-        run_scenario(&s);
-        reached = driver_calls() - called >= nth;
-        check_aftermath(&s);
-        assert_ok(weir_close());
-        assert_records(before, nth);
-    }
-    assert_true(nth > 40);
+    const uint64_t before = wr_meta_live();
+    scene s = { .failures = 0 };
+    assert_ok(open_scene(f->state));
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    check_aftermath(&s);
+    assert_ok(weir_close());
+    assert_records(before, f->nth);
 }
+
+/* ---- the driver ------------------------------------------------------------------------------------------------------ */
 
 static void every_driver_call_may_run_out_of_memory(void **state)
 {
-    every_driver_call_may_fail(*state, WEIR_ERR_OUT_OF_MEMORY);
+    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 40);
 }
 
 static void every_driver_call_may_break(void **state)
 {
-    every_driver_call_may_fail(*state, WEIR_ERR_DRIVER);
+    fail_each_call(play, WEIR_ERR_DRIVER, *state, 40);
 }
 
 static void every_driver_call_may_find_the_device_lost(void **state)
 {
-    every_driver_call_may_fail(*state, WEIR_ERR_DEVICE_LOST);
+    fail_each_call(play, WEIR_ERR_DEVICE_LOST, *state, 40);
 }
 
 /* A device that is gone for good: everything fails from some call on, freeing and closing still work. */
@@ -302,19 +298,7 @@ static void closing_survives_every_failing_call(void **state)
 
 static void every_record_may_be_refused(void **state)
 {
-    uint64_t nth = 1;
-    for (bool reached = true; reached; nth++) {
-        const uint64_t before = wr_meta_live();
-        scene s = { .failures = 0 };
-        assert_ok(open_scene(*state));
-        wr_meta_fail_nth(nth);
-        run_scenario(&s);
-        reached = failure_came(nth);
-        check_aftermath(&s);
-        assert_ok(weir_close());
-        assert_records(before, nth);
-    }
-    assert_true(nth > 20);
+    fail_each_record(play, *state, 20);
 }
 
 static void opening_may_run_out_of_records(void **state)

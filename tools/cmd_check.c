@@ -50,7 +50,7 @@ typedef struct check {
     uint64_t incomplete_frees, live_blocks, live_bytes;
     uint64_t misuses, suspicions;
     uint64_t shown;
-    const weir_event *places[SHOWN]; /* misuses shown */
+    size_t places[SHOWN]; /* misuses shown: their events */
     size_t place_count;
     bool begins_late;
 } check;
@@ -153,11 +153,11 @@ static void on_completed(check *c, size_t index, const weir_event *e)
 }
 
 /* The same at the same place is shown once. Without stacks nobody knows the place. */
-static bool is_shown(const check *c, const trace *t, const weir_event *e)
+static bool is_shown(const check *c, const trace *t, size_t index)
 {
-    const uint32_t *of = t->stacks.of, stack = of ? of[e - t->events] : 0;
+    const uint32_t stack = trace_stack(t, index);
     for (size_t i = 0; stack != 0 && i < c->place_count; i++)
-        if (c->places[i]->kind == e->kind && of[c->places[i] - t->events] == stack) return true;
+        if (t->events[c->places[i]].kind == t->events[index].kind && trace_stack(t, c->places[i]) == stack) return true;
     return c->place_count == SHOWN;
 }
 
@@ -168,8 +168,8 @@ static void on_misuse(check *c, const trace *t, size_t index, json_t *array)
     const size_t made = seen && seen->value ? seen->value - 1 : MISUSE_UNKNOWN;
     ++*(e->kind == WEIR_EVENT_SUSPECT_FREE ? &c->suspicions : &c->misuses);
     json_push(array, misuse_json(t, index, made));
-    if (!c->text || is_shown(c, t, e)) return;
-    c->places[c->place_count++] = e;
+    if (!c->text || is_shown(c, t, index)) return;
+    c->places[c->place_count++] = index;
     misuse_print(c->text, c->name, t, index, made);
 }
 

@@ -42,7 +42,7 @@ static const weir_event *allocation_of(const trace *t, size_t index, size_t made
 
 static uint32_t stack_of(const trace *t, const weir_event *e)
 {
-    return e && t->stacks.of ? t->stacks.of[e - t->events] : 0;
+    return e ? trace_stack(t, (size_t)(e - t->events)) : 0;
 }
 
 static void print_call(FILE *out, const char *name, const char *call, const trace *t, const weir_event *e)

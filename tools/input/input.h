@@ -61,6 +61,12 @@ typedef struct trace {
     trace_settings settings;
 } trace;
 
+/* The stack of an event; 0 is empty: so is that of each in a file without stacks. */
+static inline uint32_t trace_stack(const trace *t, size_t event)
+{
+    return t->stacks.of ? t->stacks.of[event] : 0;
+}
+
 /* Where and why reading failed. */
 typedef struct trace_error {
     uint64_t offset; /* byte of the (decompressed) input */

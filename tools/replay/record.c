@@ -93,7 +93,7 @@ static void on_alloc(recorder *r, const script_op *op, bool body)
 {
     const script_stream *stream = &r->sc->streams[op->where];
     const weir_event *from = body ? original(r, WEIR_EVENT_ALLOC) : NULL;
-    uint32_t stack = from && r->t->stacks.of ? r->t->stacks.of[from - r->t->events] : 0;
+    uint32_t stack = from ? trace_stack(r->t, (size_t)(from - r->t->events)) : 0;
     owner *o = &r->owners[op->slot];
     *o = (owner){ .device = stream->device };
     emit_between(r, stream->device);

@@ -67,11 +67,6 @@ static timeline_block *add_block(builder *b, timeline_block made, int16_t device
     return &l->blocks[l->block_count++];
 }
 
-static uint32_t stack_of(const builder *b, size_t event)
-{
-    return b->t->stacks.of ? b->t->stacks.of[event] : 0;
-}
-
 static void on_alloc(builder *b, size_t index, const weir_event *e)
 {
     b->now++;
@@ -89,7 +84,7 @@ static void on_alloc(builder *b, size_t index, const weir_event *e)
                             .freed = TIMELINE_NEVER,
                             .until = TIMELINE_NEVER,
                             .lane = lane,
-                            .stack = stack_of(b, index),
+                            .stack = trace_stack(b->t, index),
                             .thread = e->thread };
     add_block(b, made, e->device);
 }
@@ -224,7 +219,7 @@ static void on_oom(builder *b, size_t index, const weir_event *e)
     timeline *l = b->l;
     l->ooms = grow_array(l->ooms, l->oom_count + 1, &b->oom_capacity, sizeof *l->ooms);
     l->ooms[l->oom_count++] = (timeline_oom){ e->size, e->address, b->now + 1,
-                                              lane_index(b, e->device, e->stream, e->pool), stack_of(b, index) };
+                                              lane_index(b, e->device, e->stream, e->pool), trace_stack(b->t, index) };
 }
 
 static void on_event(builder *b, size_t index, const weir_event *e)

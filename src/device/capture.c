@@ -270,9 +270,9 @@ void wr_capture_await(wr_device *device, wr_block *block)
     wr_cache *cache = &device->cache;
     if (wr_captures_any(&device->captures) && defer(device, block)) return;
     wr_lock_acquire(&cache->lock);
-    const bool deterministic = block->segment->bin->pool->rules.deterministic;
+    const bool chains = block->lent || block->segment->bin->pool->rules.deterministic;
     wr_lock_release(&cache->lock);
-    (deterministic ? wr_pending_chain : wr_pending_start)(cache, block);
+    (chains ? wr_pending_chain : wr_pending_start)(cache, block);
 }
 
 void wr_capture_reclaim(wr_device *device, const wr_stream *stream)

@@ -7,10 +7,10 @@
 #include "pool/pending.h"
 #include "pool/serve.h"
 
-weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const uint64_t *natives)
+weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_arena_user *users)
 {
     int more = 0;
-    WR_TRY(wr_serve(&device->cache, plan, natives, &more));
+    WR_TRY(wr_serve(&device->cache, plan, users, &more));
     atomic_fetch_add(&device->routes.any, (unsigned)more); /* a plan is one more way that requests may go */
     return WEIR_OK;
 }
@@ -21,7 +21,7 @@ static size_t block_bytes(const void *user, size_t requested)
     return wr_cache_request(cache->pools, 0, NULL, requested).fit.block_bytes;
 }
 
-static weir_status plan_history(wr_device *device, weir_plan **plan, const uint64_t **natives)
+static weir_status plan_history(wr_device *device, weir_plan **plan, const wr_arena_user **users)
 {
     wr_history *history = &device->cache.history;
     void *events = NULL;
@@ -30,7 +30,7 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const uint6
     WR_ENSURE(room != 0, WEIR_ERR_NOT_READY, "device %d: nothing is recorded yet", device->ordinal);
     WR_TRY(wr_meta_alloc((size_t)room * sizeof(weir_event), "history to learn from", &events));
     wr_history_copy(history, events, NULL, room, &count, &dropped);
-    weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, plan, natives);
+    weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, plan, users);
     wr_meta_free(events);
     return status;
 }
@@ -38,7 +38,7 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const uint6
 weir_status wr_device_learn(wr_device *device, bool *planned)
 {
     weir_plan *plan = NULL;
-    const uint64_t *natives = NULL;
+    const wr_arena_user *users = NULL;
     size_t released = 0;
     WR_ENSURE(
         device->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
@@ -46,11 +46,11 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
         "more");
     *planned = false;
     if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
-    WR_TRY(plan_history(device, &plan, &natives));
+    WR_TRY(plan_history(device, &plan, &users));
     /* What is free was for another order of things; the plan takes what it needs anew. */
     wr_pending_poll(&device->cache);
     weir_status status = wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
-    if (status == WEIR_OK) status = wr_device_serve(device, plan, natives);
+    if (status == WEIR_OK) status = wr_device_serve(device, plan, users);
     if (status == WEIR_OK) wr_log(WR_LOG_INFO, "device %d: serving a plan of its own", device->ordinal);
     *planned = status == WEIR_OK;
     wr_plan_destroy(plan);

@@ -5,10 +5,11 @@
 #define WR_DEVICE_LEARN_H
 
 #include "device/device.h"
+#include "pool/guest.h"
 #include "weir/plan.h"
 
 /* Serves a plan, or none (NULL), to the device's default pool. */
-WR_CHECKED weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const uint64_t *natives);
+WR_CHECKED weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_arena_user *users);
 
 /* Unless a plan is served and fits: makes one of the last rounds, serves it, and gives back what was held without it. No lock
  * held; takes the time that planning takes. *planned: a new one is served. WEIR_ERR_NOT_READY: nothing repeats; WEIR_ERR_NOT_SUPPORTED:

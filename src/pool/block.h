@@ -56,6 +56,7 @@ struct wr_block {
     };
     wr_block_state state;
     atomic_bool parked; /* live, but in the bin's front; under its lock */
+    bool lent;          /* live, or pending: to another stream, by a plan (pool/serve.h) */
     wr_block *next_parked;
 };
 

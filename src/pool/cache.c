@@ -107,18 +107,18 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
-void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested)
+void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native)
 {
     const wr_bin *bin = block->segment->bin;
     block->state = WR_BLOCK_LIVE;
     block->requested = requested;
     block->uses = NULL;
     block->kept = 0;
+    block->lent = false;
     block->handed = ++cache->handed;
     wr_count(wr_counter_live_in, bin, block);
     wr_account_in(bin->account, block->bytes);
-    wr_history_record_alloc(&cache->history, block->base, requested, bin->stream->native, wr_bin_pool_id(bin),
-                            &block->stack);
+    wr_history_record_alloc(&cache->history, block->base, requested, native, wr_bin_pool_id(bin), &block->stack);
 }
 
 weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
@@ -134,7 +134,7 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
         wr_bin_insert(bin, rest);
         wr_count(wr_counter_free_in, bin, rest);
     }
-    wr_cache_make_live_locked(cache, block, request->requested);
+    wr_cache_make_live_locked(cache, block, request->requested, bin->stream->native);
     *out = block->base;
     return WEIR_OK;
 }

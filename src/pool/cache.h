@@ -185,8 +185,8 @@ wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request);
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
                                                 void **out);
 
-/* A block that is in no tree becomes live. */
-void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested);
+/* A block that is in no tree becomes live. `native`: the stream that asked for it. */
+void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native);
 
 /* A pending or live block becomes free: merged, back in its bin, counted. */
 void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);

@@ -275,7 +275,7 @@ static void bring_back_locked(change *c, wr_segment *segment, const saved_block 
     if (block->bytes > then->bytes) right = cut(c, block, then->bytes);
     if (left) put_free(bin, left);
     if (right) put_free(bin, right);
-    wr_cache_make_live_locked(c->cache, block, then->requested);
+    wr_cache_make_live_locked(c->cache, block, then->requested, block->segment->bin->stream->native);
 }
 
 static void apply_locked(change *c)

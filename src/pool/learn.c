@@ -3,9 +3,6 @@
 #include "base/compiler.h"
 #include "base/hash.h"
 #include "base/meta.h"
-#include "pool/place.h"
-
-#include <stdlib.h>
 
 /* One allocation of the history. */
 typedef struct birth {
@@ -28,6 +25,7 @@ typedef struct learner {
     uint32_t *by_stream; /* the births of each stream, one stream after another */
     line *lines;
     size_t line_count;
+    line all; /* the allocations of all streams */
 } learner;
 
 /* ---- what lived how long ------------------------------------------------------------------------------------------ */
@@ -112,22 +110,25 @@ static weir_status find_lines(learner *l)
         if (!of) l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
         line_of(l, l->births[i].stream)->count++;
     }
-    WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "streams to learn from", &memory));
+    WR_TRY(wr_meta_alloc((2 * (size_t)l->count + 1) * sizeof(uint32_t), "streams to learn from", &memory));
     uint32_t *next = l->by_stream = memory;
     for (size_t k = 0; k < l->line_count; k++) {
         l->lines[k].at = next;
         for (uint32_t i = 0; i < l->count; i++)
             if (l->births[i].stream == l->lines[k].stream) *next++ = i;
     }
+    l->all = (line){ .at = next, .count = l->count };
+    for (uint32_t i = 0; i < l->count; i++) *next++ = i;
     return WEIR_OK;
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------- */
 
-/* The size that the stream asked for so many allocations before the last one. */
-static uint64_t backwards(const learner *l, const line *of, uint32_t i)
+/* Whether so many allocations before the last one two were for the same. */
+static bool are_like(const learner *l, const line *of, uint32_t i, uint32_t k)
 {
-    return l->births[of->at[of->count - 1 - i]].bytes;
+    const birth *a = &l->births[of->at[of->count - 1 - i]], *b = &l->births[of->at[of->count - 1 - k]];
+    return a->bytes == b->bytes && a->stream == b->stream;
 }
 
 /* The period in which the end of the line repeats for longest, of at least two rounds. like[p]: how far the line, backwards, is
@@ -138,7 +139,7 @@ static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
     for (uint32_t p = 1, left = 0, right = 0; p < of->count; p++) {
         uint32_t n = 0;
         if (p < right) n = like[p - left] < right - p ? like[p - left] : right - p;
-        while (p + n < of->count && backwards(l, of, n) == backwards(l, of, p + n)) n++;
+        while (p + n < of->count && are_like(l, of, n, p + n)) n++;
         like[p] = n;
         if (p + n > right) {
             left = p;
@@ -157,6 +158,7 @@ static weir_status find_rounds(learner *l)
     void *like = NULL;
     WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "rounds", &like));
     for (size_t k = 0; k < l->line_count; k++) l->lines[k].round = find_round(l, &l->lines[k], like);
+    if (l->line_count > 1) l->all.round = find_round(l, &l->all, like);
     wr_meta_free(like);
     return WEIR_OK;
 }
@@ -177,79 +179,183 @@ static uint32_t births_before(const learner *l, const line *of, uint32_t event)
     return low;
 }
 
-/* The last round but one, whose blocks have all been freed by now if they live no longer than a round. Time is counted in
- * allocations of the stream: only there does it matter who lives. */
-static void lives_of(const learner *l, const line *of, wr_item *items)
+/* The last round but one, whose blocks have all been freed by now if they live no longer than a round: when the i-th one of
+ * it ends. Time is counted in allocations of the line: only there does it matter who lives. */
+static wr_item item_of(const learner *l, const line *of, uint32_t i)
 {
     const uint32_t first = of->count - 2 * of->round;
-    for (uint32_t i = 0; i < of->round; i++) {
-        const birth *b = &l->births[of->at[first + i]];
-        const uint32_t lives = b->end == UINT32_MAX ? UINT32_MAX : births_before(l, of, b->end) - (first + i);
-        const uint32_t end = lives < of->round ? i + lives : i;
-        items[i] = (wr_item){ .bytes = b->bytes, .start = i, .end = end > of->round ? end - of->round : end };
-    }
+    const birth *b = &l->births[of->at[first + i]];
+    const uint32_t lives = b->end == UINT32_MAX ? UINT32_MAX : births_before(l, of, b->end) - (first + i);
+    const uint32_t end = lives < of->round ? i + lives : i;
+    return (wr_item){ .bytes = b->bytes, .start = i, .end = end > of->round ? end - of->round : end };
 }
 
-static weir_status plan_line(const learner *l, const line *of, weir_plan_arena *arena, weir_plan_entry *entries)
+static weir_plan_entry entry_at(uint64_t offset, uint64_t bytes)
 {
-    void *items = NULL;
-    WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &items));
-    lives_of(l, of, items);
-    weir_status status = wr_place(items, of->round, of->round, &arena->bytes);
-    for (uint32_t i = 0; i < of->round; i++) {
-        const wr_item *item = (const wr_item *)items + i;
-        entries[i] = (weir_plan_entry){ .offset = item->offset, .bytes = item->bytes, .lives = WEIR_PLAN_FOREVER };
-    }
+    return (weir_plan_entry){ .offset = offset, .bytes = bytes, .lives = WEIR_PLAN_FOREVER };
+}
+
+/* A plan in the making. */
+typedef struct draft {
+    weir_plan *plan;
+    weir_plan_arena *arenas;
+    weir_plan_entry *entries;
+    wr_arena_user *users;
+} draft;
+
+static weir_status begin_draft(draft *d, uint64_t arenas, uint64_t entries)
+{
+    void *memory = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(weir_plan) + arenas * (sizeof(weir_plan_arena) + sizeof(wr_arena_user)) +
+                             entries * sizeof(weir_plan_entry),
+                         "a plan", &memory));
+    d->plan = memory;
+    d->arenas = (weir_plan_arena *)(d->plan + 1);
+    d->entries = (weir_plan_entry *)(d->arenas + arenas);
+    d->users = (wr_arena_user *)(d->entries + entries);
+    *d->plan = (weir_plan){ .arenas = d->arenas, .entries = d->entries };
+    return WEIR_OK;
+}
+
+static void add_arena(draft *d, int device, uint64_t stream, uint64_t entries)
+{
+    const uint64_t n = d->plan->arena_count++;
+    d->arenas[n] = (weir_plan_arena){
+        .device = device, .flags = WEIR_PLAN_ONE_STREAM, .streams = 1, .first = d->plan->entry_count, .entries = entries
+    };
+    d->users[n] = (wr_arena_user){ .native = stream, .host = WR_ARENA_ALONE };
+    d->plan->entry_count += entries;
+}
+
+/* ---- streams apart ------------------------------------------------------------------------------------------------ */
+
+static weir_status place_line(const learner *l, const line *of, draft *d, uint64_t arena)
+{
+    void *memory = NULL;
+    weir_plan_arena *a = &d->arenas[arena];
+    WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &memory));
+    wr_item *items = memory;
+    for (uint32_t i = 0; i < of->round; i++) items[i] = item_of(l, of, i);
+    weir_status status = wr_place(items, of->round, of->round, &a->bytes);
+    for (uint32_t i = 0; i < of->round; i++) d->entries[a->first + i] = entry_at(items[i].offset, items[i].bytes);
+    d->users[arena].own = a->bytes;
     wr_meta_free(items);
     return status;
 }
 
-static weir_status make_plan(const learner *l, int device, weir_plan **out, const uint64_t **natives)
+static weir_status plan_apart(const learner *l, int device, draft *d)
 {
-    void *memory = NULL;
     uint64_t arenas = 0, entries = 0;
     for (size_t k = 0; k < l->line_count; k++) {
         arenas += l->lines[k].round != 0;
         entries += l->lines[k].round;
     }
     WR_ENSURE(arenas != 0, WEIR_ERR_NOT_READY, "device %d: what the history has does not repeat yet", device);
-    WR_TRY(wr_meta_alloc(sizeof(weir_plan) + arenas * (sizeof(weir_plan_arena) + sizeof(uint64_t)) +
-                             entries * sizeof(weir_plan_entry),
-                         "a plan", &memory));
-    weir_plan *plan = memory;
-    weir_plan_arena *arena = (weir_plan_arena *)(plan + 1);
-    weir_plan_entry *entry = (weir_plan_entry *)(arena + arenas);
-    uint64_t *native = (uint64_t *)(entry + entries);
-    *plan = (weir_plan){ .arena_count = arenas, .entry_count = entries, .arenas = arena, .entries = entry };
-    *natives = native;
-    uint64_t first = 0;
+    WR_TRY(begin_draft(d, arenas, entries));
     weir_status status = WEIR_OK;
     for (size_t k = 0; k < l->line_count && status == WEIR_OK; k++) {
-        const line *of = &l->lines[k];
-        if (of->round == 0) continue;
-        *native++ = of->stream;
-        *arena = (weir_plan_arena){
-            .device = device, .flags = WEIR_PLAN_ONE_STREAM, .streams = 1, .first = first, .entries = of->round
-        };
-        status = plan_line(l, of, arena++, entry + first);
-        first += of->round;
+        if (l->lines[k].round == 0) continue;
+        add_arena(d, device, l->lines[k].stream, l->lines[k].round);
+        status = place_line(l, &l->lines[k], d, d->plan->arena_count - 1);
     }
-    if (status == WEIR_OK)
-        *out = plan;
-    else
-        wr_meta_free(memory);
     return status;
 }
 
+/* ---- streams that share ------------------------------------------------------------------------------------------- */
+
+/* Each stream's blocks in the round of all, in their order. An item's stream counts the arenas. */
+static weir_status draft_shared(const learner *l, int device, wr_guest_item *items, draft *d)
+{
+    const line *all = &l->all;
+    WR_TRY(begin_draft(d, l->line_count, all->round));
+    for (uint32_t i = 0; i < all->round; i++) items[i].item = item_of(l, all, i);
+    for (size_t k = 0; k < l->line_count; k++) {
+        uint64_t count = 0;
+        for (uint32_t i = 0; i < all->round; i++) {
+            if (l->births[all->at[all->count - 2 * all->round + i]].stream != l->lines[k].stream) continue;
+            items[i].stream = (uint32_t)d->plan->arena_count;
+            count++;
+        }
+        if (count) add_arena(d, device, l->lines[k].stream, count);
+    }
+    return WEIR_OK;
+}
+
+static void enter_shared(const wr_guest_item *items, uint32_t count, const uint64_t *bytes, uint32_t host, draft *d)
+{
+    for (uint64_t k = 0; k < d->plan->arena_count; k++) {
+        uint64_t next = d->arenas[k].first;
+        const bool guest = k != host;
+        d->arenas[k].bytes = bytes[k] + (guest ? bytes[host] : 0);
+        d->users[k].own = bytes[k];
+        if (guest) d->users[k].host = host;
+        for (uint32_t i = 0; i < count; i++) {
+            const wr_guest_item *s = &items[i];
+            if (s->stream != k) continue;
+            d->entries[next++] = entry_at(s->item.offset + (s->lent ? bytes[k] : 0), s->item.bytes);
+        }
+    }
+}
+
+/* *total: of all arenas. */
+static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
+{
+    void *memory = NULL, *sizes = NULL;
+    uint32_t host = 0;
+    WR_TRY(wr_meta_alloc(l->all.round * sizeof(wr_guest_item), "blocks to place", &memory));
+    weir_status status = wr_meta_alloc(l->line_count * sizeof(uint64_t), "blocks to place", &sizes);
+    wr_guest_item *items = memory;
+    uint64_t *bytes = sizes;
+    if (status == WEIR_OK) status = draft_shared(l, device, items, d);
+    if (status == WEIR_OK) status = wr_place_guests(items, l->all.round, (uint32_t)d->plan->arena_count, bytes, &host);
+    if (status == WEIR_OK) enter_shared(items, l->all.round, bytes, host, d);
+    *total = 0;
+    for (uint64_t k = 0; status == WEIR_OK && k < d->plan->arena_count; k++) *total += bytes[k];
+    wr_meta_free(bytes);
+    wr_meta_free(items);
+    return status;
+}
+
+static uint64_t total_of(const draft *apart)
+{
+    uint64_t total = 0;
+    for (uint64_t k = 0; k < apart->plan->arena_count; k++) total += apart->arenas[k].bytes;
+    return total;
+}
+
+/* Streams share where all of them together repeat, so that what is lent is free again in time, and it saves enough. */
+static weir_status make_plan(const learner *l, int device, weir_plan **out, const wr_arena_user **users)
+{
+    draft best = { 0 }, shared = { 0 };
+    uint64_t total = 0;
+    weir_status status = plan_apart(l, device, &best);
+    if (status == WEIR_OK && l->all.round) {
+        status = plan_shared(l, device, &shared, &total);
+        if (status == WEIR_OK && total + total / WR_LEARN_SAVES < total_of(&best)) {
+            const draft apart = best;
+            best = shared;
+            shared = apart;
+        }
+    }
+    wr_meta_free(shared.plan);
+    if (status != WEIR_OK) {
+        wr_meta_free(best.plan);
+        return status;
+    }
+    *out = best.plan;
+    *users = best.users;
+    return WEIR_OK;
+}
+
 weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, weir_plan **plan,
-                     const uint64_t **natives)
+                     const wr_arena_user **users)
 {
     learner l = { 0 };
     WR_ENSURE(count < UINT32_MAX, WEIR_ERR_NOT_SUPPORTED, "%zu events are too many to learn from", count);
     weir_status status = find_births(&l, events, count, fit, user);
     if (status == WEIR_OK) status = find_lines(&l);
     if (status == WEIR_OK) status = find_rounds(&l);
-    if (status == WEIR_OK) status = make_plan(&l, count ? events[0].device : 0, plan, natives);
+    if (status == WEIR_OK) status = make_plan(&l, count ? events[0].device : 0, plan, users);
     wr_meta_free(l.by_stream);
     wr_meta_free(l.lines);
     wr_meta_free(l.births);

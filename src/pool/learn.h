@@ -1,13 +1,14 @@
 /*
  * learn: whether what a program allocated repeats, and a plan of one round of it, from its history. A round is what each stream
  * asked for, in order, twice in a row at the end of the history. Streams are looked at one by one: each has its own round,
- * and its own arena.
+ * and its own arena. Where all of them together repeat too, and it saves enough, those that have little use addresses of the
+ * one that has most.
  * Owner: the caller, until wr_plan_destroy. No lock; any thread.
  */
 #ifndef WR_POOL_LEARN_H
 #define WR_POOL_LEARN_H
 
-#include "base/status.h"
+#include "pool/guest.h"
 #include "weir/plan.h"
 #include "weir/trace.h"
 
@@ -15,12 +16,15 @@
 #define WR_LEARN_LEAST 16
 #define WR_LEARN_SHARE 4
 
+/* Streams share addresses, and wait for each other, where that saves more than 1 byte in so many. */
+#define WR_LEARN_SAVES 100
+
 /* What a request becomes in the default pool. */
 typedef size_t (*wr_learn_fit)(const void *user, size_t requested);
 
-/* A plan for the default pool of the events' device. Its course begins with what each stream asks for next. *natives: of each
- * arena the native stream, as events have it; part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
+/* A plan for the default pool of the events' device. Its course begins with what each stream asks for next. *users: of each
+ * arena, part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
 WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user,
-                                weir_plan **plan, const uint64_t **natives);
+                                weir_plan **plan, const wr_arena_user **users);
 
 #endif

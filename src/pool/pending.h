@@ -50,7 +50,7 @@ void wr_wait_leave(wr_wait *wait);
 WR_CHECKED weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address);
 void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base);
 
-/* The same without waiting, for deterministic pools: later work on the block's stream waits for the uses on the device,
+/* The same without waiting, for deterministic pools and for lent blocks: later work on the block's stream waits for the uses on the device,
  * and the block is free at once. Where that cannot be, because a stream is capturing or the driver refuses, it is
  * pending. Takes the move lock. */
 void wr_pending_chain(wr_cache *cache, wr_block *block);

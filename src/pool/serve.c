@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "base/size.h"
+#include "pool/address.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/pending.h"
@@ -31,7 +32,7 @@ static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
 }
 
 static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const weir_plan_arena *a,
-                             const uint64_t *native)
+                             const wr_arena_user *user)
 {
     WR_ENSURE(
         a->streams == 1, WEIR_ERR_NOT_SUPPORTED,
@@ -43,15 +44,16 @@ static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const w
     wr_served *s = &serving->arenas[serving->count];
     WR_TRY(wr_course_init(&s->course, plan, a));
     wr_follower_init(&s->follower);
-    s->bytes = (size_t)a->bytes;
-    s->named = native != NULL;
-    s->native = native ? *native : 0;
+    s->bytes = (size_t)(user ? user->own : a->bytes);
+    s->named = user != NULL;
+    s->native = user ? user->native : 0;
+    s->host = user && user->host != WR_ARENA_ALONE ? &serving->arenas[user->host] : NULL;
     serving->budget += wr_round_up(s->bytes, WR_SEGMENT_UNIT);
     serving->count++;
     return WEIR_OK;
 }
 
-static weir_status make(const wr_cache *cache, const weir_plan *plan, const uint64_t *natives, wr_serving **out)
+static weir_status make(const wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, wr_serving **out)
 {
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_serving) + plan->arena_count * sizeof(wr_served), "plan to serve", &made));
@@ -59,7 +61,7 @@ static weir_status make(const wr_cache *cache, const weir_plan *plan, const uint
     weir_status status = WEIR_OK;
     for (uint64_t i = 0; i < plan->arena_count && status == WEIR_OK; i++)
         if (is_ours(cache, &plan->arenas[i]))
-            status = add_arena(serving, plan, &plan->arenas[i], natives ? &natives[i] : NULL);
+            status = add_arena(serving, plan, &plan->arenas[i], users ? &users[i] : NULL);
     if (status == WEIR_OK && serving->count == 0)
         status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for the default pool of %s", cache->name);
     if (status == WEIR_OK)
@@ -79,7 +81,7 @@ static uint64_t held_elsewhere_locked(const wr_cache *cache)
     return held;
 }
 
-weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *natives, int *more)
+weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more)
 {
     wr_serving *serving = NULL;
     WR_ENSURE(
@@ -87,7 +89,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *nat
         "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
         "memory, without max_split_size and gc_threshold",
         cache->name);
-    if (plan) WR_TRY(make(cache, plan, natives, &serving));
+    if (plan) WR_TRY(make(cache, plan, users, &serving));
     wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
     wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed), *laid_down = cache->laid_down;
@@ -159,6 +161,8 @@ void wr_serve_release(wr_cache *cache)
 typedef struct place {
     uint64_t serial; /* of the plan */
     size_t from, to; /* in the arena */
+    const wr_stream *user;
+    wr_stream *lender; /* whose arena it is; NULL: the user's own */
 } place;
 
 typedef enum outcome {
@@ -207,8 +211,14 @@ static outcome find_locked(wr_cache *cache, const wr_request *request, place *at
     if (how == WR_FOLLOW_FOUND) WR_COUNT(cache->pools, plan_resyncs, 1);
     if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
     const wr_planned *e = &s->course.entries[entry];
-    *at = (place){ serving_locked(cache)->serial, (size_t)e->offset, (size_t)(e->offset + e->bytes) };
-    return LACKING;
+    const bool lent = s->host && e->offset >= s->bytes;
+    const size_t from = (size_t)e->offset - (lent ? s->bytes : 0);
+    *at = (place){ .serial = serving_locked(cache)->serial,
+                   .from = from,
+                   .to = from + (size_t)e->bytes,
+                   .user = request->stream,
+                   .lender = lent ? s->host->stream : NULL };
+    return lent && !at->lender ? UNPLANNED : LACKING;
 }
 
 /* The truth about a place is in the region's blocks: none but free ones may be there. */
@@ -233,7 +243,8 @@ static outcome hand_out_locked(wr_cache *cache, const wr_request *request, wr_se
     if (found != SERVED) return found;
     if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
     wr_block *block = wr_region_carve_locked(region, at->from, at->to - at->from);
-    wr_cache_make_live_locked(cache, block, request->requested);
+    wr_cache_make_live_locked(cache, block, request->requested, at->user->native);
+    block->lent = at->lender != NULL;
     *out = block->base;
     return SERVED;
 }
@@ -284,16 +295,56 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
     return true;
 }
 
-/* The place gets memory. Others may have it by the time that it can be looked at again. */
-static outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
+/* The place gets memory. Others may have it by the time that it can be looked at again. The move lock is held. */
+static outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
-    outcome found = LACKING;
     wr_stitch_range range;
-    wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
     const bool there = range_of_locked(cache, request, at, &range);
     wr_lock_release(&cache->lock);
-    if (there && back(cache, request, &range) == WEIR_OK) found = serve(cache, request, at, out);
+    return there && back(cache, request, &range) == WEIR_OK ? serve(cache, request, at, out) : LACKING;
+}
+
+static outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_lock_acquire(&cache->move_lock);
+    const outcome found = serve_backed_moving(cache, request, at, out);
+    wr_lock_release(&cache->move_lock);
+    return found;
+}
+
+/* A block of the lender's that nobody knows yet is for the user, who waits for what the lender does now; freed, the lender
+ * waits for the user (wr_pending_chain). The move lock is held, so that no stream ends. */
+static weir_status lend_block(wr_cache *cache, const place *at, const wr_segment *segment, const void *block)
+{
+    const wr_stream *user = at->user, *lender = at->lender;
+    bool chained = false;
+    WR_TRY(wr_event_chain_uncaptured(cache->events, lender->native, user->device, user->native, &chained));
+    return chained ? wr_pending_record(cache, segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
+}
+
+static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *block)
+{
+    const wr_front_hold h = wr_front_lock_stream(cache, lender);
+    wr_cache_give_locked(cache, wr_starts_block_at(segment, block));
+    wr_front_unlock(cache, &h);
+}
+
+/* A lent place is served as to its lender. */
+static outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
+{
+    wr_request lent = *request;
+    lent.stream = at->lender;
+    wr_pending_poll(cache);
+    wr_lock_acquire(&cache->move_lock);
+    outcome found = serve(cache, &lent, at, out);
+    if (found == LACKING) found = serve_backed_moving(cache, &lent, at, out);
+    const wr_segment *segment = found == SERVED ? wr_address_find(*out) : NULL;
+    if (found == SERVED && lend_block(cache, at, segment, *out) != WEIR_OK) {
+        take_back(cache, at->lender, segment, *out);
+        *out = NULL;
+        found = LATE;
+    }
     wr_lock_release(&cache->move_lock);
     return found;
 }
@@ -380,7 +431,7 @@ static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at,
 {
     const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
     *found = find_locked(cache, request, at);
-    if (*found != UNPLANNED) *found = serve_locked(cache, request, at, out);
+    if (*found != UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
     const bool over = *found == SERVED || *found == UNPLANNED;
     if (over) *laid_down = count_locked(cache, request, *found);
     if (*found == SERVED) WR_COUNT(cache->pools, hits, 1);
@@ -396,11 +447,12 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
     *out = NULL;
     if (request->pool_name != 0) return false; /* plans are of the default pool */
     if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
-    if (found == LATE && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
+    if (at.lender) found = serve_lent(cache, request, &at, out);
+    if (found == LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
         wr_pending_poll(cache);
         found = serve(cache, request, &at, out);
     }
-    if (found == LACKING) found = serve_backed(cache, request, &at, out);
+    if (found == LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
     wr_lock_acquire(&cache->lock);
     if (found != SERVED) distrust_locked(cache, request, &at, found);
     laid_down = count_locked(cache, request, found);

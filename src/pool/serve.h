@@ -8,7 +8,9 @@
  *     follower (pool/follow.h): which entry a request is
  *     region, in the stream's bin WR_PLANNED: chunks come as the plan needs them, and go when others need them more
  *
- * An arena is of one stream, so work at a place's former addresses runs before work queued later at new ones.
+ * An arena is of one stream, so work at a place's former addresses runs before work queued later at new ones. A learned plan
+ * may lend a stream places in another's arena: such a block is the other stream's, recorded on the one that asked for it, whose
+ * work was made to wait for the other's.
  * Owner: the cache. Lock: the cache's. What is served, or was until it was laid down, is destroyed with the move lock too, so
  * holding either keeps it there.
  */
@@ -17,15 +19,17 @@
 
 #include "pool/cache.h"
 #include "pool/follow.h"
+#include "pool/guest.h"
 
 typedef struct wr_served {
     wr_course course;
     wr_follower follower;
-    const wr_stream *stream; /* who has it; NULL: nobody yet */
-    bool named;              /* it is for one native stream only */
+    wr_stream *stream; /* who has it; NULL: nobody yet */
+    bool named;        /* it is for one native stream only */
     uint64_t native;
-    wr_segment *region; /* NULL: nothing was served yet */
-    size_t bytes;       /* of the arena */
+    wr_segment *region;     /* NULL: nothing was served yet */
+    size_t bytes;           /* of the arena; a place beyond it lies in the host's */
+    struct wr_served *host; /* NULL: it has none */
 } wr_served;
 
 struct wr_serving {
@@ -39,11 +43,11 @@ struct wr_serving {
     wr_served arenas[];
 };
 
-/* Serves a plan to the default pool from now on, instead of any other; NULL: none. `natives`: of each arena of the plan the
- * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without chunks, and for a plan with
+/* Serves a plan to the default pool from now on, instead of any other; NULL: none. `users`: of each arena of the plan
+ * the stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without chunks, and for a plan with
  * arenas of several streams. What was given out stays where it is. *more: how many more plans are served now: while one is,
  * requests must not be served by fronts before wr_serve_take has seen them. */
-WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const uint64_t *natives, int *more);
+WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);
 
 /* Whether a plan is served, and nearly all requests of the last rounds got their places, as far as that can be told. */
 bool wr_serve_goes_well(wr_cache *cache);

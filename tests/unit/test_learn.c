@@ -123,14 +123,14 @@ static void two_equal_rounds_are_a_plan(void **state)
     static tape t;
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
-    const uint64_t *natives = NULL;
+    const wr_arena_user *users = NULL;
     for (int i = 0; i < 10; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (100 + (uint64_t)i), 7);
     add_round(&t, 7);
     add_round(&t, 7);
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives));
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users));
     assert_int_equal(plan->arena_count, 1);
     assert_int_equal(plan->arenas[0].entries, ROUND);
-    assert_int_equal(natives[0], 7);
+    assert_int_equal(users[0].native, 7);
     uint64_t most = 0;
     for (int i = 0; i < ROUND; i++) {
         assert_int_equal(plan->entries[i].bytes, round_bytes(i));
@@ -148,16 +148,16 @@ static void streams_have_rounds_of_their_own(void **state)
     static tape t;
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
-    const uint64_t *natives = NULL;
+    const wr_arena_user *users = NULL;
     for (int i = 0; i < 3; i++) {
         add_round(&t, 1);
         for (uint64_t k = 0; k < 20; k++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + k * k), 2);
         add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (50 + (uint64_t)i), 3);
     }
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives));
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users));
     assert_int_equal(plan->arena_count, 2);
-    assert_int_equal(natives[0], 1);
-    assert_int_equal(natives[1], 2);
+    assert_int_equal(users[0].native, 1);
+    assert_int_equal(users[1].native, 2);
     assert_int_equal(plan->arenas[1].entries, 20);
     assert_int_equal(plan->arenas[1].first, ROUND);
     wr_plan_destroy(plan);
@@ -169,12 +169,12 @@ static void what_does_not_repeat_is_no_plan(void **state)
     static tape t;
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
-    const uint64_t *natives = NULL;
-    assert_status(wr_learn(t.events, 0, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    const wr_arena_user *users = NULL;
+    assert_status(wr_learn(t.events, 0, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
     add_round(&t, 7);
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
     for (uint64_t i = 0; i < 200; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + i * i), 7);
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
     assert_null(plan);
 }
 
@@ -184,11 +184,11 @@ static void private_pools_are_left_out(void **state)
     static tape t;
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
-    const uint64_t *natives = NULL;
+    const wr_arena_user *users = NULL;
     add_round(&t, 7);
     add_round(&t, 7);
     for (size_t i = 0; i < t.count; i++) t.events[i].pool[1] = 1;
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &natives), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
 /* ---- a running program -------------------------------------------------------------------------------------------- */

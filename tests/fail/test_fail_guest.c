@@ -1,0 +1,120 @@
+/*
+ * Two streams that a learned plan lets share addresses, with the n-th call of the driver failing, then with the n-th of
+ * weir's own records refused, until there is no n-th: from the learning on. After each, nothing that was written is lost,
+ * the structures agree, and all memory can go back.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/meta.h"
+#include "fail_support.h"
+#include "pool_support.h"
+#include "weir/plan.h"
+
+enum { SMALL_ONES = 20, EDGE = 4096 };
+
+typedef struct scene {
+    weir_stream host, guest;
+} scene;
+
+static uint64_t records_at_rest;
+
+static void take_small(weir_stream stream)
+{
+    for (size_t i = 0; i < SMALL_ONES; i++) {
+        void *block = NULL;
+        if (weir_alloc_on((1 + i) * 20000, stream, &block) == WEIR_OK) assert_ok(weir_free(block));
+    }
+}
+
+/* What the guest has lives while the host takes and gives a block, and keeps what was written. */
+static void play_round(const scene *s)
+{
+    void *lent = NULL, *own = NULL, *large = NULL;
+    take_small(s->host);
+    take_small(s->guest);
+    if (weir_alloc_on(24 * MIB, s->guest, &lent) == WEIR_OK) write_pattern(lent, EDGE, 1);
+    if (weir_alloc_on(2 * MIB, s->host, &own) == WEIR_OK) write_pattern(own, EDGE, 2);
+    if (lent) assert_true(has_pattern(lent, EDGE, 1));
+    if (own) assert_true(has_pattern(own, EDGE, 2));
+    assert_ok(weir_free(own));
+    assert_ok(weir_free(lent));
+    if (weir_alloc_on(48 * MIB, s->host, &large) == WEIR_OK) write_pattern(large, EDGE, 3);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(large));
+}
+
+static scene open_scene(void)
+{
+    open_host((weir_settings){ .host_memory = 256 * MIB, .history = 1024 });
+    const scene s = { .host = default_stream(0), .guest = new_stream(0) };
+    for (int i = 0; i < 2; i++) play_round(&s);
+    return s;
+}
+
+static void run_scenario(const scene *s)
+{
+    (void)!weir_plan_learn(0);
+    for (int i = 0; i < 2; i++) play_round(s);
+}
+
+static void check_aftermath(const scene *s)
+{
+    assert_ok(weir_host_fail_clear());
+    for (int i = 0; i < 2; i++) play_round(s);
+    assert_ok(weir_device_synchronize(0));
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_validate(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void play(failing *f)
+{
+    const scene s = open_scene();
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    check_aftermath(&s);
+    assert_ok(weir_close());
+    assert_records(records_at_rest, f->nth);
+}
+
+static int warm_up(void **state)
+{
+    (void)state;
+    const scene s = open_scene();
+    run_scenario(&s);
+    assert_in_range(reserved_on(0), 48 * MIB, 52 * MIB); /* they do share */
+    assert_ok(weir_close());
+    records_at_rest = wr_meta_live();
+    return 0;
+}
+
+static void every_driver_call_may_break(void **state)
+{
+    fail_each_call(play, WEIR_ERR_DRIVER, *state, 20);
+}
+
+static void every_driver_call_may_run_out_of_memory(void **state)
+{
+    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 20);
+}
+
+static void every_record_may_be_refused(void **state)
+{
+    fail_each_record(play, *state, 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FAIL_TEST(every_driver_call_may_break),
+        FAIL_TEST(every_driver_call_may_run_out_of_memory),
+        FAIL_TEST(every_record_may_be_refused),
+    };
+    return cmocka_run_group_tests(tests, warm_up, NULL);
+}

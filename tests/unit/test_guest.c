@@ -1,0 +1,370 @@
+/*
+ * Streams that share addresses: placing with known lives, learning it from a history, and lending blocks to a running
+ * program whose streams then wait for each other.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "observe/plan.h"
+#include "pool/guest.h"
+#include "pool/learn.h"
+#include "pool_support.h"
+#include "weir/plan.h"
+
+/* ---- placing ------------------------------------------------------------------------------------------------------ */
+
+static bool lives_at(const wr_item *item, uint32_t step)
+{
+    if (item->start < item->end) return step >= item->start && step < item->end;
+    return step >= item->start || step < item->end;
+}
+
+static bool meet(const wr_item *a, const wr_item *b, uint32_t steps)
+{
+    for (uint32_t step = 0; step < steps; step++)
+        if (lives_at(a, step) && lives_at(b, step)) return true;
+    return false;
+}
+
+/* Those of one line of addresses do not overlap, and lie below its size. */
+static void assert_sound(const wr_guest_item *items, uint32_t count, const uint64_t *bytes, uint32_t host)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t line = items[i].lent ? host : items[i].stream;
+        assert_true(items[i].item.offset + items[i].item.bytes <= bytes[line]);
+        for (uint32_t k = 0; k < i; k++) {
+            const wr_item *a = &items[i].item, *b = &items[k].item;
+            if (line != (items[k].lent ? host : items[k].stream) || !meet(a, b, count)) continue;
+            if (a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+                fail_msg("items %u and %u overlap", i, k);
+        }
+    }
+}
+
+static void what_a_guest_holds_at_other_times_is_lent(void **state)
+{
+    (void)state;
+    uint32_t host = 9;
+    uint64_t bytes[2];
+    wr_guest_item items[] = {
+        { .item = { 512, 0, 0, 0 }, .stream = 1 },  /* always: the guest's own */
+        { .item = { 4096, 0, 1, 2 }, .stream = 0 }, /* the host's peak */
+        { .item = { 2048, 0, 2, 3 }, .stream = 1 }, /* when the host has nothing */
+        { .item = { 512, 0, 3, 4 }, .stream = 0 },
+    };
+    assert_ok(wr_place_guests(items, 4, 2, bytes, &host));
+    assert_int_equal(host, 0);
+    assert_false(items[0].lent);
+    assert_true(items[2].lent);
+    assert_int_equal(bytes[0], 4096);
+    assert_int_equal(bytes[1], 512);
+    assert_sound(items, 4, bytes, host);
+}
+
+static void a_guest_that_is_fullest_when_all_are_has_its_own(void **state)
+{
+    (void)state;
+    uint32_t host = 9;
+    uint64_t bytes[2];
+    wr_guest_item items[] = { { .item = { 4096, 0, 0, 0 }, .stream = 1 }, { .item = { 512, 0, 1, 1 }, .stream = 0 } };
+    assert_ok(wr_place_guests(items, 2, 2, bytes, &host));
+    assert_int_equal(host, 1);
+    assert_false(items[0].lent || items[1].lent);
+    assert_int_equal(bytes[0], 512);
+    assert_int_equal(bytes[1], 4096);
+}
+
+static void random_lives_of_three_streams_lie_apart(void **state)
+{
+    (void)state;
+    enum { COUNT = 200, STREAMS = 3 };
+    uint32_t random = 11;
+    for (int run = 0; run < 10; run++) {
+        wr_guest_item items[COUNT];
+        uint64_t bytes[STREAMS];
+        uint32_t host = 9, lent = 0;
+        for (uint32_t i = 0; i < COUNT; i++) {
+            const uint32_t a = (random = random * 1664525 + 1013904223) >> 16,
+                           b = (random = random * 1664525 + 1013904223) >> 16;
+            items[i] = (wr_guest_item){ .item = { 512 * (1 + a % 64), 7, i, (i + 1 + b % 40) % COUNT },
+                                        .stream = b / 64 % 7 % STREAMS };
+        }
+        assert_ok(wr_place_guests(items, COUNT, STREAMS, bytes, &host));
+        assert_true(host < STREAMS);
+        assert_sound(items, COUNT, bytes, host);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            lent += items[i].lent;
+            assert_false(items[i].lent && items[i].stream == host);
+        }
+        assert_true(lent > 0);
+    }
+}
+
+/* ---- learning ----------------------------------------------------------------------------------------------------- */
+
+enum { SMALL_ONES = 20, ROUND_EVENTS = 2 * (2 * SMALL_ONES + 4) };
+
+typedef struct tape {
+    weir_event events[8 * ROUND_EVENTS];
+    size_t count;
+} tape;
+
+static void add(tape *t, weir_event_kind kind, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+    assert_true(t->count < sizeof t->events / sizeof t->events[0]);
+    t->events[t->count++] = (weir_event){ .address = address, .size = bytes, .stream = stream, .kind = (uint16_t)kind };
+}
+
+static void add_block(tape *t, uint64_t address, uint64_t bytes, uint64_t stream)
+{
+    add(t, WEIR_EVENT_ALLOC, address, bytes, stream);
+    add(t, WEIR_EVENT_FREE_COMPLETED, address, bytes, stream);
+}
+
+/* Stream 1 is the host; stream 2 has its large block before the host's, or else while the host has it. */
+static void add_round(tape *t, bool before)
+{
+    for (uint64_t i = 0; i < SMALL_ONES; i++) add_block(t, 512, 512 * (1 + i * i), 1);
+    for (uint64_t i = 0; i < SMALL_ONES; i++) add_block(t, 1024, 512 * (2 + i * i), 2);
+    if (before) add_block(t, 2048, 1 << 20, 2);
+    add(t, WEIR_EVENT_ALLOC, 4096, 4 << 20, 1);
+    if (!before) add_block(t, 2048, 1 << 20, 2);
+    add(t, WEIR_EVENT_FREE_COMPLETED, 4096, 4 << 20, 1);
+}
+
+static size_t as_it_is(const void *user, size_t requested)
+{
+    (void)user;
+    return requested;
+}
+
+static void learn(const tape *t, weir_plan **plan, const wr_arena_user **users)
+{
+    assert_ok(wr_learn(t->events, t->count, as_it_is, NULL, plan, users));
+    assert_int_equal((*plan)->arena_count, 2);
+    assert_int_equal((*users)[0].native, 1);
+    assert_int_equal((*users)[1].native, 2);
+    assert_int_equal((*users)[0].host, WR_ARENA_ALONE);
+}
+
+static void streams_that_repeat_together_share(void **state)
+{
+    (void)state;
+    static tape t;
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    t.count = 0;
+    for (int i = 0; i < 3; i++) add_round(&t, true);
+    learn(&t, &plan, &users);
+    assert_int_equal(users[1].host, 0);
+    assert_int_equal(users[0].own, 4 << 20);
+    assert_int_equal(users[1].own, 0);
+    assert_int_equal(plan->arenas[1].bytes, 4 << 20);
+    assert_int_equal(plan->arenas[1].entries, SMALL_ONES + 1);
+    assert_int_equal(plan->entries[plan->arenas[1].first].bytes, 512 * 2);
+    wr_plan_destroy(plan);
+}
+
+static void streams_that_are_full_at_one_time_do_not_share(void **state)
+{
+    (void)state;
+    static tape t;
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    t.count = 0;
+    for (int i = 0; i < 3; i++) add_round(&t, false);
+    learn(&t, &plan, &users);
+    assert_int_equal(users[1].host, WR_ARENA_ALONE);
+    assert_int_equal(users[1].own, 1 << 20);
+    wr_plan_destroy(plan);
+}
+
+static void streams_that_repeat_each_for_itself_do_not_share(void **state)
+{
+    (void)state;
+    static tape t;
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    t.count = 0;
+    for (int i = 0; i < 4; i++) add_round(&t, i % 2 == 1 && i != 3);
+    learn(&t, &plan, &users);
+    assert_int_equal(users[1].host, WR_ARENA_ALONE);
+    wr_plan_destroy(plan);
+}
+
+/* ---- a running program -------------------------------------------------------------------------------------------- */
+
+/* The guest's large block comes and goes before the host's. */
+typedef struct program {
+    weir_stream host, guest;
+    char *lent, *large; /* of the last round */
+} program;
+
+enum { EDGE = 4096 };
+#define LARGE (96 * MIB)
+#define LENT (48 * MIB)
+
+static void take_small(weir_stream stream)
+{
+    for (size_t i = 0; i < SMALL_ONES; i++) assert_ok(weir_free(alloc_on((1 + i) * 20000, stream)));
+}
+
+static void play_round(program *p)
+{
+    take_small(p->host);
+    take_small(p->guest);
+    p->lent = alloc_on(LENT, p->guest);
+    write_pattern(p->lent, EDGE, 1);
+    write_pattern(p->lent + LENT - EDGE, EDGE, 2);
+    void *own = alloc_on(2 * MIB, p->host);
+    assert_ok(weir_free(own));
+    assert_true(has_pattern(p->lent, EDGE, 1) && has_pattern(p->lent + LENT - EDGE, EDGE, 2));
+    assert_ok(weir_free(p->lent));
+    p->large = alloc_on(LARGE, p->host);
+    assert_ok(weir_free(p->large));
+}
+
+static program start(void)
+{
+    program p = { .host = default_stream(0), .guest = new_stream(0) };
+    for (int i = 0; i < 2; i++) play_round(&p);
+    assert_ok(weir_plan_learn(0));
+    play_round(&p);
+    return p;
+}
+
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 1024 * MIB, .history = 4096 });
+    return 0;
+}
+
+static bool is_idle(weir_stream stream)
+{
+    return weir_stream_query(stream) == WEIR_OK;
+}
+
+static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+static void what_is_lent_takes_no_memory_of_its_own(void **state)
+{
+    (void)state;
+    program p = start();
+    const weir_memory_stats before = stats_of(0);
+    play_round(&p);
+    assert_true(overlap(p.lent, LENT, p.large, LARGE));
+    assert_in_range(reserved_on(0), LARGE, LARGE + 4 * MIB);
+    assert_int_equal(stats_of(0).plan_served - before.plan_served, 2 * SMALL_ONES + 3);
+}
+
+static void a_guest_waits_for_the_host_and_the_host_for_the_guest(void **state)
+{
+    (void)state;
+    program p = start();
+    take_small(p.host);
+    take_small(p.guest);
+    hold(p.host);
+    assert_true(is_idle(p.guest));
+    char *lent = alloc_on(LENT, p.guest);
+    assert_ptr_equal(lent, p.lent);
+    assert_false(is_idle(p.guest));
+    let_run(p.host);
+    assert_ok(weir_stream_synchronize(p.guest));
+    assert_ok(weir_free(alloc_on(2 * MIB, p.host)));
+    hold(p.guest);
+    assert_ok(weir_free(lent));
+    assert_false(is_idle(p.host));
+    assert_ptr_equal(alloc_on(LARGE, p.host), p.large); /* at once, for its work will wait */
+    let_run(p.guest);
+    assert_ok(weir_stream_synchronize(p.host));
+}
+
+static void what_is_lent_is_of_the_host(void **state)
+{
+    (void)state;
+    program p = start();
+    take_small(p.host);
+    take_small(p.guest);
+    char *lent = alloc_on(LENT, p.guest);
+    assert_ptr_equal(lent, p.lent);
+    assert_int_equal(info_of(lent).stream.id, p.host.id);
+    assert_ok(weir_free(lent));
+}
+
+static void a_guest_goes_on_when_the_host_has_ended(void **state)
+{
+    (void)state;
+    program p = { .host = new_stream(0), .guest = default_stream(0) };
+    for (int i = 0; i < 2; i++) play_round(&p);
+    assert_ok(weir_plan_learn(0));
+    play_round(&p);
+    take_small(p.host);
+    take_small(p.guest);
+    char *lent = alloc_on(LENT, p.guest);
+    write_pattern(lent, EDGE, 3);
+    assert_ok(weir_stream_destroy(p.host));
+    p.host = new_stream(0);
+    assert_true(has_pattern(lent, EDGE, 3));
+    assert_ok(weir_free(lent));
+    for (int i = 0; i < 3; i++) play_round(&p);
+}
+
+static void a_lent_block_may_be_freed_when_the_guest_has_ended(void **state)
+{
+    (void)state;
+    program p = start();
+    take_small(p.host);
+    take_small(p.guest);
+    char *lent = alloc_on(LENT, p.guest);
+    assert_ptr_equal(lent, p.lent);
+    assert_ok(weir_stream_destroy(p.guest));
+    assert_ok(weir_free(lent));
+    assert_ok(weir_free(alloc_on(2 * MIB, p.host)));
+    assert_ptr_equal(alloc_on(LARGE, p.host), p.large);
+}
+
+static void a_host_that_is_early_does_not_get_what_is_lent(void **state)
+{
+    (void)state;
+    program p = start();
+    take_small(p.host);
+    take_small(p.guest);
+    char *lent = alloc_on(LENT, p.guest);
+    write_pattern(lent, EDGE, 5);
+    assert_ok(weir_free(alloc_on(2 * MIB, p.host)));
+    char *large = alloc_on(LARGE, p.host);
+    assert_false(overlap(lent, LENT, large, LARGE));
+    write_pattern(large, EDGE, 6);
+    assert_true(has_pattern(lent, EDGE, 5));
+    assert_ok(weir_free(lent));
+    assert_ok(weir_free(large));
+}
+
+#define GUEST_TEST(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_guest_holds_at_other_times_is_lent),
+        cmocka_unit_test(a_guest_that_is_fullest_when_all_are_has_its_own),
+        cmocka_unit_test(random_lives_of_three_streams_lie_apart),
+        cmocka_unit_test(streams_that_repeat_together_share),
+        cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
+        cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
+        GUEST_TEST(what_is_lent_takes_no_memory_of_its_own),
+        GUEST_TEST(a_guest_waits_for_the_host_and_the_host_for_the_guest),
+        GUEST_TEST(what_is_lent_is_of_the_host),
+        GUEST_TEST(a_guest_goes_on_when_the_host_has_ended),
+        GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
+        GUEST_TEST(a_host_that_is_early_does_not_get_what_is_lent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,8 +1,10 @@
 /*
- * Bytes become a plan, right or wrong, and a program that keeps to it, leaves things out, adds others, begins again, frees in
+ * Bytes become a plan, right or wrong, perhaps one that lends places of one stream to another, and a program that keeps to it, leaves things out, adds others, begins again, frees in
  * any order and lets other streams use blocks. Held against a model: no two blocks that live, or wait for a stream, share an
  * address, and each keeps what was written to it. Between operations the structures are checked.
  */
+#include "device/learn.h"
+#include "device/runtime.h"
 #include "weir/host.h"
 #include "weir/plan.h"
 #include "weir/weir.h"
@@ -34,6 +36,7 @@ static void failed(const char *what, int line)
 typedef struct block {
     unsigned char *memory; /* NULL: none here */
     size_t bytes;
+    weir_stream stream; /* that asked for it */
     uint64_t mark;
     bool freed; /* but another stream, which is held, may use it */
 } block;
@@ -46,6 +49,8 @@ static struct {
     weir_plan_entry entries[ENTRIES];
     weir_plan_arena arenas[ARENAS];
     weir_plan plan;
+    wr_arena_user users[ARENAS];
+    bool lends;             /* the plan is for these users */
     uint64_t next[STREAMS]; /* where the program is in the plan of each stream */
     weir_stream streams[STREAMS];
     bool held[STREAMS];
@@ -89,10 +94,34 @@ static void make_plan(void)
     }
 }
 
+/* The last arena's stream is a guest of the first one's: some of its blocks lie there. */
+static void make_guest(void)
+{
+    weir_plan_arena *host = &m.arenas[0], *guest = &m.arenas[ARENAS - 1];
+    for (int i = 0; i < ARENAS; i++) {
+        void *native = NULL;
+        must(weir_stream_native(m.streams[i], &native) == WEIR_OK);
+        m.users[i] = (wr_arena_user){ (uint64_t)(uintptr_t)native, m.arenas[i].bytes, WR_ARENA_ALONE };
+    }
+    m.users[ARENAS - 1].host = 0;
+    for (uint64_t k = 0; k < guest->entries; k++) {
+        weir_plan_entry *e = &m.entries[guest->first + k];
+        const uint64_t at = next_byte() * 256 * KIB;
+        if (next_byte() % 2 == 0 && at + e->bytes <= host->bytes) e->offset = m.users[ARENAS - 1].own + at;
+    }
+    guest->bytes += host->bytes;
+}
+
 static void serve(void)
 {
-    if (next_byte() % 2 == 0) make_plan();
-    must(weir_plan_serve(0, &m.plan) == WEIR_OK);
+    wr_device *device = NULL;
+    if (next_byte() % 2 == 0) {
+        make_plan();
+        m.lends = next_byte() % 2 == 0;
+        if (m.lends) make_guest();
+    }
+    must(wr_runtime_device(0, &device) == WEIR_OK);
+    must(wr_device_serve(device, &m.plan, m.lends ? m.users : NULL) == WEIR_OK);
 }
 
 static void serve_none(void)
@@ -119,17 +148,17 @@ static void check_mark(const block *b)
     must(memcmp(b->memory + b->bytes - sizeof b->mark, &b->mark, sizeof b->mark) == 0);
 }
 
-static void take(size_t bytes, weir_stream stream)
+static bool take(size_t bytes, weir_stream stream)
 {
     block *b = m.blocks;
     void *memory = NULL;
     while (b < m.blocks + BLOCKS && b->memory) b++;
-    if (b == m.blocks + BLOCKS) return;
-    if (weir_alloc_on(bytes, stream, &memory) != WEIR_OK) return;
-    *b = (block){ memory, bytes, ++m.last_mark, false };
+    if (b == m.blocks + BLOCKS || weir_alloc_on(bytes, stream, &memory) != WEIR_OK) return false;
+    *b = (block){ memory, bytes, stream, ++m.last_mark, false };
     for (const block *other = m.blocks; other < m.blocks + BLOCKS; other++)
         must(other == b || !other->memory || !overlap(b, other));
     write_mark(b);
+    return true;
 }
 
 static void give(block *b)
@@ -142,7 +171,7 @@ static void give(block *b)
 
 /* ---- what the program does ---------------------------------------------------------------------------------------- */
 
-/* The plan's next allocations on a stream, some of them. */
+/* The plan's next allocations on a stream, some of them, as long as there is memory. */
 static void follow(void)
 {
     const unsigned stream = next_byte() % STREAMS;
@@ -150,7 +179,7 @@ static void follow(void)
     for (unsigned count = 1 + next_byte() % 32; count > 0; count--) {
         const weir_plan_entry *e = &m.entries[a->first + weir_plan_entry_of(a, m.next[stream]) % a->entries];
         m.next[stream]++;
-        take(e->bytes, m.streams[stream]);
+        if (!take(e->bytes, m.streams[stream])) return;
     }
 }
 
@@ -161,7 +190,7 @@ static void jump(void)
 
 static void take_other(void)
 {
-    take(next_size() + next_byte() % 2 * 512, m.streams[next_byte() % STREAMS]);
+    (void)take(next_size() + next_byte() % 2 * 512, m.streams[next_byte() % STREAMS]);
 }
 
 static void give_one(void)
@@ -175,7 +204,8 @@ static void give_many(void)
     for (unsigned i = 0; i < BLOCKS; i += every) give(&m.blocks[i]);
 }
 
-/* Freed while another stream, which does not run, uses it: its memory is nobody's until then. */
+/* Freed while another stream, which does not run, uses it: its memory is nobody's until then. One that was lent is free at
+ * once, for the stream that lent it waits on the device. */
 static void give_later(void)
 {
     block *b = &m.blocks[next_byte() % BLOCKS];
@@ -183,7 +213,7 @@ static void give_later(void)
     must(weir_record_stream(b->memory, m.streams[STREAMS - 1]) == WEIR_OK);
     weir_pointer_info info = { .size = sizeof info };
     must(weir_pointer_info_get(b->memory, &info) == WEIR_OK);
-    const bool own = info.stream.id == m.streams[STREAMS - 1].id;
+    const bool own = info.stream.id == m.streams[STREAMS - 1].id || info.stream.id != b->stream.id;
     must(weir_free(b->memory) == WEIR_OK);
     b->freed = true;
     if (own) b->memory = NULL;

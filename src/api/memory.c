@@ -28,11 +28,10 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
     return status;
 }
 
-/* A block of the size that is parked on the stream, when nothing else has a say. */
-static WR_ALWAYS_INLINE bool take_parked(const wr_device *device, const wr_stream *s, size_t bytes, void **out)
+/* The blocks that are parked on the stream; NULL: there are none, or something else has a say. */
+static WR_ALWAYS_INLINE wr_front *front_of(const wr_device *device, const wr_stream *s)
 {
-    if (WR_UNLIKELY(wr_thread_any_route(device))) return false;
-    return wr_front_hit(atomic_load_explicit(&s->front, memory_order_acquire), bytes, out);
+    return WR_UNLIKELY(wr_thread_any_route(device)) ? NULL : atomic_load_explicit(&s->front, memory_order_acquire);
 }
 
 weir_status weir_alloc(size_t bytes, void **out)
@@ -41,14 +40,20 @@ weir_status weir_alloc(size_t bytes, void **out)
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    return WR_LIKELY(take_parked(device, s, bytes, out)) ? WEIR_OK
-                                                         : alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
+    wr_bias_thread *held = NULL;
+    wr_front *front = front_of(device, s);
+    if (WR_LIKELY(wr_front_hit(front, bytes, &held, out))) return WEIR_OK;
+    if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
+    return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
 }
 
-static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
+/* All of it in one call, so that the hit has no frame. `held`: the front's lock. */
+static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, wr_front *front,
+                                        wr_bias_thread *held, void **out)
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
+    if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
@@ -58,8 +63,10 @@ weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
     wr_device *device = NULL;
     const wr_stream *s = wr_thread_find_stream(stream.id, &device);
-    const bool hit = WR_LIKELY(s && out) && take_parked(device, s, bytes, out);
-    return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, WR_CALLER, out);
+    wr_front *front = WR_LIKELY(s && out) ? front_of(device, s) : NULL;
+    wr_bias_thread *held = NULL;
+    const bool hit = wr_front_hit(front, bytes, &held, out);
+    return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, WR_CALLER, front, held, out);
 }
 
 /* The segment a pointer lies in, or a refusal. */

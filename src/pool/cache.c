@@ -169,9 +169,15 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) WR_COUNT(request->pool, hits, 1);
     }
-    if (front) wr_front_settle_locked(front);
+    if (front) wr_front_unsettle(front);
     wr_lock_release(&cache->lock);
     return status;
+}
+
+weir_status wr_cache_take_with(wr_front *front, const wr_request *request, void **out)
+{
+    *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
+    return *out ? WEIR_OK : take(front->cache, request, front, out);
 }
 
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
@@ -180,12 +186,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
         request->pool_name == 0 ? atomic_load_explicit(&request->stream->front, memory_order_acquire) : NULL;
     if (!front) return take(cache, request, NULL, out);
     const wr_bias_hold hold = wr_bias_acquire(&front->lock);
-    weir_status status = WEIR_OK;
-    void *parked = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
-    if (WR_LIKELY(parked != NULL))
-        *out = parked;
-    else
-        status = take(cache, request, front, out);
+    weir_status status = wr_cache_take_with(front, request, out);
     wr_bias_release(&front->lock, hold);
     return status;
 }
@@ -332,7 +333,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }
-    if (front) wr_front_settle_locked(front);
+    if (front) wr_front_unsettle(front);
     wr_lock_release(&cache->lock);
     return status;
 }

@@ -1,6 +1,7 @@
 #include "pool/front.h"
 
 #include "base/meta.h"
+#include "base/size.h"
 #include "pool/account.h"
 #include "pool/count.h"
 
@@ -141,7 +142,7 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
-void wr_front_settle_locked(wr_front *front)
+static void settle(wr_front *front)
 {
     const weir_memory_stats *s = &front->cache->stats;
     const wr_account *own = front->account;
@@ -220,6 +221,7 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *a
         account->front = front;
         front->recorded = cache->history.capacity != 0;
         front->plain_max = cache->policy->plain_max(&cache->options);
+        wr_front_unsettle(front);
         if (cache->front_count++ == WR_FRONTS_SUMMED)
             for (wr_front *f = first_front(cache); f; f = f->next) add_up(f);
         front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
@@ -260,15 +262,17 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
 {
     wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
     if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
+    const bool locks = wr_front_is_peak(front, block_bytes, requested);
+    if (locks) wr_lock_acquire(&front->cache->lock);
+    if (front->floor[WR_FRONT_BLOCKS] == WR_FRONT_UNSETTLED) settle(front);
     const bool peak = wr_front_is_peak(front, block_bytes, requested);
     wr_block *block = wr_front_pop(front, slot, requested);
     record_taken(front, block);
     if (peak) {
-        wr_lock_acquire(&front->cache->lock);
         note_peaks(front);
-        wr_front_settle_locked(front);
-        wr_lock_release(&front->cache->lock);
+        settle(front);
     }
+    if (locks) wr_lock_release(&front->cache->lock);
     return block->base;
 }
 
@@ -293,6 +297,30 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
     return true;
 }
 
+void wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self)
+{
+    const size_t index = wr_front_index(block->bytes);
+    assign(front, index, block->bytes);
+    wr_front_push(front, &front->slots[index], block);
+    wr_front_record_parked(front, block, self);
+}
+
+bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
+{
+    wr_mempool *pool = front->cache->pools;
+    bool found = false;
+    if (requested != 0 && wr_mempool_chunked(pool)) {
+        const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
+        const wr_request request = { .pool = pool,
+                                     .stream = front->stream,
+                                     .requested = requested,
+                                     .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
+        found = wr_cache_take_with(front, &request, out) == WEIR_OK && *out;
+    }
+    wr_bias_release_owned(self);
+    return found;
+}
+
 /* ---- with the cache's lock ---------------------------------------------------------------------------------------- */
 
 wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
@@ -311,7 +339,7 @@ wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
 
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
 {
-    if (h->front) wr_front_settle_locked(h->front);
+    if (h->front) wr_front_unsettle(h->front);
     wr_lock_release(&cache->lock);
     if (h->front) wr_bias_release(&h->front->lock, h->hold);
 }
@@ -325,7 +353,7 @@ void wr_fronts_empty(wr_cache *cache)
         wr_lock_acquire(&cache->lock);
         note_peaks(front);
         wr_front_empty_locked(front);
-        wr_front_settle_locked(front);
+        wr_front_unsettle(front);
         wr_lock_release(&cache->lock);
         wr_bias_release(&front->lock, hold);
     }

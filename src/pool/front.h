@@ -16,7 +16,8 @@
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (WR_CLASSES << WR_FRONT_SLOT_BITS)
-#define WR_FRONT_DEPTH 32  /* blocks in a slot */
+#define WR_FRONT_DEPTH 32 /* blocks in a slot */
+#define WR_FRONT_UNSETTLED INT64_MAX
 #define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
 
 /* Blocks of one size, last in first out. */
@@ -35,7 +36,7 @@ struct wr_front {
 
     /* constants */
     wr_cache *cache;
-    const wr_stream *stream;
+    wr_stream *stream;
     wr_account *account; /* the stream's */
     size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
     bool recorded;       /* there is a history */
@@ -43,8 +44,9 @@ struct wr_front {
     /* What is parked now: to the cache live, to the program not. Requested bytes: as each block was asked for when it was
      * parked, less what it was asked for when it was taken. Written by the holder of the lock, read by anyone. */
     atomic_int_fast64_t parked[WR_FRONT_NUMBERS][WR_CLASSES];
-    int64_t floor
-        [WR_FRONT_NUMBERS]; /* when less than this is parked, more is live than ever before: on the device, or the stream */
+    /* When less than this is parked, more is live than ever before, on the device or the stream. Of blocks also
+     * WR_FRONT_UNSETTLED: nobody knows. */
+    int64_t floor[WR_FRONT_NUMBERS];
 
     int64_t hits[WR_CLASSES][WR_FRONT_NUMBERS]; /* the cache was not told of; blocks and bytes without the slots' */
 
@@ -72,9 +74,6 @@ void wr_front_empty_locked(wr_front *front);
 
 /* The cache's sums learn what is parked here now: before anything is handed out. The cache's lock is held too. */
 void wr_front_add_up_locked(wr_front *front);
-
-/* Learns what would be a peak: before the cache's lock is released, when anything changed for the stream there. */
-void wr_front_settle_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
@@ -130,6 +129,13 @@ static inline void wr_front_count(wr_front *front, wr_front_number number, wr_cl
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_number number)
 {
     return wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
+}
+
+/* What would be a peak must be found out again: something has changed for the stream in the cache. Who takes what is parked
+ * then does that, under the cache's lock; most of the time something else changes before. */
+static inline void wr_front_unsettle(wr_front *front)
+{
+    front->floor[WR_FRONT_BLOCKS] = WR_FRONT_UNSETTLED;
 }
 
 static inline bool wr_front_falls_below(const wr_front *front, wr_front_number number, size_t amount)
@@ -190,14 +196,20 @@ WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_s
     return WR_LIKELY(good) ? block : NULL;
 }
 
+/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. The first block of its size; and a
+ * request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
+WR_NOINLINE void wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self);
+WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
+
 /* Record the event of a hit, and release the lock. */
-void wr_front_record_taken(wr_front *front, wr_block *block, wr_bias_thread *self);
-void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self);
+WR_NOINLINE void wr_front_record_taken(wr_front *front, wr_block *block, wr_bias_thread *self);
+WR_NOINLINE void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self);
 
 /* What both calls of a program come to that allocates and frees on a stream of the calling thread, without a call. False:
- * nothing has changed, and it takes the way of all others. */
-static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, void **out)
+ * nothing has changed, and it takes the way of all others; where *held is not NULL, by wr_front_miss. */
+static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, wr_bias_thread **held, void **out)
 {
+    *held = NULL;
     if (WR_UNLIKELY(!front || requested > front->plain_max)) return false;
     wr_bias_thread *self = wr_bias_acquire_owned(&front->lock);
     if (WR_UNLIKELY(!self)) return false;
@@ -205,7 +217,7 @@ static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, voi
     wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
     if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes ||
                     wr_front_is_peak(front, block_bytes, requested))) {
-        wr_bias_release_owned(self);
+        *held = self;
         return false;
     }
     wr_block *block = wr_front_pop(front, slot, requested);
@@ -224,6 +236,10 @@ static WR_ALWAYS_INLINE bool wr_front_park(const wr_segment *segment, const void
     if (WR_UNLIKELY(!self)) return false;
     wr_block *block = wr_front_find(front, segment, pointer);
     wr_front_slot *slot = block ? &front->slots[wr_front_index(block->bytes)] : NULL;
+    if (WR_UNLIKELY(slot && slot->count == 0 && slot->bytes != block->bytes)) {
+        wr_front_park_first(front, block, self);
+        return true;
+    }
     if (WR_UNLIKELY(!slot || slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH)) {
         wr_bias_release_owned(self);
         return false;

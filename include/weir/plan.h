@@ -79,18 +79,25 @@ WEIR_API weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_
 WEIR_API void weir_plan_destroy(weir_plan *plan);
 
 /**
- * Serves a plan to a device's default pool from now on, in place of any plan before; NULL: none. The plan is copied.
+ * Serves a plan to a device from now on, in place of any plan before; NULL: none. The plan is copied.
  *
  * Each arena of the device's pool 0 goes to the first stream that asks for what it begins with. A program that does there
  * what was planned gets its blocks where the plan has them; one that does something else for a while is found again by the
  * sizes that it asks for. A plan is a hint: each place is looked at before it is given out, and what is not in the plan, or
  * would be where something else is, is served as without one; a plan that was of no use for two of its lengths, and 4096
  * allocations, is not served any more. weir_memory_stats.plan_served and the members behind it count
- * that. Best called before the program's first allocation; blocks that were given out stay where they are. Since 0.1.
+ * that. Best called before the program's first allocation; blocks that were given out stay where they are.
+ *
+ * Each arena of another pool goes to the first private pool, a graph's or one of the program's, whose first request on a stream
+ * is what the arena begins with, and which has no arena of another pool of the plan. The pool takes one segment of the arena's
+ * size from its own source and places its blocks there. It is frozen: the pool goes on with it, and its addresses stay, whatever
+ * is served afterwards; when the pool is gone, the arena is there for the next one. Pools with `alignment` above 512, `no_split`,
+ * `deterministic` or memory that can be exported are not served, nor are arenas of several streams, nor a pool that cannot have
+ * the segment. Since 0.1.
  * @param device ordinal, or WEIR_DEVICE_CURRENT.
  * @return WEIR_ERR_NOT_SUPPORTED where the default pool is not made of chunks (another policy than weir, no virtual memory,
- *         max_split_size or gc_threshold set), and for an arena of several streams (`weir plan --streams-apart` makes none);
- *         WEIR_ERR_INVALID_ARGUMENT for a plan that has nothing for the device, or says what cannot be.
+ *         max_split_size or gc_threshold set), and for an arena of pool 0 that has several streams (`weir plan --streams-apart` makes
+ *         none); WEIR_ERR_INVALID_ARGUMENT for a plan that has nothing for the device, or says what cannot be.
  */
 WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
 

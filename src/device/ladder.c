@@ -7,6 +7,7 @@
 #include "pool/pending.h"
 #include "pool/serve.h"
 #include "pool/stitch.h"
+#include "pool/subplan.h"
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
  * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
@@ -50,8 +51,10 @@ static weir_status grow(wr_device *device, const wr_request *request, void **out
     if (device && request->fit.segment_bytes > device->caps.total_memory) return WEIR_OK;
     wr_cache *cache = request->pool->cache;
     weir_status status = wr_mempool_chunked(request->pool) ? wr_stitch(cache, request, WR_STITCH_IDLE, out)
-                                                           : wr_cache_grow(cache, request, out);
-    return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
+                                                           : wr_cache_grow(cache, request, NULL, out);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
+    const bool yields = wr_subplans_any(cache) && wr_subplan_yield(cache, request);
+    return yields ? wr_cache_take(cache, request, out) : WEIR_OK;
 }
 
 static weir_status collect_and_grow(wr_device *device, const wr_request *request, void **out)
@@ -245,6 +248,16 @@ static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const w
     return status;
 }
 
+/* What another stream, or the graph that is being captured, is done with by now may be what is in the way. */
+static WR_NOINLINE void take_planned(wr_device *device, const wr_request *request, void **out)
+{
+    wr_subplace at = { 0 };
+    if (!wr_subplan_take(&device->cache, request, &at, out)) return;
+    wr_pending_poll(&device->cache);
+    wr_capture_reclaim(device, request->stream);
+    wr_subplan_retry(&device->cache, request, &at, out);
+}
+
 weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
                             void **out)
 {
@@ -257,6 +270,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     if (cache->policy->poll_always) wr_pending_poll(cache);
     const bool planned = atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL;
     if (WR_UNLIKELY(planned) && wr_serve_take(cache, &request, &found)) atomic_fetch_sub(&device->routes.any, 1);
+    if (WR_UNLIKELY(name != 0) && wr_subplans_any(cache)) take_planned(device, &request, &found);
     if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, &request, &found));
     if (WR_UNLIKELY(planned && !found)) wr_serve_lend(cache, &request, &found);
     request.again = true;
@@ -283,7 +297,7 @@ weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
               "%zu bytes of pinned host memory to be reserved: more than 1 EiB; is the size negative?", bytes);
     wr_request request = wr_cache_request(pool, 0, place, bytes);
     request.fit.segment_bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
-    const weir_status status = wr_cache_grow(pool->cache, &request, NULL);
+    const weir_status status = wr_cache_grow(pool->cache, &request, NULL, NULL);
     return status == WEIR_ERR_OUT_OF_MEMORY ? wr_oom_pinned(&request, 0) : status;
 }
 

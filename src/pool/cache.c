@@ -7,6 +7,7 @@
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/starts.h"
+#include "pool/subplan.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -103,6 +104,7 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
 {
     wr_bin *bin = wr_cache_bin_locked(request->pool, request);
     wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    if (WR_UNLIKELY(request->pool->subplans != NULL)) block = wr_subplan_choose_locked(request, block);
     if (block) block = spare_tail(block);
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }

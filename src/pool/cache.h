@@ -20,6 +20,7 @@ typedef struct wr_chunk wr_chunk;
 typedef struct wr_slot wr_slot;
 typedef struct wr_extent wr_extent;
 typedef struct wr_serving wr_serving;
+typedef struct wr_subplan wr_subplan;
 
 /* The default pool's chunks (pool/chunk.h). */
 typedef struct wr_chunks {
@@ -73,6 +74,9 @@ typedef struct wr_cache {
     wr_chunks chunks;
     uint64_t servings;     /* plans served, ever */
     wr_serving *laid_down; /* of no use, and not destroyed yet */
+    wr_subplan *subplans;  /* of private pools, which nobody has yet. pool/subplan.h */
+    uint64_t subplan_serial;
+    atomic_uint subplan_count; /* those of pools too; read without the lock */
 
     _Atomic(wr_starts *) starts; /* pool/starts.h */
 
@@ -131,8 +135,8 @@ WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request,
 WR_CHECKED weir_status wr_cache_take_with(wr_front *front, const wr_request *request, void **out);
 
 /* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. With `out` NULL the
- * segment is only taken, for later requests. */
-WR_CHECKED weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out);
+ * segment is only taken, for later requests; `grown`, when it is not NULL, becomes it under the lock. */
+WR_CHECKED weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment **grown, void **out);
 
 /* Serves the request from free blocks of private pools that lend, in order of age; theirs they stay. *out as above. */
 WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);

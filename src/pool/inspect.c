@@ -5,6 +5,7 @@
 #include "pool/chunk.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
+#include "pool/subplan.h"
 
 #include <string.h>
 
@@ -356,6 +357,7 @@ static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, 
     for (uint32_t i = 0; i < pool->bin_capacity; i++)
         if (pool->bins[i]) WR_TRY(validate_bin(pool->bins[i], &t));
     if (wr_mempool_chunked(pool)) WR_TRY(validate_chunks(&cache->chunks, &t));
+    VALID(wr_subplans_agree_locked(pool), "a plan has places in a segment that is not there");
     if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(&pool->stats, &t));
     sum->segments += t.segments;
     sum->reserved += t.reserved;

@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "pool/cache.h"
+#include "pool/subplan.h"
 
 #include <assert.h>
 #include <string.h>
@@ -215,8 +216,10 @@ void wr_mempool_sweep(wr_cache *cache)
     for (;;) {
         wr_lock_acquire(&cache->lock);
         wr_mempool *pool = unlink_dead_locked(cache);
+        wr_subplan *subplans = pool ? wr_subplans_return_locked(cache, pool) : NULL;
         wr_lock_release(&cache->lock);
         if (!pool) return;
+        wr_subplans_destroy(subplans);
         const weir_segment_source source = pool->source;
         free_bins(pool);
         wr_lock_acquire(&cache->lock);

@@ -31,6 +31,7 @@ struct wr_mempool {
     uint64_t segments;         /* it has, hidden ones included, and growths underway */
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
     uint64_t lent;
+    struct wr_subplan *subplans; /* what plans have for it. pool/subplan.h */
     bool is_private;
     bool counted;  /* `stats` is kept: always for private pools, for the default one once there is another */
     bool paused;   /* also changes with the move lock only */

@@ -10,6 +10,7 @@
 #include "pool/serve.h"
 #include "pool/share.h"
 #include "pool/source.h"
+#include "pool/subplan.h"
 
 #include <assert.h>
 
@@ -149,8 +150,8 @@ static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_rang
     return status;
 }
 
-static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, wr_range *range, void **out,
-                             bool *added)
+static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, wr_range *range, wr_segment **grown,
+                             void **out, bool *added)
 {
     const wr_front_hold hold = wr_front_lock(cache, g->bin->front);
     weir_status status = share_locked(cache, request->pool, range);
@@ -161,6 +162,7 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
     *added = status == WEIR_OK;
     if (*added) {
         add_segment_locked(cache, g, range);
+        if (grown) *grown = g->segment;
         /* On failure to cut the block, the segment stays as a free one. */
         if (out) status = wr_cache_hand_out_locked(cache, request, g->block, out);
     }
@@ -168,7 +170,7 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
     return status;
 }
 
-weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out)
+weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment **grown, void **out)
 {
     growth g = { 0 };
     wr_range range = { 0 };
@@ -179,7 +181,7 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, void **out
 
     bool added = false;
     status = wr_source_take(request->pool, request->stream, request->fit.segment_bytes, &range);
-    if (status == WEIR_OK) status = add_range(cache, request, &g, &range, out, &added);
+    if (status == WEIR_OK) status = add_range(cache, request, &g, &range, grown, out, &added);
     if (added) return status;
 
     if (range.base) (void)wr_source_give(request->pool, request->stream, &range);
@@ -223,6 +225,7 @@ weir_status wr_cache_release(wr_cache *cache)
             if (pool->bins[i]) wr_keep_first(&first, release_bin(pool->bins[i]));
     wr_chunks_release(cache);
     wr_serve_release(cache);
+    wr_subplans_release(cache);
     wr_keep_first(&first, wr_share_release(cache));
     wr_mempools_release(cache);
     wr_fronts_release(cache);

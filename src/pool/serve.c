@@ -7,6 +7,7 @@
 #include "pool/count.h"
 #include "pool/pending.h"
 #include "pool/stitch.h"
+#include "pool/subplan.h"
 
 /* ---- what is served ----------------------------------------------------------------------------------------------- */
 
@@ -25,7 +26,7 @@ static void destroy_all(wr_serving *laid_down)
     }
 }
 
-/* Private pools of the recorded program are nobody's here. */
+/* Arenas of private pools are subplans. */
 static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
 {
     return a->device == cache->device && a->pool == 0;
@@ -62,12 +63,22 @@ static weir_status make(const wr_cache *cache, const weir_plan *plan, const wr_a
     for (uint64_t i = 0; i < plan->arena_count && status == WEIR_OK; i++)
         if (is_ours(cache, &plan->arenas[i]))
             status = add_arena(serving, plan, &plan->arenas[i], users ? &users[i] : NULL);
-    if (status == WEIR_OK && serving->count == 0)
-        status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for the default pool of %s", cache->name);
-    if (status == WEIR_OK)
+    if (status == WEIR_OK && serving->count != 0)
         *out = serving;
     else
         destroy(serving);
+    return status;
+}
+
+/* *serving: NULL when there is nothing for the default pool. */
+static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const wr_arena_user *users,
+                            wr_serving **serving, wr_subplan **subplans)
+{
+    WR_TRY(make(cache, plan, users, serving));
+    weir_status status = users ? WEIR_OK : wr_subplans_make(cache, plan, subplans); /* what is learned has none */
+    if (status == WEIR_OK && !*serving && !*subplans)
+        status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for %s", cache->name);
+    if (status != WEIR_OK) destroy(*serving);
     return status;
 }
 
@@ -84,12 +95,13 @@ static uint64_t held_elsewhere_locked(const wr_cache *cache)
 weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more)
 {
     wr_serving *serving = NULL;
+    wr_subplan *subplans = NULL;
     WR_ENSURE(
         !plan || wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
         "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
         "memory, without max_split_size and gc_threshold",
         cache->name);
-    if (plan) WR_TRY(make(cache, plan, users, &serving));
+    if (plan) WR_TRY(make_all(cache, plan, users, &serving, &subplans));
     wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
     wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed), *laid_down = cache->laid_down;
@@ -98,8 +110,10 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
     if (serving) serving->budget += held_elsewhere_locked(cache);
     *more = (serving != NULL) - (former != NULL);
     atomic_store_explicit(&cache->serving, serving, memory_order_release);
+    if (!users) wr_subplans_offer_locked(cache, &subplans);
     wr_lock_release(&cache->lock);
     wr_lock_release(&cache->move_lock);
+    wr_subplans_destroy(subplans);
     destroy(former);
     destroy_all(laid_down);
     return WEIR_OK;

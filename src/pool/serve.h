@@ -7,6 +7,7 @@
  *   plan's arena -> a stream, the first that asks for what the arena begins with
  *     follower (pool/follow.h): which entry a request is
  *     region, in the stream's bin WR_PLANNED: chunks come as the plan needs them, and go when others need them more
+ *   plan's arena of a private pool -> a pool, the first that begins as the arena does (pool/subplan.h), and no business of this file
  *
  * An arena is of one stream, so work at a place's former addresses runs before work queued later at new ones. A learned plan
  * may lend a stream places in another's arena: such a block is the other stream's, recorded on the one that asked for it, whose
@@ -43,8 +44,8 @@ struct wr_serving {
     wr_served arenas[];
 };
 
-/* Serves a plan to the default pool from now on, instead of any other; NULL: none. `users`: of each arena of the plan
- * the stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without chunks, and for a plan with
+/* Serves a plan from now on, instead of any other; NULL: none. `users`: of each arena of the plan, all of the default pool, the
+ * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without chunks, and for a plan with
  * arenas of several streams. What was given out stays where it is. *more: how many more plans are served now: while one is,
  * requests must not be served by fronts before wr_serve_take has seen them. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);

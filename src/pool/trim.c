@@ -9,6 +9,7 @@
 #include "pool/count.h"
 #include "pool/serve.h"
 #include "pool/source.h"
+#include "pool/subplan.h"
 
 #include <assert.h>
 
@@ -20,6 +21,7 @@ static void hide_locked(wr_segment *segment)
     segment->cache->hidden++;
     segment->cache->hidden_bytes += wr_segment_held(segment);
     segment->cache->hidden_paused += segment->bytes - wr_segment_held(segment);
+    wr_subplan_forget_segment_locked(segment);
     wr_bin_remove(segment->bin, segment->first);
     wr_bin_drop_segment(segment->bin, segment);
 }
@@ -505,6 +507,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
         status = forget_stream_locked(pool, stream, heir);
     if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
     wr_serve_forget_stream_locked(cache, stream);
+    wr_subplan_forget_stream_locked(cache, stream);
     wr_lock_release(&cache->lock);
     wr_fronts_open(cache);
     wr_lock_release(&cache->move_lock);

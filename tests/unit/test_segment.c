@@ -43,7 +43,7 @@ static weir_status free_and_grow(int ordinal, void *base, size_t bytes)
     const wr_request request = wr_cache_request(device->cache.pools, 0, stream, bytes);
     driver.segment_free = real->segment_free;
     weir_status status = real->segment_free(ordinal, base, bytes);
-    return status == WEIR_OK ? wr_cache_grow(&device->cache, &request, &block) : status;
+    return status == WEIR_OK ? wr_cache_grow(&device->cache, &request, NULL, &block) : status;
 }
 
 static void a_segment_leaves_the_record_before_its_addresses_come_again(void **state)

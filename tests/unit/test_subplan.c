@@ -1,0 +1,675 @@
+/*
+ * What a served plan has for private pools: blocks of a graph's pool, or of a program's, lie where the plan has them, in one
+ * segment that is the pool's own.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "graph_support.h"
+#include "weir/plan.h"
+
+enum { ENTRIES = 16, ARENAS = 2, EDGE = 4096 };
+
+/* Arenas of the same blocks, one after another, each of another private pool of the plan's. */
+typedef struct sample {
+    weir_plan_entry entries[ARENAS * ENTRIES];
+    weir_plan_arena arenas[ARENAS];
+    weir_plan plan;
+} sample;
+
+/* Of both classes, and not of the sizes that private pools round to. */
+static size_t bytes_of(int entry)
+{
+    return (size_t)(1 + entry) * MIB / 2 + (size_t)(entry % 3) * 512;
+}
+
+static sample make_plan(uint64_t arenas)
+{
+    sample s = { .plan = { .arena_count = arenas, .entry_count = arenas * ENTRIES } };
+    for (uint64_t a = 0; a < arenas; a++) {
+        weir_plan_arena *arena = &s.arenas[a];
+        *arena = (weir_plan_arena){ .pool = 1 + (uint32_t)a, .streams = 1, .first = a * ENTRIES, .entries = ENTRIES };
+        for (int i = 0; i < ENTRIES; i++) {
+            s.entries[arena->first + (uint64_t)i] =
+                (weir_plan_entry){ arena->bytes, bytes_of(i), WEIR_PLAN_FOREVER, 0 };
+            arena->bytes += bytes_of(i);
+        }
+    }
+    return s;
+}
+
+static weir_status try_serve(sample *s)
+{
+    s->plan.arenas = s->arenas;
+    s->plan.entries = s->entries;
+    return weir_plan_serve(0, &s->plan);
+}
+
+static void serve(sample *s)
+{
+    assert_ok(try_serve(s));
+}
+
+static weir_stream origin;
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 1024 * MIB });
+    origin = new_stream(0);
+    return 0;
+}
+
+static size_t pages_of(uint64_t bytes)
+{
+    return (size_t)(bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+}
+
+static weir_memory_stats pool_stats(weir_mempool pool)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_mempool_stats_get(pool, &stats));
+    return stats;
+}
+
+static char *take_from(weir_mempool pool, size_t bytes)
+{
+    void *block = NULL;
+    assert_ok(weir_alloc_from(pool, bytes, origin, &block));
+    return block;
+}
+
+static weir_mempool make_pool(weir_mempool_options options)
+{
+    weir_mempool pool = { 0 };
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    return pool;
+}
+
+static weir_mempool plain_pool(void)
+{
+    return make_pool((weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT);
+}
+
+static void take_all(char *blocks[ENTRIES])
+{
+    for (int i = 0; i < ENTRIES; i++) blocks[i] = alloc_on(bytes_of(i), origin);
+}
+
+static void free_all(char *blocks[ENTRIES])
+{
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+}
+
+static void assert_planned(const sample *s, char *blocks[ENTRIES])
+{
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(blocks[i] - blocks[0], s->entries[i].offset);
+}
+
+static int64_t segments_of(weir_mempool pool)
+{
+    return pool_stats(pool).segment[WEIR_STAT_ALL].current;
+}
+
+static int64_t reserved_of(weir_mempool pool)
+{
+    return pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current;
+}
+
+/* Captures the plan's blocks, and frees them. */
+static weir_graph capture(char *blocks[ENTRIES])
+{
+    weir_graph graph = begin_on(origin);
+    take_all(blocks);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_fill(blocks[i], (unsigned char)i, EDGE, origin));
+    free_all(blocks);
+    assert_ok(weir_graph_end(graph));
+    return graph;
+}
+
+/* ---- where blocks lie --------------------------------------------------------------------------------------------- */
+
+static void a_capture_lies_as_planned_in_one_segment(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    weir_graph graph = capture(blocks);
+    assert_planned(&s, blocks);
+    assert_int_equal(segments_of(pool_of(graph)), 1);
+    assert_int_equal(reserved_of(pool_of(graph)), pages_of(s.arenas[0].bytes));
+    assert_int_equal(pool_stats(pool_of(graph)).plan_served, ENTRIES);
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+    launch_and_wait(graph, origin);
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(((unsigned char *)blocks[i])[EDGE - 1], i);
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void a_pool_of_the_program_lies_as_planned(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    for (int i = 0; i < ENTRIES; i++) blocks[i] = take_from(pool, bytes_of(i));
+    assert_planned(&s, blocks);
+    free_all(blocks);
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+/* Places overlap where lives do not: what is freed is given out again as the plan has it. */
+static void freed_places_are_given_out_again(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    s.entries[2] = (weir_plan_entry){ MIB / 2, 3 * MIB / 2, WEIR_PLAN_FOREVER, 0 };
+    s.entries[1] = (weir_plan_entry){ MIB / 2, MIB, 0, 0 };
+    serve(&s);
+    weir_graph graph = begin_on(origin);
+    char *first = alloc_on(s.entries[0].bytes, origin), *second = alloc_on(MIB, origin);
+    assert_ok(weir_free(second));
+    assert_ptr_equal(second, first + MIB / 2);
+    char *third = alloc_on(s.entries[2].bytes, origin);
+    assert_ptr_equal(third, second);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(first));
+    assert_ok(weir_free(third));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void a_place_in_use_is_not_given_out(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    s.entries[3].offset = s.entries[2].offset; /* a plan that is wrong */
+    serve(&s);
+    weir_graph graph = begin_on(origin);
+    char *blocks[ENTRIES];
+    take_all(blocks);
+    for (int i = 0; i < ENTRIES; i++)
+        for (int k = 0; k < i; k++)
+            assert_true(blocks[i] + bytes_of(i) <= blocks[k] || blocks[k] + bytes_of(k) <= blocks[i]);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_late, 1);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_served, ENTRIES - 1);
+    assert_ok(weir_graph_end(graph));
+    free_all(blocks);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void serve_two_blocks_at_one_place(void)
+{
+    sample s = make_plan(1);
+    for (int i = 0; i < 2; i++) s.entries[i] = (weir_plan_entry){ 0, 3 * MIB, 0, 0 };
+    serve(&s);
+}
+
+static char *free_after_use_on(weir_stream side)
+{
+    char *block = alloc_on(3 * MIB, origin);
+    assert_ok(weir_fill(block, 1, EDGE, origin));
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_fill(block, 2, EDGE, side));
+    assert_ok(weir_free(block));
+    return block;
+}
+
+static void a_place_that_another_stream_of_the_capture_uses_is_not_given_out(void **state)
+{
+    (void)state;
+    weir_stream side = new_stream(0);
+    serve_two_blocks_at_one_place();
+    weir_graph graph = begin_on(origin);
+    char *block = free_after_use_on(side), *other = alloc_on(3 * MIB, origin);
+    assert_true(other + 3 * MIB <= block || block + 3 * MIB <= other);
+    assert_int_equal(stats_of(0).plan_late, 1);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(other));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void a_place_is_given_out_once_the_graph_has_joined_its_streams(void **state)
+{
+    (void)state;
+    weir_stream side = new_stream(0);
+    serve_two_blocks_at_one_place();
+    weir_graph graph = begin_on(origin);
+    char *block = free_after_use_on(side);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_equal(alloc_on(3 * MIB, origin), block);
+    assert_int_equal(stats_of(0).plan_late, 0);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* ---- whose an arena is -------------------------------------------------------------------------------------------- */
+
+static void graphs_get_the_arenas_in_their_order(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    char *first[ENTRIES], *second[ENTRIES], *third[ENTRIES];
+    serve(&s);
+    weir_graph graphs[] = { capture(first), capture(second), capture(third) };
+    assert_planned(&s, first);
+    assert_planned(&s, second);
+    assert_int_equal(pool_stats(pool_of(graphs[1])).plan_served, ENTRIES);
+    assert_int_equal(pool_stats(pool_of(graphs[2])).plan_served, 0); /* there is none left for it */
+    assert_int_equal(stats_of(0).plan_missed, 0);
+    for (int i = 0; i < 3; i++) assert_ok(weir_graph_destroy(graphs[i]));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void a_pool_that_begins_otherwise_gets_none(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    char *odd = take_from(pool, 3 * MIB);
+    char *like = take_from(pool, bytes_of(0)); /* too late: it has begun */
+    assert_int_equal(pool_stats(pool).plan_served, 0);
+    weir_graph graph = capture(blocks);
+    assert_planned(&s, blocks);
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_free(odd));
+    assert_ok(weir_free(like));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_graph_captured_again_is_served_again(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    for (int i = 1; i <= 3; i++) {
+        weir_graph graph = capture(blocks);
+        assert_planned(&s, blocks);
+        assert_ok(weir_graph_destroy(graph));
+        assert_int_equal(stats_of(0).plan_served, i * ENTRIES);
+    }
+}
+
+/* Streams of one pool of the plan are streams of one pool here. */
+static void arenas_of_one_pool_go_to_one_pool(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    s.arenas[1].pool = 1;
+    weir_stream side = new_stream(0);
+    weir_mempool one = plain_pool(), other = plain_pool();
+    serve(&s);
+    char *blocks[] = { take_from(one, bytes_of(0)), take_from(other, bytes_of(0)), NULL };
+    void *on_side = NULL;
+    assert_ok(weir_alloc_from(one, bytes_of(0), side, &on_side));
+    blocks[2] = on_side;
+    assert_int_equal(pool_stats(one).plan_served, 2);
+    assert_int_equal(pool_stats(other).plan_served, 0);
+    assert_int_equal(segments_of(one), 2);
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_mempool_unref(one));
+    assert_ok(weir_mempool_unref(other));
+}
+
+static void an_arena_of_several_streams_is_left_out(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    char *blocks[ENTRIES];
+    s.arenas[0].streams = 2;
+    serve(&s);
+    weir_graph graphs[] = { capture(blocks), capture(blocks) };
+    assert_int_equal(pool_stats(pool_of(graphs[0])).plan_served, ENTRIES);
+    assert_int_equal(pool_stats(pool_of(graphs[1])).plan_served, 0);
+    for (int i = 0; i < 2; i++) assert_ok(weir_graph_destroy(graphs[i]));
+    s.plan.arena_count = 1;
+    assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT); /* nothing is left of it */
+}
+
+static void a_plan_that_says_what_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    sample s = make_plan(2);
+    s.entries[ENTRIES].offset = s.arenas[1].bytes;
+    assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+/* ---- frozen ------------------------------------------------------------------------------------------------------- */
+
+static void a_capture_goes_on_as_planned_while_plans_come_and_go(void **state)
+{
+    (void)state;
+    sample s = make_plan(1), other = make_plan(2);
+    char *blocks[ENTRIES];
+    for (int i = 0; i < 2 * ENTRIES; i++) other.entries[i].offset = 0;
+    serve(&s);
+    weir_graph graph = begin_on(origin);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (i == 4) assert_ok(weir_plan_serve(0, NULL));
+        if (i == 8) serve(&other);
+        blocks[i] = alloc_on(bytes_of(i), origin);
+    }
+    assert_planned(&s, blocks);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_fill(blocks[i], (unsigned char)i, EDGE, origin));
+    free_all(blocks);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_plan_serve(0, NULL));
+    assert_ok(weir_empty_cache(0));
+    launch_and_wait(graph, origin);
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(((unsigned char *)blocks[i])[EDGE - 1], i);
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+/* Its arena is of a plan that is served no more, and waits for nobody. */
+static void what_a_pool_had_of_a_former_plan_goes_with_it(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    weir_graph graph = capture(blocks);
+    assert_ok(weir_plan_serve(0, NULL));
+    assert_ok(weir_graph_destroy(graph));
+    graph = capture(blocks);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_served, 0);
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void a_capture_that_shares_the_pool_goes_round_again(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *first[ENTRIES], *second[ENTRIES];
+    serve(&s);
+    weir_graph one = capture(first);
+    weir_graph two = begin_in(origin, pool_of(one));
+    take_all(second);
+    assert_ok(weir_graph_end(two));
+    for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(second[i], first[i]);
+    weir_graph three = begin_in(origin, pool_of(one)); /* what it is planned to have is in use */
+    take_all(first);
+    for (int i = 0; i < ENTRIES; i++) assert_ptr_not_equal(second[i], first[i]);
+    assert_ok(weir_graph_end(three));
+    free_all(first);
+    free_all(second);
+    assert_ok(weir_graph_destroy(one));
+    assert_ok(weir_graph_destroy(two));
+    assert_ok(weir_graph_destroy(three));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+/* ---- what is not planned ------------------------------------------------------------------------------------------ */
+
+static void what_is_not_planned_leaves_the_places_alone(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *odd[2];
+    serve(&s);
+    weir_graph graph = begin_on(origin);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (i == 12) odd[0] = alloc_on(100, origin);
+        if (i == 14) odd[1] = alloc_on(5 * MIB + 512, origin);
+        blocks[i] = alloc_on(bytes_of(i), origin);
+    }
+    assert_planned(&s, blocks);
+    for (int i = 0; i < 2; i++) assert_true(odd[i] < blocks[0] || odd[i] >= blocks[0] + s.arenas[0].bytes);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_missed, 2);
+    assert_int_equal(segments_of(pool_of(graph)), 3);
+    assert_ok(weir_graph_end(graph));
+    free_all(blocks);
+    for (int i = 0; i < 2; i++) assert_ok(weir_free(odd[i]));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* Whoever departs from the plan uses its memory, in pieces of any size. */
+static void a_capture_that_departs_uses_the_segment(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[8];
+    serve(&s);
+    weir_graph graph = begin_on(origin);
+    char *first = alloc_on(bytes_of(0), origin);
+    blocks[0] = alloc_on(22 * MIB, origin); /* one alone may be a chance */
+    for (int i = 1; i < 8; i++) blocks[i] = alloc_on(i % 2 ? 700 : 9 * MIB, origin);
+    for (int i = 1; i < 8; i++) assert_true(blocks[i] > first && blocks[i] < first + s.arenas[0].bytes);
+    assert_int_equal(segments_of(pool_of(graph)), 2);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(first));
+    for (int i = 0; i < 8; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* Better planned places for what is not planned than an error. */
+static void places_serve_everything_when_memory_is_short(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    weir_graph graph = begin_on(origin);
+    for (int i = 0; i < 12; i++) blocks[i] = alloc_on(bytes_of(i), origin);
+    assert_ok(weir_memory_limit_set(0, pages_of(s.arenas[0].bytes)));
+    char *odd = alloc_on(5 * MIB + 512, origin), *small = alloc_on(100, origin);
+    assert_true(odd > blocks[11] && odd < blocks[0] + s.arenas[0].bytes);
+    assert_true(small > blocks[11] && small < blocks[0] + s.arenas[0].bytes);
+    assert_int_equal(segments_of(pool_of(graph)), 1);
+    assert_ok(weir_graph_end(graph));
+    for (int i = 0; i < 12; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_free(odd));
+    assert_ok(weir_free(small));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+/* ---- rules -------------------------------------------------------------------------------------------------------- */
+
+static void without_memory_for_the_segment_a_capture_is_served_without_the_plan(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    serve(&s);
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    weir_graph graph = begin_on(origin);
+    char *block = alloc_on(bytes_of(0), origin);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_served, 0);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_late, 1);
+    assert_int_equal(reserved_of(pool_of(graph)), 2 * MIB);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void a_cap_is_kept(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.cap = 40 * MIB;
+    weir_mempool pool = make_pool(options);
+    serve(&s);
+    char *block = take_from(pool, bytes_of(0));
+    assert_int_equal(reserved_of(pool), 2 * MIB);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void pools_of_other_rules_are_not_served(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool_options rules[4];
+    for (int i = 0; i < 4; i++) rules[i] = (weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT;
+    rules[0].alignment = 1024;
+    rules[1].no_split = true;
+    rules[2].deterministic = true;
+    rules[3].memory = WEIR_MEMORY_EXPORTABLE;
+    serve(&s);
+    for (int i = 0; i < 4; i++) {
+        weir_mempool pool = make_pool(rules[i]);
+        char *block = take_from(pool, bytes_of(0));
+        assert_int_equal(reserved_of(pool), 2 * MIB);
+        assert_ok(weir_free(block));
+        assert_ok(weir_mempool_unref(pool));
+    }
+    assert_int_equal(stats_of(0).plan_served, 0);
+}
+
+typedef struct own_memory {
+    size_t asked;
+    bool refuses;
+    int segments;
+} own_memory;
+
+static weir_status give_own(void *user, size_t bytes, int device, void *native, void **base)
+{
+    own_memory *own = user;
+    (void)device, (void)native;
+    own->asked = bytes;
+    if (own->refuses && bytes > 20 * MIB) return WEIR_ERR_OUT_OF_MEMORY;
+    own->segments++;
+    *base = aligned_alloc(2 * MIB, bytes);
+    return *base ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static weir_status take_own_back(void *user, void *base, size_t bytes, int device, void *native)
+{
+    (void)bytes, (void)device, (void)native;
+    ((own_memory *)user)->segments--;
+    free(base);
+    return WEIR_OK;
+}
+
+static void a_source_of_the_programs_gives_the_segment(void **state)
+{
+    (void)state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        sample s = make_plan(1);
+        own_memory own = { .refuses = refuses };
+        const weir_segment_source source = { give_own, take_own_back, NULL, &own };
+        weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+        options.source = &source;
+        weir_mempool pool = make_pool(options);
+        serve(&s);
+        char *block = take_from(pool, bytes_of(0));
+        assert_int_equal(pool_stats(pool).plan_served, refuses ? 0 : 1);
+        assert_int_equal(own.asked, refuses ? 2 * MIB : pages_of(s.arenas[0].bytes));
+        assert_int_equal(own.segments, 1);
+        assert_ok(weir_free(block));
+        assert_ok(weir_mempool_unref(pool));
+        assert_int_equal(own.segments, 0);
+    }
+}
+
+static void a_paused_pool_comes_back_as_planned(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.memory = WEIR_MEMORY_MAPPED;
+    weir_mempool pool = make_pool(options);
+    serve(&s);
+    for (int i = 0; i < 8; i++) {
+        blocks[i] = take_from(pool, bytes_of(i));
+        memset(blocks[i], i, EDGE);
+    }
+    assert_ok(weir_pause(0, NULL, WEIR_PAUSE_KEEP));
+    void *none = NULL;
+    assert_status(weir_alloc_from(pool, bytes_of(8), origin, &none), WEIR_ERR_BUSY);
+    assert_int_equal(reserved_on(0), 0);
+    assert_ok(weir_resume(0, NULL));
+    for (int i = 8; i < ENTRIES; i++) blocks[i] = take_from(pool, bytes_of(i));
+    assert_planned(&s, blocks);
+    for (int i = 0; i < 8; i++) assert_int_equal(blocks[i][EDGE - 1], i);
+    free_all(blocks);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+/* ---- the segment goes --------------------------------------------------------------------------------------------- */
+
+static void a_pool_that_was_emptied_begins_again(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < ENTRIES; i++) blocks[i] = take_from(pool, bytes_of(i));
+        assert_planned(&s, blocks);
+        free_all(blocks);
+        assert_ok(weir_mempool_empty_cache(pool));
+        assert_int_equal(reserved_on(0), 0);
+    }
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void a_stream_that_ends_leaves_the_segment_to_the_default_one(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    weir_mempool pool = plain_pool();
+    serve(&s);
+    char *block = take_from(pool, bytes_of(0));
+    assert_ok(weir_stream_destroy(origin));
+    origin = new_stream(0);
+    char *later = take_from(pool, bytes_of(1)); /* of another stream, whatever number it has */
+    assert_false(later > block && later < block + s.arenas[0].bytes);
+    void *heirs = NULL;
+    assert_ok(weir_alloc_from(pool, 9 * MIB, default_stream(0), &heirs));
+    assert_true((char *)heirs > block && (char *)heirs < block + s.arenas[0].bytes);
+    assert_ok(weir_free(heirs));
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(later));
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+#define SUBPLAN_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        SUBPLAN_TEST(a_capture_lies_as_planned_in_one_segment),
+        SUBPLAN_TEST(a_pool_of_the_program_lies_as_planned),
+        SUBPLAN_TEST(freed_places_are_given_out_again),
+        SUBPLAN_TEST(a_place_in_use_is_not_given_out),
+        SUBPLAN_TEST(a_place_that_another_stream_of_the_capture_uses_is_not_given_out),
+        SUBPLAN_TEST(a_place_is_given_out_once_the_graph_has_joined_its_streams),
+        SUBPLAN_TEST(graphs_get_the_arenas_in_their_order),
+        SUBPLAN_TEST(a_pool_that_begins_otherwise_gets_none),
+        SUBPLAN_TEST(a_graph_captured_again_is_served_again),
+        SUBPLAN_TEST(arenas_of_one_pool_go_to_one_pool),
+        SUBPLAN_TEST(an_arena_of_several_streams_is_left_out),
+        SUBPLAN_TEST(a_plan_that_says_what_cannot_be_is_refused),
+        SUBPLAN_TEST(a_capture_goes_on_as_planned_while_plans_come_and_go),
+        SUBPLAN_TEST(what_a_pool_had_of_a_former_plan_goes_with_it),
+        SUBPLAN_TEST(a_capture_that_shares_the_pool_goes_round_again),
+        SUBPLAN_TEST(what_is_not_planned_leaves_the_places_alone),
+        SUBPLAN_TEST(a_capture_that_departs_uses_the_segment),
+        SUBPLAN_TEST(places_serve_everything_when_memory_is_short),
+        SUBPLAN_TEST(without_memory_for_the_segment_a_capture_is_served_without_the_plan),
+        SUBPLAN_TEST(a_cap_is_kept),
+        SUBPLAN_TEST(pools_of_other_rules_are_not_served),
+        SUBPLAN_TEST(a_source_of_the_programs_gives_the_segment),
+        SUBPLAN_TEST(a_paused_pool_comes_back_as_planned),
+        SUBPLAN_TEST(a_pool_that_was_emptied_begins_again),
+        SUBPLAN_TEST(a_stream_that_ends_leaves_the_segment_to_the_default_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

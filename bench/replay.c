@@ -113,6 +113,7 @@ static void play(run *r, const script_ops *ops)
             watch(r);
             r->peer->empty();
             break;
+        case SCRIPT_EMPTY_POOL:
         case SCRIPT_RELIEVE: break; /* the recorded device was full; this one is not */
         }
     }

@@ -81,6 +81,22 @@ json "rows[0]['peak_reserved'] == 192 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
+# What it has idle stays when the cache is emptied, and goes when the recorded allocator gave it back.
+make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) free:0:0/1:1000:$((64 * mib)) \
+    done:0:0/1:1000:$((64 * mib)) segment:0:0:9000000:$((32 * mib)) alloc:0:0:9000000:$((32 * mib)) \
+    free:0:0:9000000:$((32 * mib)) done:0:0:9000000:$((32 * mib)) release:0:0:9000000:$((32 * mib)) \
+    segment:0:0:9000000:$((96 * mib)) alloc:0:0:9000000:$((96 * mib))
+replay
+json "rows[0]['peak_reserved'] == 160 * $mib"
+expect 0 check --reproduce "$scratch/made.weirtrace"
+make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) segment:0:0/2:20000000:$((64 * mib)) \
+    alloc:0:0/2:20000000:$((64 * mib)) free:0:0/1:1000:$((64 * mib)) done:0:0/1:1000:$((64 * mib)) \
+    free:0:0/2:20000000:$((64 * mib)) done:0:0/2:20000000:$((64 * mib)) release:0:0/1:1000:$((64 * mib)) \
+    release:0:0/2:20000000:$((64 * mib)) alloc:0:0:9000000:512 segment:0:0:9000000:$((96 * mib)) \
+    alloc:0:0:9000000:$((96 * mib))
+replay
+json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
+
 # Blocks from before the first event.
 make free:0:0:5000:4096 done:0:0:5000:4096 alloc:0:0:5000:4096 done:0:0:7000:512
 replay

@@ -1,7 +1,8 @@
-"""Another program than was recorded: perturb.py IN.weirtrace OUT.weirtrace shifted|truncated|shuffled.
+"""Another program than was recorded: perturb.py IN.weirtrace OUT.weirtrace shifted|truncated|shuffled|captured.
 
 shifted leaves out the first twentieth of the blocks, truncated the last two fifths of the events, shuffled exchanges the sizes
-of blocks within every fifty. Blocks get new addresses, so that none overlap.
+of blocks within every fifty. In captured, three graphs were captured one after another: the blocks from 20 to 30, 40 to 50
+and 60 to 70 percent are of three private pools. Blocks get new addresses, so that none overlap.
 """
 import random
 import struct
@@ -9,7 +10,7 @@ import sys
 
 ALLOC, FREE_REQUESTED, FREE_COMPLETED, RECORD_STREAM = 1, 2, 3, 10
 EVENT = struct.Struct("<QQQQQQHhI")  # weir_event: time, address, size, stream, pool[2], kind, device, thread
-ADDRESS, SIZE, KIND = 1, 2, 6
+ADDRESS, SIZE, POOL, KIND = 1, 2, 4, 6
 
 
 def read(path):
@@ -44,6 +45,14 @@ def shuffle(blocks):
                 event[SIZE] = size
 
 
+def capture(blocks):
+    for number, block in enumerate(blocks):
+        tenth = 10 * number // len(blocks)
+        if tenth in (2, 4, 6):
+            for event in block:
+                event[POOL] = tenth // 2
+
+
 def main():
     header, events = read(sys.argv[1])
     how = sys.argv[3]
@@ -54,6 +63,8 @@ def main():
         blocks = blocks[len(blocks) // 20:]
     elif how == "shuffled":
         shuffle(blocks)
+    elif how == "captured":
+        capture(blocks)
     address = 1 << 40
     for block in blocks:
         for event in block:

@@ -48,6 +48,16 @@ for trace in resnet50_amp graphsage; do
     done
 done
 
+# Three graphs are captured in pools of their own: each is one segment of what was planned for it.
+expect 0 convert "$small" -o job.weirtrace
+python3 "$here/perturb.py" job.weirtrace captured.weirtrace captured
+expect 0 plan --streams-apart --time 0 --json - captured.weirtrace
+planned=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["peak_reserved"])' "$scratch/out")
+expect 0 replay --policy weir,plan:time=0 --repeat 1 --json - captured.weirtrace
+json "rows[1]['plan'] == {'served': 4590, 'late': 0, 'missed': 0, 'resyncs': 0}"
+json "rows[1]['peak_reserved'] == $planned < 0.8 * rows[0]['peak_reserved']"
+json 'rows[1]["driver_calls"] < 0.5 * rows[0]["driver_calls"]'
+
 # A plan file of the job itself.
 expect 0 plan --time 0 -o own.weirplan "$small"
 expect 0 replay --policy plan:own.weirplan --repeat 1 --json - "$small"

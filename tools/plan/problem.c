@@ -114,6 +114,7 @@ static bool play(builder *b, const script_ops *ops)
             on_end(b, b->gates[op->where].at[b->gates[op->where].first++]);
             break;
         case SCRIPT_EMPTY:
+        case SCRIPT_EMPTY_POOL:
         case SCRIPT_RELIEVE: break;
         }
     }

@@ -96,6 +96,7 @@ static void play(model *m, const script_ops *ops)
         case SCRIPT_EMPTY:
             if (m->peer->empty) m->peer->empty(m->devices[op->where].peer);
             break;
+        case SCRIPT_EMPTY_POOL:     /* has gone with all the rest */
         case SCRIPT_RELIEVE: break; /* peers give memory back when they themselves are short of it */
         }
     }

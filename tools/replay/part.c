@@ -33,6 +33,7 @@ static void follow(state *at, const script_op *op)
         break;
     case SCRIPT_COMPLETE: at->pending[op->where]--; break;
     case SCRIPT_EMPTY:
+    case SCRIPT_EMPTY_POOL:
     case SCRIPT_RELIEVE: break;
     }
 }

@@ -93,6 +93,30 @@ static bool make_streams(session *s)
     return status == WEIR_OK || refuse(s, "cannot make a stream", status);
 }
 
+static weir_status make_pool(const session *s, size_t stream, weir_mempool *out)
+{
+    const script_stream *of = &s->script->streams[stream];
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    for (size_t i = 0; i < stream; i++) {
+        const script_stream *other = &s->script->streams[i];
+        if (other->device != of->device || other->pool != of->pool) continue;
+        *out = s->pools[i];
+        return WEIR_OK;
+    }
+    options.device = of->device;
+    return weir_mempool_create(&options, out);
+}
+
+/* A graph's pool in the recording is one of the program's here: nothing is captured. */
+static bool make_pools(session *s)
+{
+    weir_status status = WEIR_OK;
+    s->pools = grow_new(s->script->stream_count, sizeof *s->pools);
+    for (size_t i = 0; i < s->script->stream_count && status == WEIR_OK; i++)
+        if (s->script->streams[i].pool) status = make_pool(s, i, &s->pools[i]);
+    return status == WEIR_OK || refuse(s, "cannot make a memory pool", status);
+}
+
 static bool place_as_recorded(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
@@ -129,7 +153,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
     if (!open_library(s, recorded, options)) return false;
 
     s->host = strcmp(s->backend, "host") == 0;
-    if (!make_streams(s)) goto fail;
+    if (!make_streams(s) || !make_pools(s)) goto fail;
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
     if (status != WEIR_OK) {
         refuse(s, "cannot make streams for pending frees", status);
@@ -165,17 +189,23 @@ static weir_status relieve(const session *s, int device)
     return weir_empty_cache(device);
 }
 
+static weir_status allocate(const session *s, const script_op *op)
+{
+    const weir_mempool pool = s->pools[op->where];
+    return pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], &s->slots[op->slot])
+                     : weir_alloc_on(op->bytes, s->streams[op->where], &s->slots[op->slot]);
+}
+
 static bool play(session *s, const script_ops *ops)
 {
     void **slots = s->slots;
-    const weir_stream *streams = s->streams;
 
     for (size_t i = 0; i < ops->count; i++) {
         const script_op *op = &ops->at[i];
         weir_status status = WEIR_OK;
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:
-            status = weir_alloc_on(op->bytes, streams[op->where], &slots[op->slot]);
+            status = allocate(s, op);
             if (status != WEIR_OK) status = alloc_failed(s, op, status);
             break;
         case SCRIPT_FREE: status = weir_free(slots[op->slot]); break;
@@ -186,6 +216,7 @@ static bool play(session *s, const script_ops *ops)
             if (s->torch) status = relieve(s, (int)op->where);
             break;
         case SCRIPT_EMPTY: status = weir_empty_cache((int)op->where); break;
+        case SCRIPT_EMPTY_POOL: status = weir_mempool_empty_cache(s->pools[op->where]); break;
         }
         if (status != WEIR_OK) {
             char what[64];
@@ -261,8 +292,10 @@ void session_close(session *s)
     gates_close(&s->gates);
     (void)weir_close();
     free(s->streams);
+    free(s->pools);
     free(s->slots);
     s->streams = NULL;
+    s->pools = NULL;
     s->slots = NULL;
 }
 

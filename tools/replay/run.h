@@ -1,6 +1,6 @@
 /*
- * run: plays a script against the library. A session is the open library with one stream per stream of the trace and
- * the slots of the script; the first pass is cold, later ones find what it cached.
+ * run: plays a script against the library. A session is the open library with one stream per stream of the trace, one private
+ * pool per private pool, and the slots of the script; the first pass is cold, later ones find what it cached.
  * Owner: the caller, until session_close. One session at a time: the library is one per process.
  */
 #ifndef WEIR_TOOLS_REPLAY_RUN_H
@@ -24,6 +24,7 @@ typedef struct session {
     bool host, torch;
     bool picks_what_goes; /* short of memory, the policy gives back some segments, not all */
     weir_stream *streams; /* by the script's index */
+    weir_mempool *pools;  /* the same; {0, 0} is the default one */
     void **slots;
     gates gates;
     uint64_t oom;            /* failed allocations of the pass */

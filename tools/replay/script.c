@@ -19,7 +19,8 @@ typedef struct idle {
  * back for want of memory, shows only in the next one. */
 typedef struct device_state {
     uint16_t last_kind;
-    bool free_open; /* it was a free of `last_address` */
+    uint32_t emptied; /* the private pool whose segments were given back last; 0: of the default one */
+    bool free_open;   /* it was a free of `last_address` */
     uint64_t last_address;
     size_t last_op; /* index in the body of the op that the last free or run of segment frees made */
 } device_state;
@@ -71,10 +72,15 @@ static uint64_t pair(uint32_t left, uint32_t right)
     return (uint64_t)left << 32 | right;
 }
 
+static uint32_t pool_index_of(builder *b, const uint64_t pool[2])
+{
+    return intern(&b->pools, pair(intern(&b->pool_firsts, pool[0]), intern(&b->pool_seconds, pool[1])));
+}
+
 /* Private pools share blocks with nobody, as streams do: a stream in a pool is a stream of its own. */
 static uint32_t stream_index(builder *b, int16_t device, uint64_t number, const uint64_t pool[2])
 {
-    uint32_t pool_index = intern(&b->pools, pair(intern(&b->pool_firsts, pool[0]), intern(&b->pool_seconds, pool[1])));
+    const uint32_t pool_index = pool_index_of(b, pool);
     map_entry *e = map_put(&b->streams, device, pair(pool_index, intern(&b->handles, number)));
     if (e->state) return e->value;
 
@@ -203,8 +209,13 @@ static void on_segment(builder *b, const weir_event *event)
     if (end_of_run) s->body.at[d->last_op].kind = SCRIPT_RELIEVE;
     if (first_of_run) {
         d->last_op = s->body.count;
+        d->emptied = 0;
         add_op(&s->body, SCRIPT_EMPTY, 0, (uint32_t)event->device, 0);
     }
+    if (event->kind != WEIR_EVENT_SEGMENT_FREE) return;
+    const uint32_t pool = pool_index_of(b, event->pool);
+    if (pool != 0 && pool != d->emptied) add_op(&s->body, SCRIPT_EMPTY_POOL, 0, stream_of(b, event), 0);
+    d->emptied = pool;
 }
 
 static void on_event(builder *b, const weir_event *event)

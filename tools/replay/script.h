@@ -14,6 +14,7 @@ typedef enum script_kind {
     SCRIPT_FREE_LATER, /* freed while another stream still uses it, until gate `where` is completed */
     SCRIPT_COMPLETE,   /* the first that waits at gate `where` */
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
+    SCRIPT_EMPTY_POOL, /* nobody used the private pool of stream `where` any more: its idle memory went */
     SCRIPT_RELIEVE     /* the allocator that was recorded gave memory back to get other memory; not of every policy */
 } script_kind;
 

@@ -1,7 +1,6 @@
 #include "replay/served.h"
 
 #include "cli.h"
-#include "grow.h"
 #include "plan/file.h"
 #include "replay/part.h"
 
@@ -82,25 +81,14 @@ bool served_make(const script *s, const served_choice *choice, served *out, char
 {
     *out = (served){ 0 };
     error[0] = '\0';
-    if (choice->file[0]) {
-        if (!plan_read(choice->file, &out->read)) return false;
-        out->plan = *out->read;
-    } else if (!make_of_part(s, choice, out, error, error_size)) {
-        return false;
-    }
-    /* A replay has a stream for each stream of each pool, all in the default pool. */
-    out->arenas = grow_new(out->plan.arena_count, sizeof *out->arenas);
-    for (uint64_t i = 0; i < out->plan.arena_count; i++) {
-        out->arenas[i] = out->plan.arenas[i];
-        out->arenas[i].pool = 0;
-    }
-    out->plan.arenas = out->arenas;
+    if (!choice->file[0]) return make_of_part(s, choice, out, error, error_size);
+    if (!plan_read(choice->file, &out->read)) return false;
+    out->plan = *out->read;
     return true;
 }
 
 void served_release(served *s)
 {
-    free(s->arenas);
     made_plan_release(&s->made);
     weir_plan_destroy(s->read);
     *s = (served){ 0 };

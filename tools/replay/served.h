@@ -16,7 +16,6 @@ typedef struct served_choice {
 
 typedef struct served {
     weir_plan plan;
-    weir_plan_arena *arenas;
     made_plan made;
     weir_plan *read;
 } served;

@@ -1,6 +1,7 @@
 /*
- * Bytes become a plan, right or wrong, perhaps one that lends places of one stream to another, and a program that keeps to it, leaves things out, adds others, begins again, frees in
- * any order and lets other streams use blocks. Held against a model: no two blocks that live, or wait for a stream, share an
+ * Bytes become a plan, right or wrong, perhaps one that lends places of one stream to another, and a program that keeps to it,
+ * leaves things out, adds others, begins again, frees in any order, lets other streams use blocks, captures graphs and has a
+ * pool of its own. Held against a model: no two blocks that live, or wait for a stream, share an
  * address, and each keeps what was written to it. Between operations the structures are checked.
  */
 #include "device/learn.h"
@@ -17,7 +18,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define ENTRIES 96
-#define ARENAS 2
+#define ARENAS 2 /* of the default pool, and as many of private ones with the same entries */
 #define STREAMS 3
 #define BLOCKS 96
 #define OPERATIONS 300
@@ -47,13 +48,17 @@ static struct {
     bool failing; /* a failure of the driver is scripted */
     bool limited;
     weir_plan_entry entries[ENTRIES];
-    weir_plan_arena arenas[ARENAS];
+    weir_plan_arena arenas[2 * ARENAS];
     weir_plan plan;
     wr_arena_user users[ARENAS];
     bool lends;             /* the plan is for these users */
     uint64_t next[STREAMS]; /* where the program is in the plan of each stream */
     weir_stream streams[STREAMS];
     bool held[STREAMS];
+    weir_graph graph; /* 0: none */
+    bool capturing;   /* on streams[1] */
+    weir_mempool pool;
+    uint64_t next_in_pool;
     block blocks[BLOCKS];
     uint64_t last_mark;
 } m;
@@ -77,7 +82,7 @@ static void make_plan(void)
 {
     const bool wrong = next_byte() % 4 == 0;
     const uint64_t each = 1 + next_byte() % (ENTRIES / ARENAS);
-    m.plan = (weir_plan){ .arena_count = ARENAS, .arenas = m.arenas, .entries = m.entries };
+    m.plan = (weir_plan){ .arena_count = 2 * ARENAS, .arenas = m.arenas, .entries = m.entries };
     for (int i = 0; i < ARENAS; i++) {
         weir_plan_arena *a = &m.arenas[i];
         *a = (weir_plan_arena){ .streams = 1, .first = m.plan.entry_count, .entries = each };
@@ -91,6 +96,10 @@ static void make_plan(void)
         a->loop_first = next_byte() % each;
         a->loop_entries = 1 + next_byte() % (each - a->loop_first);
         a->loop_times = 2;
+    }
+    for (int i = 0; i < ARENAS; i++) {
+        m.arenas[ARENAS + i] = m.arenas[ARENAS - 1 - i];
+        m.arenas[ARENAS + i].pool = 1 + (uint32_t)i;
     }
 }
 
@@ -148,12 +157,14 @@ static void check_mark(const block *b)
     must(memcmp(b->memory + b->bytes - sizeof b->mark, &b->mark, sizeof b->mark) == 0);
 }
 
-static bool take(size_t bytes, weir_stream stream)
+static bool take(size_t bytes, weir_stream stream, bool in_pool)
 {
     block *b = m.blocks;
     void *memory = NULL;
     while (b < m.blocks + BLOCKS && b->memory) b++;
-    if (b == m.blocks + BLOCKS || weir_alloc_on(bytes, stream, &memory) != WEIR_OK) return false;
+    if (b == m.blocks + BLOCKS) return false;
+    if ((in_pool ? weir_alloc_from(m.pool, bytes, stream, &memory) : weir_alloc_on(bytes, stream, &memory)) != WEIR_OK)
+        return false;
     *b = (block){ memory, bytes, stream, ++m.last_mark, false };
     for (const block *other = m.blocks; other < m.blocks + BLOCKS; other++)
         must(other == b || !other->memory || !overlap(b, other));
@@ -179,8 +190,52 @@ static void follow(void)
     for (unsigned count = 1 + next_byte() % 32; count > 0; count--) {
         const weir_plan_entry *e = &m.entries[a->first + weir_plan_entry_of(a, m.next[stream]) % a->entries];
         m.next[stream]++;
-        if (!take(e->bytes, m.streams[stream])) return;
+        if (!take(e->bytes, m.streams[stream], false)) return;
     }
+}
+
+static void follow_in_pool(void)
+{
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    const weir_plan_arena *a = &m.arenas[0];
+    options.device = 0;
+    options.memory = next_byte() % 2 ? WEIR_MEMORY_MAPPED : WEIR_MEMORY_DEVICE;
+    if (!m.pool.user) must(weir_mempool_create(&options, &m.pool) == WEIR_OK);
+    for (unsigned count = 1 + next_byte() % 32; count > 0; count--) {
+        const weir_plan_entry *e = &m.entries[a->first + weir_plan_entry_of(a, m.next_in_pool) % a->entries];
+        m.next_in_pool++;
+        if (!take(e->bytes, m.streams[0], true)) return;
+    }
+}
+
+static void let_go_of_pool(void)
+{
+    if (m.pool.user) must(weir_mempool_unref(m.pool) == WEIR_OK);
+    m.pool = (weir_mempool){ 0, 0 };
+    m.next_in_pool = 0;
+}
+
+static void begin_capture(void)
+{
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.mode = WEIR_CAPTURE_RELAXED;
+    if (m.graph.id) return;
+    m.capturing = weir_graph_begin(m.streams[1], &options, &m.graph) == WEIR_OK;
+    must(m.capturing || m.failing);
+    m.next[1] = 0;
+}
+
+static void end_capture(void)
+{
+    if (m.capturing) must(weir_graph_end(m.graph) == WEIR_OK || m.failing);
+    m.capturing = false;
+}
+
+static void destroy_graph(void)
+{
+    end_capture();
+    if (m.graph.id) must(weir_graph_destroy(m.graph) == WEIR_OK || m.failing);
+    m.graph.id = 0;
 }
 
 static void jump(void)
@@ -190,7 +245,7 @@ static void jump(void)
 
 static void take_other(void)
 {
-    (void)take(next_size() + next_byte() % 2 * 512, m.streams[next_byte() % STREAMS]);
+    (void)take(next_size() + next_byte() % 2 * 512, m.streams[next_byte() % STREAMS], false);
 }
 
 static void give_one(void)
@@ -257,14 +312,16 @@ static void set_limit(void)
 static void fail_driver(void)
 {
     static const enum weir_backend_entry entries[] = { WEIR_BACKEND_vm_create, WEIR_BACKEND_vm_map,
-                                                       WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_access };
-    must(weir_host_fail(entries[next_byte() % 4], 1 + next_byte() % 3, WEIR_ERR_DRIVER) == WEIR_OK);
+                                                       WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_access,
+                                                       WEIR_BACKEND_segment_alloc };
+    must(weir_host_fail(entries[next_byte() % 5], 1 + next_byte() % 3, WEIR_ERR_DRIVER) == WEIR_OK);
     m.failing = true;
 }
 
 static void end_stream(void)
 {
     let_run();
+    end_capture();
     for (block *b = m.blocks; b < m.blocks + BLOCKS; b++)
         if (b->memory) check_mark(b);
     if (weir_stream_destroy(m.streams[1]) != WEIR_OK) return;
@@ -272,10 +329,11 @@ static void end_stream(void)
     m.next[1] = 0;
 }
 
-static void (*const operations[])(void) = { follow,     follow,      follow,    follow,      jump,
-                                            take_other, take_other,  give_one,  give_one,    give_many,
-                                            give_many,  give_later,  hold,      let_run,     serve,
-                                            serve_none, empty_cache, set_limit, fail_driver, end_stream };
+static void (*const operations[])(void) = { follow,         follow,         follow,        follow,      jump,
+                                            take_other,     take_other,     give_one,      give_one,    give_many,
+                                            give_many,      give_later,     hold,          let_run,     serve,
+                                            serve_none,     empty_cache,    set_limit,     fail_driver, end_stream,
+                                            follow_in_pool, let_go_of_pool, begin_capture, end_capture, destroy_graph };
 
 /* ---- a run -------------------------------------------------------------------------------------------------------- */
 
@@ -299,6 +357,8 @@ static void finish(void)
     weir_memory_stats stats = { .size = sizeof stats };
     must(weir_host_fail_clear() == WEIR_OK);
     let_run();
+    destroy_graph();
+    let_go_of_pool();
     for (block *b = m.blocks; b < m.blocks + BLOCKS; b++) give(b);
     must(weir_empty_cache(0) == WEIR_OK);
     must(weir_validate(0) == WEIR_OK);

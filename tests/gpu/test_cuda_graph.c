@@ -11,6 +11,7 @@
 
 #include "gpu_support.h"
 #include "vendor.h"
+#include "weir/plan.h"
 
 #include <stdatomic.h>
 
@@ -98,6 +99,37 @@ static void a_join_in_the_graph_frees_what_another_stream_used(void **state)
     assert_int_equal(last_byte(proven, 16 * MIB), 2);
     assert_ok(weir_graph_destroy(g));
     assert_ok(weir_free(result));
+    expect_nothing_left();
+}
+
+/* The segment is taken in the midst of the capture. The third block lies where the first was. */
+static void a_planned_capture_computes_from_its_places(void **state)
+{
+    (void)state;
+    static const weir_plan_entry entries[] = { { 0, 16 * MIB, 1, 0 },
+                                               { 16 * MIB, 8 * MIB, WEIR_PLAN_FOREVER, 0 },
+                                               { 8 * MIB, 8 * MIB, WEIR_PLAN_FOREVER, 0 } };
+    static const weir_plan_arena arena = { .pool = 1, .streams = 1, .bytes = 24 * MIB, .entries = 3 };
+    const weir_plan plan = { .arena_count = 1, .entry_count = 3, .arenas = &arena, .entries = entries };
+    assert_ok(weir_plan_serve(0, &plan));
+    weir_graph g = begin(WEIR_CAPTURE_GLOBAL);
+    char *first = alloc_on(16 * MIB, origin), *second = alloc_on(8 * MIB, origin);
+    assert_ok(weir_fill(first, 5, 16 * MIB, origin));
+    assert_ok(weir_copy(second, first, 8 * MIB, origin));
+    assert_ok(weir_free(first));
+    char *third = alloc_on(8 * MIB, origin);
+    assert_ok(weir_fill(third, 6, 8 * MIB, origin));
+    assert_true(second == first + 16 * MIB && third == first + 8 * MIB);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_plan_serve(0, NULL));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_graph_launch(g, origin));
+        assert_int_equal(last_byte(second, 8 * MIB), 5);
+        assert_int_equal(last_byte(third, 8 * MIB), 6);
+    }
+    assert_ok(weir_free(second));
+    assert_ok(weir_free(third));
+    assert_ok(weir_graph_destroy(g));
     expect_nothing_left();
 }
 
@@ -279,6 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         graph_test(launches_compute_from_what_is_there_now),
         graph_test(a_join_in_the_graph_frees_what_another_stream_used),
+        graph_test(a_planned_capture_computes_from_its_places),
         graph_test(an_invalidated_and_an_abandoned_capture_leave_nothing),
         graph_test(captures_of_several_threads_at_once),
         graph_test(a_handle_got_inside_a_capture_computes_at_each_launch),

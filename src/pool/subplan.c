@@ -172,7 +172,8 @@ static wr_subplan *claim_locked(wr_cache *cache, const wr_request *request, size
     if (!cache->subplans || !is_plain(pool) || holds_any(pool, request->stream)) return NULL;
     for (wr_subplan **link = &cache->subplans; *link; link = &(*link)->next) {
         wr_subplan *s = *link;
-        if (s->course.entries[0].bytes != bytes || !may_have_locked(cache, pool, s)) continue;
+        const bool fits = pool->rules.cap == 0 || s->bytes <= pool->rules.cap;
+        if (s->course.entries[0].bytes != bytes || !fits || !may_have_locked(cache, pool, s)) continue;
         *link = s->next;
         s->next = pool->subplans;
         pool->subplans = s;
@@ -283,13 +284,23 @@ static outcome serve_at_once_locked(wr_cache *cache, wr_subplan *s, const wr_req
     return found;
 }
 
+/* Idle memory goes for it, as it would, little by little, for what is planned there. */
+static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment, size_t bytes)
+{
+    wr_request larger = *request;
+    size_t released = 0;
+    larger.fit = (wr_fit){ .block_bytes = bytes, .segment_bytes = bytes, .class = WR_LARGE };
+    weir_status status = wr_cache_grow(cache, &larger, segment, NULL);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) return status == WEIR_OK;
+    status = wr_cache_trim(cache, request->pool, bytes, &released);
+    return status == WEIR_OK && released != 0 && wr_cache_grow(cache, &larger, segment, NULL) == WEIR_OK;
+}
+
 /* The subplan may be gone by the time that the source has answered, when the pool is. */
 static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size_t bytes, const wr_subplace *at,
                  void **out)
 {
-    wr_request larger = *request;
-    larger.fit = (wr_fit){ .block_bytes = bytes, .segment_bytes = bytes, .class = WR_LARGE };
-    const bool grown = wr_cache_grow(cache, &larger, &s->segment, NULL) == WEIR_OK;
+    const bool grown = ask(cache, request, &s->segment, bytes);
     wr_lock_acquire(&cache->lock);
     s = subplan_locked(request);
     if (s) {

@@ -494,6 +494,23 @@ static void without_memory_for_the_segment_a_capture_is_served_without_the_plan(
     assert_ok(weir_graph_destroy(graph));
 }
 
+/* What is idle elsewhere would go anyway, for the capture's own segments. */
+static void idle_memory_goes_for_the_segment(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    assert_ok(weir_memory_limit_set(0, pages_of(s.arenas[0].bytes) + 30 * MIB));
+    char *in_use = alloc(20 * MIB), *idle = alloc(60 * MIB);
+    assert_ok(weir_free(idle));
+    weir_graph graph = capture(blocks);
+    assert_planned(&s, blocks);
+    assert_int_equal(segments_of(pool_of(graph)), 1);
+    assert_ok(weir_free(in_use));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 static void a_cap_is_kept(void **state)
 {
     (void)state;
@@ -664,6 +681,7 @@ int main(void)
         SUBPLAN_TEST(a_capture_that_departs_uses_the_segment),
         SUBPLAN_TEST(places_serve_everything_when_memory_is_short),
         SUBPLAN_TEST(without_memory_for_the_segment_a_capture_is_served_without_the_plan),
+        SUBPLAN_TEST(idle_memory_goes_for_the_segment),
         SUBPLAN_TEST(a_cap_is_kept),
         SUBPLAN_TEST(pools_of_other_rules_are_not_served),
         SUBPLAN_TEST(a_source_of_the_programs_gives_the_segment),

@@ -27,6 +27,13 @@ static inline void assert_records(uint64_t expected, uint64_t nth)
     if (more != 0) fail_msg("failure %llu left %lld records", (unsigned long long)nth, (long long)more);
 }
 
+/* The same where pools are made, whose ids are never given back: one record per thousand, of which a test needs fewer. */
+static inline void assert_records_but_pages(uint64_t before, uint64_t nth, int *pages)
+{
+    if (wr_meta_live() == before + 1 && (*pages)++ == 0) return;
+    assert_records(before, nth);
+}
+
 static inline int close_after_failure(void **state)
 {
     (void)state;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "learn_support.h"
 #include "observe/plan.h"
 #include "pool/guest.h"
 #include "pool/learn.h"
@@ -16,19 +17,6 @@
 #include "weir/plan.h"
 
 /* ---- placing ------------------------------------------------------------------------------------------------------ */
-
-static bool lives_at(const wr_item *item, uint32_t step)
-{
-    if (item->start < item->end) return step >= item->start && step < item->end;
-    return step >= item->start || step < item->end;
-}
-
-static bool meet(const wr_item *a, const wr_item *b, uint32_t steps)
-{
-    for (uint32_t step = 0; step < steps; step++)
-        if (lives_at(a, step) && lives_at(b, step)) return true;
-    return false;
-}
 
 /* Those of one line of addresses do not overlap, and lie below its size. */
 static void assert_sound(const wr_guest_item *items, uint32_t count, const uint64_t *bytes, uint32_t host)
@@ -38,8 +26,7 @@ static void assert_sound(const wr_guest_item *items, uint32_t count, const uint6
         assert_true(items[i].item.offset + items[i].item.bytes <= bytes[line]);
         for (uint32_t k = 0; k < i; k++) {
             const wr_item *a = &items[i].item, *b = &items[k].item;
-            if (line != (items[k].lent ? host : items[k].stream) || !meet(a, b, count)) continue;
-            if (a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes)
+            if (line == (items[k].lent ? host : items[k].stream) && meet(a, b, count) && overlap(a, b))
                 fail_msg("items %u and %u overlap", i, k);
         }
     }
@@ -106,18 +93,7 @@ static void random_lives_of_three_streams_lie_apart(void **state)
 
 /* ---- learning ----------------------------------------------------------------------------------------------------- */
 
-enum { SMALL_ONES = 20, ROUND_EVENTS = 2 * (2 * SMALL_ONES + 4) };
-
-typedef struct tape {
-    weir_event events[8 * ROUND_EVENTS];
-    size_t count;
-} tape;
-
-static void add(tape *t, weir_event_kind kind, uint64_t address, uint64_t bytes, uint64_t stream)
-{
-    assert_true(t->count < sizeof t->events / sizeof t->events[0]);
-    t->events[t->count++] = (weir_event){ .address = address, .size = bytes, .stream = stream, .kind = (uint16_t)kind };
-}
+enum { SMALL_ONES = 20 };
 
 static void add_block(tape *t, uint64_t address, uint64_t bytes, uint64_t stream)
 {
@@ -136,30 +112,26 @@ static void add_round(tape *t, bool before)
     add(t, WEIR_EVENT_FREE_COMPLETED, 4096, 4 << 20, 1);
 }
 
-static size_t as_it_is(const void *user, size_t requested)
+/* A plan of so many rounds, in which the guest is before the host where the string has a b. */
+static weir_plan *learn(const char *rounds, const wr_arena_user **users)
 {
-    (void)user;
-    return requested;
-}
-
-static void learn(const tape *t, weir_plan **plan, const wr_arena_user **users)
-{
-    assert_ok(wr_learn(t->events, t->count, as_it_is, NULL, plan, users));
-    assert_int_equal((*plan)->arena_count, 2);
+    static tape t;
+    weir_plan *plan = NULL;
+    t.count = 0;
+    for (; *rounds; rounds++) add_round(&t, *rounds == 'b');
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, users));
+    assert_int_equal(plan->arena_count, 2);
     assert_int_equal((*users)[0].native, 1);
     assert_int_equal((*users)[1].native, 2);
     assert_int_equal((*users)[0].host, WR_ARENA_ALONE);
+    return plan;
 }
 
 static void streams_that_repeat_together_share(void **state)
 {
     (void)state;
-    static tape t;
-    weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    t.count = 0;
-    for (int i = 0; i < 3; i++) add_round(&t, true);
-    learn(&t, &plan, &users);
+    weir_plan *plan = learn("bbb", &users);
     assert_int_equal(users[1].host, 0);
     assert_int_equal(users[0].own, 4 << 20);
     assert_int_equal(users[1].own, 0);
@@ -172,12 +144,8 @@ static void streams_that_repeat_together_share(void **state)
 static void streams_that_are_full_at_one_time_do_not_share(void **state)
 {
     (void)state;
-    static tape t;
-    weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    t.count = 0;
-    for (int i = 0; i < 3; i++) add_round(&t, false);
-    learn(&t, &plan, &users);
+    weir_plan *plan = learn("---", &users);
     assert_int_equal(users[1].host, WR_ARENA_ALONE);
     assert_int_equal(users[1].own, 1 << 20);
     wr_plan_destroy(plan);
@@ -186,12 +154,8 @@ static void streams_that_are_full_at_one_time_do_not_share(void **state)
 static void streams_that_repeat_each_for_itself_do_not_share(void **state)
 {
     (void)state;
-    static tape t;
-    weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    t.count = 0;
-    for (int i = 0; i < 4; i++) add_round(&t, i % 2 == 1 && i != 3);
-    learn(&t, &plan, &users);
+    weir_plan *plan = learn("-b--", &users);
     assert_int_equal(users[1].host, WR_ARENA_ALONE);
     wr_plan_destroy(plan);
 }
@@ -249,7 +213,7 @@ static bool is_idle(weir_stream stream)
     return weir_stream_query(stream) == WEIR_OK;
 }
 
-static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+static bool share_memory(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
 {
     return a < b + b_bytes && b < a + a_bytes;
 }
@@ -260,7 +224,7 @@ static void what_is_lent_takes_no_memory_of_its_own(void **state)
     program p = start();
     const weir_memory_stats before = stats_of(0);
     play_round(&p);
-    assert_true(overlap(p.lent, LENT, p.large, LARGE));
+    assert_true(share_memory(p.lent, LENT, p.large, LARGE));
     assert_in_range(reserved_on(0), LARGE, LARGE + 4 * MIB);
     assert_int_equal(stats_of(0).plan_served - before.plan_served, 2 * SMALL_ONES + 3);
 }
@@ -341,7 +305,7 @@ static void a_host_that_is_early_does_not_get_what_is_lent(void **state)
     write_pattern(lent, EDGE, 5);
     assert_ok(weir_free(alloc_on(2 * MIB, p.host)));
     char *large = alloc_on(LARGE, p.host);
-    assert_false(overlap(lent, LENT, large, LARGE));
+    assert_false(share_memory(lent, LENT, large, LARGE));
     write_pattern(large, EDGE, 6);
     assert_true(has_pattern(lent, EDGE, 5));
     assert_ok(weir_free(lent));

@@ -8,32 +8,21 @@
 
 #include <cmocka.h>
 
+#include "learn_support.h"
 #include "observe/plan.h"
 #include "pool/learn.h"
-#include "pool/place.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 #include "weir/plan.h"
 
 /* ---- placing ------------------------------------------------------------------------------------------------------ */
 
-static bool lives_at(const wr_item *item, uint32_t step)
-{
-    if (item->start < item->end) return step >= item->start && step < item->end;
-    return step >= item->start || step < item->end;
-}
-
 static void assert_apart(const wr_item *items, size_t count, uint32_t steps)
 {
     for (size_t i = 0; i < count; i++)
-        for (size_t k = 0; k < i; k++) {
-            bool meet = false;
-            for (uint32_t step = 0; step < steps && !meet; step++)
-                meet = lives_at(&items[i], step) && lives_at(&items[k], step);
-            if (meet && items[i].offset < items[k].offset + items[k].bytes &&
-                items[k].offset < items[i].offset + items[i].bytes)
+        for (size_t k = 0; k < i; k++)
+            if (meet(&items[i], &items[k], steps) && overlap(&items[i], &items[k]))
                 fail_msg("items %zu and %zu overlap", i, k);
-        }
 }
 
 static void items_of_one_time_lie_side_by_side(void **state)
@@ -80,19 +69,7 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
 
 /* ---- learning ----------------------------------------------------------------------------------------------------- */
 
-enum { EVENTS_MOST = 4096, ROUND = 40 };
-
-typedef struct tape {
-    weir_event events[EVENTS_MOST];
-    size_t count;
-    uint64_t next; /* address */
-} tape;
-
-static void add(tape *t, weir_event_kind kind, uint64_t address, uint64_t bytes, uint64_t stream)
-{
-    assert_true(t->count < EVENTS_MOST);
-    t->events[t->count++] = (weir_event){ .address = address, .size = bytes, .stream = stream, .kind = (uint16_t)kind };
-}
+enum { ROUND = 40 };
 
 static uint64_t round_bytes(int i)
 {
@@ -109,12 +86,6 @@ static void add_round(tape *t, uint64_t stream)
         if (i >= 3) add(t, WEIR_EVENT_FREE_COMPLETED, addresses[i - 3], round_bytes(i - 3), stream);
     }
     for (int i = ROUND - 3; i < ROUND; i++) add(t, WEIR_EVENT_FREE_COMPLETED, addresses[i], round_bytes(i), stream);
-}
-
-static size_t as_it_is(const void *user, size_t requested)
-{
-    (void)user;
-    return requested;
 }
 
 static void two_equal_rounds_are_a_plan(void **state)

@@ -109,9 +109,11 @@ WEIR_API weir_status weir_plan_serve(int device, const weir_plan *plan);
  * planned. Planning takes the calling thread's time (1 s for 70,000 allocations) and no lock; then what is cached is given
  * back, for which the streams that it was used on are waited for.
  *
- * Where all streams together repeat in one order, and that saves more than 1 % of the memory, a stream is lent some of its
- * blocks by the stream that holds most: the latter is weir_pointer_info.stream of such a block, the former waits on the
- * device for the latter's present work when it gets the block, and the other way round when the block is freed.
+ * With the option `plan_share`, where all streams together repeat in one order, and it saves more than 1 % of the memory, a
+ * stream is lent some of its blocks by the stream that holds most. The latter is weir_pointer_info.stream of such a block. The
+ * former waits, on the device, for the latter's present work when it gets the block, and the latter for the former's when the
+ * block is freed: work of the two overlaps less, and streams whose kernels wait for one another (communicators) must not
+ * share, for they could wait for ever.
  * Since 0.1.
  * @param device ordinal, or WEIR_DEVICE_CURRENT.
  * @return WEIR_ERR_NOT_READY when nothing repeats, WEIR_ERR_NOT_SUPPORTED when nothing is recorded and as weir_plan_serve().

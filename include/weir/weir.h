@@ -137,9 +137,11 @@ typedef struct weir_settings {
     uint64_t history_stacks;      /**< frames of the call stack that recorded events have, up to 64; 0: none */
     uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process; default 65536 */
     const char *plan; /**< "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's */
+    uint64_t
+        plan_share; /**< 1: what weir_plan_learn() plans lets streams share memory, and wait for each other; default 0 */
 } weir_settings;
 
-#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the

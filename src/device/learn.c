@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "device/runtime.h"
 #include "observe/plan.h"
 #include "pool/learn.h"
 #include "pool/pending.h"
@@ -30,7 +31,8 @@ static weir_status plan_history(wr_device *device, weir_plan **plan, const wr_ar
     WR_ENSURE(room != 0, WEIR_ERR_NOT_READY, "device %d: nothing is recorded yet", device->ordinal);
     WR_TRY(wr_meta_alloc((size_t)room * sizeof(weir_event), "history to learn from", &events));
     wr_history_copy(history, events, NULL, room, &count, &dropped);
-    weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, plan, users);
+    const bool shares = wr_runtime_global.options.value[WR_OPTION_plan_share].number != 0;
+    weir_status status = wr_learn(events, (size_t)count, block_bytes, &device->cache, shares, plan, users);
     wr_meta_free(events);
     return status;
 }

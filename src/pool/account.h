@@ -10,7 +10,7 @@
 
 struct wr_account {
     weir_stat blocks, bytes;
-    const wr_front *front; /* NULL: nothing of the stream is parked */
+    wr_front *front; /* NULL: nothing of the stream is parked */
 };
 
 /* The account of a stream index. NULL: there is none. */
@@ -42,6 +42,7 @@ static inline void wr_account_in(wr_account *account, size_t bytes)
     account->bytes.current += (int64_t)bytes;
     account->bytes.added += (int64_t)bytes;
     wr_account_note_peaks(account);
+    if (account->front) wr_front_unsettle(account->front);
 }
 
 static inline void wr_account_out(wr_account *account, size_t bytes)
@@ -60,6 +61,7 @@ static inline void wr_account_move(wr_account *from, wr_account *to, size_t byte
     to->blocks.current++;
     to->bytes.current += (int64_t)bytes;
     wr_account_note_peaks(to);
+    if (to->front) wr_front_unsettle(to->front);
 }
 
 #endif

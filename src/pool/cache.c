@@ -171,7 +171,6 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) WR_COUNT(request->pool, hits, 1);
     }
-    if (front) wr_front_unsettle(front);
     wr_lock_release(&cache->lock);
     return status;
 }
@@ -330,12 +329,12 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
 {
     wr_block *block = NULL;
     wr_lock_acquire(&cache->lock);
+    if (front) wr_front_add_up_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }
-    if (front) wr_front_unsettle(front);
     wr_lock_release(&cache->lock);
     return status;
 }

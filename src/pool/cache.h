@@ -89,6 +89,7 @@ typedef struct wr_cache {
     wr_use *unused_uses;
 
     wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
+    bool chains;       /* streams were made to wait for others by frees; under the move lock */
 
     atomic_uint_fast64_t accessors; /* other devices that reach mapped memory of this one, a bit each */
     wr_import *imports;             /* memory of other processes */

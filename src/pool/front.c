@@ -152,11 +152,14 @@ static void settle(wr_front *front)
         [WR_FRONT_BYTES] = larger(above_peak(s->allocated_bytes), above_peak(s->active_bytes)),
         [WR_FRONT_REQUESTED] = above_peak(s->requested_bytes),
     };
+    const int64_t above_own[WR_FRONT_NUMBERS] = { [WR_FRONT_BLOCKS] = above_peak(&own->blocks),
+                                                  [WR_FRONT_BYTES] = above_peak(&own->bytes),
+                                                  [WR_FRONT_REQUESTED] = INT64_MIN };
     const bool alone = front->cache->front_count == 1;
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++)
-        front->floor[i] = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
-    front->floor[WR_FRONT_BLOCKS] = larger(front->floor[WR_FRONT_BLOCKS], above_peak(&own->blocks));
-    front->floor[WR_FRONT_BYTES] = larger(front->floor[WR_FRONT_BYTES], above_peak(&own->bytes));
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+        const int64_t floor = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
+        atomic_store_explicit(&front->floor[i], larger(floor, above_own[i]), memory_order_relaxed);
+    }
 }
 
 static void note_peaks(wr_front *front)
@@ -264,7 +267,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
     const bool locks = wr_front_is_peak(front, block_bytes, requested);
     if (locks) wr_lock_acquire(&front->cache->lock);
-    if (front->floor[WR_FRONT_BLOCKS] == WR_FRONT_UNSETTLED) settle(front);
+    if (wr_front_floor(front, WR_FRONT_BLOCKS) == WR_FRONT_UNSETTLED) settle(front);
     const bool peak = wr_front_is_peak(front, block_bytes, requested);
     wr_block *block = wr_front_pop(front, slot, requested);
     record_taken(front, block);
@@ -315,7 +318,9 @@ bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void
                                      .stream = front->stream,
                                      .requested = requested,
                                      .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
-        found = wr_cache_take_with(front, &request, out) == WEIR_OK && *out;
+        void *block = NULL;
+        found = wr_cache_take_with(front, &request, &block) == WEIR_OK && block;
+        if (found) *out = block;
     }
     wr_bias_release_owned(self);
     return found;
@@ -339,7 +344,6 @@ wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
 
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
 {
-    if (h->front) wr_front_unsettle(h->front);
     wr_lock_release(&cache->lock);
     if (h->front) wr_bias_release(&h->front->lock, h->hold);
 }

@@ -45,8 +45,8 @@ struct wr_front {
      * parked, less what it was asked for when it was taken. Written by the holder of the lock, read by anyone. */
     atomic_int_fast64_t parked[WR_FRONT_NUMBERS][WR_CLASSES];
     /* When less than this is parked, more is live than ever before, on the device or the stream. Of blocks also
-     * WR_FRONT_UNSETTLED: nobody knows. */
-    int64_t floor[WR_FRONT_NUMBERS];
+     * WR_FRONT_UNSETTLED: nobody knows. Written under the cache's lock. */
+    atomic_int_fast64_t floor[WR_FRONT_NUMBERS];
 
     int64_t hits[WR_CLASSES][WR_FRONT_NUMBERS]; /* the cache was not told of; blocks and bytes without the slots' */
 
@@ -131,16 +131,21 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_num
     return wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
 }
 
-/* What would be a peak must be found out again: something has changed for the stream in the cache. Who takes what is parked
- * then does that, under the cache's lock; most of the time something else changes before. */
+static inline int64_t wr_front_floor(const wr_front *front, wr_front_number number)
+{
+    return atomic_load_explicit(&front->floor[number], memory_order_relaxed);
+}
+
+/* What would be a peak must be found out again: more is live. Who takes what is parked then does that, under the cache's lock;
+ * most of the time something else becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
-    front->floor[WR_FRONT_BLOCKS] = WR_FRONT_UNSETTLED;
+    atomic_store_explicit(&front->floor[WR_FRONT_BLOCKS], WR_FRONT_UNSETTLED, memory_order_relaxed);
 }
 
 static inline bool wr_front_falls_below(const wr_front *front, wr_front_number number, size_t amount)
 {
-    return WR_UNLIKELY(wr_front_parked_in_all(front, number) - (int64_t)amount < front->floor[number]);
+    return WR_UNLIKELY(wr_front_parked_in_all(front, number) - (int64_t)amount < wr_front_floor(front, number));
 }
 
 /* Whether more is live than ever before once such a block is taken. */

@@ -26,6 +26,7 @@ typedef struct learner {
     line *lines;
     size_t line_count;
     line all; /* the allocations of all streams */
+    bool share;
 } learner;
 
 /* ---- what lived how long ------------------------------------------------------------------------------------------ */
@@ -158,7 +159,7 @@ static weir_status find_rounds(learner *l)
     void *like = NULL;
     WR_TRY(wr_meta_alloc((l->count + 1) * sizeof(uint32_t), "rounds", &like));
     for (size_t k = 0; k < l->line_count; k++) l->lines[k].round = find_round(l, &l->lines[k], like);
-    if (l->line_count > 1) l->all.round = find_round(l, &l->all, like);
+    if (l->share && l->line_count > 1) l->all.round = find_round(l, &l->all, like);
     wr_meta_free(like);
     return WEIR_OK;
 }
@@ -347,10 +348,10 @@ static weir_status make_plan(const learner *l, int device, weir_plan **out, cons
     return WEIR_OK;
 }
 
-weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, weir_plan **plan,
-                     const wr_arena_user **users)
+weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, bool share,
+                     weir_plan **plan, const wr_arena_user **users)
 {
-    learner l = { 0 };
+    learner l = { .share = share };
     WR_ENSURE(count < UINT32_MAX, WEIR_ERR_NOT_SUPPORTED, "%zu events are too many to learn from", count);
     weir_status status = find_births(&l, events, count, fit, user);
     if (status == WEIR_OK) status = find_lines(&l);

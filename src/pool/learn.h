@@ -1,8 +1,8 @@
 /*
  * learn: whether what a program allocated repeats, and a plan of one round of it, from its history. A round is what each stream
  * asked for, in order, twice in a row at the end of the history. Streams are looked at one by one: each has its own round,
- * and its own arena. Where all of them together repeat too, and it saves enough, those that have little use addresses of the
- * one that has most.
+ * and its own arena. Where all of them together repeat too, and it saves enough, those that have little may use addresses of
+ * the one that has most.
  * Owner: the caller, until wr_plan_destroy. No lock; any thread.
  */
 #ifndef WR_POOL_LEARN_H
@@ -22,9 +22,9 @@
 /* What a request becomes in the default pool. */
 typedef size_t (*wr_learn_fit)(const void *user, size_t requested);
 
-/* A plan for the default pool of the events' device. Its course begins with what each stream asks for next. *users: of each
+/* `share`: streams may share addresses. A plan for the default pool of the events' device. Its course begins with what each stream asks for next. *users: of each
  * arena, part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
-WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user,
+WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, bool share,
                                 weir_plan **plan, const wr_arena_user **users);
 
 #endif

@@ -179,6 +179,7 @@ static bool chain_uses(wr_cache *cache, const wr_block *block)
     const wr_stream *to = block->segment->bin->stream;
     wr_lock_release(&cache->lock);
     bool chained = true;
+    cache->chains = true;
     for (const wr_use *u = block->uses; u && chained; u = u->next_of_block) chained = chain_use(u->wait, to);
     wr_lock_release(&cache->move_lock);
     return chained;

@@ -272,7 +272,7 @@ static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *reque
 static outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_served *s = arena_at_locked(cache, request, at);
-    if (!s) return UNPLANNED;
+    if (!s || at->to > s->bytes) return UNPLANNED; /* the lender's record may be another stream's by now */
     if (!s->region) find_region_locked(cache, s);
     return s->region ? hand_out_locked(cache, request, s->region, at, out) : LACKING;
 }
@@ -299,7 +299,7 @@ static weir_status back(wr_cache *cache, const wr_request *request, const wr_sti
 static bool range_of_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_stitch_range *range)
 {
     wr_served *s = arena_at_locked(cache, request, at);
-    if (!s) return false;
+    if (!s || at->to > s->bytes) return false;
     *range = (wr_stitch_range){ .region = &s->region,
                                 .bytes = s->bytes,
                                 .from = at->from,
@@ -344,6 +344,15 @@ static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment
     wr_front_unlock(cache, &h);
 }
 
+/* Nobody can wait for a stream that captures. The move lock is held. */
+static bool may_lend(wr_cache *cache, const place *at)
+{
+    wr_lock_acquire(&cache->lock);
+    const bool there = served_locked(cache, at->lender) != NULL;
+    wr_lock_release(&cache->lock);
+    return there && !wr_stream_capturing(cache->backend, cache->device, at->lender->native);
+}
+
 /* A lent place is served as to its lender. */
 static outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
@@ -351,7 +360,7 @@ static outcome serve_lent(wr_cache *cache, const wr_request *request, const plac
     lent.stream = at->lender;
     wr_pending_poll(cache);
     wr_lock_acquire(&cache->move_lock);
-    outcome found = serve(cache, &lent, at, out);
+    outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : LATE;
     if (found == LACKING) found = serve_backed_moving(cache, &lent, at, out);
     const wr_segment *segment = found == SERVED ? wr_address_find(*out) : NULL;
     if (found == SERVED && lend_block(cache, at, segment, *out) != WEIR_OK) {

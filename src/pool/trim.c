@@ -501,6 +501,12 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
 {
     weir_status status = WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
+    /* Since its work was waited for, a block may have been freed by which it waits for another stream (wr_pending_chain). */
+    if (cache->chains && !chain(cache, stream, heir)) status = wr_cache_finish_work(cache, stream);
+    if (status != WEIR_OK) {
+        wr_lock_release(&cache->move_lock);
+        return status;
+    }
     wr_fronts_close(cache); /* segments change their front */
     wr_lock_acquire(&cache->lock);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)

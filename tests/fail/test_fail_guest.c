@@ -50,7 +50,7 @@ static void play_round(const scene *s)
 
 static scene open_scene(void)
 {
-    open_host((weir_settings){ .host_memory = 256 * MIB, .history = 1024 });
+    open_host((weir_settings){ .host_memory = 256 * MIB, .history = 1024, .plan_share = 1 });
     const scene s = { .host = default_stream(0), .guest = new_stream(0) };
     for (int i = 0; i < 2; i++) play_round(&s);
     return s;

@@ -16,6 +16,8 @@
 #include "pool_support.h"
 #include "weir/plan.h"
 
+#include <pthread.h>
+
 /* ---- placing ------------------------------------------------------------------------------------------------------ */
 
 /* Those of one line of addresses do not overlap, and lie below its size. */
@@ -119,7 +121,7 @@ static weir_plan *learn(const char *rounds, const wr_arena_user **users)
     weir_plan *plan = NULL;
     t.count = 0;
     for (; *rounds; rounds++) add_round(&t, *rounds == 'b');
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, users));
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, users));
     assert_int_equal(plan->arena_count, 2);
     assert_int_equal((*users)[0].native, 1);
     assert_int_equal((*users)[1].native, 2);
@@ -204,7 +206,7 @@ static program start(void)
 static int open_recording(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = 1024 * MIB, .history = 4096 });
+    open_host((weir_settings){ .host_memory = 1024 * MIB, .history = 4096, .plan_share = 1 });
     return 0;
 }
 
@@ -281,6 +283,57 @@ static void a_guest_goes_on_when_the_host_has_ended(void **state)
     for (int i = 0; i < 3; i++) play_round(&p);
 }
 
+static void *miss(void *argument)
+{
+    return alloc_on(200 * MIB, *(weir_stream *)argument);
+}
+
+static void *give(void *block)
+{
+    assert_ok(weir_free(block));
+    return NULL;
+}
+
+static void *end(void *argument)
+{
+    assert_ok(weir_stream_destroy(*(weir_stream *)argument));
+    return NULL;
+}
+
+/* While another thread, in the driver, keeps both of them waiting, a lent block is freed and the host destroyed, whose work had
+ * been waited for before: what the block's place waits for then is not over. */
+static void a_host_that_ends_while_a_lent_block_is_freed_is_waited_for(void **state)
+{
+    (void)state;
+    enum { THREADS = 3, MISS_NS = 300000000 };
+    const struct timespec a_while = { 0, MISS_NS / 6 };
+    program p = { .host = new_stream(0), .guest = new_stream(0) };
+    weir_stream other = new_stream(0), heir = default_stream(0);
+    slow_work work = { .milliseconds = 1 };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < 2; i++) play_round(&p);
+    assert_ok(weir_plan_learn(0));
+    play_round(&p);
+    take_small(p.host);
+    take_small(p.guest);
+    char *lent = alloc_on(LENT, p.guest);
+    hold(p.guest);
+    start_slow_work(p.guest, &work);
+    assert_ok(weir_host_latency(WEIR_BACKEND_vm_create, MISS_NS));
+    void *(*const what[THREADS])(void *) = { miss, give, end };
+    void *const of[THREADS] = { &other, lent, &p.host };
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, what[i], of[i]), 0);
+        nanosleep(&a_while, NULL);
+    }
+    for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    assert_ok(weir_host_latency(WEIR_BACKEND_vm_create, 0));
+    assert_false(atomic_load(&work.done));
+    const char *again = alloc_on(4 * MIB, heir);
+    assert_true(!share_memory(lent, LENT, again, 4 * MIB) || !is_idle(heir));
+    let_run(p.guest);
+}
+
 static void a_lent_block_may_be_freed_when_the_guest_has_ended(void **state)
 {
     (void)state;
@@ -327,6 +380,7 @@ int main(void)
         GUEST_TEST(a_guest_waits_for_the_host_and_the_host_for_the_guest),
         GUEST_TEST(what_is_lent_is_of_the_host),
         GUEST_TEST(a_guest_goes_on_when_the_host_has_ended),
+        GUEST_TEST(a_host_that_ends_while_a_lent_block_is_freed_is_waited_for),
         GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
         GUEST_TEST(a_host_that_is_early_does_not_get_what_is_lent),
     };

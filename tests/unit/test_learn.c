@@ -98,7 +98,7 @@ static void two_equal_rounds_are_a_plan(void **state)
     for (int i = 0; i < 10; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (100 + (uint64_t)i), 7);
     add_round(&t, 7);
     add_round(&t, 7);
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
     assert_int_equal(plan->arena_count, 1);
     assert_int_equal(plan->arenas[0].entries, ROUND);
     assert_int_equal(users[0].native, 7);
@@ -125,7 +125,7 @@ static void streams_have_rounds_of_their_own(void **state)
         for (uint64_t k = 0; k < 20; k++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + k * k), 2);
         add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (50 + (uint64_t)i), 3);
     }
-    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users));
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
     assert_int_equal(plan->arena_count, 2);
     assert_int_equal(users[0].native, 1);
     assert_int_equal(users[1].native, 2);
@@ -141,11 +141,11 @@ static void what_does_not_repeat_is_no_plan(void **state)
     t = (tape){ .next = 0 };
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
-    assert_status(wr_learn(t.events, 0, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, 0, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
     add_round(&t, 7);
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
     for (uint64_t i = 0; i < 200; i++) add(&t, WEIR_EVENT_ALLOC, t.next += 1 << 20, 512 * (1 + i * i), 7);
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
     assert_null(plan);
 }
 
@@ -159,7 +159,7 @@ static void private_pools_are_left_out(void **state)
     add_round(&t, 7);
     add_round(&t, 7);
     for (size_t i = 0; i < t.count; i++) t.events[i].pool[1] = 1;
-    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, &plan, &users), WEIR_ERR_NOT_READY);
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
 }
 
 /* ---- a running program -------------------------------------------------------------------------------------------- */

@@ -48,6 +48,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     settings.policy = options->policy;
     settings.host_devices = (uint64_t)s->script->devices;
     settings.history = options->history;
+    settings.plan_share = options->learn;
     if (options->device_memory) settings.host_memory = settings.memory_limit = options->device_memory;
     if (s->torch && recorded->known) {
         settings.max_split_size = recorded->max_split_size;

@@ -1,0 +1,96 @@
+/*
+ * Peaks of what is live, while freed blocks are parked, which to the cache are live still; and what a miss leaves alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pool_support.h"
+#include "weir/observe.h"
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+static void give_after(size_t bytes, weir_stream stream)
+{
+    for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc_on(bytes, stream)));
+}
+
+static int64_t live_peak(void)
+{
+    return stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak;
+}
+
+static void a_peak_together_with_a_private_pool_is_seen(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
+    weir_stream_stats own = { .size = sizeof own };
+    assert_ok(weir_free(alloc_from(pool, 10 * MIB, stream)));
+    give_after(10 * MIB, stream);
+    assert_ok(weir_stats_reset_peaks(0));
+    give_after(10 * MIB, stream);
+    void *private = alloc_from(pool, 10 * MIB, stream);
+    void *parked = alloc_on(10 * MIB, stream);
+    assert_ok(weir_free(parked));
+    assert_ok(weir_free(private));
+    assert_int_equal(live_peak(), 20 * MIB);
+    assert_ok(weir_stream_stats_get(stream, &own));
+    assert_int_equal(own.live_bytes_peak, 20 * MIB);
+}
+
+static void what_many_streams_have_parked_is_in_no_peak(void **state)
+{
+    (void)state;
+    enum { STREAMS = 12, BLOCKS = 32 };
+    weir_stream streams[STREAMS];
+    void *blocks[BLOCKS];
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        assert_ok(weir_free(alloc_on(600 << 10, streams[i])));
+    }
+    assert_ok(weir_stats_reset_peaks(0));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(MIB, streams[0]);
+        void *recorded = alloc_on(3 * MIB, streams[0]);
+        for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+        assert_ok(weir_record_stream(recorded, streams[2]));
+        assert_ok(weir_free(recorded)); /* by way of the cache */
+    }
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(MIB, streams[1]);
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_int_equal(live_peak(), (BLOCKS + 3) * MIB);
+}
+
+static void a_refused_request_leaves_out_alone(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    char here;
+    void *out = &here;
+    give_after(MIB, stream);
+    assert_status(weir_alloc_on(900 * MIB, stream, &out), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ptr_equal(out, &here);
+    assert_status(weir_alloc(900 * MIB, &out), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ptr_equal(out, &here);
+}
+
+#define PEAKS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
+        PEAKS_TEST(what_many_streams_have_parked_is_in_no_peak),
+        PEAKS_TEST(a_refused_request_leaves_out_alone),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

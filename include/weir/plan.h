@@ -17,7 +17,7 @@ extern "C" {
 
 #define WEIR_PLAN_MAGIC "weirplan"
 #define WEIR_PLAN_VERSION_MAJOR 1
-#define WEIR_PLAN_VERSION_MINOR 0
+#define WEIR_PLAN_VERSION_MINOR 1
 
 /** Offsets and sizes are multiples of this. */
 #define WEIR_PLAN_ALIGNMENT 512
@@ -49,7 +49,8 @@ typedef struct weir_plan_arena {
     uint64_t first, entries;           /**< its entries: the first one's index, and how many */
     uint64_t loop_first, loop_entries; /**< of these, the ones that repeat; the first one counted in the arena */
     uint64_t loop_times;               /**< how often they did; 0: nothing repeats */
-    uint64_t reserved;
+    uint64_t residents; /**< so many entries, the first ones, are of blocks that lived when the recording began: they are in
+                             no order that is known, and none of them repeats */
 } weir_plan_arena;
 
 /** A plan. Entries of an arena follow each other; arenas are in the order of their entries. */

@@ -39,6 +39,7 @@ static void put(uint8_t *to, size_t bytes, uint64_t value)
 /* Where the parts of a file are. */
 typedef struct frame {
     const uint8_t *bytes;
+    unsigned minor;
     uint64_t arenas, entries, arena_bytes, entry_bytes;
     uint64_t arenas_at, entries_at;
 } frame;
@@ -69,6 +70,7 @@ static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
 
     /* Counts that lie cost no memory: what they announce must be there. */
     f->bytes = bytes;
+    f->minor = minor;
     f->arenas = get(bytes + AT_ARENAS, 8);
     f->entries = get(bytes + AT_ENTRIES, 8);
     f->arenas_at = header_bytes;
@@ -82,7 +84,7 @@ static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
     return WEIR_OK;
 }
 
-static weir_plan_arena decode_arena(const uint8_t *from)
+static weir_plan_arena decode_arena(const uint8_t *from, unsigned minor)
 {
     return (weir_plan_arena){
         .device = (int32_t)(uint32_t)get(from + offsetof(weir_plan_arena, device), 4),
@@ -97,6 +99,7 @@ static weir_plan_arena decode_arena(const uint8_t *from)
         .loop_first = get(from + offsetof(weir_plan_arena, loop_first), 8),
         .loop_entries = get(from + offsetof(weir_plan_arena, loop_entries), 8),
         .loop_times = get(from + offsetof(weir_plan_arena, loop_times), 8),
+        .residents = minor < 1 ? 0 : get(from + offsetof(weir_plan_arena, residents), 8),
     };
 }
 
@@ -114,7 +117,7 @@ static void encode_arena(const weir_plan_arena *a, uint8_t *to)
     put(to + offsetof(weir_plan_arena, loop_first), 8, a->loop_first);
     put(to + offsetof(weir_plan_arena, loop_entries), 8, a->loop_entries);
     put(to + offsetof(weir_plan_arena, loop_times), 8, a->loop_times);
-    put(to + offsetof(weir_plan_arena, reserved), 8, 0);
+    put(to + offsetof(weir_plan_arena, residents), 8, a->residents);
 }
 
 static weir_status check_arena(const weir_plan_arena *a, uint64_t offset, uint64_t expected, uint64_t entries)
@@ -136,6 +139,10 @@ static weir_status check_arena(const weir_plan_arena *a, uint64_t offset, uint64
               "byte %" PRIu64 ": a loop of entries %" PRIu64 " and %" PRIu64 " more, %" PRIu64
               " times, in an arena of %" PRIu64,
               offset, a->loop_first, a->loop_entries, a->loop_times, a->entries);
+    const uint64_t before_loop = loops ? a->loop_first : a->entries;
+    WR_ENSURE(a->residents <= before_loop, WEIR_ERR_FORMAT,
+              "byte %" PRIu64 ": %" PRIu64 " residents among the %" PRIu64 " entries before any that repeat", offset,
+              a->residents, before_loop);
     return WEIR_OK;
 }
 
@@ -155,7 +162,7 @@ static weir_status decode_all(const frame *f, weir_plan_arena *arenas, weir_plan
     uint64_t next = 0;
     for (uint64_t i = 0; i < f->arenas; i++) {
         uint64_t offset = f->arenas_at + i * f->arena_bytes;
-        arenas[i] = decode_arena(f->bytes + offset);
+        arenas[i] = decode_arena(f->bytes + offset, f->minor);
         WR_TRY(check_arena(&arenas[i], offset, next, f->entries));
         next += arenas[i].entries;
         for (uint64_t k = arenas[i].first; k < next; k++) {

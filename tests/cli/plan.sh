@@ -58,6 +58,13 @@ expect 0 plan --show "$scratch/log.weirplan"
 contains "$out" "arena of device 0, pool 0: 1536 bytes, bound 1536, 3 entries, 2 streams, 1 waits"
 "$WEIR" plan --show - <"$scratch/log.weirplan" | cmp - "$scratch/out"
 
+# Blocks from before the first event come first, in no order that is known.
+log free,0x9000,4096,0x0 allocate,0x1000,1000,0x0 free,0x8000,600,0x0
+expect 0 plan "$scratch/log.csv" -o "$scratch/begun.weirplan"
+expect 0 plan --show "$scratch/begun.weirplan"
+contains "$out" "residents: the first 2 entries"
+log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
+
 # What is no plan is refused, and so is one whose blocks overlap.
 head -c 200 "$scratch/log.weirplan" >"$scratch/cut"
 expect 1 plan --show "$scratch/cut"

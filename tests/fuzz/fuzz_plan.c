@@ -12,6 +12,7 @@ static void check_ranges(const weir_plan *plan)
         const weir_plan_arena *a = &plan->arenas[i];
         if (a->entries > plan->entry_count || a->first > plan->entry_count - a->entries) abort();
         if (a->loop_times && (a->loop_entries == 0 || a->loop_first + a->loop_entries > a->entries)) abort();
+        if (a->residents > (a->loop_times ? a->loop_first : a->entries)) abort();
         for (uint64_t n = 0; n < a->entries; n++) {
             const weir_plan_entry *e = &plan->entries[a->first + n];
             if (e->bytes == 0 || e->offset + e->bytes > a->bytes || e->stream >= a->streams) abort();

@@ -31,7 +31,8 @@ static const weir_plan_arena arenas[ARENAS] = {
       .entries = 3,
       .loop_first = 1,
       .loop_entries = 2,
-      .loop_times = 9 },
+      .loop_times = 9,
+      .residents = 1 },
     { .device = 7,
       .pool = 4,
       .flags = WEIR_PLAN_ONE_STREAM,
@@ -39,7 +40,8 @@ static const weir_plan_arena arenas[ARENAS] = {
       .bytes = ((uint64_t)1 << 40) + 512,
       .bound = 1 << 20,
       .first = 3,
-      .entries = 2 },
+      .entries = 2,
+      .residents = 2 },
 };
 static const weir_plan sample = { 0x0123456789abcdef, ARENAS, ENTRIES, arenas, entries };
 
@@ -91,7 +93,7 @@ static void bytes_are_where_the_format_says(void **state)
     (void)state;
     uint8_t bytes[FILE_BYTES];
     write_sample(bytes);
-    static const uint8_t head[48] = { 'w', 'e', 'i', 'r', 'p',  'l',  'a',  'n',  1,    0,    0,    0,
+    static const uint8_t head[48] = { 'w', 'e', 'i', 'r', 'p',  'l',  'a',  'n',  1,    0,    1,    0,
                                       64,  0,   0,   0,   88,   0,    0,    0,    24,   0,    0,    0,
                                       2,   0,   0,   0,   0,    0,    0,    0,    5,    0,    0,    0,
                                       0,   0,   0,   0,   0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01 };
@@ -138,6 +140,20 @@ static void longer_records_of_a_newer_minor_version_are_read(void **state)
     weir_plan_destroy(plan);
 }
 
+/* They had reserved bytes there, which are ignored. */
+static void plans_of_version_1_0_have_no_residents(void **state)
+{
+    (void)state;
+    uint8_t bytes[FILE_BYTES];
+    write_sample(bytes);
+    bytes[10] = 0;
+    bytes[ARENA_AT + 87] = 0xff;
+    weir_plan *plan;
+    assert_int_equal(decode(bytes, sizeof bytes, &plan), WEIR_OK);
+    for (int i = 0; i < ARENAS; i++) assert_int_equal(plan->arenas[i].residents, 0);
+    weir_plan_destroy(plan);
+}
+
 static void what_makes_no_sense_is_refused(void **state)
 {
     (void)state;
@@ -148,8 +164,8 @@ static void what_makes_no_sense_is_refused(void **state)
         const char *part;
     } cases[] = {
         { 0, 'W', WEIR_ERR_FORMAT, "this is no plan" },
-        { 8, 2, WEIR_ERR_INCOMPATIBLE, "version 2.0" },
-        { 8, 0, WEIR_ERR_INCOMPATIBLE, "version 0.0" },
+        { 8, 2, WEIR_ERR_INCOMPATIBLE, "version 2.1" },
+        { 8, 0, WEIR_ERR_INCOMPATIBLE, "version 0.1" },
         { 12, 63, WEIR_ERR_FORMAT, "byte 12: a header of 63 bytes" },
         { 16, 87, WEIR_ERR_FORMAT, "byte 16: arenas of 87 bytes" },
         { 18, 1, WEIR_ERR_FORMAT, "byte 16: arenas of" },
@@ -167,6 +183,9 @@ static void what_makes_no_sense_is_refused(void **state)
         { ARENA_AT + 63, 0x80, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
         { ARENA_AT + 72, 1, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
         { ARENA_AT + 72, 0, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
+        { ARENA_AT + 80, 2, WEIR_ERR_FORMAT, "byte 64: 2 residents among the 1 entries before any that repeat" },
+        { ARENA_AT + 87, 1, WEIR_ERR_FORMAT, "byte 64: 72057594037927937 residents" },
+        { ARENA_AT + 88 + 80, 3, WEIR_ERR_FORMAT, "byte 152: 3 residents among the 2 entries before any that repeat" },
         { ENTRY_AT + 0, 1, WEIR_ERR_FORMAT, "do not lie in an arena of 2048" },
         { ENTRY_AT + 7, 1, WEIR_ERR_FORMAT, "do not lie in an arena of 2048" },
         { ENTRY_AT + 9, 0, WEIR_ERR_FORMAT, "0 bytes at 0 do not lie" },
@@ -187,6 +206,7 @@ static void entries_that_no_arena_has_are_refused(void **state)
     uint8_t bytes[FILE_BYTES];
     write_sample(bytes);
     bytes[ARENA_AT + 88 + 48] = 1;
+    bytes[ARENA_AT + 88 + 80] = 0;
     refused(bytes, sizeof bytes, WEIR_ERR_FORMAT, "5 entries, of which the arenas have 4");
 }
 
@@ -254,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
         cmocka_unit_test(bytes_behind_the_last_entry_are_ignored),
         cmocka_unit_test(longer_records_of_a_newer_minor_version_are_read),
+        cmocka_unit_test(plans_of_version_1_0_have_no_residents),
         cmocka_unit_test(what_makes_no_sense_is_refused),
         cmocka_unit_test(entries_that_no_arena_has_are_refused),
         cmocka_unit_test(an_empty_plan_is_a_plan),

@@ -79,6 +79,11 @@ static void blocks_from_before_the_trace_are_there_from_the_beginning(void **sta
     assert_int_equal(p.arenas[0].blocks[0].bytes, 2048);
     assert_int_equal(p.arenas[0].blocks[0].start, 0);
     assert_int_equal(p.arenas[0].blocks[0].end, 2);
+    assert_int_equal(p.arenas[0].residents, 1);
+    made_plan m;
+    make_plan(&p, &quick, false, &m);
+    assert_int_equal(m.arenas[0].residents, 1);
+    made_plan_release(&m);
     problem_release(&p);
 }
 
@@ -198,6 +203,24 @@ static void a_plan_serves_its_trace_and_holds_by_itself(void **state)
     problem_release(&p);
 }
 
+static void what_repeats_is_no_resident(void **state)
+{
+    (void)state;
+    problem p;
+    made_plan m;
+    char error[240];
+    repeating(&p, &m);
+    made_plan_release(&m);
+    p.arenas[0].residents = p.arenas[0].count;
+    make_plan(&p, &quick, false, &m);
+    assert_int_equal(m.arenas[0].residents, m.arenas[0].loop_first);
+    assert_true(plan_serves(&m.plan, &p, error, sizeof error));
+    m.arenas[0].residents--;
+    assert_false(plan_serves(&m.plan, &p, error, sizeof error));
+    made_plan_release(&m);
+    problem_release(&p);
+}
+
 static void random_plans_serve_and_hold(void **state)
 {
     (void)state;
@@ -272,6 +295,7 @@ int main(void)
         cmocka_unit_test(the_hash_is_of_what_is_allocated_not_of_where),
         cmocka_unit_test(sizes_that_no_device_has_are_refused),
         cmocka_unit_test(a_plan_serves_its_trace_and_holds_by_itself),
+        cmocka_unit_test(what_repeats_is_no_resident),
         cmocka_unit_test(random_plans_serve_and_hold),
         cmocka_unit_test(a_plan_of_something_else_does_not_serve),
         cmocka_unit_test(plans_with_overlaps_neither_serve_nor_hold),

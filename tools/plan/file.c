@@ -90,6 +90,8 @@ static void list_arena(const weir_plan *plan, const weir_plan_arena *a, FILE *ou
             " entries, %" PRIu32 " streams%s, %" PRIu64 " waits\n",
             a->device, a->pool, a->bytes, a->bound, a->entries, a->streams,
             a->flags & WEIR_PLAN_ONE_STREAM ? ", none in what another had" : "", a->waits);
+    if (a->residents)
+        fprintf(out, "residents: the first %" PRIu64 " entries, of blocks from before the recording\n", a->residents);
     if (a->loop_times)
         fprintf(out, "loop: entries %" PRIu64 " to %" PRIu64 ", %" PRIu64 " times\n", a->loop_first,
                 a->loop_first + a->loop_entries - 1, a->loop_times);

@@ -44,6 +44,12 @@ static uint64_t waits_of(const arena *a, const layout *l, const uint64_t *offset
     return waits;
 }
 
+/* What repeats is told by its order, so it is not among them. */
+static uint64_t residents_of(const arena *a, const loop *l)
+{
+    return l->times && l->first < a->residents ? l->first : a->residents;
+}
+
 static void plan_arena(made_plan *m, size_t number, const arena *a, const solve_options *options, bool one_stream)
 {
     layout l;
@@ -68,6 +74,7 @@ static void plan_arena(made_plan *m, size_t number, const arena *a, const solve_
         .loop_first = l.loop.first,
         .loop_entries = l.loop.count,
         .loop_times = l.loop.times,
+        .residents = residents_of(a, &l.loop),
     };
     solution_release(&s);
     layout_release(&l);
@@ -113,7 +120,8 @@ static bool arena_serves(const weir_plan *plan, size_t number, const arena *a, c
     loop l = loop_in(planned);
     bool too_long = l.times && l.times > a->count / l.count;
     uint64_t again = l.times && !too_long ? l.count * (l.times - 1) : 0;
-    if (too_long || planned->device != a->device || planned->pool != a->pool || planned->entries + again != a->count) {
+    if (too_long || planned->device != a->device || planned->pool != a->pool || planned->entries + again != a->count ||
+        planned->residents != residents_of(a, &l)) {
         snprintf(error, error_size, "arena %zu is of other allocations", number);
         return false;
     }

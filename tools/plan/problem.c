@@ -141,7 +141,9 @@ bool problem_build(const script *s, bool streams_apart, problem *out, char *erro
     b.live = grow_new(out->devices, sizeof *b.live);
     for (size_t i = 0; i < s->stream_count; i++) b.arena_of[i] = NOWHERE;
 
-    bool good = play(&b, &s->before) && play(&b, &s->body);
+    bool good = play(&b, &s->before);
+    for (size_t i = 0; i < out->count; i++) out->arenas[i].residents = out->arenas[i].count;
+    good = good && play(&b, &s->body);
     if (good) {
         close_arenas(out);
     } else {

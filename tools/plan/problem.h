@@ -22,6 +22,7 @@ typedef struct arena {
     uint32_t pool; /* as script_stream's: 0 is the default pool */
     arena_block *blocks;
     size_t count, capacity;
+    size_t residents; /* of the blocks, the first ones: made before the first event */
     uint32_t steps;
     uint32_t *streams; /* the script's indices, in the order of their first allocation here */
     size_t stream_count, stream_capacity;

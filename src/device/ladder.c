@@ -272,7 +272,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     if (WR_UNLIKELY(planned) && wr_serve_take(cache, &request, &found)) atomic_fetch_sub(&device->routes.any, 1);
     if (WR_UNLIKELY(name != 0) && wr_subplans_any(cache)) take_planned(device, &request, &found);
     if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, &request, &found));
-    if (WR_UNLIKELY(planned && !found)) wr_serve_lend(cache, &request, &found);
+    if (WR_UNLIKELY(!found)) wr_serve_lend(cache, &request, &found);
     request.again = true;
     if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_device, device, &request, &found));
     *out = found;

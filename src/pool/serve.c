@@ -486,7 +486,7 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
 void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
 {
     *out = NULL;
-    if (request->pool_name != 0) return;
+    if (request->pool_name != 0 || !wr_mempool_chunked(request->pool)) return;
     const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
     const bool spared = wr_serve_trusts_locked(cache, request->stream);
     wr_block *block = spared ? NULL : wr_stitch_planned_locked(request);

@@ -61,7 +61,7 @@ WR_CHECKED weir_status wr_serve_settle(wr_cache *cache);
 bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out);
 
 /* Serves a request that no other free block fits from free places, when its stream is not served just now: whoever departs from a
- * plan uses its memory. *out is NULL when there is none. */
+ * plan, or has none any more, uses its memory. *out is NULL when there is none. */
 void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out);
 
 /* Both locks held: the stream ends, or the region goes. */

@@ -17,8 +17,8 @@ enum { GROWTH_SHARE = 8 };
 /* None is more than this share of what is held in all. */
 enum { MOST_SHARE = 24 };
 
-/* Memory behind a range comes in multiples of this, from one on: what a plan has above and below is not needed yet. */
-#define CELL WR_CHUNK_USUAL
+/* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
+#define CELL_MOST WR_CHUNK_USUAL
 
 /* Ends of chunks in use that are worth a mapping of their own. */
 #define END_LEAST ((size_t)16 << 20)
@@ -108,7 +108,8 @@ static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *
     for (size_t i = 0; i < c->extent_count; i++) {
         const wr_extent *e = &c->extents[i];
         const wr_chunk *chunk = e->slot->chunk;
-        if (e->slot->region->bin != p->bin || wr_chunk_is_free(chunk) || chunk == not_this) continue;
+        const wr_bin *bin = e->slot->region->bin;
+        if ((bin != p->bin && bin != p->open) || wr_chunk_is_free(chunk) || chunk == not_this) continue;
         if (!reaches(p, e, suffix)) continue;
         const wr_extent end = leave_enough(*e, suffix);
         if (end.slot && end.to - end.from >= END_LEAST && end.to - end.from > best.to - best.from) best = end;
@@ -158,19 +159,25 @@ static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size
         if (!whole) add_piece(p, now, best, slot, c->extents[*next].from, c->extents[*next].to);
 }
 
-/* The shortest run that is long enough. */
-static run find_run(wr_stitch_plan *p)
+static void add_runs(wr_stitch_plan *p, const wr_bin *bin, run *best)
 {
     const wr_chunks *c = &p->cache->chunks;
-    run best = { 0 }, now = { 0 };
-    for (const wr_segment *segment = p->bin->segments; segment; segment = segment->next) {
+    run now = { 0 };
+    for (const wr_segment *segment = bin->segments; segment; segment = segment->next) {
         size_t next = 0;
         if (!segment->region) continue;
         while (next < c->extent_count && c->extents[next].slot->region != segment) next++;
-        for (uint32_t i = 0; i < segment->region->count; i++)
-            add_slot(p, &now, &best, segment->region->slots[i], &next);
+        for (uint32_t i = 0; i < segment->region->count; i++) add_slot(p, &now, best, segment->region->slots[i], &next);
     }
-    keep_shortest(p, &now, &best);
+    keep_shortest(p, &now, best);
+}
+
+/* The shortest run that is long enough. */
+static run find_run(wr_stitch_plan *p)
+{
+    run best = { 0 };
+    add_runs(p, p->bin, &best);
+    if (!best.region && p->open) add_runs(p, p->open, &best);
     return best;
 }
 
@@ -276,7 +283,8 @@ static size_t streams_with_chunks(const wr_mempool *pool)
 static size_t least_for(const wr_stitch_plan *p, size_t most)
 {
     const size_t share = GROWTH_SHARE * streams_with_chunks(p->cache->pools);
-    const size_t least = wr_round_up(p->bin->part_bytes / share, WR_SEGMENT_UNIT);
+    const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
+    const size_t least = wr_round_up(has / share, WR_SEGMENT_UNIT);
     if (least < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
     const size_t bound = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
     return least < bound ? least : bound;
@@ -288,6 +296,7 @@ static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
     const size_t most = most_for(p->cache, bytes), least = least_for(p, most);
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least < room ? least : room;
+    assert(bytes <= SIZE_MAX - most);
     const size_t chunks = (bytes + most - 1) / most;
     const size_t each = wr_round_up((bytes + chunks - 1) / chunks, WR_SEGMENT_UNIT);
     for (; bytes; bytes -= bytes < each ? bytes : each) WR_TRY(add_new(p, bytes < each ? bytes : each));
@@ -470,11 +479,19 @@ static bool may_hold(const wr_stitch_plan *p, size_t bytes)
     return wr_chunks_held_locked(p->cache) + bytes <= p->range->budget || has_slack(p, bytes);
 }
 
+/* A share of what the places have already, as with other chunks: who is served little holds little. */
+static size_t cell_for(const wr_stitch_plan *p)
+{
+    size_t cell = WR_SEGMENT_UNIT;
+    while (!p->range->sparing && cell < CELL_MOST && cell < p->bin->part_bytes / GROWTH_SHARE) cell *= 2;
+    return cell;
+}
+
 static weir_status plan_range(wr_stitch_plan *p, bool *served)
 {
     hole h;
     p->region = *p->range->region;
-    WR_TRY(find_hole(p, p->range->sparing ? WR_SEGMENT_UNIT : CELL, &h));
+    WR_TRY(find_hole(p, cell_for(p), &h));
     if (h.needed && (p->forced || !may_hold(p, h.needed))) WR_TRY(find_hole(p, WR_SEGMENT_UNIT, &h));
     *served = h.needed == 0;
     if (*served) return WEIR_OK;
@@ -495,12 +512,15 @@ weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(wr_chunks_survey_locked(p->cache));
     if (p->range) return plan_range(p, served);
+    if (!wr_serve_trusts_locked(p->cache, p->bin->stream))
+        p->open = wr_mempool_bin(p->request->pool, p->request->stream, WR_PLANNED);
     const run found = find_run(p);
     *served = found.region != NULL;
+    p->planned = *served && found.region->bin == p->open;
     if (*served) return use_run(p, &found);
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;
-    *served = !wr_serve_trusts_locked(p->cache, p->bin->stream) && use_planned(p);
+    *served = p->open && use_planned(p);
     if (*served) return WEIR_OK;
     if (!p->forced && has_slack(p, wr_round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing, SIZE_MAX);
     return plan_old(p, served);

@@ -21,6 +21,7 @@ typedef struct wr_stitch_plan {
     const wr_request *request;
     wr_bin *bin;
     const wr_stitch_range *range; /* what is to have memory; NULL: whatever serves the request */
+    const wr_bin *open;           /* planned places of the stream, which is not served; NULL: none */
     bool forced;                  /* use what is there before anything new, however little is held */
     bool foreign;                 /* also what other streams have */
 

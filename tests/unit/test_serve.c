@@ -324,6 +324,23 @@ static void a_plan_of_no_use_is_laid_down(void **state)
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
 }
 
+static void the_memory_of_a_plan_laid_down_is_at_hand(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    for (int i = 0; i < 5000; i++) assert_ok(weir_free(alloc(777 * 512)));
+    const uint64_t calls = driver_calls();
+    const int64_t reserved = reserved_on(0);
+    char *block = alloc(300 * MIB);
+    assert_true(block >= blocks[0] && block + 300 * MIB <= blocks[0] + s.arenas[0].bytes);
+    assert_int_equal(driver_calls(), calls);
+    assert_int_equal(reserved_on(0), reserved);
+}
+
 static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **state)
 {
     (void)state;
@@ -403,6 +420,7 @@ int main(void)
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),
         SERVE_TEST(a_plan_of_no_use_is_laid_down),
+        SERVE_TEST(the_memory_of_a_plan_laid_down_is_at_hand),
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
         SERVE_TEST(private_pools_are_not_served),
         SERVE_TEST(plans_of_several_streams_are_refused),

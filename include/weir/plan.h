@@ -49,8 +49,8 @@ typedef struct weir_plan_arena {
     uint64_t first, entries;           /**< its entries: the first one's index, and how many */
     uint64_t loop_first, loop_entries; /**< of these, the ones that repeat; the first one counted in the arena */
     uint64_t loop_times;               /**< how often they did; 0: nothing repeats */
-    uint64_t residents; /**< so many entries, the first ones, are of blocks that lived when the recording began: they are in
-                             no order that is known, and none of them repeats */
+    uint64_t residents; /**< so many entries, the first ones, are of blocks that lived when the recording began, in no
+                             order that is known; none of them repeats */
 } weir_plan_arena;
 
 /** A plan. Entries of an arena follow each other; arenas are in the order of their entries. */
@@ -83,10 +83,10 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
  * Serves a plan to a device from now on, in place of any plan before; NULL: none. The plan is copied.
  *
  * Each arena of the device's pool 0 goes to the first stream that asks for what it begins with. A program that does there
- * what was planned gets its blocks where the plan has them; one that does something else for a while is found again by the
- * sizes that it asks for. A plan is a hint: each place is looked at before it is given out, and what is not in the plan, or
- * would be where something else is, is served as without one; a plan that was of no use for two of its lengths, and 4096
- * allocations, is not served any more. weir_memory_stats.plan_served and the members behind it count
+ * what was planned gets its blocks where the plan has them, residents in any order; one that does something else for a while
+ * is found again by the sizes that it asks for. A plan is a hint: each place is looked at before it is given out, and what
+ * is not in the plan, or would be where something else is, is served as without one; a plan that was of no use for two of
+ * its lengths, and 4096 allocations, is not served any more. weir_memory_stats.plan_served and the members behind it count
  * that. Best called before the program's first allocation; blocks that were given out stay where they are.
  *
  * Each arena of another pool goes to the first private pool, a graph's or one of the program's, whose first request on a stream

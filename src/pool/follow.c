@@ -20,14 +20,64 @@ static int by_hash(const void *left, const void *right)
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
+/* The landmarks from `done` on are of one size fewer. Those of entries where the course begins before have no more. */
+static void lengthen(wr_course *c, uint32_t done, uint32_t sizes)
+{
+    uint32_t kept = done;
+    for (uint32_t i = done; i < c->landmark_count; i++) {
+        wr_landmark l = c->landmarks[i];
+        if (l.entry - c->first + 1 < sizes) continue;
+        l.hash = mix(l.hash, c->entries[l.entry + 1 - sizes].bytes);
+        c->landmarks[kept++] = l;
+    }
+    c->landmark_count = kept;
+}
+
+/* Those of few places come first, and stay as they are. */
+static uint32_t settle(wr_course *c, uint32_t done, bool all)
+{
+    wr_landmark *l = c->landmarks;
+    const uint32_t few = 1 + (c->count - c->first) / WR_FOLLOW_FEW;
+    for (uint32_t i = done, end; i < c->landmark_count; i = end) {
+        for (end = i + 1; end < c->landmark_count && l[end].hash == l[i].hash;) end++;
+        if (end - i > few && !all) continue;
+        for (uint32_t k = i; k < end; k++, done++) {
+            const wr_landmark settled = l[k];
+            l[k] = l[done];
+            l[done] = settled;
+        }
+    }
+    return done;
+}
+
 static void find_landmarks(wr_course *c)
 {
-    for (uint32_t last = WR_FOLLOW_RECENT - 1; last < c->count; last++) {
-        uint64_t hash = 0;
-        for (uint32_t i = last + 1 - WR_FOLLOW_RECENT; i <= last; i++) hash = mix(hash, c->entries[i].bytes);
-        c->landmarks[c->landmark_count++] = (wr_landmark){ hash, last };
+    uint32_t done = 0;
+    for (uint32_t i = c->first; i < c->count; i++) c->landmarks[c->landmark_count++] = (wr_landmark){ 0, i };
+    for (uint32_t sizes = 1; sizes <= WR_FOLLOW_RECENT && done < c->landmark_count; sizes++) {
+        lengthen(c, done, sizes);
+        const uint32_t left = c->landmark_count - done;
+        if (left) qsort(c->landmarks + done, left, sizeof *c->landmarks, by_hash);
+        done = settle(c, done, sizes == WR_FOLLOW_RECENT);
     }
-    if (c->landmark_count) qsort(c->landmarks, c->landmark_count, sizeof *c->landmarks, by_hash);
+    c->landmark_count = done;
+    if (done) qsort(c->landmarks, done, sizeof *c->landmarks, by_hash);
+}
+
+static int by_size(const void *left, const void *right)
+{
+    const wr_resident *a = left, *b = right;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
+    return a->entry < b->entry ? -1 : a->entry > b->entry;
+}
+
+/* What was gone before half of the recording was over has left its place to others. */
+static void list_residents(wr_course *c, const weir_plan_entry *entries)
+{
+    for (uint32_t i = 0; i < c->first; i++)
+        if (entries[i].lives >= c->count / 2)
+            c->residents[c->resident_count++] = (wr_resident){ entries[i].bytes, i, 0 };
+    if (c->resident_count) qsort(c->residents, c->resident_count, sizeof *c->residents, by_size);
 }
 
 /* Programs may make plans of their own: nothing is believed. */
@@ -39,6 +89,8 @@ static weir_status check(const weir_plan *plan, const weir_plan_arena *a)
     WR_ENSURE(a->loop_times == 0 ||
                   (a->loop_entries > 0 && a->loop_first <= a->entries && a->loop_entries <= a->entries - a->loop_first),
               WEIR_ERR_INVALID_ARGUMENT, "plan: a loop does not lie in its arena");
+    WR_ENSURE(a->residents <= (a->loop_times ? a->loop_first : a->entries), WEIR_ERR_INVALID_ARGUMENT,
+              "plan: an arena's residents are not among the entries before its loop");
     for (uint64_t i = 0; i < a->entries; i++) {
         const weir_plan_entry *e = &plan->entries[a->first + i];
         WR_ENSURE(e->bytes > 0 && (e->bytes | e->offset) % WEIR_PLAN_ALIGNMENT == 0 && e->offset <= a->bytes &&
@@ -51,18 +103,21 @@ static weir_status check(const weir_plan *plan, const weir_plan_arena *a)
 weir_status wr_course_init(wr_course *course, const weir_plan *plan, const weir_plan_arena *arena)
 {
     wr_course c = { 0 };
-    void *entries = NULL, *landmarks = NULL;
+    void *entries = NULL, *landmarks = NULL, *residents = NULL;
     WR_TRY(check(plan, arena));
-    const size_t count = (size_t)arena->entries;
-    WR_TRY(wr_meta_alloc(count * sizeof *c.entries, "plan's entries", &entries));
-    weir_status status = wr_meta_alloc(count * sizeof *c.landmarks, "plan's landmarks", &landmarks);
-    if (status != WEIR_OK) {
-        wr_meta_free(entries);
-        return status;
-    }
+    const size_t count = (size_t)arena->entries, first = (size_t)arena->residents;
+    weir_status status = wr_meta_alloc(count * sizeof *c.entries, "plan's entries", &entries);
+    if (status == WEIR_OK) status = wr_meta_alloc(count * sizeof *c.landmarks, "plan's landmarks", &landmarks);
+    if (status == WEIR_OK && first) status = wr_meta_alloc(first * sizeof *c.residents, "plan's residents", &residents);
     c.entries = entries;
     c.landmarks = landmarks;
+    c.residents = residents;
+    if (status != WEIR_OK) {
+        wr_course_release(&c);
+        return status;
+    }
     c.count = (uint32_t)count;
+    c.first = (uint32_t)first;
     if (arena->loop_times) {
         c.loop_first = (uint32_t)arena->loop_first;
         c.loop_count = (uint32_t)arena->loop_entries;
@@ -71,6 +126,7 @@ weir_status wr_course_init(wr_course *course, const weir_plan *plan, const weir_
         const weir_plan_entry *e = &plan->entries[arena->first + i];
         c.entries[i] = (wr_planned){ e->offset, e->bytes };
     }
+    list_residents(&c, &plan->entries[arena->first]);
     find_landmarks(&c);
     *course = c;
     return WEIR_OK;
@@ -80,14 +136,38 @@ void wr_course_release(wr_course *course)
 {
     wr_meta_free(course->entries);
     wr_meta_free(course->landmarks);
+    wr_meta_free(course->residents);
     *course = (wr_course){ 0 };
 }
 
 /* ---- following ---------------------------------------------------------------------------------------------------- */
 
-void wr_follower_init(wr_follower *follower)
+/* The first resident of at least so many bytes. */
+static uint32_t resident_from(const wr_course *c, uint64_t bytes)
 {
-    *follower = (wr_follower){ .trust = WR_TRUST_LOST, .probation = WR_PROBATION_LEAST / 2 };
+    uint32_t low = 0, high = c->resident_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (c->residents[middle].bytes < bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool wr_course_may_begin(const wr_course *course, uint64_t bytes)
+{
+    const uint32_t i = resident_from(course, bytes);
+    if (i < course->resident_count && course->residents[i].bytes == bytes) return true;
+    return course->first < course->count && course->entries[course->first].bytes == bytes;
+}
+
+void wr_follower_init(wr_follower *follower, const wr_course *course)
+{
+    *follower = (wr_follower){ .trust = WR_TRUST_LOST,
+                               .probation = WR_PROBATION_LEAST / 2,
+                               .next = course->first ? WR_NOWHERE : 0 };
 }
 
 /* The n-th last size asked for, from 0. */
@@ -100,7 +180,8 @@ static uint64_t recent(const wr_follower *f, uint64_t n)
 static uint32_t after(const wr_course *c, uint32_t entry)
 {
     if (c->loop_count && entry + 1 == c->loop_first + c->loop_count) return c->loop_first;
-    return entry + 1 < c->count ? entry + 1 : 0;
+    if (entry + 1 < c->count) return entry + 1;
+    return c->first ? WR_NOWHERE : 0;
 }
 
 /* Where the loop is over, and what follows is not its first entry but what comes behind it. */
@@ -112,7 +193,7 @@ static bool leaves_loop(const wr_follower *f, const wr_course *c, uint64_t bytes
 
 static bool find_near(const wr_follower *f, const wr_course *c, uint32_t *entry)
 {
-    if (f->asked < 2) return false;
+    if (f->asked < 2 || f->next == WR_NOWHERE) return false;
     const uint32_t room = c->count - f->next - 1;
     const uint32_t most = room < WR_FOLLOW_NEAR ? room : WR_FOLLOW_NEAR;
     for (uint32_t i = f->next + 1; i <= f->next + most; i++) {
@@ -123,11 +204,14 @@ static bool find_near(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return false;
 }
 
-static bool agrees(const wr_follower *f, const wr_course *c, uint32_t entry)
+/* How many of the last sizes, up to those that tell a place for sure, are those up to the entry. */
+static uint32_t agreement(const wr_follower *f, const wr_course *c, uint32_t entry)
 {
-    for (uint32_t i = 0; i < WR_FOLLOW_RECENT; i++)
-        if (c->entries[entry - i].bytes != recent(f, i)) return false;
-    return true;
+    uint32_t sizes = 0, most = entry - c->first + 1;
+    if (most > WR_FOLLOW_RECENT) most = WR_FOLLOW_RECENT;
+    if (most > f->asked) most = (uint32_t)f->asked;
+    while (sizes < most && c->entries[entry - sizes].bytes == recent(f, sizes)) sizes++;
+    return sizes;
 }
 
 /* The first landmark of that hash at or behind the entry. */
@@ -144,18 +228,41 @@ static uint32_t landmark_from(const wr_course *c, wr_landmark key)
     return low;
 }
 
-/* The next one ahead; when there is none, the first of all. */
-static bool find_far(const wr_follower *f, const wr_course *c, uint32_t *entry)
+/* Of the landmarks of that hash, which are few, the one that agrees most; of several the next one ahead, or the first. */
+static bool best_of_few(const wr_follower *f, const wr_course *c, uint64_t hash, uint32_t least, uint32_t *entry)
 {
-    if (f->asked < WR_FOLLOW_RECENT) return false;
-    uint64_t hash = 0;
-    for (uint32_t i = WR_FOLLOW_RECENT; i-- > 0;) hash = mix(hash, recent(f, i));
+    uint32_t most = 0;
+    for (uint32_t i = landmark_from(c, (wr_landmark){ hash, 0 }); i < c->landmark_count; i++) {
+        const wr_landmark *l = &c->landmarks[i];
+        if (l->hash != hash) break;
+        const uint32_t sizes = agreement(f, c, l->entry);
+        if (sizes < least || sizes < most || (sizes == most && (*entry >= f->next || l->entry < f->next))) continue;
+        *entry = l->entry;
+        most = sizes;
+    }
+    return most != 0;
+}
+
+/* Of any number, all of which agree in all of the last sizes. */
+static bool find_sure(const wr_follower *f, const wr_course *c, uint64_t hash, uint32_t *entry)
+{
     const uint32_t from[] = { f->next, 0 };
     for (int k = 0; k < 2; k++) {
         const uint32_t i = landmark_from(c, (wr_landmark){ hash, from[k] });
         if (i == c->landmark_count || c->landmarks[i].hash != hash) continue;
         *entry = c->landmarks[i].entry;
-        return agrees(f, c, *entry);
+        return agreement(f, c, *entry) == WR_FOLLOW_RECENT;
+    }
+    return false;
+}
+
+static bool find_far(const wr_follower *f, const wr_course *c, uint32_t *entry)
+{
+    uint64_t hash = 0;
+    for (uint32_t sizes = 1; sizes <= WR_FOLLOW_RECENT && sizes <= f->asked; sizes++) {
+        hash = mix(hash, recent(f, sizes - 1));
+        if (sizes == WR_FOLLOW_RECENT) return find_sure(f, c, hash, entry);
+        if (best_of_few(f, c, hash, sizes, entry)) return true;
     }
     return false;
 }
@@ -169,7 +276,9 @@ static void gain(wr_follower *f)
     } else if (f->run >= f->probation) {
         f->trust = WR_TRUST_MOST / 2;
         f->run = 0;
-        if (f->probation < WR_PROBATION_MOST) f->probation *= 2;
+        const bool first = f->probation < WR_PROBATION_LEAST;
+        f->probation *= first ? 2 : WR_PROBATION_MORE;
+        if (f->probation > WR_PROBATION_MOST) f->probation = WR_PROBATION_MOST;
     }
 }
 
@@ -184,22 +293,65 @@ static bool find(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return find_near(f, c, entry) || find_far(f, c, entry);
 }
 
-wr_followed wr_follow(wr_follower *f, const wr_course *c, uint64_t bytes, uint32_t *entry)
+/* Those of the size in turn; `first`: only as long as there is one that was not given out. */
+static bool find_resident(wr_course *c, uint64_t bytes, bool first, uint32_t *entry)
+{
+    const uint32_t from = resident_from(c, bytes), count = resident_from(c, bytes + 1) - from;
+    if (count == 0 || (first && c->residents[from].asked >= count)) return false;
+    *entry = c->residents[from + c->residents[from].asked++ % count].entry;
+    return true;
+}
+
+/* A resident that was not asked for yet comes before a place that not all of the last sizes tell, and before any place as long
+ * as the program makes residents only. */
+static wr_followed locate(const wr_follower *f, wr_course *c, uint64_t bytes, uint32_t *entry)
+{
+    if (f->next != WR_NOWHERE) {
+        *entry = f->next;
+        if (WR_LIKELY(c->entries[f->next].bytes == bytes)) return WR_FOLLOW_NEXT;
+        *entry = c->loop_first + c->loop_count;
+        if (leaves_loop(f, c, bytes)) return WR_FOLLOW_NEXT;
+    }
+    uint32_t resident = 0;
+    const bool found = find(f, c, entry), served = wr_follower_trusted(f);
+    const bool certain = found && f->next != WR_NOWHERE && agreement(f, c, *entry) == WR_FOLLOW_RECENT;
+    if (served && !certain && find_resident(c, bytes, found, &resident)) {
+        *entry = resident;
+        return WR_FOLLOW_RESIDENT;
+    }
+    return found ? WR_FOLLOW_FOUND : WR_FOLLOW_NONE;
+}
+
+/* What a program does behind the end of a course without a loop was not planned, unless it begins again: elsewhere, what lives
+ * now lies in the places of what comes. */
+static void pass_end(wr_follower *f, const wr_course *c, uint32_t entry)
+{
+    if (f->over && entry > c->first + WR_FOLLOW_NEAR) {
+        f->trust = f->run = 0;
+        f->probation = WR_PROBATION_MOST;
+    }
+    if (entry >= c->first + WR_FOLLOW_RECENT) f->over = false;
+    if (entry + 1 == c->count && c->loop_count == 0) f->over = true;
+}
+
+wr_followed wr_follow(wr_follower *f, wr_course *c, uint64_t bytes, uint32_t *entry)
 {
     f->recent[f->asked++ % WR_FOLLOW_RECENT] = bytes;
-    wr_followed how = WR_FOLLOW_NEXT;
-    *entry = f->next;
-    if (WR_UNLIKELY(c->entries[f->next].bytes != bytes)) {
-        if (leaves_loop(f, c, bytes))
-            *entry = c->loop_first + c->loop_count;
-        else
-            how = find(f, c, entry) ? WR_FOLLOW_FOUND : WR_FOLLOW_NONE;
-    }
+    const wr_followed how = locate(f, c, bytes, entry);
     if (how == WR_FOLLOW_NONE) {
-        wr_follower_fail(f, WR_TRUST_LOST);
+        wr_follower_fail(f, f->missed++ || f->next == WR_NOWHERE ? WR_TRUST_LATE : WR_TRUST_LOST);
         return how;
     }
-    if (how == WR_FOLLOW_NEXT) gain(f);
+    f->missed = 0;
+    if (how == WR_FOLLOW_RESIDENT) {
+        if (f->trust < WR_TRUST_MOST) f->trust++;
+        return how;
+    }
+    if (how == WR_FOLLOW_NEXT)
+        gain(f);
+    else
+        wr_follower_fail(f, WR_TRUST_JUMPED);
+    pass_end(f, c, *entry);
     f->next = after(c, *entry);
     return how;
 }

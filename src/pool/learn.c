@@ -222,7 +222,13 @@ static void add_arena(draft *d, int device, uint64_t stream, uint64_t entries)
 {
     const uint64_t n = d->plan->arena_count++;
     d->arenas[n] = (weir_plan_arena){
-        .device = device, .flags = WEIR_PLAN_ONE_STREAM, .streams = 1, .first = d->plan->entry_count, .entries = entries
+        .device = device,
+        .flags = WEIR_PLAN_ONE_STREAM,
+        .streams = 1,
+        .first = d->plan->entry_count,
+        .entries = entries,
+        .loop_entries = entries,
+        .loop_times = 2,
     };
     d->users[n] = (wr_arena_user){ .native = stream, .host = WR_ARENA_ALONE };
     d->plan->entry_count += entries;

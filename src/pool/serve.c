@@ -44,7 +44,7 @@ static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const w
               (unsigned long long)a->bytes);
     wr_served *s = &serving->arenas[serving->count];
     WR_TRY(wr_course_init(&s->course, plan, a));
-    wr_follower_init(&s->follower);
+    wr_follower_init(&s->follower, &s->course);
     s->bytes = (size_t)(user ? user->own : a->bytes);
     s->named = user != NULL;
     s->native = user ? user->native : 0;
@@ -139,7 +139,7 @@ void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
     if (!s) return;
     s->stream = NULL;
     s->region = NULL;
-    wr_follower_init(&s->follower);
+    wr_follower_init(&s->follower, &s->course);
 }
 
 void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
@@ -177,6 +177,7 @@ typedef struct place {
     size_t from, to; /* in the arena */
     const wr_stream *user;
     wr_stream *lender; /* whose arena it is; NULL: the user's own */
+    bool guessed;      /* the request need not be the one that it is for */
 } place;
 
 typedef enum outcome {
@@ -189,10 +190,10 @@ typedef enum outcome {
 static bool may_have(const wr_served *s, const wr_request *request)
 {
     if (s->named) return s->native == (uint64_t)(uintptr_t)request->stream->native;
-    return s->course.entries[0].bytes == request->fit.block_bytes;
+    return wr_course_may_begin(&s->course, request->fit.block_bytes);
 }
 
-/* The stream's arena. A stream without one takes the first that nobody has and that begins as it does. */
+/* The stream's arena. A stream without one takes the first that nobody has and that may begin as it does. */
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
     wr_serving *serving = serving_locked(cache);
@@ -230,6 +231,7 @@ static outcome find_locked(wr_cache *cache, const wr_request *request, place *at
     *at = (place){ .serial = serving_locked(cache)->serial,
                    .from = from,
                    .to = from + (size_t)e->bytes,
+                   .guessed = how == WR_FOLLOW_RESIDENT,
                    .user = request->stream,
                    .lender = lent ? s->host->stream : NULL };
     return lent && !at->lender ? UNPLANNED : LACKING;
@@ -416,7 +418,7 @@ weir_status wr_serve_settle(wr_cache *cache)
 
 static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, outcome found)
 {
-    wr_served *s = arena_at_locked(cache, request, at);
+    wr_served *s = at->guessed ? NULL : arena_at_locked(cache, request, at);
     if (s) wr_follower_fail(&s->follower, found == LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 

@@ -35,13 +35,14 @@ static weir_status make(const weir_plan *plan, uint64_t index, wr_subplan **out)
     WR_TRY(wr_meta_alloc(sizeof(wr_subplan), "plan of a memory pool", &memory));
     wr_subplan *s = memory;
     *s = (wr_subplan){ .index = index, .plans_pool = a->pool, .bytes = wr_round_up((size_t)a->bytes, WR_SEGMENT_UNIT) };
-    wr_follower_init(&s->follower);
     weir_status status = wr_course_init(&s->course, plan, a);
-    if (status == WEIR_OK)
-        *out = s;
-    else
+    if (status != WEIR_OK) {
         wr_meta_free(s);
-    return status;
+        return status;
+    }
+    wr_follower_init(&s->follower, &s->course);
+    *out = s;
+    return WEIR_OK;
 }
 
 weir_status wr_subplans_make(const wr_cache *cache, const weir_plan *plan, wr_subplan **list)
@@ -96,7 +97,7 @@ static void wait_again_locked(wr_cache *cache, wr_subplan *s)
     s->stream = NULL;
     s->segment = NULL;
     s->asking = false;
-    wr_follower_init(&s->follower);
+    wr_follower_init(&s->follower, &s->course);
 }
 
 wr_subplan *wr_subplans_return_locked(wr_cache *cache, wr_mempool *pool)
@@ -165,7 +166,7 @@ static bool may_have_locked(const wr_cache *cache, const wr_mempool *pool, const
     return true;
 }
 
-/* The first that the pool may have and that begins as the stream does there. */
+/* The first that the pool may have and that may begin as the stream does there. */
 static wr_subplan *claim_locked(wr_cache *cache, const wr_request *request, size_t bytes)
 {
     wr_mempool *pool = request->pool;
@@ -173,7 +174,7 @@ static wr_subplan *claim_locked(wr_cache *cache, const wr_request *request, size
     for (wr_subplan **link = &cache->subplans; *link; link = &(*link)->next) {
         wr_subplan *s = *link;
         const bool fits = pool->rules.cap == 0 || s->bytes <= pool->rules.cap;
-        if (s->course.entries[0].bytes != bytes || !fits || !may_have_locked(cache, pool, s)) continue;
+        if (!wr_course_may_begin(&s->course, bytes) || !fits || !may_have_locked(cache, pool, s)) continue;
         *link = s->next;
         s->next = pool->subplans;
         pool->subplans = s;
@@ -236,7 +237,7 @@ static outcome follow_locked(wr_subplan *s, const wr_request *request, size_t by
     if (how == WR_FOLLOW_FOUND) WR_COUNT(request->pool, plan_resyncs, 1);
     if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
     const wr_planned *e = &s->course.entries[entry];
-    *at = (wr_subplace){ (size_t)e->offset, (size_t)(e->offset + e->bytes) };
+    *at = (wr_subplace){ (size_t)e->offset, (size_t)(e->offset + e->bytes), how == WR_FOLLOW_RESIDENT };
     return LACKING;
 }
 
@@ -254,10 +255,10 @@ static outcome serve_locked(wr_cache *cache, const wr_request *request, const wr
     return SERVED;
 }
 
-static void finish_locked(wr_subplan *s, const wr_request *request, outcome found)
+static void finish_locked(wr_subplan *s, const wr_request *request, const wr_subplace *at, outcome found)
 {
     wr_mempool *pool = request->pool;
-    if (found == LATE) wr_follower_fail(&s->follower, WR_TRUST_LATE);
+    if (found == LATE && !at->guessed) wr_follower_fail(&s->follower, WR_TRUST_LATE);
     if (found == LACKING) wr_follower_fail(&s->follower, WR_TRUST_LOST);
     WR_COUNT(pool, plan_served, found == SERVED);
     WR_COUNT(pool, plan_late, found == LATE || found == LACKING);
@@ -280,7 +281,7 @@ static outcome serve_at_once_locked(wr_cache *cache, wr_subplan *s, const wr_req
     *grows = found == LACKING && !s->segment && !s->asking && !holds_any(request->pool, request->stream);
     s->asking |= *grows;
     if (found == SERVED) WR_COUNT(request->pool, hits, 1);
-    if (found != LATE && !*grows) finish_locked(s, request, found);
+    if (found != LATE && !*grows) finish_locked(s, request, at, found);
     return found;
 }
 
@@ -305,7 +306,7 @@ static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size
     s = subplan_locked(request);
     if (s) {
         s->asking = false;
-        finish_locked(s, request, grown ? serve_locked(cache, request, s, at, out) : LACKING);
+        finish_locked(s, request, at, grown ? serve_locked(cache, request, s, at, out) : LACKING);
     }
     wr_lock_release(&cache->lock);
 }
@@ -334,7 +335,7 @@ void wr_subplan_retry(wr_cache *cache, const wr_request *request, const wr_subpl
 {
     wr_lock_acquire(&cache->lock);
     wr_subplan *s = subplan_locked(request);
-    if (s) finish_locked(s, request, serve_locked(cache, request, s, at, out));
+    if (s) finish_locked(s, request, at, serve_locked(cache, request, s, at, out));
     wr_lock_release(&cache->lock);
 }
 

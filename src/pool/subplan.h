@@ -25,6 +25,7 @@
 /* The place that a request has, as offsets in the segment. */
 typedef struct wr_subplace {
     size_t from, to;
+    bool guessed; /* the request need not be the one that it is for */
 } wr_subplace;
 
 /* Whether any waits, or is a pool's. */

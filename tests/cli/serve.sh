@@ -30,6 +30,13 @@ expect 0 replay --policy weir,plan:from=0,to=50,time=0 --repeat 1 --json - "$sma
 json 'rows[1]["plan"]["served"] > 2000 and rows[1]["plan"]["missed"] > 2000 and rows[1]["plan"]["late"] < 20'
 json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
 
+# Nor does a plan that begins in the middle of the job cost more than that; it has what lives all the time, and where the job
+# does the same all the time, all that comes.
+for part in from=10,to=40 from=50,to=100; do
+    expect 0 replay --policy "weir,plan:$part,time=0" --repeat 1 --json - "$DATA/traces/resnet50_amp.pickle.gz"
+    json 'rows[1]["plan"]["served"] > 3000 and rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
+done
+
 # A plan of another job costs nothing but being there.
 expect 0 plan --streams-apart --time 0 -o foreign.weirplan "$DATA/traces/gpt2_varlen.pickle.gz"
 for trace in resnet50_amp graphsage; do

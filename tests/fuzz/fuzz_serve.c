@@ -93,7 +93,9 @@ static void make_plan(void)
             if (e->offset + e->bytes > a->bytes) a->bytes = e->offset + e->bytes;
         }
         if (next_byte() % 2 == 0) continue;
-        a->loop_first = next_byte() % each;
+        a->residents = next_byte() % (each + 1);
+        if (a->residents == each || next_byte() % 2 == 0) continue;
+        a->loop_first = a->residents + next_byte() % (each - a->residents);
         a->loop_entries = 1 + next_byte() % (each - a->loop_first);
         a->loop_times = 2;
     }

@@ -11,7 +11,7 @@
 #include "assert_weir.h"
 #include "pool/follow.h"
 
-enum { ENTRIES = 200, LOOP_FIRST = 20, LOOP_COUNT = 60 };
+enum { ENTRIES = 200, LOOP_FIRST = 20, LOOP_COUNT = 60, RESIDENTS = 30, ALIKE = 6, SHORT = 3 };
 
 typedef struct scene {
     weir_plan_entry entries[ENTRIES];
@@ -26,6 +26,13 @@ static uint64_t size_of(uint32_t entry)
     return 512 * (1 + (uint64_t)entry * 389 % 997);
 }
 
+static void take_course(scene *s)
+{
+    const weir_plan plan = { .arena_count = 1, .entry_count = ENTRIES, .arenas = &s->arena, .entries = s->entries };
+    assert_ok(wr_course_init(&s->course, &plan, &s->arena));
+    wr_follower_init(&s->follower, &s->course);
+}
+
 static void make_course(scene *s, bool loops)
 {
     for (uint32_t i = 0; i < ENTRIES; i++)
@@ -36,9 +43,7 @@ static void make_course(scene *s, bool loops)
         s->arena.loop_entries = LOOP_COUNT;
         s->arena.loop_times = 3;
     }
-    const weir_plan plan = { .arena_count = 1, .entry_count = ENTRIES, .arenas = &s->arena, .entries = s->entries };
-    assert_ok(wr_course_init(&s->course, &plan, &s->arena));
-    wr_follower_init(&s->follower);
+    take_course(s);
 }
 
 static int make_plain(void **state)
@@ -57,6 +62,36 @@ static int make_looping(void **state)
     return 0;
 }
 
+/* From some entry on three sizes, in any order: none of them tells a place. */
+static int make_monotonous(void **state)
+{
+    static scene s;
+    uint64_t random = 1;
+    make_course(&s, false);
+    wr_course_release(&s.course);
+    for (uint32_t i = 50; i < ENTRIES; i++) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        s.entries[i].bytes = size_of(50 + (random >> 33) % 3);
+    }
+    take_course(&s);
+    *state = &s;
+    return 0;
+}
+
+/* Its first entries lived when the recording began: the first few of one size, the last few not for long. */
+static int make_begun(void **state)
+{
+    static scene s;
+    make_course(&s, false);
+    wr_course_release(&s.course);
+    s.arena.residents = RESIDENTS;
+    for (uint32_t i = 0; i < ALIKE; i++) s.entries[i].bytes = size_of(0);
+    for (uint32_t i = RESIDENTS - SHORT; i < RESIDENTS; i++) s.entries[i].lives = 10;
+    take_course(&s);
+    *state = &s;
+    return 0;
+}
+
 static int release(void **state)
 {
     scene *s = *state;
@@ -69,7 +104,7 @@ static void make_entries(scene *s, uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i < to; i++) {
         uint32_t entry = UINT32_MAX;
-        assert_int_equal(wr_follow(&s->follower, &s->course, size_of(i), &entry), WR_FOLLOW_NEXT);
+        assert_int_equal(wr_follow(&s->follower, &s->course, s->entries[i].bytes, &entry), WR_FOLLOW_NEXT);
         assert_int_equal(entry, i);
     }
 }
@@ -78,7 +113,7 @@ static void make_entries(scene *s, uint32_t from, uint32_t to)
 static uint32_t entries_until_found(scene *s, uint32_t from)
 {
     uint32_t entry = UINT32_MAX, asked = 1;
-    while (wr_follow(&s->follower, &s->course, size_of(from + asked - 1), &entry) == WR_FOLLOW_NONE) asked++;
+    while (wr_follow(&s->follower, &s->course, s->entries[from + asked - 1].bytes, &entry) == WR_FOLLOW_NONE) asked++;
     assert_int_equal(entry, from + asked - 1);
     return asked;
 }
@@ -112,28 +147,40 @@ static void a_request_of_another_size_is_passed_over(void **state)
     assert_true(wr_follower_trusted(&s->follower));
 }
 
+/* Each size comes twice, so that only what is near tells the one that is meant. */
 static void what_was_left_out_is_skipped_at_the_second_request(void **state)
 {
     scene *s = *state;
+    wr_course_release(&s->course);
+    for (uint32_t i = 0; i < ENTRIES; i++) s->entries[i].bytes = size_of(i % (ENTRIES / 2));
+    take_course(s);
     make_entries(s, 0, 50);
     assert_int_equal(entries_until_found(s, 70), 2);
     make_entries(s, 72, ENTRIES);
     assert_true(wr_follower_trusted(&s->follower));
 }
 
-static void a_program_that_is_far_away_is_found_by_its_last_sizes(void **state)
+static void a_size_that_is_found_once_tells_where_the_program_is(void **state)
 {
     scene *s = *state;
-    assert_int_equal(entries_until_found(s, 130), WR_FOLLOW_RECENT);
-    make_entries(s, 130 + WR_FOLLOW_RECENT, ENTRIES);
+    assert_int_equal(entries_until_found(s, 130), 1);
+    make_entries(s, 131, ENTRIES);
 }
 
 static void a_program_that_goes_back_is_found_too(void **state)
 {
     scene *s = *state;
     make_entries(s, 0, 150);
-    assert_int_equal(entries_until_found(s, 10), WR_FOLLOW_RECENT);
-    make_entries(s, 10 + WR_FOLLOW_RECENT, 60);
+    assert_int_equal(entries_until_found(s, 10), 1);
+    make_entries(s, 11, 60);
+}
+
+static void sizes_that_are_found_often_tell_it_together(void **state)
+{
+    scene *s = *state;
+    const uint32_t asked = entries_until_found(s, 130);
+    assert_in_range(asked, 2, WR_FOLLOW_RECENT);
+    make_entries(s, 130 + asked, ENTRIES);
 }
 
 /* From this entry on, the program is served after so many more that are expected. */
@@ -145,23 +192,153 @@ static void expect_probation(scene *s, uint32_t from, uint32_t run)
     assert_true(wr_follower_trusted(&s->follower));
 }
 
+static void lose(scene *s)
+{
+    for (int i = 0; i < WR_TRUST_MOST / WR_TRUST_LATE; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    assert_false(wr_follower_trusted(&s->follower));
+}
+
 static void who_is_found_is_served_after_a_run(void **state)
 {
     scene *s = *state;
-    const uint32_t found = 100 + entries_until_found(s, 100);
-    assert_false(wr_follower_trusted(&s->follower));
-    expect_probation(s, found, WR_PROBATION_LEAST / 2);
+    lose(s);
+    expect_probation(s, 100 + entries_until_found(s, 100), WR_PROBATION_LEAST / 2);
 }
 
 static void who_was_lost_again_must_do_better(void **state)
 {
     scene *s = *state;
+    lose(s);
     expect_probation(s, 100 + entries_until_found(s, 100), WR_PROBATION_LEAST / 2);
     assert_true(wr_follower_proven(&s->follower));
-    for (int i = 0; i < 8; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
-    assert_false(wr_follower_trusted(&s->follower));
+    lose(s);
     expect_probation(s, 20 + entries_until_found(s, 20), WR_PROBATION_LEAST);
     assert_false(wr_follower_proven(&s->follower));
+}
+
+static void who_jumps_about_is_not_followed(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, 50);
+    for (uint32_t i = 0; i < WR_TRUST_MOST / WR_TRUST_JUMPED; i++) {
+        assert_true(wr_follower_trusted(&s->follower));
+        assert_int_equal(entries_until_found(s, i % 2 ? 20 + i : 120 + i), 1);
+    }
+    assert_false(wr_follower_trusted(&s->follower));
+}
+
+static void behind_the_end_the_program_is_not_served_elsewhere(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, ENTRIES);
+    assert_true(wr_follower_trusted(&s->follower));
+    assert_int_equal(entries_until_found(s, 100), 1);
+    assert_false(wr_follower_trusted(&s->follower));
+    make_entries(s, 101, ENTRIES);
+    assert_false(wr_follower_trusted(&s->follower));
+}
+
+static void a_program_that_begins_again_with_something_else_is_served(void **state)
+{
+    scene *s = *state;
+    make_entries(s, 0, ENTRIES);
+    assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    make_entries(s, 0, 5);
+    assert_int_equal(entries_until_found(s, 7), 1);
+    make_entries(s, 8, 60);
+    assert_int_equal(entries_until_found(s, 100), 1);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+/* ---- residents ---------------------------------------------------------------------------------------------------- */
+
+/* The entry of a resident. */
+static uint32_t ask_resident(scene *s, uint64_t bytes)
+{
+    uint32_t entry = UINT32_MAX;
+    assert_int_equal(wr_follow(&s->follower, &s->course, bytes, &entry), WR_FOLLOW_RESIDENT);
+    assert_in_range(entry, 0, RESIDENTS - 1);
+    assert_int_equal(s->entries[entry].bytes, bytes);
+    return entry;
+}
+
+static void residents_are_made_in_any_order(void **state)
+{
+    scene *s = *state;
+    bool made[RESIDENTS] = { false };
+    for (uint32_t i = RESIDENTS - SHORT; i-- > 0;) made[ask_resident(s, s->entries[i].bytes)] = true;
+    for (uint32_t i = 0; i < RESIDENTS - SHORT; i++) assert_true(made[i]);
+    assert_true(wr_follower_trusted(&s->follower));
+    assert_int_equal(entries_until_found(s, RESIDENTS), 1);
+    make_entries(s, RESIDENTS + 1, ENTRIES);
+}
+
+static void residents_of_one_size_take_turns(void **state)
+{
+    scene *s = *state;
+    for (uint32_t i = 0; i < 2 * ALIKE; i++) assert_int_equal(ask_resident(s, size_of(0)), i % ALIKE);
+}
+
+static void what_was_gone_soon_is_no_resident(void **state)
+{
+    scene *s = *state;
+    for (uint32_t i = RESIDENTS - SHORT; i < RESIDENTS; i++) assert_int_equal(ask(s, size_of(i)), WR_FOLLOW_NONE);
+}
+
+static void residents_are_made_in_the_middle_too(void **state)
+{
+    scene *s = *state;
+    (void)ask_resident(s, size_of(10));
+    assert_int_equal(entries_until_found(s, 60), 1);
+    make_entries(s, 61, 70);
+    for (uint32_t i = 11; i < 20; i++) (void)ask_resident(s, size_of(i));
+    make_entries(s, 70, 80);
+    assert_true(wr_follower_trusted(&s->follower));
+}
+
+static void what_is_expected_is_no_resident(void **state)
+{
+    scene *s = *state;
+    wr_course_release(&s->course);
+    s->entries[100].bytes = size_of(10);
+    take_course(s);
+    (void)ask_resident(s, size_of(10));
+    assert_int_equal(entries_until_found(s, 99), 1);
+    make_entries(s, 100, 101);
+}
+
+/* A program's optimizer asks for all sizes of the model again. */
+static void while_residents_are_made_no_place_is_looked_for(void **state)
+{
+    scene *s = *state;
+    enum { FROM = 8, TO = 24 };
+    wr_course_release(&s->course);
+    for (uint32_t i = FROM; i < TO; i++) s->entries[100 + i].bytes = size_of(i);
+    take_course(s);
+    for (uint32_t i = FROM; i < TO; i++) assert_int_equal(ask_resident(s, size_of(i)), i);
+    assert_int_equal(entries_until_found(s, 99 + FROM), 1);
+    make_entries(s, 100 + FROM, 100 + TO);
+}
+
+static void who_makes_other_than_residents_is_not_followed(void **state)
+{
+    scene *s = *state;
+    lose(s);
+    assert_int_equal(ask(s, size_of(10)), WR_FOLLOW_NONE);
+}
+
+static void a_course_of_residents_only_has_no_end(void **state)
+{
+    scene *s = *state;
+    wr_course_release(&s->course);
+    s->arena.residents = ENTRIES;
+    take_course(s);
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = RESIDENTS; i < ENTRIES; i++) {
+            uint32_t entry = UINT32_MAX;
+            assert_int_equal(wr_follow(&s->follower, &s->course, size_of(i), &entry), WR_FOLLOW_RESIDENT);
+            assert_int_equal(entry, i);
+        }
 }
 
 static void a_program_that_begins_otherwise_is_not_served(void **state)
@@ -217,12 +394,16 @@ static void courses_that_cannot_be_are_refused(void **state)
         { .streams = 1, .bytes = 1024, .entries = 1, .first = 1 },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2 },
         { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_first = 1, .loop_entries = 1 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .residents = 2 },
+        { .streams = 1, .bytes = 1024, .entries = 1, .residents = UINT64_MAX },
+        { .streams = 1, .bytes = 1024, .entries = 1, .loop_times = 2, .loop_entries = 1, .residents = 1 },
     };
     for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++)
         assert_status(wr_course_init(&course, &plan, &elsewhere[i]), WEIR_ERR_INVALID_ARGUMENT);
 }
 
 #define FOLLOW_TEST(test) cmocka_unit_test_setup_teardown(test, make_plain, release)
+#define RESIDENT_TEST(test) cmocka_unit_test_setup_teardown(test, make_begun, release)
 #define LOOP_TEST(test) cmocka_unit_test_setup_teardown(test, make_looping, release)
 
 int main(void)
@@ -232,10 +413,22 @@ int main(void)
         FOLLOW_TEST(a_course_without_a_loop_begins_again),
         FOLLOW_TEST(a_request_of_another_size_is_passed_over),
         FOLLOW_TEST(what_was_left_out_is_skipped_at_the_second_request),
-        FOLLOW_TEST(a_program_that_is_far_away_is_found_by_its_last_sizes),
+        FOLLOW_TEST(a_size_that_is_found_once_tells_where_the_program_is),
+        cmocka_unit_test_setup_teardown(sizes_that_are_found_often_tell_it_together, make_monotonous, release),
         FOLLOW_TEST(a_program_that_goes_back_is_found_too),
         FOLLOW_TEST(who_is_found_is_served_after_a_run),
         FOLLOW_TEST(who_was_lost_again_must_do_better),
+        FOLLOW_TEST(who_jumps_about_is_not_followed),
+        FOLLOW_TEST(behind_the_end_the_program_is_not_served_elsewhere),
+        FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),
+        RESIDENT_TEST(residents_are_made_in_any_order),
+        RESIDENT_TEST(residents_of_one_size_take_turns),
+        RESIDENT_TEST(what_was_gone_soon_is_no_resident),
+        RESIDENT_TEST(residents_are_made_in_the_middle_too),
+        RESIDENT_TEST(what_is_expected_is_no_resident),
+        RESIDENT_TEST(while_residents_are_made_no_place_is_looked_for),
+        RESIDENT_TEST(who_makes_other_than_residents_is_not_followed),
+        RESIDENT_TEST(a_course_of_residents_only_has_no_end),
         FOLLOW_TEST(a_program_that_begins_otherwise_is_not_served),
         FOLLOW_TEST(places_in_use_cost_trust),
         LOOP_TEST(a_loop_goes_round),

@@ -341,6 +341,50 @@ static void the_memory_of_a_plan_laid_down_is_at_hand(void **state)
     assert_int_equal(reserved_on(0), reserved);
 }
 
+/* A recording that began in the middle: the first entries are in no order that the program knows. */
+static void residents_get_their_places_in_any_order(void **state)
+{
+    (void)state;
+    enum { RESIDENTS = 20 };
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    s.arenas[0].residents = RESIDENTS;
+    serve(&s);
+    for (int i = RESIDENTS; i-- > 0;) {
+        blocks[i] = take(i);
+        write_pattern(blocks[i], EDGE, (unsigned)i);
+    }
+    take_all(blocks, RESIDENTS, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) {
+        assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
+        assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
+    }
+    assert_int_equal(stats_of(0).plan_served, ENTRIES);
+}
+
+static void residents_of_one_size_are_apart(void **state)
+{
+    (void)state;
+    enum { RESIDENTS = 8 };
+    sample s = make_plan(1);
+    char *blocks[RESIDENTS];
+    s.arenas[0].residents = RESIDENTS;
+    for (int i = 0; i < RESIDENTS; i++) {
+        s.entries[i].bytes = MIB / 2;
+        s.entries[i].offset = (uint64_t)(RESIDENTS - i) * MIB / 2;
+    }
+    serve(&s);
+    for (int i = 0; i < RESIDENTS; i++) {
+        blocks[i] = alloc(MIB / 2);
+        assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset - s.entries[0].offset);
+    }
+    for (int i = 0; i < 2; i++) (void)alloc(MIB / 2); /* their places are in use */
+    assert_ok(weir_free(blocks[2]));
+    assert_ptr_equal(alloc(MIB / 2), blocks[2]);
+    assert_int_equal(stats_of(0).plan_late, 2);
+    assert_ok(weir_validate(0));
+}
+
 static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **state)
 {
     (void)state;
@@ -421,6 +465,8 @@ int main(void)
         SERVE_TEST(blocks_outlive_their_plan),
         SERVE_TEST(a_plan_of_no_use_is_laid_down),
         SERVE_TEST(the_memory_of_a_plan_laid_down_is_at_hand),
+        SERVE_TEST(residents_get_their_places_in_any_order),
+        SERVE_TEST(residents_of_one_size_are_apart),
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
         SERVE_TEST(private_pools_are_not_served),
         SERVE_TEST(plans_of_several_streams_are_refused),

@@ -82,7 +82,8 @@ WEIR_API void weir_plan_destroy(weir_plan *plan);
 /**
  * Serves a plan to a device from now on, in place of any plan before; NULL: none. The plan is copied.
  *
- * Each arena of the device's pool 0 goes to the first stream that asks for what it begins with. A program that does there
+ * Each arena of the device's pool 0 goes to the first stream that asks for what it begins with; the only one, until then, to
+ * whoever asks for something, and may have begun later than what was recorded. A program that does there
  * what was planned gets its blocks where the plan has them, residents in any order; one that does something else for a while
  * is found again by the sizes that it asks for. A plan is a hint: each place is looked at before it is given out, and what
  * is not in the plan, or would be where something else is, is served as without one; a plan that was of no use for two of

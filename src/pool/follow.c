@@ -313,7 +313,8 @@ static wr_followed locate(const wr_follower *f, wr_course *c, uint64_t bytes, ui
         if (leaves_loop(f, c, bytes)) return WR_FOLLOW_NEXT;
     }
     uint32_t resident = 0;
-    const bool found = find(f, c, entry), served = wr_follower_trusted(f);
+    const bool looks = f->unserved < WR_FOLLOW_LONG || f->asked % WR_FOLLOW_SELDOM == 0;
+    const bool found = looks && find(f, c, entry), served = wr_follower_trusted(f);
     const bool certain = found && f->next != WR_NOWHERE && agreement(f, c, *entry) == WR_FOLLOW_RECENT;
     if (served && !certain && find_resident(c, bytes, found, &resident)) {
         *entry = resident;
@@ -337,6 +338,7 @@ static void pass_end(wr_follower *f, const wr_course *c, uint32_t entry)
 wr_followed wr_follow(wr_follower *f, wr_course *c, uint64_t bytes, uint32_t *entry)
 {
     f->recent[f->asked++ % WR_FOLLOW_RECENT] = bytes;
+    f->unserved = wr_follower_trusted(f) ? 0 : f->unserved + 1;
     const wr_followed how = locate(f, c, bytes, entry);
     if (how == WR_FOLLOW_NONE) {
         wr_follower_fail(f, f->missed++ || f->next == WR_NOWHERE ? WR_TRUST_LATE : WR_TRUST_LOST);

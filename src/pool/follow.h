@@ -25,6 +25,11 @@
 #define WR_FOLLOW_RECENT 8
 #define WR_FOLLOW_FEW 256
 
+/* Who was not served for so many requests, and is not where it was expected, is looked for at one in so many: searching takes
+ * longer than serving, and may be in vain for ever. */
+#define WR_FOLLOW_LONG 16384
+#define WR_FOLLOW_SELDOM 16
+
 /* So far ahead is looked for what comes after something that was left out. */
 #define WR_FOLLOW_NEAR 32
 
@@ -81,6 +86,7 @@ typedef struct wr_follower {
     uint64_t asked;                    /* how many, ever */
     uint32_t next;                     /* the entry that is expected; WR_NOWHERE: none */
     uint32_t missed;                   /* how many of the last requests, in a row, were not in the course */
+    uint64_t unserved;                 /* how many, in a row, found no trust */
     bool over;                         /* the course has come to its end, and is to begin again */
     uint32_t trust;                    /* 0: not to be served */
     uint32_t run; /* of requests that were expected: since the last that was not, or while served since that began */

@@ -193,16 +193,22 @@ static bool may_have(const wr_served *s, const wr_request *request)
     return wr_course_may_begin(&s->course, request->fit.block_bytes);
 }
 
-/* The stream's arena. A stream without one takes the first that nobody has and that may begin as it does. */
+/* The stream's arena. A stream without one takes the first that may begin as it does and of which nothing was given out. Who
+ * begins otherwise may have come late: it has the only arena of a plan until then. */
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
     wr_serving *serving = serving_locked(cache);
     wr_served *own = served_locked(cache, request->stream);
     for (size_t i = 0; !own && serving && i < serving->count; i++) {
         wr_served *s = &serving->arenas[i];
-        if (!s->stream && may_have(s, request)) own = s;
+        if (!(s->stream && s->region) && may_have(s, request)) own = s;
     }
-    if (own) own->stream = request->stream;
+    if (!own && serving && serving->count == 1 && !serving->arenas[0].stream && !serving->arenas[0].named)
+        own = &serving->arenas[0];
+    if (own && own->stream != request->stream) {
+        wr_follower_init(&own->follower, &own->course);
+        own->stream = request->stream;
+    }
     return own;
 }
 

@@ -216,6 +216,16 @@ static void who_was_lost_again_must_do_better(void **state)
     assert_false(wr_follower_proven(&s->follower));
 }
 
+static void who_was_lost_for_long_is_found_a_little_later(void **state)
+{
+    scene *s = *state;
+    lose(s);
+    for (int i = 0; i < WR_FOLLOW_LONG; i++) assert_int_equal(ask(s, 999 * 512), WR_FOLLOW_NONE);
+    const uint32_t asked = entries_until_found(s, 100);
+    assert_in_range(asked, 1, WR_FOLLOW_SELDOM);
+    make_entries(s, 100 + asked, 180);
+}
+
 static void who_jumps_about_is_not_followed(void **state)
 {
     scene *s = *state;
@@ -418,6 +428,7 @@ int main(void)
         FOLLOW_TEST(a_program_that_goes_back_is_found_too),
         FOLLOW_TEST(who_is_found_is_served_after_a_run),
         FOLLOW_TEST(who_was_lost_again_must_do_better),
+        FOLLOW_TEST(who_was_lost_for_long_is_found_a_little_later),
         FOLLOW_TEST(who_jumps_about_is_not_followed),
         FOLLOW_TEST(behind_the_end_the_program_is_not_served_elsewhere),
         FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),

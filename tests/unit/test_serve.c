@@ -277,6 +277,33 @@ static void each_stream_has_its_arena(void **state)
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
 }
 
+static void a_program_that_begins_later_is_found(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    s.arenas[0].loop_entries = ENTRIES;
+    s.arenas[0].loop_times = 2;
+    serve(&s);
+    take_all(blocks, ENTRIES / 4, ENTRIES);
+    for (int i = ENTRIES / 4; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    take_all(blocks, 0, ENTRIES);
+    for (int i = ENTRIES / 2; i < ENTRIES; i++)
+        assert_int_equal(blocks[i] - blocks[ENTRIES / 2], s.entries[i].offset - s.entries[ENTRIES / 2].offset);
+}
+
+static void who_begins_as_planned_has_the_arena_before_others(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    void *early = alloc_on(7 * MIB + 512, new_stream(0));
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
+    assert_ok(weir_free(early));
+}
+
 static void a_stream_that_ends_leaves_its_places(void **state)
 {
     (void)state;
@@ -461,6 +488,8 @@ int main(void)
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),
         SERVE_TEST(each_stream_has_its_arena),
+        SERVE_TEST(a_program_that_begins_later_is_found),
+        SERVE_TEST(who_begins_as_planned_has_the_arena_before_others),
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),
         SERVE_TEST(a_plan_of_no_use_is_laid_down),

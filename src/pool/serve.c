@@ -173,11 +173,11 @@ void wr_serve_release(wr_cache *cache)
 
 /* What a request is in the plan. */
 typedef struct place {
-    uint64_t serial; /* of the plan */
-    size_t from, to; /* in the arena */
-    const wr_stream *user;
-    wr_stream *lender; /* whose arena it is; NULL: the user's own */
-    bool guessed;      /* the request need not be the one that it is for */
+    uint64_t serial;    /* of the plan */
+    size_t from, to;    /* in the arena */
+    wr_stream *lender;  /* whose arena it is; NULL: the request's stream's own */
+    const void *native; /* of the request's stream */
+    bool guessed;       /* the request need not be the one that it is for */
 } place;
 
 typedef enum outcome {
@@ -238,7 +238,7 @@ static outcome find_locked(wr_cache *cache, const wr_request *request, place *at
                    .from = from,
                    .to = from + (size_t)e->bytes,
                    .guessed = how == WR_FOLLOW_RESIDENT,
-                   .user = request->stream,
+                   .native = request->stream->native,
                    .lender = lent ? s->host->stream : NULL };
     return lent && !at->lender ? UNPLANNED : LACKING;
 }
@@ -265,7 +265,7 @@ static outcome hand_out_locked(wr_cache *cache, const wr_request *request, wr_se
     if (found != SERVED) return found;
     if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
     wr_block *block = wr_region_carve_locked(region, at->from, at->to - at->from);
-    wr_cache_make_live_locked(cache, block, request->requested, at->user->native);
+    wr_cache_make_live_locked(cache, block, request->requested, at->native);
     block->lent = at->lender != NULL;
     *out = block->base;
     return SERVED;
@@ -337,9 +337,9 @@ static outcome serve_backed(wr_cache *cache, const wr_request *request, const pl
 
 /* A block of the lender's that nobody knows yet is for the user, who waits for what the lender does now; freed, the lender
  * waits for the user (wr_pending_chain). The move lock is held, so that no stream ends. */
-static weir_status lend_block(wr_cache *cache, const place *at, const wr_segment *segment, const void *block)
+static weir_status lend_block(wr_cache *cache, const wr_stream *user, const wr_stream *lender,
+                              const wr_segment *segment, const void *block)
 {
-    const wr_stream *user = at->user, *lender = at->lender;
     bool chained = false;
     WR_TRY(wr_event_chain_uncaptured(cache->events, lender->native, user->device, user->native, &chained));
     return chained ? wr_pending_record(cache, segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
@@ -371,7 +371,7 @@ static outcome serve_lent(wr_cache *cache, const wr_request *request, const plac
     outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : LATE;
     if (found == LACKING) found = serve_backed_moving(cache, &lent, at, out);
     const wr_segment *segment = found == SERVED ? wr_address_find(*out) : NULL;
-    if (found == SERVED && lend_block(cache, at, segment, *out) != WEIR_OK) {
+    if (found == SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {
         take_back(cache, at->lender, segment, *out);
         *out = NULL;
         found = LATE;

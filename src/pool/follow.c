@@ -117,6 +117,7 @@ weir_status wr_course_init(wr_course *course, const weir_plan *plan, const weir_
         return status;
     }
     c.count = (uint32_t)count;
+    c.bytes = arena->bytes;
     c.first = (uint32_t)first;
     if (arena->loop_times) {
         c.loop_first = (uint32_t)arena->loop_first;
@@ -124,7 +125,8 @@ weir_status wr_course_init(wr_course *course, const weir_plan *plan, const weir_
     }
     for (size_t i = 0; i < count; i++) {
         const weir_plan_entry *e = &plan->entries[arena->first + i];
-        c.entries[i] = (wr_planned){ e->offset, e->bytes };
+        const bool stays = e->lives == WEIR_PLAN_FOREVER || e->lives >= count - i;
+        c.entries[i] = (wr_planned){ e->offset, e->bytes, stays };
     }
     list_residents(&c, &plan->entries[arena->first]);
     find_landmarks(&c);
@@ -137,7 +139,49 @@ void wr_course_release(wr_course *course)
     wr_meta_free(course->entries);
     wr_meta_free(course->landmarks);
     wr_meta_free(course->residents);
+    wr_meta_free(course->units);
     *course = (wr_course){ 0 };
+}
+
+/* Entries of the loop come again, whatever was before. */
+static uint32_t before(const wr_course *c, uint32_t entry)
+{
+    return c->loop_count && entry > c->loop_first ? c->loop_first : entry;
+}
+
+/* Marks them. */
+static uint64_t units_of(const wr_course *c, uint32_t from, uint64_t *units)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < c->count; i++) {
+        const wr_planned *e = &c->entries[i];
+        if (i >= c->first && i < from) continue;
+        for (uint64_t u = e->offset / WR_FOLLOW_UNIT; u <= (e->offset + e->bytes - 1) / WR_FOLLOW_UNIT; u++) {
+            count += !(units[u / 64] >> u % 64 & 1);
+            units[u / 64] |= UINT64_C(1) << u % 64;
+        }
+    }
+    return count;
+}
+
+bool wr_course_begin_at(wr_course *c, uint32_t entry)
+{
+    uint64_t absent = 0, end = 0;
+    void *units = NULL;
+    const uint32_t from = before(c, entry);
+    for (uint32_t i = 0; i < c->count; i++) {
+        const wr_planned *e = &c->entries[i];
+        if (i >= c->first && i < from && e->stays) absent += e->bytes;
+        if (e->offset + e->bytes > end) end = e->offset + e->bytes;
+    }
+    wr_meta_free(c->units);
+    c->units = NULL;
+    if (absent == 0 || c->bytes / WR_FOLLOW_UNIT >= WR_FOLLOW_UNITS_MOST) return true;
+    const size_t words = (size_t)(c->bytes / WR_FOLLOW_UNIT / 64 + 1);
+    if (wr_meta_alloc(words * sizeof(uint64_t), "units of a plan", &units) != WEIR_OK) return true;
+    c->units = units;
+    const uint64_t needed = units_of(c, from, units) * WR_FOLLOW_UNIT, alive = end - absent;
+    return needed <= alive + alive / WR_FOLLOW_WASTE + WR_FOLLOW_UNIT;
 }
 
 /* ---- following ---------------------------------------------------------------------------------------------------- */

@@ -30,11 +30,17 @@
 #define WR_FOLLOW_LONG 16384
 #define WR_FOLLOW_SELDOM 16
 
+/* Little more: 1 byte in so many. Counted in units of as many bytes as memory comes in. */
+#define WR_FOLLOW_WASTE 100
+#define WR_FOLLOW_UNIT ((uint64_t)2 << 20)
+#define WR_FOLLOW_UNITS_MOST ((uint64_t)1 << 24)
+
 /* So far ahead is looked for what comes after something that was left out. */
 #define WR_FOLLOW_NEAR 32
 
 typedef struct wr_planned {
     uint64_t offset, bytes;
+    bool stays; /* it was not freed in the recording */
 } wr_planned;
 
 /* An entry, and a hash of the fewest sizes, up to its own, that tell where it is. */
@@ -53,10 +59,12 @@ typedef struct wr_resident {
 typedef struct wr_course {
     wr_planned *entries;
     uint32_t count;
+    uint64_t bytes;         /* of the arena */
     uint32_t first;         /* of the sequence; the blocks of those before lived when the recording began */
     wr_resident *residents; /* by size, then entry */
     uint32_t resident_count;
     uint32_t loop_first, loop_count; /* the entries that repeat; none: count 0 */
+    uint64_t *units;                 /* of addresses that are needed, a bit each; NULL: all are */
     wr_landmark *landmarks;          /* by hash, then entry */
     uint32_t landmark_count;
 } wr_course;
@@ -106,6 +114,10 @@ void wr_course_release(wr_course *course);
 
 /* Whether a program that makes what was planned may begin with a request of so many bytes. */
 bool wr_course_may_begin(const wr_course *course, uint64_t bytes);
+
+/* A program is found at an entry, and has made nothing of what comes before in its place: what was to stay there may lie between
+ * what comes, and needs no memory. False: what comes lies so scattered that it would take much more than what is alive. */
+bool wr_course_begin_at(wr_course *course, uint32_t entry);
 
 /* A follower is trusted, and at the course's beginning: it is there that a program is expected, or, where the course has
  * residents, making these. */

@@ -139,6 +139,7 @@ void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
     if (!s) return;
     s->stream = NULL;
     s->region = NULL;
+    s->judged = s->wastes = false;
     wr_follower_init(&s->follower, &s->course);
 }
 
@@ -208,6 +209,7 @@ static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *reque
     if (own && own->stream != request->stream) {
         wr_follower_init(&own->follower, &own->course);
         own->stream = request->stream;
+        own->judged = own->wastes = false;
     }
     return own;
 }
@@ -231,6 +233,11 @@ static outcome find_locked(wr_cache *cache, const wr_request *request, place *at
     const wr_followed how = wr_follow(&s->follower, &s->course, request->fit.block_bytes, &entry);
     if (how == WR_FOLLOW_FOUND) WR_COUNT(cache->pools, plan_resyncs, 1);
     if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
+    if (!s->judged && how != WR_FOLLOW_RESIDENT) {
+        s->judged = true;
+        s->wastes = !wr_course_begin_at(&s->course, entry);
+    }
+    if (s->wastes) return UNPLANNED;
     const wr_planned *e = &s->course.entries[entry];
     const bool lent = s->host && e->offset >= s->bytes;
     const size_t from = (size_t)e->offset - (lent ? s->bytes : 0);
@@ -312,6 +319,7 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
                                 .bytes = s->bytes,
                                 .from = at->from,
                                 .to = at->to,
+                                .units = &s->course.units,
                                 .sparing = s->follower.trust < WR_TRUST_MOST / 2,
                                 .budget = wr_follower_proven(&s->follower) ? serving_locked(cache)->budget : 0 };
     return true;

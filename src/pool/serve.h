@@ -26,6 +26,8 @@ typedef struct wr_served {
     wr_course course;
     wr_follower follower;
     wr_stream *stream; /* who has it; NULL: nobody yet */
+    bool judged;       /* the stream was found in the course, */
+    bool wastes;       /* and it does not pay to serve it from there on */
     bool named;        /* it is for one native stream only */
     uint64_t native;
     wr_segment *region;     /* NULL: nothing was served yet */

@@ -24,6 +24,8 @@ typedef struct wr_stitch_range {
     wr_segment **region; /* of the stream's planned bin. NULL in it: one is made, and noted there under both locks */
     size_t bytes;        /* of the region that are ever going to be used */
     size_t from, to;
+    uint64_t *const
+        *units;      /* of WR_SEGMENT_UNIT, a bit each, that are ever going to be used; NULL in it: all. Cache's lock */
     bool sparing;    /* no more than it needs: it may be the only one */
     uint64_t budget; /* more than this the pool does not hold for it, unless little more than was ever live */
 } wr_stitch_range;

@@ -435,6 +435,23 @@ static weir_status pass_slots(wr_stitch_plan *p, const wr_region *region, size_t
     return WEIR_OK;
 }
 
+static bool is_used(const wr_stitch_range *r, size_t at)
+{
+    const size_t unit = at / WR_SEGMENT_UNIT;
+    return !*r->units || (*r->units)[unit / 64] >> unit % 64 & 1;
+}
+
+/* The range, so far as it is to have memory, with what is going to be used before and behind it in its cells. */
+static hole widen(const wr_stitch_range *r, size_t at, size_t cell)
+{
+    const size_t end = wr_round_up(r->bytes, WR_SEGMENT_UNIT), cells = wr_round_up(r->to, cell);
+    const size_t least = at / cell * cell, most = cells < end ? cells : end;
+    hole w = { .from = at / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT, .to = wr_round_up(r->to, WR_SEGMENT_UNIT) };
+    while (w.from > least && is_used(r, w.from - WR_SEGMENT_UNIT)) w.from -= WR_SEGMENT_UNIT;
+    while (w.to < most && is_used(r, w.to)) w.to += WR_SEGMENT_UNIT;
+    return w;
+}
+
 /* The first hole that the range meets; none: all of the range has memory. */
 static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
 {
@@ -447,10 +464,10 @@ static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
     WR_TRY(pass_slots(p, region, &at, &next));
     if (at >= r->to) return WEIR_OK;
     if (next > 0) from = region->slots[next - 1]->at + region->slots[next - 1]->chunk->bytes;
-    if (from < at / cell * cell) from = at / cell * cell;
+    const hole wide = widen(r, at, cell);
+    if (from < wide.from) from = wide.from;
     if (next < region->count && to > region->slots[next]->at) to = region->slots[next]->at;
-    const size_t cells = wr_round_up(r->to, cell);
-    *out = (hole){ from, to, (cells < to ? cells : to) - from };
+    *out = (hole){ from, to, (wide.to < to ? wide.to : to) - from };
     return WEIR_OK;
 }
 

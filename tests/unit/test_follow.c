@@ -359,6 +359,47 @@ static void a_program_that_begins_otherwise_is_not_served(void **state)
     assert_false(wr_follower_trusted(&s->follower));
 }
 
+/* Half of the entries stay, in units of their own or in half of each; the others repeat. */
+static bool begins_at_the_loop(scene *s, bool apart)
+{
+    enum { HALF = ENTRIES / 2 };
+    for (uint32_t i = 0; i < ENTRIES; i++) {
+        const uint64_t place = apart ? i : (uint64_t)i % HALF * 2 + i / HALF;
+        s->entries[i] = (weir_plan_entry){ place * WR_FOLLOW_UNIT / 2, WR_FOLLOW_UNIT / 2, i < HALF ? ENTRIES : 1, 0 };
+    }
+    s->arena = (weir_plan_arena){ .streams = 1,
+                                  .bytes = ENTRIES * WR_FOLLOW_UNIT / 2,
+                                  .entries = ENTRIES,
+                                  .loop_first = HALF,
+                                  .loop_entries = HALF,
+                                  .loop_times = 2 };
+    take_course(s);
+    return wr_course_begin_at(&s->course, HALF + 7);
+}
+
+static void what_comes_late_needs_no_memory_for_what_was_to_stay(void **state)
+{
+    static scene s;
+    *state = &s;
+    assert_true(begins_at_the_loop(&s, true));
+    for (uint32_t unit = 0; unit < ENTRIES / 2; unit++)
+        assert_int_equal(s.course.units[unit / 64] >> unit % 64 & 1, unit >= ENTRIES / 4);
+}
+
+static void what_comes_late_is_not_served_between_what_was_to_stay(void **state)
+{
+    static scene s;
+    *state = &s;
+    assert_false(begins_at_the_loop(&s, false));
+}
+
+static void who_begins_at_the_beginning_needs_all(void **state)
+{
+    scene *s = *state;
+    assert_true(wr_course_begin_at(&s->course, 0));
+    assert_null(s->course.units);
+}
+
 static void places_in_use_cost_trust(void **state)
 {
     scene *s = *state;
@@ -441,6 +482,9 @@ int main(void)
         RESIDENT_TEST(who_makes_other_than_residents_is_not_followed),
         RESIDENT_TEST(a_course_of_residents_only_has_no_end),
         FOLLOW_TEST(a_program_that_begins_otherwise_is_not_served),
+        cmocka_unit_test_teardown(what_comes_late_needs_no_memory_for_what_was_to_stay, release),
+        cmocka_unit_test_teardown(what_comes_late_is_not_served_between_what_was_to_stay, release),
+        FOLLOW_TEST(who_begins_at_the_beginning_needs_all),
         FOLLOW_TEST(places_in_use_cost_trust),
         LOOP_TEST(a_loop_goes_round),
         LOOP_TEST(a_loop_ends_with_what_comes_behind_it),

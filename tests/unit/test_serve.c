@@ -292,6 +292,33 @@ static void a_program_that_begins_later_is_found(void **state)
         assert_int_equal(blocks[i] - blocks[ENTRIES / 2], s.entries[i].offset - s.entries[ENTRIES / 2].offset);
 }
 
+/* Every other place of 2 MiB is of a block that stays, which this program has not. */
+static void who_begins_later_holds_no_memory_for_what_was_before(void **state)
+{
+    (void)state;
+    enum { HALF = ENTRIES / 2 };
+    sample s = make_plan(1);
+    s.arenas[0].bytes = ENTRIES * 2 * MIB;
+    s.arenas[0].loop_first = s.arenas[0].loop_entries = HALF;
+    s.arenas[0].loop_times = 2;
+    for (uint64_t i = 0; i < ENTRIES; i++) {
+        const uint64_t place = i < HALF ? 2 * i : 2 * (i - HALF) + 1;
+        s.entries[i] = (weir_plan_entry){ place * 2 * MIB, 2 * MIB - i * 512, i < HALF ? WEIR_PLAN_FOREVER : 1, 0 };
+    }
+    serve(&s);
+    for (int round = 0; round < 4; round++) {
+        void *blocks[HALF];
+        for (int i = 0; i < HALF; i++) blocks[i] = alloc(s.entries[HALF + i].bytes);
+        for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
+    }
+    assert_ok(weir_empty_cache(0));
+    void *blocks[HALF];
+    for (int i = 0; i < HALF; i++) blocks[i] = alloc(s.entries[HALF + i].bytes);
+    assert_true(stats_of(0).plan_served >= HALF);
+    assert_in_range(reserved_on(0), HALF * 2 * MIB, (HALF + 2) * 2 * MIB);
+    for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
+}
+
 static void who_begins_as_planned_has_the_arena_before_others(void **state)
 {
     (void)state;
@@ -489,6 +516,7 @@ int main(void)
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),
         SERVE_TEST(each_stream_has_its_arena),
         SERVE_TEST(a_program_that_begins_later_is_found),
+        SERVE_TEST(who_begins_later_holds_no_memory_for_what_was_before),
         SERVE_TEST(who_begins_as_planned_has_the_arena_before_others),
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),

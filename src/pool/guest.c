@@ -86,9 +86,8 @@ static uint32_t list_candidates(sharing *s, uint32_t stream)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < s->count; i++) {
-        const wr_item *item = &s->items[i].item;
-        const uint32_t life = item->end > item->start ? item->end - item->start : item->end + s->count - item->start;
-        if (s->items[i].stream == stream) s->candidates[count++] = (candidate){ life, i };
+        const wr_guest_item *g = &s->items[i];
+        if (g->stream == stream) s->candidates[count++] = (candidate){ wr_item_life(&g->item, s->count), i };
     }
     if (count) qsort(s->candidates, count, sizeof *s->candidates, by_life);
     return count;

@@ -69,17 +69,12 @@ static weir_status init(placer *p)
     return WEIR_OK;
 }
 
-static uint64_t length_of(const placer *p, const wr_item *item)
-{
-    return item->end > item->start ? item->end - item->start : (uint64_t)p->steps - item->start + item->end;
-}
-
 static uint64_t rank_of(const placer *p, const wr_item *item, order by)
 {
     switch (by) {
     case BY_SIZE: return item->bytes;
-    case BY_AREA: return item->bytes / 512 * length_of(p, item);
-    case BY_LIFE: return length_of(p, item);
+    case BY_AREA: return item->bytes / 512 * wr_item_life(item, p->steps);
+    case BY_LIFE: return wr_item_life(item, p->steps);
     default: return UINT64_MAX - item->start;
     }
 }
@@ -91,7 +86,7 @@ static bool goes_before(const placer *p, uint32_t a, uint32_t b)
     const uint64_t left_rank = rank_of(p, left, p->by), right_rank = rank_of(p, right, p->by);
     if (left_rank != right_rank) return left_rank > right_rank;
     if (left->bytes != right->bytes) return left->bytes > right->bytes;
-    const uint64_t left_life = length_of(p, left), right_life = length_of(p, right);
+    const uint64_t left_life = wr_item_life(left, p->steps), right_life = wr_item_life(right, p->steps);
     if (left_life != right_life) return left_life > right_life;
     return a < b;
 }
@@ -188,7 +183,7 @@ static uint64_t find_gap(const extent *found, size_t count, uint64_t floor, uint
 /* Two that each live for more than half of the round live together at some time: these are piled up, and are a floor. */
 static bool is_piled(const placer *p, const wr_item *item)
 {
-    return 2 * length_of(p, item) > p->steps;
+    return 2 * (uint64_t)wr_item_life(item, p->steps) > p->steps;
 }
 
 static uint64_t pile_up(const placer *p)

@@ -19,6 +19,12 @@ typedef struct wr_item {
     uint32_t start, end;
 } wr_item;
 
+/* How many steps it lives. */
+static inline uint32_t wr_item_life(const wr_item *item, uint32_t steps)
+{
+    return item->end > item->start ? item->end - item->start : steps - item->start + item->end;
+}
+
 /* No two items that live at one time overlap; *bytes is what they reach to. `steps` is the length of a round, above all starts
  * and no lower than any end. */
 WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes);

@@ -133,14 +133,19 @@ static wr_served *served_locked(const wr_cache *cache, const wr_stream *stream)
     return NULL;
 }
 
+static void begin_anew(wr_served *s, wr_stream *stream)
+{
+    s->stream = stream;
+    s->judged = s->wastes = false;
+    wr_follower_init(&s->follower, &s->course);
+}
+
 void wr_serve_forget_stream_locked(wr_cache *cache, const wr_stream *stream)
 {
     wr_served *s = served_locked(cache, stream);
     if (!s) return;
-    s->stream = NULL;
     s->region = NULL;
-    s->judged = s->wastes = false;
-    wr_follower_init(&s->follower, &s->course);
+    begin_anew(s, NULL);
 }
 
 void wr_serve_forget_region_locked(wr_cache *cache, const wr_segment *region)
@@ -206,11 +211,7 @@ static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *reque
     }
     if (!own && serving && serving->count == 1 && !serving->arenas[0].stream && !serving->arenas[0].named)
         own = &serving->arenas[0];
-    if (own && own->stream != request->stream) {
-        wr_follower_init(&own->follower, &own->course);
-        own->stream = request->stream;
-        own->judged = own->wastes = false;
-    }
+    if (own && own->stream != request->stream) begin_anew(own, request->stream);
     return own;
 }
 

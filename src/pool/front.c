@@ -266,9 +266,12 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
     if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
     const bool locks = wr_front_is_peak(front, block_bytes, requested);
-    if (locks) wr_lock_acquire(&front->cache->lock);
-    if (wr_front_floor(front, WR_FRONT_BLOCKS) == WR_FRONT_UNSETTLED) settle(front);
-    const bool peak = wr_front_is_peak(front, block_bytes, requested);
+    bool peak = false;
+    if (locks) {
+        wr_lock_acquire(&front->cache->lock);
+        if (wr_front_floor(front, WR_FRONT_BLOCKS) == WR_FRONT_UNSETTLED) settle(front);
+        peak = wr_front_is_peak(front, block_bytes, requested);
+    }
     wr_block *block = wr_front_pop(front, slot, requested);
     record_taken(front, block);
     if (peak) {

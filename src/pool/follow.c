@@ -156,7 +156,7 @@ static uint64_t units_of(const wr_course *c, uint32_t from, uint64_t *units)
     for (uint32_t i = 0; i < c->count; i++) {
         const wr_planned *e = &c->entries[i];
         if (i >= c->first && i < from) continue;
-        for (uint64_t u = e->offset / WR_FOLLOW_UNIT; u <= (e->offset + e->bytes - 1) / WR_FOLLOW_UNIT; u++) {
+        for (uint64_t u = e->offset / WR_SEGMENT_UNIT; u <= (e->offset + e->bytes - 1) / WR_SEGMENT_UNIT; u++) {
             count += !(units[u / 64] >> u % 64 & 1);
             units[u / 64] |= UINT64_C(1) << u % 64;
         }
@@ -176,12 +176,12 @@ bool wr_course_begin_at(wr_course *c, uint32_t entry)
     }
     wr_meta_free(c->units);
     c->units = NULL;
-    if (absent == 0 || c->bytes / WR_FOLLOW_UNIT >= WR_FOLLOW_UNITS_MOST) return true;
-    const size_t words = (size_t)(c->bytes / WR_FOLLOW_UNIT / 64 + 1);
+    if (absent == 0 || c->bytes / WR_SEGMENT_UNIT >= WR_FOLLOW_UNITS_MOST) return true;
+    const size_t words = (size_t)(c->bytes / WR_SEGMENT_UNIT / 64 + 1);
     if (wr_meta_alloc(words * sizeof(uint64_t), "units of a plan", &units) != WEIR_OK) return true;
     c->units = units;
-    const uint64_t needed = units_of(c, from, units) * WR_FOLLOW_UNIT, alive = end - absent;
-    return needed <= alive + alive / WR_FOLLOW_WASTE + WR_FOLLOW_UNIT;
+    const uint64_t needed = units_of(c, from, units) * WR_SEGMENT_UNIT, alive = end - absent;
+    return needed <= alive + alive / WR_FOLLOW_WASTE + WR_SEGMENT_UNIT;
 }
 
 /* ---- following ---------------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 #ifndef WR_POOL_FOLLOW_H
 #define WR_POOL_FOLLOW_H
 
-#include "base/compiler.h"
+#include "pool/policy.h"
 #include "weir/plan.h"
 
 #include <stdbool.h>
@@ -30,9 +30,8 @@
 #define WR_FOLLOW_LONG 16384
 #define WR_FOLLOW_SELDOM 16
 
-/* Little more: 1 byte in so many. Counted in units of as many bytes as memory comes in. */
+/* Little more: 1 byte in so many. Counted in units of WR_SEGMENT_UNIT, in which memory comes. */
 #define WR_FOLLOW_WASTE 100
-#define WR_FOLLOW_UNIT ((uint64_t)2 << 20)
 #define WR_FOLLOW_UNITS_MOST ((uint64_t)1 << 24)
 
 /* So far ahead is looked for what comes after something that was left out. */

@@ -365,10 +365,11 @@ static bool begins_at_the_loop(scene *s, bool apart)
     enum { HALF = ENTRIES / 2 };
     for (uint32_t i = 0; i < ENTRIES; i++) {
         const uint64_t place = apart ? i : (uint64_t)i % HALF * 2 + i / HALF;
-        s->entries[i] = (weir_plan_entry){ place * WR_FOLLOW_UNIT / 2, WR_FOLLOW_UNIT / 2, i < HALF ? ENTRIES : 1, 0 };
+        s->entries[i] =
+            (weir_plan_entry){ place * WR_SEGMENT_UNIT / 2, WR_SEGMENT_UNIT / 2, i < HALF ? ENTRIES : 1, 0 };
     }
     s->arena = (weir_plan_arena){ .streams = 1,
-                                  .bytes = ENTRIES * WR_FOLLOW_UNIT / 2,
+                                  .bytes = ENTRIES * WR_SEGMENT_UNIT / 2,
                                   .entries = ENTRIES,
                                   .loop_first = HALF,
                                   .loop_entries = HALF,

@@ -1,94 +1,28 @@
 """Real jobs on PyTorch's allocators and on weir, side by side: scripts/clients runs this.
 
 Every job runs under every setting, each in a fresh process, one after the other: first with all of the device, then with
-a limit close to what the job needs. The table is written anew after each run, so that an end before its time leaves what
-there is.
+a limit close to what the job needs. With --turns the processes of a job live at once instead, and take turns: that tells
+how long a step takes where machines vary by more than allocators do. The table is written anew after each run, so that an
+end before its time leaves what there is.
 """
 import argparse
 import datetime
 import json
 import os
 import pathlib
-import subprocess
 import sys
-import threading
 import time
 
-SETTINGS = {
-    "native": {},
-    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-    "cudaMallocAsync": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
-    "weir": {},
-    "weir-segments": {"WEIR_POLICY": "segments"},
-    "weir-torch": {"WEIR_POLICY": "torch"},
-}
+from turns import take_turns, turns_table
+from workers import SETTINGS, Worker
+
 USUAL = ["native", "expandable", "cudaMallocAsync", "weir"]
-NO_FORK = ("initialization error", "forked subprocess")
-HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 ORDER = ["graph_step", "threads8", "resnet50_amp", "gpt2_varlen", "gpt2_lora_recompute", "graphsage", "detection",
          "serving_kv"]
 GPU_ONLY = ["graph_step"]
 LIMITED = {"quick": ["gpt2_varlen", "detection"], "full": ORDER, "tiny": []}
 TIGHT = 1.03  # times the most that PyTorch's own allocator ever had allocated
-
-
-class Worker:
-    """A process of worker.py under one setting, which lives as long as the campaign; where a fork of it cannot use the GPU,
-    because some package has started the driver while it was imported, a process per job."""
-
-    def __init__(self, setting: str, log) -> None:
-        self.setting, self.log, self.forks, self.torch = setting, log, True, None
-        self.start()
-
-    def start(self) -> None:
-        environment = {name: value for name, value in os.environ.items()
-                       if name not in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")}
-        environment.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTHONUNBUFFERED="1")
-        environment.update(SETTINGS[self.setting])
-        command = [sys.executable, str(HERE / "worker.py"), *([] if self.forks else ["--once"])]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True,
-                                        stdout=subprocess.PIPE, stderr=self.log, env=environment)
-        self.greeting = None
-
-    def ask(self, request: dict) -> dict:
-        answer = self.tell(request)
-        if self.forks and any(text in answer.get("error", "") for text in NO_FORK):
-            self.forks = False
-            self.restart()
-            answer = self.tell(request)
-        if not self.forks:
-            self.restart()
-        return answer
-
-    def restart(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.start()
-
-    def tell(self, request: dict) -> dict:
-        """Whatever happens is an answer; a worker that died is started again."""
-        watch = threading.Timer(request["timeout"] + 60, self.process.kill)
-        watch.start()
-        try:
-            if self.greeting is None:
-                self.greeting = json.loads(self.process.stdout.readline())
-                self.torch = self.greeting["torch"]
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-            return json.loads(self.process.stdout.readline())
-        except (OSError, ValueError) as error:
-            self.restart()
-            return {"error": f"the worker ended: {error}; see the log"}
-        finally:
-            watch.cancel()
-
-    def stop(self) -> None:
-        self.process.stdin.close()
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
 
 
 def equal(row: dict, native: dict) -> str:
@@ -141,11 +75,17 @@ def table(head: list, rows: list) -> list:
 
 def markdown(results: dict) -> str:
     about = results["about"]
-    lines = [f"# PyTorch's jobs on its allocators and on weir, {about['date']}", "",
+    head = [f"# PyTorch's jobs on its allocators and on weir, {about['date']}", "",
              f"{about['machine']}; PyTorch {about['torch']}; size {about['size']}; commit {about['commit']}; weir with "
              f"{' '.join(f'{name}={value}' for name, value in about['weir'].items()) or 'its defaults'}. "
-             "`scripts/clients`, in one run; every row is a process of its own.", "",
-             "Step: median in ms, without the first three. Device: the most that was in use on the device at the end of a "
+             "`scripts/clients`, in one run; every row is a process of its own.", ""]
+    if results["turns"]:
+        head += ["Turns: the processes of a job live at once and do the same steps in turns, of so many steps. To native: what "
+                 "a turn took by what the turn of `native` beside it took, the median of all turns; 95 %: what holds that "
+                 "median, by the binomial distribution. Step: median in ms.", "", *table(*turns_table(results["turns"]))]
+    if not results["free"]:
+        return "\n".join(head + results["notes"])
+    lines = [*head, "Step: median in ms, without the first three. Device: the most that was in use on the device at the end of a "
              "step, beyond what the context took. Reserved, allocated: the allocator's own peaks; `x`: the one by the "
              "other. MiB. Losses: against `native`, bit by bit, in every step, deterministic algorithms on.", ""]
     rows = []
@@ -175,27 +115,43 @@ class Campaign:
                                   "size": options.size, "commit": options.commit, "torch": "?",
                                   "weir": {name: value for name, value in os.environ.items()
                                            if name.startswith("WEIR_") and name != "WEIR_LIBRARY"}},
-                        "free": {}, "tight": {}, "notes": []}
+                        "turns": {}, "free": {}, "tight": {}, "notes": []}
 
     def save(self) -> None:
         self.out.write_text(markdown(self.results))
         self.out.with_suffix(".json").write_text(json.dumps(self.results, indent=1))
 
-    def ask(self, setting: str, job: str, **more) -> dict:
+    def request(self, job: str) -> dict:
         left = self.deadline - time.monotonic()
-        if left < 5:
+        return {"job": job, "size": self.options.size, "device": self.options.device,
+                "timeout": min(left, self.options.timeout)}
+
+    def ask(self, setting: str, job: str, **more) -> dict:
+        request = {**self.request(job), "setting": setting, **more}
+        if request["timeout"] < 5:
             return {"error": "no time was left", **more}
-        worker = self.workers[setting]
-        request = {"setting": setting, "job": job, "size": self.options.size, "device": self.options.device,
-                   "timeout": min(left, self.options.timeout), **more}
         start = time.monotonic()
-        row = {**worker.ask(request), **more}
-        if worker.torch:
-            self.results["about"]["torch"] = worker.torch
+        row = {**self.workers[setting].ask(request), **more}
+        self.note_torch()
         outcome = row.get("error") or (row.get("out_of_memory") and "out of memory") or \
             f"{row['steps_done']} steps, median {row.get('median_ms') or 0:.2f} ms"
         print(f"{job:20} {setting:16} {time.monotonic() - start:6.1f} s  {outcome[:120]}", file=sys.stderr, flush=True)
         return row
+
+    def note_torch(self) -> None:
+        for worker in self.workers.values():
+            self.results["about"]["torch"] = worker.torch or self.results["about"]["torch"]
+
+    def turns(self, job: str) -> None:
+        request = self.request(job)
+        seconds = min(self.options.turns, request["timeout"] - 25)
+        if seconds < 1:
+            self.results["notes"].append(f"{job}: no time was left.\n")
+            return
+        self.results["turns"][job] = rows = take_turns(list(self.workers.values()), request, seconds)
+        self.note_torch()
+        self.save()
+        print("\n".join(" ".join(map(str, row)) for row in turns_table({job: rows})[1]), file=sys.stderr, flush=True)
 
     def free(self, job: str) -> dict:
         """With all of the device."""
@@ -220,13 +176,16 @@ class Campaign:
         for job in self.options.jobs:
             if job in GPU_ONLY and self.options.device == "cpu":
                 continue
+            if self.options.turns:
+                self.turns(job)
+                continue
             needed = self.free(job).get("allocated_peak")
             if job in LIMITED[self.options.size] and needed:
                 self.tight(job, needed)
         for worker in self.workers.values():
             worker.stop()
         self.save()
-        rows = [row for settings in self.results["free"].values() for row in settings.values()]
+        rows = [row for part in ("turns", "free") for settings in self.results[part].values() for row in settings.values()]
         return 1 if any("error" in row for row in rows) else 0
 
 
@@ -237,6 +196,8 @@ def arguments():
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=ORDER, help="some of " + ",".join(ORDER))
     parser.add_argument("--settings", type=lambda text: text.split(","), default=USUAL,
                         help=f"some of {','.join(SETTINGS)} (default {','.join(USUAL)})")
+    parser.add_argument("--turns", type=float, default=0, metavar="SECONDS",
+                        help="only compare steps: processes take turns for so long per job; the settings have native among them")
     parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether the jobs run; nothing is measured")
     parser.add_argument("--budget", type=float, default=1800, help="seconds for all; what does not fit is said to be left")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
@@ -247,6 +208,8 @@ def arguments():
         for name in chosen:
             if name not in known:
                 parser.error(f"there is no {what} {name!r}; there are {', '.join(known)}")
+    if options.turns and "native" not in options.settings:
+        parser.error("--turns compares with the setting native; name it in --settings")
     return options
 
 

@@ -1,0 +1,91 @@
+"""The processes of the campaign, one for each setting."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+
+SETTINGS = {
+    "native": {},
+    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "cudaMallocAsync": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+    "native-again": {},  # what two processes of the same kind differ by
+    "weir": {},
+    "weir-segments": {"WEIR_POLICY": "segments"},
+    "weir-torch": {"WEIR_POLICY": "torch"},
+}
+NO_FORK = ("initialization error", "forked subprocess")
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Worker:
+    """A process of worker.py under one setting, which lives as long as the campaign; where a fork of it cannot use the GPU,
+    because some package has started the driver while it was imported, a process per job."""
+
+    def __init__(self, setting: str, log) -> None:
+        self.setting, self.log, self.forks, self.torch = setting, log, True, None
+        self.start()
+
+    def start(self) -> None:
+        environment = {name: value for name, value in os.environ.items()
+                       if name not in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")}
+        environment.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTHONUNBUFFERED="1")
+        environment.update(SETTINGS[self.setting])
+        command = [sys.executable, str(HERE / "worker.py"), *([] if self.forks else ["--once"])]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True,
+                                        stdout=subprocess.PIPE, stderr=self.log, env=environment)
+        self.greeting = None
+
+    def ask(self, request: dict) -> dict:
+        answer = self.begin(request)
+        self.end()
+        return answer
+
+    def begin(self, request: dict) -> dict:
+        """The first answer to a request."""
+        answer = self.tell(request)
+        if self.forks and any(text in answer.get("error", "") for text in NO_FORK):
+            self.forks = False
+            self.restart()
+            answer = self.tell(request)
+        return answer
+
+    def end(self) -> None:
+        if not self.forks:
+            self.restart()
+
+    def restart(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+    def tell(self, request: dict) -> dict:
+        """Whatever happens is an answer; a worker that died is started again."""
+        watch = threading.Timer(request["timeout"] + 60, self.process.kill)
+        watch.start()
+        try:
+            self.send(request)
+            return self.receive()
+        except (OSError, ValueError) as error:
+            self.restart()
+            return {"error": f"the worker ended: {error}; see the log"}
+        finally:
+            watch.cancel()
+
+    def send(self, line: dict) -> None:
+        if self.greeting is None:
+            self.greeting = json.loads(self.process.stdout.readline())
+            self.torch = self.greeting["torch"]
+        self.process.stdin.write(json.dumps(line) + "\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> dict:
+        return json.loads(self.process.stdout.readline())
+
+    def stop(self) -> None:
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()

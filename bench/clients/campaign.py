@@ -13,7 +13,7 @@ import pathlib
 import sys
 import time
 
-from turns import take_turns, turns_table
+import turns
 from workers import SETTINGS, Worker
 
 USUAL = ["native", "expandable", "cudaMallocAsync", "weir"]
@@ -22,6 +22,7 @@ ORDER = ["graph_step", "threads8", "resnet50_amp", "gpt2_varlen", "gpt2_lora_rec
          "serving_kv"]
 GPU_ONLY = ["graph_step"]
 LIMITED = {"quick": ["gpt2_varlen", "detection"], "full": ORDER, "tiny": []}
+RUNS = {"threads8": 3}  # of jobs whose peaks vary, since their threads do not run in step: the one in the middle counts
 TIGHT = 1.03  # times the most that PyTorch's own allocator ever had allocated
 
 
@@ -73,6 +74,11 @@ def table(head: list, rows: list) -> list:
             *["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows], ""]
 
 
+def turn_rows(results: dict) -> list:
+    return [[job, setting, *turns.cells(row, settings["native"], equal)]
+            for job, settings in results["turns"].items() for setting, row in settings.items()]
+
+
 def markdown(results: dict) -> str:
     about = results["about"]
     head = [f"# PyTorch's jobs on its allocators and on weir, {about['date']}", "",
@@ -80,14 +86,18 @@ def markdown(results: dict) -> str:
              f"{' '.join(f'{name}={value}' for name, value in about['weir'].items()) or 'its defaults'}. "
              "`scripts/clients`, in one run; every row is a process of its own.", ""]
     if results["turns"]:
-        head += ["Turns: the processes of a job live at once and do the same steps in turns, of so many steps. To native: what "
-                 "a turn took by what the turn of `native` beside it took, the median of all turns; 95 %: what holds that "
-                 "median, by the binomial distribution. Step: median in ms.", "", *table(*turns_table(results["turns"]))]
+        head += ["Forks of one process do the same steps in turns, of so many steps, in each round on the same processors, and "
+                 "after a while fresh ones take their places. To native: what a turn took by what the turn of `native` in the "
+                 "same round took, the median of all; 95 %: what holds that median, by the binomial distribution; generations: "
+                 "the medians of each set of processes, which show how much a process happens to get. Step: median in ms. "
+                 "Losses: against `native`, bit by bit, in the last generation.", "", *table(turns.HEAD, turn_rows(results))]
     if not results["free"]:
         return "\n".join(head + results["notes"])
     lines = [*head, "Step: median in ms, without the first three. Device: the most that was in use on the device at the end of a "
              "step, beyond what the context took. Reserved, allocated: the allocator's own peaks; `x`: the one by the "
-             "other. MiB. Losses: against `native`, bit by bit, in every step, deterministic algorithms on.", ""]
+             "other. MiB. Of jobs whose peaks vary "
+             f"({', '.join(RUNS)}) the one of three runs with the peak in the middle. Losses: against `native`, bit by "
+             "bit, in every step, deterministic algorithms on.", ""]
     rows = []
     for job, settings in results["free"].items():
         native = settings.get("native", {})
@@ -110,7 +120,8 @@ class Campaign:
         self.out = pathlib.Path(options.out)
         self.out.parent.mkdir(parents=True, exist_ok=True)
         self.log = open(self.out.with_suffix(".log"), "w")
-        self.workers = {setting: Worker(setting, self.log) for setting in options.settings}
+        settings = ["native"] if options.turns else options.settings
+        self.workers = {setting: Worker(setting, self.log) for setting in settings}
         self.results = {"about": {"date": datetime.date.today().isoformat(), "machine": options.machine,
                                   "size": options.size, "commit": options.commit, "torch": "?",
                                   "weir": {name: value for name, value in os.environ.items()
@@ -124,7 +135,7 @@ class Campaign:
     def request(self, job: str) -> dict:
         left = self.deadline - time.monotonic()
         return {"job": job, "size": self.options.size, "device": self.options.device,
-                "timeout": min(left, self.options.timeout)}
+                "timeout": left if self.options.turns else min(left, self.options.timeout)}
 
     def ask(self, setting: str, job: str, **more) -> dict:
         request = {**self.request(job), "setting": setting, **more}
@@ -143,21 +154,26 @@ class Campaign:
             self.results["about"]["torch"] = worker.torch or self.results["about"]["torch"]
 
     def turns(self, job: str) -> None:
-        request = self.request(job)
-        seconds = min(self.options.turns, request["timeout"] - 25)
-        if seconds < 1:
+        """All settings, which differ by variables of weir's only, are forks of one worker."""
+        request = {**self.request(job), "turns": {name: SETTINGS[name] for name in self.options.settings},
+                   "seconds": self.options.turns, "generations": self.options.generations}
+        if request["timeout"] < (self.options.turns + 10) * self.options.generations:
             self.results["notes"].append(f"{job}: no time was left.\n")
             return
-        self.results["turns"][job] = rows = take_turns(list(self.workers.values()), request, seconds)
+        answer = self.workers["native"].ask(request)
         self.note_torch()
+        self.results["turns"][job] = answer if "native" in answer else \
+            {setting: {"turns": [], **answer} for setting in self.options.settings}
         self.save()
-        print("\n".join(" ".join(map(str, row)) for row in turns_table({job: rows})[1]), file=sys.stderr, flush=True)
+        print("\n".join(" ".join(row) for row in turn_rows({"turns": {job: self.results["turns"][job]}})), file=sys.stderr,
+              flush=True)
 
     def free(self, job: str) -> dict:
         """With all of the device."""
         rows = self.results["free"][job] = {}
         for setting in self.workers:
-            rows[setting] = self.ask(setting, job)
+            runs = [self.ask(setting, job) for _ in range(RUNS.get(job, 1))]
+            rows[setting] = sorted(runs, key=lambda row: row.get("peak_bytes", 0))[len(runs) // 2]
             self.save()
         native = rows.get("native", {})
         if any(equal(row, native).startswith("differ") for row in rows.values()):
@@ -180,7 +196,7 @@ class Campaign:
                 self.turns(job)
                 continue
             needed = self.free(job).get("allocated_peak")
-            if job in LIMITED[self.options.size] and needed:
+            if job in self.options.limited and needed:
                 self.tight(job, needed)
         for worker in self.workers.values():
             worker.stop()
@@ -196,20 +212,27 @@ def arguments():
     parser.add_argument("--jobs", type=lambda text: text.split(","), default=ORDER, help="some of " + ",".join(ORDER))
     parser.add_argument("--settings", type=lambda text: text.split(","), default=USUAL,
                         help=f"some of {','.join(SETTINGS)} (default {','.join(USUAL)})")
+    parser.add_argument("--limited", type=lambda text: text.split(",") if text else [],
+                        help="jobs to run with a limit too (default: by --size)")
     parser.add_argument("--turns", type=float, default=0, metavar="SECONDS",
-                        help="only compare steps: processes take turns for so long per job; the settings have native among them")
+                        help="only compare steps: processes take turns for so long per job and generation")
+    parser.add_argument("--generations", type=int, default=3, help="of processes that take turns (default 3)")
     parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether the jobs run; nothing is measured")
     parser.add_argument("--budget", type=float, default=1800, help="seconds for all; what does not fit is said to be left")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
     parser.add_argument("--machine", default="this machine", help="for the head of the table")
     parser.add_argument("--commit", default="unknown", help="likewise")
     options = parser.parse_args()
-    for chosen, known, what in ((options.jobs, ORDER, "job"), (options.settings, SETTINGS, "setting")):
+    if options.limited is None:
+        options.limited = LIMITED[options.size]
+    for chosen, known, what in ((options.jobs, ORDER, "job"), (options.limited, ORDER, "job"), (options.settings, SETTINGS, "setting")):
         for name in chosen:
             if name not in known:
                 parser.error(f"there is no {what} {name!r}; there are {', '.join(known)}")
     if options.turns and "native" not in options.settings:
         parser.error("--turns compares with the setting native; name it in --settings")
+    if options.turns and any(name.startswith("PYTORCH") for setting in options.settings for name in SETTINGS[setting]):
+        parser.error("--turns is for native, native-again and weir's settings: PyTorch reads its variables before the fork")
     return options
 
 

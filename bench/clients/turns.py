@@ -1,15 +1,120 @@
-"""How much longer a step takes: processes of all settings live at once and do the same steps in turns, so that what the
-machine does meanwhile meets all of them alike. Each turn of one is compared with the turn of `native` beside it."""
+"""How much longer a step takes. Processes forked from one, so that code and data lie at the same addresses, live at once and
+do the same steps in turns: in each round on the same processors, and in the next round on others. After a while fresh ones
+take their places. So what the machine does meanwhile, and what a process happens to get, meets all of them alike. What a turn
+took is compared with the turn of `native` in the same round."""
+import json
 import math
+import os
+import signal
+import socket
 import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 TURN_MS = 150  # of steps, at least
+PROCESSORS = 2  # of a job whose class does not say how many
+
+
+class Player:
+    """A forked process that does a job's steps under one setting, so many as it is told at a time."""
+
+    def __init__(self, setting: str, environment: dict, request: dict, child, others: list) -> None:
+        self.setting, self.turns, self.error = setting, [], None
+        self.socket, end = socket.socketpair()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.dup2(2, 1)  # stdout is for answers
+            for mine in [self, *others]:
+                mine.socket.close()
+            os.environ.update(environment)
+            lines = end.makefile("rw", buffering=1)
+
+            def turn(times: list) -> int:
+                lines.write(json.dumps({"ms": times}) + "\n")
+                return int(lines.readline() or 0)
+
+            lines.write(json.dumps(child({**request, "setting": setting}, turn)) + "\n")
+            lines.flush()
+            os._exit(0)  # no destructors: they are not what is measured
+        end.close()
+        self.socket.settimeout(request["timeout"])
+        self.lines = self.socket.makefile("rw", buffering=1)
+
+    def hear(self) -> dict:
+        """The next line; after a failure nothing is asked of the process any more."""
+        try:
+            answer = json.loads(self.lines.readline())
+        except (OSError, ValueError) as error:
+            answer = {"error": f"the process ended or hangs: {error}; see the log"}
+        self.error = answer.get("error") or answer.get("out_of_memory")
+        return answer
+
+    def step(self, steps: int) -> None:
+        if self.error is None:
+            self.lines.write(f"{steps}\n")
+            self.turns.append(self.hear().get("ms", []))
+
+    def end(self) -> dict:
+        """What the process says last."""
+        answer = {"error": self.error}
+        if self.error is None:
+            self.lines.write("0\n")
+            answer = self.hear()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.socket.close()
+        return answer
+
+    def run_on(self, processors: set) -> None:
+        for thread in os.listdir(f"/proc/{self.pid}/task"):
+            try:
+                os.sched_setaffinity(int(thread), processors)
+            except ProcessLookupError:
+                pass  # it has ended
+
+
+def rotation(count: int):
+    """Sets of so many processors, for ever."""
+    all_ = sorted(os.sched_getaffinity(0))
+    count = min(count, len(all_))
+    while True:
+        for first in range(0, len(all_) - count + 1, count):
+            yield set(all_[first:first + count])
+
+
+def play(players: list, count: int, seconds: float) -> None:
+    """Rounds of turns, in one order and then in the other."""
+    native = next(player for player in players if player.setting == "native")
+    warm = [player.hear().get("ms") for player in players][players.index(native)]
+    steps = max(1, round(TURN_MS / warm[-1])) if warm else 1
+    end = time.monotonic() + seconds
+    for processors in rotation(count):
+        if native.error is not None or time.monotonic() > end:
+            break
+        for player in players:
+            player.run_on(processors)
+            player.step(steps)
+        players = players[::-1]
+
+
+def take_turns(request: dict, jobs: dict, child) -> dict:
+    """By setting: its turns in ms, a list for each generation of processes; the losses of the last; what failed."""
+    rows = {setting: {"turns": [], "losses": []} for setting in request["turns"]}
+    for _ in range(request["generations"]):
+        players = []
+        for setting, environment in request["turns"].items():
+            players.append(Player(setting, environment, request, child, players))
+        play(players, getattr(jobs[request["job"]], "processors", PROCESSORS), request["seconds"])
+        for player in players:
+            answer, row = player.end(), rows[player.setting]
+            row["turns"].append(player.turns)
+            row["losses"] = answer.get("losses", [])
+            if answer.get("error") or answer.get("out_of_memory"):
+                row["error"] = str(answer.get("error") or answer["out_of_memory"])
+    return rows
 
 
 def interval(values: list) -> tuple:
-    """The median, and what holds it with 95 % whatever the distribution: two of the values, by the binomial one."""
+    """The median, and two of the values that hold it with 95 % whatever the distribution."""
     values, n = sorted(values), len(values)
     below, outside = 0, 0.0
     while below < n // 2:
@@ -21,61 +126,24 @@ def interval(values: list) -> tuple:
     return statistics.median(values), values[first], values[n - 1 - first]
 
 
-class Taker:
-    """A worker that takes turns at a job."""
-
-    def __init__(self, worker, request: dict) -> None:
-        self.worker, self.turns, self.error = worker, [], None
-        self.warm = self.hear(worker.begin({**request, "setting": worker.setting, "turns": True}))
-
-    def hear(self, answer: dict) -> list:
-        if "ms" not in answer:
-            self.error = str(answer.get("error") or answer.get("out_of_memory") or answer)
-        return answer.get("ms", [])
-
-    def step(self, steps: int) -> None:
-        if self.error is None:
-            self.worker.send({"steps": steps})
-            self.turns.append(self.hear(self.worker.receive()))
-
-    def end(self) -> None:
-        if self.error is None:
-            self.worker.send({"steps": 0})
-            self.worker.receive()
-        self.worker.end()
-
-    def row(self, native: "Taker") -> dict:
-        if self.error is not None:
-            return {"error": self.error}
-        ratios = [sum(mine) / sum(theirs) for mine, theirs in zip(self.turns, native.turns)]
-        return {"median_ms": statistics.median(ms for turn in self.turns for ms in turn), "turns": len(self.turns),
-                "steps": len(self.turns[0]), "ratio": None if self is native else interval(ratios)}
+def compare(row: dict, native: dict) -> list:
+    """Of each generation, what turns took by what native's took."""
+    return [[sum(mine) / sum(theirs) for mine, theirs in zip(turns, natives)]
+            for turns, natives in zip(row["turns"], native["turns"])]
 
 
-def take_turns(workers: list, request: dict, seconds: float) -> dict:
-    """Medians of a step in ms by setting, and by how much longer than native's it is: median and interval of the turns."""
-    with ThreadPoolExecutor() as pool:
-        takers = list(pool.map(lambda worker: Taker(worker, request), workers))
-    native = next(taker for taker in takers if taker.worker.setting == "native")
-    steps = max(1, round(TURN_MS / native.warm[-1])) if native.warm else 1
-    end = time.monotonic() + seconds
-    while native.error is None and time.monotonic() < end:
-        for taker in takers:
-            taker.step(steps)
-        takers.reverse()
-    rows = {taker.worker.setting: taker.row(native) for taker in takers}
-    for taker in takers:
-        taker.end()
-    return {worker.setting: rows[worker.setting] for worker in workers}
+HEAD = ["job", "setting", "step", "turns", "to native", "95 %", "generations", "losses"]
 
 
-def turns_table(jobs: dict) -> tuple:
-    rows = []
-    for job, settings in jobs.items():
-        for setting, row in settings.items():
-            if "error" in row:
-                rows.append([job, setting, "failed: " + " ".join(row["error"].split())[:160].replace("|", "/"), "", "", ""])
-                continue
-            cells = [f"{row['ratio'][0]:.4f}", f"{row['ratio'][1]:.4f} to {row['ratio'][2]:.4f}"] if row["ratio"] else ["", ""]
-            rows.append([job, setting, f"{row['median_ms']:.2f}", f"{row['turns']} of {row['steps']}", *cells])
-    return ["job", "setting", "step", "turns", "to native", "95 %"], rows
+def cells(row: dict, native: dict, equal) -> list:
+    if "error" in row:
+        return ["failed: " + " ".join(row["error"].split())[:160].replace("|", "/"), "", "", "", "", ""]
+    steps = [ms for turns in row["turns"] for turn in turns for ms in turn]
+    counts = f"{sum(map(len, row['turns']))} of {len(row['turns'][0][0])}"
+    first = [f"{statistics.median(steps):.2f}", counts]
+    if row is native or "error" in native:
+        return [*first, "", "", "", ""]
+    generations = compare(row, native)
+    median, low, high = interval([ratio for ratios in generations for ratio in ratios])
+    return [*first, f"{median:.4f}", f"{low:.4f} to {high:.4f}",
+            ", ".join(f"{statistics.median(ratios):.3f}" for ratios in generations), equal(row, native)]

@@ -13,6 +13,7 @@ import traceback
 import torch
 
 from jobs import JOBS
+from turns import take_turns
 
 WARM = 3  # steps that do not count in the median
 
@@ -49,21 +50,20 @@ def begin(setting: str, device: torch.device) -> int:
     return settled(device.type == "cuda")
 
 
-def steps_of(request: dict, job, report: dict, answer):
-    """The numbers of the steps to do: all of the job's, or, when processes take turns, as many as each line of stdin says,
-    which is answered with their times; until it says 0."""
-    if not request.get("turns"):
+def steps_of(request: dict, job, report: dict, turn):
+    """The numbers of the steps to do: all of the job's; or, when processes take turns, as many as `turn` says, which is told
+    the times of those before."""
+    if turn is None:
         yield from range(request.get("steps") or job.steps[request["size"]])
         return
-    done, turn = 0, WARM
-    while turn:
-        yield from range(done, done + turn)
-        done += turn
-        answer({"ms": report["step_ms"][-turn:]})
-        turn = json.loads(sys.stdin.readline())["steps"]
+    done, more = 0, WARM
+    while more:
+        yield from range(done, done + more)
+        done += more
+        more = turn(report["step_ms"][-more:])
 
 
-def measure(request: dict, report: dict, answer) -> None:
+def measure(request: dict, report: dict, turn) -> None:
     """Fills `report` as it goes, so that a failure leaves what is known."""
     device, size = torch.device(request["device"]), request["size"]
     gpu = device.type == "cuda"
@@ -73,7 +73,7 @@ def measure(request: dict, report: dict, answer) -> None:
     report.update(losses=[], step_ms=[], peak_bytes=report["base_bytes"], out_of_memory=None)
     seconds = time.perf_counter()
     job = JOBS[request["job"]](device, size)
-    for i in steps_of(request, job, report, answer):
+    for i in steps_of(request, job, report, turn):
         start = time.perf_counter()
         report["losses"].append(job.step(i))
         if gpu:
@@ -98,12 +98,11 @@ def recovers(device: torch.device) -> bool:
         return False
 
 
-def child(request: dict, answer) -> dict:
-    """`answer` tells what is known before the end."""
+def child(request: dict, turn=None) -> dict:
     report: dict = {}
     error = None
     try:
-        measure(request, report, answer)
+        measure(request, report, turn)
     except torch.OutOfMemoryError as caught:
         report["out_of_memory"] = str(caught)[:1000]
     except Exception as caught:  # a row of the table all the same
@@ -119,21 +118,15 @@ def child(request: dict, answer) -> dict:
     return report
 
 
-def answers():
-    """What writes a line to stdout, which is for nothing else from now on."""
-    lines = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    return lambda answer: lines.write(json.dumps(answer) + "\n")
-
-
 def run(request: dict) -> dict:
     """In a child, which has `timeout` seconds."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
+        os.dup2(2, 1)  # stdout is for answers
         with os.fdopen(writer, "w") as answer:
-            json.dump(child(request, answers()), answer)
+            json.dump(child(request), answer)
         os._exit(0)  # no destructors: they are not what is measured
     os.close(writer)
     deadline, text = time.monotonic() + request["timeout"], b""
@@ -161,11 +154,15 @@ def main() -> None:
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     print(json.dumps({"torch": torch.__version__}), flush=True)
     if "--once" in sys.argv:
-        request, answer = json.loads(sys.stdin.readline()), answers()
-        answer(child(request, answer))
+        request, answers = json.loads(sys.stdin.readline()), os.dup(1)
+        os.dup2(2, 1)
+        with os.fdopen(answers, "w") as answer:
+            answer.write(json.dumps(child(request)) + "\n")
         os._exit(0)
     for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), flush=True)
+        request = json.loads(line)
+        answer = take_turns(request, JOBS, child) if "turns" in request else run(request)
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

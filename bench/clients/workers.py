@@ -38,22 +38,14 @@ class Worker:
         self.greeting = None
 
     def ask(self, request: dict) -> dict:
-        answer = self.begin(request)
-        self.end()
-        return answer
-
-    def begin(self, request: dict) -> dict:
-        """The first answer to a request."""
         answer = self.tell(request)
         if self.forks and any(text in answer.get("error", "") for text in NO_FORK):
             self.forks = False
             self.restart()
             answer = self.tell(request)
-        return answer
-
-    def end(self) -> None:
         if not self.forks:
             self.restart()
+        return answer
 
     def restart(self) -> None:
         self.process.kill()
@@ -65,23 +57,17 @@ class Worker:
         watch = threading.Timer(request["timeout"] + 60, self.process.kill)
         watch.start()
         try:
-            self.send(request)
-            return self.receive()
+            if self.greeting is None:
+                self.greeting = json.loads(self.process.stdout.readline())
+                self.torch = self.greeting["torch"]
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
         except (OSError, ValueError) as error:
             self.restart()
             return {"error": f"the worker ended: {error}; see the log"}
         finally:
             watch.cancel()
-
-    def send(self, line: dict) -> None:
-        if self.greeting is None:
-            self.greeting = json.loads(self.process.stdout.readline())
-            self.torch = self.greeting["torch"]
-        self.process.stdin.write(json.dumps(line) + "\n")
-        self.process.stdin.flush()
-
-    def receive(self) -> dict:
-        return json.loads(self.process.stdout.readline())
 
     def stop(self) -> None:
         self.process.stdin.close()

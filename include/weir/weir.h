@@ -297,6 +297,13 @@ WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 /** The priority the stream got, after clamping. Since 0.1. */
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
+/**
+ * How often weir itself has made later work of the stream wait for other streams, before it handed memory of theirs out on
+ * it. Who orders streams of his own behind this one, instead of naming them to weir, has to do so again when the number has
+ * changed by an allocation. Never less than before, as long as the stream is known. Takes no lock. Since 0.1.
+ */
+WEIR_API weir_status weir_stream_waits(weir_stream stream, uint64_t *count);
+
 /** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never harms a capture: a stream that is capturing
  *  gives WEIR_ERR_CAPTURE. Since 0.1. */
 WEIR_API weir_status weir_stream_query(weir_stream stream);

@@ -258,6 +258,16 @@ weir_status weir_stream_device(weir_stream stream, int *device)
     return WEIR_OK;
 }
 
+weir_status weir_stream_waits(weir_stream stream, uint64_t *count)
+{
+    wr_device *d = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_waits: count is NULL");
+    WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
+    *count = atomic_load_explicit(&s->waits, memory_order_relaxed);
+    return WEIR_OK;
+}
+
 weir_status weir_stream_priority(weir_stream stream, int *priority)
 {
     wr_device *d = NULL;

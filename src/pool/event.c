@@ -116,22 +116,24 @@ weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wa
     return status;
 }
 
-static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, int to_device, void *to,
-                                bool *touched, bool *chained)
+static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, wr_stream *to, bool *touched,
+                                bool *chained)
 {
     WR_TRY(record_inside(pool, from, event, touched, chained));
-    if (*chained) *chained = !wr_stream_capturing(pool->backend, to_device, to);
-    return *chained ? wr_driver(pool->backend, stream_wait, to_device, to, event) : WEIR_OK;
+    if (*chained) *chained = !wr_stream_capturing(pool->backend, to->device, to->native);
+    if (!*chained) return WEIR_OK;
+    atomic_fetch_add_explicit(&to->waits, 1, memory_order_relaxed);
+    return wr_driver(pool->backend, stream_wait, to->device, to->native, event);
 }
 
-weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to, bool *chained)
+weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream *to, bool *chained)
 {
     void *event = NULL;
     bool touched = false;
     *chained = false;
     WR_TRY(wr_event_get(pool, &event));
     wr_gate_enter();
-    weir_status status = chain_inside(pool, event, from, to_device, to, &touched, chained);
+    weir_status status = chain_inside(pool, event, from, to, &touched, chained);
     wr_gate_leave();
     (*chained || !touched ? wr_event_put : drop)(pool, event);
     if (status != WEIR_OK) *chained = false;

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "base/lock.h"
 #include "base/status.h"
+#include "pool/stream.h"
 
 typedef struct wr_event_pool {
     wr_lock lock;
@@ -31,9 +32,9 @@ WR_CHECKED weir_status wr_event_behind(wr_event_pool *pool, void *native, void *
  * when it has, or asking could end a capture which it is in or joins. */
 WR_CHECKED weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait);
 
-/* As wr_event_chain, unless either stream captures: then *chained is false and nothing happened. */
-WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, int to_device, void *to,
-                                                 bool *chained);
+/* Later work on `to` waits for the work now on the native stream `from`, of the pool's device, and `to` counts that. Unless
+ * either captures: then *chained is false and nothing happened. */
+WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream *to, bool *chained);
 
 /* Later work on the native stream `to`, of device `to_device`, waits for the work now on `from`, of the pool's device. */
 WR_CHECKED weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to);

@@ -149,11 +149,11 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
 
 /* Later work on `to` waits for the handle's work on `from`: its internal memory is ordered by its stream only. A
  * capture on either side makes that impossible (an event would tie the two together) and is left to the program. */
-static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, const wr_stream *to)
+static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to)
 {
     const wr_handle_site *site = &pool->site;
     bool chained = false;
-    return wr_event_chain_uncaptured(site->events, from->native, to->device, to->native, &chained);
+    return wr_event_chain_uncaptured(site->events, from->native, to, &chained);
 }
 
 static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)

@@ -162,11 +162,11 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
     if (waits) wr_pending_start(cache, block);
 }
 
-static bool chain_use(wr_wait *wait, const wr_stream *to)
+static bool chain_use(wr_wait *wait, wr_stream *to)
 {
     bool chained = false;
     if (!wr_wait_enter(wait)) return true;
-    weir_status status = wr_event_chain_uncaptured(wait->events, wait->native, to->device, to->native, &chained);
+    weir_status status = wr_event_chain_uncaptured(wait->events, wait->native, to, &chained);
     wr_wait_leave(wait);
     return status == WEIR_OK && chained;
 }
@@ -176,7 +176,7 @@ static bool chain_uses(wr_cache *cache, const wr_block *block)
 {
     wr_lock_acquire(&cache->move_lock);
     wr_lock_acquire(&cache->lock);
-    const wr_stream *to = block->segment->bin->stream;
+    wr_stream *to = block->segment->bin->stream;
     wr_lock_release(&cache->lock);
     bool chained = true;
     cache->chains = true;

@@ -346,11 +346,11 @@ static outcome serve_backed(wr_cache *cache, const wr_request *request, const pl
 
 /* A block of the lender's that nobody knows yet is for the user, who waits for what the lender does now; freed, the lender
  * waits for the user (wr_pending_chain). The move lock is held, so that no stream ends. */
-static weir_status lend_block(wr_cache *cache, const wr_stream *user, const wr_stream *lender,
-                              const wr_segment *segment, const void *block)
+static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream *lender, const wr_segment *segment,
+                              const void *block)
 {
     bool chained = false;
-    WR_TRY(wr_event_chain_uncaptured(cache->events, lender->native, user->device, user->native, &chained));
+    WR_TRY(wr_event_chain_uncaptured(cache->events, lender->native, user, &chained));
     return chained ? wr_pending_record(cache, segment, block, user, cache->events) : WEIR_ERR_CAPTURE;
 }
 

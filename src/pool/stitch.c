@@ -113,11 +113,10 @@ static void put_back_locked(attempt *a)
 static weir_status own_work(attempt *a, const wr_stream *from)
 {
     wr_event_pool *events = a->plan.cache->events;
-    const wr_stream *to = a->plan.bin->stream;
+    wr_stream *to = a->plan.bin->stream;
     bool chained = true;
-    weir_status status = a->effort == WR_STITCH_CHAINED
-                             ? wr_event_chain_uncaptured(events, from->native, to->device, to->native, &chained)
-                             : wr_event_ask_stream(events, from->native, false);
+    weir_status status = a->effort == WR_STITCH_CHAINED ? wr_event_chain_uncaptured(events, from->native, to, &chained)
+                                                        : wr_event_ask_stream(events, from->native, false);
     a->busy = !chained || status == WEIR_ERR_NOT_READY;
     return a->busy && status == WEIR_OK ? WEIR_ERR_BUSY : status;
 }

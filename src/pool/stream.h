@@ -36,6 +36,7 @@ typedef struct wr_stream {
     _Atomic(struct wr_mempool *) routed; /* where all allocations on it come from; NULL: no route. device/routes.h */
     atomic_uint_fast64_t route_serial;
     _Atomic(struct wr_front *) front; /* its parked blocks; NULL: none yet. pool/front.h */
+    atomic_uint_fast64_t waits;       /* how often it was made to wait for others, for their memory */
     bool ending;                      /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 

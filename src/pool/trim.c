@@ -411,10 +411,10 @@ weir_status wr_cache_collect(wr_cache *cache)
 /* ---- moving between streams --------------------------------------------------------------------------------------- */
 
 /* Makes later work on `to` wait for the work now on `from`. False: not possible, nothing changed. */
-static bool chain(wr_cache *cache, const wr_stream *from, const wr_stream *to)
+static bool chain(wr_cache *cache, const wr_stream *from, wr_stream *to)
 {
     bool chained = false;
-    weir_status status = wr_event_chain_uncaptured(cache->events, from->native, to->device, to->native, &chained);
+    weir_status status = wr_event_chain_uncaptured(cache->events, from->native, to, &chained);
     return status == WEIR_OK && chained;
 }
 

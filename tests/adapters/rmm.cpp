@@ -4,6 +4,7 @@
 #undef NDEBUG
 #include <cassert>
 #include <cstring>
+#include <thread>
 #include <weir/rmm.hpp>
 
 #if WEIR_RMM_DERIVES
@@ -63,21 +64,135 @@ static int64_t in_use()
     return stats.allocated_bytes[WEIR_STAT_ALL].current;
 }
 
-static void memory_is_freed_on_its_own_stream(weir::rmm_resource &resource)
+/* Streams of the program: weir is not asked about them. */
+static void *const ONE = reinterpret_cast<void *>(0x1000), *const OTHER = reinterpret_cast<void *>(0x2000);
+
+static void a_streams_memory_is_its_own_again_without_a_wait_of_it(weir::rmm_resource &resource)
 {
-    weir_stream stream{}, other{};
-    void *native = nullptr, *elsewhere = nullptr;
-    WEIR_CHECK(weir_stream_create(0, 0, &stream));
-    WEIR_CHECK(weir_stream_create(0, 0, &other));
-    WEIR_CHECK(weir_stream_native(stream, &native));
-    WEIR_CHECK(weir_stream_native(other, &elsewhere));
-    void *first = take(resource, 1 << 20, native);
-    assert(in_use() == 1 << 20);
-    give(resource, first, 1 << 20, elsewhere);
-    assert(in_use() == 0);
-    void *second = take(resource, 1 << 20, native);
+    void *first = take(resource, 1 << 20, ONE);
+    assert(in_use() == 1 << 20 && standin::cuda.waited == ONE); /* once, for a lane that it did not know */
+    const int waits = standin::cuda.waits;
+    give(resource, first, 1 << 20, ONE);
+    assert(in_use() == 0 && standin::cuda.waits == waits + 1 &&
+           standin::cuda.waited != ONE); /* the lane, for the stream */
+    void *second = take(resource, 1 << 20, ONE);
+    assert(second == first && standin::cuda.waits == waits + 1);
+    give(resource, second, 1 << 20, ONE);
+}
+
+static void another_streams_memory_is_not(weir::rmm_resource &resource)
+{
+    void *first = take(resource, 1 << 20, ONE);
+    give(resource, first, 1 << 20, ONE);
+    void *second = take(resource, 1 << 20, OTHER);
+    assert(second != first);
+    give(resource, second, 1 << 20, OTHER);
+}
+
+static void memory_freed_on_another_stream_waits_for_that_one(weir::rmm_resource &resource)
+{
+    void *first = take(resource, 1 << 20, ONE);
+    const int records = standin::cuda.records;
+    give(resource, first, 1 << 20, OTHER);
+    assert(in_use() == 0 && standin::cuda.records == records + 1);
+    void *second = take(resource, 1 << 20, ONE);
+    give(resource, second, 1 << 20, ONE);
+}
+
+static void a_stream_at_the_address_of_one_that_was_destroyed_is_another(weir::rmm_resource &resource)
+{
+    void *first = take(resource, 1 << 20, ONE);
+    give(resource, first, 1 << 20, ONE);
+    standin::cuda.generation = 7;
+    void *second = take(resource, 1 << 20, ONE);
+    assert(second != first && standin::cuda.waited == ONE);
+    give(resource, second, 1 << 20, ONE);
+    standin::cuda.generation = 0;
+}
+
+static void streams_that_share_a_lane_wait_for_each_other(weir::rmm_resource &resource)
+{
+    void *first = take(resource, 1 << 20, ONE), *second = nullptr;
+    give(resource, first, 1 << 20, ONE);
+    int tries = 0;
+    while (second != first && tries++ < 64) { /* one of them has the lane of the first */
+        void *const stream =
+            reinterpret_cast<void *>(static_cast<std::uintptr_t>(0x100000) + 0x1000u * unsigned(tries));
+        second = take(resource, 1 << 20, stream);
+        assert(standin::cuda.waited == stream);
+        give(resource, second, 1 << 20, stream);
+    }
     assert(second == first);
-    give(resource, second, 1 << 20, native);
+    const int waits = standin::cuda.waits;
+    give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
+    assert(standin::cuda.waits == waits + 2); /* it does so again now, and its lane for it */
+}
+
+static void the_default_stream_needs_no_driver(weir::rmm_resource &resource)
+{
+    const int calls = standin::cuda.records + standin::cuda.waits;
+    void *first = take(resource, 1 << 20, nullptr);
+    give(resource, first, 1 << 20, nullptr);
+    void *second = take(resource, 1 << 20, nullptr);
+    assert(second == first && standin::cuda.records + standin::cuda.waits == calls);
+    give(resource, second, 1 << 20, ONE); /* waits for the lane */
+    assert(in_use() == 0 && standin::cuda.records + standin::cuda.waits == calls + 2);
+}
+
+static void the_streams_of_threads_are_theirs(weir::rmm_resource &resource)
+{
+    void *const own = reinterpret_cast<void *>(2);
+    void *first = take(resource, 1 << 20, own);
+    give(resource, first, 1 << 20, own);
+    std::thread([&resource, own, first] {
+        void *second = take(resource, 1 << 20, own);
+        assert(second != first);
+        give(resource, second, 1 << 20, own);
+    }).join();
+    void *third = take(resource, 1 << 20, own);
+    assert(third == first);
+    give(resource, third, 1 << 20, own);
+}
+
+static void a_stream_that_cannot_be_waited_for_there_is_waited_for_here(weir::rmm_resource &resource)
+{
+    void *pointer = take(resource, 1 << 20, ONE);
+    standin::cuda.fails = true;
+    give(resource, pointer, 1 << 20, ONE);
+    assert(in_use() == 0 && standin::cuda.synchronized == 1);
+    try {
+        (void)take(resource, 1 << 20, ONE);
+        assert(false);
+    } catch (const rmm::bad_alloc &e) {
+        assert(std::strstr(e.what(), "invalid argument"));
+    }
+    assert(in_use() == 0);
+    standin::cuda.fails = false;
+}
+
+static void a_captured_stream_gets_no_memory_and_may_free(weir::rmm_resource &resource)
+{
+    void *pointer = take(resource, 1 << 20, ONE);
+    standin::cuda.capturing = true;
+    try {
+        (void)take(resource, 1 << 20, ONE);
+        assert(false);
+    } catch (const rmm::bad_alloc &e) {
+        assert(std::strstr(e.what(), "captured"));
+    }
+    const int records = standin::cuda.records;
+    give(resource, pointer, 1 << 20, ONE);
+    assert(in_use() == 0 && standin::cuda.records == records);
+    standin::cuda.capturing = false;
+}
+
+static void memory_can_be_had_again_after_weir_close(weir::rmm_resource &resource)
+{
+    WEIR_CHECK(weir_close());
+    WEIR_CHECK(weir_open(nullptr));
+    for (void *stream : { ONE, static_cast<void *>(nullptr) })
+        give(resource, take(resource, 1 << 20, stream), 1 << 20, stream);
+    assert(in_use() == 0);
 }
 
 static void running_out_is_rmms_error_with_weirs_text(weir::rmm_resource &resource)
@@ -90,30 +205,26 @@ static void running_out_is_rmms_error_with_weirs_text(weir::rmm_resource &resour
     }
 }
 
-static void other_failures_are_bad_allocs(weir::rmm_resource &resource)
-{
-    try {
-        (void)take(resource, 1, reinterpret_cast<void *>(2));
-        assert(false);
-    } catch (const rmm::out_of_memory &) {
-        assert(false);
-    } catch (const rmm::bad_alloc &e) {
-        assert(std::strstr(e.what(), "cudaStreamPerThread"));
-    }
-}
-
 int main()
 {
     weir::rmm_resource resource, far(1);
     assert(same(resource, weir::rmm_resource(0)) && !same(resource, far));
-    memory_is_freed_on_its_own_stream(resource);
+    a_streams_memory_is_its_own_again_without_a_wait_of_it(resource);
+    another_streams_memory_is_not(resource);
+    memory_freed_on_another_stream_waits_for_that_one(resource);
+    a_stream_at_the_address_of_one_that_was_destroyed_is_another(resource);
+    streams_that_share_a_lane_wait_for_each_other(resource);
+    the_default_stream_needs_no_driver(resource);
+    the_streams_of_threads_are_theirs(resource);
+    a_stream_that_cannot_be_waited_for_there_is_waited_for_here(resource);
+    a_captured_stream_gets_no_memory_and_may_free(resource);
     running_out_is_rmms_error_with_weirs_text(resource);
-    other_failures_are_bad_allocs(resource);
 #if !WEIR_RMM_DERIVES
     synchronous_memory_is_for_any_stream(resource);
     an_alignment_that_weir_does_not_have_is_refused(resource);
 #endif
     WEIR_CHECK(weir_validate(0));
+    memory_can_be_had_again_after_weir_close(resource);
     WEIR_CHECK(weir_close());
     return 0;
 }

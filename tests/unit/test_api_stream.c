@@ -262,6 +262,7 @@ static void a_destroyed_stream_is_refused_everywhere(void **state)
     weir_stream stream = new_stream(0);
     weir_stream_guard guard = { .active = 0 };
     void *pointer = NULL;
+    uint64_t count = 0;
     int number = 0;
     assert_ok(weir_stream_destroy(stream));
     new_stream(0); /* takes the record over */
@@ -271,6 +272,7 @@ static void a_destroyed_stream_is_refused_everywhere(void **state)
     assert_status(weir_stream_native(stream, &pointer), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_device(stream, &number), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_priority(stream, &number), WEIR_ERR_INVALID_STREAM);
+    assert_status(weir_stream_waits(stream, &count), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_query(stream), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_synchronize(stream), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_wait(stream, default_stream(0)), WEIR_ERR_INVALID_STREAM);
@@ -329,6 +331,7 @@ static void missing_out_parameters_are_refused(void **state)
     assert_status(weir_stream_native(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_stream_device(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_stream_priority(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_stream_waits(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_stream_callback(default_stream(0), NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_copy(NULL, &state, 1, default_stream(0)), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_fill(NULL, 0, 1, default_stream(0)), WEIR_ERR_INVALID_ARGUMENT);

@@ -7,17 +7,26 @@
  *
  * With RMM 26.06 and later, or CCCL alone, it is a value that satisfies cuda::mr::resource; with RMM before that, a class
  * derived from rmm::mr::device_memory_resource. Memory is stream-ordered as RMM says: it may be used at once by work on
- * the stream it was allocated on, and is freed on that stream whatever stream is named then, which must have been made to
- * wait for the others. Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
+ * the stream it was allocated on, and again by others once the work that is on the stream named to deallocate() then is over.
+ * Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
+ *
+ * Streams may be destroyed at any time: weir never hears of them. Behind each stand two driver calls per deallocation, which
+ * make a stream of weir's wait for it; allocating takes none, until the memory comes from somewhere else. The default stream,
+ * which stays, takes none at all. The device must be current, as RMM has it.
  */
 #ifndef WEIR_RMM_HPP
 #define WEIR_RMM_HPP
 
 #include <weir/weir.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <cuda_runtime_api.h>
+#include <mutex>
 #include <new>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #if __has_include(<rmm/mr/device_memory_resource.hpp>)
@@ -83,20 +92,211 @@ inline int device_or_current(int device)
     return device;
 }
 
-inline void *allocate(int device, std::size_t bytes, std::size_t alignment, void *native)
+inline void check(cudaError_t error)
 {
-    weir_stream stream{};
-    void *pointer = nullptr;
-    if (alignment > ALIGNMENT)
-        throw bad_alloc("weir: an alignment of " + std::to_string(alignment) + " bytes was asked for; weir's is 512");
-    check(weir_stream_from_native(device, native, &stream));
-    check(weir_alloc_on(bytes, stream, &pointer));
-    return pointer;
+    if (error != cudaSuccess) throw bad_alloc(std::string("weir: ") + cudaGetErrorString(error));
 }
 
-inline void deallocate(void *pointer) noexcept
+/*
+ * lane: a stream of weir's that stands for streams of the program, which weir then need not know: their owners may destroy
+ * them while memory that was freed on them is cached. It has no work but waits for them. Locked while it is used.
+ */
+struct lane {
+    std::mutex lock;
+    weir_stream stream{};
+    cudaStream_t native = nullptr;
+    cudaEvent_t event = nullptr;
+    std::uint64_t owner = 0; /* the stream whose work is behind all of the lane's memory; 0: none */
+    std::uint64_t waits = 0; /* of weir_stream_waits(), when the owner last waited for the lane */
+};
+
+/*
+ * lanes: those of a device. Lives until the process ends, because memory may be freed that late.
+ */
+class lanes
 {
-    (void)!weir_free(pointer);
+  public:
+    static lanes &of(int device)
+    {
+        static std::mutex lock;
+        static auto *const all = new std::unordered_map<int, lanes *>;
+        const std::lock_guard<std::mutex> locked(lock);
+        lanes *&found = (*all)[device];
+        if (!found) found = new lanes(device);
+        return *found;
+    }
+
+    void *allocate(std::size_t bytes, cudaStream_t stream)
+    {
+        void *pointer = nullptr;
+        if (is_default(stream)) {
+            check(weir_alloc_on(bytes, default_stream(), &pointer));
+            return pointer;
+        }
+        refuse_capture(stream);
+        const std::uint64_t id = id_of(stream);
+        lane &own = lane_of(id);
+        const std::lock_guard<std::mutex> locked(own.lock);
+        open(own);
+        check(weir_alloc_on(bytes, own.stream, &pointer));
+        try {
+            follow(own, stream, id);
+        } catch (...) {
+            (void)!weir_free(pointer);
+            throw;
+        }
+        return pointer;
+    }
+
+    /* Where the stream cannot be waited for on the device, the host waits. */
+    void deallocate(void *pointer, cudaStream_t stream) noexcept
+    {
+        try {
+            const weir_stream behind = is_default(stream) ? default_stream() : pass(stream);
+            weir_pointer_info info{};
+            info.size = sizeof info;
+            if (weir_pointer_info_get(pointer, &info) == WEIR_OK && info.stream.id != behind.id)
+                check(weir_record_stream(pointer, behind));
+        } catch (...) {
+            (void)cudaStreamSynchronize(stream);
+        }
+        (void)!weir_free(pointer);
+    }
+
+  private:
+    static constexpr std::size_t LANES = 32, REMEMBERED = 4096;
+
+    explicit lanes(int device) : device_(device) {}
+
+    [[nodiscard]] weir_stream default_stream() const
+    {
+        weir_stream stream{};
+        check(weir_stream_default(device_, &stream));
+        return stream;
+    }
+
+    /* A number where a pointer would be; NULL is the default stream of the thread in programs compiled so. */
+    static bool is_default(cudaStream_t stream)
+    {
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
+        return stream == cudaStreamLegacy;
+#else
+        return stream == nullptr || stream == cudaStreamLegacy;
+#endif
+    }
+
+    /* Never that of a stream which was destroyed, as its address may be; and not 0. What is another stream in each thread has
+     * one in each. */
+    static std::uint64_t id_of(cudaStream_t stream)
+    {
+        static std::atomic<std::uint64_t> threads{ 0 };
+        static thread_local std::uint64_t thread = 0;
+        unsigned long long id = 0;
+        if (stream == nullptr || stream == cudaStreamPerThread) {
+            if (thread == 0) thread = ++threads;
+            return 2 * thread;
+        }
+        check(cudaStreamGetId(stream, &id));
+        return 2 * id + 1;
+    }
+
+    static bool captures(cudaStream_t stream)
+    {
+        cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+        check(cudaStreamIsCapturing(stream, &status));
+        return status != cudaStreamCaptureStatusNone;
+    }
+
+    static void refuse_capture(cudaStream_t stream)
+    {
+        if (captures(stream))
+            throw bad_alloc(
+                "weir: the stream is captured, and a graph needs memory of its own: allocate before the capture, "
+                "or with weir_graph_begin() and weir_alloc_on()");
+    }
+
+    /* Each thread remembers the last one. A stream may have two for a while: they are ordered as those of two streams. */
+    lane &lane_of(std::uint64_t id)
+    {
+        static thread_local struct {
+            const lanes *of;
+            std::uint64_t id;
+            lane *found;
+        } last{};
+        if (last.of != this || last.id != id) last = { this, id, &look_up(id) };
+        return *last.found;
+    }
+
+    lane &look_up(std::uint64_t id)
+    {
+        const std::lock_guard<std::mutex> locked(lock_);
+        if (lanes_.size() == REMEMBERED) lanes_.clear(); /* most of the streams are no more */
+        const auto found = lanes_.emplace(id, nullptr).first;
+        if (!found->second) found->second = &lane_[next_++ % LANES];
+        return *found->second;
+    }
+
+    /* weir_close() ends the lanes' streams. */
+    static bool is_open(const lane &lane)
+    {
+        void *native = nullptr;
+        return lane.stream.id != 0 && weir_stream_native(lane.stream, &native) == WEIR_OK;
+    }
+
+    void open(lane &lane)
+    {
+        void *native = nullptr;
+        if (is_open(lane)) return;
+        if (!lane.event) check(cudaEventCreateWithFlags(&lane.event, cudaEventDisableTiming));
+        check(weir_stream_create(device_, 0, &lane.stream));
+        check(weir_stream_native(lane.stream, &native));
+        lane.native = static_cast<cudaStream_t>(native);
+        lane.owner = 0;
+    }
+
+    /* Work of the stream from now on comes behind whatever the lane waits for, if that is not so already. */
+    static void follow(lane &lane, cudaStream_t stream, std::uint64_t id)
+    {
+        std::uint64_t waits = 0;
+        check(weir_stream_waits(lane.stream, &waits));
+        if (lane.owner == id && lane.waits == waits) return;
+        check(cudaEventRecord(lane.event, lane.native));
+        check(cudaStreamWaitEvent(stream, lane.event, 0));
+        lane.owner = id;
+        lane.waits = waits;
+    }
+
+    /* The stream's lane waits for its present work. A captured stream has none: what a graph uses must outlive it. */
+    weir_stream pass(cudaStream_t stream)
+    {
+        const std::uint64_t id = id_of(stream);
+        lane &own = lane_of(id);
+        const std::lock_guard<std::mutex> locked(own.lock);
+        open(own);
+        if (captures(stream)) return own.stream;
+        check(cudaEventRecord(own.event, stream));
+        check(cudaStreamWaitEvent(own.native, own.event, 0));
+        if (own.owner != id) own.owner = 0;
+        return own.stream;
+    }
+
+    const int device_;
+    lane lane_[LANES];
+    std::mutex lock_;                                 /* of what follows */
+    std::unordered_map<std::uint64_t, lane *> lanes_; /* by stream */
+    std::size_t next_ = 0;
+};
+
+inline void *allocate(lanes &of, std::size_t bytes, std::size_t alignment, void *stream)
+{
+    if (alignment > ALIGNMENT)
+        throw bad_alloc("weir: an alignment of " + std::to_string(alignment) + " bytes was asked for; weir's is 512");
+    return of.allocate(bytes, static_cast<cudaStream_t>(stream));
+}
+
+inline void deallocate(lanes &of, void *pointer, void *stream) noexcept
+{
+    if (pointer) of.deallocate(pointer, static_cast<cudaStream_t>(stream));
 }
 
 } // namespace rmm_detail
@@ -107,17 +307,20 @@ class rmm_resource final : public rmm::mr::device_memory_resource
 {
   public:
     /** Of the current device, unless one is named. */
-    explicit rmm_resource(int device = WEIR_DEVICE_CURRENT) : device_(rmm_detail::device_or_current(device)) {}
+    explicit rmm_resource(int device = WEIR_DEVICE_CURRENT)
+        : device_(rmm_detail::device_or_current(device)), lanes_(&rmm_detail::lanes::of(device_))
+    {
+    }
 
   private:
     void *do_allocate(std::size_t bytes, rmm::cuda_stream_view stream) override
     {
-        return rmm_detail::allocate(device_, bytes, rmm_detail::ALIGNMENT, stream.value());
+        return rmm_detail::allocate(*lanes_, bytes, rmm_detail::ALIGNMENT, stream.value());
     }
 
-    void do_deallocate(void *pointer, std::size_t, rmm::cuda_stream_view) noexcept override
+    void do_deallocate(void *pointer, std::size_t, rmm::cuda_stream_view stream) noexcept override
     {
-        rmm_detail::deallocate(pointer);
+        rmm_detail::deallocate(*lanes_, pointer, stream.value());
     }
 
     [[nodiscard]] bool do_is_equal(const rmm::mr::device_memory_resource &other) const noexcept override
@@ -127,6 +330,7 @@ class rmm_resource final : public rmm::mr::device_memory_resource
     }
 
     int device_;
+    rmm_detail::lanes *lanes_;
 };
 
 #else
@@ -135,34 +339,38 @@ class rmm_resource final
 {
   public:
     /** Of the current device, unless one is named. */
-    explicit rmm_resource(int device = WEIR_DEVICE_CURRENT) : device_(rmm_detail::device_or_current(device)) {}
+    explicit rmm_resource(int device = WEIR_DEVICE_CURRENT)
+        : device_(rmm_detail::device_or_current(device)), lanes_(&rmm_detail::lanes::of(device_))
+    {
+    }
 
     [[nodiscard]] void *allocate(cuda::stream_ref stream, std::size_t bytes,
                                  std::size_t alignment = rmm_detail::ALIGNMENT)
     {
-        return rmm_detail::allocate(device_, bytes, alignment, stream.get());
+        return rmm_detail::allocate(*lanes_, bytes, alignment, stream.get());
     }
 
-    void deallocate(cuda::stream_ref, void *pointer, std::size_t, std::size_t = rmm_detail::ALIGNMENT) noexcept
+    void deallocate(cuda::stream_ref stream, void *pointer, std::size_t, std::size_t = rmm_detail::ALIGNMENT) noexcept
     {
-        rmm_detail::deallocate(pointer);
+        rmm_detail::deallocate(*lanes_, pointer, stream.get());
     }
 
     /** For any stream at once: waits for what the default stream still does with memory that it had before. */
     [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t alignment = rmm_detail::ALIGNMENT)
     {
         weir_stream stream{};
-        void *pointer = rmm_detail::allocate(device_, bytes, alignment, nullptr);
+        void *pointer = rmm_detail::allocate(*lanes_, bytes, alignment, cudaStreamLegacy);
         weir_status status = weir_stream_default(device_, &stream);
         if (status == WEIR_OK) status = weir_stream_synchronize(stream);
-        if (status != WEIR_OK) rmm_detail::deallocate(pointer);
+        if (status != WEIR_OK) (void)!weir_free(pointer);
         rmm_detail::check(status);
         return pointer;
     }
 
+    /** All work on it must be over, as RMM has it. */
     void deallocate_sync(void *pointer, std::size_t, std::size_t = rmm_detail::ALIGNMENT) noexcept
     {
-        rmm_detail::deallocate(pointer);
+        (void)!weir_free(pointer);
     }
 
     [[nodiscard]] bool operator==(const rmm_resource &other) const noexcept
@@ -179,6 +387,7 @@ class rmm_resource final
 
   private:
     int device_;
+    rmm_detail::lanes *lanes_;
 };
 
 #endif

@@ -79,6 +79,34 @@ static void threads_with_streams_do_not_meet()
     for (std::thread &thread : threads) thread.join();
 }
 
+/* Each writes the whole of what the one before has freed, and is destroyed with its work queued; short of memory, so that
+ * what one stream has freed must serve others. */
+static void streams_may_be_destroyed_with_work_queued()
+{
+    constexpr std::size_t BYTES = static_cast<std::size_t>(1) << 30, SAMPLE = 4096, PLACES = 5;
+    constexpr int STREAMS = 80;
+    void *samples = nullptr;
+    check(cudaMallocHost(&samples, STREAMS * PLACES * SAMPLE));
+    auto *sample = static_cast<unsigned char *>(samples);
+    WEIR_CHECK(weir_empty_cache(0));
+    WEIR_CHECK(weir_memory_limit_set(0, 2 * BYTES + BYTES / 2));
+    for (int i = 0; i < STREAMS; i++) {
+        const rmm::cuda_stream stream;
+        const rmm::device_buffer buffer(BYTES, stream);
+        for (int value : { 255, i })
+            check(cudaMemsetAsync(const_cast<void *>(buffer.data()), value, BYTES, stream.value()));
+        for (std::size_t place = 0; place < PLACES; place++, sample += SAMPLE)
+            check(cudaMemcpyAsync(sample,
+                                  static_cast<const char *>(buffer.data()) + place * (BYTES - SAMPLE) / (PLACES - 1),
+                                  SAMPLE, cudaMemcpyDefault, stream.value()));
+    }
+    check(cudaDeviceSynchronize());
+    sample = static_cast<unsigned char *>(samples);
+    for (std::size_t i = 0; i < STREAMS * PLACES * SAMPLE; i++) assert(sample[i] == i / (PLACES * SAMPLE));
+    WEIR_CHECK(weir_memory_limit_set(0, 0));
+    check(cudaFreeHost(samples));
+}
+
 static void adaptors_go_on_top()
 {
     const rmm::cuda_stream stream;
@@ -108,11 +136,12 @@ int main()
     containers_hold_what_was_put_into_them();
     what_is_freed_is_reused_on_its_stream();
     threads_with_streams_do_not_meet();
+    streams_may_be_destroyed_with_work_queued();
     adaptors_go_on_top();
     running_out_is_rmms_error_and_not_the_end();
     assert(in_use() == 0);
     WEIR_CHECK(weir_validate(0));
     WEIR_CHECK(weir_close());
-    std::puts("OK: 5 tests");
+    std::puts("OK: 6 tests");
     return 0;
 }

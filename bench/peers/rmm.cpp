@@ -1,8 +1,7 @@
-/* A memory resource of RMM: its own pool, the driver's pool behind it, or weir behind it, as RMM_RESOURCE says (pool, async,
- * weir). Built where RMM is, by scripts/rmm-build; named to weir-bench with --peer. */
+/* A memory resource of RMM: its own pool, the driver's pool behind it, or weir behind it, as -DRMM_RESOURCE="pool",
+ * "async" or "weir" says. Built where RMM is, by scripts/rmm-build; named to weir-bench with --peer. */
 #include "peer.h"
 
-#include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <optional>
 #include <rmm/device_buffer.hpp>
@@ -20,22 +19,21 @@ using any_resource = cuda::mr::any_resource<cuda::mr::device_accessible>;
 
 std::optional<any_resource> resource;
 
-any_resource make(const std::string &kind)
+any_resource make()
 {
+    const std::string kind = RMM_RESOURCE;
     if (kind == "weir") return weir::rmm_resource(0);
     if (kind == "async") return rmm::mr::cuda_async_memory_resource();
-    if (kind == "pool") return rmm::mr::pool_memory_resource(any_resource(rmm::mr::cuda_memory_resource()), 0);
-    throw std::runtime_error("RMM_RESOURCE is " + kind + "; pool, async and weir are there");
+    return rmm::mr::pool_memory_resource(any_resource(rmm::mr::cuda_memory_resource()), 0);
 }
 
 const char *open_rmm()
 {
     static std::string reason;
-    const char *kind = std::getenv("RMM_RESOURCE");
     try {
         if (cudaSetDevice(0) != cudaSuccess || cudaFree(nullptr) != cudaSuccess)
             throw std::runtime_error("there is no GPU");
-        resource = make(kind ? kind : "pool");
+        resource = make();
         return nullptr;
     } catch (const std::exception &e) {
         reason = e.what();
@@ -101,9 +99,19 @@ uint64_t device_memory()
 }
 
 /* What an RMM resource has reserved it does not say. */
-const bench_peer rmm_peer = { BENCH_PEER_VERSION, "rmm",         open_rmm, close_rmm, default_stream,
-                              new_stream,         enter,         alloc,    release,   empty,
-                              device_memory,      device_memory, nullptr };
+const bench_peer rmm_peer = { BENCH_PEER_VERSION,
+                              "rmm " RMM_RESOURCE,
+                              open_rmm,
+                              close_rmm,
+                              default_stream,
+                              new_stream,
+                              enter,
+                              alloc,
+                              release,
+                              empty,
+                              device_memory,
+                              device_memory,
+                              nullptr };
 
 } // namespace
 

@@ -154,8 +154,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     const bool sparing =
         wr_mempool_chunked(request->pool) && !contended && block && block->segment->bin->part_bytes >= SPARING_FROM;
     if (block && request->fit.class == WR_SMALL && !sparing) return block;
-    wr_front_empty_locked(front);
-    return wr_cache_find_free_locked(request);
+    return wr_front_empty_locked(front) ? wr_cache_find_free_locked(request) : block;
 }
 
 static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)

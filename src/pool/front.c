@@ -195,7 +195,7 @@ static void empty_slot(wr_front *front, wr_front_slot *slot)
     slot->bytes = 0;
 }
 
-void wr_front_empty_locked(wr_front *front)
+bool wr_front_empty_locked(wr_front *front)
 {
     bool any = false;
     for (size_t i = 0; i < sizeof front->in_use / sizeof front->in_use[0]; i++) {
@@ -203,9 +203,10 @@ void wr_front_empty_locked(wr_front *front)
         for (; front->in_use[i]; front->in_use[i] &= front->in_use[i] - 1)
             empty_slot(front, &front->slots[i * 64 + (size_t)__builtin_ctzll(front->in_use[i])]);
     }
-    if (!any) return;
+    if (!any) return false;
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
     wr_front_add_up_locked(front);
+    return true;
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */

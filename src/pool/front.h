@@ -69,8 +69,8 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
 /* Parks a live block. False: it must be freed in the cache, or is none that can be. */
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer);
 
-/* Frees in the cache what is parked. The cache's lock is held too. */
-void wr_front_empty_locked(wr_front *front);
+/* Frees in the cache what is parked; whether anything was. The cache's lock is held too. */
+bool wr_front_empty_locked(wr_front *front);
 
 /* The cache's sums learn what is parked here now: before anything is handed out. The cache's lock is held too. */
 void wr_front_add_up_locked(wr_front *front);

@@ -84,16 +84,16 @@ def markdown(results: dict) -> str:
     head = [f"# PyTorch's jobs on its allocators and on weir, {about['date']}", "",
              f"{about['machine']}; PyTorch {about['torch']}; size {about['size']}; commit {about['commit']}; weir with "
              f"{' '.join(f'{name}={value}' for name, value in about['weir'].items()) or 'its defaults'}. "
-             "`scripts/clients`, in one run; every row is a process of its own.", ""]
+             "`scripts/clients`, in one run.", ""]
     if results["turns"]:
         head += ["Forks of one process do the same steps in turns, of so many steps, in each round on the same processors, and "
                  "after a while fresh ones take their places. To native: what a turn took by what the turn of `native` in the "
-                 "same round took, the median of all; 95 %: what holds that median, by the binomial distribution; generations: "
-                 "the medians of each set of processes, which show how much a process happens to get. Step: median in ms. "
+                 "same round took, the median of all; 95 %: what holds that median, by the binomial distribution, if all that "
+                 "varies varies from turn to turn; generations: the medians of each set of processes, which show whether it does. Step: median in ms. "
                  "Losses: against `native`, bit by bit, in the last generation.", "", *table(turns.HEAD, turn_rows(results))]
     if not results["free"]:
         return "\n".join(head + results["notes"])
-    lines = [*head, "Step: median in ms, without the first three. Device: the most that was in use on the device at the end of a "
+    lines = [*head, "Every row is a process of its own. Step: median in ms, without the first three. Device: the most that was in use on the device at the end of a "
              "step, beyond what the context took. Reserved, allocated: the allocator's own peaks; `x`: the one by the "
              "other. MiB. Of jobs whose peaks vary "
              f"({', '.join(RUNS)}) the one of three runs with the peak in the middle. Losses: against `native`, bit by "
@@ -158,7 +158,7 @@ class Campaign:
         request = {**self.request(job), "turns": {name: SETTINGS[name] for name in self.options.settings},
                    "seconds": self.options.turns, "generations": self.options.generations}
         if request["timeout"] < (self.options.turns + 10) * self.options.generations:
-            self.results["notes"].append(f"{job}: no time was left.\n")
+            self.results["turns"][job] = {setting: {"turns": [], "error": "no time was left"} for setting in request["turns"]}
             return
         answer = self.workers["native"].ask(request)
         self.note_torch()

@@ -11,6 +11,7 @@ import statistics
 import time
 
 TURN_MS = 150  # of steps, at least
+LEAST = 6  # turns that an interval can be told of
 PROCESSORS = 2  # of a job whose class does not say how many
 
 
@@ -36,7 +37,7 @@ class Player:
             lines.flush()
             os._exit(0)  # no destructors: they are not what is measured
         end.close()
-        self.socket.settimeout(request["timeout"])
+        self.socket.settimeout(min(request["timeout"], request["seconds"] + 90))
         self.lines = self.socket.makefile("rw", buffering=1)
 
     def hear(self) -> dict:
@@ -51,7 +52,9 @@ class Player:
     def step(self, steps: int) -> None:
         if self.error is None:
             self.lines.write(f"{steps}\n")
-            self.turns.append(self.hear().get("ms", []))
+            times = self.hear().get("ms")
+            if times:
+                self.turns.append(times)
 
     def end(self) -> dict:
         """What the process says last."""
@@ -84,8 +87,13 @@ def rotation(count: int):
 def play(players: list, count: int, seconds: float) -> None:
     """Rounds of turns, in one order and then in the other."""
     native = next(player for player in players if player.setting == "native")
-    warm = [player.hear().get("ms") for player in players][players.index(native)]
-    steps = max(1, round(TURN_MS / warm[-1])) if warm else 1
+    for player in players:
+        player.hear()
+    for player in players:  # one by one: they got warm all at once
+        player.step(2)
+    steps = max(1, math.ceil(TURN_MS / min(native.turns[-1]))) if native.error is None else 1
+    for player in players:
+        player.turns.clear()
     end = time.monotonic() + seconds
     for processors in rotation(count):
         if native.error is not None or time.monotonic() > end:
@@ -139,11 +147,14 @@ def cells(row: dict, native: dict, equal) -> list:
     if "error" in row:
         return ["failed: " + " ".join(row["error"].split())[:160].replace("|", "/"), "", "", "", "", ""]
     steps = [ms for turns in row["turns"] for turn in turns for ms in turn]
-    counts = f"{sum(map(len, row['turns']))} of {len(row['turns'][0][0])}"
+    if not steps:
+        return ["no turns", "", "", "", "", ""]
+    counts = f"{sum(map(len, row['turns']))} of {max(len(turn) for turns in row['turns'] for turn in turns)}"
     first = [f"{statistics.median(steps):.2f}", counts]
-    if row is native or "error" in native:
+    generations = [ratios for ratios in compare(row, native) if ratios]
+    if row is native or not generations:
         return [*first, "", "", "", ""]
-    generations = compare(row, native)
-    median, low, high = interval([ratio for ratios in generations for ratio in ratios])
-    return [*first, f"{median:.4f}", f"{low:.4f} to {high:.4f}",
+    ratios = [ratio for generation in generations for ratio in generation]
+    median, low, high = interval(ratios)
+    return [*first, f"{median:.4f}", f"{low:.4f} to {high:.4f}" if len(ratios) >= LEAST else "-",
             ", ".join(f"{statistics.median(ratios):.3f}" for ratios in generations), equal(row, native)]

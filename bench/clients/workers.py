@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -34,7 +35,7 @@ class Worker:
         environment.update(SETTINGS[self.setting])
         command = [sys.executable, str(HERE / "worker.py"), *([] if self.forks else ["--once"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True,
-                                        stdout=subprocess.PIPE, stderr=self.log, env=environment)
+                                        stdout=subprocess.PIPE, stderr=self.log, env=environment, start_new_session=True)
         self.greeting = None
 
     def ask(self, request: dict) -> dict:
@@ -47,14 +48,19 @@ class Worker:
             self.restart()
         return answer
 
+    def kill(self) -> None:
+        """With its children, which else would stay on the GPU."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+
     def restart(self) -> None:
-        self.process.kill()
+        if self.process.poll() is None:
+            self.kill()
         self.process.wait()
         self.start()
 
     def tell(self, request: dict) -> dict:
         """Whatever happens is an answer; a worker that died is started again."""
-        watch = threading.Timer(request["timeout"] + 60, self.process.kill)
+        watch = threading.Timer(request["timeout"] + 60, self.kill)
         watch.start()
         try:
             if self.greeting is None:
@@ -74,4 +80,4 @@ class Worker:
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.kill()

@@ -298,11 +298,12 @@ WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
 /**
- * How often weir itself has made later work of the stream wait for other streams, before it handed memory of theirs out on
- * it. Who orders streams of his own behind this one, instead of naming them to weir, has to do so again when the number has
- * changed by an allocation. Never less than before, as long as the stream is known. Takes no lock. Since 0.1.
+ * How often weir has queued something of its own on the stream: made it wait for other streams, before memory of theirs is
+ * handed out on it; filled memory, in debug mode; called a program's segment source for it. Who orders streams of his own
+ * behind this one, instead of naming them to weir, has to do so again when the number has changed by the time he has memory.
+ * Takes no lock. Since 0.1.
  */
-WEIR_API weir_status weir_stream_waits(weir_stream stream, uint64_t *count);
+WEIR_API weir_status weir_stream_queued(weir_stream stream, uint64_t *count);
 
 /** WEIR_OK when all work has completed, WEIR_ERR_NOT_READY when not. Never harms a capture: a stream that is capturing
  *  gives WEIR_ERR_CAPTURE. Since 0.1. */

@@ -258,13 +258,13 @@ weir_status weir_stream_device(weir_stream stream, int *device)
     return WEIR_OK;
 }
 
-weir_status weir_stream_waits(weir_stream stream, uint64_t *count)
+weir_status weir_stream_queued(weir_stream stream, uint64_t *count)
 {
     wr_device *d = NULL;
     wr_stream *s = NULL;
-    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_waits: count is NULL");
+    WR_ENSURE(count, WEIR_ERR_INVALID_ARGUMENT, "weir_stream_queued: count is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    *count = atomic_load_explicit(&s->waits, memory_order_relaxed);
+    *count = atomic_load_explicit(&s->queued, memory_order_acquire);
     return WEIR_OK;
 }
 

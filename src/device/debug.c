@@ -254,9 +254,11 @@ static bool zone_is_whole(const wr_device *device, const wr_stream *stream, cons
     return true;
 }
 
-static weir_status fill(const wr_device *device, const wr_stream *stream, void *base, unsigned char value, size_t bytes)
+weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value, size_t bytes)
 {
-    return wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes);
+    WR_TRY(wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes));
+    wr_stream_note_queued(stream);
+    return WEIR_OK;
 }
 
 static weir_status alloc_direct(const wr_device *device, wr_known *k)
@@ -277,7 +279,7 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
     WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
     wr_debug_unpoison(device, stream, base);
-    k->zoned = zoned && fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    k->zoned = zoned && wr_debug_fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
     return WEIR_OK;
 }
 

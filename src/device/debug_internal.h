@@ -108,13 +108,16 @@ bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, ui
 /* A stream as users see it: the native one; 0 when it has ended. */
 uint64_t wr_debug_stream_number(uint64_t stream_id);
 
+/* Queues a fill of memory, of weir's own. */
+WR_CHECKED weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value,
+                                     size_t bytes);
+
 void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c);
 
 /* ---- poison (debug_poison.c) --------------------------------------------------------------------------------------- */
 
 /* Overwrites a block that is about to be freed, in stream order. */
-void wr_debug_poison(wr_device *device, const wr_segment *segment, const wr_stream *stream, const wr_known *k,
-                     wr_call here);
+void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here);
 
 /* The block that begins there was handed out, to whoever: what was freed in it is looked at, with a stream that may; NULL:
  * it is only forgotten. */

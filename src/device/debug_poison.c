@@ -63,15 +63,12 @@ static uint64_t departed(wr_device *device, const wr_segment *segment, bool *min
     return count;
 }
 
-void wr_debug_poison(wr_device *device, const wr_segment *segment, const wr_stream *stream, const wr_known *k,
-                     wr_call here)
+void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here)
 {
     wr_debug *d = device->cache.debug;
     bool mine = false;
     void *memory = NULL;
-    weir_status status =
-        wr_driver(device->backend, fill, device->ordinal, stream->native, k->base, POISON_BYTE, k->bytes);
-    if (status != WEIR_OK || !follows(d)) return;
+    if (wr_debug_fill(device, stream, k->base, POISON_BYTE, k->bytes) != WEIR_OK || !follows(d)) return;
     const uint64_t count = departed(device, segment, &mine);
     if (!mine || wr_meta_alloc(sizeof(wr_poisoned), "debug", &memory) != WEIR_OK) return;
     wr_poisoned *p = memory;

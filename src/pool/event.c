@@ -122,8 +122,9 @@ static weir_status chain_inside(const wr_event_pool *pool, void *event, void *fr
     WR_TRY(record_inside(pool, from, event, touched, chained));
     if (*chained) *chained = !wr_stream_capturing(pool->backend, to->device, to->native);
     if (!*chained) return WEIR_OK;
-    atomic_fetch_add_explicit(&to->waits, 1, memory_order_relaxed);
-    return wr_driver(pool->backend, stream_wait, to->device, to->native, event);
+    WR_TRY(wr_driver(pool->backend, stream_wait, to->device, to->native, event));
+    wr_stream_note_queued(to);
+    return WEIR_OK;
 }
 
 weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream *to, bool *chained)

@@ -113,10 +113,11 @@ static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_rang
     return pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
 }
 
-static weir_status take_from_program(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
+static weir_status take_from_program(const wr_mempool *pool, wr_stream *stream, wr_range *range)
 {
     weir_status status =
         pool->source.alloc(pool->source.user, range->bytes, pool->cache->device, stream->native, &range->base);
+    wr_stream_note_queued(stream);
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) return WEIR_OK;
     if (status == WEIR_ERR_POOL_MISMATCH) status = WEIR_ERR_DRIVER; /* of another pool: not this one's route */
@@ -146,7 +147,7 @@ weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, con
     return WEIR_OK;
 }
 
-weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out)
+weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out)
 {
     wr_range range = { .bytes = bytes, .backing = WR_UNBACKED };
     WR_TRY(pool->source.alloc ? take_from_program(pool, stream, &range) : take_own(pool, stream, &range));

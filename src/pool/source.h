@@ -20,7 +20,7 @@ typedef struct wr_range {
     bool left; /* the program was told that it is leaving */
 } wr_range;
 
-WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, const wr_stream *stream, size_t bytes, wr_range *out);
+WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out);
 
 /* On failure the range is as it was, except that it may have no copy any more. */
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range);

@@ -36,7 +36,7 @@ typedef struct wr_stream {
     _Atomic(struct wr_mempool *) routed; /* where all allocations on it come from; NULL: no route. device/routes.h */
     atomic_uint_fast64_t route_serial;
     _Atomic(struct wr_front *) front; /* its parked blocks; NULL: none yet. pool/front.h */
-    atomic_uint_fast64_t waits;       /* how often it was made to wait for others, for their memory */
+    atomic_uint_fast64_t queued;      /* how often weir queued something of its own on it */
     bool ending;                      /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 
@@ -78,6 +78,12 @@ static inline wr_stream *wr_stream_find(const wr_stream_table *table, uint64_t i
 static inline wr_stream *wr_stream_default_of(const wr_stream_table *table)
 {
     return &table->records[0];
+}
+
+/* weir has queued something of its own on the stream; what it queues it for comes later. */
+static inline void wr_stream_note_queued(wr_stream *stream)
+{
+    atomic_fetch_add_explicit(&stream->queued, 1, memory_order_release);
 }
 
 WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream **out);

@@ -170,9 +170,9 @@ static void a_stream_that_cannot_be_waited_for_there_is_waited_for_here(weir::rm
     standin::cuda.fails = false;
 }
 
-static void a_captured_stream_gets_no_memory_and_may_free(weir::rmm_resource &resource)
+static void a_captured_stream_gets_no_memory_and_frees_later(weir::rmm_resource &resource)
 {
-    void *pointer = take(resource, 1 << 20, ONE);
+    void *pointer = take(resource, 1 << 20, ONE), *other = take(resource, 1 << 20, OTHER);
     standin::cuda.capturing = true;
     try {
         (void)take(resource, 1 << 20, ONE);
@@ -180,10 +180,53 @@ static void a_captured_stream_gets_no_memory_and_may_free(weir::rmm_resource &re
     } catch (const rmm::bad_alloc &e) {
         assert(std::strstr(e.what(), "captured"));
     }
-    const int records = standin::cuda.records;
+    const int calls = standin::cuda.records + standin::cuda.synchronized;
     give(resource, pointer, 1 << 20, ONE);
-    assert(in_use() == 0 && standin::cuda.records == records);
+    assert(in_use() == 2 << 20 && standin::cuda.records + standin::cuda.synchronized == calls);
     standin::cuda.capturing = false;
+    give(resource, other, 1 << 20, OTHER);
+    assert(in_use() == 1 << 20); /* it may have been used by work on ONE from before the capture */
+    const int records = standin::cuda.records;
+    void *second = take(resource, 1 << 20, ONE);
+    assert(second == pointer && in_use() == 1 << 20 && standin::cuda.records == records + 1);
+    give(resource, second, 1 << 20, ONE);
+    assert(in_use() == 0);
+}
+
+static void *kept;
+
+static bool free_kept(void *user, int, std::size_t)
+{
+    const bool any = kept != nullptr;
+    if (any) give(*static_cast<weir::rmm_resource *>(user), kept, 1 << 20, ONE);
+    kept = nullptr;
+    return any;
+}
+
+static void a_callback_may_free_while_its_stream_allocates(weir::rmm_resource &resource)
+{
+    kept = take(resource, 1 << 20, ONE);
+    WEIR_CHECK(weir_reclaim_add(free_kept, &resource));
+    try {
+        (void)take(resource, static_cast<std::size_t>(1) << 50, ONE);
+        assert(false);
+    } catch (const rmm::out_of_memory &) {
+        assert(kept == nullptr && in_use() == 0);
+    }
+    WEIR_CHECK(weir_reclaim_remove(free_kept, &resource));
+}
+
+static void what_weir_itself_writes_is_waited_for(weir::rmm_resource &resource)
+{
+    WEIR_CHECK(weir_close());
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.debug = "poison";
+    WEIR_CHECK(weir_open(&settings));
+    give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
+    const int waits = standin::cuda.waits;
+    void *pointer = take(resource, 1 << 20, ONE); /* which weir has filled, on its own stream */
+    assert(standin::cuda.waits == waits + 1 && standin::cuda.waited == ONE);
+    give(resource, pointer, 1 << 20, ONE);
 }
 
 static void memory_can_be_had_again_after_weir_close(weir::rmm_resource &resource)
@@ -217,7 +260,8 @@ int main()
     the_default_stream_needs_no_driver(resource);
     the_streams_of_threads_are_theirs(resource);
     a_stream_that_cannot_be_waited_for_there_is_waited_for_here(resource);
-    a_captured_stream_gets_no_memory_and_may_free(resource);
+    a_captured_stream_gets_no_memory_and_frees_later(resource);
+    a_callback_may_free_while_its_stream_allocates(resource);
     running_out_is_rmms_error_with_weirs_text(resource);
 #if !WEIR_RMM_DERIVES
     synchronous_memory_is_for_any_stream(resource);
@@ -225,6 +269,7 @@ int main()
 #endif
     WEIR_CHECK(weir_validate(0));
     memory_can_be_had_again_after_weir_close(resource);
+    what_weir_itself_writes_is_waited_for(resource);
     WEIR_CHECK(weir_close());
     return 0;
 }

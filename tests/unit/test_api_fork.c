@@ -108,7 +108,7 @@ static int every_call_is_refused(void)
     EXPECT(weir_stream_native(stream, &pointer), WEIR_ERR_FORKED);
     EXPECT(weir_stream_device(stream, &number), WEIR_ERR_FORKED);
     EXPECT(weir_stream_priority(stream, &number), WEIR_ERR_FORKED);
-    EXPECT(weir_stream_waits(stream, &count), WEIR_ERR_FORKED);
+    EXPECT(weir_stream_queued(stream, &count), WEIR_ERR_FORKED);
     EXPECT(weir_stream_query(stream), WEIR_ERR_FORKED);
     EXPECT(weir_stream_synchronize(stream), WEIR_ERR_FORKED);
     EXPECT(weir_stream_wait(stream, stream), WEIR_ERR_FORKED);

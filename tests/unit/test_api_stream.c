@@ -272,7 +272,7 @@ static void a_destroyed_stream_is_refused_everywhere(void **state)
     assert_status(weir_stream_native(stream, &pointer), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_device(stream, &number), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_priority(stream, &number), WEIR_ERR_INVALID_STREAM);
-    assert_status(weir_stream_waits(stream, &count), WEIR_ERR_INVALID_STREAM);
+    assert_status(weir_stream_queued(stream, &count), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_query(stream), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_synchronize(stream), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_stream_wait(stream, default_stream(0)), WEIR_ERR_INVALID_STREAM);
@@ -331,7 +331,7 @@ static void missing_out_parameters_are_refused(void **state)
     assert_status(weir_stream_native(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_stream_device(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_stream_priority(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
-    assert_status(weir_stream_waits(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_stream_queued(default_stream(0), NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_stream_callback(default_stream(0), NULL, NULL), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_copy(NULL, &state, 1, default_stream(0)), WEIR_ERR_INVALID_ARGUMENT);
     assert_status(weir_fill(NULL, 0, 1, default_stream(0)), WEIR_ERR_INVALID_ARGUMENT);

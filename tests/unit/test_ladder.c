@@ -152,10 +152,10 @@ static void threads_that_wait_for_the_same_frees_all_get_memory(void **state)
 
 /* ---- other streams' idle segments --------------------------------------------------------------------------------- */
 
-static uint64_t waits_of(weir_stream stream)
+static uint64_t queued_on(weir_stream stream)
 {
     uint64_t count = 0;
-    assert_ok(weir_stream_waits(stream, &count));
+    assert_ok(weir_stream_queued(stream, &count));
     return count;
 }
 
@@ -163,15 +163,15 @@ static void weir_moves_an_idle_segment_instead_of_asking_the_driver(void **state
 {
     (void)state;
     void *block = leave_idle(60 * MIB, one);
-    const uint64_t before[] = { waits_of(one), waits_of(two) };
+    const uint64_t before[] = { queued_on(one), queued_on(two) };
     assert_ptr_equal(alloc_on(60 * MIB, two), block);
     assert_int_equal(info_of(block).stream.id, two.id);
     weir_memory_stats stats = stats_of(0);
     assert_int_equal(stats.rehomed, 1);
     assert_int_equal(stats.driver_frees, 0);
     assert_int_equal(calls_of(WEIR_BACKEND_segment_free), 0);
-    assert_int_equal(waits_of(two) - before[1], 1);
-    assert_int_equal(waits_of(one), before[0]);
+    assert_int_equal(queued_on(two) - before[1], 1);
+    assert_int_equal(queued_on(one), before[0]);
 }
 
 static void work_on_a_moved_segment_waits_for_the_stream_it_came_from(void **state)

@@ -10,15 +10,18 @@
  * the stream it was allocated on, and again by others once the work that is on the stream named to deallocate() then is over.
  * Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
  *
- * Streams may be destroyed at any time: weir never hears of them. Behind each stand two driver calls per deallocation, which
- * make a stream of weir's wait for it; allocating takes none, until the memory comes from somewhere else. The default stream,
- * which stays, takes none at all. The device must be current, as RMM has it.
+ * Streams may be destroyed at any time: weir never hears of them. Each is represented by one of 32 streams of weir's, which
+ * waits for it with every deallocation (two driver calls); allocating takes two more when the memory may be from elsewhere,
+ * usually none. Streams that share one may wait for each other. The default stream, which stays, takes none at all. The device
+ * must be current, as RMM has it. A captured stream gets no memory; what it frees is free when it is used here next, and is
+ * not captured.
  */
 #ifndef WEIR_RMM_HPP
 #define WEIR_RMM_HPP
 
 #include <weir/weir.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +31,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #if __has_include(<rmm/mr/device_memory_resource.hpp>)
 #include <rmm/mr/device_memory_resource.hpp>
@@ -49,6 +53,15 @@
 
 namespace weir
 {
+
+/* What differs between parts of a program that were compiled with other default streams has other names. */
+#if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
+inline namespace per_thread_default_stream
+{
+#else
+inline namespace legacy_default_stream
+{
+#endif
 
 namespace rmm_detail
 {
@@ -99,15 +112,16 @@ inline void check(cudaError_t error)
 
 /*
  * lane: a stream of weir's that stands for streams of the program, which weir then need not know: their owners may destroy
- * them while memory that was freed on them is cached. It has no work but waits for them. Locked while it is used.
+ * them while memory that was freed on them is cached. It waits for them, and has no work of the program's. `lock` is never
+ * held while weir allocates or frees, which may call the program back.
  */
 struct lane {
     std::mutex lock;
     weir_stream stream{};
     cudaStream_t native = nullptr;
     cudaEvent_t event = nullptr;
-    std::uint64_t owner = 0; /* the stream whose work is behind all of the lane's memory; 0: none */
-    std::uint64_t waits = 0; /* of weir_stream_waits(), when the owner last waited for the lane */
+    std::uint64_t owner = 0;  /* the stream whose work is behind all of the lane's memory; 0: none */
+    std::uint64_t queued = 0; /* of weir_stream_queued(), when the owner last waited for the lane */
 };
 
 /*
@@ -133,12 +147,14 @@ class lanes
             check(weir_alloc_on(bytes, default_stream(), &pointer));
             return pointer;
         }
-        refuse_capture(stream);
+        if (captures(stream))
+            throw bad_alloc(
+                "weir: the stream is captured, and a graph needs memory of its own: allocate before the capture, "
+                "or with weir_graph_begin() and weir_alloc_on()");
         const std::uint64_t id = id_of(stream);
+        free_withheld(stream, id);
         lane &own = lane_of(id);
-        const std::lock_guard<std::mutex> locked(own.lock);
-        open(own);
-        check(weir_alloc_on(bytes, own.stream, &pointer));
+        check(weir_alloc_on(bytes, open(own), &pointer));
         try {
             follow(own, stream, id);
         } catch (...) {
@@ -152,11 +168,18 @@ class lanes
     void deallocate(void *pointer, cudaStream_t stream) noexcept
     {
         try {
-            const weir_stream behind = is_default(stream) ? default_stream() : pass(stream);
-            weir_pointer_info info{};
-            info.size = sizeof info;
-            if (weir_pointer_info_get(pointer, &info) == WEIR_OK && info.stream.id != behind.id)
-                check(weir_record_stream(pointer, behind));
+            if (is_default(stream)) {
+                free_behind(pointer, default_stream());
+                return;
+            }
+            const std::uint64_t id = id_of(stream);
+            if (captures(stream)) {
+                withhold(pointer, id);
+                return;
+            }
+            free_withheld(stream, id);
+            free_behind(pointer, pass(stream, id));
+            return;
         } catch (...) {
             (void)cudaStreamSynchronize(stream);
         }
@@ -207,14 +230,6 @@ class lanes
         return status != cudaStreamCaptureStatusNone;
     }
 
-    static void refuse_capture(cudaStream_t stream)
-    {
-        if (captures(stream))
-            throw bad_alloc(
-                "weir: the stream is captured, and a graph needs memory of its own: allocate before the capture, "
-                "or with weir_graph_begin() and weir_alloc_on()");
-    }
-
     /* Each thread remembers the last one. A stream may have two for a while: they are ordered as those of two streams. */
     lane &lane_of(std::uint64_t id)
     {
@@ -236,55 +251,110 @@ class lanes
         return *found->second;
     }
 
-    /* weir_close() ends the lanes' streams. */
-    static bool is_open(const lane &lane)
+    /* The lane's stream, made anew after weir_close(), and its event with it: the device may have been reset. */
+    weir_stream open_locked(lane &lane)
     {
         void *native = nullptr;
-        return lane.stream.id != 0 && weir_stream_native(lane.stream, &native) == WEIR_OK;
-    }
-
-    void open(lane &lane)
-    {
-        void *native = nullptr;
-        if (is_open(lane)) return;
-        if (!lane.event) check(cudaEventCreateWithFlags(&lane.event, cudaEventDisableTiming));
+        if (lane.stream.id != 0 && weir_stream_native(lane.stream, &native) == WEIR_OK) return lane.stream;
+        if (lane.event) (void)cudaEventDestroy(lane.event);
+        lane.event = nullptr;
+        check(cudaEventCreateWithFlags(&lane.event, cudaEventDisableTiming));
         check(weir_stream_create(device_, 0, &lane.stream));
         check(weir_stream_native(lane.stream, &native));
         lane.native = static_cast<cudaStream_t>(native);
         lane.owner = 0;
+        return lane.stream;
     }
 
-    /* Work of the stream from now on comes behind whatever the lane waits for, if that is not so already. */
+    weir_stream open(lane &lane)
+    {
+        const std::lock_guard<std::mutex> locked(lane.lock);
+        return open_locked(lane);
+    }
+
+    /* Work of the stream from now on comes behind whatever the lane waits for, if that is not so already. Afterwards: whoever
+     * freed what the stream was just given has passed the lane before. */
     static void follow(lane &lane, cudaStream_t stream, std::uint64_t id)
     {
-        std::uint64_t waits = 0;
-        check(weir_stream_waits(lane.stream, &waits));
-        if (lane.owner == id && lane.waits == waits) return;
+        std::uint64_t queued = 0;
+        const std::lock_guard<std::mutex> locked(lane.lock);
+        check(weir_stream_queued(lane.stream, &queued));
+        if (lane.owner == id && lane.queued == queued) return;
         check(cudaEventRecord(lane.event, lane.native));
         check(cudaStreamWaitEvent(stream, lane.event, 0));
         lane.owner = id;
-        lane.waits = waits;
+        lane.queued = queued;
     }
 
-    /* The stream's lane waits for its present work. A captured stream has none: what a graph uses must outlive it. */
-    weir_stream pass(cudaStream_t stream)
+    /* The stream's lane waits for its present work. */
+    weir_stream pass(cudaStream_t stream, std::uint64_t id)
     {
-        const std::uint64_t id = id_of(stream);
         lane &own = lane_of(id);
         const std::lock_guard<std::mutex> locked(own.lock);
-        open(own);
-        if (captures(stream)) return own.stream;
+        open_locked(own);
         check(cudaEventRecord(own.event, stream));
         check(cudaStreamWaitEvent(own.native, own.event, 0));
         if (own.owner != id) own.owner = 0;
         return own.stream;
     }
 
+    static void free_behind(void *pointer, weir_stream behind)
+    {
+        weir_pointer_info info{};
+        info.size = sizeof info;
+        if (weir_pointer_info_get(pointer, &info) == WEIR_OK && info.stream.id != behind.id)
+            check(weir_record_stream(pointer, behind));
+        (void)!weir_free(pointer);
+    }
+
+    /* A captured stream cannot be waited for, and may have work from before the capture: its memory is freed when the stream
+     * comes here next, and is not captured. */
+    void withhold(void *pointer, std::uint64_t id) noexcept
+    {
+        try {
+            const std::lock_guard<std::mutex> locked(lock_);
+            withheld_.push_back({ pointer, id });
+            withheld_count_ = withheld_.size();
+        } catch (...) { /* it is lost: the host has no memory left */
+        }
+    }
+
+    void free_withheld(cudaStream_t stream, std::uint64_t id)
+    {
+        if (withheld_count_ == 0) return;
+        std::vector<withheld> mine;
+        {
+            const std::lock_guard<std::mutex> locked(lock_);
+            mine.reserve(withheld_.size());
+            const auto others = std::stable_partition(withheld_.begin(), withheld_.end(),
+                                                      [id](const withheld &w) { return w.id == id; });
+            mine.assign(withheld_.begin(), others);
+            withheld_.erase(withheld_.begin(), others);
+            withheld_count_ = withheld_.size();
+        }
+        while (!mine.empty()) {
+            try {
+                free_behind(mine.back().pointer, pass(stream, id));
+            } catch (...) {
+                for (const withheld &w : mine) withhold(w.pointer, id);
+                throw;
+            }
+            mine.pop_back();
+        }
+    }
+
+    struct withheld {
+        void *pointer;
+        std::uint64_t id; /* of the stream */
+    };
+
     const int device_;
     lane lane_[LANES];
     std::mutex lock_;                                 /* of what follows */
     std::unordered_map<std::uint64_t, lane *> lanes_; /* by stream */
     std::size_t next_ = 0;
+    std::vector<withheld> withheld_;
+    std::atomic<std::size_t> withheld_count_{ 0 }; /* read without the lock */
 };
 
 inline void *allocate(lanes &of, std::size_t bytes, std::size_t alignment, void *stream)
@@ -392,6 +462,7 @@ class rmm_resource final
 
 #endif
 
+} // namespace
 } // namespace weir
 
 #endif

@@ -55,6 +55,11 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
     return standin_result();
 }
 
+inline cudaError_t cudaEventDestroy(cudaEvent_t)
+{
+    return cudaErrorInvalidValue; /* as after a reset of the device */
+}
+
 inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t)
 {
     standin::cuda.records++;

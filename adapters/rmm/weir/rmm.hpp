@@ -326,8 +326,8 @@ class lanes
         {
             const std::lock_guard<std::mutex> locked(lock_);
             mine.reserve(withheld_.size());
-            const auto others = std::stable_partition(withheld_.begin(), withheld_.end(),
-                                                      [id](const withheld &w) { return w.id == id; });
+            const auto others =
+                std::partition(withheld_.begin(), withheld_.end(), [id](const withheld &w) { return w.id == id; });
             mine.assign(withheld_.begin(), others);
             withheld_.erase(withheld_.begin(), others);
             withheld_count_ = withheld_.size();

@@ -10,6 +10,7 @@ import datetime
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -236,5 +237,15 @@ def arguments():
     return options
 
 
+def main() -> int:
+    campaign = Campaign(arguments())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        return campaign.run()
+    finally:  # also when it is interrupted
+        for worker in campaign.workers.values():
+            worker.kill()
+
+
 if __name__ == "__main__":
-    sys.exit(Campaign(arguments()).run())
+    sys.exit(main())

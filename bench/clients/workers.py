@@ -50,17 +50,17 @@ class Worker:
 
     def kill(self) -> None:
         """With its children, which else would stay on the GPU."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.returncode is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
     def restart(self) -> None:
-        if self.process.poll() is None:
-            self.kill()
-        self.process.wait()
+        self.kill()
         self.start()
 
     def tell(self, request: dict) -> dict:
         """Whatever happens is an answer; a worker that died is started again."""
-        watch = threading.Timer(request["timeout"] + 60, self.kill)
+        watch = threading.Timer(request["timeout"] + 60, os.killpg, (self.process.pid, signal.SIGKILL))
         watch.start()
         try:
             if self.greeting is None:
@@ -70,6 +70,7 @@ class Worker:
             self.process.stdin.flush()
             return json.loads(self.process.stdout.readline())
         except (OSError, ValueError) as error:
+            watch.cancel()
             self.restart()
             return {"error": f"the worker ended: {error}; see the log"}
         finally:

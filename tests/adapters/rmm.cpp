@@ -231,8 +231,16 @@ static void what_weir_itself_writes_is_waited_for(weir::rmm_resource &resource)
 
 static void memory_can_be_had_again_after_weir_close(weir::rmm_resource &resource)
 {
+    void *withheld = take(resource, 1 << 20, ONE);
+    standin::cuda.capturing = true;
+    give(resource, withheld, 1 << 20, ONE);
+    standin::cuda.capturing = false;
     WEIR_CHECK(weir_close());
     WEIR_CHECK(weir_open(nullptr));
+    void *const others = take(resource, 1 << 20, nullptr);
+    give(resource, take(resource, 1 << 10, ONE), 1 << 10, ONE); /* does not free what is somebody else's now */
+    assert(in_use() == 1 << 20);
+    give(resource, others, 1 << 20, nullptr);
     for (void *stream : { ONE, static_cast<void *>(nullptr) })
         give(resource, take(resource, 1 << 20, stream), 1 << 20, stream);
     assert(in_use() == 0);

@@ -11,17 +11,18 @@
  * Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
  *
  * Streams may be destroyed at any time: weir never hears of them. Each is represented by one of 32 streams of weir's, which
- * waits for it with every deallocation (two driver calls); allocating takes two more when the memory may be from elsewhere,
- * usually none. Streams that share one may wait for each other. The default stream, which stays, takes none at all. The device
- * must be current, as RMM has it. A captured stream gets no memory; what it frees is free when it is used here next, and is
- * not captured.
+ * waits for it with every deallocation (two driver calls, besides two questions); allocating takes two more when the memory may
+ * be from elsewhere, usually none. Streams that share one may wait for each other. The default stream, which stays, takes none
+ * at all. The device must be current, as RMM has it.
+ *
+ * A captured stream gets no memory. What it frees is free when it allocates or frees here next, and is not captured; if it is
+ * destroyed before that, when the library is closed.
  */
 #ifndef WEIR_RMM_HPP
 #define WEIR_RMM_HPP
 
 #include <weir/weir.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -298,63 +299,69 @@ class lanes
         return own.stream;
     }
 
+    /* Also for the stream that it belongs to, where that says nothing, and whether or not it is freed already. */
     static void free_behind(void *pointer, weir_stream behind)
     {
-        weir_pointer_info info{};
-        info.size = sizeof info;
-        if (weir_pointer_info_get(pointer, &info) == WEIR_OK && info.stream.id != behind.id)
-            check(weir_record_stream(pointer, behind));
+        const weir_status status = weir_record_stream(pointer, behind);
+        if (status != WEIR_ERR_UNKNOWN_POINTER && status != WEIR_ERR_DOUBLE_FREE) check(status);
         (void)!weir_free(pointer);
     }
 
-    /* A captured stream cannot be waited for, and may have work from before the capture: its memory is freed when the stream
-     * comes here next, and is not captured. */
+    /* What a captured stream frees: it cannot be waited for, and may have work from before the capture. So that is freed when
+     * the stream comes here next, and is not captured; if the library was not closed meanwhile, with which all memory went. */
+    struct withheld {
+        std::uint64_t opened; /* the default stream's number, another one each time the library is open */
+        std::vector<void *> pointers;
+    };
+
     void withhold(void *pointer, std::uint64_t id) noexcept
     {
         try {
+            const std::uint64_t opened = default_stream().id;
             const std::lock_guard<std::mutex> locked(lock_);
-            withheld_.push_back({ pointer, id });
+            withheld &mine = withheld_[id];
+            if (mine.opened != opened) mine = { opened, {} };
+            mine.pointers.push_back(pointer);
             withheld_count_ = withheld_.size();
         } catch (...) { /* it is lost: the host has no memory left */
         }
     }
 
+    withheld take_withheld(std::uint64_t id)
+    {
+        withheld mine{};
+        const std::lock_guard<std::mutex> locked(lock_);
+        const auto found = withheld_.find(id);
+        if (found == withheld_.end()) return mine;
+        mine = std::move(found->second);
+        withheld_.erase(found);
+        withheld_count_ = withheld_.size();
+        return mine;
+    }
+
     void free_withheld(cudaStream_t stream, std::uint64_t id)
     {
         if (withheld_count_ == 0) return;
-        std::vector<withheld> mine;
-        {
-            const std::lock_guard<std::mutex> locked(lock_);
-            mine.reserve(withheld_.size());
-            const auto others =
-                std::partition(withheld_.begin(), withheld_.end(), [id](const withheld &w) { return w.id == id; });
-            mine.assign(withheld_.begin(), others);
-            withheld_.erase(withheld_.begin(), others);
-            withheld_count_ = withheld_.size();
-        }
-        while (!mine.empty()) {
+        withheld mine = take_withheld(id);
+        if (mine.opened != default_stream().id) return;
+        while (!mine.pointers.empty()) {
             try {
-                free_behind(mine.back().pointer, pass(stream, id));
+                free_behind(mine.pointers.back(), pass(stream, id));
             } catch (...) {
-                for (const withheld &w : mine) withhold(w.pointer, id);
+                for (void *pointer : mine.pointers) withhold(pointer, id);
                 throw;
             }
-            mine.pop_back();
+            mine.pointers.pop_back();
         }
     }
-
-    struct withheld {
-        void *pointer;
-        std::uint64_t id; /* of the stream */
-    };
 
     const int device_;
     lane lane_[LANES];
     std::mutex lock_;                                 /* of what follows */
     std::unordered_map<std::uint64_t, lane *> lanes_; /* by stream */
     std::size_t next_ = 0;
-    std::vector<withheld> withheld_;
-    std::atomic<std::size_t> withheld_count_{ 0 }; /* read without the lock */
+    std::unordered_map<std::uint64_t, withheld> withheld_; /* by stream */
+    std::atomic<std::size_t> withheld_count_{ 0 };         /* read without the lock */
 };
 
 inline void *allocate(lanes &of, std::size_t bytes, std::size_t alignment, void *stream)

@@ -223,6 +223,18 @@ static void a_segment_that_cannot_be_chained_stays_where_it_is(void **state)
     assert_int_equal(info_of(next).stream.id, two.id);
 }
 
+/* The number tells that the wait is queued, so it may not go up before. */
+static void a_wait_that_the_driver_refuses_is_not_counted(void **state)
+{
+    (void)state;
+    leave_idle(60 * MIB, one);
+    const uint64_t before = queued_on(two);
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_wait, 1, WEIR_ERR_DRIVER));
+    alloc_on(60 * MIB, two);
+    assert_int_equal(stats_of(0).rehomed, 0);
+    assert_int_equal(queued_on(two), before);
+}
+
 static void torch_releases_other_streams_segments_and_grows(void **state)
 {
     (void)state;
@@ -628,6 +640,7 @@ int main(void)
         POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),
         ALL(segments_partly_in_use_are_not_moved),
         POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
+        POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),

@@ -226,7 +226,8 @@ def arguments():
     options = parser.parse_args()
     if options.limited is None:
         options.limited = LIMITED[options.size]
-    for chosen, known, what in ((options.jobs, ORDER, "job"), (options.limited, ORDER, "job"), (options.settings, SETTINGS, "setting")):
+    for chosen, known, what in ((options.jobs, ORDER, "job"), (options.limited, ORDER, "job"),
+                                (options.settings, SETTINGS, "setting")):
         for name in chosen:
             if name not in known:
                 parser.error(f"there is no {what} {name!r}; there are {', '.join(known)}")

@@ -56,16 +56,16 @@ class Player:
             if times:
                 self.turns.append(times)
 
-    def end(self) -> dict:
-        """What the process says last."""
-        answer = {"error": self.error}
+    def end(self) -> list:
+        """The process's losses."""
+        answer = {}
         if self.error is None:
             self.lines.write("0\n")
             answer = self.hear()
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self.socket.close()
-        return answer
+        return answer.get("losses", [])
 
     def run_on(self, processors: set) -> None:
         for thread in os.listdir(f"/proc/{self.pid}/task"):
@@ -113,11 +113,11 @@ def take_turns(request: dict, jobs: dict, child) -> dict:
             players.append(Player(setting, environment, request, child, players))
         play(players, getattr(jobs[request["job"]], "processors", PROCESSORS), request["seconds"])
         for player in players:
-            answer, row = player.end(), rows[player.setting]
+            row = rows[player.setting]
             row["turns"].append(player.turns)
-            row["losses"] = answer.get("losses", [])
-            if answer.get("error") or answer.get("out_of_memory"):
-                row["error"] = str(answer.get("error") or answer["out_of_memory"])
+            row["losses"] = player.end()
+            if player.error is not None:
+                row["error"] = str(player.error)
     return rows
 
 

@@ -10,6 +10,7 @@
 #include <rmm/mr/pool_memory_resource.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <weir/rmm.hpp>
 
 namespace
@@ -19,11 +20,12 @@ using any_resource = cuda::mr::any_resource<cuda::mr::device_accessible>;
 
 std::optional<any_resource> resource;
 
+constexpr std::string_view KIND = RMM_RESOURCE;
+
 any_resource make()
 {
-    const std::string kind = RMM_RESOURCE;
-    if (kind == "weir") return weir::rmm_resource(0);
-    if (kind == "async") return rmm::mr::cuda_async_memory_resource();
+    if (KIND == "weir") return weir::rmm_resource(0);
+    if (KIND == "async") return rmm::mr::cuda_async_memory_resource();
     return rmm::mr::pool_memory_resource(any_resource(rmm::mr::cuda_memory_resource()), 0);
 }
 
@@ -45,7 +47,7 @@ void close_rmm()
 {
     (void)cudaDeviceSynchronize();
     resource.reset();
-    (void)!weir_empty_cache(0);
+    if (KIND == "weir") (void)!weir_empty_cache(0);
 }
 
 uint64_t default_stream()

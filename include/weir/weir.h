@@ -136,9 +136,8 @@ typedef struct weir_settings {
         *debug; /**< checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none */
     uint64_t history_stacks;      /**< frames of the call stack that recorded events have, up to 64; 0: none */
     uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process; default 65536 */
-    const char *plan; /**< "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's */
-    uint64_t
-        plan_share; /**< 1: what weir_plan_learn() plans lets streams share memory, and wait for each other; default 0 */
+    const char *plan;    /**< "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's */
+    uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
 } weir_settings;
 
 #define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }

@@ -22,8 +22,8 @@
 /* What a request becomes in the default pool. */
 typedef size_t (*wr_learn_fit)(const void *user, size_t requested);
 
-/* `share`: streams may share addresses. A plan for the default pool of the events' device. Its course begins with what each stream asks for next. *users: of each
- * arena, part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
+/* A plan for the default pool of the events' device. Its course begins with what each stream asks for next. `share`: streams may
+ * share addresses. *users: of each arena, part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
 WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, bool share,
                                 weir_plan **plan, const wr_arena_user **users);
 

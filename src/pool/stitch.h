@@ -24,10 +24,9 @@ typedef struct wr_stitch_range {
     wr_segment **region; /* of the stream's planned bin. NULL in it: one is made, and noted there under both locks */
     size_t bytes;        /* of the region that are ever going to be used */
     size_t from, to;
-    uint64_t *const
-        *units;      /* of WR_SEGMENT_UNIT, a bit each, that are ever going to be used; NULL in it: all. Cache's lock */
-    bool sparing;    /* no more than it needs: it may be the only one */
-    uint64_t budget; /* more than this the pool does not hold for it, unless little more than was ever live */
+    uint64_t *const *units; /* WR_SEGMENT_UNITs to be used ever, a bit each; NULL in it: all. Cache's lock */
+    bool sparing;           /* no more than it needs: it may be the only one */
+    uint64_t budget;        /* more than this the pool does not hold for it, unless little more than was ever live */
 } wr_stitch_range;
 
 /* The range gets memory: chunks that were there and are free, or new ones. The move lock is held, and the request's stream and

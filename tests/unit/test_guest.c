@@ -194,13 +194,27 @@ static void play_round(program *p)
     assert_ok(weir_free(p->large));
 }
 
-static program start(void)
+/* A round of it was served. */
+static program start_on(weir_stream host, weir_stream guest)
 {
-    program p = { .host = default_stream(0), .guest = new_stream(0) };
+    program p = { .host = host, .guest = guest };
     for (int i = 0; i < 2; i++) play_round(&p);
     assert_ok(weir_plan_learn(0));
     play_round(&p);
     return p;
+}
+
+static program start(void)
+{
+    return start_on(default_stream(0), new_stream(0));
+}
+
+/* The next round, up to the lent block. */
+static char *borrow(const program *p)
+{
+    take_small(p->host);
+    take_small(p->guest);
+    return alloc_on(LENT, p->guest);
 }
 
 static int open_recording(void **state)
@@ -257,9 +271,7 @@ static void what_is_lent_is_of_the_host(void **state)
 {
     (void)state;
     program p = start();
-    take_small(p.host);
-    take_small(p.guest);
-    char *lent = alloc_on(LENT, p.guest);
+    char *lent = borrow(&p);
     assert_ptr_equal(lent, p.lent);
     assert_int_equal(info_of(lent).stream.id, p.host.id);
     assert_ok(weir_free(lent));
@@ -268,13 +280,8 @@ static void what_is_lent_is_of_the_host(void **state)
 static void a_guest_goes_on_when_the_host_has_ended(void **state)
 {
     (void)state;
-    program p = { .host = new_stream(0), .guest = default_stream(0) };
-    for (int i = 0; i < 2; i++) play_round(&p);
-    assert_ok(weir_plan_learn(0));
-    play_round(&p);
-    take_small(p.host);
-    take_small(p.guest);
-    char *lent = alloc_on(LENT, p.guest);
+    program p = start_on(new_stream(0), default_stream(0));
+    char *lent = borrow(&p);
     write_pattern(lent, EDGE, 3);
     assert_ok(weir_stream_destroy(p.host));
     p.host = new_stream(0);
@@ -307,16 +314,11 @@ static void a_host_that_ends_while_a_lent_block_is_freed_is_waited_for(void **st
     (void)state;
     enum { THREADS = 3, MISS_NS = 300000000 };
     const struct timespec a_while = { 0, MISS_NS / 6 };
-    program p = { .host = new_stream(0), .guest = new_stream(0) };
+    program p = start_on(new_stream(0), new_stream(0));
     weir_stream other = new_stream(0), heir = default_stream(0);
     slow_work work = { .milliseconds = 1 };
     pthread_t threads[THREADS];
-    for (int i = 0; i < 2; i++) play_round(&p);
-    assert_ok(weir_plan_learn(0));
-    play_round(&p);
-    take_small(p.host);
-    take_small(p.guest);
-    char *lent = alloc_on(LENT, p.guest);
+    char *lent = borrow(&p);
     hold(p.guest);
     start_slow_work(p.guest, &work);
     assert_ok(weir_host_latency(WEIR_BACKEND_vm_create, MISS_NS));
@@ -338,9 +340,7 @@ static void a_lent_block_may_be_freed_when_the_guest_has_ended(void **state)
 {
     (void)state;
     program p = start();
-    take_small(p.host);
-    take_small(p.guest);
-    char *lent = alloc_on(LENT, p.guest);
+    char *lent = borrow(&p);
     assert_ptr_equal(lent, p.lent);
     assert_ok(weir_stream_destroy(p.guest));
     assert_ok(weir_free(lent));
@@ -352,9 +352,7 @@ static void a_host_that_is_early_does_not_get_what_is_lent(void **state)
 {
     (void)state;
     program p = start();
-    take_small(p.host);
-    take_small(p.guest);
-    char *lent = alloc_on(LENT, p.guest);
+    char *lent = borrow(&p);
     write_pattern(lent, EDGE, 5);
     assert_ok(weir_free(alloc_on(2 * MIB, p.host)));
     char *large = alloc_on(LARGE, p.host);

@@ -165,6 +165,13 @@ class lanes
         return pointer;
     }
 
+    [[nodiscard]] weir_stream default_stream() const
+    {
+        weir_stream stream{};
+        check(weir_stream_default(device_, &stream));
+        return stream;
+    }
+
     /* Where the stream cannot be waited for on the device, the host waits. */
     void deallocate(void *pointer, cudaStream_t stream) noexcept
     {
@@ -191,13 +198,6 @@ class lanes
     static constexpr std::size_t LANES = 32, REMEMBERED = 4096;
 
     explicit lanes(int device) : device_(device) {}
-
-    [[nodiscard]] weir_stream default_stream() const
-    {
-        weir_stream stream{};
-        check(weir_stream_default(device_, &stream));
-        return stream;
-    }
 
     /* A number where a pointer would be; NULL is the default stream of the thread in programs compiled so. */
     static bool is_default(cudaStream_t stream)
@@ -343,15 +343,13 @@ class lanes
     {
         if (withheld_count_ == 0) return;
         withheld mine = take_withheld(id);
-        if (mine.opened != default_stream().id) return;
-        while (!mine.pointers.empty()) {
-            try {
-                free_behind(mine.pointers.back(), pass(stream, id));
-            } catch (...) {
-                for (void *pointer : mine.pointers) withhold(pointer, id);
-                throw;
-            }
-            mine.pointers.pop_back();
+        if (mine.pointers.empty() || mine.opened != default_stream().id) return;
+        try {
+            for (const weir_stream behind = pass(stream, id); !mine.pointers.empty(); mine.pointers.pop_back())
+                free_behind(mine.pointers.back(), behind);
+        } catch (...) {
+            for (void *pointer : mine.pointers) withhold(pointer, id);
+            throw;
         }
     }
 
@@ -385,7 +383,7 @@ class rmm_resource final : public rmm::mr::device_memory_resource
   public:
     /** Of the current device, unless one is named. */
     explicit rmm_resource(int device = WEIR_DEVICE_CURRENT)
-        : device_(rmm_detail::device_or_current(device)), lanes_(&rmm_detail::lanes::of(device_))
+        : lanes_(&rmm_detail::lanes::of(rmm_detail::device_or_current(device)))
     {
     }
 
@@ -403,11 +401,10 @@ class rmm_resource final : public rmm::mr::device_memory_resource
     [[nodiscard]] bool do_is_equal(const rmm::mr::device_memory_resource &other) const noexcept override
     {
         const auto *resource = dynamic_cast<const rmm_resource *>(&other);
-        return resource != nullptr && resource->device_ == device_;
+        return resource != nullptr && resource->lanes_ == lanes_;
     }
 
-    int device_;
-    rmm_detail::lanes *lanes_;
+    rmm_detail::lanes *lanes_; /* the device's */
 };
 
 #else
@@ -417,7 +414,7 @@ class rmm_resource final
   public:
     /** Of the current device, unless one is named. */
     explicit rmm_resource(int device = WEIR_DEVICE_CURRENT)
-        : device_(rmm_detail::device_or_current(device)), lanes_(&rmm_detail::lanes::of(device_))
+        : lanes_(&rmm_detail::lanes::of(rmm_detail::device_or_current(device)))
     {
     }
 
@@ -435,10 +432,9 @@ class rmm_resource final
     /** For any stream at once: waits for what the default stream still does with memory that it had before. */
     [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t alignment = rmm_detail::ALIGNMENT)
     {
-        weir_stream stream{};
+        const weir_stream stream = lanes_->default_stream();
         void *pointer = rmm_detail::allocate(*lanes_, bytes, alignment, cudaStreamLegacy);
-        weir_status status = weir_stream_default(device_, &stream);
-        if (status == WEIR_OK) status = weir_stream_synchronize(stream);
+        const weir_status status = weir_stream_synchronize(stream);
         if (status != WEIR_OK) (void)!weir_free(pointer);
         rmm_detail::check(status);
         return pointer;
@@ -452,7 +448,7 @@ class rmm_resource final
 
     [[nodiscard]] bool operator==(const rmm_resource &other) const noexcept
     {
-        return device_ == other.device_;
+        return lanes_ == other.lanes_;
     }
 
     [[nodiscard]] bool operator!=(const rmm_resource &other) const noexcept
@@ -463,8 +459,7 @@ class rmm_resource final
     friend constexpr void get_property(const rmm_resource &, cuda::mr::device_accessible) noexcept {}
 
   private:
-    int device_;
-    rmm_detail::lanes *lanes_;
+    rmm_detail::lanes *lanes_; /* the device's */
 };
 
 #endif

@@ -55,15 +55,17 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     wr_stream *s = NULL;
     if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
+    if (!front && (front = wr_thread_find_front(stream.id)) != NULL) {
+        if (wr_front_hit(front, bytes, &held, out)) return WEIR_OK;
+        if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
+    }
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
 }
 
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
-    wr_device *device = NULL;
-    const wr_stream *s = wr_thread_find_stream(stream.id, &device);
-    wr_front *front = WR_LIKELY(s && out) ? front_of(device, s) : NULL;
+    wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_front(stream.id) : NULL;
     wr_bias_thread *held = NULL;
     const bool hit = wr_front_hit(front, bytes, &held, out);
     return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, WR_CALLER, front, held, out);

@@ -179,7 +179,9 @@ weir_status weir_stream_destroy(weir_stream stream)
         return status;
     }
     wr_route_stream(d, s, NULL);
-    return wr_stream_retire(&d->streams, s);
+    status = wr_stream_retire(&d->streams, s);
+    wr_runtime_change_ways();
+    return status;
 }
 
 /* ---- current streams ---------------------------------------------------------------------------------------------- */

@@ -62,7 +62,7 @@ static inline void wr_bias_enter(wr_bias_thread *self, const wr_bias_lock *lock)
 static inline wr_bias_thread *wr_bias_acquire_owned(wr_bias_lock *lock)
 {
     wr_bias_thread *self = wr_bias_self;
-    if (WR_UNLIKELY(!self || atomic_load_explicit(&lock->owner, memory_order_relaxed) != self)) return NULL;
+    if (WR_UNLIKELY(!self)) return NULL;
     wr_bias_enter(self, lock);
     if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == self)) return self;
     atomic_store_explicit(&self->inside, NULL, memory_order_release);

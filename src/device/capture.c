@@ -129,7 +129,7 @@ weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *poo
         c->next = captures->first;
         captures->first = c;
         atomic_fetch_add(&captures->count, 1);
-        atomic_fetch_add(&device->routes.any, 1);
+        wr_routes_change(&device->routes, 1);
         wr_gate_capture_comes();
     }
     wr_lock_release(&captures->lock);
@@ -156,7 +156,7 @@ void wr_capture_unregister(wr_capture *capture, wr_keeps *kept)
     while (*link != capture) link = &(*link)->next;
     *link = capture->next;
     atomic_fetch_sub(&captures->count, 1);
-    atomic_fetch_sub(&capture->device->routes.any, 1);
+    wr_routes_change(&capture->device->routes, -1);
     wr_gate_capture_goes();
     wr_lock_release(&captures->lock);
 

@@ -269,7 +269,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) WR_TRY(wr_capture_keep_pool(device, stream, pool, name));
     if (cache->policy->poll_always) wr_pending_poll(cache);
     const bool planned = atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL;
-    if (WR_UNLIKELY(planned) && wr_serve_take(cache, &request, &found)) atomic_fetch_sub(&device->routes.any, 1);
+    if (WR_UNLIKELY(planned) && wr_serve_take(cache, &request, &found)) wr_routes_change(&device->routes, -1);
     if (WR_UNLIKELY(name != 0) && wr_subplans_any(cache)) take_planned(device, &request, &found);
     if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, &request, &found));
     if (WR_UNLIKELY(!found)) wr_serve_lend(cache, &request, &found);

@@ -12,7 +12,7 @@ weir_status wr_device_serve(wr_device *device, const weir_plan *plan, const wr_a
 {
     int more = 0;
     WR_TRY(wr_serve(&device->cache, plan, users, &more));
-    atomic_fetch_add(&device->routes.any, (unsigned)more); /* a plan is one more way that requests may go */
+    wr_routes_change(&device->routes, more);
     return WEIR_OK;
 }
 

@@ -10,6 +10,12 @@ uint64_t wr_route_serial(void)
     return atomic_fetch_add_explicit(&opened, 1, memory_order_relaxed) + 1;
 }
 
+void wr_routes_change(wr_routes *routes, int more)
+{
+    atomic_fetch_add(&routes->any, (unsigned)more);
+    if (more > 0) wr_runtime_change_ways();
+}
+
 void wr_routes_init(wr_routes *routes)
 {
     *routes = (wr_routes){ 0 };
@@ -29,8 +35,7 @@ void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
     wr_lock_acquire(&device->routes.lock);
     atomic_store_explicit(&stream->route_serial, wr_route_serial(), memory_order_relaxed);
     wr_mempool *before = atomic_exchange_explicit(&stream->routed, pool, memory_order_acq_rel);
-    if (pool && !before) atomic_fetch_add(&device->routes.any, 1);
-    if (before && !pool) atomic_fetch_sub(&device->routes.any, 1);
+    wr_routes_change(&device->routes, (pool != NULL) - (before != NULL));
     wr_lock_release(&device->routes.lock);
     if (before) (void)wr_mempool_unref(before, wr_mempool_name_of(before), WR_HELD_BY_ROUTE);
 }
@@ -72,7 +77,7 @@ weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_
         const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
         routes->filters[routes->filter_count] = (wr_filter){ route, function, user };
         atomic_fetch_add(&routes->filter_count, 1);
-        atomic_fetch_add(&routes->any, 1);
+        wr_routes_change(routes, 1);
     }
     wr_lock_release(&routes->lock);
     return status;
@@ -89,7 +94,7 @@ weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_rou
         if (f->route.pool != pool || f->function != function || f->user != user) continue;
         for (uint32_t j = i; j + 1 < count; j++) routes->filters[j] = routes->filters[j + 1];
         atomic_fetch_sub(&routes->filter_count, 1);
-        atomic_fetch_sub(&routes->any, 1);
+        wr_routes_change(routes, -1);
         found = true;
     }
     wr_lock_release(&routes->lock);

@@ -26,11 +26,14 @@ typedef struct wr_filter {
 
 typedef struct wr_routes {
     wr_lock lock;
-    atomic_uint any; /* routes of the device and captures underway on it: while 0, nobody looks further */
+    atomic_uint any; /* routes of the device, captures underway and plans served on it: while 0, nobody looks further */
     atomic_uint filter_count;
     wr_filter *filters; /* oldest first */
     uint32_t filter_capacity;
 } wr_routes;
+
+/* So many more routes, captures or plans than before. */
+void wr_routes_change(wr_routes *routes, int more);
 
 void wr_routes_init(wr_routes *routes);
 

@@ -15,6 +15,7 @@
 
 wr_runtime wr_runtime_global = {
     .epoch = 1,
+    .ways = 1,
     .lock = WR_LOCK_INITIALIZER(WR_RANK_OPEN, "open"),
     .exit_lock = WR_LOCK_INITIALIZER(WR_RANK_EXIT, "thread exit"),
     .reclaim_lock = WR_LOCK_INITIALIZER(WR_RANK_RECLAIM, "reclaim callbacks"),
@@ -41,6 +42,7 @@ static bool any_device_open(void)
 static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
+    wr_runtime_change_ways();
     if (any_device_open() || atomic_load(&rt->driver_started) || atomic_load(&rt->changing) != 0) set_state(WR_FORKED);
 }
 
@@ -172,6 +174,7 @@ weir_status wr_runtime_close(void)
         wr_lock_acquire(&rt->exit_lock);
         set_state(WR_CLOSED);
         atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
+        wr_runtime_change_ways();
         wr_lock_release(&rt->exit_lock);
         for (int i = 0; i < WR_DEVICE_MAX; i++) {
             wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);

@@ -35,6 +35,9 @@ typedef struct wr_runtime {
     atomic_bool driver_started; /* one that does not survive fork; for ever, since closing does not unload it */
     /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
     atomic_uint_fast64_t epoch;
+    /* Changes whenever a front that a thread remembers (thread/thread.h) may no longer be where its stream's allocations go:
+     * with the epoch, when a stream ends, when a route opens. Never 0. */
+    atomic_uint_fast64_t ways;
     wr_lock lock;
     atomic_int changing; /* threads that have or want `lock`: a child of fork that sees one must not wait for it */
     wr_lock exit_lock;   /* WR_RANK_EXIT: held by a thread that ends while it gives its handles back */
@@ -69,6 +72,12 @@ WR_CHECKED static inline weir_status wr_runtime_enter(void)
 {
     if (WR_LIKELY(atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN)) return WEIR_OK;
     return wr_runtime_enter_slow();
+}
+
+/* What changes the ways was done before. */
+static inline void wr_runtime_change_ways(void)
+{
+    atomic_fetch_add(&wr_runtime_global.ways, 1);
 }
 
 /* The device of that ordinal, opened when this is its first use. The library is open. */

@@ -162,7 +162,7 @@ static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, 
     *out = NULL;
     const bool contended = !wr_lock_try(&cache->lock);
     if (contended) wr_lock_acquire(&cache->lock);
-    if (front) wr_front_add_up_locked(front);
+    if (front) wr_front_meet_locked(front);
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended) : NULL;
@@ -328,7 +328,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
 {
     wr_block *block = NULL;
     wr_lock_acquire(&cache->lock);
-    if (front) wr_front_add_up_locked(front);
+    if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
         wr_cache_give_locked(cache, block);

@@ -55,17 +55,22 @@ static void tell_account(wr_account *account, const int64_t hits[WR_FRONT_NUMBER
 
 /* Nothing is parked: what is still counted of requested bytes is by how much less the cache knows of blocks that were handed
  * out again for more. */
-static void tell(wr_front *front, wr_class class)
+static void tell(const wr_front *front, wr_front_part *part, int kind)
 {
     wr_cache *cache = front->cache;
-    int64_t *hits = front->hits[class];
+    int64_t *hits = part->hits;
     if (hits[WR_FRONT_BLOCKS] == 0) return;
-    const int64_t drift = -wr_front_parked(front, WR_FRONT_REQUESTED, class);
-    wr_front_count(front, WR_FRONT_REQUESTED, class, drift);
-    tell_hits(&cache->stats, wr_stat_kind(class), hits, drift);
+    const int64_t drift = -wr_front_parked(part, WR_FRONT_REQUESTED);
+    wr_front_count(part, WR_FRONT_REQUESTED, drift);
+    tell_hits(&cache->stats, kind, hits, drift);
     tell_account(front->account, hits);
-    if (cache->pools->counted) tell_hits(&cache->pools->stats, wr_stat_kind(class), hits, drift);
+    if (cache->pools->counted) tell_hits(&cache->pools->stats, kind, hits, drift);
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) hits[i] = 0;
+}
+
+static const wr_front_part *part_of(const wr_front *front, wr_class class)
+{
+    return class == WR_SMALL ? &front->small : &front->large;
 }
 
 static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
@@ -73,7 +78,7 @@ static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
     if (cache->front_count > WR_FRONTS_SUMMED) return cache->parked[class][number];
     int64_t sum = 0;
     for (const wr_front *f = first_front(cache); f; f = f->next)
-        sum += wr_front_parked(f, (wr_front_number)number, class);
+        sum += wr_front_parked(part_of(f, class), (wr_front_number)number);
     return sum;
 }
 
@@ -88,19 +93,37 @@ static void sum_parked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_F
         }
 }
 
-static void add_up(wr_front *front)
+static void add_up_part(wr_front_part *part, int64_t sums[WR_FRONT_NUMBERS])
 {
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-            const int64_t now = wr_front_parked(front, (wr_front_number)i, (wr_class) class);
-            front->cache->parked[class][i] += now - front->added_up[class][i];
-            front->added_up[class][i] = now;
-        }
+    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+        const int64_t now = wr_front_parked(part, (wr_front_number)i);
+        sums[i] += now - part->added_up[i];
+        part->added_up[i] = now;
+    }
 }
 
-void wr_front_add_up_locked(wr_front *front)
+static void add_up(wr_front *front)
+{
+    add_up_part(&front->small, front->cache->parked[WR_SMALL]);
+    add_up_part(&front->large, front->cache->parked[WR_LARGE]);
+}
+
+static void add_up_locked(wr_front *front)
 {
     if (WR_UNLIKELY(front->cache->front_count > WR_FRONTS_SUMMED)) add_up(front);
+}
+
+static void look_up_locked(wr_front *front)
+{
+    const wr_cache *cache = front->cache;
+    const bool closed = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
+    front->starts = closed ? NULL : atomic_load_explicit(&cache->starts, memory_order_relaxed);
+}
+
+void wr_front_meet_locked(wr_front *front)
+{
+    add_up_locked(front);
+    look_up_locked(front);
 }
 
 void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
@@ -122,7 +145,7 @@ static int64_t parked_elsewhere(const wr_front *front, wr_front_number number)
     int64_t sum = 0;
     if (cache->front_count > WR_FRONTS_SUMMED) {
         for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-            sum += cache->parked[class][number] - front->added_up[class][number];
+            sum += cache->parked[class][number] - part_of(front, (wr_class) class)->added_up[number];
         return sum;
     }
     for (const wr_front *f = first_front(cache); f; f = f->next)
@@ -141,12 +164,35 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void keep(wr_front_part *part, wr_front_number number, int64_t spare)
+{
+    const int64_t kept = wr_front_parked(part, number) - spare;
+    atomic_store_explicit(&part->spare[number], spare, memory_order_relaxed);
+    atomic_store_explicit(&part->kept[number], kept, memory_order_relaxed);
+}
+
+/* More is live than ever before once less than `floor` is parked: what is parked beyond it is spare, of either class. Where
+ * that is less than is parked of both, each has a part, so that neither takes the lock again at once. */
+static void share_out(wr_front *front, wr_front_number number, int64_t floor)
+{
+    const int64_t small = wr_front_parked(&front->small, number), large = wr_front_parked(&front->large, number);
+    const int64_t spare = small + large - floor;
+    const int64_t of_large = smaller(large, larger(spare - small, spare / 2));
+    keep(&front->large, number, of_large);
+    keep(&front->small, number, smaller(small, spare - of_large));
+}
+
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
 static void settle(wr_front *front)
 {
     const weir_memory_stats *s = &front->cache->stats;
     const wr_account *own = front->account;
-    wr_front_add_up_locked(front);
+    add_up_locked(front);
     const int64_t above[WR_FRONT_NUMBERS] = {
         [WR_FRONT_BLOCKS] = larger(above_peak(s->allocation), above_peak(s->active)),
         [WR_FRONT_BYTES] = larger(above_peak(s->allocated_bytes), above_peak(s->active_bytes)),
@@ -158,55 +204,58 @@ static void settle(wr_front *front)
     const bool alone = front->cache->front_count == 1;
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
         const int64_t floor = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
-        atomic_store_explicit(&front->floor[i], larger(floor, above_own[i]), memory_order_relaxed);
+        share_out(front, (wr_front_number)i, larger(floor, above_own[i]));
     }
+    atomic_store_explicit(&front->settled, true, memory_order_relaxed);
+    atomic_store_explicit(&front->limit, front->plain_max, memory_order_relaxed);
 }
 
 static void note_peaks(wr_front *front)
 {
     wr_cache *cache = front->cache;
-    wr_front_add_up_locked(front);
+    add_up_locked(front);
     wr_account_note_peaks(front->account);
     wr_fronts_note_peaks(cache->pools, &cache->stats);
     if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
 }
 
-static void fold_hits(wr_front *front, wr_front_slot *slot)
+static void fold_hits(wr_front_part *part, wr_front_slot *slot)
 {
-    int64_t *hits = front->hits[wr_front_class(slot->bytes)];
-    hits[WR_FRONT_BLOCKS] += (int64_t)slot->hits;
-    hits[WR_FRONT_BYTES] += (int64_t)(slot->hits * slot->bytes);
+    part->hits[WR_FRONT_BLOCKS] += (int64_t)slot->hits;
+    part->hits[WR_FRONT_BYTES] += (int64_t)(slot->hits * slot->bytes);
     slot->hits = 0;
 }
 
-static void empty_slot(wr_front *front, wr_front_slot *slot)
+static void empty_slot(wr_cache *cache, wr_front_part *part, wr_front_slot *slot)
 {
-    const wr_class class = wr_front_class(slot->bytes);
-    fold_hits(front, slot);
-    wr_front_count(front, WR_FRONT_BLOCKS, class, -(int64_t)slot->count);
-    wr_front_count(front, WR_FRONT_BYTES, class, -(int64_t)(slot->count * slot->bytes));
+    fold_hits(part, slot);
+    wr_front_count(part, WR_FRONT_BLOCKS, -(int64_t)slot->count);
+    wr_front_count(part, WR_FRONT_BYTES, -(int64_t)(slot->count * slot->bytes));
     for (; slot->count; slot->count--) {
         wr_block *block = slot->first;
         slot->first = block->next_parked;
         atomic_store_explicit(&block->parked, false, memory_order_relaxed);
-        wr_front_count(front, WR_FRONT_REQUESTED, class, -(int64_t)block->requested);
-        wr_cache_give_parked_locked(front->cache, block);
+        wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)block->requested);
+        wr_cache_give_parked_locked(cache, block);
     }
     slot->bytes = 0;
 }
 
+static bool empty_part(const wr_front *front, wr_front_part *part, int kind)
+{
+    if (part->in_use == 0) return false;
+    for (; part->in_use; part->in_use &= part->in_use - 1)
+        empty_slot(front->cache, part, &part->slots[__builtin_ctzll(part->in_use)]);
+    tell(front, part, kind);
+    return true;
+}
+
 bool wr_front_empty_locked(wr_front *front)
 {
-    bool any = false;
-    for (size_t i = 0; i < sizeof front->in_use / sizeof front->in_use[0]; i++) {
-        any |= front->in_use[i] != 0;
-        for (; front->in_use[i]; front->in_use[i] &= front->in_use[i] - 1)
-            empty_slot(front, &front->slots[i * 64 + (size_t)__builtin_ctzll(front->in_use[i])]);
-    }
-    if (!any) return false;
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++) tell(front, (wr_class) class);
-    wr_front_add_up_locked(front);
-    return true;
+    const bool small = empty_part(front, &front->small, WEIR_STAT_SMALL);
+    const bool large = empty_part(front, &front->large, WEIR_STAT_LARGE);
+    if (small || large) add_up_locked(front);
+    return small || large;
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
@@ -264,16 +313,18 @@ void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thre
 
 void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
 {
-    wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
+    wr_front_part *part = wr_front_part_for(front, block_bytes);
+    wr_front_slot *slot = wr_front_slot_for(part, block_bytes);
     if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
-    const bool locks = wr_front_is_peak(front, block_bytes, requested);
+    const bool locks =
+        !atomic_load_explicit(&front->settled, memory_order_relaxed) || !wr_front_spares(part, block_bytes, requested);
     bool peak = false;
     if (locks) {
         wr_lock_acquire(&front->cache->lock);
-        if (wr_front_floor(front, WR_FRONT_BLOCKS) == WR_FRONT_UNSETTLED) settle(front);
-        peak = wr_front_is_peak(front, block_bytes, requested);
+        settle(front);
+        peak = !wr_front_spares(part, block_bytes, requested);
     }
-    wr_block *block = wr_front_pop(front, slot, requested);
+    wr_block *block = wr_front_pop(part, slot, requested);
     record_taken(front, block);
     if (peak) {
         note_peaks(front);
@@ -283,40 +334,40 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     return block->base;
 }
 
-/* A slot without blocks becomes one for blocks of that size. */
-static void assign(wr_front *front, size_t index, size_t block_bytes)
+/* False: its slot is full, or has blocks of another size. */
+static bool park(wr_front *front, wr_block *block)
 {
-    fold_hits(front, &front->slots[index]);
-    front->slots[index].bytes = block_bytes;
-    front->in_use[index / 64] |= UINT64_C(1) << index % 64;
+    wr_front_part *part = wr_front_part_for(front, block->bytes);
+    wr_front_slot *slot = wr_front_slot_for(part, block->bytes);
+    if (slot->count == 0) {
+        fold_hits(part, slot);
+        slot->bytes = block->bytes;
+        part->in_use |= UINT64_C(1) << (slot - part->slots);
+    }
+    if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
+    wr_front_push(part, slot, block);
+    record_parked(front, block);
+    return true;
 }
 
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer)
 {
     wr_block *block = wr_front_find(front, segment, pointer);
-    if (!block) return false;
-    const size_t index = wr_front_index(block->bytes);
-    wr_front_slot *slot = &front->slots[index];
-    if (slot->count == 0) assign(front, index, block->bytes);
-    if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
-    wr_front_push(front, slot, block);
-    record_parked(front, block);
-    return true;
+    return block && park(front, block);
 }
 
-void wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self)
+bool wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self)
 {
-    const size_t index = wr_front_index(block->bytes);
-    assign(front, index, block->bytes);
-    wr_front_push(front, &front->slots[index], block);
-    wr_front_record_parked(front, block, self);
+    const bool parked = park(front, block);
+    wr_bias_release_owned(self);
+    return parked;
 }
 
 bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
 {
     wr_mempool *pool = front->cache->pools;
     bool found = false;
-    if (requested != 0 && wr_mempool_chunked(pool)) {
+    if (requested != 0 && requested <= front->plain_max && wr_mempool_chunked(pool)) {
         const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
         const wr_request request = { .pool = pool,
                                      .stream = front->stream,
@@ -337,7 +388,7 @@ wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
     wr_front_hold h = { .front = front };
     if (front) h.hold = wr_bias_acquire(&front->lock);
     wr_lock_acquire(&cache->lock);
-    if (front) wr_front_add_up_locked(front);
+    if (front) wr_front_meet_locked(front);
     return h;
 }
 
@@ -362,6 +413,7 @@ void wr_fronts_empty(wr_cache *cache)
         note_peaks(front);
         wr_front_empty_locked(front);
         wr_front_unsettle(front);
+        look_up_locked(front);
         wr_lock_release(&cache->lock);
         wr_bias_release(&front->lock, hold);
     }

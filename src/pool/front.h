@@ -15,9 +15,8 @@
 #include "pool/starts.h"
 
 #define WR_FRONT_SLOT_BITS 6
-#define WR_FRONT_SLOTS (WR_CLASSES << WR_FRONT_SLOT_BITS)
-#define WR_FRONT_DEPTH 32 /* blocks in a slot */
-#define WR_FRONT_UNSETTLED INT64_MAX
+#define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)
+#define WR_FRONT_DEPTH 32  /* blocks in a slot */
 #define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
 
 /* Blocks of one size, last in first out. */
@@ -31,6 +30,19 @@ typedef struct wr_front_slot {
 /* What is counted of blocks. */
 typedef enum wr_front_number { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUESTED, WR_FRONT_NUMBERS } wr_front_number;
 
+/* What is parked of a class: small blocks and large ones do not push each other out. */
+typedef struct wr_front_part {
+    /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
+     * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak, of the
+     * device or the stream. Written by the holder of the lock, `kept` under the cache's too; read by anyone. */
+    atomic_int_fast64_t spare[WR_FRONT_NUMBERS];
+    atomic_int_fast64_t kept[WR_FRONT_NUMBERS];
+    int64_t hits[WR_FRONT_NUMBERS];     /* the cache was not told of; blocks and bytes without the slots' */
+    int64_t added_up[WR_FRONT_NUMBERS]; /* of what is parked here, in the cache's sums */
+    uint64_t in_use;                    /* slots that have blocks, or had since all went back: a bit each */
+    wr_front_slot slots[WR_FRONT_SLOTS];
+} wr_front_part;
+
 struct wr_front {
     wr_bias_lock lock;
 
@@ -41,20 +53,16 @@ struct wr_front {
     size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
     bool recorded;       /* there is a history */
 
-    /* What is parked now: to the cache live, to the program not. Requested bytes: as each block was asked for when it was
-     * parked, less what it was asked for when it was taken. Written by the holder of the lock, read by anyone. */
-    atomic_int_fast64_t parked[WR_FRONT_NUMBERS][WR_CLASSES];
-    /* When less than this is parked, more is live than ever before, on the device or the stream. Of blocks also
-     * WR_FRONT_UNSETTLED: nobody knows. Written under the cache's lock. */
-    atomic_int_fast64_t floor[WR_FRONT_NUMBERS];
+    const wr_starts *starts; /* the cache's, or one that was; NULL while the fronts are closed. Under both locks */
+    /* What is spare is known. Written under the cache's lock; `limit` is plain_max then, and 0 otherwise. */
+    atomic_bool settled;
+    atomic_size_t limit;
 
-    int64_t hits[WR_CLASSES][WR_FRONT_NUMBERS]; /* the cache was not told of; blocks and bytes without the slots' */
-
-    int64_t added_up[WR_CLASSES][WR_FRONT_NUMBERS]; /* of what is parked here, in the cache's sums */
-    wr_front *next;                                 /* all of the cache */
-    uint64_t in_use[WR_FRONT_SLOTS / 64];           /* slots that have blocks, or had since all went back: a bit each */
-    wr_front_slot slots[WR_FRONT_SLOTS];
+    wr_front *next; /* all of the cache */
+    wr_front_part small, large;
 };
+
+_Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
 
 #define WR_FRONT_QUANTUM ((size_t)512)
 
@@ -72,8 +80,8 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
 /* Frees in the cache what is parked; whether anything was. The cache's lock is held too. */
 bool wr_front_empty_locked(wr_front *front);
 
-/* The cache's sums learn what is parked here now: before anything is handed out. The cache's lock is held too. */
-void wr_front_add_up_locked(wr_front *front);
+/* The front and the cache learn of each other: before anything is handed out or freed. The cache's lock is held too. */
+void wr_front_meet_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
@@ -107,83 +115,78 @@ static inline wr_class wr_front_class(size_t block_bytes)
     return block_bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
 }
 
-/* Small blocks and large ones do not push each other out. */
-static inline size_t wr_front_index(size_t block_bytes)
+static inline wr_front_part *wr_front_part_for(wr_front *front, size_t block_bytes)
 {
-    const uint64_t mixed = wr_hash(block_bytes / WR_FRONT_QUANTUM);
-    return (size_t)(mixed >> (64 - WR_FRONT_SLOT_BITS)) | (size_t)wr_front_class(block_bytes) << WR_FRONT_SLOT_BITS;
+    return wr_front_class(block_bytes) == WR_SMALL ? &front->small : &front->large;
+}
+
+static inline wr_front_slot *wr_front_slot_for(wr_front_part *part, size_t block_bytes)
+{
+    return &part->slots[wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS)];
+}
+
+static inline int64_t wr_front_spare(const wr_front_part *part, wr_front_number number)
+{
+    return atomic_load_explicit(&part->spare[number], memory_order_relaxed);
+}
+
+static inline int64_t wr_front_parked(const wr_front_part *part, wr_front_number number)
+{
+    return wr_front_spare(part, number) + atomic_load_explicit(&part->kept[number], memory_order_relaxed);
 }
 
 /* One writer at a time: no atomic read-modify-write. */
-static inline int64_t wr_front_parked(const wr_front *front, wr_front_number number, wr_class class)
+static inline void wr_front_count(wr_front_part *part, wr_front_number number, int64_t amount)
 {
-    return atomic_load_explicit(&front->parked[number][class], memory_order_relaxed);
-}
-
-static inline void wr_front_count(wr_front *front, wr_front_number number, wr_class class, int64_t amount)
-{
-    const int64_t now = wr_front_parked(front, number, class) + amount;
-    atomic_store_explicit(&front->parked[number][class], now, memory_order_relaxed);
+    atomic_store_explicit(&part->spare[number], wr_front_spare(part, number) + amount, memory_order_relaxed);
 }
 
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_number number)
 {
-    return wr_front_parked(front, number, WR_SMALL) + wr_front_parked(front, number, WR_LARGE);
-}
-
-static inline int64_t wr_front_floor(const wr_front *front, wr_front_number number)
-{
-    return atomic_load_explicit(&front->floor[number], memory_order_relaxed);
+    return wr_front_parked(&front->small, number) + wr_front_parked(&front->large, number);
 }
 
 /* What would be a peak must be found out again: more is live. Who takes what is parked then does that, under the cache's lock;
  * most of the time something else becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
-    atomic_store_explicit(&front->floor[WR_FRONT_BLOCKS], WR_FRONT_UNSETTLED, memory_order_relaxed);
+    atomic_store_explicit(&front->settled, false, memory_order_relaxed);
+    atomic_store_explicit(&front->limit, 0, memory_order_relaxed);
 }
 
-static inline bool wr_front_falls_below(const wr_front *front, wr_front_number number, size_t amount)
+/* Whether no more than ever before is live once such a block is taken; while that is not settled, perhaps. */
+static inline bool wr_front_spares(const wr_front_part *part, size_t block_bytes, size_t requested)
 {
-    return WR_UNLIKELY(wr_front_parked_in_all(front, number) - (int64_t)amount < wr_front_floor(front, number));
-}
-
-/* Whether more is live than ever before once such a block is taken. */
-static inline bool wr_front_is_peak(const wr_front *front, size_t block_bytes, size_t requested)
-{
-    return wr_front_falls_below(front, WR_FRONT_BLOCKS, 1) ||
-           wr_front_falls_below(front, WR_FRONT_BYTES, block_bytes) ||
-           wr_front_falls_below(front, WR_FRONT_REQUESTED, requested);
+    return wr_front_spare(part, WR_FRONT_BLOCKS) > 0 && wr_front_spare(part, WR_FRONT_BYTES) >= (int64_t)block_bytes &&
+           wr_front_spare(part, WR_FRONT_REQUESTED) >= (int64_t)requested;
 }
 
 /* Hands out the slot's first block. */
-static inline wr_block *wr_front_pop(wr_front *front, wr_front_slot *slot, size_t requested)
+static inline wr_block *wr_front_pop(wr_front_part *part, wr_front_slot *slot, size_t requested)
 {
     wr_block *block = slot->first;
-    const wr_class class = wr_front_class(slot->bytes);
     slot->first = block->next_parked;
     slot->count--;
     slot->hits++;
-    front->hits[class][WR_FRONT_REQUESTED] += (int64_t)requested;
+    part->hits[WR_FRONT_REQUESTED] += (int64_t)requested;
     block->requested = requested;
     atomic_store_explicit(&block->parked, false, memory_order_relaxed);
-    wr_front_count(front, WR_FRONT_BLOCKS, class, -1);
-    wr_front_count(front, WR_FRONT_BYTES, class, -(int64_t)slot->bytes);
-    wr_front_count(front, WR_FRONT_REQUESTED, class, -(int64_t)requested);
+    wr_front_count(part, WR_FRONT_BLOCKS, -1);
+    wr_front_count(part, WR_FRONT_BYTES, -(int64_t)slot->bytes);
+    wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)requested);
     return block;
 }
 
 /* Parks a block in the slot for its size. */
-static inline void wr_front_push(wr_front *front, wr_front_slot *slot, wr_block *block)
+static inline void wr_front_push(wr_front_part *part, wr_front_slot *slot, wr_block *block)
 {
-    const wr_class class = wr_front_class(slot->bytes);
     block->next_parked = slot->first;
     slot->first = block;
     slot->count++;
     atomic_store_explicit(&block->parked, true, memory_order_relaxed);
-    wr_front_count(front, WR_FRONT_BLOCKS, class, 1);
-    wr_front_count(front, WR_FRONT_BYTES, class, (int64_t)slot->bytes);
-    wr_front_count(front, WR_FRONT_REQUESTED, class, (int64_t)block->requested);
+    wr_front_count(part, WR_FRONT_BLOCKS, 1);
+    wr_front_count(part, WR_FRONT_BYTES, (int64_t)slot->bytes);
+    wr_front_count(part, WR_FRONT_REQUESTED, (int64_t)block->requested);
 }
 
 /* The live block that begins at the pointer, when the program may free it here now; when in doubt, NULL. A pointer that
@@ -191,11 +194,10 @@ static inline void wr_front_push(wr_front *front, wr_front_slot *slot, wr_block 
  * is wrong, under its lock. */
 WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_segment *segment, const void *pointer)
 {
-    /* First: whoever closes the fronts to move segments between them either waits for this front's lock, or opened them
-     * again before, and then the segment's front is the one that it has now. */
-    if (WR_UNLIKELY(atomic_load_explicit(&front->cache->fronts_closed, memory_order_acquire) != 0)) return NULL;
-    wr_block *block = wr_starts_find(segment, pointer);
-    const bool good = block && block->base == pointer && block->state == WR_BLOCK_LIVE && !block->uses &&
+    /* Whoever closes the fronts to move segments between them took this front's lock meanwhile, or opened them again before
+     * it was taken here, and then the segment's front is the one that it has now. */
+    wr_block *block = wr_starts_find_in(front->starts, segment, pointer);
+    const bool good = block && block->state == WR_BLOCK_LIVE && !block->uses &&
                       !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
                       atomic_load_explicit(&segment->front, memory_order_relaxed) == front;
     return WR_LIKELY(good) ? block : NULL;
@@ -203,7 +205,7 @@ WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_s
 
 /* What is less common, with the lock as by wr_bias_acquire_owned, which they release. The first block of its size; and a
  * request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
-WR_NOINLINE void wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self);
+WR_NOINLINE bool wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self);
 WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
 
 /* Record the event of a hit, and release the lock. */
@@ -215,17 +217,18 @@ WR_NOINLINE void wr_front_record_parked(wr_front *front, const wr_block *block, 
 static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, wr_bias_thread **held, void **out)
 {
     *held = NULL;
-    if (WR_UNLIKELY(!front || requested > front->plain_max)) return false;
+    if (WR_UNLIKELY(!front)) return false;
     wr_bias_thread *self = wr_bias_acquire_owned(&front->lock);
     if (WR_UNLIKELY(!self)) return false;
     const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
-    wr_front_slot *slot = &front->slots[wr_front_index(block_bytes)];
-    if (WR_UNLIKELY(slot->count == 0 || slot->bytes != block_bytes ||
-                    wr_front_is_peak(front, block_bytes, requested))) {
+    wr_front_part *part = wr_front_part_for(front, block_bytes);
+    wr_front_slot *slot = wr_front_slot_for(part, block_bytes);
+    if (WR_UNLIKELY(requested > atomic_load_explicit(&front->limit, memory_order_relaxed) ||
+                    slot->bytes != block_bytes || slot->count == 0 || !wr_front_spares(part, block_bytes, requested))) {
         *held = self;
         return false;
     }
-    wr_block *block = wr_front_pop(front, slot, requested);
+    wr_block *block = wr_front_pop(part, slot, requested);
     *out = block->base;
     if (WR_UNLIKELY(front->recorded))
         wr_front_record_taken(front, block, self);
@@ -240,16 +243,15 @@ static WR_ALWAYS_INLINE bool wr_front_park(const wr_segment *segment, const void
     wr_bias_thread *self = WR_LIKELY(front) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_UNLIKELY(!self)) return false;
     wr_block *block = wr_front_find(front, segment, pointer);
-    wr_front_slot *slot = block ? &front->slots[wr_front_index(block->bytes)] : NULL;
-    if (WR_UNLIKELY(slot && slot->count == 0 && slot->bytes != block->bytes)) {
-        wr_front_park_first(front, block, self);
-        return true;
-    }
-    if (WR_UNLIKELY(!slot || slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH)) {
+    if (WR_UNLIKELY(!block)) {
         wr_bias_release_owned(self);
         return false;
     }
-    wr_front_push(front, slot, block);
+    wr_front_part *part = wr_front_part_for(front, block->bytes);
+    wr_front_slot *slot = wr_front_slot_for(part, block->bytes);
+    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH))
+        return wr_front_park_first(front, block, self);
+    wr_front_push(part, slot, block);
     if (WR_UNLIKELY(front->recorded))
         wr_front_record_parked(front, block, self);
     else

@@ -25,16 +25,22 @@ static inline size_t wr_starts_place(const wr_starts *starts, const void *addres
     return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
 }
 
-/* The block of the segment that begins at the address; NULL: none, or none that is seen without the lock. What it reads may be
+/* The block of the segment that begins at the address; NULL: none, or none that is seen without the lock, or there is no
+ * table. What it reads may be
  * the record of another block by now: a record it is. */
-WR_RACES static inline wr_block *wr_starts_find(const wr_segment *segment, const void *address)
+WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
+                                                   const void *address)
 {
-    const wr_starts *starts = atomic_load_explicit(&segment->cache->starts, memory_order_acquire);
     for (size_t i = starts ? wr_starts_place(starts, address) : 0; starts; i = (i + 1) & starts->mask) {
         wr_block *block = atomic_load_explicit(&starts->at[i], memory_order_acquire);
         if (WR_LIKELY(!block || (block->base == address && block->segment == segment))) return block;
     }
     return NULL;
+}
+
+static inline wr_block *wr_starts_find(const wr_segment *segment, const void *address)
+{
+    return wr_starts_find_in(atomic_load_explicit(&segment->cache->starts, memory_order_acquire), segment, address);
 }
 
 /* The block that `address` lies in. The address must be inside the segment, and the lock is held. */

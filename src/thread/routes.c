@@ -20,6 +20,18 @@ weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *stream, size
     return WEIR_OK;
 }
 
+/* The count is read first: what changes meanwhile makes it void. */
+wr_front *wr_thread_find_front(uint64_t stream_id)
+{
+    wr_device *device = NULL;
+    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
+    const wr_stream *s = wr_thread_find_stream(stream_id, &device);
+    if (!s || wr_thread_any_route(device)) return NULL;
+    wr_front *front = atomic_load_explicit(&s->front, memory_order_acquire);
+    if (front) wr_thread_ways[stream_id % WR_THREAD_WAYS] = (wr_thread_way){ stream_id, ways, front };
+    return front;
+}
+
 weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
 {
     wr_thread *t = NULL;
@@ -29,6 +41,7 @@ weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
               WR_THREAD_ROUTES_MAX);
     const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
     t->routes[t->route_count++] = (wr_thread_route){ route, device->ordinal };
+    for (int i = 0; i < WR_THREAD_WAYS; i++) wr_thread_ways[i].ways = 0;
     return WEIR_OK;
 }
 

@@ -25,6 +25,9 @@ WR_CHECKED static inline weir_status wr_thread_pool(wr_device *device, const wr_
     return WEIR_OK;
 }
 
+/* The front of a stream as users give it, as wr_thread_front, which then remembers it. NULL also where the stream is none. */
+wr_front *wr_thread_find_front(uint64_t stream_id);
+
 /* Takes over the caller's reference of the pool. */
 WR_CHECKED weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool);
 

@@ -9,6 +9,8 @@ static wr_thread nothing = { .device = -1 };
 
 WR_THREAD_LOCAL wr_thread *wr_thread_current = &nothing;
 
+WR_THREAD_LOCAL wr_thread_way wr_thread_ways[WR_THREAD_WAYS];
+
 static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;

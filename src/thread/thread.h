@@ -32,6 +32,24 @@ typedef struct wr_thread {
  * TLS, so that reaching it is one instruction also from a library loaded with dlopen (docs/decisions/0005). */
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread *wr_thread_current;
 
+/* A stream that the thread allocated on, and its front: all that an allocation goes by, until the ways change. */
+typedef struct wr_thread_way {
+    uint64_t stream_id;
+    uint64_t ways; /* the library's count when that was so; 0: never */
+    wr_front *front;
+} wr_thread_way;
+
+#define WR_THREAD_WAYS 4 /* by the stream's index */
+extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_way wr_thread_ways[WR_THREAD_WAYS];
+
+/* The front that the thread remembers of a stream as users give it; NULL: none, or something else has a say. */
+static inline wr_front *wr_thread_front(uint64_t stream_id)
+{
+    const wr_thread_way *way = &wr_thread_ways[stream_id % WR_THREAD_WAYS];
+    const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
+    return WR_LIKELY(way->stream_id == stream_id && way->ways == ways) ? way->front : NULL;
+}
+
 static inline const wr_thread *wr_thread_self(void)
 {
     return wr_thread_current;

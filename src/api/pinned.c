@@ -5,6 +5,7 @@
 #include "device/capture.h"
 #include "device/ladder.h"
 #include "pool/address.h"
+#include "pool/count.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
 #include "thread/thread.h"
@@ -155,7 +156,7 @@ weir_status weir_pinned_stats_get(weir_memory_stats *out)
     weir_memory_stats stats = { 0 };
     if (pinned) {
         wr_lock_acquire(&pinned->cache.lock);
-        stats = pinned->cache.stats;
+        stats = *wr_stats_locked(&pinned->cache);
         wr_lock_release(&pinned->cache.lock);
     }
     *out = stats;

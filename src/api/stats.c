@@ -5,6 +5,7 @@
 #include "device/pinned.h"
 #include "observe/stats_text.h"
 #include "pool/account.h"
+#include "pool/count.h"
 #include "pool/sample.h"
 #include "thread/thread.h"
 
@@ -19,7 +20,7 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
     const size_t size = out->size;
     wr_fronts_close(&d->cache);
     wr_lock_acquire(&d->cache.lock);
-    *out = d->cache.stats;
+    *out = *wr_stats_locked(&d->cache);
     wr_lock_release(&d->cache.lock);
     wr_fronts_open(&d->cache);
     out->size = size;
@@ -28,13 +29,19 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
 
 /* ---- resets ------------------------------------------------------------------------------------------------------- */
 
+static void reset_locked(wr_scope scope, weir_memory_stats *stats, wr_flow *flow, bool peaks, bool totals)
+{
+    wr_metrics_reset(scope, stats, peaks, totals);
+    wr_count_measure_locked(stats, flow);
+}
+
 static void reset_cache(wr_cache *cache, bool peaks, bool totals)
 {
     wr_fronts_close(cache);
     wr_lock_acquire(&cache->lock);
-    wr_metrics_reset(WR_SCOPE_MEMORY, &cache->stats, peaks, totals);
+    reset_locked(WR_SCOPE_MEMORY, wr_stats_locked(cache), &cache->flow, peaks, totals);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        wr_metrics_reset(WR_SCOPE_POOL, &pool->stats, peaks, totals);
+        if (pool->counted) reset_locked(WR_SCOPE_POOL, wr_pool_stats_locked(pool), &pool->flow, peaks, totals);
     wr_accounts_reset_locked(cache, peaks, totals);
     wr_lock_release(&cache->lock);
     wr_fronts_open(cache);

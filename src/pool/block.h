@@ -121,10 +121,7 @@ struct wr_bin {
     wr_free_index free;
 };
 
-/* Bin: free blocks ordered by (size, order). */
-void wr_bin_insert(wr_bin *bin, wr_block *block);
-void wr_bin_remove(wr_bin *bin, wr_block *block);
-wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes); /* the smallest of at least `bytes`, first in order */
+/* Bin: free blocks ordered by (size, order). pool/bin.h has what is done with each of them. */
 wr_block *wr_bin_smallest(wr_bin *bin);
 wr_block *wr_bin_largest(wr_bin *bin);
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block); /* the next one; NULL: none */
@@ -149,11 +146,5 @@ static inline bool wr_segment_idle(const wr_segment *segment)
 {
     return segment->blocks == 1 && segment->first->state == WR_BLOCK_FREE;
 }
-
-/* Cuts `block` at `bytes`; `rest`, an unused record, becomes its right neighbour, in state free, in no tree. */
-void wr_block_split(wr_block *block, size_t bytes, wr_block *rest);
-
-/* `left` swallows its right neighbour, whose record is then unused. */
-void wr_block_absorb_next(wr_block *left);
 
 #endif

@@ -4,9 +4,10 @@
 #include "base/size.h"
 #include "pool/account.h"
 #include "pool/address.h"
+#include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
-#include "pool/starts.h"
+#include "pool/cut.h"
 #include "pool/subplan.h"
 
 #include <assert.h>
@@ -118,7 +119,7 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->kept = 0;
     block->lent = false;
     block->handed = ++cache->handed;
-    wr_count(wr_counter_live_in, bin, block);
+    wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
     wr_history_record_alloc(&cache->history, block->base, requested, native, wr_bin_pool_id(bin), &block->stack);
 }
@@ -128,13 +129,13 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     wr_bin *bin = block->segment->bin;
     wr_block *rest = NULL;
     if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
-    wr_count(wr_counter_free_out, bin, block);
+    wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
     if (rest) {
         wr_block_split(block, request->fit.block_bytes, rest);
         rest->freed_at = block->freed_at;
         wr_bin_insert(bin, rest);
-        wr_count(wr_counter_free_in, bin, rest);
+        wr_count_free_in(bin, rest);
     }
     wr_cache_make_live_locked(cache, block, request->requested, bin->stream->native);
     *out = block->base;
@@ -157,7 +158,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     return wr_front_empty_locked(front) ? wr_cache_find_free_locked(request) : block;
 }
 
-static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
+static WR_FLATTEN WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     *out = NULL;
     const bool contended = !wr_lock_try(&cache->lock);
@@ -232,10 +233,8 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
     return status;
 }
 
-static void reclaim_locked(wr_cache *cache, wr_block *block)
+static void free_locked(wr_cache *cache, wr_block *block)
 {
-    wr_bin *bin = block->segment->bin;
-    wr_count(wr_counter_active_out, bin, block);
     cache->changes++;
     block->state = WR_BLOCK_FREE;
     wr_cache_join_free_locked(cache, block);
@@ -246,14 +245,14 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block)
     wr_bin *bin = block->segment->bin;
     if (block->next && block->next->state == WR_BLOCK_FREE) {
         wr_block *right = block->next;
-        wr_count(wr_counter_free_out, bin, right);
+        wr_count_free_out(bin, right);
         wr_bin_remove(bin, right);
         wr_block_absorb_next(block);
         wr_record_block_done(cache, right);
     }
     if (block->prev && block->prev->state == WR_BLOCK_FREE) {
         wr_block *left = block->prev;
-        wr_count(wr_counter_free_out, bin, left);
+        wr_count_free_out(bin, left);
         wr_bin_remove(bin, left);
         wr_block_absorb_next(left);
         wr_record_block_done(cache, block);
@@ -261,7 +260,7 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block)
     }
     block->freed_at = cache->searches[bin->class];
     wr_bin_insert(bin, block);
-    wr_count(wr_counter_free_in, bin, block);
+    wr_count_free_in(bin, block);
 }
 
 void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
@@ -269,7 +268,8 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block)
     const wr_bin *bin = block->segment->bin;
     wr_history_record(&cache->history, WEIR_EVENT_FREE_COMPLETED, block->base, block->requested, bin->stream->native,
                       wr_bin_pool_id(bin));
-    reclaim_locked(cache, block);
+    wr_count(wr_counter_active_out, bin, block);
+    free_locked(cache, block);
 }
 
 weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address, wr_block **out)
@@ -301,26 +301,27 @@ static weir_status find_for_free_locked(wr_cache *cache, const wr_segment *segme
 void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
-    wr_count(wr_counter_live_out, bin, block);
     wr_account_out(bin->account, block->bytes);
     if (!block->uses && !block->kept) {
         wr_history_record_free(&cache->history, block->base, block->requested, bin->stream->native,
                                wr_bin_pool_id(bin));
-        reclaim_locked(cache, block);
+        wr_count_freed(bin, block);
+        free_locked(cache, block);
         return;
     }
+    wr_count(wr_counter_live_out, bin, block);
     wr_history_record(&cache->history, WEIR_EVENT_FREE_REQUESTED, block->base, block->requested, bin->stream->native,
                       wr_bin_pool_id(bin));
     block->state = WR_BLOCK_PENDING;
     cache->stats.pending_frees++;
 }
 
-void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block)
+WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
-    wr_count(wr_counter_live_out, bin, block);
+    wr_count_freed(bin, block);
     wr_account_out(bin->account, block->bytes);
-    reclaim_locked(cache, block);
+    free_locked(cache, block);
 }
 
 static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_segment *segment, void *pointer,

@@ -10,6 +10,7 @@
 #include "observe/history.h"
 #include "pool/block.h"
 #include "pool/event.h"
+#include "pool/flow.h"
 #include "pool/mempool.h"
 
 typedef struct wr_import wr_import;
@@ -59,7 +60,8 @@ typedef struct wr_cache {
     uint64_t handed;               /* blocks, ever */
     uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
     uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
-    weir_memory_stats stats;
+    weir_memory_stats stats;       /* of blocks as wr_stats_locked has put them together */
+    wr_flow flow;                  /* since */
     wr_history history;
 
     bool has_fronts;           /* constant: bins of the default pool get one */

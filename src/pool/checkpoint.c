@@ -2,7 +2,9 @@
 
 #include "base/meta.h"
 #include "pool/address.h"
+#include "pool/bin.h"
 #include "pool/count.h"
+#include "pool/cut.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 
@@ -32,9 +34,10 @@ struct weir_checkpoint {
 
 /* ---- quiet pools -------------------------------------------------------------------------------------------------- */
 
-static bool has_pending_locked(const wr_mempool *pool)
+static bool has_pending_locked(wr_mempool *pool)
 {
-    return pool->stats.active[WEIR_STAT_ALL].current != pool->stats.allocation[WEIR_STAT_ALL].current;
+    const weir_memory_stats *stats = wr_pool_stats_locked(pool);
+    return stats->active[WEIR_STAT_ALL].current != stats->allocation[WEIR_STAT_ALL].current;
 }
 
 /* Takes both locks of a pool that serves requests and has nothing pending; on failure neither. */
@@ -250,7 +253,7 @@ static wr_block *cut(change *c, wr_block *block, size_t bytes)
 static void put_free(wr_bin *bin, wr_block *block)
 {
     wr_bin_insert(bin, block);
-    wr_count(wr_counter_free_in, bin, block);
+    wr_count_free_in(bin, block);
 }
 
 /* All that was live and is not kept is free by now, so a block from then lies in a kept one or inside a free one. */
@@ -259,14 +262,13 @@ static void bring_back_locked(change *c, wr_segment *segment, const saved_block 
     wr_block *block = wr_starts_block_at(segment, then->base), *left = NULL, *right = NULL;
     wr_bin *bin = segment->bin;
     if (block->state == WR_BLOCK_LIVE) {
-        wr_count(wr_counter_live_out, bin, block);
-        wr_count(wr_counter_active_out, bin, block);
+        wr_count_freed(bin, block);
         block->requested = then->requested;
-        wr_count(wr_counter_live_in, bin, block);
+        wr_count_live(bin, block);
         return;
     }
     assert(block->state == WR_BLOCK_FREE && then->base + then->bytes <= block->base + block->bytes);
-    wr_count(wr_counter_free_out, bin, block);
+    wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
     if (then->base > block->base) {
         left = block;

@@ -1,7 +1,9 @@
 #include "pool/chunk.h"
 
 #include "base/meta.h"
+#include "pool/bin.h"
 #include "pool/count.h"
+#include "pool/cut.h"
 #include "pool/starts.h"
 
 #include <assert.h>
@@ -74,7 +76,7 @@ wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes)
     const bool free = block->state == WR_BLOCK_FREE;
     assert(before + bytes <= block->bytes);
     if (free) {
-        wr_count(wr_counter_free_out, segment->bin, block);
+        wr_count_free_out(segment->bin, block);
         wr_bin_remove(segment->bin, block);
     }
     wr_block *left = before ? block : NULL;
@@ -84,7 +86,7 @@ wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes)
     for (int i = 0; i < 2; i++) {
         if (!free || !around[i]) continue;
         wr_bin_insert(segment->bin, around[i]);
-        wr_count(wr_counter_free_in, segment->bin, around[i]);
+        wr_count_free_in(segment->bin, around[i]);
     }
     return block;
 }
@@ -114,7 +116,7 @@ void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes)
 
 void wr_block_hold_locked(wr_block *block)
 {
-    wr_count(wr_counter_free_out, block->segment->bin, block);
+    wr_count_free_out(block->segment->bin, block);
     wr_bin_remove(block->segment->bin, block);
     block->state = WR_BLOCK_HELD;
 }

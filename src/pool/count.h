@@ -7,7 +7,7 @@
 
 #include "pool/front.h"
 
-/* What happens to a block or segment, counted in one set of numbers. */
+/* What happens to a segment, or seldom to a block, counted in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
 static inline int wr_stat_kind(wr_class class)
@@ -15,25 +15,15 @@ static inline int wr_stat_kind(wr_class class)
     return class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
 }
 
-/* The peak is left to the caller: true when there may be one. */
-static inline bool wr_stat_raise(weir_stat *stat, int kind, size_t amount)
-{
-    const int of[] = { WEIR_STAT_ALL, kind };
-    bool above = false;
-    for (int i = 0; i < 2; i++) {
-        stat[of[i]].current += (int64_t)amount;
-        stat[of[i]].added += (int64_t)amount;
-        above |= stat[of[i]].current > stat[of[i]].peak;
-    }
-    return above;
-}
-
 static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
 {
     const int of[] = { WEIR_STAT_ALL, kind };
-    if (!wr_stat_raise(stat, kind, amount)) return;
-    for (int i = 0; i < 2; i++)
-        if (stat[of[i]].current > stat[of[i]].peak) stat[of[i]].peak = stat[of[i]].current;
+    for (int i = 0; i < 2; i++) {
+        weir_stat *s = &stat[of[i]];
+        s->current += (int64_t)amount;
+        s->added += (int64_t)amount;
+        if (s->current > s->peak) s->peak = s->current;
+    }
 }
 
 static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
@@ -59,17 +49,87 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
         if ((pool)->counted) (pool)->stats.member += (amount);                                                         \
     } while (0)
 
-/* What is parked counts as live here, and not in a peak: the fronts know how much that is. */
-static inline void wr_counter_live_in(weir_memory_stats *stats, int kind, const wr_block *block)
+/* ---- statistics of blocks, which a flow goes before --------------------------------------------------------------- */
+
+/* All that came and went is in the statistics, those of the cache and the pool's own. */
+weir_memory_stats *wr_stats_locked(wr_cache *cache);
+weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where the pool has none of its own */
+
+/* Peaks were looked for, changed or set back: the room below them is measured again. */
+void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
+
+/* There is no room left in a flow of the pool's. */
+WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
+
+static inline int wr_count_kind(const wr_block *block)
 {
-    bool above = wr_stat_raise(stats->allocation, kind, 1);
-    above |= wr_stat_raise(stats->allocated_bytes, kind, block->bytes);
-    above |= wr_stat_raise(stats->active, kind, 1);
-    above |= wr_stat_raise(stats->active_bytes, kind, block->bytes);
-    above |= wr_stat_raise(stats->requested_bytes, kind, block->requested);
-    if (above) wr_fronts_note_peaks(block->segment->bin->pool, stats);
+    return wr_stat_kind(wr_block_class(block));
 }
 
+static inline bool wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
+{
+    const bool blocks = wr_flow_come(flow, kind, WR_FLOW_BLOCKS, 1);
+    const bool bytes = wr_flow_come(flow, kind, WR_FLOW_BYTES, block->bytes);
+    return wr_flow_come(flow, kind, WR_FLOW_REQUESTED, block->requested) || blocks || bytes;
+}
+
+static inline void wr_flow_freed(wr_flow *flow, int kind, const wr_block *block)
+{
+    wr_flow_go(flow, kind, WR_FLOW_BLOCKS, 1);
+    wr_flow_go(flow, kind, WR_FLOW_BYTES, block->bytes);
+    wr_flow_go(flow, kind, WR_FLOW_REQUESTED, block->requested);
+}
+
+static inline bool wr_flow_free_in(wr_flow *flow, int kind, size_t bytes)
+{
+    const bool splits = wr_flow_come(flow, kind, WR_FLOW_SPLITS, 1);
+    return wr_flow_come(flow, kind, WR_FLOW_SPLIT_BYTES, bytes) || splits;
+}
+
+static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
+{
+    wr_flow_go(flow, kind, WR_FLOW_SPLITS, 1);
+    wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes);
+}
+
+/* A block is live. What is parked counts as live here, and not in a peak: the fronts know how much that is. */
+static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
+{
+    wr_mempool *pool = bin->pool;
+    const int kind = wr_count_kind(block);
+    bool full = wr_flow_live(&pool->cache->flow, kind, block);
+    if (WR_UNLIKELY(pool->counted)) full |= wr_flow_live(&pool->flow, kind, block);
+    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
+}
+
+/* A live block is free, or about to be. */
+static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
+{
+    const int kind = wr_count_kind(block);
+    wr_flow_freed(&bin->pool->cache->flow, kind, block);
+    if (WR_UNLIKELY(bin->pool->counted)) wr_flow_freed(&bin->pool->flow, kind, block);
+}
+
+/* A free block enters or leaves its bin: counted as inactive split when its segment has other blocks. */
+static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
+{
+    wr_mempool *pool = bin->pool;
+    const int kind = wr_count_kind(block);
+    if (!block->prev && !block->next) return;
+    bool full = wr_flow_free_in(&pool->cache->flow, kind, block->bytes);
+    if (WR_UNLIKELY(pool->counted)) full |= wr_flow_free_in(&pool->flow, kind, block->bytes);
+    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
+}
+
+static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
+{
+    const int kind = wr_count_kind(block);
+    if (!block->prev && !block->next) return;
+    wr_flow_free_out(&bin->pool->cache->flow, kind, block->bytes);
+    if (WR_UNLIKELY(bin->pool->counted)) wr_flow_free_out(&bin->pool->flow, kind, block->bytes);
+}
+
+/* Of wr_count: a live block becomes pending; a pending one is free. */
 static inline void wr_counter_live_out(weir_memory_stats *stats, int kind, const wr_block *block)
 {
     wr_stat_remove(stats->allocation, kind, 1);
@@ -83,20 +143,7 @@ static inline void wr_counter_active_out(weir_memory_stats *stats, int kind, con
     wr_stat_remove(stats->requested_bytes, kind, block->requested);
 }
 
-/* A free block enters or leaves its bin: counted as inactive split when its segment has other blocks. */
-static inline void wr_counter_free_in(weir_memory_stats *stats, int kind, const wr_block *block)
-{
-    if (!block->prev && !block->next) return;
-    wr_stat_add(stats->inactive_split, kind, 1);
-    wr_stat_add(stats->inactive_split_bytes, kind, block->bytes);
-}
-
-static inline void wr_counter_free_out(weir_memory_stats *stats, int kind, const wr_block *block)
-{
-    if (!block->prev && !block->next) return;
-    wr_stat_remove(stats->inactive_split, kind, 1);
-    wr_stat_remove(stats->inactive_split_bytes, kind, block->bytes);
-}
+/* ---- statistics of segments --------------------------------------------------------------------------------------- */
 
 /* Of the block's segment: memory behind its addresses, or none. */
 static inline void wr_counter_backing_in(weir_memory_stats *stats, int kind, const wr_block *block)

@@ -31,9 +31,11 @@ static live_stats live_of(weir_memory_stats *stats)
                            { stats->requested_bytes, WR_FRONT_REQUESTED } } };
 }
 
-static void tell_hits(weir_memory_stats *stats, int kind, const int64_t hits[WR_FRONT_NUMBERS], int64_t drift)
+static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FRONT_NUMBERS],
+                      int64_t drift)
 {
     const live_stats live = live_of(stats);
+    wr_flow_shift(flow, kind, WR_FLOW_REQUESTED, drift);
     stats->hits += (uint64_t)hits[WR_FRONT_BLOCKS];
     for (int i = 0; i < 2; i++, kind = WEIR_STAT_ALL) {
         for (int k = 0; k < LIVE_STATS; k++) {
@@ -62,9 +64,9 @@ static void tell(const wr_front *front, wr_front_part *part, int kind)
     if (hits[WR_FRONT_BLOCKS] == 0) return;
     const int64_t drift = -wr_front_parked(part, WR_FRONT_REQUESTED);
     wr_front_count(part, WR_FRONT_REQUESTED, drift);
-    tell_hits(&cache->stats, kind, hits, drift);
+    tell_hits(&cache->stats, &cache->flow, kind, hits, drift);
     tell_account(front->account, hits);
-    if (cache->pools->counted) tell_hits(&cache->pools->stats, kind, hits, drift);
+    if (cache->pools->counted) tell_hits(&cache->pools->stats, &cache->pools->flow, kind, hits, drift);
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) hits[i] = 0;
 }
 
@@ -154,9 +156,14 @@ static int64_t parked_elsewhere(const wr_front *front, wr_front_number number)
 }
 
 /* By how much more than ever before would be live if nothing were parked: it is less than that by what is. */
-static int64_t above_peak(const weir_stat *stat)
+static int64_t above_peak(const wr_cache *cache, wr_flow_number number)
 {
-    return stat[WEIR_STAT_ALL].current - stat[WEIR_STAT_ALL].peak;
+    return -cache->flow.room[WEIR_STAT_ALL][number];
+}
+
+static int64_t above_own_peak(const weir_stat *stat)
+{
+    return stat->current - stat->peak;
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -190,18 +197,18 @@ static void share_out(wr_front *front, wr_front_number number, int64_t floor)
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
 static void settle(wr_front *front)
 {
-    const weir_memory_stats *s = &front->cache->stats;
+    const wr_cache *cache = front->cache;
     const wr_account *own = front->account;
     add_up_locked(front);
     const int64_t above[WR_FRONT_NUMBERS] = {
-        [WR_FRONT_BLOCKS] = larger(above_peak(s->allocation), above_peak(s->active)),
-        [WR_FRONT_BYTES] = larger(above_peak(s->allocated_bytes), above_peak(s->active_bytes)),
-        [WR_FRONT_REQUESTED] = above_peak(s->requested_bytes),
+        [WR_FRONT_BLOCKS] = above_peak(cache, WR_FLOW_BLOCKS),
+        [WR_FRONT_BYTES] = above_peak(cache, WR_FLOW_BYTES),
+        [WR_FRONT_REQUESTED] = above_peak(cache, WR_FLOW_REQUESTED),
     };
-    const int64_t above_own[WR_FRONT_NUMBERS] = { [WR_FRONT_BLOCKS] = above_peak(&own->blocks),
-                                                  [WR_FRONT_BYTES] = above_peak(&own->bytes),
+    const int64_t above_own[WR_FRONT_NUMBERS] = { [WR_FRONT_BLOCKS] = above_own_peak(&own->blocks),
+                                                  [WR_FRONT_BYTES] = above_own_peak(&own->bytes),
                                                   [WR_FRONT_REQUESTED] = INT64_MIN };
-    const bool alone = front->cache->front_count == 1;
+    const bool alone = cache->front_count == 1;
     for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
         const int64_t floor = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
         share_out(front, (wr_front_number)i, larger(floor, above_own[i]));
@@ -215,8 +222,7 @@ static void note_peaks(wr_front *front)
     wr_cache *cache = front->cache;
     add_up_locked(front);
     wr_account_note_peaks(front->account);
-    wr_fronts_note_peaks(cache->pools, &cache->stats);
-    if (cache->pools->counted) wr_fronts_note_peaks(cache->pools, &cache->pools->stats);
+    wr_count_full_locked(cache->pools);
 }
 
 static void fold_hits(wr_front_part *part, wr_front_slot *slot)

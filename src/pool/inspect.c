@@ -3,6 +3,7 @@
 #include "pool/account.h"
 #include "pool/address.h"
 #include "pool/chunk.h"
+#include "pool/count.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 #include "pool/subplan.h"
@@ -64,7 +65,7 @@ weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_m
     return status;
 }
 
-weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out)
+weir_status wr_inspect_pool_stats(wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out)
 {
     wr_cache *cache = pool->cache;
     wr_fronts_close(cache);
@@ -72,7 +73,7 @@ weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, 
     weir_status status = check_name(pool, name);
     if (status == WEIR_OK) {
         const size_t size = out->size;
-        *out = pool->counted ? pool->stats : cache->stats;
+        *out = *wr_pool_stats_locked(pool);
         out->size = size;
     }
     wr_lock_release(&cache->lock);
@@ -152,7 +153,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
 {
     wr_fronts_close(cache);
     wr_lock_acquire(&cache->lock);
-    const weir_memory_stats *s = &cache->stats;
+    const weir_memory_stats *s = wr_stats_locked(cache);
     *out = (wr_cache_report){
         .reserved = (uint64_t)s->reserved_bytes[WEIR_STAT_ALL].current,
         .allocated = (uint64_t)s->allocated_bytes[WEIR_STAT_ALL].current,
@@ -351,14 +352,14 @@ static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
 }
 
 /* A pool's own numbers; what is out of sight just now is not told by pool. */
-static weir_status validate_pool(const wr_cache *cache, const wr_mempool *pool, totals *sum)
+static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals *sum)
 {
     totals t = { 0 };
     for (uint32_t i = 0; i < pool->bin_capacity; i++)
         if (pool->bins[i]) WR_TRY(validate_bin(pool->bins[i], &t));
     if (wr_mempool_chunked(pool)) WR_TRY(validate_chunks(&cache->chunks, &t));
     VALID(wr_subplans_agree_locked(pool), "a plan has places in a segment that is not there");
-    if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(&pool->stats, &t));
+    if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(wr_pool_stats_locked(pool), &t));
     sum->segments += t.segments;
     sum->reserved += t.reserved;
     sum->paused += t.paused;
@@ -394,8 +395,8 @@ static weir_status validate_account(const wr_cache *cache, uint32_t index)
 static weir_status validate_locked(wr_cache *cache)
 {
     totals t = { .segments = cache->hidden, .reserved = cache->hidden_bytes, .paused = cache->hidden_paused };
-    const weir_memory_stats *s = &cache->stats;
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
+    const weir_memory_stats *s = wr_stats_locked(cache);
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
     for (uint32_t i = 0; i < cache->account_capacity; i++) WR_TRY(validate_account(cache, i));
     VALID(s->pending_frees == t.pending, "%llu frees pending, counted %llu", (unsigned long long)s->pending_frees,

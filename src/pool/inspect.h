@@ -12,7 +12,7 @@ WR_CHECKED weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *seg
 
 /* WEIR_ERR_POOL_MISMATCH when the pool no longer has that name. */
 WR_CHECKED weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_mempool_info *out);
-WR_CHECKED weir_status wr_inspect_pool_stats(const wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out);
+WR_CHECKED weir_status wr_inspect_pool_stats(wr_mempool *pool, wr_mempool_name name, weir_memory_stats *out);
 WR_CHECKED weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir_block_info *blocks,
                                          size_t capacity, size_t *count);
 

@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "pool/cache.h"
+#include "pool/count.h"
 #include "pool/subplan.h"
 
 #include <assert.h>
@@ -97,7 +98,8 @@ void wr_mempool_count_default_locked(wr_cache *cache)
 {
     wr_mempool *pool = cache->pools;
     if (pool->counted) return;
-    pool->stats = cache->stats;
+    pool->stats = *wr_stats_locked(cache);
+    wr_count_measure_locked(&pool->stats, &pool->flow);
     pool->counted = true;
 }
 

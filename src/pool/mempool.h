@@ -8,6 +8,7 @@
 #define WR_POOL_MEMPOOL_H
 
 #include "pool/block.h"
+#include "pool/flow.h"
 
 /* Who refers to a pool. */
 typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR_HOLDERS } wr_holder;
@@ -33,10 +34,11 @@ struct wr_mempool {
     uint64_t lent;
     struct wr_subplan *subplans; /* what plans have for it. pool/subplan.h */
     bool is_private;
-    bool counted;  /* `stats` is kept: always for private pools, for the default one once there is another */
-    bool paused;   /* also changes with the move lock only */
-    bool changing; /* being paused or resumed, by the holder of the move lock */
-    weir_memory_stats stats;
+    bool counted;            /* `stats` is kept: always for private pools, for the default one once there is another */
+    bool paused;             /* also changes with the move lock only */
+    bool changing;           /* being paused or resumed, by the holder of the move lock */
+    weir_memory_stats stats; /* as the cache's */
+    wr_flow flow;
     wr_mempool *next; /* of the cache: oldest first; also links unused records */
 };
 

@@ -2,6 +2,7 @@
 
 #include "pool/account.h"
 #include "pool/chunk.h"
+#include "pool/count.h"
 
 #include <stdio.h>
 
@@ -92,21 +93,21 @@ static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
 
 static weir_status sample_pools_locked(const wr_cache *cache, wr_rows *rows)
 {
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next) {
         wr_row *row = NULL;
         WR_TRY(wr_rows_add(rows, WR_SCOPE_POOL, cache->device, &row));
         snprintf(row->name, sizeof row->name, WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
         snprintf(row->tag, sizeof row->tag, "%s", pool->rules.tag);
-        row->of.memory = pool->counted ? pool->stats : cache->stats;
+        row->of.memory = *wr_pool_stats_locked(pool);
     }
     return WEIR_OK;
 }
 
-static weir_status sample_locked(const wr_cache *cache, wr_scope scope, wr_rows *rows)
+static weir_status sample_locked(wr_cache *cache, wr_scope scope, wr_rows *rows)
 {
     wr_row *row = NULL;
     WR_TRY(wr_rows_add(rows, scope, cache->device, &row));
-    row->of.memory = cache->stats;
+    row->of.memory = *wr_stats_locked(cache);
     if (wr_cache_is_host(cache)) return WEIR_OK;
     WR_TRY(sample_pools_locked(cache, rows));
     return sample_streams_locked(cache, rows);

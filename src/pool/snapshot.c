@@ -1,6 +1,7 @@
 #include "pool/snapshot.h"
 
 #include "base/meta.h"
+#include "pool/count.h"
 #include "pool/front.h"
 
 #include <stdlib.h>
@@ -81,7 +82,7 @@ static weir_status copy_events_locked(wr_cache *cache, const wr_snapshot_what *w
 {
     uint64_t events = 0, dropped = 0;
     void *memory = NULL;
-    const uint64_t active = (uint64_t)cache->stats.active_bytes[WEIR_STAT_ALL].current;
+    const uint64_t active = (uint64_t)wr_stats_locked(cache)->active_bytes[WEIR_STAT_ALL].current;
     if (cache->history.capacity == 0) return WEIR_OK;
     wr_history_record(&cache->history, WEIR_EVENT_SNAPSHOT, NULL, active, NULL, (weir_mempool){ 0, 0 });
     /* Nobody can record what happens to a block meanwhile, but other events may come. */

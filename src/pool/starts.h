@@ -12,6 +12,8 @@
 
 #include "base/hash.h"
 
+#include <assert.h>
+
 /* Linear probing. Never given back before the cache goes. */
 struct wr_starts {
     wr_starts *smaller; /* which it replaced */
@@ -51,9 +53,80 @@ wr_block *wr_starts_block_at(const wr_segment *segment, const void *address);
 /* Room for the starts of so many blocks. */
 WR_CHECKED weir_status wr_starts_reserve(wr_cache *cache, size_t blocks);
 
-void wr_starts_add(wr_block *block);
-void wr_starts_remove(const wr_block *block); /* still beside its neighbours */
-
 void wr_starts_release(wr_cache *cache);
+
+/* ---- what is done with each block that is cut or joined: inlined there --------------------------------------------- */
+
+static inline wr_starts *wr_starts_of(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->starts, memory_order_relaxed);
+}
+
+static inline wr_block *wr_starts_at(const wr_starts *starts, size_t i)
+{
+    return atomic_load_explicit(&starts->at[i], memory_order_relaxed);
+}
+
+static inline void wr_starts_put(wr_starts *starts, wr_block *block)
+{
+    size_t i = wr_starts_place(starts, block->base);
+    while (wr_starts_at(starts, i)) i = (i + 1) & starts->mask;
+    atomic_store_explicit(&starts->at[i], block, memory_order_release);
+}
+
+/* Closes the gap, so that whatever comes behind it is still found from its place on. */
+static inline void wr_starts_take_out(wr_starts *starts, const wr_block *block)
+{
+    size_t gap = wr_starts_place(starts, block->base);
+    for (; wr_starts_at(starts, gap) != block; gap = (gap + 1) & starts->mask) assert(wr_starts_at(starts, gap));
+    for (size_t i = (gap + 1) & starts->mask; wr_starts_at(starts, i); i = (i + 1) & starts->mask) {
+        wr_block *next = wr_starts_at(starts, i);
+        const size_t distance = (i - wr_starts_place(starts, next->base)) & starts->mask;
+        if (distance < ((i - gap) & starts->mask)) continue;
+        atomic_store_explicit(&starts->at[gap], next, memory_order_release);
+        gap = i;
+    }
+    atomic_store_explicit(&starts->at[gap], NULL, memory_order_release);
+}
+
+/* ---- pages: where the blocks of a segment are -------------------------------------------------------------------- */
+
+static inline size_t wr_starts_page(const wr_segment *segment, const void *address)
+{
+    return (size_t)((const char *)address - segment->base) / WR_SEGMENT_UNIT;
+}
+
+static inline void wr_starts_note_in_page(wr_block *block)
+{
+    wr_pages *pages = block->segment->pages;
+    const size_t page = wr_starts_page(block->segment, block->base);
+    wr_block **first = &pages->first[page];
+    if (!*first) pages->any[page / 64] |= UINT64_C(1) << page % 64;
+    if (!*first || block->base < (*first)->base) *first = block;
+}
+
+static inline void wr_starts_forget_in_page(const wr_block *block)
+{
+    wr_pages *pages = block->segment->pages;
+    const size_t page = wr_starts_page(block->segment, block->base);
+    wr_block *next = block->next;
+    if (pages->first[page] != block) return;
+    if (next && wr_starts_page(block->segment, next->base) != page) next = NULL;
+    pages->first[page] = next;
+    if (!next) pages->any[page / 64] &= ~(UINT64_C(1) << page % 64);
+}
+
+static inline void wr_starts_add(wr_block *block)
+{
+    wr_starts_put(wr_starts_of(block->segment->cache), block);
+    wr_starts_note_in_page(block);
+}
+
+/* Still beside its neighbours. */
+static inline void wr_starts_remove(const wr_block *block)
+{
+    wr_starts_take_out(wr_starts_of(block->segment->cache), block);
+    wr_starts_forget_in_page(block);
+}
 
 #endif

@@ -5,6 +5,7 @@
 #include "pool/address.h"
 #include "pool/count.h"
 #include "pool/source.h"
+#include "pool/starts.h"
 #include "pool/stitch_plan.h"
 
 #include <assert.h>

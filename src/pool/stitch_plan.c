@@ -2,6 +2,8 @@
 
 #include "base/meta.h"
 #include "base/size.h"
+#include "pool/bin.h"
+#include "pool/count.h"
 #include "pool/serve.h"
 
 #include <assert.h>
@@ -391,7 +393,7 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
 /* Whether that much more may be held before what is free is looked for. */
 static bool has_slack(const wr_stitch_plan *p, size_t bytes)
 {
-    const weir_memory_stats *stats = &p->cache->stats;
+    const weir_memory_stats *stats = wr_stats_locked(p->cache);
     const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
     if (now > most) most = now;

@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "base/size.h"
+#include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/follow.h"

@@ -5,10 +5,12 @@
  */
 #include "pool/account.h"
 #include "pool/address.h"
+#include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/serve.h"
 #include "pool/source.h"
+#include "pool/starts.h"
 #include "pool/subplan.h"
 
 #include <assert.h>

@@ -1,3 +1,5 @@
+#include "pool/bin.h"
+#include "pool/cut.h"
 #include "pool/starts.h"
 
 #include "base/size.h"

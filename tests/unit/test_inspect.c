@@ -1,3 +1,4 @@
+#include "pool/bin.h"
 #include "pool/inspect.h"
 #include "pool/starts.h"
 

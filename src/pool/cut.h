@@ -1,8 +1,13 @@
+/*
+ * cut: a block becomes two, or two become one. Lock: the cache's.
+ */
+#ifndef WR_POOL_CUT_H
+#define WR_POOL_CUT_H
+
 #include "pool/starts.h"
 
-#include <assert.h>
-
-void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
+/* Cuts `block` at `bytes`; `rest`, an unused record, becomes its right neighbour, in state free, in no tree. */
+static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
 {
     assert(bytes > 0 && bytes < block->bytes);
     *rest = (wr_block){ .base = block->base + bytes,
@@ -19,7 +24,8 @@ void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
     wr_starts_add(rest);
 }
 
-void wr_block_absorb_next(wr_block *left)
+/* `left` swallows its right neighbour, whose record is then unused. */
+static inline void wr_block_absorb_next(wr_block *left)
 {
     wr_block *right = left->next;
     wr_starts_remove(right);
@@ -28,3 +34,5 @@ void wr_block_absorb_next(wr_block *left)
     if (right->next) right->next->prev = left;
     left->segment->blocks--;
 }
+
+#endif

@@ -1,0 +1,92 @@
+#include "pool/count.h"
+
+/* The statistics that come of each number of a flow. */
+typedef struct followers {
+    weir_stat *of[2]; /* each by kind; NULL: there is one only */
+} followers;
+
+static followers followers_of(weir_memory_stats *stats, int number)
+{
+    switch ((wr_flow_number)number) {
+    case WR_FLOW_BLOCKS: return (followers){ { stats->allocation, stats->active } };
+    case WR_FLOW_BYTES: return (followers){ { stats->allocated_bytes, stats->active_bytes } };
+    case WR_FLOW_REQUESTED: return (followers){ { stats->requested_bytes, NULL } };
+    case WR_FLOW_SPLITS: return (followers){ { stats->inactive_split, NULL } };
+    default: return (followers){ { stats->inactive_split_bytes, NULL } };
+    }
+}
+
+static void tell(weir_stat *stat, int64_t came, int64_t stayed)
+{
+    stat->current += stayed;
+    stat->added += came;
+    stat->removed += came - stayed;
+}
+
+static void put_together(weir_memory_stats *stats, wr_flow *flow)
+{
+    for (int number = 0; number < WR_FLOW_NUMBERS; number++) {
+        const followers f = followers_of(stats, number);
+        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+            if (kind == WEIR_STAT_ALL) continue;
+            const int64_t came = flow->came[kind][number];
+            const int64_t stayed = flow->had[kind][number] - flow->room[kind][number];
+            for (int i = 0; i < 2 && f.of[i]; i++) {
+                tell(&f.of[i][kind], came, stayed);
+                tell(&f.of[i][WEIR_STAT_ALL], came, stayed);
+            }
+            flow->came[kind][number] = 0;
+        }
+        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) flow->had[kind][number] = flow->room[kind][number];
+    }
+}
+
+void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow)
+{
+    put_together(stats, flow);
+    for (int number = 0; number < WR_FLOW_NUMBERS; number++) {
+        const followers f = followers_of(stats, number);
+        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+            int64_t room = INT64_MAX;
+            for (int i = 0; i < 2 && f.of[i]; i++) {
+                const int64_t below = f.of[i][kind].peak - f.of[i][kind].current;
+                if (below < room) room = below;
+            }
+            flow->room[kind][number] = flow->had[kind][number] = room;
+        }
+    }
+}
+
+weir_memory_stats *wr_stats_locked(wr_cache *cache)
+{
+    put_together(&cache->stats, &cache->flow);
+    return &cache->stats;
+}
+
+weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool)
+{
+    if (!pool->counted) return wr_stats_locked(pool->cache);
+    put_together(&pool->stats, &pool->flow);
+    return &pool->stats;
+}
+
+static void raise_peaks(weir_stat stat[WEIR_STAT_KINDS])
+{
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
+        if (stat[kind].current > stat[kind].peak) stat[kind].peak = stat[kind].current;
+}
+
+static void note_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
+{
+    put_together(stats, flow);
+    wr_fronts_note_peaks(pool, stats);
+    raise_peaks(stats->inactive_split);
+    raise_peaks(stats->inactive_split_bytes);
+    wr_count_measure_locked(stats, flow);
+}
+
+void wr_count_full_locked(wr_mempool *pool)
+{
+    note_peaks(pool, &pool->cache->stats, &pool->cache->flow);
+    if (pool->counted) note_peaks(pool, &pool->stats, &pool->flow);
+}

@@ -1,0 +1,54 @@
+/*
+ * flow: what was handed out, freed, cut and joined since the statistics of a cache or pool were last put together. A block
+ * costs an addition and two subtractions for each number that way; which statistics follow from it, and whether they are at a
+ * peak, is found out when somebody asks, or when there is no room left below a peak (pool/count.h).
+ * Owner: the cache; the pool. Lock: the cache's.
+ */
+#ifndef WR_POOL_FLOW_H
+#define WR_POOL_FLOW_H
+
+#include "weir/weir.h"
+
+#include <stdbool.h>
+
+typedef enum wr_flow_number {
+    WR_FLOW_BLOCKS, /* handed out and not free again */
+    WR_FLOW_BYTES,
+    WR_FLOW_REQUESTED,
+    WR_FLOW_SPLITS, /* free, in segments that are partly in use */
+    WR_FLOW_SPLIT_BYTES,
+    WR_FLOW_NUMBERS
+} wr_flow_number;
+
+/* By kind, as weir_memory_stats. Zeroed: nothing came, and there is no room. */
+typedef struct wr_flow {
+    int64_t came[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* not of WEIR_STAT_ALL, which is the others' sum */
+    int64_t room[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* below the peak */
+    int64_t had[WEIR_STAT_KINDS]
+               [WR_FLOW_NUMBERS]; /* of room, when they were put together: what is gone came and stayed */
+} wr_flow;
+
+/* True: there is no room left, and there may be a peak. */
+static inline bool wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
+{
+    flow->came[kind][number] += (int64_t)amount;
+    const bool full = (flow->room[kind][number] -= (int64_t)amount) < 0;
+    return (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount) < 0 || full;
+}
+
+static inline void wr_flow_go(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
+{
+    flow->room[kind][number] += (int64_t)amount;
+    flow->room[WEIR_STAT_ALL][number] += (int64_t)amount;
+}
+
+/* The statistics say so much more already. */
+static inline void wr_flow_shift(wr_flow *flow, int kind, wr_flow_number number, int64_t amount)
+{
+    flow->room[kind][number] -= amount;
+    flow->had[kind][number] -= amount;
+    flow->room[WEIR_STAT_ALL][number] -= amount;
+    flow->had[WEIR_STAT_ALL][number] -= amount;
+}
+
+#endif

@@ -1,27 +1,28 @@
 #include "pool/bin.h"
 
 /* The last range up to this one that has blocks; NULL: none. */
-static struct wr_free_tree *down_from_place(wr_free_index *free, wr_free_place p)
+static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)
 {
-    unsigned steps = free->steps[p.octave] & ((2u << p.step) - 1);
-    if (!steps) {
-        const uint64_t octaves = free->octaves & ((UINT64_C(1) << p.octave) - 1);
-        if (!octaves) return NULL;
-        p.octave = 63u - (unsigned)__builtin_clzll(octaves);
-        steps = free->steps[p.octave];
+    unsigned word = range / 64;
+    uint64_t ranges = free->ranges[word] & ~UINT64_C(0) >> (63 - range % 64);
+    if (!ranges) {
+        const uint64_t words = free->words & ((UINT64_C(1) << word) - 1);
+        if (!words) return NULL;
+        word = 63u - (unsigned)__builtin_clzll(words);
+        ranges = free->ranges[word];
     }
-    return &free->trees[p.octave][31u - (unsigned)__builtin_clz(steps)];
+    return &free->trees[word * 64 + 63u - (unsigned)__builtin_clzll(ranges)];
 }
 
 wr_block *wr_bin_smallest(wr_bin *bin)
 {
-    struct wr_free_tree *tree = wr_free_from(&bin->free, (wr_free_place){ 0, 0 });
+    struct wr_free_tree *tree = wr_free_from(&bin->free, 0);
     return tree ? RB_MIN(wr_free_tree, tree) : NULL;
 }
 
 wr_block *wr_bin_largest(wr_bin *bin)
 {
-    struct wr_free_tree *tree = down_from_place(&bin->free, (wr_free_place){ WR_FREE_OCTAVES - 1, WR_FREE_STEPS - 1 });
+    struct wr_free_tree *tree = down_from(&bin->free, WR_FREE_RANGES - 1);
     return tree ? RB_MAX(wr_free_tree, tree) : NULL;
 }
 
@@ -29,7 +30,7 @@ wr_block *wr_bin_larger(wr_bin *bin, wr_block *block)
 {
     wr_block *larger = RB_NEXT(wr_free_tree, NULL, block);
     if (larger) return larger;
-    struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_after(wr_free_place_of(block->bytes)));
+    struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_range(block->bytes) + 1);
     return tree ? RB_MIN(wr_free_tree, tree) : NULL;
 }
 
@@ -37,10 +38,8 @@ wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block)
 {
     wr_block *smaller = RB_PREV(wr_free_tree, NULL, block);
     if (smaller) return smaller;
-    wr_free_place p = wr_free_place_of(block->bytes);
-    if (p.octave == 0 && p.step == 0) return NULL;
-    p = p.step ? (wr_free_place){ p.octave, p.step - 1 } : (wr_free_place){ p.octave - 1, WR_FREE_STEPS - 1 };
-    struct wr_free_tree *tree = down_from_place(&bin->free, p);
+    const unsigned range = wr_free_range(block->bytes);
+    struct wr_free_tree *tree = range ? down_from(&bin->free, range - 1) : NULL;
     return tree ? RB_MAX(wr_free_tree, tree) : NULL;
 }
 

@@ -21,57 +21,61 @@ RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute_
 
 /* ---- ranges of sizes ---------------------------------------------------------------------------------------------- */
 
-typedef struct wr_free_place {
-    unsigned octave, step;
-} wr_free_place;
-
-static inline wr_free_place wr_free_place_of(size_t bytes)
+static inline unsigned wr_free_range(size_t bytes)
 {
     const unsigned log2 = 63u - (unsigned)__builtin_clzll(bytes);
+    const unsigned step = bytes >> (log2 - WR_FREE_STEPS_LOG2) & ((1u << WR_FREE_STEPS_LOG2) - 1);
     assert(log2 >= WR_FREE_LOG2_MIN && log2 - WR_FREE_LOG2_MIN < WR_FREE_OCTAVES);
-    return (wr_free_place){ log2 - WR_FREE_LOG2_MIN, bytes >> (log2 - WR_FREE_STEPS_LOG2) & (WR_FREE_STEPS - 1) };
+    return ((log2 - WR_FREE_LOG2_MIN) << WR_FREE_STEPS_LOG2) + step;
 }
 
 /* The first range from this one on that has blocks; NULL: none. */
-static inline struct wr_free_tree *wr_free_from(wr_free_index *free, wr_free_place p)
+static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned range)
 {
-    unsigned steps = p.octave < WR_FREE_OCTAVES ? free->steps[p.octave] & ~0u << p.step : 0;
-    if (!steps) {
-        const uint64_t octaves = p.octave + 1 < WR_FREE_OCTAVES ? free->octaves & ~UINT64_C(0) << (p.octave + 1) : 0;
-        if (!octaves) return NULL;
-        p.octave = (unsigned)__builtin_ctzll(octaves);
-        steps = free->steps[p.octave];
+    unsigned word = range / 64;
+    uint64_t ranges = free->ranges[word] & ~UINT64_C(0) << range % 64;
+    if (!ranges) {
+        const uint64_t words = free->words & ~UINT64_C(1) << word;
+        if (!words) return NULL;
+        word = (unsigned)__builtin_ctzll(words);
+        ranges = free->ranges[word];
     }
-    return &free->trees[p.octave][__builtin_ctz(steps)];
-}
-
-static inline wr_free_place wr_free_after(wr_free_place p)
-{
-    return p.step + 1 < WR_FREE_STEPS ? (wr_free_place){ p.octave, p.step + 1 } : (wr_free_place){ p.octave + 1, 0 };
+    return &free->trees[word * 64 + (unsigned)__builtin_ctzll(ranges)];
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
 
+/* Most trees are empty or have one block: those need no tree's work. */
 static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
 {
     wr_free_index *free = &bin->free;
-    const wr_free_place p = wr_free_place_of(block->bytes);
-    wr_block *twin = RB_INSERT(wr_free_tree, &free->trees[p.octave][p.step], block);
+    const unsigned range = wr_free_range(block->bytes);
+    struct wr_free_tree *tree = &free->trees[range];
+    if (RB_EMPTY(tree)) {
+        RB_SET(block, NULL, node);
+        RB_COLOR(block, node) = RB_BLACK;
+        RB_ROOT(tree) = block;
+        free->ranges[range / 64] |= UINT64_C(1) << range % 64;
+        free->words |= UINT64_C(1) << range / 64;
+        return;
+    }
+    wr_block *twin = RB_INSERT(wr_free_tree, tree, block);
     assert(twin == NULL);
     (void)twin;
-    free->steps[p.octave] = (uint16_t)(free->steps[p.octave] | 1u << p.step);
-    free->octaves |= UINT64_C(1) << p.octave;
 }
 
 static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
 {
     wr_free_index *free = &bin->free;
-    const wr_free_place p = wr_free_place_of(block->bytes);
-    struct wr_free_tree *tree = &free->trees[p.octave][p.step];
-    RB_REMOVE(wr_free_tree, tree, block);
-    if (!RB_EMPTY(tree)) return;
-    free->steps[p.octave] = (uint16_t)(free->steps[p.octave] & ~(1u << p.step));
-    if (!free->steps[p.octave]) free->octaves &= ~(UINT64_C(1) << p.octave);
+    const unsigned range = wr_free_range(block->bytes);
+    struct wr_free_tree *tree = &free->trees[range];
+    if (RB_ROOT(tree) != block || RB_LEFT(block, node) || RB_RIGHT(block, node)) {
+        RB_REMOVE(wr_free_tree, tree, block);
+        return;
+    }
+    RB_ROOT(tree) = NULL;
+    free->ranges[range / 64] &= ~(UINT64_C(1) << range % 64);
+    if (!free->ranges[range / 64]) free->words &= ~(UINT64_C(1) << range / 64);
 }
 
 static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t bytes)
@@ -88,10 +92,10 @@ static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t 
 /* The smallest of at least `bytes`, first in order. */
 static inline wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
 {
-    const wr_free_place p = wr_free_place_of(bytes);
-    wr_block *best = wr_free_best_of(&bin->free.trees[p.octave][p.step], bytes);
+    const unsigned range = wr_free_range(bytes);
+    wr_block *best = wr_free_best_of(&bin->free.trees[range], bytes);
     if (best) return best;
-    struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_after(p));
+    struct wr_free_tree *tree = wr_free_from(&bin->free, range + 1);
     return tree ? RB_MIN(wr_free_tree, tree) : NULL;
 }
 

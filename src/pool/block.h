@@ -16,6 +16,7 @@
 #ifndef WR_POOL_BLOCK_H
 #define WR_POOL_BLOCK_H
 
+#include "base/compiler.h"
 #include "pool/policy.h"
 #include "pool/stream.h"
 
@@ -38,8 +39,12 @@ typedef enum wr_block_state {
     WR_BLOCK_HELD
 } wr_block_state;
 
+/* Two cache lines, and aligned so, since neighbours may be blocks of different streams and be written by different threads. */
 struct wr_block {
-    RB_ENTRY(wr_block) node; /* in the bin's tree while free */
+    union {
+        RB_ENTRY(wr_block) node; /* in the bin's tree while free */
+        wr_block *next_parked;
+    };
     char *base;
     size_t bytes;
     uint64_t order;   /* among blocks of equal size: by address, or by segment and offset (deterministic pools) */
@@ -57,22 +62,23 @@ struct wr_block {
     wr_block_state state;
     atomic_bool parked; /* live, but in the bin's front; under its lock */
     bool lent;          /* live, or pending: to another stream, by a plan (pool/serve.h) */
-    wr_block *next_parked;
 };
+
+_Static_assert(sizeof(wr_block) <= 2 * WR_CACHE_LINE, "records of blocks do not share cache lines");
 
 RB_HEAD(wr_free_tree, wr_block);
 
-/* The free blocks of a bin by size and order: a tree for each range of sizes, most of them small, and a bit for each that is
- * not empty. An octave is from one power of two to the next, and has 16 ranges of the same width. */
+/* The free blocks of a bin by size and order: a tree for each range of sizes, most of them small, a bit for each that is not
+ * empty, and a bit for each word of those. There are 16 ranges of the same width from one power of two to the next. */
 #define WR_FREE_LOG2_MIN 9u /* of the smallest block there is */
 #define WR_FREE_OCTAVES 53u /* up to what the largest request may be rounded to */
 #define WR_FREE_STEPS_LOG2 4u
-#define WR_FREE_STEPS (1u << WR_FREE_STEPS_LOG2)
+#define WR_FREE_RANGES (WR_FREE_OCTAVES << WR_FREE_STEPS_LOG2)
 
 typedef struct wr_free_index {
-    uint64_t octaves;
-    uint16_t steps[WR_FREE_OCTAVES];
-    struct wr_free_tree trees[WR_FREE_OCTAVES][WR_FREE_STEPS];
+    uint64_t words;
+    uint64_t ranges[WR_FREE_RANGES / 64 + 1]; /* also of the one behind the last */
+    struct wr_free_tree trees[WR_FREE_RANGES];
 } wr_free_index;
 
 /* The first block that begins in each page of WR_SEGMENT_UNIT of a segment, and a bit for each page in which one does. */

@@ -83,13 +83,15 @@ bool wr_cache_takes(const wr_request *request, size_t candidate)
     const wr_cache *cache = request->pool->cache;
     if (request->pool->rules.no_split && candidate >= request->fit.segment_bytes + cache->options.large_segment)
         return false;
-    return request->pool->policy->takes(&cache->options, &request->fit, candidate);
+    const wr_policy *policy = request->pool->policy;
+    return !policy->takes || policy->takes(&cache->options, &request->fit, candidate);
 }
 
 static bool splits(const wr_request *request, size_t candidate)
 {
     const wr_mempool *pool = request->pool;
-    return !pool->rules.no_split && pool->policy->splits(&pool->cache->options, &request->fit, candidate);
+    if (pool->rules.no_split || candidate == request->fit.block_bytes) return false;
+    return !pool->policy->splits || pool->policy->splits(&pool->cache->options, &request->fit, candidate);
 }
 
 /* What a region ends with can still become larger: anything else first. */
@@ -129,13 +131,19 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     wr_bin *bin = block->segment->bin;
     wr_block *rest = NULL;
     if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
-    wr_count_free_out(bin, block);
+    const bool alone = !block->prev && !block->next;
+    if (alone || !rest) wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
     if (rest) {
+        const int kind = wr_count_kind(block);
+        const size_t bytes = block->bytes;
         wr_block_split(block, request->fit.block_bytes, rest);
         rest->freed_at = block->freed_at;
         wr_bin_insert(bin, rest);
-        wr_count_free_in(bin, rest);
+        if (WR_UNLIKELY(alone))
+            wr_count_free_in(bin, rest);
+        else
+            wr_count_cut(bin, kind, bytes, rest);
     }
     wr_cache_make_live_locked(cache, block, request->requested, bin->stream->native);
     *out = block->base;
@@ -158,7 +166,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     return wr_front_empty_locked(front) ? wr_cache_find_free_locked(request) : block;
 }
 
-static WR_FLATTEN WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
+static weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     *out = NULL;
     const bool contended = !wr_lock_try(&cache->lock);
@@ -175,9 +183,11 @@ static WR_FLATTEN WR_NOINLINE weir_status take(wr_cache *cache, const wr_request
     return status;
 }
 
-weir_status wr_cache_take_with(wr_front *front, const wr_request *request, void **out)
+WR_FLATTEN weir_status wr_cache_take_with(wr_front *front, const wr_request *request, void **out)
 {
-    *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
+    *out = NULL;
+    if (wr_front_has(front, request->fit.block_bytes))
+        *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
     return *out ? WEIR_OK : take(front->cache, request, front, out);
 }
 
@@ -318,10 +328,14 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 
 WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block)
 {
-    const wr_bin *bin = block->segment->bin;
-    wr_count_freed(bin, block);
-    wr_account_out(bin->account, block->bytes);
-    free_locked(cache, block);
+    for (wr_block *next; block; block = next) {
+        const wr_bin *bin = block->segment->bin;
+        next = block->next_parked;
+        atomic_store_explicit(&block->parked, false, memory_order_relaxed);
+        wr_count_freed(bin, block);
+        wr_account_out(bin->account, block->bytes);
+        free_locked(cache, block);
+    }
 }
 
 static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_segment *segment, void *pointer,

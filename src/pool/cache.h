@@ -204,8 +204,8 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 /* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
 void wr_cache_give_locked(wr_cache *cache, wr_block *block);
 
-/* The same of one that a front had: its program has freed it before. */
-void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block);
+/* The same of those that a front had, in a list: their program has freed them before. */
+void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first);
 
 /* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
@@ -218,8 +218,23 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
 wr_block *wr_cache_find_free_locked(const wr_request *request);
 
 /* Records (records.c): a fresh one's members are whatever they were. */
-WR_CHECKED weir_status wr_record_block(wr_cache *cache, wr_block **block);
-void wr_record_block_done(wr_cache *cache, wr_block *block);
+WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
+WR_CHECKED static inline weir_status wr_record_block(wr_cache *cache, wr_block **block)
+{
+    if (!cache->unused_blocks) WR_TRY(wr_records_more_blocks(cache));
+    *block = cache->unused_blocks;
+    cache->unused_blocks = (*block)->next;
+    cache->unused_block_count--;
+    return WEIR_OK;
+}
+
+static inline void wr_record_block_done(wr_cache *cache, wr_block *block)
+{
+    block->next = cache->unused_blocks;
+    cache->unused_blocks = block;
+    cache->unused_block_count++;
+}
+
 WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);

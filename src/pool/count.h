@@ -129,6 +129,30 @@ static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
     if (WR_UNLIKELY(bin->pool->counted)) wr_flow_free_out(&bin->pool->flow, kind, block->bytes);
 }
 
+/* A free block of a kind and size leaves its bin, and `rest`, which was cut off it, enters. Mostly both are of one kind: as many
+ * as before, and less bytes, so no peak. */
+static inline void wr_flow_cut(wr_flow *flow, int kind, size_t bytes, int rest_kind, size_t rest, bool *full)
+{
+    if (WR_UNLIKELY(rest_kind != kind)) {
+        wr_flow_free_out(flow, kind, bytes);
+        *full |= wr_flow_free_in(flow, rest_kind, rest);
+        return;
+    }
+    flow->came[kind][WR_FLOW_SPLITS]++;
+    flow->came[kind][WR_FLOW_SPLIT_BYTES] += (int64_t)rest;
+    wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes - rest);
+}
+
+static inline void wr_count_cut(const wr_bin *bin, int kind, size_t bytes, const wr_block *rest)
+{
+    wr_mempool *pool = bin->pool;
+    const int rest_kind = wr_count_kind(rest);
+    bool full = false;
+    wr_flow_cut(&pool->cache->flow, kind, bytes, rest_kind, rest->bytes, &full);
+    if (WR_UNLIKELY(pool->counted)) wr_flow_cut(&pool->flow, kind, bytes, rest_kind, rest->bytes, &full);
+    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
+}
+
 /* Of wr_count: a live block becomes pending; a pending one is free. */
 static inline void wr_counter_live_out(weir_memory_stats *stats, int kind, const wr_block *block)
 {

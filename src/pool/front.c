@@ -232,26 +232,31 @@ static void fold_hits(wr_front_part *part, wr_front_slot *slot)
     slot->hits = 0;
 }
 
-static void empty_slot(wr_cache *cache, wr_front_part *part, wr_front_slot *slot)
+/* Before the others of *list. */
+static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list)
 {
+    wr_block *last = slot->first;
     fold_hits(part, slot);
+    if (slot->count == 0) return;
     wr_front_count(part, WR_FRONT_BLOCKS, -(int64_t)slot->count);
     wr_front_count(part, WR_FRONT_BYTES, -(int64_t)(slot->count * slot->bytes));
-    for (; slot->count; slot->count--) {
-        wr_block *block = slot->first;
-        slot->first = block->next_parked;
-        atomic_store_explicit(&block->parked, false, memory_order_relaxed);
-        wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)block->requested);
-        wr_cache_give_parked_locked(cache, block);
+    wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)last->requested);
+    for (; slot->count > 1; slot->count--) {
+        last = last->next_parked;
+        wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)last->requested);
     }
-    slot->bytes = 0;
+    last->next_parked = *list;
+    *list = slot->first;
+    slot->count = 0;
 }
 
 static bool empty_part(const wr_front *front, wr_front_part *part, int kind)
 {
+    wr_block *list = NULL;
     if (part->in_use == 0) return false;
     for (; part->in_use; part->in_use &= part->in_use - 1)
-        empty_slot(front->cache, part, &part->slots[__builtin_ctzll(part->in_use)]);
+        empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list);
+    wr_cache_give_parked_locked(front->cache, list);
     tell(front, part, kind);
     return true;
 }
@@ -320,8 +325,7 @@ void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thre
 void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_slot *slot = wr_front_slot_for(part, block_bytes);
-    if (slot->count == 0 || slot->bytes != block_bytes) return NULL;
+    wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
     const bool locks =
         !atomic_load_explicit(&front->settled, memory_order_relaxed) || !wr_front_spares(part, block_bytes, requested);
     bool peak = false;
@@ -344,14 +348,14 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
 static bool park(wr_front *front, wr_block *block)
 {
     wr_front_part *part = wr_front_part_for(front, block->bytes);
-    wr_front_slot *slot = wr_front_slot_for(part, block->bytes);
+    const size_t index = wr_front_index(block->bytes);
+    wr_front_slot *slot = &part->slots[index];
     if (slot->count == 0) {
         fold_hits(part, slot);
         slot->bytes = block->bytes;
-        part->in_use |= UINT64_C(1) << (slot - part->slots);
     }
     if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
-    wr_front_push(part, slot, block);
+    wr_front_push(part, index, block);
     record_parked(front, block);
     return true;
 }

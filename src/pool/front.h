@@ -19,7 +19,7 @@
 #define WR_FRONT_DEPTH 32  /* blocks in a slot */
 #define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
 
-/* Blocks of one size, last in first out. */
+/* Blocks of one size, last in first out. The size stays when they are gone, until another one's come. */
 typedef struct wr_front_slot {
     size_t bytes;
     wr_block *first;
@@ -44,6 +44,7 @@ typedef struct wr_front_part {
 } wr_front_part;
 
 struct wr_front {
+    char apart[WR_CACHE_LINE]; /* from what lies before it, which another thread may be writing */
     wr_bias_lock lock;
 
     /* constants */
@@ -71,8 +72,8 @@ WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr
 
 /* -- the front's lock is held */
 
-/* A parked block of that size for a request of `requested` bytes; NULL: none. */
-void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
+/* A parked block of that size, which there is, for a request of `requested` bytes. */
+WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
 
 /* Parks a live block. False: it must be freed in the cache, or is none that can be. */
 bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer);
@@ -120,9 +121,10 @@ static inline wr_front_part *wr_front_part_for(wr_front *front, size_t block_byt
     return wr_front_class(block_bytes) == WR_SMALL ? &front->small : &front->large;
 }
 
-static inline wr_front_slot *wr_front_slot_for(wr_front_part *part, size_t block_bytes)
+/* The slot for blocks of a size. */
+static inline size_t wr_front_index(size_t block_bytes)
 {
-    return &part->slots[wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS)];
+    return wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS);
 }
 
 static inline int64_t wr_front_spare(const wr_front_part *part, wr_front_number number)
@@ -154,6 +156,12 @@ static inline void wr_front_unsettle(wr_front *front)
     atomic_store_explicit(&front->limit, 0, memory_order_relaxed);
 }
 
+static inline bool wr_front_has(wr_front *front, size_t block_bytes)
+{
+    const wr_front_slot *slot = &wr_front_part_for(front, block_bytes)->slots[wr_front_index(block_bytes)];
+    return slot->count != 0 && slot->bytes == block_bytes;
+}
+
 /* Whether no more than ever before is live once such a block is taken; while that is not settled, perhaps. */
 static inline bool wr_front_spares(const wr_front_part *part, size_t block_bytes, size_t requested)
 {
@@ -178,11 +186,13 @@ static inline wr_block *wr_front_pop(wr_front_part *part, wr_front_slot *slot, s
 }
 
 /* Parks a block in the slot for its size. */
-static inline void wr_front_push(wr_front_part *part, wr_front_slot *slot, wr_block *block)
+static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *block)
 {
+    wr_front_slot *slot = &part->slots[index];
     block->next_parked = slot->first;
     slot->first = block;
     slot->count++;
+    part->in_use |= UINT64_C(1) << index;
     atomic_store_explicit(&block->parked, true, memory_order_relaxed);
     wr_front_count(part, WR_FRONT_BLOCKS, 1);
     wr_front_count(part, WR_FRONT_BYTES, (int64_t)slot->bytes);
@@ -222,7 +232,7 @@ static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, wr_
     if (WR_UNLIKELY(!self)) return false;
     const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_slot *slot = wr_front_slot_for(part, block_bytes);
+    wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
     if (WR_UNLIKELY(requested > atomic_load_explicit(&front->limit, memory_order_relaxed) ||
                     slot->bytes != block_bytes || slot->count == 0 || !wr_front_spares(part, block_bytes, requested))) {
         *held = self;
@@ -248,10 +258,10 @@ static WR_ALWAYS_INLINE bool wr_front_park(const wr_segment *segment, const void
         return false;
     }
     wr_front_part *part = wr_front_part_for(front, block->bytes);
-    wr_front_slot *slot = wr_front_slot_for(part, block->bytes);
-    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH))
+    const size_t index = wr_front_index(block->bytes);
+    if (WR_UNLIKELY(part->slots[index].bytes != block->bytes || part->slots[index].count == WR_FRONT_DEPTH))
         return wr_front_park_first(front, block, self);
-    wr_front_push(part, slot, block);
+    wr_front_push(part, index, block);
     if (WR_UNLIKELY(front->recorded))
         wr_front_record_parked(front, block, self);
     else

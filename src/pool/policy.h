@@ -50,9 +50,9 @@ typedef struct wr_policy {
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
     /* Where it parks: requests of up to so many bytes only become the next multiple of 512. */
     size_t (*plain_max)(const wr_policy_options *options);
-    /* May a request take a free block of `candidate` bytes, the smallest that is large enough? */
+    /* May a request take a free block of `candidate` bytes, the smallest that is large enough? NULL: it may. */
     bool (*takes)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
-    /* Is the rest of a block of `candidate` bytes cut off for others? */
+    /* Is the rest of a block of `candidate` bytes cut off for others? NULL: it is, since blocks are multiples of 512. */
     bool (*splits)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
 } wr_policy;
 

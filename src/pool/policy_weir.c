@@ -5,24 +5,10 @@
 #include "base/size.h"
 #include "pool/policy.h"
 
-enum { QUANTUM = 512 };
-
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     wr_policy_torch.fit(options, requested, out);
     out->segment_bytes = wr_round_up(out->block_bytes, WR_SEGMENT_UNIT);
-}
-
-static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)
-{
-    (void)options, (void)request, (void)candidate;
-    return true;
-}
-
-static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
-{
-    (void)options;
-    return candidate - request->block_bytes >= QUANTUM;
 }
 
 const wr_policy wr_policy_weir = {
@@ -32,6 +18,4 @@ const wr_policy wr_policy_weir = {
     .parks = true,
     .fit = fit,
     .plain_max = wr_policy_torch_plain_max,
-    .takes = takes,
-    .splits = splits,
 };

@@ -3,11 +3,13 @@
  * goes, so a record can be read without a lock by somebody who is late.
  */
 #include "base/meta.h"
+#include "base/size.h"
 #include "pool/chunk.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 
-enum { SLAB_RECORDS = 64 };
+/* Two cache lines, as a block has. */
+enum { SLAB_RECORDS = 64, SLAB_ALIGNMENT = 2 * WR_CACHE_LINE };
 
 struct wr_slab {
     wr_slab *next;
@@ -16,15 +18,15 @@ struct wr_slab {
 static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **records)
 {
     void *memory = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINE + SLAB_RECORDS * record_bytes, "allocator records", &memory));
+    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + SLAB_ALIGNMENT + SLAB_RECORDS * record_bytes, "allocator records", &memory));
     wr_slab *slab = memory;
     slab->next = cache->slabs;
     cache->slabs = slab;
-    *records = (char *)memory + WR_CACHE_LINE;
+    *records = (char *)(wr_round_up((uintptr_t)(slab + 1), SLAB_ALIGNMENT));
     return WEIR_OK;
 }
 
-static weir_status more_blocks(wr_cache *cache)
+weir_status wr_records_more_blocks(wr_cache *cache)
 {
     void *records = NULL;
     WR_TRY(wr_starts_reserve(cache, cache->block_count + SLAB_RECORDS));
@@ -48,18 +50,9 @@ static weir_status more_segments(wr_cache *cache)
     return WEIR_OK;
 }
 
-weir_status wr_record_block(wr_cache *cache, wr_block **block)
-{
-    if (!cache->unused_blocks) WR_TRY(more_blocks(cache));
-    *block = cache->unused_blocks;
-    cache->unused_blocks = (*block)->next;
-    cache->unused_block_count--;
-    return WEIR_OK;
-}
-
 weir_status wr_records_spare_blocks(wr_cache *cache, size_t count)
 {
-    while (cache->unused_block_count < count) WR_TRY(more_blocks(cache));
+    while (cache->unused_block_count < count) WR_TRY(wr_records_more_blocks(cache));
     return WEIR_OK;
 }
 
@@ -82,13 +75,6 @@ void wr_records_put_back(wr_cache *cache, wr_block **list)
         *list = block->next;
         wr_record_block_done(cache, block);
     }
-}
-
-void wr_record_block_done(wr_cache *cache, wr_block *block)
-{
-    block->next = cache->unused_blocks;
-    cache->unused_blocks = block;
-    cache->unused_block_count++;
 }
 
 static weir_status make_pages(unsigned log2, wr_pages **out)

@@ -237,9 +237,9 @@ static void check_properties(const wr_policy *policy, const wr_policy_options *o
     assert_true(f.block_bytes >= 512);
     assert_true(f.segment_bytes >= f.block_bytes);
     assert_int_equal(f.segment_bytes % WR_SEGMENT_UNIT, 0);
-    assert_true(policy->takes(options, &f, f.block_bytes));
+    assert_true(!policy->takes || policy->takes(options, &f, f.block_bytes));
     size_t candidate = f.block_bytes + random_number() % (4 * f.block_bytes) / 512 * 512;
-    if (policy->splits(options, &f, candidate)) assert_true(candidate - f.block_bytes >= 512);
+    if (policy->splits && policy->splits(options, &f, candidate)) assert_true(candidate - f.block_bytes >= 512);
 }
 
 static void fits_hold_for_any_size(void **state)

@@ -83,6 +83,72 @@ static void a_refused_request_leaves_out_alone(void **state)
     assert_ptr_equal(out, &here);
 }
 
+/* What a program has live, told by itself. */
+typedef struct own_count {
+    int64_t now, peak, came;
+} own_count;
+
+static void own_add(own_count *count, int64_t amount)
+{
+    count->now += amount;
+    if (amount > 0) count->came += amount;
+    if (count->now > count->peak) count->peak = count->now;
+}
+
+static void assert_counted(const own_count *own, const weir_stat *stat)
+{
+    assert_int_equal(stat->current, own->now);
+    assert_int_equal(stat->peak, own->peak);
+    assert_int_equal(stat->added, own->came);
+    assert_int_equal(stat->removed, own->came - own->now);
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return *state;
+}
+
+/* Hits and misses, of both classes, at and below the peak. */
+static void what_a_stream_has_live_is_counted_to_the_byte(void **state)
+{
+    (void)state;
+    enum { SLOTS = 40, STEPS = 20000, CHECKED = 500 };
+    static const size_t sizes[] = { 100, 512, 700, 1024, 5000, 900 << 10, 1200 << 10, 2 * MIB, 3 * MIB + 100 };
+    const weir_stream stream = new_stream(0);
+    struct {
+        void *pointer;
+        size_t bytes;
+    } live[SLOTS] = { { NULL, 0 } };
+    own_count blocks = { 0 }, bytes = { 0 }, requested = { 0 };
+    uint32_t random = 11;
+    for (int step = 1; step <= STEPS; step++) {
+        const uint32_t slot = next_random(&random) % (SLOTS - (uint32_t)(step / 1000 % 4) * 8);
+        const int sign = live[slot].pointer ? -1 : 1;
+        if (sign > 0) live[slot].bytes = sizes[next_random(&random) % (sizeof sizes / sizeof sizes[0])];
+        own_add(&blocks, sign);
+        own_add(&bytes, sign * (int64_t)((live[slot].bytes + 511) / 512 * 512));
+        own_add(&requested, sign * (int64_t)live[slot].bytes);
+        if (sign > 0) {
+            live[slot].pointer = alloc_on(live[slot].bytes, stream);
+        } else {
+            assert_ok(weir_free(live[slot].pointer));
+            live[slot].pointer = NULL;
+        }
+        if (step % CHECKED != 0) continue;
+        const weir_memory_stats stats = stats_of(0);
+        assert_counted(&blocks, &stats.allocation[WEIR_STAT_ALL]);
+        assert_counted(&blocks, &stats.active[WEIR_STAT_ALL]);
+        assert_counted(&bytes, &stats.allocated_bytes[WEIR_STAT_ALL]);
+        assert_counted(&bytes, &stats.active_bytes[WEIR_STAT_ALL]);
+        assert_counted(&requested, &stats.requested_bytes[WEIR_STAT_ALL]);
+        assert_ok(weir_validate(0));
+    }
+    for (int i = 0; i < SLOTS; i++) assert_ok(weir_free(live[i].pointer));
+}
+
 #define PEAKS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -91,6 +157,7 @@ int main(void)
         PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
         PEAKS_TEST(what_many_streams_have_parked_is_in_no_peak),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
+        PEAKS_TEST(what_a_stream_has_live_is_counted_to_the_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,181 @@
+/*
+ * What a thread remembers of the streams it allocates on: where their allocations go is asked again as soon as it may have
+ * changed.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pool_support.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+/* So often that the thread remembers the stream. */
+static void use(weir_stream stream)
+{
+    for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc_on(4096, stream)));
+}
+
+static uint64_t pool_of_next_on(weir_stream stream)
+{
+    void *pointer = alloc_on(4096, stream);
+    const weir_mempool pool = info_of(pointer).pool;
+    assert_ok(weir_free(pointer));
+    return pool.user;
+}
+
+/* Another has its record, and its front, and is used in a way that leaves alone what the thread remembers of the first. */
+static void a_stream_that_has_ended_is_refused(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *out = NULL;
+    use(stream);
+    assert_ok(weir_stream_destroy(stream));
+    assert_status(weir_alloc_on(4096, stream, &out), WEIR_ERR_INVALID_STREAM);
+    assert_ok(weir_stream_set_current(new_stream(0)));
+    for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc(4096)));
+    assert_status(weir_alloc_on(4096, stream, &out), WEIR_ERR_INVALID_STREAM);
+}
+
+static void a_stream_from_before_a_close_is_refused(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *out = NULL;
+    use(stream);
+    assert_ok(weir_close());
+    assert_status(weir_alloc_on(4096, stream, &out), WEIR_ERR_CLOSED);
+    open_default(NULL);
+    assert_status(weir_alloc_on(4096, stream, &out), WEIR_ERR_INVALID_STREAM);
+    use(new_stream(0));
+}
+
+typedef struct route {
+    weir_stream stream;
+    weir_mempool pool;
+} route;
+
+static void *route_it(void *argument)
+{
+    const route *r = argument;
+    return (void *)(intptr_t)weir_mempool_route_stream(r->pool, r->stream);
+}
+
+static void by_another_thread(route r)
+{
+    pthread_t thread;
+    void *status = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, route_it, &r), 0);
+    assert_int_equal(pthread_join(thread, &status), 0);
+    assert_ok((weir_status)(intptr_t)status);
+}
+
+static void a_route_that_another_thread_opens_is_taken(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
+    use(stream);
+    by_another_thread((route){ stream, pool });
+    assert_int_equal(pool_of_next_on(stream), pool.user);
+    by_another_thread((route){ stream, { 0, 0 } });
+    use(stream);
+    assert_int_equal(pool_of_next_on(stream), 0);
+}
+
+static void a_pool_that_the_thread_enters_serves_until_it_is_left(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
+    for (int i = 0; i < 3; i++) {
+        use(stream);
+        assert_int_equal(pool_of_next_on(stream), 0);
+        assert_ok(weir_mempool_enter(pool));
+        assert_int_equal(pool_of_next_on(stream), pool.user);
+        assert_ok(weir_mempool_leave(pool));
+    }
+}
+
+static bool everything(void *user, weir_stream stream, size_t bytes)
+{
+    (void)user, (void)stream, (void)bytes;
+    return true;
+}
+
+static void a_filter_that_is_opened_is_asked(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
+    use(stream);
+    assert_ok(weir_mempool_route_filter(pool, everything, NULL));
+    assert_int_equal(pool_of_next_on(stream), pool.user);
+    assert_ok(weir_mempool_unroute_filter(pool, everything, NULL));
+    assert_int_equal(pool_of_next_on(stream), 0);
+}
+
+static void a_child_of_fork_is_refused(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    int status = 0;
+    void *out = NULL;
+    use(stream);
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    use(stream);
+}
+
+static void more_streams_than_are_remembered_are_told_apart(void **state)
+{
+    (void)state;
+    enum { STREAMS = 11, TURNS = 300 };
+    weir_stream streams[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        use(streams[i]);
+    }
+    const uint64_t calls = driver_calls();
+    for (int turn = 0; turn < TURNS; turn++) {
+        const weir_stream stream = streams[turn * 7 % STREAMS];
+        void *pointer = alloc_on(4096, stream);
+        assert_int_equal(info_of(pointer).stream.id, stream.id);
+        assert_ok(weir_free(pointer));
+    }
+    assert_int_equal(driver_calls(), calls);
+}
+
+#define WAYS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        WAYS_TEST(a_stream_that_has_ended_is_refused),
+        WAYS_TEST(a_stream_from_before_a_close_is_refused),
+        WAYS_TEST(a_route_that_another_thread_opens_is_taken),
+        WAYS_TEST(a_pool_that_the_thread_enters_serves_until_it_is_left),
+        WAYS_TEST(a_filter_that_is_opened_is_asked),
+        WAYS_TEST(a_child_of_fork_is_refused),
+        WAYS_TEST(more_streams_than_are_remembered_are_told_apart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -24,9 +24,9 @@ RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute_
 static inline unsigned wr_free_range(size_t bytes)
 {
     const unsigned log2 = 63u - (unsigned)__builtin_clzll(bytes);
-    const unsigned step = bytes >> (log2 - WR_FREE_STEPS_LOG2) & ((1u << WR_FREE_STEPS_LOG2) - 1);
+    const unsigned steps = (unsigned)(bytes >> (log2 - WR_FREE_STEPS_LOG2)); /* of the octave's, and as many more */
     assert(log2 >= WR_FREE_LOG2_MIN && log2 - WR_FREE_LOG2_MIN < WR_FREE_OCTAVES);
-    return ((log2 - WR_FREE_LOG2_MIN) << WR_FREE_STEPS_LOG2) + step;
+    return ((log2 - WR_FREE_LOG2_MIN - 1) << WR_FREE_STEPS_LOG2) + steps;
 }
 
 /* The first range from this one on that has blocks; NULL: none. */
@@ -51,6 +51,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
     wr_free_index *free = &bin->free;
     const unsigned range = wr_free_range(block->bytes);
     struct wr_free_tree *tree = &free->trees[range];
+    block->range = (uint16_t)range;
     if (RB_EMPTY(tree)) {
         RB_SET(block, NULL, node);
         RB_COLOR(block, node) = RB_BLACK;
@@ -67,7 +68,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
 static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
 {
     wr_free_index *free = &bin->free;
-    const unsigned range = wr_free_range(block->bytes);
+    const unsigned range = block->range;
     struct wr_free_tree *tree = &free->trees[range];
     if (RB_ROOT(tree) != block || RB_LEFT(block, node) || RB_RIGHT(block, node)) {
         RB_REMOVE(wr_free_tree, tree, block);

@@ -62,6 +62,7 @@ struct wr_block {
     wr_block_state state;
     atomic_bool parked; /* live, but in the bin's front; under its lock */
     bool lent;          /* live, or pending: to another stream, by a plan (pool/serve.h) */
+    uint16_t range;     /* in the bin's tree: which */
 };
 
 _Static_assert(sizeof(wr_block) <= 2 * WR_CACHE_LINE, "records of blocks do not share cache lines");
@@ -121,6 +122,7 @@ struct wr_bin {
     wr_front *front;     /* NULL: the bin has none */
     wr_account *account; /* of all bins of the stream */
     wr_class class;
+    size_t small_max; /* blocks of up to so many bytes are small ones: all, none, or by size, where regions have both */
     size_t part_bytes; /* of the parts of its regions' slots */
     void *fence; /* an event that tells which slots of its regions are of no use to anybody; NULL: none. Move lock */
     uint64_t fenced; /* the moment it was recorded, in the cache's count */
@@ -135,11 +137,9 @@ wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block);
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 
-/* Regions have blocks of both classes. */
 static inline wr_class wr_block_class(const wr_block *block)
 {
-    if (!block->segment->region) return block->segment->bin->class;
-    return block->bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
+    return block->bytes <= block->segment->bin->small_max ? WR_SMALL : WR_LARGE;
 }
 
 /* Bytes of memory behind it. */

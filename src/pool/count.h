@@ -10,9 +10,11 @@
 /* What happens to a segment, or seldom to a block, counted in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
+_Static_assert(WEIR_STAT_SMALL + (int)WR_LARGE == WEIR_STAT_LARGE, "kinds of statistics follow the classes");
+
 static inline int wr_stat_kind(wr_class class)
 {
-    return class == WR_SMALL ? WEIR_STAT_SMALL : WEIR_STAT_LARGE;
+    return WEIR_STAT_SMALL + (int)class;
 }
 
 static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)

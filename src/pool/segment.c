@@ -37,6 +37,8 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         bin->pool = pool;
         bin->stream = stream;
         bin->class = class;
+        bin->small_max = class == WR_SMALL ? SIZE_MAX : 0;
+        if (wr_mempool_chunked(pool)) bin->small_max = WR_SMALL_MAX;
         bin->account = account;
         const bool planned = wr_mempool_chunked(pool) && class == WR_PLANNED;
         if (pool->cache->has_fronts && !pool->is_private && !planned) {

@@ -17,7 +17,7 @@
  * back: one that outlived its thread becomes another's. */
 typedef struct wr_bias_thread {
     /* the lock that it has, or is about to have, as owner; one at a time */
-    _Alignas(WR_CACHE_LINE) _Atomic(const void *) inside;
+    _Alignas(WR_CACHE_LINES) _Atomic(const void *) inside;
     atomic_bool taken;
 } wr_bias_thread;
 

@@ -13,7 +13,7 @@
 #define WR_ALWAYS_INLINE inline __attribute__((always_inline)) /* hit paths, whatever their size */
 /* In a function of the API, or one that is always inlined there: where in the program it was called. */
 #define WR_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
-#define WR_CACHE_LINE 64
+#define WR_CACHE_LINES 128 /* which processors fetch together: what threads write apart is as far apart */
 /* For a function that reads what others may be writing, and checks what it read. */
 #define WR_RACES __attribute__((no_sanitize("thread")))
 

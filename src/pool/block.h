@@ -39,7 +39,7 @@ typedef enum wr_block_state {
     WR_BLOCK_HELD
 } wr_block_state;
 
-/* Two cache lines, and aligned so, since neighbours may be blocks of different streams and be written by different threads. */
+/* Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. */
 struct wr_block {
     union {
         RB_ENTRY(wr_block) node; /* in the bin's tree while free */
@@ -65,7 +65,7 @@ struct wr_block {
     uint16_t range;     /* in the bin's tree: which */
 };
 
-_Static_assert(sizeof(wr_block) <= 2 * WR_CACHE_LINE, "records of blocks do not share cache lines");
+_Static_assert(sizeof(wr_block) == WR_CACHE_LINES, "records of blocks do not share cache lines");
 
 RB_HEAD(wr_free_tree, wr_block);
 

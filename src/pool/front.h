@@ -44,7 +44,7 @@ typedef struct wr_front_part {
 } wr_front_part;
 
 struct wr_front {
-    char apart[WR_CACHE_LINE]; /* from what lies before it, which another thread may be writing */
+    char apart[WR_CACHE_LINES]; /* from what lies before it, which another thread may be writing */
     wr_bias_lock lock;
 
     /* constants */

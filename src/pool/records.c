@@ -8,8 +8,7 @@
 #include "pool/pending.h"
 #include "pool/starts.h"
 
-/* Two cache lines, as a block has. */
-enum { SLAB_RECORDS = 64, SLAB_ALIGNMENT = 2 * WR_CACHE_LINE };
+enum { SLAB_RECORDS = 64 };
 
 struct wr_slab {
     wr_slab *next;
@@ -18,11 +17,11 @@ struct wr_slab {
 static weir_status slab_alloc(wr_cache *cache, size_t record_bytes, void **records)
 {
     void *memory = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + SLAB_ALIGNMENT + SLAB_RECORDS * record_bytes, "allocator records", &memory));
+    WR_TRY(wr_meta_alloc(sizeof(wr_slab) + WR_CACHE_LINES + SLAB_RECORDS * record_bytes, "allocator records", &memory));
     wr_slab *slab = memory;
     slab->next = cache->slabs;
     cache->slabs = slab;
-    *records = (char *)(wr_round_up((uintptr_t)(slab + 1), SLAB_ALIGNMENT));
+    *records = (char *)(wr_round_up((uintptr_t)(slab + 1), WR_CACHE_LINES));
     return WEIR_OK;
 }
 

@@ -41,6 +41,12 @@ if(NOT WEIR_SANITIZE)
     weir_test(model/bias_without_fence model 120
         ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/bias.pml -DNO_MEMBARRIER)
     set_tests_properties(model/bias_without_fence PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated .critical==1.")
+    weir_test(model/ways model 120 ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/ways.pml)
+    foreach(mistake COUNT_FIRST READ_LATE)
+        weir_test(model/ways_${mistake} model 120
+            ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/ways.pml -D${mistake})
+        set_tests_properties(model/ways_${mistake} PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated")
+    endforeach()
 endif()
 
 # Peers' rules, for tests without the command.

@@ -10,6 +10,7 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -50,6 +51,7 @@ void wr_bias_release_slow(wr_bias_lock *lock);
 
 static inline void wr_bias_enter(wr_bias_thread *self, const wr_bias_lock *lock)
 {
+    assert(!atomic_load_explicit(&self->inside, memory_order_relaxed));
     if (WR_THREAD_SANITIZER) { /* knows nothing of membarrier: under it the owner pays for a fence */
         atomic_store_explicit(&self->inside, lock, memory_order_seq_cst);
         return;

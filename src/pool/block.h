@@ -21,6 +21,7 @@
 #include "pool/stream.h"
 
 #include <bsd/sys/tree.h>
+#include <stddef.h>
 
 typedef struct wr_block wr_block;
 typedef struct wr_segment wr_segment;
@@ -39,32 +40,37 @@ typedef enum wr_block_state {
     WR_BLOCK_HELD
 } wr_block_state;
 
-/* Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. */
+/* Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. What parking
+ * and taking a block need is in the second line. */
 struct wr_block {
-    union {
-        RB_ENTRY(wr_block) node; /* in the bin's tree while free */
-        wr_block *next_parked;
-    };
-    char *base;
-    size_t bytes;
-    uint64_t order;   /* among blocks of equal size: by address, or by segment and offset (deterministic pools) */
-    size_t requested; /* what the user asked for; of the last use when free */
-    wr_segment *segment;
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
-    wr_use *uses;          /* other streams that use it, or are waited for */
+    uint64_t order;        /* among blocks of equal size: by address, or by segment and offset (deterministic pools) */
     uint64_t handed;       /* when it was handed out, in the cache's count */
-    uint32_t kept;         /* by how many graphs: freed, it waits for their end */
-    uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
     union {
         uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */
         uint64_t kept_at;  /* else, in a paused segment: where in the segment's copy its contents are */
     };
+    union {
+        RB_ENTRY(wr_block) node; /* in the bin's tree while free */
+        struct {
+            void *first_line[3];
+            wr_block *next_parked; /* in the bin's front */
+        };
+    };
+    char *base;
+    size_t bytes;
+    size_t requested; /* what the user asked for; of the last use when free */
+    wr_segment *segment;
+    wr_use *uses; /* other streams that use it, or are waited for */
     wr_block_state state;
     atomic_bool parked; /* live, but in the bin's front; under its lock */
     bool lent;          /* live, or pending: to another stream, by a plan (pool/serve.h) */
     uint16_t range;     /* in the bin's tree: which */
+    uint32_t kept;      /* by how many graphs: freed, it waits for their end */
+    uint32_t stack;     /* of the call that allocated it, where history keeps stacks */
 };
 
+_Static_assert(offsetof(wr_block, next_parked) == WR_CACHE_LINES / 2, "parking needs one line");
 _Static_assert(sizeof(wr_block) == WR_CACHE_LINES, "records of blocks do not share cache lines");
 
 RB_HEAD(wr_free_tree, wr_block);

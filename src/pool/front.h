@@ -213,8 +213,8 @@ WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_s
     return WR_LIKELY(good) ? block : NULL;
 }
 
-/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. The first block of its size; and a
- * request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
+/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. A block whose slot was for another size; and
+ * a request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
 WR_NOINLINE bool wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self);
 WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
 

@@ -48,14 +48,10 @@ end:
     do
     :: true ->
         mine = false;
+        store_inside(me, true);
         if
-        :: owner == me ->
-            store_inside(me, true);
-            if
-            :: owner == me -> mine = true
-            :: else -> store_inside(me, false)
-            fi
-        :: else
+        :: owner == me -> mine = true
+        :: else -> store_inside(me, false)
         fi;
         if
         :: mine ->

@@ -76,6 +76,7 @@ static inline void wr_bias_release_owned(wr_bias_thread *self)
     atomic_store_explicit(&self->inside, NULL, memory_order_release);
 }
 
+/* No thread may have two: it has one word to say so. */
 static inline wr_bias_hold wr_bias_acquire(wr_bias_lock *lock)
 {
     return WR_LIKELY(wr_bias_acquire_owned(lock) != NULL) ? WR_BIAS_AS_OWNER : wr_bias_acquire_slow(lock);

@@ -326,9 +326,9 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
     cache->stats.pending_frees++;
 }
 
-WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *block)
+WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first)
 {
-    for (wr_block *next; block; block = next) {
+    for (wr_block *block = first, *next; block; block = next) {
         const wr_bin *bin = block->segment->bin;
         next = block->next_parked;
         atomic_store_explicit(&block->parked, false, memory_order_relaxed);

@@ -76,17 +76,29 @@ static void raise_peaks(weir_stat stat[WEIR_STAT_KINDS])
         if (stat[kind].current > stat[kind].peak) stat[kind].peak = stat[kind].current;
 }
 
-static void note_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
+static void note_split_peaks(weir_memory_stats *stats, wr_flow *flow)
 {
     put_together(stats, flow);
-    wr_fronts_note_peaks(pool, stats);
     raise_peaks(stats->inactive_split);
     raise_peaks(stats->inactive_split_bytes);
     wr_count_measure_locked(stats, flow);
 }
 
+void wr_count_splits_full_locked(wr_mempool *pool)
+{
+    note_split_peaks(&pool->cache->stats, &pool->cache->flow);
+    if (pool->counted) note_split_peaks(&pool->stats, &pool->flow);
+}
+
+static void note_live_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
+{
+    put_together(stats, flow);
+    wr_fronts_note_peaks(pool, stats);
+    wr_count_measure_locked(stats, flow);
+}
+
 void wr_count_full_locked(wr_mempool *pool)
 {
-    note_peaks(pool, &pool->cache->stats, &pool->cache->flow);
-    if (pool->counted) note_peaks(pool, &pool->stats, &pool->flow);
+    note_live_peaks(pool, &pool->cache->stats, &pool->cache->flow);
+    if (pool->counted) note_live_peaks(pool, &pool->stats, &pool->flow);
 }

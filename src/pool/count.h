@@ -60,8 +60,10 @@ weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where 
 /* Peaks were looked for, changed or set back: the room below them is measured again. */
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
 
-/* There is no room left in a flow of the pool's. */
+/* There is no room left in the cache's flow or the pool's: for what is live, and for what is split. The second while a front is
+ * emptied, too, when nobody knows what is live. */
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
+WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
 
 static inline int wr_count_kind(const wr_block *block)
 {
@@ -120,7 +122,7 @@ static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
     if (!block->prev && !block->next) return;
     bool full = wr_flow_free_in(&pool->cache->flow, kind, block->bytes);
     if (WR_UNLIKELY(pool->counted)) full |= wr_flow_free_in(&pool->flow, kind, block->bytes);
-    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
+    if (WR_UNLIKELY(full)) wr_count_splits_full_locked(pool);
 }
 
 static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
@@ -152,7 +154,7 @@ static inline void wr_count_cut(const wr_bin *bin, int kind, size_t bytes, const
     bool full = false;
     wr_flow_cut(&pool->cache->flow, kind, bytes, rest_kind, rest->bytes, &full);
     if (WR_UNLIKELY(pool->counted)) wr_flow_cut(&pool->flow, kind, bytes, rest_kind, rest->bytes, &full);
-    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
+    if (WR_UNLIKELY(full)) wr_count_splits_full_locked(pool);
 }
 
 /* Of wr_count: a live block becomes pending; a pending one is free. */

@@ -366,7 +366,7 @@ bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void
     return block && park(front, block);
 }
 
-bool wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self)
+bool wr_front_park_other(wr_front *front, wr_block *block, wr_bias_thread *self)
 {
     const bool parked = park(front, block);
     wr_bias_release_owned(self);

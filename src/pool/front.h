@@ -33,8 +33,8 @@ typedef enum wr_front_number { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUEST
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
     /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
-     * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak, of the
-     * device or the stream. Written by the holder of the lock, `kept` under the cache's too; read by anyone. */
+     * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak of the
+     * stream, nor of the device as far as others leave alone what they have parked. Written by the holder of the lock, `kept` under the cache's too; read by anyone. */
     atomic_int_fast64_t spare[WR_FRONT_NUMBERS];
     atomic_int_fast64_t kept[WR_FRONT_NUMBERS];
     int64_t hits[WR_FRONT_NUMBERS];     /* the cache was not told of; blocks and bytes without the slots' */
@@ -213,9 +213,9 @@ WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_s
     return WR_LIKELY(good) ? block : NULL;
 }
 
-/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. A block whose slot was for another size; and
- * a request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
-WR_NOINLINE bool wr_front_park_first(wr_front *front, wr_block *block, wr_bias_thread *self);
+/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. A block whose slot is full or was for another size;
+ * and a request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
+WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, wr_bias_thread *self);
 WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
 
 /* Record the event of a hit, and release the lock. */
@@ -260,7 +260,7 @@ static WR_ALWAYS_INLINE bool wr_front_park(const wr_segment *segment, const void
     wr_front_part *part = wr_front_part_for(front, block->bytes);
     const size_t index = wr_front_index(block->bytes);
     if (WR_UNLIKELY(part->slots[index].bytes != block->bytes || part->slots[index].count == WR_FRONT_DEPTH))
-        return wr_front_park_first(front, block, self);
+        return wr_front_park_other(front, block, self);
     wr_front_push(part, index, block);
     if (WR_UNLIKELY(front->recorded))
         wr_front_record_parked(front, block, self);

@@ -28,8 +28,7 @@ static inline size_t wr_starts_place(const wr_starts *starts, const void *addres
 }
 
 /* The block of the segment that begins at the address; NULL: none, or none that is seen without the lock, or there is no
- * table. What it reads may be
- * the record of another block by now: a record it is. */
+ * table. What it reads may be the record of another block by now: a record it is. */
 WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
                                                    const void *address)
 {

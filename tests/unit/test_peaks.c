@@ -83,6 +83,37 @@ static void a_refused_request_leaves_out_alone(void **state)
     assert_ptr_equal(out, &here);
 }
 
+/* 32 blocks lie parked between others, and as many more are live than there were of them; then somebody has them emptied. */
+static void emptying_what_is_parked_sets_no_peak(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 32 };
+    const weir_stream stream = new_stream(0);
+    for (int by_miss = 0; by_miss < 2; by_miss++) {
+        void *small[BLOCKS], *between[BLOCKS], *later[BLOCKS], *large = NULL;
+        assert_ok(weir_empty_cache(0));
+        assert_ok(weir_stats_reset(0));
+        for (int i = 0; i < BLOCKS; i++) {
+            small[i] = alloc_on(512, stream);
+            between[i] = alloc_on(1024, stream);
+        }
+        for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(small[i]));
+        for (int i = 0; i < BLOCKS; i++) later[i] = alloc_on(1536, stream);
+        if (by_miss) large = alloc_on(3 * MIB, stream);
+        const weir_memory_stats stats = stats_of(0);
+        assert_int_equal(stats.allocation[WEIR_STAT_ALL].peak, 2 * BLOCKS + by_miss);
+        assert_int_equal(stats.allocation[WEIR_STAT_SMALL].peak, 2 * BLOCKS);
+        assert_int_equal(stats.allocated_bytes[WEIR_STAT_SMALL].peak, BLOCKS * (1024 + 1536));
+        assert_int_equal(stats.requested_bytes[WEIR_STAT_SMALL].peak, BLOCKS * (1024 + 1536));
+        assert_true(stats.inactive_split[WEIR_STAT_SMALL].peak >= BLOCKS);
+        for (int i = 0; i < BLOCKS; i++) {
+            assert_ok(weir_free(between[i]));
+            assert_ok(weir_free(later[i]));
+        }
+        assert_ok(weir_free(large));
+    }
+}
+
 /* What a program has live, told by itself. */
 typedef struct own_count {
     int64_t now, peak, came;
@@ -157,6 +188,7 @@ int main(void)
         PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
         PEAKS_TEST(what_many_streams_have_parked_is_in_no_peak),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
+        PEAKS_TEST(emptying_what_is_parked_sets_no_peak),
         PEAKS_TEST(what_a_stream_has_live_is_counted_to_the_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,8 +27,8 @@ void wr_accounts_release(wr_cache *cache);
 static inline void wr_account_note_peaks(wr_account *account)
 {
     const wr_front *f = account->front;
-    const int64_t parked = f ? wr_front_parked_in_all(f, WR_FRONT_BLOCKS) : 0;
-    const int64_t parked_bytes = f ? wr_front_parked_in_all(f, WR_FRONT_BYTES) : 0;
+    const int64_t parked = f ? wr_front_parked_in_all(f, WR_FLOW_BLOCKS) : 0;
+    const int64_t parked_bytes = f ? wr_front_parked_in_all(f, WR_FLOW_BYTES) : 0;
     if (account->blocks.current - parked > account->blocks.peak)
         account->blocks.peak = account->blocks.current - parked;
     if (account->bytes.current - parked_bytes > account->bytes.peak)

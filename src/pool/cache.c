@@ -132,7 +132,7 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     wr_block *rest = NULL;
     if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
     const bool alone = !block->prev && !block->next;
-    if (alone || !rest) wr_count_free_out(bin, block);
+    if (!rest) wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
     if (rest) {
         const int kind = wr_count_kind(block);

@@ -67,8 +67,8 @@ typedef struct wr_cache {
     bool has_fronts;           /* constant: bins of the default pool get one */
     atomic_uint fronts_closed; /* by how many: nothing is parked meanwhile */
     uint32_t front_count;
-    int64_t parked[WR_CLASSES][3]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
-    _Atomic(wr_front *) fronts;    /* all of them, youngest first; read without the lock */
+    int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
+    _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
     uint32_t account_capacity;

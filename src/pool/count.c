@@ -43,7 +43,6 @@ static void put_together(weir_memory_stats *stats, wr_flow *flow)
 
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow)
 {
-    put_together(stats, flow);
     for (int number = 0; number < WR_FLOW_NUMBERS; number++) {
         const followers f = followers_of(stats, number);
         for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
@@ -70,30 +69,31 @@ weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool)
     return &pool->stats;
 }
 
-static void raise_peaks(weir_stat stat[WEIR_STAT_KINDS])
+static void raise_peak(weir_stat *stat, int64_t parked)
 {
-    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
-        if (stat[kind].current > stat[kind].peak) stat[kind].peak = stat[kind].current;
+    if (stat->current - parked > stat->peak) stat->peak = stat->current - parked;
+}
+
+static void note_live_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
+{
+    int64_t parked[WEIR_STAT_KINDS][WR_FLOW_LIVE] = { { 0 } };
+    put_together(stats, flow);
+    if (stats == &pool->cache->stats || !pool->is_private) wr_fronts_sum_locked(pool->cache, parked);
+    for (int number = 0; number < WR_FLOW_LIVE; number++) {
+        const followers f = followers_of(stats, number);
+        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
+            for (int i = 0; i < 2 && f.of[i]; i++) raise_peak(&f.of[i][kind], parked[kind][number]);
+    }
+    wr_count_measure_locked(stats, flow);
 }
 
 static void note_split_peaks(weir_memory_stats *stats, wr_flow *flow)
 {
     put_together(stats, flow);
-    raise_peaks(stats->inactive_split);
-    raise_peaks(stats->inactive_split_bytes);
-    wr_count_measure_locked(stats, flow);
-}
-
-void wr_count_splits_full_locked(wr_mempool *pool)
-{
-    note_split_peaks(&pool->cache->stats, &pool->cache->flow);
-    if (pool->counted) note_split_peaks(&pool->stats, &pool->flow);
-}
-
-static void note_live_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
-{
-    put_together(stats, flow);
-    wr_fronts_note_peaks(pool, stats);
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+        raise_peak(&stats->inactive_split[kind], 0);
+        raise_peak(&stats->inactive_split_bytes[kind], 0);
+    }
     wr_count_measure_locked(stats, flow);
 }
 
@@ -101,4 +101,10 @@ void wr_count_full_locked(wr_mempool *pool)
 {
     note_live_peaks(pool, &pool->cache->stats, &pool->cache->flow);
     if (pool->counted) note_live_peaks(pool, &pool->stats, &pool->flow);
+}
+
+void wr_count_splits_full_locked(wr_mempool *pool)
+{
+    note_split_peaks(&pool->cache->stats, &pool->cache->flow);
+    if (pool->counted) note_split_peaks(&pool->stats, &pool->flow);
 }

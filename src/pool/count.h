@@ -17,6 +17,11 @@ static inline int wr_stat_kind(wr_class class)
     return WEIR_STAT_SMALL + (int)class;
 }
 
+static inline int wr_count_kind(const wr_block *block)
+{
+    return wr_stat_kind(wr_block_class(block));
+}
+
 static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
 {
     const int of[] = { WEIR_STAT_ALL, kind };
@@ -39,7 +44,7 @@ static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
 
 static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block *block)
 {
-    const int kind = wr_stat_kind(wr_block_class(block));
+    const int kind = wr_count_kind(block);
     count(&bin->pool->cache->stats, kind, block);
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
@@ -57,18 +62,13 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
 weir_memory_stats *wr_stats_locked(wr_cache *cache);
 weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where the pool has none of its own */
 
-/* Peaks were looked for, changed or set back: the room below them is measured again. */
+/* The statistics are put together, and their peaks were looked for or set back: the room below them is measured again. */
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
 
 /* There is no room left in the cache's flow or the pool's: for what is live, and for what is split. The second while a front is
  * emptied, too, when nobody knows what is live. */
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
 WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
-
-static inline int wr_count_kind(const wr_block *block)
-{
-    return wr_stat_kind(wr_block_class(block));
-}
 
 static inline bool wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
 {

@@ -15,7 +15,8 @@ typedef enum wr_flow_number {
     WR_FLOW_BLOCKS, /* handed out and not free again */
     WR_FLOW_BYTES,
     WR_FLOW_REQUESTED,
-    WR_FLOW_SPLITS, /* free, in segments that are partly in use */
+    WR_FLOW_LIVE,                  /* so many tell what is live */
+    WR_FLOW_SPLITS = WR_FLOW_LIVE, /* free, in segments that are partly in use */
     WR_FLOW_SPLIT_BYTES,
     WR_FLOW_NUMBERS
 } wr_flow_number;
@@ -36,19 +37,10 @@ static inline bool wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, 
     return (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount) < 0 || full;
 }
 
-static inline void wr_flow_go(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
+static inline void wr_flow_go(wr_flow *flow, int kind, wr_flow_number number, int64_t amount)
 {
-    flow->room[kind][number] += (int64_t)amount;
-    flow->room[WEIR_STAT_ALL][number] += (int64_t)amount;
-}
-
-/* The statistics say so much more already. */
-static inline void wr_flow_shift(wr_flow *flow, int kind, wr_flow_number number, int64_t amount)
-{
-    flow->room[kind][number] -= amount;
-    flow->had[kind][number] -= amount;
-    flow->room[WEIR_STAT_ALL][number] -= amount;
-    flow->had[WEIR_STAT_ALL][number] -= amount;
+    flow->room[kind][number] += amount;
+    flow->room[WEIR_STAT_ALL][number] += amount;
 }
 
 #endif

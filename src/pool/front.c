@@ -12,47 +12,21 @@ static wr_front *first_front(const wr_cache *cache)
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
-/* The statistics of what is live, each with what a front counts of it. */
-#define LIVE_STATS 5
-
-typedef struct live_stats {
-    struct {
-        weir_stat *stat; /* of each kind */
-        wr_front_number number;
-    } of[LIVE_STATS];
-} live_stats;
-
-static live_stats live_of(weir_memory_stats *stats)
-{
-    return (live_stats){ { { stats->allocation, WR_FRONT_BLOCKS },
-                           { stats->allocated_bytes, WR_FRONT_BYTES },
-                           { stats->active, WR_FRONT_BLOCKS },
-                           { stats->active_bytes, WR_FRONT_BYTES },
-                           { stats->requested_bytes, WR_FRONT_REQUESTED } } };
-}
-
-static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FRONT_NUMBERS],
+/* What was handed out again came and went; by the drift more is asked for. */
+static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FLOW_LIVE],
                       int64_t drift)
 {
-    const live_stats live = live_of(stats);
-    wr_flow_shift(flow, kind, WR_FLOW_REQUESTED, drift);
-    stats->hits += (uint64_t)hits[WR_FRONT_BLOCKS];
-    for (int i = 0; i < 2; i++, kind = WEIR_STAT_ALL) {
-        for (int k = 0; k < LIVE_STATS; k++) {
-            live.of[k].stat[kind].added += hits[live.of[k].number];
-            live.of[k].stat[kind].removed += hits[live.of[k].number];
-        }
-        stats->requested_bytes[kind].removed -= drift;
-        stats->requested_bytes[kind].current += drift;
-    }
+    stats->hits += (uint64_t)hits[WR_FLOW_BLOCKS];
+    for (int i = 0; i < WR_FLOW_LIVE; i++) flow->came[kind][i] += hits[i];
+    wr_flow_go(flow, kind, WR_FLOW_REQUESTED, -drift);
 }
 
-static void tell_account(wr_account *account, const int64_t hits[WR_FRONT_NUMBERS])
+static void tell_account(wr_account *account, const int64_t hits[WR_FLOW_LIVE])
 {
-    account->blocks.added += hits[WR_FRONT_BLOCKS];
-    account->blocks.removed += hits[WR_FRONT_BLOCKS];
-    account->bytes.added += hits[WR_FRONT_BYTES];
-    account->bytes.removed += hits[WR_FRONT_BYTES];
+    account->blocks.added += hits[WR_FLOW_BLOCKS];
+    account->blocks.removed += hits[WR_FLOW_BLOCKS];
+    account->bytes.added += hits[WR_FLOW_BYTES];
+    account->bytes.removed += hits[WR_FLOW_BYTES];
 }
 
 /* Nothing is parked: what is still counted of requested bytes is by how much less the cache knows of blocks that were handed
@@ -61,13 +35,13 @@ static void tell(const wr_front *front, wr_front_part *part, int kind)
 {
     wr_cache *cache = front->cache;
     int64_t *hits = part->hits;
-    if (hits[WR_FRONT_BLOCKS] == 0) return;
-    const int64_t drift = -wr_front_parked(part, WR_FRONT_REQUESTED);
-    wr_front_count(part, WR_FRONT_REQUESTED, drift);
+    if (hits[WR_FLOW_BLOCKS] == 0) return;
+    const int64_t drift = -wr_front_parked(part, WR_FLOW_REQUESTED);
+    wr_front_count(part, WR_FLOW_REQUESTED, drift);
     tell_hits(&cache->stats, &cache->flow, kind, hits, drift);
     tell_account(front->account, hits);
     if (cache->pools->counted) tell_hits(&cache->pools->stats, &cache->pools->flow, kind, hits, drift);
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++) hits[i] = 0;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
 }
 
 static const wr_front_part *part_of(const wr_front *front, wr_class class)
@@ -80,25 +54,24 @@ static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
     if (cache->front_count > WR_FRONTS_SUMMED) return cache->parked[class][number];
     int64_t sum = 0;
     for (const wr_front *f = first_front(cache); f; f = f->next)
-        sum += wr_front_parked(part_of(f, class), (wr_front_number)number);
+        sum += wr_front_parked(part_of(f, class), (wr_flow_number)number);
     return sum;
 }
 
-/* What is parked in all, by kind; where fronts are many, as they said last. */
-static void sum_parked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FRONT_NUMBERS])
+void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE])
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
+        for (int i = 0; i < WR_FLOW_LIVE; i++) {
             const int64_t sum = parked_in_all(cache, (wr_class) class, i);
             sums[wr_stat_kind((wr_class) class)][i] += sum;
             sums[WEIR_STAT_ALL][i] += sum;
         }
 }
 
-static void add_up_part(wr_front_part *part, int64_t sums[WR_FRONT_NUMBERS])
+static void add_up_part(wr_front_part *part, int64_t sums[WR_FLOW_LIVE])
 {
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-        const int64_t now = wr_front_parked(part, (wr_front_number)i);
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        const int64_t now = wr_front_parked(part, (wr_flow_number)i);
         sums[i] += now - part->added_up[i];
         part->added_up[i] = now;
     }
@@ -128,20 +101,7 @@ void wr_front_meet_locked(wr_front *front)
     look_up_locked(front);
 }
 
-void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats)
-{
-    int64_t parked[WEIR_STAT_KINDS][WR_FRONT_NUMBERS] = { { 0 } };
-    if (stats == &pool->cache->stats || !pool->is_private) sum_parked(pool->cache, parked);
-    const live_stats live = live_of(stats);
-    for (int i = 0; i < LIVE_STATS; i++)
-        for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
-            weir_stat *stat = &live.of[i].stat[kind];
-            const int64_t now = stat->current - parked[kind][live.of[i].number];
-            if (now > stat->peak) stat->peak = now;
-        }
-}
-
-static int64_t parked_elsewhere(const wr_front *front, wr_front_number number)
+static int64_t parked_elsewhere(const wr_front *front, wr_flow_number number)
 {
     const wr_cache *cache = front->cache;
     int64_t sum = 0;
@@ -176,7 +136,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void keep(wr_front_part *part, wr_front_number number, int64_t spare)
+static void keep(wr_front_part *part, wr_flow_number number, int64_t spare)
 {
     const int64_t kept = wr_front_parked(part, number) - spare;
     atomic_store_explicit(&part->spare[number], spare, memory_order_relaxed);
@@ -185,7 +145,7 @@ static void keep(wr_front_part *part, wr_front_number number, int64_t spare)
 
 /* More is live than ever before once less than `floor` is parked: what is parked beyond it is spare, of either class. Where
  * that is less than is parked of both, each has a part, so that neither takes the lock again at once. */
-static void share_out(wr_front *front, wr_front_number number, int64_t floor)
+static void share_out(wr_front *front, wr_flow_number number, int64_t floor)
 {
     const int64_t small = wr_front_parked(&front->small, number), large = wr_front_parked(&front->large, number);
     const int64_t spare = small + large - floor;
@@ -200,21 +160,16 @@ static void settle(wr_front *front)
     const wr_cache *cache = front->cache;
     const wr_account *own = front->account;
     add_up_locked(front);
-    const int64_t above[WR_FRONT_NUMBERS] = {
-        [WR_FRONT_BLOCKS] = above_peak(cache, WR_FLOW_BLOCKS),
-        [WR_FRONT_BYTES] = above_peak(cache, WR_FLOW_BYTES),
-        [WR_FRONT_REQUESTED] = above_peak(cache, WR_FLOW_REQUESTED),
-    };
-    const int64_t above_own[WR_FRONT_NUMBERS] = { [WR_FRONT_BLOCKS] = above_own_peak(&own->blocks),
-                                                  [WR_FRONT_BYTES] = above_own_peak(&own->bytes),
-                                                  [WR_FRONT_REQUESTED] = INT64_MIN };
+    const int64_t above_own[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = above_own_peak(&own->blocks),
+                                              [WR_FLOW_BYTES] = above_own_peak(&own->bytes),
+                                              [WR_FLOW_REQUESTED] = INT64_MIN };
     const bool alone = cache->front_count == 1;
-    for (int i = 0; i < WR_FRONT_NUMBERS; i++) {
-        const int64_t floor = above[i] - (alone ? 0 : parked_elsewhere(front, (wr_front_number)i));
-        share_out(front, (wr_front_number)i, larger(floor, above_own[i]));
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        const int64_t floor =
+            above_peak(cache, (wr_flow_number)i) - (alone ? 0 : parked_elsewhere(front, (wr_flow_number)i));
+        share_out(front, (wr_flow_number)i, larger(floor, above_own[i]));
     }
-    atomic_store_explicit(&front->settled, true, memory_order_relaxed);
-    atomic_store_explicit(&front->limit, front->plain_max, memory_order_relaxed);
+    atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
 static void note_peaks(wr_front *front)
@@ -227,8 +182,8 @@ static void note_peaks(wr_front *front)
 
 static void fold_hits(wr_front_part *part, wr_front_slot *slot)
 {
-    part->hits[WR_FRONT_BLOCKS] += (int64_t)slot->hits;
-    part->hits[WR_FRONT_BYTES] += (int64_t)(slot->hits * slot->bytes);
+    part->hits[WR_FLOW_BLOCKS] += (int64_t)slot->hits;
+    part->hits[WR_FLOW_BYTES] += (int64_t)(slot->hits * slot->bytes);
     slot->hits = 0;
 }
 
@@ -238,12 +193,12 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     wr_block *last = slot->first;
     fold_hits(part, slot);
     if (slot->count == 0) return;
-    wr_front_count(part, WR_FRONT_BLOCKS, -(int64_t)slot->count);
-    wr_front_count(part, WR_FRONT_BYTES, -(int64_t)(slot->count * slot->bytes));
-    wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)last->requested);
+    wr_front_count(part, WR_FLOW_BLOCKS, -(int64_t)slot->count);
+    wr_front_count(part, WR_FLOW_BYTES, -(int64_t)(slot->count * slot->bytes));
+    wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)last->requested);
     for (; slot->count > 1; slot->count--) {
         last = last->next_parked;
-        wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)last->requested);
+        wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)last->requested);
     }
     last->next_parked = *list;
     *list = slot->first;
@@ -326,8 +281,8 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
-    const bool locks =
-        !atomic_load_explicit(&front->settled, memory_order_relaxed) || !wr_front_spares(part, block_bytes, requested);
+    const bool locks = atomic_load_explicit(&front->below, memory_order_relaxed) == 0 ||
+                       !wr_front_spares(part, block_bytes, requested);
     bool peak = false;
     if (locks) {
         wr_lock_acquire(&front->cache->lock);

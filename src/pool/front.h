@@ -27,19 +27,17 @@ typedef struct wr_front_slot {
     uint32_t count;
 } wr_front_slot;
 
-/* What is counted of blocks. */
-typedef enum wr_front_number { WR_FRONT_BLOCKS, WR_FRONT_BYTES, WR_FRONT_REQUESTED, WR_FRONT_NUMBERS } wr_front_number;
-
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
     /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
      * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak of the
-     * stream, nor of the device as far as others leave alone what they have parked. Written by the holder of the lock, `kept` under the cache's too; read by anyone. */
-    atomic_int_fast64_t spare[WR_FRONT_NUMBERS];
-    atomic_int_fast64_t kept[WR_FRONT_NUMBERS];
-    int64_t hits[WR_FRONT_NUMBERS];     /* the cache was not told of; blocks and bytes without the slots' */
-    int64_t added_up[WR_FRONT_NUMBERS]; /* of what is parked here, in the cache's sums */
-    uint64_t in_use;                    /* slots that have blocks, or had since all went back: a bit each */
+     * stream, nor of the device as far as others leave alone what they have parked. Written by the holder of the lock,
+     * `kept` under the cache's too; read by anyone. */
+    atomic_int_fast64_t spare[WR_FLOW_LIVE];
+    atomic_int_fast64_t kept[WR_FLOW_LIVE];
+    int64_t hits[WR_FLOW_LIVE];     /* the cache was not told of; blocks and bytes without the slots' */
+    int64_t added_up[WR_FLOW_LIVE]; /* of what is parked here, in the cache's sums */
+    uint64_t in_use;                /* slots that have blocks, or had since all went back: a bit each */
     wr_front_slot slots[WR_FRONT_SLOTS];
 } wr_front_part;
 
@@ -55,9 +53,9 @@ struct wr_front {
     bool recorded;       /* there is a history */
 
     const wr_starts *starts; /* the cache's, or one that was; NULL while the fronts are closed. Under both locks */
-    /* What is spare is known. Written under the cache's lock; `limit` is plain_max then, and 0 otherwise. */
-    atomic_bool settled;
-    atomic_size_t limit;
+    /* Requests of less than that may be served from what is spare: plain_max + 1; 0: nobody knows what is. Written under the
+     * cache's lock. */
+    atomic_size_t below;
 
     wr_front *next; /* all of the cache */
     wr_front_part small, large;
@@ -103,8 +101,8 @@ void wr_fronts_empty(wr_cache *cache);
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
-/* Peaks of what is live, of the device or a pool, after it went up. The cache's lock is held. */
-void wr_fronts_note_peaks(const wr_mempool *pool, weir_memory_stats *stats);
+/* Adds what is parked in all, by kind; where fronts are many, as they said last. The cache's lock is held. */
+void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE]);
 
 void wr_fronts_release(wr_cache *cache);
 
@@ -127,23 +125,23 @@ static inline size_t wr_front_index(size_t block_bytes)
     return wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS);
 }
 
-static inline int64_t wr_front_spare(const wr_front_part *part, wr_front_number number)
+static inline int64_t wr_front_spare(const wr_front_part *part, wr_flow_number number)
 {
     return atomic_load_explicit(&part->spare[number], memory_order_relaxed);
 }
 
-static inline int64_t wr_front_parked(const wr_front_part *part, wr_front_number number)
+static inline int64_t wr_front_parked(const wr_front_part *part, wr_flow_number number)
 {
     return wr_front_spare(part, number) + atomic_load_explicit(&part->kept[number], memory_order_relaxed);
 }
 
 /* One writer at a time: no atomic read-modify-write. */
-static inline void wr_front_count(wr_front_part *part, wr_front_number number, int64_t amount)
+static inline void wr_front_count(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
     atomic_store_explicit(&part->spare[number], wr_front_spare(part, number) + amount, memory_order_relaxed);
 }
 
-static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_number number)
+static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_number number)
 {
     return wr_front_parked(&front->small, number) + wr_front_parked(&front->large, number);
 }
@@ -152,8 +150,7 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_front_num
  * most of the time something else becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
-    atomic_store_explicit(&front->settled, false, memory_order_relaxed);
-    atomic_store_explicit(&front->limit, 0, memory_order_relaxed);
+    atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 
 static inline bool wr_front_has(wr_front *front, size_t block_bytes)
@@ -165,8 +162,8 @@ static inline bool wr_front_has(wr_front *front, size_t block_bytes)
 /* Whether no more than ever before is live once such a block is taken; while that is not settled, perhaps. */
 static inline bool wr_front_spares(const wr_front_part *part, size_t block_bytes, size_t requested)
 {
-    return wr_front_spare(part, WR_FRONT_BLOCKS) > 0 && wr_front_spare(part, WR_FRONT_BYTES) >= (int64_t)block_bytes &&
-           wr_front_spare(part, WR_FRONT_REQUESTED) >= (int64_t)requested;
+    return wr_front_spare(part, WR_FLOW_BLOCKS) > 0 && wr_front_spare(part, WR_FLOW_BYTES) >= (int64_t)block_bytes &&
+           wr_front_spare(part, WR_FLOW_REQUESTED) >= (int64_t)requested;
 }
 
 /* Hands out the slot's first block. */
@@ -176,12 +173,12 @@ static inline wr_block *wr_front_pop(wr_front_part *part, wr_front_slot *slot, s
     slot->first = block->next_parked;
     slot->count--;
     slot->hits++;
-    part->hits[WR_FRONT_REQUESTED] += (int64_t)requested;
+    part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
     block->requested = requested;
     atomic_store_explicit(&block->parked, false, memory_order_relaxed);
-    wr_front_count(part, WR_FRONT_BLOCKS, -1);
-    wr_front_count(part, WR_FRONT_BYTES, -(int64_t)slot->bytes);
-    wr_front_count(part, WR_FRONT_REQUESTED, -(int64_t)requested);
+    wr_front_count(part, WR_FLOW_BLOCKS, -1);
+    wr_front_count(part, WR_FLOW_BYTES, -(int64_t)slot->bytes);
+    wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)requested);
     return block;
 }
 
@@ -194,9 +191,9 @@ static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *bl
     slot->count++;
     part->in_use |= UINT64_C(1) << index;
     atomic_store_explicit(&block->parked, true, memory_order_relaxed);
-    wr_front_count(part, WR_FRONT_BLOCKS, 1);
-    wr_front_count(part, WR_FRONT_BYTES, (int64_t)slot->bytes);
-    wr_front_count(part, WR_FRONT_REQUESTED, (int64_t)block->requested);
+    wr_front_count(part, WR_FLOW_BLOCKS, 1);
+    wr_front_count(part, WR_FLOW_BYTES, (int64_t)slot->bytes);
+    wr_front_count(part, WR_FLOW_REQUESTED, (int64_t)block->requested);
 }
 
 /* The live block that begins at the pointer, when the program may free it here now; when in doubt, NULL. A pointer that
@@ -233,7 +230,7 @@ static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, wr_
     const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
-    if (WR_UNLIKELY(requested > atomic_load_explicit(&front->limit, memory_order_relaxed) ||
+    if (WR_UNLIKELY(requested >= atomic_load_explicit(&front->below, memory_order_relaxed) ||
                     slot->bytes != block_bytes || slot->count == 0 || !wr_front_spares(part, block_bytes, requested))) {
         *held = self;
         return false;

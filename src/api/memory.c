@@ -40,35 +40,43 @@ weir_status weir_alloc(size_t bytes, void **out)
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    wr_bias_thread *held = NULL;
     wr_front *front = front_of(device, s);
-    if (WR_LIKELY(wr_front_hit(front, bytes, &held, out))) return WEIR_OK;
-    if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
+    wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (WR_LIKELY(self != NULL)) {
+        const wr_block *block = wr_front_hit(front, bytes);
+        if (WR_LIKELY(block != NULL)) {
+            *out = block->base;
+            wr_bias_release_owned(self);
+            return WEIR_OK;
+        }
+        if (wr_front_miss(front, bytes, self, out)) return WEIR_OK;
+    }
     return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
 }
 
-/* All of it in one call, so that the hit has no frame. `held`: the front's lock. */
+/* `front`: the stream's, as the thread remembers it, or NULL; `held`: its lock, or NULL. */
 static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, wr_front *front,
                                         wr_bias_thread *held, void **out)
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
-    if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
-    if (!front && (front = wr_thread_find_front(stream.id)) != NULL) {
-        if (wr_front_hit(front, bytes, &held, out)) return WEIR_OK;
-        if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
-    }
+    if (!front && (front = wr_thread_find_front(stream.id)) != NULL) held = wr_bias_acquire_owned(&front->lock);
+    if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
 }
 
+/* All that is not a hit is called last, so that a hit has no frame. */
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
     wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_front(stream.id) : NULL;
-    wr_bias_thread *held = NULL;
-    const bool hit = wr_front_hit(front, bytes, &held, out);
-    return WR_LIKELY(hit) ? WEIR_OK : alloc_on(bytes, stream, WR_CALLER, front, held, out);
+    wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
+    const wr_block *block = WR_LIKELY(self != NULL) ? wr_front_hit(front, bytes) : NULL;
+    if (WR_UNLIKELY(!block)) return alloc_on(bytes, stream, WR_CALLER, front, self, out);
+    *out = block->base;
+    wr_bias_release_owned(self);
+    return WEIR_OK;
 }
 
 /* The segment a pointer lies in, or a refusal. */
@@ -91,6 +99,7 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
 {
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
+    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     weir_status status = find_segment("weir_free", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {
         wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
@@ -100,16 +109,26 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
     if (WR_UNLIKELY(segment->cache->debug != NULL))
         return wr_debug_free(segment, pointer,
                              (wr_site){ caller, wr_thread_chosen_stream(wr_device_of(segment->cache)) });
+    wr_thread_remember_blocks(ways, segment->cache);
     return wr_device_free(segment, pointer);
+}
+
+static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_front *front, wr_block *block,
+                                         wr_bias_thread *held)
+{
+    return wr_front_park_other(front, block, pointer, held) ? WEIR_OK : free_anything(pointer, caller);
 }
 
 weir_status weir_free(void *pointer)
 {
-    if (WR_LIKELY(atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN)) {
-        const wr_segment *segment = wr_address_find(pointer);
-        if (WR_LIKELY(segment && wr_front_park(segment, pointer))) return WEIR_OK;
-    }
-    return free_anything(pointer, WR_CALLER);
+    wr_block *block = wr_thread_block(pointer);
+    wr_front *front = WR_LIKELY(block != NULL) ? wr_front_of_block(block) : NULL;
+    wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (WR_UNLIKELY(!self)) return free_anything(pointer, WR_CALLER);
+    if (WR_UNLIKELY(!wr_front_park(front, block, pointer)))
+        return free_held(pointer, WR_CALLER, front, block, self);
+    wr_bias_release_owned(self);
+    return WEIR_OK;
 }
 
 weir_status weir_record_stream(const void *pointer, weir_stream stream)

@@ -63,8 +63,8 @@ struct wr_block {
     wr_segment *segment;
     wr_use *uses; /* other streams that use it, or are waited for */
     wr_block_state state;
-    atomic_bool parked; /* live, but in the bin's front; under its lock */
-    bool lent;          /* live, or pending: to another stream, by a plan (pool/serve.h) */
+    atomic_bool parkable; /* live, not in the bin's front, and no other stream uses it; under the front's lock too */
+    bool lent;            /* live, or pending: to another stream, by a plan (pool/serve.h) */
     uint16_t range;     /* in the bin's tree: which */
     uint32_t kept;      /* by how many graphs: freed, it waits for their end */
     uint32_t stack;     /* of the call that allocated it, where history keeps stacks */
@@ -146,6 +146,12 @@ void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 static inline wr_class wr_block_class(const wr_block *block)
 {
     return block->bytes <= block->segment->bin->small_max ? WR_SMALL : WR_LARGE;
+}
+
+/* Whether a live block is in the bin's front. */
+static inline bool wr_block_parked(const wr_block *block)
+{
+    return !atomic_load_explicit(&block->parkable, memory_order_relaxed) && !block->uses;
 }
 
 /* Bytes of memory behind it. */

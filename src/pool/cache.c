@@ -120,6 +120,7 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->uses = NULL;
     block->kept = 0;
     block->lent = false;
+    atomic_store_explicit(&block->parkable, true, memory_order_relaxed);
     block->handed = ++cache->handed;
     wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
@@ -183,21 +184,22 @@ static weir_status take(wr_cache *cache, const wr_request *request, wr_front *fr
     return status;
 }
 
-WR_FLATTEN weir_status wr_cache_take_with(wr_front *front, const wr_request *request, void **out)
+WR_FLATTEN weir_status wr_cache_take_behind(wr_front *front, const wr_request *request, void **out)
 {
-    *out = NULL;
-    if (wr_front_has(front, request->fit.block_bytes))
-        *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
-    return *out ? WEIR_OK : take(front->cache, request, front, out);
+    return take(front->cache, request, front, out);
 }
 
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
+    weir_status status = WEIR_OK;
     wr_front *front =
         request->pool_name == 0 ? atomic_load_explicit(&request->stream->front, memory_order_acquire) : NULL;
     if (!front) return take(cache, request, NULL, out);
     const wr_bias_hold hold = wr_bias_acquire(&front->lock);
-    weir_status status = wr_cache_take_with(front, request, out);
+    if (wr_front_has(front, request->fit.block_bytes))
+        *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
+    else
+        status = wr_cache_take_behind(front, request, out);
     wr_bias_release(&front->lock, hold);
     return status;
 }
@@ -288,8 +290,7 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
-    const bool parked = atomic_load_explicit(&block->parked, memory_order_relaxed);
-    WR_ENSURE(block->state == WR_BLOCK_LIVE && !parked, WEIR_ERR_DOUBLE_FREE,
+    WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_parked(block), WEIR_ERR_DOUBLE_FREE,
               "%p is in memory that was freed already (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
               (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
@@ -311,6 +312,7 @@ static weir_status find_for_free_locked(wr_cache *cache, const wr_segment *segme
 void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
+    atomic_store_explicit(&block->parkable, false, memory_order_relaxed);
     wr_account_out(bin->account, block->bytes);
     if (!block->uses && !block->kept) {
         wr_history_record_free(&cache->history, block->base, block->requested, bin->stream->native,
@@ -331,7 +333,6 @@ WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first)
     for (wr_block *block = first, *next; block; block = next) {
         const wr_bin *bin = block->segment->bin;
         next = block->next_parked;
-        atomic_store_explicit(&block->parked, false, memory_order_relaxed);
         wr_count_freed(bin, block);
         wr_account_out(bin->account, block->bytes);
         free_locked(cache, block);
@@ -363,7 +364,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
         const wr_bias_hold hold = wr_bias_acquire(&front->lock);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
-            if (WR_UNLIKELY(!wr_front_park_locked(front, segment, pointer)))
+            if (WR_UNLIKELY(!wr_front_park_locked(front, wr_starts_find(segment, pointer), pointer)))
                 status = give(cache, front, segment, pointer, waiting);
             wr_bias_release(&front->lock, hold);
             return status;

@@ -23,7 +23,7 @@ static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
     rest->kept = rest->stack = 0;
     rest->freed_at = 0;
     rest->state = WR_BLOCK_FREE;
-    atomic_store_explicit(&rest->parked, false, memory_order_relaxed);
+    atomic_store_explicit(&rest->parkable, false, memory_order_relaxed);
     rest->lent = false;
     if (block->next) block->next->prev = rest;
     block->next = rest;

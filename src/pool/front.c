@@ -91,8 +91,8 @@ static void add_up_locked(wr_front *front)
 static void look_up_locked(wr_front *front)
 {
     const wr_cache *cache = front->cache;
-    const bool closed = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
-    front->starts = closed ? NULL : atomic_load_explicit(&cache->starts, memory_order_relaxed);
+    front->closed = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
+    front->plain = !front->closed && !front->recorded;
 }
 
 void wr_front_meet_locked(wr_front *front)
@@ -154,6 +154,18 @@ static void share_out(wr_front *front, wr_flow_number number, int64_t floor)
     keep(&front->small, number, smaller(small, spare - of_large));
 }
 
+static int64_t kept_in(const wr_front_part *part, wr_flow_number number)
+{
+    return atomic_load_explicit(&part->kept[number], memory_order_relaxed);
+}
+
+static void open_part(const wr_front *front, wr_front_part *part)
+{
+    const bool open =
+        !front->recorded && kept_in(part, WR_FLOW_BLOCKS) <= 0 && kept_in(part, WR_FLOW_BYTES) <= 0;
+    atomic_store_explicit(&part->below, open ? front->plain_max + 1 : 0, memory_order_relaxed);
+}
+
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
 static void settle(wr_front *front)
 {
@@ -169,7 +181,9 @@ static void settle(wr_front *front)
             above_peak(cache, (wr_flow_number)i) - (alone ? 0 : parked_elsewhere(front, (wr_flow_number)i));
         share_out(front, (wr_flow_number)i, larger(floor, above_own[i]));
     }
-    atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
+    atomic_store_explicit(&front->settled, true, memory_order_relaxed);
+    open_part(front, &front->small);
+    open_part(front, &front->large);
 }
 
 static void note_peaks(wr_front *front)
@@ -202,6 +216,7 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     }
     last->next_parked = *list;
     *list = slot->first;
+    slot->first = NULL;
     slot->count = 0;
 }
 
@@ -265,23 +280,11 @@ static void record_parked(wr_front *front, const wr_block *block)
                            (weir_mempool){ 0, 0 });
 }
 
-void wr_front_record_taken(wr_front *front, wr_block *block, wr_bias_thread *self)
-{
-    record_taken(front, block);
-    wr_bias_release_owned(self);
-}
-
-void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self)
-{
-    record_parked(front, block);
-    wr_bias_release_owned(self);
-}
-
 void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
-    const bool locks = atomic_load_explicit(&front->below, memory_order_relaxed) == 0 ||
+    const bool locks = !atomic_load_explicit(&front->settled, memory_order_relaxed) ||
                        !wr_front_spares(part, block_bytes, requested);
     bool peak = false;
     if (locks) {
@@ -289,7 +292,8 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
         settle(front);
         peak = !wr_front_spares(part, block_bytes, requested);
     }
-    wr_block *block = wr_front_pop(part, slot, requested);
+    wr_block *block = slot->first;
+    wr_front_pop(part, slot, block, requested);
     record_taken(front, block);
     if (peak) {
         note_peaks(front);
@@ -315,33 +319,40 @@ static bool park(wr_front *front, wr_block *block)
     return true;
 }
 
-bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer)
+bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 {
-    wr_block *block = wr_front_find(front, segment, pointer);
-    return block && park(front, block);
+    return block && !front->closed && wr_front_good(front, block, pointer) && park(front, block);
 }
 
-bool wr_front_park_other(wr_front *front, wr_block *block, wr_bias_thread *self)
+bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
-    const bool parked = park(front, block);
+    const bool parked = wr_front_park_locked(front, block, pointer);
     wr_bias_release_owned(self);
     return parked;
 }
 
-bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
+static bool take_behind(wr_front *front, size_t bytes, size_t requested, void **out)
 {
     wr_mempool *pool = front->cache->pools;
-    bool found = false;
-    if (requested != 0 && requested <= front->plain_max && wr_mempool_chunked(pool)) {
-        const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
-        const wr_request request = { .pool = pool,
-                                     .stream = front->stream,
-                                     .requested = requested,
-                                     .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
-        void *block = NULL;
-        found = wr_cache_take_with(front, &request, &block) == WEIR_OK && block;
-        if (found) *out = block;
-    }
+    if (requested == 0 || requested > front->plain_max || !wr_mempool_chunked(pool)) return false;
+    const wr_request request = { .pool = pool,
+                                 .stream = front->stream,
+                                 .requested = requested,
+                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
+    void *block = NULL;
+    const bool found = wr_cache_take_behind(front, &request, &block) == WEIR_OK && block;
+    if (found) *out = block;
+    return found;
+}
+
+bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
+{
+    const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
+    bool found = true;
+    if (wr_front_has(front, bytes))
+        *out = wr_front_take_locked(front, bytes, requested);
+    else
+        found = take_behind(front, bytes, requested, out);
     wr_bias_release_owned(self);
     return found;
 }

@@ -22,13 +22,16 @@
 /* Blocks of one size, last in first out. The size stays when they are gone, until another one's come. */
 typedef struct wr_front_slot {
     size_t bytes;
-    wr_block *first;
-    uint64_t hits; /* not in the front's yet */
+    wr_block *first; /* NULL: there are none */
+    uint64_t hits;   /* not in the front's yet */
     uint32_t count;
 } wr_front_slot;
 
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
+    /* Requests of less may be served from here while so much is spare of requested bytes: plain_max + 1 where all blocks that
+     * are parked are spare, and 0 where it is not so, or not known, or there is a history. Written under the cache's lock. */
+    atomic_size_t below;
     /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
      * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak of the
      * stream, nor of the device as far as others leave alone what they have parked. Written by the holder of the lock,
@@ -52,10 +55,9 @@ struct wr_front {
     size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
     bool recorded;       /* there is a history */
 
-    const wr_starts *starts; /* the cache's, or one that was; NULL while the fronts are closed. Under both locks */
-    /* Requests of less than that may be served from what is spare: plain_max + 1; 0: nobody knows what is. Written under the
-     * cache's lock. */
-    atomic_size_t below;
+    bool closed; /* the fronts are: nothing is parked. Under both locks */
+    bool plain;  /* parking a block is no more than that: neither closed nor recorded. Under both locks */
+    atomic_bool settled; /* what is spare is known. Written under the cache's lock */
 
     wr_front *next; /* all of the cache */
     wr_front_part small, large;
@@ -73,8 +75,9 @@ WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr
 /* A parked block of that size, which there is, for a request of `requested` bytes. */
 WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
 
-/* Parks a live block. False: it must be freed in the cache, or is none that can be. */
-bool wr_front_park_locked(wr_front *front, const wr_segment *segment, const void *pointer);
+/* Parks a live block; `block` is NULL, or one that began there a moment ago. False: it must be freed in the cache, or is none
+ * that can be. */
+bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer);
 
 /* Frees in the cache what is parked; whether anything was. The cache's lock is held too. */
 bool wr_front_empty_locked(wr_front *front);
@@ -150,13 +153,21 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
  * most of the time something else becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
-    atomic_store_explicit(&front->below, 0, memory_order_relaxed);
+    if (!atomic_load_explicit(&front->settled, memory_order_relaxed)) return;
+    atomic_store_explicit(&front->settled, false, memory_order_relaxed);
+    atomic_store_explicit(&front->small.below, 0, memory_order_relaxed);
+    atomic_store_explicit(&front->large.below, 0, memory_order_relaxed);
+}
+
+static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_bytes)
+{
+    return &part->slots[wr_front_index(block_bytes)];
 }
 
 static inline bool wr_front_has(wr_front *front, size_t block_bytes)
 {
-    const wr_front_slot *slot = &wr_front_part_for(front, block_bytes)->slots[wr_front_index(block_bytes)];
-    return slot->count != 0 && slot->bytes == block_bytes;
+    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, block_bytes), block_bytes);
+    return slot->bytes == block_bytes && slot->first;
 }
 
 /* Whether no more than ever before is live once such a block is taken; while that is not settled, perhaps. */
@@ -167,22 +178,20 @@ static inline bool wr_front_spares(const wr_front_part *part, size_t block_bytes
 }
 
 /* Hands out the slot's first block. */
-static inline wr_block *wr_front_pop(wr_front_part *part, wr_front_slot *slot, size_t requested)
+static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_block *block, size_t requested)
 {
-    wr_block *block = slot->first;
+    assert(block == slot->first);
     slot->first = block->next_parked;
     slot->count--;
     slot->hits++;
     part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
     block->requested = requested;
-    atomic_store_explicit(&block->parked, false, memory_order_relaxed);
+    atomic_store_explicit(&block->parkable, true, memory_order_relaxed);
     wr_front_count(part, WR_FLOW_BLOCKS, -1);
     wr_front_count(part, WR_FLOW_BYTES, -(int64_t)slot->bytes);
     wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)requested);
-    return block;
 }
 
-/* Parks a block in the slot for its size. */
 static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *block)
 {
     wr_front_slot *slot = &part->slots[index];
@@ -190,80 +199,58 @@ static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *bl
     slot->first = block;
     slot->count++;
     part->in_use |= UINT64_C(1) << index;
-    atomic_store_explicit(&block->parked, true, memory_order_relaxed);
+    atomic_store_explicit(&block->parkable, false, memory_order_relaxed);
     wr_front_count(part, WR_FLOW_BLOCKS, 1);
     wr_front_count(part, WR_FLOW_BYTES, (int64_t)slot->bytes);
     wr_front_count(part, WR_FLOW_REQUESTED, (int64_t)block->requested);
 }
 
-/* The live block that begins at the pointer, when the program may free it here now; when in doubt, NULL. A pointer that
- * was freed before may meet records that another thread is changing: they are records still, and the cache then says what
- * is wrong, under its lock. */
-WR_RACES static inline wr_block *wr_front_find(const wr_front *front, const wr_segment *segment, const void *pointer)
+/* The front of what the program calls a block; NULL: it has none. The record may be another block's by now. */
+WR_RACES static inline wr_front *wr_front_of_block(const wr_block *block)
+{
+    return atomic_load_explicit(&block->segment->front, memory_order_acquire);
+}
+
+/* Whether the block still begins there, is live, and the program may free it here now. A pointer that was freed before may meet
+ * records that another thread is changing: they are records still, and the cache then says what is wrong, under its lock. */
+WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block *block, const void *pointer)
 {
     /* Whoever closes the fronts to move segments between them took this front's lock meanwhile, or opened them again before
      * it was taken here, and then the segment's front is the one that it has now. */
-    wr_block *block = wr_starts_find_in(front->starts, segment, pointer);
-    const bool good = block && block->state == WR_BLOCK_LIVE && !block->uses &&
-                      !atomic_load_explicit(&block->parked, memory_order_relaxed) &&
-                      atomic_load_explicit(&segment->front, memory_order_relaxed) == front;
-    return WR_LIKELY(good) ? block : NULL;
+    return WR_LIKELY(block->base == pointer && atomic_load_explicit(&block->parkable, memory_order_relaxed) &&
+                     atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. A block whose slot is full or was for another size;
- * and a request for which nothing is parked, from what the cache has. False: it takes the way of all others. */
-WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, wr_bias_thread *self);
-WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
+/* What both calls of a program come to that allocates and frees on a stream of the calling thread, with the front's lock.
+ * NULL or false: nothing has changed, and it takes the way of all others. */
 
-/* Record the event of a hit, and release the lock. */
-WR_NOINLINE void wr_front_record_taken(wr_front *front, wr_block *block, wr_bias_thread *self);
-WR_NOINLINE void wr_front_record_parked(wr_front *front, const wr_block *block, wr_bias_thread *self);
-
-/* What both calls of a program come to that allocates and frees on a stream of the calling thread, without a call. False:
- * nothing has changed, and it takes the way of all others; where *held is not NULL, by wr_front_miss. */
-static WR_ALWAYS_INLINE bool wr_front_hit(wr_front *front, size_t requested, wr_bias_thread **held, void **out)
+static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested)
 {
-    *held = NULL;
-    if (WR_UNLIKELY(!front)) return false;
-    wr_bias_thread *self = wr_bias_acquire_owned(&front->lock);
-    if (WR_UNLIKELY(!self)) return false;
     const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
-    if (WR_UNLIKELY(requested >= atomic_load_explicit(&front->below, memory_order_relaxed) ||
-                    slot->bytes != block_bytes || slot->count == 0 || !wr_front_spares(part, block_bytes, requested))) {
-        *held = self;
-        return false;
-    }
-    wr_block *block = wr_front_pop(part, slot, requested);
-    *out = block->base;
-    if (WR_UNLIKELY(front->recorded))
-        wr_front_record_taken(front, block, self);
-    else
-        wr_bias_release_owned(self);
+    wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
+    wr_block *block = slot->first;
+    if (WR_UNLIKELY(requested >= atomic_load_explicit(&part->below, memory_order_relaxed) ||
+                    slot->bytes != block_bytes || !block ||
+                    wr_front_spare(part, WR_FLOW_REQUESTED) < (int64_t)requested))
+        return NULL;
+    wr_front_pop(part, slot, block, requested);
+    return block;
+}
+
+static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, const void *pointer)
+{
+    if (WR_UNLIKELY(!front->plain || !wr_front_good(front, block, pointer))) return false;
+    wr_front_part *part = wr_front_part_for(front, block->bytes);
+    const size_t index = wr_front_index(block->bytes);
+    const wr_front_slot *slot = &part->slots[index];
+    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH)) return false;
+    wr_front_push(part, index, block);
     return true;
 }
 
-static WR_ALWAYS_INLINE bool wr_front_park(const wr_segment *segment, const void *pointer)
-{
-    wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
-    wr_bias_thread *self = WR_LIKELY(front) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_UNLIKELY(!self)) return false;
-    wr_block *block = wr_front_find(front, segment, pointer);
-    if (WR_UNLIKELY(!block)) {
-        wr_bias_release_owned(self);
-        return false;
-    }
-    wr_front_part *part = wr_front_part_for(front, block->bytes);
-    const size_t index = wr_front_index(block->bytes);
-    if (WR_UNLIKELY(part->slots[index].bytes != block->bytes || part->slots[index].count == WR_FRONT_DEPTH))
-        return wr_front_park_other(front, block, self);
-    wr_front_push(part, index, block);
-    if (WR_UNLIKELY(front->recorded))
-        wr_front_record_parked(front, block, self);
-    else
-        wr_bias_release_owned(self);
-    return true;
-}
+/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. False: it takes the way of all others. */
+WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
+WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self);
 
 #endif

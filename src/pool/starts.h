@@ -39,6 +39,15 @@ WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, cons
     return NULL;
 }
 
+/* The same of any segment: for one who then looks, under the lock of the block's front, what it is. */
+WR_RACES static inline wr_block *wr_starts_find_any(const wr_starts *starts, const void *address)
+{
+    for (size_t i = wr_starts_place(starts, address);; i = (i + 1) & starts->mask) {
+        wr_block *block = atomic_load_explicit(&starts->at[i], memory_order_acquire);
+        if (WR_LIKELY(!block || block->base == address)) return block;
+    }
+}
+
 static inline wr_block *wr_starts_find(const wr_segment *segment, const void *address)
 {
     return wr_starts_find_in(atomic_load_explicit(&segment->cache->starts, memory_order_acquire), segment, address);

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "pool/handle.h"
+#include "pool/starts.h"
 
 /* How deep a thread may nest weir_mempool_enter(). */
 #define WR_THREAD_ROUTES_MAX 32
@@ -48,6 +49,27 @@ static inline wr_front *wr_thread_front(uint64_t stream_id)
     const wr_thread_way *way = &wr_thread_ways[stream_id % WR_THREAD_WAYS];
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
     return WR_LIKELY(way->stream_id == stream_id && way->ways == ways) ? way->front : NULL;
+}
+
+/* The table of blocks in which the thread found the last one that it freed. */
+typedef struct wr_thread_blocks {
+    uint64_t ways; /* as above: nothing that is in the table has gone from memory while that is the library's */
+    const wr_starts *starts;
+} wr_thread_blocks;
+
+extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_blocks wr_thread_freed;
+
+/* The block that began there a moment ago, if the thread knows; its lock tells whether it does now. */
+static inline wr_block *wr_thread_block(const void *pointer)
+{
+    const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
+    return WR_LIKELY(wr_thread_freed.ways == ways) ? wr_starts_find_any(wr_thread_freed.starts, pointer) : NULL;
+}
+
+/* `ways` was read before the cache was found. */
+static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cache)
+{
+    wr_thread_freed = (wr_thread_blocks){ ways, atomic_load_explicit(&cache->starts, memory_order_acquire) };
 }
 
 static inline const wr_thread *wr_thread_self(void)

@@ -125,8 +125,7 @@ weir_status weir_free(void *pointer)
     wr_front *front = WR_LIKELY(block != NULL) ? wr_front_of_block(block) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_UNLIKELY(!self)) return free_anything(pointer, WR_CALLER);
-    if (WR_UNLIKELY(!wr_front_park(front, block, pointer)))
-        return free_held(pointer, WR_CALLER, front, block, self);
+    if (WR_UNLIKELY(!wr_front_park(front, block, pointer))) return free_held(pointer, WR_CALLER, front, block, self);
     wr_bias_release_owned(self);
     return WEIR_OK;
 }

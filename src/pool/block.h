@@ -65,9 +65,9 @@ struct wr_block {
     wr_block_state state;
     atomic_bool parkable; /* live, not in the bin's front, and no other stream uses it; under the front's lock too */
     bool lent;            /* live, or pending: to another stream, by a plan (pool/serve.h) */
-    uint16_t range;     /* in the bin's tree: which */
-    uint32_t kept;      /* by how many graphs: freed, it waits for their end */
-    uint32_t stack;     /* of the call that allocated it, where history keeps stacks */
+    uint16_t range;       /* in the bin's tree: which */
+    uint32_t kept;        /* by how many graphs: freed, it waits for their end */
+    uint32_t stack;       /* of the call that allocated it, where history keeps stacks */
 };
 
 _Static_assert(offsetof(wr_block, next_parked) == WR_CACHE_LINES / 2, "parking needs one line");

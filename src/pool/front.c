@@ -161,8 +161,7 @@ static int64_t kept_in(const wr_front_part *part, wr_flow_number number)
 
 static void open_part(const wr_front *front, wr_front_part *part)
 {
-    const bool open =
-        !front->recorded && kept_in(part, WR_FLOW_BLOCKS) <= 0 && kept_in(part, WR_FLOW_BYTES) <= 0;
+    const bool open = !front->recorded && kept_in(part, WR_FLOW_BLOCKS) <= 0 && kept_in(part, WR_FLOW_BYTES) <= 0;
     atomic_store_explicit(&part->below, open ? front->plain_max + 1 : 0, memory_order_relaxed);
 }
 
@@ -284,8 +283,8 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
-    const bool locks = !atomic_load_explicit(&front->settled, memory_order_relaxed) ||
-                       !wr_front_spares(part, block_bytes, requested);
+    const bool locks =
+        !atomic_load_explicit(&front->settled, memory_order_relaxed) || !wr_front_spares(part, block_bytes, requested);
     bool peak = false;
     if (locks) {
         wr_lock_acquire(&front->cache->lock);

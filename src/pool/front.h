@@ -55,8 +55,8 @@ struct wr_front {
     size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
     bool recorded;       /* there is a history */
 
-    bool closed; /* the fronts are: nothing is parked. Under both locks */
-    bool plain;  /* parking a block is no more than that: neither closed nor recorded. Under both locks */
+    bool closed;         /* the fronts are: nothing is parked. Under both locks */
+    bool plain;          /* parking a block is no more than that: neither closed nor recorded. Under both locks */
     atomic_bool settled; /* what is spare is known. Written under the cache's lock */
 
     wr_front *next; /* all of the cache */

@@ -53,7 +53,7 @@ static inline wr_front *wr_thread_front(uint64_t stream_id)
 
 /* The table of blocks in which the thread found the last one that it freed. */
 typedef struct wr_thread_blocks {
-    uint64_t ways; /* as above: nothing that is in the table has gone from memory while that is the library's */
+    uint64_t ways; /* as above: while it is the library's, neither the table nor any record has gone from memory */
     const wr_starts *starts;
 } wr_thread_blocks;
 

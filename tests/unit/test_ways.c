@@ -111,6 +111,72 @@ static void a_pool_that_the_thread_enters_serves_until_it_is_left(void **state)
     }
 }
 
+/* ---- what a free goes by ------------------------------------------------------------------------------------------ */
+
+static int open_two_devices(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .host_devices = 2 });
+    return 0;
+}
+
+static void blocks_of_two_devices_are_freed_in_turn(void **state)
+{
+    (void)state;
+    const weir_stream streams[] = { new_stream(0), new_stream(1) };
+    for (int i = 0; i < 2; i++) use(streams[i]);
+    const uint64_t calls = driver_calls();
+    for (int i = 0; i < 300; i++) {
+        void *a = alloc_on(4096, streams[0]), *b = alloc_on(4096, streams[1]);
+        assert_ok(weir_free(a));
+        assert_ok(weir_free(b));
+        assert_status(weir_free(a), WEIR_ERR_DOUBLE_FREE);
+        assert_status(weir_free(b), WEIR_ERR_DOUBLE_FREE);
+    }
+    assert_int_equal(driver_calls(), calls);
+    for (int i = 0; i < 2; i++) assert_int_equal(stats_of(i).allocation[WEIR_STAT_ALL].current, 0);
+}
+
+static void a_pointer_from_before_a_close_is_unknown(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    use(stream);
+    void *stale = alloc_on(4096, stream);
+    assert_ok(weir_close());
+    assert_status(weir_free(stale), WEIR_ERR_CLOSED);
+    open_default(NULL);
+    assert_status(weir_free(stale), WEIR_ERR_UNKNOWN_POINTER);
+}
+
+/* What the thread remembers is the smaller table; it has room for the blocks of a small program only. */
+static void blocks_are_found_after_their_table_has_grown(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 6000 };
+    static void *blocks[BLOCKS];
+    const weir_stream stream = new_stream(0);
+    use(stream);
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(512, stream);
+    for (int i = 0; i < BLOCKS; i++) {
+        assert_ok(weir_free(blocks[i]));
+        assert_status(weir_free(blocks[i]), WEIR_ERR_DOUBLE_FREE);
+    }
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+}
+
+static void inside_of_a_block_nothing_is_freed(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    use(stream);
+    char *block = alloc_on(4096, stream);
+    assert_status(weir_free(block + 512), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_free(block));
+}
+
+/* ---- routes ------------------------------------------------------------------------------------------------------- */
+
 static bool everything(void *user, weir_stream stream, size_t bytes)
 {
     (void)user, (void)stream, (void)bytes;
@@ -136,12 +202,17 @@ static void a_child_of_fork_is_refused(void **state)
     int status = 0;
     void *out = NULL;
     use(stream);
+    void *live = alloc_on(4096, stream);
     fflush(NULL);
     const pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) _exit(weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED ? 0 : 1);
+    if (child == 0) {
+        const bool refused = weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED && weir_free(live) == WEIR_ERR_FORKED;
+        _exit(refused ? 0 : 1);
+    }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_ok(weir_free(live));
     use(stream);
 }
 
@@ -176,6 +247,10 @@ int main(void)
         WAYS_TEST(a_filter_that_is_opened_is_asked),
         WAYS_TEST(a_child_of_fork_is_refused),
         WAYS_TEST(more_streams_than_are_remembered_are_told_apart),
+        cmocka_unit_test_setup_teardown(blocks_of_two_devices_are_freed_in_turn, open_two_devices, close_host),
+        WAYS_TEST(a_pointer_from_before_a_close_is_unknown),
+        WAYS_TEST(blocks_are_found_after_their_table_has_grown),
+        WAYS_TEST(inside_of_a_block_nothing_is_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,13 +90,18 @@ static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t 
     return best;
 }
 
-/* The smallest of at least `bytes`, first in order. */
+/* The smallest of at least `bytes`, first in order, of the range of `bytes`. */
+static inline wr_block *wr_bin_best_in_range(const wr_bin *bin, size_t bytes)
+{
+    return wr_free_best_of(&bin->free.trees[wr_free_range(bytes)], bytes);
+}
+
+/* The same of all. */
 static inline wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
 {
-    const unsigned range = wr_free_range(bytes);
-    wr_block *best = wr_free_best_of(&bin->free.trees[range], bytes);
+    wr_block *best = wr_bin_best_in_range(bin, bytes);
     if (best) return best;
-    struct wr_free_tree *tree = wr_free_from(&bin->free, range + 1);
+    struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_range(bytes) + 1);
     return tree ? RB_MIN(wr_free_tree, tree) : NULL;
 }
 

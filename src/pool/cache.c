@@ -154,17 +154,31 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
 /* Streams that hold less than this waste little whatever block they take. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 
+/* A block of just the size, where nothing else has a say in which it is. */
+static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
+{
+    const size_t bytes = request->fit.block_bytes;
+    wr_block *block = request->pool->subplans ? NULL : wr_bin_best_in_range(bin, bytes);
+    const bool just = block && block->bytes == bytes && spare_tail(block) == block && wr_cache_takes(request, bytes);
+    return just ? block : NULL;
+}
+
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
  * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, bool contended)
 {
-    wr_block *block = wr_cache_find_free_locked(request);
-    if (!front || (block && block->bytes == request->fit.block_bytes)) return block;
-    const bool sparing =
-        wr_mempool_chunked(request->pool) && !contended && block && block->segment->bin->part_bytes >= SPARING_FROM;
-    if (block && request->fit.class == WR_SMALL && !sparing) return block;
-    return wr_front_empty_locked(front) ? wr_cache_find_free_locked(request) : block;
+    wr_bin *bin = front && wr_front_any(front) ? wr_cache_bin_locked(request->pool, request) : NULL;
+    if (!bin) return wr_cache_find_free_locked(request);
+    wr_block *block = find_just_locked(request, bin);
+    if (block) return block;
+    const bool sparing = wr_mempool_chunked(request->pool) && !contended && bin->part_bytes >= SPARING_FROM;
+    if (request->fit.class == WR_SMALL && !sparing) {
+        block = wr_cache_find_free_locked(request);
+        if (block) return block;
+    }
+    (void)wr_front_empty_locked(front);
+    return wr_cache_find_free_locked(request);
 }
 
 static weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
@@ -184,9 +198,14 @@ static weir_status take(wr_cache *cache, const wr_request *request, wr_front *fr
     return status;
 }
 
-WR_FLATTEN weir_status wr_cache_take_behind(wr_front *front, const wr_request *request, void **out)
+WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested)
 {
-    return take(front->cache, request, front, out);
+    const wr_request request = { .pool = front->cache->pools,
+                                 .stream = front->stream,
+                                 .requested = requested,
+                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
+    void *out = NULL;
+    return take(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
 }
 
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
@@ -199,7 +218,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     if (wr_front_has(front, request->fit.block_bytes))
         *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
     else
-        status = wr_cache_take_behind(front, request, out);
+        status = take(cache, request, front, out);
     wr_bias_release(&front->lock, hold);
     return status;
 }

@@ -134,8 +134,9 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* The same of the default pool, with the lock of the stream's front held, where no such block is parked. */
-WR_CHECKED weir_status wr_cache_take_behind(wr_front *front, const wr_request *request, void **out);
+/* The same for a request that becomes a block of so many bytes, from a default pool of chunks, with the lock of the stream's front
+ * held, where no such block is parked. NULL: none fits. */
+WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested);
 
 /* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. With `out` NULL the
  * segment is only taken, for later requests; `grown`, when it is not NULL, becomes it under the lock. */

@@ -330,30 +330,18 @@ bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, 
     return parked;
 }
 
-static bool take_behind(wr_front *front, size_t bytes, size_t requested, void **out)
-{
-    wr_mempool *pool = front->cache->pools;
-    if (requested == 0 || requested > front->plain_max || !wr_mempool_chunked(pool)) return false;
-    const wr_request request = { .pool = pool,
-                                 .stream = front->stream,
-                                 .requested = requested,
-                                 .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
-    void *block = NULL;
-    const bool found = wr_cache_take_behind(front, &request, &block) == WEIR_OK && block;
-    if (found) *out = block;
-    return found;
-}
-
 bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
 {
     const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
-    bool found = true;
+    const bool plain = requested != 0 && requested <= front->plain_max && wr_mempool_chunked(front->cache->pools);
+    void *found = NULL;
     if (wr_front_has(front, bytes))
-        *out = wr_front_take_locked(front, bytes, requested);
-    else
-        found = take_behind(front, bytes, requested, out);
+        found = wr_front_take_locked(front, bytes, requested);
+    else if (plain)
+        found = wr_cache_take_plain(front, bytes, requested);
     wr_bias_release_owned(self);
-    return found;
+    if (found) *out = found;
+    return found != NULL;
 }
 
 /* ---- with the cache's lock ---------------------------------------------------------------------------------------- */

@@ -164,6 +164,12 @@ static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_
     return &part->slots[wr_front_index(block_bytes)];
 }
 
+/* Whether something is parked; perhaps. */
+static inline bool wr_front_any(const wr_front *front)
+{
+    return front->small.in_use || front->large.in_use;
+}
+
 static inline bool wr_front_has(wr_front *front, size_t block_bytes)
 {
     const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, block_bytes), block_bytes);

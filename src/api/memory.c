@@ -43,8 +43,9 @@ weir_status weir_alloc(size_t bytes, void **out)
     wr_front *front = front_of(device, s);
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_LIKELY(self != NULL)) {
-        const wr_block *block = wr_front_hit(front, bytes);
+        wr_block *block = wr_front_hit(front, bytes);
         if (WR_LIKELY(block != NULL)) {
+            if (WR_UNLIKELY(front->recorded)) wr_front_record_taken(front, block);
             *out = block->base;
             wr_bias_release_owned(self);
             return WEIR_OK;
@@ -67,13 +68,22 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
 }
 
-/* All that is not a hit is called last, so that a hit has no frame. */
+static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *block, wr_bias_thread *held, void **out)
+{
+    wr_front_record_taken(front, block);
+    *out = block->base;
+    wr_bias_release_owned(held);
+    return WEIR_OK;
+}
+
+/* All that is more than a hit is called last, so that a hit has no frame. */
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
     wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_front(stream.id) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    const wr_block *block = WR_LIKELY(self != NULL) ? wr_front_hit(front, bytes) : NULL;
+    wr_block *block = WR_LIKELY(self != NULL) ? wr_front_hit(front, bytes) : NULL;
     if (WR_UNLIKELY(!block)) return alloc_on(bytes, stream, WR_CALLER, front, self, out);
+    if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, self, out);
     *out = block->base;
     wr_bias_release_owned(self);
     return WEIR_OK;

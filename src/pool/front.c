@@ -161,7 +161,7 @@ static int64_t kept_in(const wr_front_part *part, wr_flow_number number)
 
 static void open_part(const wr_front *front, wr_front_part *part)
 {
-    const bool open = !front->recorded && kept_in(part, WR_FLOW_BLOCKS) <= 0 && kept_in(part, WR_FLOW_BYTES) <= 0;
+    const bool open = kept_in(part, WR_FLOW_BLOCKS) <= 0 && kept_in(part, WR_FLOW_BYTES) <= 0;
     atomic_store_explicit(&part->below, open ? front->plain_max + 1 : 0, memory_order_relaxed);
 }
 
@@ -267,13 +267,13 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *a
 
 /* ---- parking and taking, by whoever has the lock ------------------------------------------------------------------ */
 
-static void record_taken(wr_front *front, wr_block *block)
+void wr_front_record_taken(const wr_front *front, wr_block *block)
 {
     wr_history_record_alloc(&front->cache->history, block->base, block->requested, front->stream->native,
                             (weir_mempool){ 0, 0 }, &block->stack);
 }
 
-static void record_parked(wr_front *front, const wr_block *block)
+static void record_parked(const wr_front *front, const wr_block *block)
 {
     wr_history_record_free(&front->cache->history, block->base, block->requested, front->stream->native,
                            (weir_mempool){ 0, 0 });
@@ -293,7 +293,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     }
     wr_block *block = slot->first;
     wr_front_pop(part, slot, block, requested);
-    record_taken(front, block);
+    wr_front_record_taken(front, block);
     if (peak) {
         note_peaks(front);
         settle(front);
@@ -308,11 +308,12 @@ static bool park(wr_front *front, wr_block *block)
     wr_front_part *part = wr_front_part_for(front, block->bytes);
     const size_t index = wr_front_index(block->bytes);
     wr_front_slot *slot = &part->slots[index];
-    if (slot->count == 0) {
+    if (slot->bytes != block->bytes) {
+        if (slot->count != 0) return false;
         fold_hits(part, slot);
         slot->bytes = block->bytes;
     }
-    if (slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH) return false;
+    if (slot->count == WR_FRONT_DEPTH) return false;
     wr_front_push(part, index, block);
     record_parked(front, block);
     return true;

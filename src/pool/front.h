@@ -30,7 +30,7 @@ typedef struct wr_front_slot {
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
     /* Requests of less may be served from here while so much is spare of requested bytes: plain_max + 1 where all blocks that
-     * are parked are spare, and 0 where it is not so, or not known, or there is a history. Written under the cache's lock. */
+     * are parked are spare, and 0 where it is not so, or not known. Written under the cache's lock. */
     atomic_size_t below;
     /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
      * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak of the
@@ -254,6 +254,9 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
     wr_front_push(part, index, block);
     return true;
 }
+
+/* Records the event of a hit. */
+void wr_front_record_taken(const wr_front *front, wr_block *block);
 
 /* What is less common, with the lock as by wr_bias_acquire_owned, which they release. False: it takes the way of all others. */
 WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);

@@ -55,17 +55,12 @@ weir_status weir_alloc(size_t bytes, void **out)
     return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
 }
 
-/* `front`: the stream's, as the thread remembers it, or NULL; `held`: its lock, or NULL. */
-static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, wr_front *front,
-                                        wr_bias_thread *held, void **out)
+/* With the lock of the stream's front. */
+static WR_NOINLINE weir_status alloc_missed(size_t bytes, const void *caller, wr_front *front, wr_bias_thread *held,
+                                            void **out)
 {
-    wr_device *device = NULL;
-    wr_stream *s = NULL;
-    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
-    if (!front && (front = wr_thread_find_front(stream.id)) != NULL) held = wr_bias_acquire_owned(&front->lock);
-    if (held && wr_front_miss(front, bytes, held, out)) return WEIR_OK;
-    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
+    if (wr_front_miss(front, bytes, held, out)) return WEIR_OK;
+    return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ caller, NULL }, out);
 }
 
 static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *block, wr_bias_thread *held, void **out)
@@ -76,13 +71,27 @@ static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *b
     return WEIR_OK;
 }
 
+/* On a stream that the thread does not remember, or of which another one has the front. */
+static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
+    wr_front *front = wr_thread_find_front(stream.id);
+    wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (self) return alloc_missed(bytes, caller, front, self, out);
+    WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+    return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
+}
+
 /* All that is more than a hit is called last, so that a hit has no frame. */
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
     wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_front(stream.id) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    wr_block *block = WR_LIKELY(self != NULL) ? wr_front_hit(front, bytes) : NULL;
-    if (WR_UNLIKELY(!block)) return alloc_on(bytes, stream, WR_CALLER, front, self, out);
+    if (WR_UNLIKELY(!self)) return alloc_on(bytes, stream, WR_CALLER, out);
+    wr_block *block = wr_front_hit(front, bytes);
+    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, WR_CALLER, front, self, out);
     if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, self, out);
     *out = block->base;
     wr_bias_release_owned(self);

@@ -139,7 +139,7 @@ static int64_t smaller(int64_t a, int64_t b)
 static void keep(wr_front_part *part, wr_flow_number number, int64_t spare)
 {
     const int64_t kept = wr_front_parked(part, number) - spare;
-    atomic_store_explicit(&part->spare[number], spare, memory_order_relaxed);
+    wr_front_set(part, number, spare);
     atomic_store_explicit(&part->kept[number], kept, memory_order_relaxed);
 }
 
@@ -152,17 +152,6 @@ static void share_out(wr_front *front, wr_flow_number number, int64_t floor)
     const int64_t of_large = smaller(large, larger(spare - small, spare / 2));
     keep(&front->large, number, of_large);
     keep(&front->small, number, smaller(small, spare - of_large));
-}
-
-static int64_t kept_in(const wr_front_part *part, wr_flow_number number)
-{
-    return atomic_load_explicit(&part->kept[number], memory_order_relaxed);
-}
-
-static void open_part(const wr_front *front, wr_front_part *part)
-{
-    const bool open = kept_in(part, WR_FLOW_BLOCKS) <= 0 && kept_in(part, WR_FLOW_BYTES) <= 0;
-    atomic_store_explicit(&part->below, open ? front->plain_max + 1 : 0, memory_order_relaxed);
 }
 
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
@@ -180,9 +169,7 @@ static void settle(wr_front *front)
             above_peak(cache, (wr_flow_number)i) - (alone ? 0 : parked_elsewhere(front, (wr_flow_number)i));
         share_out(front, (wr_flow_number)i, larger(floor, above_own[i]));
     }
-    atomic_store_explicit(&front->settled, true, memory_order_relaxed);
-    open_part(front, &front->small);
-    open_part(front, &front->large);
+    atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
 static void note_peaks(wr_front *front)
@@ -282,19 +269,18 @@ static void record_parked(const wr_front *front, const wr_block *block)
 void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_slot *slot = &part->slots[wr_front_index(block_bytes)];
-    const bool locks =
-        !atomic_load_explicit(&front->settled, memory_order_relaxed) || !wr_front_spares(part, block_bytes, requested);
-    bool peak = false;
+    wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
+    wr_block *block = slot->first;
+    wr_front_rest rest = wr_front_rest_of(part, block_bytes, requested);
+    const bool locks = atomic_load_explicit(&front->below, memory_order_relaxed) == 0 || !wr_front_spares(rest);
     if (locks) {
         wr_lock_acquire(&front->cache->lock);
         settle(front);
-        peak = !wr_front_spares(part, block_bytes, requested);
+        rest = wr_front_rest_of(part, block_bytes, requested);
     }
-    wr_block *block = slot->first;
-    wr_front_pop(part, slot, block, requested);
+    wr_front_pop(part, slot, block, requested, rest);
     wr_front_record_taken(front, block);
-    if (peak) {
+    if (!wr_front_spares(rest)) {
         note_peaks(front);
         settle(front);
     }

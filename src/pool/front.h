@@ -29,9 +29,6 @@ typedef struct wr_front_slot {
 
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
-    /* Requests of less may be served from here while so much is spare of requested bytes: plain_max + 1 where all blocks that
-     * are parked are spare, and 0 where it is not so, or not known. Written under the cache's lock. */
-    atomic_size_t below;
     /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
      * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak of the
      * stream, nor of the device as far as others leave alone what they have parked. Written by the holder of the lock,
@@ -55,9 +52,11 @@ struct wr_front {
     size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
     bool recorded;       /* there is a history */
 
-    bool closed;         /* the fronts are: nothing is parked. Under both locks */
-    bool plain;          /* parking a block is no more than that: neither closed nor recorded. Under both locks */
-    atomic_bool settled; /* what is spare is known. Written under the cache's lock */
+    bool closed; /* the fronts are: nothing is parked. Under both locks */
+    bool plain;  /* parking a block is no more than that: neither closed nor recorded. Under both locks */
+    /* Requests of less than that may be served from what is spare: plain_max + 1; 0: nobody knows what is. Written under the
+     * cache's lock. */
+    atomic_size_t below;
 
     wr_front *next; /* all of the cache */
     wr_front_part small, large;
@@ -138,10 +137,15 @@ static inline int64_t wr_front_parked(const wr_front_part *part, wr_flow_number 
     return wr_front_spare(part, number) + atomic_load_explicit(&part->kept[number], memory_order_relaxed);
 }
 
+static inline void wr_front_set(wr_front_part *part, wr_flow_number number, int64_t spare)
+{
+    atomic_store_explicit(&part->spare[number], spare, memory_order_relaxed);
+}
+
 /* One writer at a time: no atomic read-modify-write. */
 static inline void wr_front_count(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
-    atomic_store_explicit(&part->spare[number], wr_front_spare(part, number) + amount, memory_order_relaxed);
+    wr_front_set(part, number, wr_front_spare(part, number) + amount);
 }
 
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_number number)
@@ -153,10 +157,7 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
  * most of the time something else becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
-    if (!atomic_load_explicit(&front->settled, memory_order_relaxed)) return;
-    atomic_store_explicit(&front->settled, false, memory_order_relaxed);
-    atomic_store_explicit(&front->small.below, 0, memory_order_relaxed);
-    atomic_store_explicit(&front->large.below, 0, memory_order_relaxed);
+    atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 
 static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_bytes)
@@ -176,15 +177,27 @@ static inline bool wr_front_has(wr_front *front, size_t block_bytes)
     return slot->bytes == block_bytes && slot->first;
 }
 
-/* Whether no more than ever before is live once such a block is taken; while that is not settled, perhaps. */
-static inline bool wr_front_spares(const wr_front_part *part, size_t block_bytes, size_t requested)
+/* What is spare once such a block is taken. */
+typedef struct wr_front_rest {
+    int64_t blocks, bytes, requested;
+} wr_front_rest;
+
+static inline wr_front_rest wr_front_rest_of(const wr_front_part *part, size_t block_bytes, size_t requested)
 {
-    return wr_front_spare(part, WR_FLOW_BLOCKS) > 0 && wr_front_spare(part, WR_FLOW_BYTES) >= (int64_t)block_bytes &&
-           wr_front_spare(part, WR_FLOW_REQUESTED) >= (int64_t)requested;
+    return (wr_front_rest){ .blocks = wr_front_spare(part, WR_FLOW_BLOCKS) - 1,
+                            .bytes = wr_front_spare(part, WR_FLOW_BYTES) - (int64_t)block_bytes,
+                            .requested = wr_front_spare(part, WR_FLOW_REQUESTED) - (int64_t)requested };
+}
+
+/* No more than ever before is live then; while what is spare is not known, perhaps. */
+static inline bool wr_front_spares(wr_front_rest rest)
+{
+    return (rest.blocks | rest.bytes | rest.requested) >= 0;
 }
 
 /* Hands out the slot's first block. */
-static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_block *block, size_t requested)
+static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_block *block, size_t requested,
+                                wr_front_rest rest)
 {
     assert(block == slot->first);
     slot->first = block->next_parked;
@@ -193,9 +206,9 @@ static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_blo
     part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
     block->requested = requested;
     atomic_store_explicit(&block->parkable, true, memory_order_relaxed);
-    wr_front_count(part, WR_FLOW_BLOCKS, -1);
-    wr_front_count(part, WR_FLOW_BYTES, -(int64_t)slot->bytes);
-    wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)requested);
+    wr_front_set(part, WR_FLOW_BLOCKS, rest.blocks);
+    wr_front_set(part, WR_FLOW_BYTES, rest.bytes);
+    wr_front_set(part, WR_FLOW_REQUESTED, rest.requested);
 }
 
 static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *block)
@@ -236,11 +249,12 @@ static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
     wr_block *block = slot->first;
-    if (WR_UNLIKELY(requested >= atomic_load_explicit(&part->below, memory_order_relaxed) ||
-                    slot->bytes != block_bytes || !block ||
-                    wr_front_spare(part, WR_FLOW_REQUESTED) < (int64_t)requested))
+    if (WR_UNLIKELY(requested >= atomic_load_explicit(&front->below, memory_order_relaxed) ||
+                    slot->bytes != block_bytes || !block))
         return NULL;
-    wr_front_pop(part, slot, block, requested);
+    const wr_front_rest rest = wr_front_rest_of(part, block_bytes, requested);
+    if (WR_UNLIKELY(!wr_front_spares(rest))) return NULL;
+    wr_front_pop(part, slot, block, requested, rest);
     return block;
 }
 

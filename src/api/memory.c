@@ -34,33 +34,11 @@ static WR_ALWAYS_INLINE wr_front *front_of(const wr_device *device, const wr_str
     return WR_UNLIKELY(wr_thread_any_route(device)) ? NULL : atomic_load_explicit(&s->front, memory_order_acquire);
 }
 
-weir_status weir_alloc(size_t bytes, void **out)
-{
-    wr_device *device = NULL;
-    wr_stream *s = NULL;
-    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
-    WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    wr_front *front = front_of(device, s);
-    wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_LIKELY(self != NULL)) {
-        wr_block *block = wr_front_hit(front, bytes);
-        if (WR_LIKELY(block != NULL)) {
-            if (WR_UNLIKELY(front->recorded)) wr_front_record_taken(front, block);
-            *out = block->base;
-            wr_bias_release_owned(self);
-            return WEIR_OK;
-        }
-        if (wr_front_miss(front, bytes, self, out)) return WEIR_OK;
-    }
-    return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
-}
-
-/* With the lock of the stream's front. */
-static WR_NOINLINE weir_status alloc_missed(size_t bytes, const void *caller, wr_front *front, wr_bias_thread *held,
-                                            void **out)
+/* With the lock of the stream's front. Where there are fronts, debug mode is off, and nobody asks who calls. */
+static WR_NOINLINE weir_status alloc_missed(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
 {
     if (wr_front_miss(front, bytes, held, out)) return WEIR_OK;
-    return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ caller, NULL }, out);
+    return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ NULL, NULL }, out);
 }
 
 static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *block, wr_bias_thread *held, void **out)
@@ -71,6 +49,29 @@ static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *b
     return WEIR_OK;
 }
 
+/* All that is more than a hit is called last, so that a hit has no frame. */
+static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
+{
+    wr_block *block = wr_front_hit(front, bytes);
+    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, front, held, out);
+    if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, held, out);
+    *out = block->base;
+    wr_bias_release_owned(held);
+    return WEIR_OK;
+}
+
+weir_status weir_alloc(size_t bytes, void **out)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
+    WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
+    wr_front *front = front_of(device, s);
+    wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (WR_LIKELY(self != NULL)) return alloc_held(bytes, front, self, out);
+    return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
+}
+
 /* On a stream that the thread does not remember, or of which another one has the front. */
 static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
 {
@@ -79,23 +80,16 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
     wr_front *front = wr_thread_find_front(stream.id);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (self) return alloc_missed(bytes, caller, front, self, out);
+    if (self) return alloc_missed(bytes, front, self, out);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
 }
 
-/* All that is more than a hit is called last, so that a hit has no frame. */
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
 {
     wr_front *front = WR_LIKELY(out != NULL) ? wr_thread_front(stream.id) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_UNLIKELY(!self)) return alloc_on(bytes, stream, WR_CALLER, out);
-    wr_block *block = wr_front_hit(front, bytes);
-    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, WR_CALLER, front, self, out);
-    if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, self, out);
-    *out = block->base;
-    wr_bias_release_owned(self);
-    return WEIR_OK;
+    return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, out) : alloc_on(bytes, stream, WR_CALLER, out);
 }
 
 /* The segment a pointer lies in, or a refusal. */

@@ -112,7 +112,6 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
 {
     wr_segment *segment = NULL;
     if (WR_UNLIKELY(!pointer)) return WEIR_OK;
-    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     weir_status status = find_segment("weir_free", pointer, &segment);
     if (WR_UNLIKELY(status != WEIR_OK)) {
         wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
@@ -122,8 +121,22 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
     if (WR_UNLIKELY(segment->cache->debug != NULL))
         return wr_debug_free(segment, pointer,
                              (wr_site){ caller, wr_thread_chosen_stream(wr_device_of(segment->cache)) });
-    wr_thread_remember_blocks(ways, segment->cache);
     return wr_device_free(segment, pointer);
+}
+
+/* A block that is in no table that the thread knows: of another device, or new in a larger one. */
+static WR_NOINLINE weir_status free_by_address(void *pointer, const void *caller)
+{
+    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
+    const bool open = atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN;
+    const wr_segment *segment = open ? wr_address_find(pointer) : NULL;
+    wr_front *front = segment ? atomic_load_explicit(&segment->front, memory_order_acquire) : NULL;
+    wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (self) {
+        wr_thread_remember_blocks(ways, segment->cache);
+        if (wr_front_park_other(front, wr_starts_find(segment, pointer), pointer, self)) return WEIR_OK;
+    }
+    return free_anything(pointer, caller);
 }
 
 static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_front *front, wr_block *block,
@@ -137,7 +150,7 @@ weir_status weir_free(void *pointer)
     wr_block *block = wr_thread_block(pointer);
     wr_front *front = WR_LIKELY(block != NULL) ? wr_front_of_block(block) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_UNLIKELY(!self)) return free_anything(pointer, WR_CALLER);
+    if (WR_UNLIKELY(!self)) return free_by_address(pointer, WR_CALLER);
     if (WR_UNLIKELY(!wr_front_park(front, block, pointer))) return free_held(pointer, WR_CALLER, front, block, self);
     wr_bias_release_owned(self);
     return WEIR_OK;

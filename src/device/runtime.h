@@ -35,8 +35,8 @@ typedef struct wr_runtime {
     atomic_bool driver_started; /* one that does not survive fork; for ever, since closing does not unload it */
     /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
     atomic_uint_fast64_t epoch;
-    /* Changes whenever a front that a thread remembers (thread/thread.h) may no longer be where its stream's allocations go:
-     * with the epoch, when a stream ends, when a route opens. Never 0. */
+    /* Changes whenever a front that a thread remembers (thread/thread.h) may no longer be where its stream's allocations go,
+     * or a table of blocks may go: with the epoch, when a stream ends, when a route opens. Never 0. */
     atomic_uint_fast64_t ways;
     wr_lock lock;
     atomic_int changing; /* threads that have or want `lock`: a child of fork that sees one must not wait for it */

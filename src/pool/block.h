@@ -40,7 +40,16 @@ typedef enum wr_block_state {
     WR_BLOCK_HELD
 } wr_block_state;
 
-/* Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. What parking
+/* What a free has to know of a live block, in one word. Parking changes it under the front's lock, everything else under the
+ * cache's: a record_stream that meets the free of another thread finds out which was first. */
+typedef enum wr_block_mark {
+    WR_MARK_NONE,     /* not live, or other streams use it */
+    WR_MARK_PARKABLE, /* live, for its own stream only */
+    WR_MARK_PARKED    /* live to the cache, and in the bin's front */
+} wr_block_mark;
+
+/* A record that was ever in a table of starts always has a segment: who is late may be reading it (wr_front_of_block).
+ * Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. What parking
  * and taking a block need is in the second line. */
 struct wr_block {
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
@@ -63,11 +72,11 @@ struct wr_block {
     wr_segment *segment;
     wr_use *uses; /* other streams that use it, or are waited for */
     wr_block_state state;
-    atomic_bool parkable; /* live, not in the bin's front, and no other stream uses it; under the front's lock too */
-    bool lent;            /* live, or pending: to another stream, by a plan (pool/serve.h) */
-    uint16_t range;       /* in the bin's tree: which */
-    uint32_t kept;        /* by how many graphs: freed, it waits for their end */
-    uint32_t stack;       /* of the call that allocated it, where history keeps stacks */
+    _Atomic(uint8_t) mark; /* of wr_block_mark */
+    bool lent;             /* live, or pending: to another stream, by a plan (pool/serve.h) */
+    uint16_t range;        /* in the bin's tree: which */
+    uint32_t kept;         /* by how many graphs: freed, it waits for their end */
+    uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
 };
 
 _Static_assert(offsetof(wr_block, next_parked) == WR_CACHE_LINES / 2, "parking needs one line");
@@ -148,10 +157,42 @@ static inline wr_class wr_block_class(const wr_block *block)
     return block->bytes <= block->segment->bin->small_max ? WR_SMALL : WR_LARGE;
 }
 
-/* Whether a live block is in the bin's front. */
-static inline bool wr_block_parked(const wr_block *block)
+static inline void wr_block_mark_as(wr_block *block, wr_block_mark mark)
 {
-    return !atomic_load_explicit(&block->parkable, memory_order_relaxed) && !block->uses;
+    atomic_store_explicit(&block->mark, (uint8_t)mark, memory_order_relaxed);
+}
+
+static inline bool wr_block_is(const wr_block *block, wr_block_mark mark)
+{
+    return atomic_load_explicit(&block->mark, memory_order_relaxed) == mark;
+}
+
+/* False: it is parked. Two other streams may use it. */
+static inline bool wr_block_mark_used(wr_block *block)
+{
+    uint8_t was = WR_MARK_PARKABLE;
+    return atomic_compare_exchange_strong_explicit(&block->mark, &was, WR_MARK_NONE, memory_order_relaxed,
+                                                   memory_order_relaxed) ||
+           was != WR_MARK_PARKED;
+}
+
+/* A record becomes a block without neighbours; what it has beyond these is set when it is handed out. */
+static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, uint64_t order, wr_segment *segment,
+                                  wr_block_state state)
+{
+    block->base = base;
+    block->bytes = bytes;
+    block->order = order;
+    block->requested = 0;
+    block->segment = segment;
+    block->prev = block->next = NULL;
+    block->uses = NULL;
+    block->handed = 0;
+    block->kept = block->stack = 0;
+    block->freed_at = 0;
+    block->state = state;
+    wr_block_mark_as(block, WR_MARK_NONE);
+    block->lent = false;
 }
 
 /* Bytes of memory behind it. */

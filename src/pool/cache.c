@@ -8,6 +8,7 @@
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/cut.h"
+#include "pool/pending.h"
 #include "pool/subplan.h"
 
 #include <assert.h>
@@ -120,7 +121,7 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->uses = NULL;
     block->kept = 0;
     block->lent = false;
-    atomic_store_explicit(&block->parkable, true, memory_order_relaxed);
+    wr_block_mark_as(block, WR_MARK_PARKABLE);
     block->handed = ++cache->handed;
     wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
@@ -309,7 +310,7 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
-    WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_parked(block), WEIR_ERR_DOUBLE_FREE,
+    WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is(block, WR_MARK_PARKED), WEIR_ERR_DOUBLE_FREE,
               "%p is in memory that was freed already (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
               (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
@@ -331,7 +332,7 @@ static weir_status find_for_free_locked(wr_cache *cache, const wr_segment *segme
 void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
-    atomic_store_explicit(&block->parkable, false, memory_order_relaxed);
+    wr_block_mark_as(block, WR_MARK_NONE);
     wr_account_out(bin->account, block->bytes);
     if (!block->uses && !block->kept) {
         wr_history_record_free(&cache->history, block->base, block->requested, bin->stream->native,
@@ -352,6 +353,8 @@ WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first)
     for (wr_block *block = first, *next; block; block = next) {
         const wr_bin *bin = block->segment->bin;
         next = block->next_parked;
+        wr_block_mark_as(block, WR_MARK_NONE);
+        if (WR_UNLIKELY(block->uses)) wr_pending_forget_locked(cache, block); /* recorded while it was being freed */
         wr_count_freed(bin, block);
         wr_account_out(bin->account, block->bytes);
         free_locked(cache, block);

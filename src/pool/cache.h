@@ -43,7 +43,8 @@ typedef struct wr_cache {
     /* constants */
     const weir_backend *backend;
     const wr_policy *policy;
-    struct wr_debug *debug; /* NULL: off. device/debug.h. Read by every free: not beside the lock, which others write */
+    struct wr_debug *
+        debug; /* NULL: off. device/debug.h. Read by every free that does not park: not beside the lock, which others write */
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
     int device;            /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */

@@ -10,21 +10,10 @@
 static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
 {
     assert(bytes > 0 && bytes < block->bytes);
-    /* Member by member: what a record has beyond these is set when it is handed out. */
-    rest->base = block->base + bytes;
-    rest->bytes = block->bytes - bytes;
-    rest->order = block->order + bytes;
-    rest->requested = 0;
-    rest->segment = block->segment;
+    wr_block_begin(rest, block->base + bytes, block->bytes - bytes, block->order + bytes, block->segment,
+                   WR_BLOCK_FREE);
     rest->prev = block;
     rest->next = block->next;
-    rest->uses = NULL;
-    rest->handed = 0;
-    rest->kept = rest->stack = 0;
-    rest->freed_at = 0;
-    rest->state = WR_BLOCK_FREE;
-    atomic_store_explicit(&rest->parkable, false, memory_order_relaxed);
-    rest->lent = false;
     if (block->next) block->next->prev = rest;
     block->next = rest;
     block->bytes = bytes;

@@ -242,6 +242,7 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *a
         front->recorded = cache->history.capacity != 0;
         front->plain_max = cache->policy->plain_max(&cache->options);
         wr_front_unsettle(front);
+        look_up_locked(front);
         if (cache->front_count++ == WR_FRONTS_SUMMED)
             for (wr_front *f = first_front(cache); f; f = f->next) add_up(f);
         front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
@@ -320,11 +321,11 @@ bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, 
 bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
 {
     const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
-    const bool plain = requested != 0 && requested <= front->plain_max && wr_mempool_chunked(front->cache->pools);
+    const bool plain = requested != 0 && requested <= front->plain_max;
     void *found = NULL;
-    if (wr_front_has(front, bytes))
+    if (plain && wr_front_has(front, bytes))
         found = wr_front_take_locked(front, bytes, requested);
-    else if (plain)
+    else if (plain && wr_mempool_chunked(front->cache->pools))
         found = wr_cache_take_plain(front, bytes, requested);
     wr_bias_release_owned(self);
     if (found) *out = found;

@@ -205,7 +205,7 @@ static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_blo
     slot->hits++;
     part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
     block->requested = requested;
-    atomic_store_explicit(&block->parkable, true, memory_order_relaxed);
+    wr_block_mark_as(block, WR_MARK_PARKABLE);
     wr_front_set(part, WR_FLOW_BLOCKS, rest.blocks);
     wr_front_set(part, WR_FLOW_BYTES, rest.bytes);
     wr_front_set(part, WR_FLOW_REQUESTED, rest.requested);
@@ -218,7 +218,7 @@ static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *bl
     slot->first = block;
     slot->count++;
     part->in_use |= UINT64_C(1) << index;
-    atomic_store_explicit(&block->parkable, false, memory_order_relaxed);
+    wr_block_mark_as(block, WR_MARK_PARKED);
     wr_front_count(part, WR_FLOW_BLOCKS, 1);
     wr_front_count(part, WR_FLOW_BYTES, (int64_t)slot->bytes);
     wr_front_count(part, WR_FLOW_REQUESTED, (int64_t)block->requested);
@@ -231,12 +231,13 @@ WR_RACES static inline wr_front *wr_front_of_block(const wr_block *block)
 }
 
 /* Whether the block still begins there, is live, and the program may free it here now. A pointer that was freed before may meet
- * records that another thread is changing: they are records still, and the cache then says what is wrong, under its lock. */
+ * records that another thread is changing: they are records still, each with a segment, and the cache then says what is wrong,
+ * under its lock. */
 WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block *block, const void *pointer)
 {
     /* Whoever closes the fronts to move segments between them took this front's lock meanwhile, or opened them again before
      * it was taken here, and then the segment's front is the one that it has now. */
-    return WR_LIKELY(block->base == pointer && atomic_load_explicit(&block->parkable, memory_order_relaxed) &&
+    return WR_LIKELY(block->base == pointer && wr_block_is(block, WR_MARK_PARKABLE) &&
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 

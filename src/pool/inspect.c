@@ -203,8 +203,7 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     }
     VALID(!block->next || block->next->state != WR_BLOCK_FREE, "free neighbours at %p", (void *)block->base);
     VALID(!block->uses, "free block %p is waited for", (void *)block->base);
-    VALID(!atomic_load_explicit(&block->parkable, memory_order_relaxed), "free block %p could be parked",
-          (void *)block->base);
+    VALID(wr_block_is(block, WR_MARK_NONE), "free block %p is marked as live", (void *)block->base);
     t->free_blocks++;
     if (block->prev || block->next) {
         t->split++;

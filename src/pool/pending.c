@@ -50,6 +50,9 @@ static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_str
         if (u->wait->stream_id == stream->id) return WEIR_OK;
     wr_use *use = NULL;
     wr_wait *wait = NULL;
+    WR_ENSURE(wr_block_mark_used(block), WEIR_ERR_DOUBLE_FREE,
+              "%p was freed by another thread meanwhile (%s, %zu bytes)", (void *)block->base, cache->name,
+              block->bytes);
     WR_TRY(wr_record_use(cache, &use));
     weir_status status = wait_for_stream_locked(cache, stream, events, &wait);
     if (status != WEIR_OK) {
@@ -58,7 +61,6 @@ static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_str
     }
     *use = (wr_use){ .block = block, .wait = wait, .next_of_block = block->uses };
     block->uses = use;
-    atomic_store_explicit(&block->parkable, false, memory_order_relaxed);
     wait->uses++;
     wr_history_record(&cache->history, WEIR_EVENT_RECORD_STREAM, block->base, block->requested, stream->native,
                       wr_bin_pool_id(block->segment->bin));
@@ -121,16 +123,21 @@ void wr_pending_start(wr_cache *cache, wr_block *block)
     wr_lock_release(&cache->lock);
 }
 
-void wr_pending_skip(wr_block *block)
+void wr_pending_forget_locked(wr_cache *cache, wr_block *block)
 {
-    wr_cache *cache = block->segment->cache;
-    wr_lock_acquire(&cache->lock);
     while (block->uses) {
         wr_use *use = block->uses;
         block->uses = use->next_of_block;
         use->wait->uses--;
         wr_record_use_done(cache, use);
     }
+}
+
+void wr_pending_skip(wr_block *block)
+{
+    wr_cache *cache = block->segment->cache;
+    wr_lock_acquire(&cache->lock);
+    wr_pending_forget_locked(cache, block);
     cache->stats.pending_frees--;
     wr_cache_reclaim_locked(cache, block);
     wr_lock_release(&cache->lock);

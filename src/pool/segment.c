@@ -118,9 +118,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_block *block = g->block;
     wr_mempool *pool = g->bin->pool;
     const uint64_t order = pool->rules.deterministic ? ++pool->serial << OFFSET_BITS : (uint64_t)(uintptr_t)range->base;
-    *block = (wr_block){
-        .base = range->base, .bytes = range->bytes, .order = order, .segment = segment, .state = WR_BLOCK_FREE
-    };
+    wr_block_begin(block, range->base, range->bytes, order, segment, WR_BLOCK_FREE);
     segment->base = range->base;
     segment->bytes = range->bytes;
     segment->chunk = range->chunk;

@@ -27,27 +27,19 @@ static inline size_t wr_starts_place(const wr_starts *starts, const void *addres
     return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
 }
 
-/* The block of the segment that begins at the address; NULL: none, or none that is seen without the lock, or there is no
- * table. What it reads may be the record of another block by now: a record it is. */
+/* A block that begins at the address; NULL: none, or none that is seen without the lock. What it reads may be the record of
+ * another block by now: a record it is. There may be two for a moment, when the driver has given out again what is about to be
+ * forgotten here: with a segment, it is that one's. */
 WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
                                                    const void *address)
 {
-    for (size_t i = starts ? wr_starts_place(starts, address) : 0; starts; i = (i + 1) & starts->mask) {
-        wr_block *block = atomic_load_explicit(&starts->at[i], memory_order_acquire);
-        if (WR_LIKELY(!block || (block->base == address && block->segment == segment))) return block;
-    }
-    return NULL;
-}
-
-/* The same of any segment: for one who then looks, under the lock of the block's front, what it is. */
-WR_RACES static inline wr_block *wr_starts_find_any(const wr_starts *starts, const void *address)
-{
     for (size_t i = wr_starts_place(starts, address);; i = (i + 1) & starts->mask) {
         wr_block *block = atomic_load_explicit(&starts->at[i], memory_order_acquire);
-        if (WR_LIKELY(!block || block->base == address)) return block;
+        if (WR_LIKELY(!block || (block->base == address && (!segment || block->segment == segment)))) return block;
     }
 }
 
+/* The same by the table of the segment: there is one as long as there are segments. */
 static inline wr_block *wr_starts_find(const wr_segment *segment, const void *address)
 {
     return wr_starts_find_in(atomic_load_explicit(&segment->cache->starts, memory_order_acquire), segment, address);

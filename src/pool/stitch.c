@@ -211,11 +211,8 @@ static void undo(attempt *a)
 static void add_region_locked(wr_stitch_plan *p)
 {
     wr_segment *segment = p->region;
-    *segment->first = (wr_block){ .base = segment->base,
-                                  .bytes = segment->bytes,
-                                  .order = (uint64_t)(uintptr_t)segment->base,
-                                  .segment = segment,
-                                  .state = WR_BLOCK_ABSENT };
+    wr_block_begin(segment->first, segment->base, segment->bytes, (uint64_t)(uintptr_t)segment->base, segment,
+                   WR_BLOCK_ABSENT);
     segment->chunk = 0;
     segment->backing = WR_BACKED;
     segment->copy = NULL;

@@ -1,8 +1,8 @@
 /*
  * thread: what a thread has of its own: its current device and, per device, its current stream and
- * its library handles.
+ * its library handles; and, what it remembers of the streams that it allocates on and the blocks that it frees.
  * Owner: the thread; nobody else reads it, so no lock. Made at the first call that changes something from the
- * default, freed at thread exit. What it remembers is void when the library's epoch has moved on.
+ * default, freed at thread exit. It is void when the library's epoch has moved on; what is remembered, when the ways have.
  */
 #ifndef WR_THREAD_THREAD_H
 #define WR_THREAD_THREAD_H
@@ -59,11 +59,11 @@ typedef struct wr_thread_blocks {
 
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_blocks wr_thread_freed;
 
-/* The block that began there a moment ago, if the thread knows; its lock tells whether it does now. */
+/* The block that began there a moment ago, if the thread knows; whether it does now is asked under the lock of its front. */
 static inline wr_block *wr_thread_block(const void *pointer)
 {
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
-    return WR_LIKELY(wr_thread_freed.ways == ways) ? wr_starts_find_any(wr_thread_freed.starts, pointer) : NULL;
+    return WR_LIKELY(wr_thread_freed.ways == ways) ? wr_starts_find_in(wr_thread_freed.starts, NULL, pointer) : NULL;
 }
 
 /* `ways` was read before the cache was found. */

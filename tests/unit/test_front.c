@@ -1,0 +1,126 @@
+/*
+ * What is parked, against what happens to a block or a stream at the same time. The other thread's part is done between the two
+ * halves of a free.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "device/runtime.h"
+#include "pool/address.h"
+#include "pool/count.h"
+#include "pool/front.h"
+#include "pool_support.h"
+
+#include <pthread.h>
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+static wr_cache *the_cache(void)
+{
+    return &atomic_load(&wr_runtime_global.devices[0])->cache;
+}
+
+typedef struct use {
+    void *pointer;
+    weir_stream stream;
+    weir_status status;
+} use;
+
+static void *record(void *argument)
+{
+    use *u = argument;
+    u->status = weir_record_stream(u->pointer, u->stream);
+    return NULL;
+}
+
+static weir_status record_by_another_thread(void *pointer, weir_stream stream)
+{
+    use u = { .pointer = pointer, .stream = stream };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, record, &u), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    return u.status;
+}
+
+static void push(wr_front *front, wr_block *block)
+{
+    wr_front_push(wr_front_part_for(front, block->bytes), wr_front_index(block->bytes), block);
+}
+
+/* A program that records memory which another of its threads frees is wrong, and is not to lose more by it than that. */
+static void a_block_recorded_while_it_is_parked_is_parked_once(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    void *left = alloc_on(8192, stream), *block_at = alloc_on(4096, stream), *right = alloc_on(8192, stream);
+    assert_ok(weir_free(block_at)); /* its slot is of that size from now on */
+    block_at = alloc_on(4096, stream);
+    const wr_segment *segment = wr_address_find(block_at);
+    wr_front *front = atomic_load(&segment->front);
+    wr_block *block = wr_starts_find(segment, block_at);
+    const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+    assert_true(wr_front_good(front, block, block_at));
+    assert_ok(record_by_another_thread(block_at, other));
+    push(front, block);
+    wr_bias_release(&front->lock, hold);
+
+    assert_status(weir_free(block_at), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_validate(0));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2);
+    assert_ok(weir_free(left));
+    assert_ok(weir_free(right));
+    assert_ok(weir_validate(0));
+    assert_int_equal(stats_of(0).pending_frees, 0);
+}
+
+static void recording_what_is_parked_is_refused(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    void *block = alloc_on(4096, stream);
+    for (int i = 0; i < 100; i++) {
+        assert_ok(weir_free(block));
+        block = alloc_on(4096, stream);
+    }
+    assert_ok(weir_free(block));
+    assert_status(weir_record_stream(block, other), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_validate(0));
+}
+
+/* The memory of the stream that ends goes to the default one, which has no front before. */
+static void a_front_made_while_fronts_are_closed_is_closed(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *block = alloc_on(4096, stream);
+    wr_cache *cache = the_cache();
+    wr_fronts_close(cache);
+    assert_ok(weir_stream_destroy(stream));
+    assert_ok(weir_free(block));
+    wr_lock_acquire(&cache->lock);
+    assert_int_equal(wr_stats_locked(cache)->allocation[WEIR_STAT_ALL].current, 0);
+    wr_lock_release(&cache->lock);
+    wr_fronts_open(cache);
+}
+
+#define FRONT_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FRONT_TEST(a_block_recorded_while_it_is_parked_is_parked_once),
+        FRONT_TEST(recording_what_is_parked_is_refused),
+        FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -167,7 +167,7 @@ static inline bool wr_block_is(const wr_block *block, wr_block_mark mark)
     return atomic_load_explicit(&block->mark, memory_order_relaxed) == mark;
 }
 
-/* False: it is parked. Two other streams may use it. */
+/* False: it is parked. A second stream that uses it finds it marked already. */
 static inline bool wr_block_mark_used(wr_block *block)
 {
     uint8_t was = WR_MARK_PARKABLE;

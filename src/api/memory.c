@@ -80,7 +80,7 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
     wr_front *front = wr_thread_find_front(stream.id);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (self) return alloc_missed(bytes, front, self, out);
+    if (self) return alloc_held(bytes, front, self, out);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
 }

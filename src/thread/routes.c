@@ -28,7 +28,7 @@ wr_front *wr_thread_find_front(uint64_t stream_id)
     const wr_stream *s = wr_thread_find_stream(stream_id, &device);
     if (!s || wr_thread_any_route(device)) return NULL;
     wr_front *front = atomic_load_explicit(&s->front, memory_order_acquire);
-    if (front) wr_thread_ways[stream_id % WR_THREAD_WAYS] = (wr_thread_way){ stream_id, ways, front };
+    if (front) *wr_thread_way_of(stream_id) = (wr_thread_way){ stream_id, ways, front };
     return front;
 }
 

@@ -40,13 +40,19 @@ typedef struct wr_thread_way {
     wr_front *front;
 } wr_thread_way;
 
-#define WR_THREAD_WAYS 4 /* by the stream's index */
+#define WR_THREAD_WAYS 4
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_way wr_thread_ways[WR_THREAD_WAYS];
+
+/* By the stream's index and device: programs with several devices have the same streams on each. */
+static inline wr_thread_way *wr_thread_way_of(uint64_t stream_id)
+{
+    return &wr_thread_ways[(stream_id + (stream_id >> WR_STREAM_INDEX_BITS)) % WR_THREAD_WAYS];
+}
 
 /* The front that the thread remembers of a stream as users give it; NULL: none, or something else has a say. */
 static inline wr_front *wr_thread_front(uint64_t stream_id)
 {
-    const wr_thread_way *way = &wr_thread_ways[stream_id % WR_THREAD_WAYS];
+    const wr_thread_way *way = wr_thread_way_of(stream_id);
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
     return WR_LIKELY(way->stream_id == stream_id && way->ways == ways) ? way->front : NULL;
 }

@@ -28,7 +28,7 @@ wr_front *wr_thread_find_front(uint64_t stream_id)
     const wr_stream *s = wr_thread_find_stream(stream_id, &device);
     if (!s || wr_thread_any_route(device)) return NULL;
     wr_front *front = atomic_load_explicit(&s->front, memory_order_acquire);
-    if (front) *wr_thread_way_of(stream_id) = (wr_thread_way){ stream_id, ways, front };
+    if (front) wr_thread_remember_front(ways, stream_id, front);
     return front;
 }
 
@@ -41,7 +41,7 @@ weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
               WR_THREAD_ROUTES_MAX);
     const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
     t->routes[t->route_count++] = (wr_thread_route){ route, device->ordinal };
-    for (int i = 0; i < WR_THREAD_WAYS; i++) wr_thread_ways[i].ways = 0;
+    wr_thread_knows.ways = 0;
     return WEIR_OK;
 }
 

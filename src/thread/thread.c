@@ -9,8 +9,7 @@ static wr_thread nothing = { .device = -1 };
 
 WR_THREAD_LOCAL wr_thread *wr_thread_current = &nothing;
 
-WR_THREAD_LOCAL wr_thread_way wr_thread_ways[WR_THREAD_WAYS];
-WR_THREAD_LOCAL wr_thread_blocks wr_thread_freed;
+WR_THREAD_LOCAL wr_thread_known wr_thread_knows;
 
 static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;

@@ -8,8 +8,8 @@
 #define WR_THREAD_THREAD_H
 
 #include "device/device.h"
+#include "pool/front.h"
 #include "pool/handle.h"
-#include "pool/starts.h"
 
 /* How deep a thread may nest weir_mempool_enter(). */
 #define WR_THREAD_ROUTES_MAX 32
@@ -33,49 +33,57 @@ typedef struct wr_thread {
  * TLS, so that reaching it is one instruction also from a library loaded with dlopen (docs/decisions/0005). */
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread *wr_thread_current;
 
-/* A stream that the thread allocated on, and its front: all that an allocation goes by, until the ways change. */
-typedef struct wr_thread_way {
-    uint64_t stream_id;
-    uint64_t ways; /* the library's count when that was so; 0: never */
-    wr_front *front;
-} wr_thread_way;
-
+/* What a thread knows of streams that it allocated on, and of the block that it freed last: all that both calls go by, until the
+ * ways change. Until then no table of blocks and no record goes from memory either. */
 #define WR_THREAD_WAYS 4
-extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_way wr_thread_ways[WR_THREAD_WAYS];
+
+typedef struct wr_thread_known {
+    uint64_t ways; /* the library's count when all of it was so; 0: nothing is known */
+    struct {
+        uint64_t stream_id;
+        wr_front *front;
+    } of[WR_THREAD_WAYS];
+    const wr_starts *starts; /* the table of the block */
+} wr_thread_known;
+
+extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_known wr_thread_knows;
 
 /* By the stream's index and device: programs with several devices have the same streams on each. */
-static inline wr_thread_way *wr_thread_way_of(uint64_t stream_id)
+static inline size_t wr_thread_way(uint64_t stream_id)
 {
-    return &wr_thread_ways[(stream_id + (stream_id >> WR_STREAM_INDEX_BITS)) % WR_THREAD_WAYS];
+    return (stream_id + (stream_id >> WR_STREAM_INDEX_BITS)) % WR_THREAD_WAYS;
 }
 
 /* The front that the thread remembers of a stream as users give it; NULL: none, or something else has a say. */
 static inline wr_front *wr_thread_front(uint64_t stream_id)
 {
-    const wr_thread_way *way = wr_thread_way_of(stream_id);
+    const wr_thread_known *known = &wr_thread_knows;
+    const size_t way = wr_thread_way(stream_id);
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
-    return WR_LIKELY(way->stream_id == stream_id && way->ways == ways) ? way->front : NULL;
+    return WR_LIKELY(known->of[way].stream_id == stream_id && known->ways == ways) ? known->of[way].front : NULL;
 }
-
-/* The table of blocks in which the thread found the last one that it freed. */
-typedef struct wr_thread_blocks {
-    uint64_t ways; /* as above: while it is the library's, neither the table nor any record has gone from memory */
-    const wr_starts *starts;
-} wr_thread_blocks;
-
-extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_blocks wr_thread_freed;
 
 /* The block that began there a moment ago, if the thread knows; whether it does now is asked under the lock of its front. */
 static inline wr_block *wr_thread_block(const void *pointer)
 {
+    const wr_thread_known *known = &wr_thread_knows;
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
-    return WR_LIKELY(wr_thread_freed.ways == ways) ? wr_starts_find_in(wr_thread_freed.starts, NULL, pointer) : NULL;
+    return WR_LIKELY(known->ways == ways) ? wr_starts_find_in(known->starts, NULL, pointer) : NULL;
 }
 
 /* `ways` was read before the cache was found. */
 static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cache)
 {
-    wr_thread_freed = (wr_thread_blocks){ ways, atomic_load_explicit(&cache->starts, memory_order_acquire) };
+    if (wr_thread_knows.ways != ways) wr_thread_knows = (wr_thread_known){ .ways = ways };
+    wr_thread_knows.starts = atomic_load_explicit(&cache->starts, memory_order_acquire);
+}
+
+static inline void wr_thread_remember_front(uint64_t ways, uint64_t stream_id, wr_front *front)
+{
+    const size_t way = wr_thread_way(stream_id);
+    if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
+    wr_thread_knows.of[way].stream_id = stream_id;
+    wr_thread_knows.of[way].front = front;
 }
 
 static inline const wr_thread *wr_thread_self(void)

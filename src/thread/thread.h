@@ -71,17 +71,20 @@ static inline wr_block *wr_thread_block(const void *pointer)
     return WR_LIKELY(known->ways == ways) ? wr_starts_find_in(known->starts, NULL, pointer) : NULL;
 }
 
-/* `ways` was read before the cache was found. */
+/* `ways` was read before the cache, or the front, was found. A cache has no table before its first block. */
 static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cache)
 {
+    const wr_starts *starts = atomic_load_explicit(&cache->starts, memory_order_acquire);
+    if (!starts) return;
     if (wr_thread_knows.ways != ways) wr_thread_knows = (wr_thread_known){ .ways = ways };
-    wr_thread_knows.starts = atomic_load_explicit(&cache->starts, memory_order_acquire);
+    wr_thread_knows.starts = starts;
 }
 
 static inline void wr_thread_remember_front(uint64_t ways, uint64_t stream_id, wr_front *front)
 {
     const size_t way = wr_thread_way(stream_id);
     if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
+    if (wr_thread_knows.ways != ways) return;
     wr_thread_knows.of[way].stream_id = stream_id;
     wr_thread_knows.of[way].front = front;
 }

@@ -155,11 +155,11 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
 /* Streams that hold less than this waste little whatever block they take. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 
-/* A block of just the size, where nothing else has a say in which it is. */
+/* A block of just the size, in the default pool: only private ones have plans of their own. */
 static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
 {
     const size_t bytes = request->fit.block_bytes;
-    wr_block *block = request->pool->subplans ? NULL : wr_bin_best_in_range(bin, bytes);
+    wr_block *block = wr_bin_best_in_range(bin, bytes);
     const bool just = block && block->bytes == bytes && spare_tail(block) == block && wr_cache_takes(request, bytes);
     return just ? block : NULL;
 }

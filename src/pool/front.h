@@ -11,6 +11,7 @@
 
 #include "base/bias.h"
 #include "base/hash.h"
+#include "base/size.h"
 #include "pool/cache.h"
 #include "pool/starts.h"
 
@@ -246,7 +247,7 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
 
 static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested)
 {
-    const size_t block_bytes = (requested + WR_FRONT_QUANTUM - 1) & ~(WR_FRONT_QUANTUM - 1);
+    const size_t block_bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
     wr_block *block = slot->first;

@@ -37,19 +37,21 @@ extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread *wr_
  * ways change. Until then no table of blocks and no record goes from memory either. */
 #define WR_THREAD_WAYS 4
 
+typedef struct wr_thread_way {
+    uint64_t stream_id;
+    wr_front *front;
+} wr_thread_way;
+
 typedef struct wr_thread_known {
     uint64_t ways; /* the library's count when all of it was so; 0: nothing is known */
-    struct {
-        uint64_t stream_id;
-        wr_front *front;
-    } of[WR_THREAD_WAYS];
+    wr_thread_way of[WR_THREAD_WAYS];
     const wr_starts *starts; /* the table of the block */
 } wr_thread_known;
 
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_known wr_thread_knows;
 
 /* By the stream's index and device: programs with several devices have the same streams on each. */
-static inline size_t wr_thread_way(uint64_t stream_id)
+static inline size_t wr_thread_way_at(uint64_t stream_id)
 {
     return (stream_id + (stream_id >> WR_STREAM_INDEX_BITS)) % WR_THREAD_WAYS;
 }
@@ -58,9 +60,9 @@ static inline size_t wr_thread_way(uint64_t stream_id)
 static inline wr_front *wr_thread_front(uint64_t stream_id)
 {
     const wr_thread_known *known = &wr_thread_knows;
-    const size_t way = wr_thread_way(stream_id);
+    const wr_thread_way *way = &known->of[wr_thread_way_at(stream_id)];
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
-    return WR_LIKELY(known->of[way].stream_id == stream_id && known->ways == ways) ? known->of[way].front : NULL;
+    return WR_LIKELY(way->stream_id == stream_id && known->ways == ways) ? way->front : NULL;
 }
 
 /* The block that began there a moment ago, if the thread knows; whether it does now is asked under the lock of its front. */
@@ -82,11 +84,9 @@ static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cach
 
 static inline void wr_thread_remember_front(uint64_t ways, uint64_t stream_id, wr_front *front)
 {
-    const size_t way = wr_thread_way(stream_id);
     if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
-    if (wr_thread_knows.ways != ways) return;
-    wr_thread_knows.of[way].stream_id = stream_id;
-    wr_thread_knows.of[way].front = front;
+    if (wr_thread_knows.ways == ways)
+        wr_thread_knows.of[wr_thread_way_at(stream_id)] = (wr_thread_way){ stream_id, front };
 }
 
 static inline const wr_thread *wr_thread_self(void)

@@ -111,6 +111,64 @@ static void a_pool_that_the_thread_enters_serves_until_it_is_left(void **state)
     }
 }
 
+static bool everything(void *user, weir_stream stream, size_t bytes)
+{
+    (void)user, (void)stream, (void)bytes;
+    return true;
+}
+
+static void a_filter_that_is_opened_is_asked(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
+    use(stream);
+    assert_ok(weir_mempool_route_filter(pool, everything, NULL));
+    assert_int_equal(pool_of_next_on(stream), pool.user);
+    assert_ok(weir_mempool_unroute_filter(pool, everything, NULL));
+    assert_int_equal(pool_of_next_on(stream), 0);
+}
+
+static void a_child_of_fork_is_refused(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    int status = 0;
+    void *out = NULL;
+    use(stream);
+    void *live = alloc_on(4096, stream);
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const bool refused = weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED && weir_free(live) == WEIR_ERR_FORKED;
+        _exit(refused ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_ok(weir_free(live));
+    use(stream);
+}
+
+static void more_streams_than_are_remembered_are_told_apart(void **state)
+{
+    (void)state;
+    enum { STREAMS = 11, TURNS = 300 };
+    weir_stream streams[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        streams[i] = new_stream(0);
+        use(streams[i]);
+    }
+    const uint64_t calls = driver_calls();
+    for (int turn = 0; turn < TURNS; turn++) {
+        const weir_stream stream = streams[turn * 7 % STREAMS];
+        void *pointer = alloc_on(4096, stream);
+        assert_int_equal(info_of(pointer).stream.id, stream.id);
+        assert_ok(weir_free(pointer));
+    }
+    assert_int_equal(driver_calls(), calls);
+}
+
 /* ---- what a free goes by ------------------------------------------------------------------------------------------ */
 
 static int open_two_devices(void **state)
@@ -173,66 +231,6 @@ static void inside_of_a_block_nothing_is_freed(void **state)
     char *block = alloc_on(4096, stream);
     assert_status(weir_free(block + 512), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_free(block));
-}
-
-/* ---- routes ------------------------------------------------------------------------------------------------------- */
-
-static bool everything(void *user, weir_stream stream, size_t bytes)
-{
-    (void)user, (void)stream, (void)bytes;
-    return true;
-}
-
-static void a_filter_that_is_opened_is_asked(void **state)
-{
-    (void)state;
-    const weir_stream stream = new_stream(0);
-    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "x"));
-    use(stream);
-    assert_ok(weir_mempool_route_filter(pool, everything, NULL));
-    assert_int_equal(pool_of_next_on(stream), pool.user);
-    assert_ok(weir_mempool_unroute_filter(pool, everything, NULL));
-    assert_int_equal(pool_of_next_on(stream), 0);
-}
-
-static void a_child_of_fork_is_refused(void **state)
-{
-    (void)state;
-    const weir_stream stream = new_stream(0);
-    int status = 0;
-    void *out = NULL;
-    use(stream);
-    void *live = alloc_on(4096, stream);
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        const bool refused = weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED && weir_free(live) == WEIR_ERR_FORKED;
-        _exit(refused ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_ok(weir_free(live));
-    use(stream);
-}
-
-static void more_streams_than_are_remembered_are_told_apart(void **state)
-{
-    (void)state;
-    enum { STREAMS = 11, TURNS = 300 };
-    weir_stream streams[STREAMS];
-    for (int i = 0; i < STREAMS; i++) {
-        streams[i] = new_stream(0);
-        use(streams[i]);
-    }
-    const uint64_t calls = driver_calls();
-    for (int turn = 0; turn < TURNS; turn++) {
-        const weir_stream stream = streams[turn * 7 % STREAMS];
-        void *pointer = alloc_on(4096, stream);
-        assert_int_equal(info_of(pointer).stream.id, stream.id);
-        assert_ok(weir_free(pointer));
-    }
-    assert_int_equal(driver_calls(), calls);
 }
 
 #define WAYS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)

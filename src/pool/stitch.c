@@ -230,9 +230,12 @@ static void add_slots_locked(attempt *a)
     for (size_t i = 0; i < p->count; i++) {
         wr_slot *slot = p->steps[i].slot;
         wr_slot_add_locked(cache, slot);
-        if (p->steps[i].origin) slot->chunk->away -= slot->to - slot->from;
         wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, slot->from, slot->to);
-        if (p->steps[i].origin) continue;
+        if (p->steps[i].origin) {
+            slot->chunk->away -= slot->to - slot->from;
+            cache->chunks.moved_bytes += slot->chunk->bytes;
+            continue;
+        }
         wr_chunk_add_locked(cache, slot->chunk);
         WR_COUNT(pool, driver_allocs, 1);
     }

@@ -12,6 +12,11 @@
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. */
 enum { SLACK_SHARE = 100 };
 
+/* Mapping a chunk again takes as long as making one. Once so many times what is held was mapped again, each so many bytes more
+ * that are let one more be held, up to a share: a program that goes on for ever comes to rest, and what is there at the peak of one
+ * that ends is not more. */
+enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 8 };
+
 /* A new chunk is this share of what the stream has, between the least and the usual size, and less where streams are many, each
  * of which has a last one partly in use: small programs stay small. */
 enum { GROWTH_SHARE = 8 };
@@ -263,13 +268,23 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
+/* Where memory may become short the driver's time matters less: from a share of a limit on, which somebody has set for a reason,
+ * and from half of the device on. */
+enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
+
+static bool is_tight(const wr_cache *cache, size_t held)
+{
+    return (cache->limit && held > cache->limit / TIGHT_LIMIT_SHARE) ||
+           held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
+}
+
 /* The largest chunk to make for so many bytes: a share of what is held then, so that what a chunk partly in use keeps
- * from others is little at any time. Under a limit, and beyond half of the device, the driver's time matters less. */
+ * from others is little at any time. */
 static size_t most_for(const wr_cache *cache, size_t bytes)
 {
     const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
-    const bool tight = cache->limit != 0 || held > cache->chunks.region_bytes / 2;
-    const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT), most = tight ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
+    const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
+    const size_t most = is_tight(cache, held) ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
     if (share < WR_CHUNK_FIRST) return WR_CHUNK_FIRST;
     return share < most ? share : most;
 }
@@ -390,6 +405,14 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
     return got < need ? plan_end(p, &p->prefix) : WEIR_OK;
 }
 
+/* More than that may be held, for a program that has had its chunks mapped again and again. */
+static int64_t rest_for(const wr_chunks *chunks, int64_t held, int64_t most)
+{
+    const int64_t moved = (int64_t)chunks->moved_bytes - REST_TIMES * held, rest = moved / REST_PRICE;
+    if (moved <= 0) return 0;
+    return rest < most / REST_SHARE ? rest : most / REST_SHARE;
+}
+
 /* Whether that much more may be held before what is free is looked for. */
 static bool has_slack(const wr_stitch_plan *p, size_t bytes)
 {
@@ -397,7 +420,8 @@ static bool has_slack(const wr_stitch_plan *p, size_t bytes)
     const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
     if (now > most) most = now;
-    return stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes <= most + most / SLACK_SHARE;
+    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current;
+    return held + (int64_t)bytes <= most + most / SLACK_SHARE + rest_for(&p->cache->chunks, held, most);
 }
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */

@@ -92,10 +92,11 @@ static void chunks_are_smaller_beyond_half_of_the_device(void **state)
     assert_int_equal(chunks_for(1000 * MIB), 50);
 }
 
-static void chunks_are_smaller_under_a_limit(void **state)
+static void chunks_are_smaller_from_an_eighth_of_a_limit_on(void **state)
 {
     (void)state;
     assert_ok(weir_memory_limit_set(0, UINT64_C(4000) * MIB));
+    assert_int_equal(chunks_for(496 * MIB), 23); /* of 22: a 24th */
     assert_int_equal(chunks_for(1000 * MIB), 50);
 }
 
@@ -263,7 +264,7 @@ static void places_that_nobody_uses_are_unmapped_when_too_much_is_mapped(void **
     take_chunks(blocks, default_stream(0));
     map_again_and_again(blocks);
     assert_true(calls_of(WEIR_BACKEND_vm_unmap) > 0);
-    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
+    assert_in_range(reserved_on(0), CHUNKS * CHUNK, CHUNKS * CHUNK * 9 / 8);
 }
 
 static void places_that_queued_work_may_use_stay_mapped(void **state)
@@ -275,6 +276,70 @@ static void places_that_queued_work_may_use_stay_mapped(void **state)
     map_again_and_again(blocks);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
     let_run(default_stream(0));
+}
+
+enum { LONG_BLOCKS = 24, LONG_ROUNDS = 512 };
+
+#define LONG_BLOCK (2 * CHUNK)
+#define LONG_BYTES (LONG_BLOCKS * LONG_BLOCK)
+
+static void take_long(char *blocks[LONG_BLOCKS])
+{
+    for (int i = 0; i < LONG_BLOCKS; i++) blocks[i] = alloc(LONG_BLOCK);
+}
+
+/* The memory of three blocks that are no neighbours is mapped together: others each time. Returns the calls that map. */
+static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
+{
+    const uint64_t mapped = calls_of(WEIR_BACKEND_vm_map);
+    for (int i = 0; i < LONG_ROUNDS; i++) {
+        unsigned three[3];
+        *random = *random * 1664525 + 1013904223;
+        three[0] = (*random >> 8) % LONG_BLOCKS;
+        three[1] = (three[0] + 2 + (*random >> 20) % 5) % LONG_BLOCKS;
+        three[2] = (three[1] + 2 + (*random >> 26) % 5) % LONG_BLOCKS;
+        for (int j = 0; j < 3; j++) assert_ok(weir_free(blocks[three[j]]));
+        assert_ok(weir_free(alloc(3 * LONG_BLOCK)));
+        for (int j = 0; j < 3; j++) blocks[three[j]] = alloc(LONG_BLOCK);
+    }
+    return calls_of(WEIR_BACKEND_vm_map) - mapped;
+}
+
+static void a_program_that_goes_on_for_long_comes_to_rest(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    take_long(blocks);
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+    assert_true(run_for_long(blocks, &random) > LONG_ROUNDS);
+    assert_int_equal(run_for_long(blocks, &random), 0);
+    assert_in_range(reserved_on(0), LONG_BYTES + 1, LONG_BYTES + LONG_BYTES / 8);
+}
+
+static void under_a_limit_chunks_are_mapped_again_for_ever(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    assert_ok(weir_memory_limit_set(0, LONG_BYTES));
+    take_long(blocks);
+    (void)run_for_long(blocks, &random);
+    assert_true(run_for_long(blocks, &random) > 0);
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+}
+
+static void memory_that_was_given_back_is_not_held_again_at_once(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    take_long(blocks);
+    (void)run_for_long(blocks, &random);
+    assert_in_range(reserved_on(0), LONG_BYTES + 1, LONG_BYTES + LONG_BYTES / 8);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+    assert_true(run_for_long(blocks, &random) > LONG_ROUNDS / 2);
 }
 
 static void emptying_the_cache_gives_back_all_there_was(void **state)
@@ -346,7 +411,7 @@ int main(void)
         STITCH_TEST(a_first_small_block_holds_one_unit),
         cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large, close_host),
-        cmocka_unit_test_setup_teardown(chunks_are_smaller_under_a_limit, open_large, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large, close_host),
         cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
@@ -358,6 +423,9 @@ int main(void)
         STITCH_TEST(what_an_ended_stream_had_is_the_default_streams),
         STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
+        STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
+        STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),
+        STITCH_TEST(memory_that_was_given_back_is_not_held_again_at_once),
         STITCH_TEST(emptying_the_cache_gives_back_all_there_was),
         STITCH_TEST(a_peer_reaches_each_new_place),
         STITCH_TEST(private_pools_have_segments),

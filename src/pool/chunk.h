@@ -59,9 +59,8 @@ struct wr_extent {
 
 #define WR_CHUNK_LEAST WR_SEGMENT_UNIT
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
-#define WR_CHUNK_FIRST ((size_t)14 << 20) /* at most, while little is held */
 #define WR_CHUNK_MOST ((size_t)56 << 20)
-#define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* instead of the most, where memory may become short */
+#define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)

@@ -284,9 +284,8 @@ static size_t most_for(const wr_cache *cache, size_t bytes)
 {
     const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
     const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
-    const size_t most = is_tight(cache, held) ? WR_CHUNK_TIGHT : WR_CHUNK_MOST;
-    if (share < WR_CHUNK_FIRST) return WR_CHUNK_FIRST;
-    return share < most ? share : most;
+    if (share < WR_CHUNK_TIGHT || is_tight(cache, held)) return WR_CHUNK_TIGHT;
+    return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
 }
 
 static size_t streams_with_chunks(const wr_mempool *pool)

@@ -13,8 +13,8 @@
 enum { SLACK_SHARE = 100 };
 
 /* Mapping a chunk again takes as long as making one. Once so many times what is held was mapped again, each so many bytes more
- * that are let one more be held, up to a share: a program that goes on for ever comes to rest, and what is there at the peak of one
- * that ends is not more. */
+ * that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that ends before holds no
+ * more. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 8 };
 
 /* A new chunk is this share of what the stream has, between the least and the usual size, and less where streams are many, each

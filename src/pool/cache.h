@@ -30,7 +30,7 @@ typedef struct wr_chunks {
     size_t count, slot_count;
     uint64_t mapped_bytes; /* of all slots */
     uint64_t moments;      /* at which slots became stale */
-    uint64_t moved_bytes;  /* of chunks that were mapped again, since one was given back */
+    uint64_t moved_bytes;  /* of chunks that were mapped again, since one was given back or refused */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 

@@ -136,7 +136,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     if (status == WEIR_OK) {
         WR_COUNT(pool, driver_frees, 1);
         cache->changes++;
-        cache->chunks.moved_bytes = 0; /* memory is short, or wanted elsewhere: no more is held than must be */
+        cache->chunks.moved_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
         wr_slot_record_done(cache, home);
         wr_chunk_record_done(cache, chunk);
     } else {

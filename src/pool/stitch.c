@@ -329,6 +329,8 @@ static weir_status try_once(attempt *a, void **out)
     undo(a);
     wr_lock_acquire(&cache->lock);
     cache->growing -= p->created; /* not before: the limit is of what is there */
+    if (p->created)
+        cache->chunks.moved_bytes = 0; /* who is refused does not ask for more than it needs again at once */
     end_locked(a);
     wr_lock_release(&cache->lock);
     return status;

@@ -12,10 +12,10 @@
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. */
 enum { SLACK_SHARE = 100 };
 
-/* Mapping a chunk again takes as long as making one. Once so many times what is held was mapped again, each so many bytes more
- * that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that ends before holds no
- * more. */
-enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 8 };
+/* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,
+ * each so many bytes more that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that
+ * ends before holds no more. A share of the device, or of the limit, is left to others. */
+enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 8, REST_LEAVES_SHARE = 8 };
 
 /* A new chunk is this share of what the stream has, between the least and the usual size, and less where streams are many, each
  * of which has a last one partly in use: small programs stay small. */
@@ -404,12 +404,17 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
     return got < need ? plan_end(p, &p->prefix) : WEIR_OK;
 }
 
-/* More than that may be held, for a program that has had its chunks mapped again and again. */
-static int64_t rest_for(const wr_chunks *chunks, int64_t held, int64_t most)
+/* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
+ * pool hold no chunks: it is no reason for more that they hold much. */
+static int64_t rest_for(const wr_cache *cache, uint64_t held, int64_t most)
 {
-    const int64_t moved = (int64_t)chunks->moved_bytes - REST_TIMES * held, rest = moved / REST_PRICE;
-    if (moved <= 0) return 0;
-    return rest < most / REST_SHARE ? rest : most / REST_SHARE;
+    const uint64_t device = cache->chunks.region_bytes;
+    const uint64_t room = cache->limit && cache->limit < device ? cache->limit : device;
+    const int64_t chunks = (int64_t)wr_chunks_held_locked(cache);
+    const int64_t beyond = (int64_t)cache->chunks.moved_bytes - REST_TIMES * chunks;
+    const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
+    if (beyond <= 0 || held > room - room / REST_LEAVES_SHARE) return 0;
+    return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
 }
 
 /* Whether that much more may be held before what is free is looked for. */
@@ -417,10 +422,11 @@ static bool has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
     const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
+    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
     if (now > most) most = now;
-    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current;
-    return held + (int64_t)bytes <= most + most / SLACK_SHARE + rest_for(&p->cache->chunks, held, most);
+    const int64_t rest = p->range ? 0 : rest_for(p->cache, (uint64_t)held, most); /* planned places have a budget */
+    return held <= most + most / SLACK_SHARE + rest;
 }
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */

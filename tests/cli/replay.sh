@@ -42,6 +42,11 @@ expect 0 replay --policy torch,weir --repeat 1 --device-memory 2GiB --json - "$s
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
 contains "$err" "allocations failed; the first one:"
 
+# So it is when the job is repeated.
+expect 0 replay --policy torch --device-memory 23.7GiB --json - "$DATA/traces/gpt2_varlen.pickle.gz"
+json '[row["oom"] for row in rows] == [0]'
+contains "$err" "allocations failed, in warm passes only; the first one:"
+
 # Both policies by default, each once however often it is named, and in the order asked.
 expect 0 replay --repeat 1 --json - "$small"
 json '[row["policy"] for row in rows] == ["torch", "weir"]'

@@ -335,6 +335,7 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
             progress(user, i + 1, warm + 1);
             good = (!options->learn || session_learn(&s)) && session_pass(&s, &again);
             times[i] = again.ns;
+            out->oom_warm += again.oom;
         }
         if (good && options->learn) good = session_peaks(&s, out);
         session_close(&s);

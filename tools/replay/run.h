@@ -59,7 +59,8 @@ void session_close(session *s);
 /* What a trace costs under a policy. */
 typedef struct measurement {
     char backend[16];
-    uint64_t operations, peak_requested, peak_reserved, driver_calls, oom;
+    uint64_t operations, peak_requested, peak_reserved, driver_calls;
+    uint64_t oom, oom_warm;                /* of the cold pass; of all warm ones */
     double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
     double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
     const script_op *oom_op; /* the first allocation that failed, the script's; NULL when none did */

@@ -177,12 +177,10 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
         if (error[0]) cli_say("replay", "%s, policy %s: %s", name, policy, error);
         return false;
     }
-    if (m.oom)
-        cli_say("replay", "%s, policy %s: %" PRIu64 " allocations failed; the first one:\n%s", name, policy, m.oom,
-                m.oom_text);
-    else if (m.oom_warm)
-        cli_say("replay", "%s, policy %s: %" PRIu64 " allocations failed, in warm passes only; the first one:\n%s",
-                name, policy, m.oom_warm, m.oom_text);
+    const uint64_t failed = m.oom ? m.oom : m.oom_warm;
+    if (failed)
+        cli_say("replay", "%s, policy %s: %" PRIu64 " allocations failed%s; the first one:\n%s", name, policy, failed,
+                m.oom ? "" : ", in warm passes only", m.oom_text);
     report_add(out, name, p, &m, sc);
     return true;
 }

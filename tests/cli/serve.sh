@@ -49,7 +49,7 @@ for trace in resnet50_amp graphsage; do
     expect 0 convert "$DATA/traces/$trace.pickle.gz" -o job.weirtrace
     expect 0 plan --streams-apart --time 0 -o own.weirplan job.weirtrace
     for how in shifted truncated shuffled; do
-        python3 "$here/perturb.py" job.weirtrace other.weirtrace "$how"
+        python3 "$here/../../scripts/perturb" job.weirtrace other.weirtrace "$how"
         expect 0 replay --policy weir,plan:own.weirplan --repeat 1 --json - other.weirtrace
         json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"] and rows[1]["oom"] == 0'
     done
@@ -57,7 +57,7 @@ done
 
 # Three graphs are captured in pools of their own: each is one segment of what was planned for it.
 expect 0 convert "$small" -o job.weirtrace
-python3 "$here/perturb.py" job.weirtrace captured.weirtrace captured
+python3 "$here/../../scripts/perturb" job.weirtrace captured.weirtrace captured
 expect 0 plan --streams-apart --time 0 --json - captured.weirtrace
 planned=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["peak_reserved"])' "$scratch/out")
 expect 0 replay --policy weir,plan:time=0 --repeat 1 --json - captured.weirtrace

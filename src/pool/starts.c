@@ -8,8 +8,8 @@ weir_status wr_starts_reserve(wr_cache *cache, size_t blocks)
 {
     wr_starts *now = wr_starts_of(cache);
     unsigned log2 = 10;
-    if (now && blocks * 2 <= now->mask + 1) return WEIR_OK;
-    while ((size_t)1 << log2 < blocks * 4) log2++;
+    if (now && blocks * 4 <= now->mask + 1) return WEIR_OK;
+    while ((size_t)1 << log2 < blocks * 8) log2++;
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_starts) + (sizeof(wr_block *) << log2), "block index", &made));
     wr_starts *larger = made;

@@ -17,7 +17,7 @@ static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)
 wr_block *wr_bin_smallest(wr_bin *bin)
 {
     struct wr_free_tree *tree = wr_free_from(&bin->free, 0);
-    return tree ? RB_MIN(wr_free_tree, tree) : NULL;
+    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
 }
 
 wr_block *wr_bin_largest(wr_bin *bin)
@@ -26,21 +26,15 @@ wr_block *wr_bin_largest(wr_bin *bin)
     return tree ? RB_MAX(wr_free_tree, tree) : NULL;
 }
 
+/* Those beside the one in the tree come before it. */
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block)
 {
+    struct wr_free_tree *tree = &bin->free.trees[block->range];
+    if (block->beside) return block->next_equal ? block->next_equal : wr_free_best_of(tree, block->bytes);
     wr_block *larger = RB_NEXT(wr_free_tree, NULL, block);
-    if (larger) return larger;
-    struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_range(block->bytes) + 1);
-    return tree ? RB_MIN(wr_free_tree, tree) : NULL;
-}
-
-wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block)
-{
-    wr_block *smaller = RB_PREV(wr_free_tree, NULL, block);
-    if (smaller) return smaller;
-    const unsigned range = wr_free_range(block->bytes);
-    struct wr_free_tree *tree = range ? down_from(&bin->free, range - 1) : NULL;
-    return tree ? RB_MAX(wr_free_tree, tree) : NULL;
+    if (larger) return wr_free_first(larger);
+    tree = wr_free_from(&bin->free, block->range + 1u);
+    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
 }
 
 /* ---- segments ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * bin: the free blocks of a bin, in order of size: what is done with each block that is handed out or freed, to be inlined
+ * bin: the free blocks of a bin, by size: what is done with each block that is handed out or freed, to be inlined
  * there. The rest is in bin.c. Lock: the cache's.
  */
 #ifndef WR_POOL_BIN_H
@@ -45,24 +45,79 @@ static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned ra
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Most trees are empty or have one block: those need no tree's work. */
+/* The one to be handed out first of those that are of a size. */
+static inline wr_block *wr_free_first(wr_block *of_size)
+{
+    return of_size && of_size->equal ? of_size->equal : of_size;
+}
+
+static inline void wr_free_put_beside(wr_block *of_size, wr_block *block)
+{
+    block->beside = 1;
+    block->next_equal = of_size->equal;
+    block->link = &of_size->equal;
+    if (block->next_equal) block->next_equal->link = &block->next_equal;
+    of_size->equal = block;
+}
+
+static inline void wr_free_take_from_beside(wr_block *block)
+{
+    *block->link = block->next_equal;
+    if (block->next_equal) block->next_equal->link = block->link;
+}
+
+/* The first beside a block takes its place in the tree. */
+static inline void wr_free_inherit(struct wr_free_tree *tree, wr_block *block)
+{
+    wr_block *heir = block->equal, *parent = RB_PARENT(block, node);
+    wr_free_take_from_beside(heir);
+    heir->beside = 0;
+    heir->equal = block->equal;
+    if (heir->equal) heir->equal->link = &heir->equal;
+    heir->node = block->node;
+    if (!parent)
+        RB_ROOT(tree) = heir;
+    else if (RB_LEFT(parent, node) == block)
+        RB_LEFT(parent, node) = heir;
+    else
+        RB_RIGHT(parent, node) = heir;
+    if (RB_LEFT(heir, node)) RB_PARENT(RB_LEFT(heir, node), node) = heir;
+    if (RB_RIGHT(heir, node)) RB_PARENT(RB_RIGHT(heir, node), node) = heir;
+}
+
+/* Most trees are empty or have blocks of one size: those need no tree's work. */
 static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
 {
     wr_free_index *free = &bin->free;
     const unsigned range = wr_free_range(block->bytes);
     struct wr_free_tree *tree = &free->trees[range];
-    block->range = (uint16_t)range;
-    if (RB_EMPTY(tree)) {
-        RB_SET(block, NULL, node);
+    wr_block *parent = NULL, *at = RB_ROOT(tree);
+    bool left = false;
+    block->range = range & 0x7fff;
+    block->beside = 0;
+    while (at) {
+        if (at->bytes == block->bytes && !free->by_order) {
+            wr_free_put_beside(at, block);
+            return;
+        }
+        parent = at;
+        left = wr_free_compare(block, at) < 0;
+        at = left ? RB_LEFT(at, node) : RB_RIGHT(at, node);
+    }
+    block->equal = NULL;
+    RB_SET(block, parent, node);
+    if (!parent) {
         RB_COLOR(block, node) = RB_BLACK;
         RB_ROOT(tree) = block;
         free->ranges[range / 64] |= UINT64_C(1) << range % 64;
         free->words |= UINT64_C(1) << range / 64;
         return;
     }
-    wr_block *twin = RB_INSERT(wr_free_tree, tree, block);
-    assert(twin == NULL);
-    (void)twin;
+    if (left)
+        RB_LEFT(parent, node) = block;
+    else
+        RB_RIGHT(parent, node) = block;
+    wr_free_tree_RB_INSERT_COLOR(tree, block);
 }
 
 static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
@@ -70,6 +125,14 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
     wr_free_index *free = &bin->free;
     const unsigned range = block->range;
     struct wr_free_tree *tree = &free->trees[range];
+    if (block->beside) {
+        wr_free_take_from_beside(block);
+        return;
+    }
+    if (block->equal) {
+        wr_free_inherit(tree, block);
+        return;
+    }
     if (RB_ROOT(tree) != block || RB_LEFT(block, node) || RB_RIGHT(block, node)) {
         RB_REMOVE(wr_free_tree, tree, block);
         return;
@@ -79,6 +142,7 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
     if (!free->ranges[range / 64]) free->words &= ~(UINT64_C(1) << range / 64);
 }
 
+/* The smallest of the tree that is of at least `bytes`. */
 static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t bytes)
 {
     wr_block *best = NULL, *block = RB_ROOT(tree);
@@ -90,10 +154,10 @@ static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t 
     return best;
 }
 
-/* The smallest of at least `bytes`, first in order, of the range of `bytes`. */
+/* The first of the smallest of at least `bytes`, of the range of `bytes`. */
 static inline wr_block *wr_bin_best_in_range(const wr_bin *bin, size_t bytes)
 {
-    return wr_free_best_of(&bin->free.trees[wr_free_range(bytes)], bytes);
+    return wr_free_first(wr_free_best_of(&bin->free.trees[wr_free_range(bytes)], bytes));
 }
 
 /* The same of all. */
@@ -102,7 +166,7 @@ static inline wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
     wr_block *best = wr_bin_best_in_range(bin, bytes);
     if (best) return best;
     struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_range(bytes) + 1);
-    return tree ? RB_MIN(wr_free_tree, tree) : NULL;
+    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
 }
 
 #endif

@@ -54,13 +54,20 @@ typedef enum wr_block_mark {
 struct wr_block {
     wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
     uint64_t order;        /* among blocks of equal size: by address, or by segment and offset (deterministic pools) */
-    uint64_t handed;       /* when it was handed out, in the cache's count */
+    union {
+        uint64_t handed; /* when it was handed out, in the cache's count */
+        wr_block *equal; /* in the bin's tree: the first of those beside it; NULL: none are */
+    };
     union {
         uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */
         uint64_t kept_at;  /* else, in a paused segment: where in the segment's copy its contents are */
     };
     union {
         RB_ENTRY(wr_block) node; /* in the bin's tree while free */
+        struct {                 /* beside a block of its size that is in the tree */
+            wr_block *next_equal;
+            wr_block **link; /* what points to this one */
+        };
         struct {
             void *first_line[3];
             wr_block *next_parked; /* in the bin's front */
@@ -74,7 +81,8 @@ struct wr_block {
     wr_block_state state;
     _Atomic(uint8_t) mark; /* of wr_block_mark */
     bool lent;             /* live, or pending: to another stream, by a plan (pool/serve.h) */
-    uint16_t range;        /* in the bin's tree: which */
+    uint16_t range : 15;   /* in the bin's tree: which */
+    uint16_t beside : 1;   /* free: beside a block of its size, which is in the tree */
     uint32_t kept;         /* by how many graphs: freed, it waits for their end */
     uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
 };
@@ -84,14 +92,17 @@ _Static_assert(sizeof(wr_block) == WR_CACHE_LINES, "records of blocks do not sha
 
 RB_HEAD(wr_free_tree, wr_block);
 
-/* The free blocks of a bin by size and order: a tree for each range of sizes, most of them small, a bit for each that is not
- * empty, and a bit for each word of those. There are 16 ranges of the same width from one power of two to the next. */
+/* The free blocks of a bin by size: a tree for each range of sizes, most of them small, a bit for each that is not empty, and
+ * a bit for each word of those. There are 16 ranges of the same width from one power of two to the next. Of blocks of equal
+ * size one is in the tree and the others are beside it, the last freed first: most free blocks have equals, and which way those
+ * go in a tree no processor can guess. With by_order each is in the tree, by size and order (docs/decisions/0012). */
 #define WR_FREE_LOG2_MIN 9u /* of the smallest block there is */
 #define WR_FREE_OCTAVES 53u /* up to what the largest request may be rounded to */
 #define WR_FREE_STEPS_LOG2 4u
 #define WR_FREE_RANGES (WR_FREE_OCTAVES << WR_FREE_STEPS_LOG2)
 
 typedef struct wr_free_index {
+    bool by_order;
     uint64_t words;
     uint64_t ranges[WR_FREE_RANGES / 64 + 1]; /* also of the one behind the last */
     struct wr_free_tree trees[WR_FREE_RANGES];
@@ -144,11 +155,10 @@ struct wr_bin {
     wr_free_index free;
 };
 
-/* Bin: free blocks ordered by (size, order). pool/bin.h has what is done with each of them. */
+/* Bin: free blocks by size, then as said above. pool/bin.h has what is done with each of them. */
 wr_block *wr_bin_smallest(wr_bin *bin);
 wr_block *wr_bin_largest(wr_bin *bin);
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block); /* the next one; NULL: none */
-wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block);
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 

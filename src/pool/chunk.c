@@ -218,7 +218,7 @@ weir_status wr_chunks_survey_locked(wr_cache *cache)
     for (uint32_t i = 0; i < pool->bin_capacity; i++) {
         if (!pool->bins[i]) continue;
         wr_bin *bin = pool->bins[i];
-        for (wr_block *b = wr_bin_largest(bin); b && b->bytes >= SURVEYED_FROM; b = wr_bin_smaller(bin, b))
+        for (wr_block *b = wr_bin_best_fit(bin, SURVEYED_FROM); b; b = wr_bin_larger(bin, b))
             if (b->segment->region) WR_TRY(survey_block(c, b));
     }
     if (c->extent_count) qsort(c->extents, c->extent_count, sizeof(wr_extent), by_place);

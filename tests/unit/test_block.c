@@ -2,6 +2,7 @@
 #include "pool/cut.h"
 #include "pool/starts.h"
 
+#include "base/hash.h"
 #include "base/size.h"
 
 #include <setjmp.h>
@@ -73,16 +74,71 @@ static void best_fit_gives_the_smallest_that_is_large_enough(void **state)
     assert_null(wr_bin_best_fit(&f.bin, 4097));
 }
 
-static void best_fit_gives_the_lowest_address_of_equal_sizes(void **state)
+static void best_fit_gives_the_lowest_of_equal_sizes_where_they_are_in_order(void **state)
 {
     (void)state;
     wr_block low = block(4096, 1024), middle = block(8192, 1024), high = block(16384, 1024);
+    f.bin.free.by_order = true;
     wr_bin_insert(&f.bin, &middle);
     wr_bin_insert(&f.bin, &high);
     wr_bin_insert(&f.bin, &low);
     assert_ptr_equal(wr_bin_best_fit(&f.bin, 1024), &low);
     wr_bin_remove(&f.bin, &low);
     assert_ptr_equal(wr_bin_best_fit(&f.bin, 1024), &middle);
+    assert_ptr_equal(wr_bin_larger(&f.bin, &middle), &high);
+}
+
+static void best_fit_gives_the_last_freed_of_equal_sizes_elsewhere(void **state)
+{
+    (void)state;
+    wr_block first = block(4096, 1024), second = block(16384, 1024), third = block(8192, 1024);
+    wr_bin_insert(&f.bin, &first);
+    wr_bin_insert(&f.bin, &second);
+    wr_bin_insert(&f.bin, &third);
+    assert_ptr_equal(wr_bin_best_fit(&f.bin, 1024), &third);
+    assert_ptr_equal(wr_bin_best_fit(&f.bin, 512), &third);
+    wr_bin_remove(&f.bin, &third);
+    assert_ptr_equal(wr_bin_best_fit(&f.bin, 1024), &second);
+}
+
+/* The smallest that fit, by looking at each. */
+static size_t smallest_of(const wr_block *blocks, const bool *in_bin, size_t count, size_t bytes)
+{
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < count; i++)
+        if (in_bin[i] && blocks[i].bytes >= bytes && blocks[i].bytes < best) best = blocks[i].bytes;
+    return best;
+}
+
+/* Few sizes, some of one range, so that blocks come and go beside each other, and their first one too. */
+static void a_bin_has_what_was_put_in_whatever_else_was_taken_out(void **state)
+{
+    enum { BLOCKS = 60, STEPS = 20000 };
+    static const size_t sizes[] = { 512, 1024, 65536, 65536 + 512, 65536 + 1024, 65536 + 1536, 300 * WR_KIB };
+    static const size_t count_of_sizes = sizeof sizes / sizeof *sizes;
+    static wr_block blocks[BLOCKS];
+    bool in_bin[BLOCKS] = { false };
+    uint64_t random = 1;
+    size_t expected = 0;
+    (void)state;
+    for (size_t i = 0; i < BLOCKS; i++) blocks[i] = block(i * WR_MIB, sizes[i % count_of_sizes]);
+    for (int step = 0; step < STEPS; step++) {
+        random = wr_hash_add(random, 1);
+        const size_t i = (size_t)(random >> 32) % BLOCKS;
+        in_bin[i] ? wr_bin_remove(&f.bin, &blocks[i]) : wr_bin_insert(&f.bin, &blocks[i]);
+        expected += in_bin[i] ? (size_t)-1 : 1;
+        in_bin[i] = !in_bin[i];
+        size_t seen = 0, before = 0;
+        for (wr_block *b = wr_bin_smallest(&f.bin); b; b = wr_bin_larger(&f.bin, b), seen++) {
+            assert_true(in_bin[b - blocks] && b->bytes >= before && seen < expected);
+            before = b->bytes;
+        }
+        assert_int_equal(seen, expected);
+        const size_t asked = sizes[(size_t)(random >> 16) % count_of_sizes];
+        const wr_block *best = wr_bin_best_fit(&f.bin, asked), *largest = wr_bin_largest(&f.bin);
+        assert_int_equal(best ? best->bytes : SIZE_MAX, smallest_of(blocks, in_bin, BLOCKS, asked));
+        assert_int_equal(largest ? largest->bytes : 0, before);
+    }
 }
 
 static void the_largest_of_a_bin_is_known(void **state)
@@ -201,7 +257,6 @@ static void sizes_of_all_ranges_are_in_order(void **state)
     for (wr_block *b = wr_bin_smallest(&f.bin); b; b = wr_bin_larger(&f.bin, b), seen++) {
         assert_true(!before || before->bytes <= b->bytes);
         assert_ptr_equal(wr_bin_best_fit(&f.bin, b->bytes), b);
-        assert_ptr_equal(wr_bin_smaller(&f.bin, b), before);
         before = b;
     }
     assert_int_equal(seen, count);
@@ -244,7 +299,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(best_fit_gives_the_smallest_that_is_large_enough, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(best_fit_gives_the_lowest_address_of_equal_sizes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(best_fit_gives_the_lowest_of_equal_sizes_where_they_are_in_order, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(best_fit_gives_the_last_freed_of_equal_sizes_elsewhere, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_bin_has_what_was_put_in_whatever_else_was_taken_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_largest_of_a_bin_is_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(splitting_makes_neighbours_that_fill_the_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(splitting_in_the_middle_links_both_sides, set_up, tear_down),

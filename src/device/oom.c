@@ -21,6 +21,17 @@ typedef struct facts {
     const char *advice;
 } facts;
 
+/* A plan that is served was of no help, or it is what was departed from. */
+static const char *advice_on_pieces(const wr_request *request)
+{
+    const bool planned = atomic_load_explicit(&request->pool->cache->serving, memory_order_relaxed) != NULL;
+    if (wr_mempool_chunked(request->pool) && !planned)
+        return "Enough is free but in pieces, in chunks that are partly in use: set WEIR_PLAN=auto if the program repeats "
+               "itself; else allocate long-lived blocks first, or allocate them together.";
+    return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, or "
+           "allocate them together.";
+}
+
 static const char *advice(const facts *f)
 {
     const wr_cache_report *r = &f->report;
@@ -29,9 +40,7 @@ static const char *advice(const facts *f)
         return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
-    if (r->split_bytes >= need)
-        return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, "
-               "or allocate them together.";
+    if (r->split_bytes >= need) return advice_on_pieces(f->request);
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
         return "Most of the device is not weir's: look for other processes, or for libraries that allocate themselves.";

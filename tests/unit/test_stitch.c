@@ -185,6 +185,19 @@ static void the_limit_counts_new_chunks_only(void **state)
     assert_status(weir_alloc(CHUNK, &none), WEIR_ERR_OUT_OF_MEMORY);
 }
 
+/* Every chunk has something live in it, so none can go elsewhere. */
+static void a_failure_for_want_of_whole_chunks_says_what_helps(void **state)
+{
+    enum { BLOCKS = 62 };
+    (void)state;
+    char *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(CHUNK);
+    for (int i = 0; i < BLOCKS; i += 2) assert_ok(weir_free(blocks[i]));
+    void *none = NULL;
+    assert_status(weir_alloc(200 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "in pieces, in chunks that are partly in use: set WEIR_PLAN=auto"));
+}
+
 /* ---- other streams ------------------------------------------------------------------------------------------------ */
 
 static void free_memory_of_an_idle_stream_is_used(void **state)
@@ -450,6 +463,7 @@ int main(void)
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),
         STITCH_TEST(the_limit_counts_new_chunks_only),
+        STITCH_TEST(a_failure_for_want_of_whole_chunks_says_what_helps),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used),
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
         STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),

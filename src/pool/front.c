@@ -311,11 +311,23 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
     return block && !front->closed && wr_front_good(front, block, pointer) && park(front, block);
 }
 
+/* What cannot be parked is free at once. False: another stream came to use it meanwhile. */
+static bool give(wr_front *front, wr_block *block)
+{
+    wr_lock_acquire(&front->cache->lock);
+    wr_front_meet_locked(front);
+    const bool own = !front->closed && wr_block_is(block, WR_MARK_PARKABLE) && !block->uses && !block->kept;
+    if (own) wr_cache_give_locked(front->cache, block);
+    wr_lock_release(&front->cache->lock);
+    return own;
+}
+
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
-    const bool parked = wr_front_park_locked(front, block, pointer);
+    const bool good = block && !front->closed && wr_front_good(front, block, pointer);
+    const bool freed = good && (park(front, block) || give(front, block));
     wr_bias_release_owned(self);
-    return parked;
+    return freed;
 }
 
 bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)

@@ -274,7 +274,8 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
 /* Records the event of a hit. */
 void wr_front_record_taken(const wr_front *front, wr_block *block);
 
-/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. False: it takes the way of all others. */
+/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. False: it takes the way of all others.
+ * The second frees what it cannot park. */
 WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
 WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self);
 

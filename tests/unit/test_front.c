@@ -97,6 +97,44 @@ static void recording_what_is_parked_is_refused(void **state)
     assert_ok(weir_validate(0));
 }
 
+static int64_t live_to_the_cache(void)
+{
+    wr_cache *cache = the_cache();
+    wr_lock_acquire(&cache->lock);
+    const int64_t live = wr_stats_locked(cache)->allocation[WEIR_STAT_ALL].current;
+    wr_lock_release(&cache->lock);
+    return live;
+}
+
+static void a_block_whose_slot_is_full_is_free_at_once(void **state)
+{
+    enum { BLOCKS = WR_FRONT_DEPTH + 8 };
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(4096, stream);
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_int_equal(live_to_the_cache(), WR_FRONT_DEPTH); /* what is parked */
+    for (int i = 0; i < BLOCKS; i++) assert_status(weir_free(blocks[i]), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_validate(0));
+}
+
+static void a_block_whose_slot_has_others_is_free_at_once(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const size_t index = wr_front_index(512);
+    size_t other = 1024;
+    while (wr_front_index(other) != index) other += 512;
+    assert_true(wr_front_class(other) == WR_SMALL);
+    void *one = alloc_on(512, stream), *two = alloc_on(other, stream);
+    assert_ok(weir_free(one));
+    assert_ok(weir_free(two));
+    assert_int_equal(live_to_the_cache(), 1);
+    assert_status(weir_free(two), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_validate(0));
+}
+
 /* The memory of the stream that ends goes to the default one, which has no front before. */
 static void a_front_made_while_fronts_are_closed_is_closed(void **state)
 {
@@ -107,9 +145,7 @@ static void a_front_made_while_fronts_are_closed_is_closed(void **state)
     wr_fronts_close(cache);
     assert_ok(weir_stream_destroy(stream));
     assert_ok(weir_free(block));
-    wr_lock_acquire(&cache->lock);
-    assert_int_equal(wr_stats_locked(cache)->allocation[WEIR_STAT_ALL].current, 0);
-    wr_lock_release(&cache->lock);
+    assert_int_equal(live_to_the_cache(), 0);
     wr_fronts_open(cache);
 }
 
@@ -120,6 +156,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FRONT_TEST(a_block_recorded_while_it_is_parked_is_parked_once),
         FRONT_TEST(recording_what_is_parked_is_refused),
+        FRONT_TEST(a_block_whose_slot_is_full_is_free_at_once),
+        FRONT_TEST(a_block_whose_slot_has_others_is_free_at_once),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ enum { SLACK_SHARE = 100 };
 /* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,
  * each so many bytes more that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that
  * ends before holds no more. A share of the device, or of the limit, is left to others. */
-enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 8, REST_LEAVES_SHARE = 8 };
+enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
 /* A new chunk is this share of what the stream has, between the least and the usual size, and less where streams are many, each
  * of which has a last one partly in use: small programs stay small. */

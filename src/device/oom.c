@@ -18,18 +18,20 @@ typedef struct facts {
     uint64_t free_bytes, total_bytes, outside_bytes; /* of the device */
     wr_cache_report report;
     wr_rows rows; /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
+    bool planned; /* a plan is served, or looked for */
     const char *advice;
 } facts;
 
-/* A plan that is served was of no help, or it is what was departed from. */
-static const char *advice_on_pieces(const wr_request *request)
+static const char *advice_on_pieces(const facts *f)
 {
-    const bool planned = atomic_load_explicit(&request->pool->cache->serving, memory_order_relaxed) != NULL;
-    if (wr_mempool_chunked(request->pool) && !planned)
-        return "Enough is free but in pieces, in chunks that are partly in use: set WEIR_PLAN=auto if the program repeats "
-               "itself; else allocate long-lived blocks first, or allocate them together.";
-    return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, or "
-           "allocate them together.";
+    if (!wr_mempool_chunked(f->request->pool))
+        return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, or "
+               "allocate them together.";
+    if (f->planned)
+        return "Enough is free but in pieces, in chunks that are partly in use: allocate long-lived blocks first, or "
+               "allocate them together.";
+    return "Enough is free but in pieces, in chunks that are partly in use: allocate long-lived blocks first, or together; "
+           "a program that repeats itself can be planned: set WEIR_PLAN=auto and WEIR_HISTORY=1000000.";
 }
 
 static const char *advice(const facts *f)
@@ -40,7 +42,7 @@ static const char *advice(const facts *f)
         return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
-    if (r->split_bytes >= need) return advice_on_pieces(f->request);
+    if (r->split_bytes >= need) return advice_on_pieces(f);
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
         return "Most of the device is not weir's: look for other processes, or for libraries that allocate themselves.";
@@ -229,6 +231,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     const uint64_t known = f.free_bytes + wr_sample_device_bytes(&device->cache);
     f.outside_bytes = f.total_bytes > known ? f.total_bytes - known : 0;
     collect_rows(device, &f);
+    f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->learner.device;
     f.advice = advice(&f);
     count_failure(&device->cache);
     wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f.free_bytes, request->requested,

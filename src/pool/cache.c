@@ -160,8 +160,8 @@ static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
 {
     const size_t bytes = request->fit.block_bytes;
     wr_block *block = wr_bin_best_in_range(bin, bytes);
-    const bool just = block && block->bytes == bytes && spare_tail(block) == block && wr_cache_takes(request, bytes);
-    return just ? block : NULL;
+    if (block && block->bytes == bytes) block = spare_tail(block);
+    return block && block->bytes == bytes && wr_cache_takes(request, bytes) ? block : NULL;
 }
 
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,

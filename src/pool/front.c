@@ -312,11 +312,11 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 }
 
 /* What cannot be parked is free at once. False: another stream came to use it meanwhile. */
-static bool give(wr_front *front, wr_block *block)
+static bool give(wr_front *front, wr_block *block, const void *pointer)
 {
     wr_lock_acquire(&front->cache->lock);
     wr_front_meet_locked(front);
-    const bool own = !front->closed && wr_block_is(block, WR_MARK_PARKABLE) && !block->uses && !block->kept;
+    const bool own = !front->closed && wr_front_good(front, block, pointer) && !block->uses;
     if (own) wr_cache_give_locked(front->cache, block);
     wr_lock_release(&front->cache->lock);
     return own;
@@ -325,7 +325,7 @@ static bool give(wr_front *front, wr_block *block)
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
     const bool good = block && !front->closed && wr_front_good(front, block, pointer);
-    const bool freed = good && (park(front, block) || give(front, block));
+    const bool freed = good && (park(front, block) || give(front, block, pointer));
     wr_bias_release_owned(self);
     return freed;
 }

@@ -314,7 +314,8 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
         VALID(block->state == WR_BLOCK_FREE && block->segment->bin == bin, "block %p is in the wrong tree",
               (void *)block->base);
         VALID(!previous || previous->bytes < block->bytes ||
-                  (previous->bytes == block->bytes && (!bin->free.by_order || previous->order < block->order)),
+                  (previous->bytes == block->bytes &&
+                   (bin->free.by_order ? previous->order < block->order : previous->beside)),
               "tree out of order at %p", (void *)block->base);
         previous = block;
         in_tree++;

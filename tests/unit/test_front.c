@@ -106,15 +106,32 @@ static int64_t live_to_the_cache(void)
     return live;
 }
 
+/* The thread has the front's lock from then on, where the system can do that (base/bias.h). */
+static weir_stream new_stream_of_this_thread(void)
+{
+    const weir_stream stream = new_stream(0);
+    void *block = NULL;
+    for (int i = 0; i < 1000; i++) {
+        block = alloc_on(512, stream);
+        assert_ok(weir_free(block));
+    }
+    const wr_segment *segment = wr_address_find(block);
+    wr_front *front = atomic_load(&segment->front);
+    wr_bias_thread *self = wr_bias_acquire_owned(&front->lock);
+    if (!self) skip();
+    wr_bias_release_owned(self);
+    return stream;
+}
+
 static void a_block_whose_slot_is_full_is_free_at_once(void **state)
 {
     enum { BLOCKS = WR_FRONT_DEPTH + 8 };
     (void)state;
-    const weir_stream stream = new_stream(0);
+    const weir_stream stream = new_stream_of_this_thread();
     void *blocks[BLOCKS];
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(4096, stream);
     for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
-    assert_int_equal(live_to_the_cache(), WR_FRONT_DEPTH); /* what is parked */
+    assert_int_equal(live_to_the_cache(), WR_FRONT_DEPTH + 1); /* what is parked */
     for (int i = 0; i < BLOCKS; i++) assert_status(weir_free(blocks[i]), WEIR_ERR_DOUBLE_FREE);
     assert_ok(weir_validate(0));
 }
@@ -122,7 +139,7 @@ static void a_block_whose_slot_is_full_is_free_at_once(void **state)
 static void a_block_whose_slot_has_others_is_free_at_once(void **state)
 {
     (void)state;
-    const weir_stream stream = new_stream(0);
+    const weir_stream stream = new_stream_of_this_thread();
     const size_t index = wr_front_index(512);
     size_t other = 1024;
     while (wr_front_index(other) != index) other += 512;
@@ -133,6 +150,23 @@ static void a_block_whose_slot_has_others_is_free_at_once(void **state)
     assert_int_equal(live_to_the_cache(), 1);
     assert_status(weir_free(two), WEIR_ERR_DOUBLE_FREE);
     assert_ok(weir_validate(0));
+}
+
+/* What the region ends with is the first of its equals here. */
+static void what_is_parked_stays_while_another_block_fits_exactly(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    char *left = alloc_on(2 * MIB, stream), *middle = alloc_on(4 * MIB, stream), *tail = alloc_on(2 * MIB, stream);
+    assert_true(left < middle && middle < tail);
+    assert_ok(weir_free(left));
+    (void)stats_of(0);          /* what is parked is free, and the front closed: */
+    assert_ok(weir_free(tail)); /* free at once, and the front is open again */
+    assert_int_equal(live_to_the_cache(), 1);
+    assert_ok(weir_free(middle));
+    assert_int_equal(live_to_the_cache(), 1);
+    assert_ptr_equal(alloc_on(2 * MIB, stream), left);
+    assert_int_equal(live_to_the_cache(), 2);
 }
 
 /* The memory of the stream that ends goes to the default one, which has no front before. */
@@ -158,6 +192,7 @@ int main(void)
         FRONT_TEST(recording_what_is_parked_is_refused),
         FRONT_TEST(a_block_whose_slot_is_full_is_free_at_once),
         FRONT_TEST(a_block_whose_slot_has_others_is_free_at_once),
+        FRONT_TEST(what_is_parked_stays_while_another_block_fits_exactly),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,16 +186,36 @@ static void the_limit_counts_new_chunks_only(void **state)
 }
 
 /* Every chunk has something live in it, so none can go elsewhere. */
-static void a_failure_for_want_of_whole_chunks_says_what_helps(void **state)
+static void fail_for_want_of_whole_chunks(void)
 {
     enum { BLOCKS = 62 };
-    (void)state;
     char *blocks[BLOCKS];
+    void *none = NULL;
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(CHUNK);
     for (int i = 0; i < BLOCKS; i += 2) assert_ok(weir_free(blocks[i]));
-    void *none = NULL;
     assert_status(weir_alloc(200 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
-    assert_non_null(strstr(weir_error_text(), "in pieces, in chunks that are partly in use: set WEIR_PLAN=auto"));
+    assert_non_null(strstr(weir_error_text(), "in pieces, in chunks that are partly in use"));
+}
+
+static void a_failure_for_want_of_whole_chunks_names_plans(void **state)
+{
+    (void)state;
+    fail_for_want_of_whole_chunks();
+    assert_non_null(strstr(weir_error_text(), "set WEIR_PLAN=auto and WEIR_HISTORY="));
+}
+
+static int open_planning(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .plan = "auto", .history = 100000 });
+    return 0;
+}
+
+static void a_failure_names_no_plans_where_they_are_made(void **state)
+{
+    (void)state;
+    fail_for_want_of_whole_chunks();
+    assert_null(strstr(weir_error_text(), "WEIR_PLAN"));
 }
 
 /* ---- other streams ------------------------------------------------------------------------------------------------ */
@@ -341,7 +361,7 @@ static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
     uint64_t mapped = 0;
     take_long(blocks);
     for (int i = 0; i < 2 * LONG_ROUNDS; i++) {
-        mapped = calls_of(WEIR_BACKEND_vm_map);
+        if (i == LONG_ROUNDS) mapped = calls_of(WEIR_BACKEND_vm_map);
         random = random * 1664525 + 1013904223;
         unsigned some[TOGETHER] = { (random >> 8) % LONG_BLOCKS };
         for (int j = 1; j < TOGETHER; j++) some[j] = (some[j - 1] + 2 + (random >> (12 + j) & 1)) % LONG_BLOCKS;
@@ -350,7 +370,7 @@ static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
         for (int j = 0; j < TOGETHER; j++) blocks[some[j]] = alloc(LONG_BLOCK);
     }
     assert_true(calls_of(WEIR_BACKEND_vm_map) > mapped);
-    assert_in_range(reserved_on(0), LONG_BYTES, LONG_BYTES_MOST);
+    assert_in_range(reserved_on(0), LONG_BYTES_MOST - LONG_BYTES / 8, LONG_BYTES_MOST);
 }
 
 static void under_a_limit_chunks_are_mapped_again_for_ever(void **state)
@@ -485,7 +505,8 @@ int main(void)
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),
         STITCH_TEST(the_limit_counts_new_chunks_only),
-        STITCH_TEST(a_failure_for_want_of_whole_chunks_says_what_helps),
+        STITCH_TEST(a_failure_for_want_of_whole_chunks_names_plans),
+        cmocka_unit_test_setup_teardown(a_failure_names_no_plans_where_they_are_made, open_planning, close_host),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used),
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
         STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),

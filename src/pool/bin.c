@@ -16,8 +16,7 @@ static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)
 
 wr_block *wr_bin_smallest(wr_bin *bin)
 {
-    struct wr_free_tree *tree = wr_free_from(&bin->free, 0);
-    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
+    return wr_bin_smallest_from(bin, 0);
 }
 
 wr_block *wr_bin_largest(wr_bin *bin)
@@ -29,12 +28,10 @@ wr_block *wr_bin_largest(wr_bin *bin)
 /* Those beside the one in the tree come before it. */
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block)
 {
-    struct wr_free_tree *tree = &bin->free.trees[block->range];
+    const struct wr_free_tree *tree = &bin->free.trees[block->range];
     if (block->beside) return block->next_equal ? block->next_equal : wr_free_best_of(tree, block->bytes);
     wr_block *larger = RB_NEXT(wr_free_tree, NULL, block);
-    if (larger) return wr_free_first(larger);
-    tree = wr_free_from(&bin->free, block->range + 1u);
-    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
+    return larger ? wr_free_first(larger) : wr_bin_smallest_from(bin, block->range + 1u);
 }
 
 /* ---- segments ----------------------------------------------------------------------------------------------------- */

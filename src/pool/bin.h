@@ -93,7 +93,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
     struct wr_free_tree *tree = &free->trees[range];
     wr_block *parent = NULL, *at = RB_ROOT(tree);
     bool left = false;
-    block->range = range & 0x7fff;
+    block->range = (uint16_t)range;
     block->beside = 0;
     while (at) {
         if (at->bytes == block->bytes && !free->by_order) {
@@ -160,13 +160,18 @@ static inline wr_block *wr_bin_best_in_range(const wr_bin *bin, size_t bytes)
     return wr_free_first(wr_free_best_of(&bin->free.trees[wr_free_range(bytes)], bytes));
 }
 
-/* The same of all. */
+/* The first of the smallest, of the ranges from this one on. */
+static inline wr_block *wr_bin_smallest_from(wr_bin *bin, unsigned range)
+{
+    struct wr_free_tree *tree = wr_free_from(&bin->free, range);
+    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
+}
+
+/* The first of the smallest of at least `bytes`. */
 static inline wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
 {
     wr_block *best = wr_bin_best_in_range(bin, bytes);
-    if (best) return best;
-    struct wr_free_tree *tree = wr_free_from(&bin->free, wr_free_range(bytes) + 1);
-    return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
+    return best ? best : wr_bin_smallest_from(bin, wr_free_range(bytes) + 1);
 }
 
 #endif

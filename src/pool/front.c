@@ -306,9 +306,14 @@ static bool park(wr_front *front, wr_block *block)
     return true;
 }
 
+static bool may_park(const wr_front *front, const wr_block *block, const void *pointer)
+{
+    return block && !front->closed && wr_front_good(front, block, pointer);
+}
+
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 {
-    return block && !front->closed && wr_front_good(front, block, pointer) && park(front, block);
+    return may_park(front, block, pointer) && park(front, block);
 }
 
 /* What cannot be parked is free at once. False: another stream came to use it meanwhile. */
@@ -316,7 +321,7 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
 {
     wr_lock_acquire(&front->cache->lock);
     wr_front_meet_locked(front);
-    const bool own = !front->closed && wr_front_good(front, block, pointer) && !block->uses;
+    const bool own = may_park(front, block, pointer) && !block->uses;
     if (own) wr_cache_give_locked(front->cache, block);
     wr_lock_release(&front->cache->lock);
     return own;
@@ -324,8 +329,8 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
 
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
-    const bool good = block && !front->closed && wr_front_good(front, block, pointer);
-    const bool freed = good && (park(front, block) || give(front, block, pointer));
+    const bool may = may_park(front, block, pointer);
+    const bool freed = may && (park(front, block) || give(front, block, pointer));
     wr_bias_release_owned(self);
     return freed;
 }

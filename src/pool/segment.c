@@ -38,10 +38,10 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         bin->stream = stream;
         bin->class = class;
         bin->small_max = class == WR_SMALL ? SIZE_MAX : 0;
-        if (wr_mempool_chunked(pool)) bin->small_max = WR_SMALL_MAX;
-        bin->free.by_order = !wr_mempool_chunked(pool); /* what follows PyTorch, or goes by places, needs it */
+        const bool chunked = wr_mempool_chunked(pool), planned = chunked && class == WR_PLANNED;
+        if (chunked) bin->small_max = WR_SMALL_MAX;
+        bin->free.by_order = !chunked; /* what follows PyTorch, or goes by places, needs it */
         bin->account = account;
-        const bool planned = wr_mempool_chunked(pool) && class == WR_PLANNED;
         if (pool->cache->has_fronts && !pool->is_private && !planned) {
             weir_status status = wr_front_of_locked(pool->cache, stream, account, &bin->front);
             if (status != WEIR_OK) {

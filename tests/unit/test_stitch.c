@@ -276,17 +276,23 @@ static void what_an_ended_stream_had_is_the_default_streams(void **state)
 
 /* ---- giving back -------------------------------------------------------------------------------------------------- */
 
-/* Three of eight chunks are mapped together, others each time. */
+/* The memory of some blocks of a size is mapped together, for a moment. */
+static void map_together(char **blocks, size_t bytes, const unsigned *which, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) assert_ok(weir_free(blocks[which[i]]));
+    assert_ok(weir_free(alloc(count * bytes)));
+    for (unsigned i = 0; i < count; i++) blocks[which[i]] = alloc(bytes);
+}
+
+/* That of three of eight chunks, others each time. */
 static void map_again_and_again(char *blocks[CHUNKS])
 {
     uint32_t random = 1;
     for (int i = 0; i < 200; i++) {
         random = random * 1664525 + 1013904223;
-        const int first = (int)(random >> 29), second = (first + 1 + (int)(random >> 20) % 3) % CHUNKS;
-        const int three[] = { first, second, (second + 1 + (int)(random >> 12 & 3)) % CHUNKS };
-        for (int j = 0; j < 3; j++) assert_ok(weir_free(blocks[three[j]]));
-        assert_ok(weir_free(alloc(3 * CHUNK)));
-        for (int j = 0; j < 3; j++) blocks[three[j]] = alloc(CHUNK);
+        const unsigned first = random >> 29, second = (first + 1 + (random >> 20) % 3) % CHUNKS;
+        const unsigned three[] = { first, second, (second + 1 + (random >> 12 & 3)) % CHUNKS };
+        map_together(blocks, CHUNK, three, 3);
     }
 }
 
@@ -332,9 +338,7 @@ static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
         three[0] = (*random >> 8) % LONG_BLOCKS;
         three[1] = (three[0] + 2 + (*random >> 20) % 5) % LONG_BLOCKS;
         three[2] = (three[1] + 2 + (*random >> 26) % 5) % LONG_BLOCKS;
-        for (int j = 0; j < 3; j++) assert_ok(weir_free(blocks[three[j]]));
-        assert_ok(weir_free(alloc(3 * LONG_BLOCK)));
-        for (int j = 0; j < 3; j++) blocks[three[j]] = alloc(LONG_BLOCK);
+        map_together(blocks, LONG_BLOCK, three, 3);
     }
     return calls_of(WEIR_BACKEND_vm_map) - mapped;
 }
@@ -365,9 +369,7 @@ static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
         random = random * 1664525 + 1013904223;
         unsigned some[TOGETHER] = { (random >> 8) % LONG_BLOCKS };
         for (int j = 1; j < TOGETHER; j++) some[j] = (some[j - 1] + 2 + (random >> (12 + j) & 1)) % LONG_BLOCKS;
-        for (int j = 0; j < TOGETHER; j++) assert_ok(weir_free(blocks[some[j]]));
-        assert_ok(weir_free(alloc(TOGETHER * LONG_BLOCK)));
-        for (int j = 0; j < TOGETHER; j++) blocks[some[j]] = alloc(LONG_BLOCK);
+        map_together(blocks, LONG_BLOCK, some, TOGETHER);
     }
     assert_true(calls_of(WEIR_BACKEND_vm_map) > mapped);
     assert_in_range(reserved_on(0), LONG_BYTES_MOST - LONG_BYTES / 8, LONG_BYTES_MOST);

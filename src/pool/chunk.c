@@ -137,6 +137,17 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
                       slot->region->bin->stream->native, wr_bin_pool_id(slot->region->bin));
 }
 
+static void note_stale(wr_cache *cache, wr_slot *slot)
+{
+    slot->stale_since = ++cache->chunks.moments;
+    TAILQ_INSERT_TAIL(&slot->region->region->stale, slot, stale);
+}
+
+static void forget_stale(wr_slot *slot)
+{
+    TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
+}
+
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
     wr_region_take_locked(slot->region, slot->at + from, to - from);
@@ -146,12 +157,15 @@ void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
         slot->from = to;
     else
         slot->to = from;
-    if (wr_slot_is_stale(slot)) slot->stale_since = ++cache->chunks.moments;
+    if (wr_slot_is_stale(slot)) note_stale(cache, slot);
 }
 
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
-    if (wr_slot_is_stale(slot)) slot->from = slot->to = from;
+    if (wr_slot_is_stale(slot)) {
+        forget_stale(slot);
+        slot->from = slot->to = from;
+    }
     if (slot->to == from)
         slot->to = to;
     else
@@ -266,6 +280,7 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     set_end(region);
     slot->next_of_chunk = slot->chunk->slots;
     slot->chunk->slots = slot;
+    if (wr_slot_is_stale(slot)) note_stale(cache, slot);
     cache->chunks.slot_count++;
     cache->chunks.mapped_bytes += slot->chunk->bytes;
 }
@@ -281,6 +296,7 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     wr_slot **link = &slot->chunk->slots;
     while (*link != slot) link = &(*link)->next_of_chunk;
     *link = slot->next_of_chunk;
+    if (wr_slot_is_stale(slot)) forget_stale(slot);
     cache->chunks.slot_count--;
     cache->chunks.mapped_bytes -= slot->chunk->bytes;
 }

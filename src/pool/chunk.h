@@ -19,6 +19,8 @@
 
 #include "pool/cache.h"
 
+#include <sys/queue.h>
+
 struct wr_chunk {
     weir_chunk handle;
     size_t bytes;
@@ -36,11 +38,13 @@ struct wr_slot {
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
     uint64_t stale_since;   /* in the cache's count of such moments */
     wr_slot *next_of_chunk; /* also links unused records */
+    TAILQ_ENTRY(wr_slot) stale;
 };
 
 struct wr_region {
     wr_slot **slots; /* by `at` */
     uint32_t count, capacity;
+    TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* those that are, oldest first */
     size_t end;  /* of the last slot, where the next one begins */
     bool closed; /* behind the end something is mapped that the driver did not take back: no slot can come there */
     bool

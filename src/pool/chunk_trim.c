@@ -275,38 +275,26 @@ static bool pass_fence(wr_cache *cache, wr_bin *bin, uint64_t *moment)
     return true;
 }
 
-static int oldest_first(const void *left, const void *right)
+/* Of the bin's; NULL: there is none. */
+static wr_slot *oldest_stale(const wr_bin *bin)
 {
-    const wr_slot *a = *(const wr_slot *const *)left, *b = *(const wr_slot *const *)right;
-    return a->stale_since < b->stale_since ? -1 : a->stale_since > b->stale_since;
-}
-
-static size_t list_stale(const wr_bin *bin, uint64_t moment, wr_slot **list)
-{
-    size_t count = 0;
-    for (const wr_segment *s = bin->segments; s; s = s->next)
-        for (uint32_t i = 0; s->region && i < s->region->count; i++) {
-            wr_slot *slot = s->region->slots[i];
-            if (wr_slot_is_stale(slot) && slot->stale_since <= moment) list[count++] = slot;
-        }
-    qsort(list, count, sizeof(wr_slot *), oldest_first);
-    return count;
+    wr_slot *oldest = NULL;
+    for (const wr_segment *s = bin->segments; s; s = s->next) {
+        wr_slot *slot = s->region ? TAILQ_FIRST(&s->region->stale) : NULL;
+        if (slot && (!oldest || slot->stale_since < oldest->stale_since)) oldest = slot;
+    }
+    return oldest;
 }
 
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
 {
     uint64_t moment = 0, many = bytes_too_many(cache);
-    void *made = NULL;
     if (many == 0 || !pass_fence(cache, bin, &moment)) return;
-    if (wr_meta_alloc(cache->chunks.slot_count * sizeof(wr_slot *), "stale slots", &made) != WEIR_OK) return;
-    wr_slot **list = made;
-    const size_t count = list_stale(bin, moment, list);
-    for (size_t i = 0; i < count && many > 0; i++) {
-        const size_t bytes = list[i]->chunk->bytes;
-        if (unmap_stale(cache, list[i]) != WEIR_OK) break; /* it costs addresses only */
+    for (wr_slot *slot; many > 0 && (slot = oldest_stale(bin)) && slot->stale_since <= moment;) {
+        const size_t bytes = slot->chunk->bytes;
+        if (unmap_stale(cache, slot) != WEIR_OK) break; /* it costs addresses only */
         many -= bytes < many ? bytes : many;
     }
-    wr_meta_free(list);
 }
 
 /* ---- other devices, and the end ----------------------------------------------------------------------------------- */

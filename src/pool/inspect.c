@@ -212,6 +212,25 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     return WEIR_OK;
 }
 
+/* Stale slots are listed, and nothing else is, in the order in which they became so. */
+static weir_status validate_stale(const wr_segment *segment)
+{
+    const wr_region *region = segment->region;
+    const wr_slot *s;
+    uint32_t stale = 0, listed = 0;
+    uint64_t since = 0;
+    for (uint32_t i = 0; i < region->count; i++) stale += wr_slot_is_stale(region->slots[i]);
+    TAILQ_FOREACH(s, &region->stale, stale)
+    {
+        VALID(wr_slot_is_stale(s) && s->region == segment && s->stale_since > since,
+              "region %p: a slot at %zu is among the stale ones, or out of order", (void *)segment->base, s->at);
+        since = s->stale_since;
+        listed++;
+    }
+    VALID(listed == stale, "region %p: %u stale slots, %u of them listed", (void *)segment->base, stale, listed);
+    return WEIR_OK;
+}
+
 /* Whatever is not absent is some slot's part, and the other way round: the parts and the absent rest fill the region. */
 static weir_status validate_region(const wr_segment *segment)
 {
@@ -234,7 +253,7 @@ static weir_status validate_region(const wr_segment *segment)
           (void *)segment->base);
     for (const wr_block *b = segment->first; b; b = b->next) present += b->state == WR_BLOCK_ABSENT ? 0 : b->bytes;
     VALID(present == parts, "region %p: blocks of %zu bytes in parts of %zu", (void *)segment->base, present, parts);
-    return WEIR_OK;
+    return validate_stale(segment);
 }
 
 /* Its parts neither overlap nor leave anything out. */

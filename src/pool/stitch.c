@@ -213,6 +213,7 @@ static void add_region_locked(wr_stitch_plan *p)
     wr_segment *segment = p->region;
     wr_block_begin(segment->first, segment->base, segment->bytes, (uint64_t)(uintptr_t)segment->base, segment,
                    WR_BLOCK_ABSENT);
+    TAILQ_INIT(&segment->region->stale);
     segment->chunk = 0;
     segment->backing = WR_BACKED;
     segment->copy = NULL;

@@ -45,7 +45,7 @@ struct wr_region {
     wr_slot **slots; /* by `at` */
     uint32_t count, capacity;
     TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* those that are, oldest first */
-    size_t end;  /* of the last slot, where the next one begins */
+    size_t end;                                /* of the last slot, where the next one begins */
     bool closed; /* behind the end something is mapped that the driver did not take back: no slot can come there */
     bool
         broken; /* of planned places: some could not get their memory back, and another plan has its places elsewhere */

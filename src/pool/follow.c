@@ -149,17 +149,23 @@ static uint32_t before(const wr_course *c, uint32_t entry)
     return c->loop_count && entry > c->loop_first ? c->loop_first : entry;
 }
 
-/* Marks them. */
-static uint64_t units_of(const wr_course *c, uint32_t from, uint64_t *units)
+/* Marks what is needed from there on, by where it begins and ends: a plan may be made to have many entries that are all large. */
+static uint64_t mark_units(const wr_course *c, uint32_t from, uint32_t *edges, uint64_t *units)
 {
+    const uint64_t end = c->bytes / WR_SEGMENT_UNIT + 1;
     uint64_t count = 0;
+    uint32_t depth = 0;
     for (uint32_t i = 0; i < c->count; i++) {
         const wr_planned *e = &c->entries[i];
         if (i >= c->first && i < from) continue;
-        for (uint64_t u = e->offset / WR_SEGMENT_UNIT; u <= (e->offset + e->bytes - 1) / WR_SEGMENT_UNIT; u++) {
-            count += !(units[u / 64] >> u % 64 & 1);
-            units[u / 64] |= UINT64_C(1) << u % 64;
-        }
+        edges[e->offset / WR_SEGMENT_UNIT]++;
+        edges[(e->offset + e->bytes - 1) / WR_SEGMENT_UNIT + 1]--;
+    }
+    for (uint64_t u = 0; u < end; u++) {
+        depth += edges[u];
+        if (!depth) continue;
+        units[u / 64] |= UINT64_C(1) << u % 64;
+        count++;
     }
     return count;
 }
@@ -167,7 +173,7 @@ static uint64_t units_of(const wr_course *c, uint32_t from, uint64_t *units)
 bool wr_course_begin_at(wr_course *c, uint32_t entry)
 {
     uint64_t absent = 0, end = 0;
-    void *units = NULL;
+    void *units = NULL, *edges = NULL;
     const uint32_t from = before(c, entry);
     for (uint32_t i = 0; i < c->count; i++) {
         const wr_planned *e = &c->entries[i];
@@ -177,10 +183,16 @@ bool wr_course_begin_at(wr_course *c, uint32_t entry)
     wr_meta_free(c->units);
     c->units = NULL;
     if (absent == 0 || c->bytes / WR_SEGMENT_UNIT >= WR_FOLLOW_UNITS_MOST) return true;
-    const size_t words = (size_t)(c->bytes / WR_SEGMENT_UNIT / 64 + 1);
-    if (wr_meta_alloc(words * sizeof(uint64_t), "units of a plan", &units) != WEIR_OK) return true;
+    const size_t last = (size_t)(c->bytes / WR_SEGMENT_UNIT);
+    if (wr_meta_alloc((last + 2) * sizeof(uint32_t), "edges of a plan", &edges) != WEIR_OK) return true;
+    if (wr_meta_alloc((last / 64 + 1) * sizeof(uint64_t), "units of a plan", &units) != WEIR_OK) {
+        wr_meta_free(edges);
+        return true;
+    }
     c->units = units;
-    const uint64_t needed = units_of(c, from, units) * WR_SEGMENT_UNIT, alive = end - absent;
+    const uint64_t needed = mark_units(c, from, edges, units) * WR_SEGMENT_UNIT;
+    const uint64_t alive = end > absent ? end - absent : 0; /* what stays may overlap: nothing is believed */
+    wr_meta_free(edges);
     return needed <= alive + alive / WR_FOLLOW_WASTE + WR_SEGMENT_UNIT;
 }
 

@@ -220,8 +220,7 @@ static weir_status validate_stale(const wr_segment *segment)
     uint32_t stale = 0, listed = 0;
     uint64_t since = 0;
     for (uint32_t i = 0; i < region->count; i++) stale += wr_slot_is_stale(region->slots[i]);
-    TAILQ_FOREACH(s, &region->stale, stale)
-    {
+    TAILQ_FOREACH(s, &region->stale, stale) {
         VALID(wr_slot_is_stale(s) && s->region == segment && s->stale_since > since,
               "region %p: a slot at %zu is among the stale ones, or out of order", (void *)segment->base, s->at);
         since = s->stale_since;

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -394,6 +395,27 @@ static void what_comes_late_is_not_served_between_what_was_to_stay(void **state)
     assert_false(begins_at_the_loop(&s, false));
 }
 
+/* Each entry is nearly all of an arena of 16 TiB: unit by unit that would be 10^12 steps. */
+static void a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries(void **state)
+{
+    enum { MANY = 1 << 17 };
+    const uint64_t bytes = UINT64_C(16) << 40;
+    weir_plan_entry *entries = calloc(MANY, sizeof *entries);
+    weir_plan_arena arena = { .streams = 1, .bytes = bytes, .entries = MANY };
+    const weir_plan plan = { .arena_count = 1, .entry_count = MANY, .arenas = &arena, .entries = entries };
+    wr_course course;
+    (void)state;
+    assert_non_null(entries);
+    for (uint32_t i = 0; i < MANY; i++)
+        entries[i] = (weir_plan_entry){ (uint64_t)i * 512, bytes - (uint64_t)MANY * 512, i ? 1 : WEIR_PLAN_FOREVER, 0 };
+    assert_ok(wr_course_init(&course, &plan, &arena));
+    (void)wr_course_begin_at(&course, MANY / 2);
+    const uint64_t last = (bytes - MANY / 2 * 512 - 1) / WR_SEGMENT_UNIT;
+    assert_true(course.units[last / 64] >> last % 64 & 1);
+    wr_course_release(&course);
+    free(entries);
+}
+
 static void who_begins_at_the_beginning_needs_all(void **state)
 {
     scene *s = *state;
@@ -485,6 +507,7 @@ int main(void)
         FOLLOW_TEST(a_program_that_begins_otherwise_is_not_served),
         cmocka_unit_test_teardown(what_comes_late_needs_no_memory_for_what_was_to_stay, release),
         cmocka_unit_test_teardown(what_comes_late_is_not_served_between_what_was_to_stay, release),
+        cmocka_unit_test(a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries),
         FOLLOW_TEST(who_begins_at_the_beginning_needs_all),
         FOLLOW_TEST(places_in_use_cost_trust),
         LOOP_TEST(a_loop_goes_round),

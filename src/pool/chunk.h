@@ -10,7 +10,7 @@
  *     slots, by address, never moved                |  chunk A  | chunk B | chunk A |  (reserved)
  *     blocks: absent where no slot has a part       | .. part ..|absent...| ..part..|  absent
  *
- * Chunks of 2 MiB to 56 MiB: the cost of virtual memory is per handle and hardly per byte, while what is free in a chunk
+ * Chunks of 2 MiB to 112 MiB: the cost of virtual memory is per handle and hardly per byte, while what is free in a chunk
  * that is partly in use can serve only requests that fit there. docs/decisions/0007 has the figures behind the numbers.
  * Owner: the cache. Lock: changed with both the move lock and the cache's, read with either. Records are recycled.
  */
@@ -63,7 +63,7 @@ struct wr_extent {
 
 #define WR_CHUNK_LEAST WR_SEGMENT_UNIT
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
-#define WR_CHUNK_MOST ((size_t)56 << 20)
+#define WR_CHUNK_MOST ((size_t)112 << 20)
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
 

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 /* So many times what is held may be mapped before stale slots are unmapped: that costs as much as mapping. */
-enum { MAPPED_TIMES = 8 };
+enum { MAPPED_TIMES = 16 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */
 

@@ -22,7 +22,7 @@ enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 }
 enum { GROWTH_SHARE = 8 };
 
 /* None is more than this share of what is held in all. */
-enum { MOST_SHARE = 24 };
+enum { MOST_SHARE = 40 };
 
 /* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
 #define CELL_MOST WR_CHUNK_USUAL

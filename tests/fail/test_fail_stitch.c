@@ -111,16 +111,20 @@ static void use_another_streams_memory(scene *s)
     (void)!weir_empty_cache(0);
 }
 
-/* Three of eight chunks are mapped together, others each time. */
+/* Four of eight chunks are mapped together, others each time. */
 static void map_again(scene *s, uint32_t *random)
 {
-    *random = *random * 1664525 + 1013904223;
-    const unsigned first = *random >> 29, second = (first + 1 + (*random >> 20) % 3) % 8;
-    const unsigned three[] = { first, second, (second + 1 + (*random >> 12 & 3)) % 8 };
-    for (int i = 0; i < 3; i++) give(s, three[i]);
-    take(s, 17, 24 * MIB, s->streams[0]);
+    unsigned order[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    for (unsigned i = 0; i < 4; i++) {
+        *random = *random * 1664525 + 1013904223;
+        const unsigned j = i + (*random >> 16) % (8 - i), chosen = order[j];
+        order[j] = order[i];
+        order[i] = chosen;
+    }
+    for (int i = 0; i < 4; i++) give(s, order[i]);
+    take(s, 17, 32 * MIB, s->streams[0]);
     give(s, 17);
-    for (int i = 0; i < 3; i++) take(s, three[i], 8 * MIB, s->streams[0]);
+    for (int i = 0; i < 4; i++) take(s, order[i], 8 * MIB, s->streams[0]);
 }
 
 static void run_scenario(scene *s)

@@ -73,30 +73,30 @@ static uint64_t chunks_for(size_t bytes)
 static int open_large(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = UINT64_C(4096) * MIB });
+    open_host((weir_settings){ .host_memory = UINT64_C(16384) * MIB });
     return 0;
 }
 
 static void chunks_grow_with_what_is_held(void **state)
 {
     (void)state;
-    assert_int_equal(chunks_for(56 * MIB), 3);   /* of 20 MiB at most */
-    assert_int_equal(chunks_for(640 * MIB), 22); /* of 30: a 24th of 696 */
-    assert_int_equal(chunks_for(840 * MIB), 15); /* of 56 */
+    assert_int_equal(chunks_for(56 * MIB), 3);    /* of 20 MiB at most */
+    assert_int_equal(chunks_for(1144 * MIB), 39); /* of 30: a 40th of 1200 */
+    assert_int_equal(chunks_for(3360 * MIB), 30); /* of 112 */
 }
 
 static void chunks_are_smaller_beyond_half_of_the_device(void **state)
 {
     (void)state;
-    assert_int_equal(chunks_for(1344 * MIB), 24);
-    assert_int_equal(chunks_for(1000 * MIB), 50);
+    assert_int_equal(chunks_for(6720 * MIB), 60);
+    assert_int_equal(chunks_for(2000 * MIB), 100);
 }
 
 static void chunks_are_smaller_from_an_eighth_of_a_limit_on(void **state)
 {
     (void)state;
-    assert_ok(weir_memory_limit_set(0, UINT64_C(4000) * MIB));
-    assert_int_equal(chunks_for(496 * MIB), 23); /* of 22: a 24th */
+    assert_ok(weir_memory_limit_set(0, UINT64_C(12000) * MIB));
+    assert_int_equal(chunks_for(1400 * MIB), 39); /* of 36: a 40th */
     assert_int_equal(chunks_for(1000 * MIB), 50);
 }
 
@@ -284,40 +284,7 @@ static void map_together(char **blocks, size_t bytes, const unsigned *which, uns
     for (unsigned i = 0; i < count; i++) blocks[which[i]] = alloc(bytes);
 }
 
-/* That of three of eight chunks, others each time. */
-static void map_again_and_again(char *blocks[CHUNKS])
-{
-    uint32_t random = 1;
-    for (int i = 0; i < 200; i++) {
-        random = random * 1664525 + 1013904223;
-        const unsigned first = random >> 29, second = (first + 1 + (random >> 20) % 3) % CHUNKS;
-        const unsigned three[] = { first, second, (second + 1 + (random >> 12 & 3)) % CHUNKS };
-        map_together(blocks, CHUNK, three, 3);
-    }
-}
-
-static void places_that_nobody_uses_are_unmapped_when_too_much_is_mapped(void **state)
-{
-    (void)state;
-    char *blocks[CHUNKS];
-    take_chunks(blocks, default_stream(0));
-    map_again_and_again(blocks);
-    assert_true(calls_of(WEIR_BACKEND_vm_unmap) > 0);
-    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
-}
-
-static void places_that_queued_work_may_use_stay_mapped(void **state)
-{
-    (void)state;
-    char *blocks[CHUNKS];
-    take_chunks(blocks, default_stream(0));
-    make_busy(default_stream(0));
-    map_again_and_again(blocks);
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
-    let_run(default_stream(0));
-}
-
-enum { LONG_BLOCKS = 24, LONG_ROUNDS = 512 };
+enum { LONG_BLOCKS = 24, LONG_ROUNDS = 768 };
 
 #define LONG_BLOCK (2 * CHUNK)
 #define LONG_BYTES (LONG_BLOCKS * LONG_BLOCK)
@@ -329,10 +296,10 @@ static void take_long(char *blocks[LONG_BLOCKS])
 }
 
 /* The memory of three blocks that are no neighbours is mapped together: others each time. Returns the calls that map. */
-static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
+static uint64_t run_rounds(char *blocks[LONG_BLOCKS], int rounds, uint32_t *random)
 {
     const uint64_t mapped = calls_of(WEIR_BACKEND_vm_map);
-    for (int i = 0; i < LONG_ROUNDS; i++) {
+    for (int i = 0; i < rounds; i++) {
         unsigned three[3];
         *random = *random * 1664525 + 1013904223;
         three[0] = (*random >> 8) % LONG_BLOCKS;
@@ -341,6 +308,39 @@ static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
         map_together(blocks, LONG_BLOCK, three, 3);
     }
     return calls_of(WEIR_BACKEND_vm_map) - mapped;
+}
+
+/* Too much is mapped by then, and no more is held yet. */
+static void map_again_and_again(char *blocks[LONG_BLOCKS])
+{
+    uint32_t random = 1;
+    (void)run_rounds(blocks, LONG_ROUNDS / 4, &random);
+}
+
+static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
+{
+    return run_rounds(blocks, LONG_ROUNDS, random);
+}
+
+static void places_that_nobody_uses_are_unmapped_when_too_much_is_mapped(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    take_long(blocks);
+    map_again_and_again(blocks);
+    assert_true(calls_of(WEIR_BACKEND_vm_unmap) > 0);
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+}
+
+static void places_that_queued_work_may_use_stay_mapped(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    take_long(blocks);
+    make_busy(default_stream(0));
+    map_again_and_again(blocks);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    let_run(default_stream(0));
 }
 
 static void a_program_that_goes_on_for_long_comes_to_rest(void **state)
@@ -408,7 +408,7 @@ static void who_is_refused_memory_to_rest_asks_again_much_later(void **state)
     take_long(blocks);
     const uint64_t asked = calls_of(WEIR_BACKEND_vm_create);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_create, 1, WEIR_ERR_OUT_OF_MEMORY));
-    (void)run_for_long(blocks, &random);
+    (void)run_rounds(blocks, LONG_ROUNDS / 2, &random);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_create), asked + 1);
     assert_int_equal(reserved_on(0), LONG_BYTES);
     (void)run_for_long(blocks, &random);
@@ -435,11 +435,11 @@ static void the_last_eighth_of_a_device_is_left_to_others(void **state)
 static void emptying_the_cache_gives_back_all_there_was(void **state)
 {
     (void)state;
-    char *blocks[CHUNKS];
+    char *blocks[LONG_BLOCKS];
     const uint64_t left = free_memory(0);
-    take_chunks(blocks, default_stream(0));
+    take_long(blocks);
     map_again_and_again(blocks);
-    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+    for (int i = 0; i < LONG_BLOCKS; i++) assert_ok(weir_free(blocks[i]));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
     assert_int_equal(free_memory(0), left);

@@ -9,7 +9,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* More may be held than was ever live, before chunks are mapped again: 1 in so many. */
+/* More may be held than was ever live, before chunks are mapped again: 1 in so many. It saves nothing by itself; but what a
+ * plan does not have is then served beside planned places, and not from them. */
 enum { SLACK_SHARE = 100 };
 
 /* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,

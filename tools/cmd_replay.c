@@ -21,9 +21,9 @@ static const char help[] =
     "Replays recorded allocation traces with the library's own allocator, once per policy, and says what each\n"
     "reserved and how long it took. No GPU is needed.\n\n"
     "  -p, --policy NAME         torch (PyTorch's rules), weir, segments, plan (weir, serving a plan of the trace)\n"
-    "                            and learn (weir, planning by itself) run the library; others are models of other allocators, with options as\n"
-    "                            NAME:OPTION=VALUE,...; 'all' names all, 'help' lists them;\n"
-    "                            repeatable, or a list with commas; default: torch,weir\n"
+    "                            and learn (weir, planning by itself) run the library; others are models of other\n"
+    "                            allocators, with options as NAME:OPTION=VALUE,...; 'all' names all, 'help' lists\n"
+    "                            them; repeatable, or a list with commas; default: torch,weir\n"
     "  -b, --backend NAME        host, cuda or hip; default host\n"
     "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: 80GiB on host, what there is elsewhere\n"
     "  -r, --repeat N            warm passes after the cold one, 1 to 1000; default 3\n"
@@ -122,6 +122,7 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
     json_add(object, "driver_time_ns", isnan(m->driver_ns) ? json_null() : json_count((uint64_t)m->driver_ns));
     json_add(object, "driver_time_share", json_ratio(share, 6));
     json_add(object, "oom", json_count(m->oom));
+    if (!p->model.peer) json_add(object, "oom_warm", json_count(m->oom_warm));
     if (p->planned || p->learned) json_add(object, "plan", plan_json(m));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));

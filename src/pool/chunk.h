@@ -36,7 +36,7 @@ struct wr_slot {
     wr_segment *region;
     size_t at;              /* where the chunk begins in the region */
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
-    uint64_t stale_since;   /* in the cache's count of such moments */
+    uint64_t stale_since;   /* in the cache's count of such moments; anew when the driver did not take it back */
     wr_slot *next_of_chunk; /* also links unused records */
     TAILQ_ENTRY(wr_slot) stale;
 };

@@ -224,7 +224,7 @@ static weir_status validate_stale(const wr_segment *segment)
         VALID(wr_slot_is_stale(s) && s->region == segment && s->stale_since > since,
               "region %p: a slot at %zu is among the stale ones, or out of order", (void *)segment->base, s->at);
         since = s->stale_since;
-        listed++;
+        VALID(++listed <= stale, "region %p: more than its %u stale slots are listed", (void *)segment->base, stale);
     }
     VALID(listed == stale, "region %p: %u stale slots, %u of them listed", (void *)segment->base, stale, listed);
     return WEIR_OK;

@@ -395,21 +395,53 @@ static void what_comes_late_is_not_served_between_what_was_to_stay(void **state)
     assert_false(begins_at_the_loop(&s, false));
 }
 
+static bool begins_at(const weir_plan_entry *entries, uint32_t count, uint64_t bytes, uint32_t entry, wr_course *course)
+{
+    weir_plan_arena arena = { .streams = 1, .bytes = bytes, .entries = count };
+    const weir_plan plan = { .arena_count = 1, .entry_count = count, .arenas = &arena, .entries = entries };
+    assert_ok(wr_course_init(course, &plan, &arena));
+    return wr_course_begin_at(course, entry);
+}
+
+/* The first entry stays, and is not made. Units 0 and 1 are needed by an entry across their border, 2 not, though another ends
+ * where it begins, and the last one, of which the arena has a part. */
+static void units_are_needed_from_the_first_byte_of_an_entry_to_the_last(void **state)
+{
+    const uint64_t end = 3 * WR_SEGMENT_UNIT + 512;
+    const weir_plan_entry entries[] = { { 0, end, WEIR_PLAN_FOREVER, 0 },
+                                        { WR_SEGMENT_UNIT - 512, 1024, 1, 0 },
+                                        { 2 * WR_SEGMENT_UNIT - 512, 512, 1, 0 },
+                                        { 3 * WR_SEGMENT_UNIT, 512, 1, 0 } };
+    wr_course course;
+    (void)state;
+    (void)begins_at(entries, 4, end, 1, &course);
+    assert_int_equal(course.units[0], 0xb);
+    wr_course_release(&course);
+}
+
+/* In such a plan more than there is would stay. */
+static void a_plan_whose_entries_all_lie_in_one_place_saves_nothing(void **state)
+{
+    const uint64_t bytes = 64 * WR_SEGMENT_UNIT;
+    const weir_plan_entry all = { 0, bytes, WEIR_PLAN_FOREVER, 0 }, entries[] = { all, all, all, all };
+    wr_course course;
+    (void)state;
+    assert_false(begins_at(entries, 4, bytes, 2, &course));
+    wr_course_release(&course);
+}
+
 /* Each entry is nearly all of an arena of 16 TiB: unit by unit that would be 10^12 steps. */
 static void a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries(void **state)
 {
     enum { MANY = 1 << 17 };
     const uint64_t bytes = UINT64_C(16) << 40;
     weir_plan_entry *entries = calloc(MANY, sizeof *entries);
-    weir_plan_arena arena = { .streams = 1, .bytes = bytes, .entries = MANY };
-    const weir_plan plan = { .arena_count = 1, .entry_count = MANY, .arenas = &arena, .entries = entries };
     wr_course course;
     (void)state;
     assert_non_null(entries);
     for (uint32_t i = 0; i < MANY; i++)
         entries[i] = (weir_plan_entry){ (uint64_t)i * 512, bytes - (uint64_t)MANY * 512, i ? 1 : WEIR_PLAN_FOREVER, 0 };
-    assert_ok(wr_course_init(&course, &plan, &arena));
-    (void)wr_course_begin_at(&course, MANY / 2);
+    (void)begins_at(entries, MANY, bytes, MANY / 2, &course);
     const uint64_t last = (bytes - MANY / 2 * 512 - 1) / WR_SEGMENT_UNIT;
     assert_true(course.units[last / 64] >> last % 64 & 1);
     wr_course_release(&course);
@@ -507,6 +539,8 @@ int main(void)
         FOLLOW_TEST(a_program_that_begins_otherwise_is_not_served),
         cmocka_unit_test_teardown(what_comes_late_needs_no_memory_for_what_was_to_stay, release),
         cmocka_unit_test_teardown(what_comes_late_is_not_served_between_what_was_to_stay, release),
+        cmocka_unit_test(units_are_needed_from_the_first_byte_of_an_entry_to_the_last),
+        cmocka_unit_test(a_plan_whose_entries_all_lie_in_one_place_saves_nothing),
         cmocka_unit_test(a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries),
         FOLLOW_TEST(who_begins_at_the_beginning_needs_all),
         FOLLOW_TEST(places_in_use_cost_trust),

@@ -82,7 +82,7 @@ static void chunks_grow_with_what_is_held(void **state)
     (void)state;
     assert_int_equal(chunks_for(56 * MIB), 3);    /* of 20 MiB at most */
     assert_int_equal(chunks_for(1144 * MIB), 39); /* of 30: a 40th of 1200 */
-    assert_int_equal(chunks_for(3360 * MIB), 30); /* of 112 */
+    assert_int_equal(chunks_for(4480 * MIB), 40); /* of 112; a 40th were 142 */
 }
 
 static void chunks_are_smaller_beyond_half_of_the_device(void **state)
@@ -310,11 +310,22 @@ static uint64_t run_rounds(char *blocks[LONG_BLOCKS], int rounds, uint32_t *rand
     return calls_of(WEIR_BACKEND_vm_map) - mapped;
 }
 
-/* Too much is mapped by then, and no more is held yet. */
-static void map_again_and_again(char *blocks[LONG_BLOCKS])
+/* Chunks of a block each: as many places as calls that mapped one and were not undone. */
+static uint64_t places(void)
 {
-    uint32_t random = 1;
-    (void)run_rounds(blocks, LONG_ROUNDS / 4, &random);
+    return calls_of(WEIR_BACKEND_vm_map) - calls_of(WEIR_BACKEND_vm_unmap);
+}
+
+/* So many times what is held may be mapped. */
+enum { MAPPED_TIMES = 16 };
+
+/* Until more than so many times what is held was mapped; before 32 times, what is held grows. */
+static void map_times(char *blocks[LONG_BLOCKS], uint64_t times, uint32_t *random)
+{
+    for (int i = 0; places() <= times * LONG_BLOCKS; i++) {
+        if (i == 4 * LONG_ROUNDS) fail_msg("never more than %llu times mapped", (unsigned long long)times);
+        (void)run_rounds(blocks, 1, random);
+    }
 }
 
 static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
@@ -326,9 +337,14 @@ static void places_that_nobody_uses_are_unmapped_when_too_much_is_mapped(void **
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
     take_long(blocks);
-    map_again_and_again(blocks);
+    assert_int_equal(places(), LONG_BLOCKS);
+    map_times(blocks, MAPPED_TIMES - 1, &random);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    (void)run_rounds(blocks, LONG_ROUNDS / 8, &random);
     assert_true(calls_of(WEIR_BACKEND_vm_unmap) > 0);
+    assert_in_range(places(), MAPPED_TIMES * LONG_BLOCKS - 3, MAPPED_TIMES * LONG_BLOCKS);
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
@@ -336,11 +352,51 @@ static void places_that_queued_work_may_use_stay_mapped(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
     take_long(blocks);
     make_busy(default_stream(0));
-    map_again_and_again(blocks);
+    map_times(blocks, MAPPED_TIMES + 4, &random);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
     let_run(default_stream(0));
+}
+
+/* The first event that tells is behind the first work only. */
+static void places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    uint64_t ran = 0;
+    weir_stream stream = default_stream(0);
+    assert_ok(weir_memory_limit_set(0, LONG_BYTES)); /* no more is ever held */
+    take_long(blocks);
+    make_busy(stream);
+    map_times(blocks, MAPPED_TIMES, &random);
+    const uint64_t before = places(), queued = queued_on(stream);
+    assert_ok(weir_stream_callback(stream, do_nothing, NULL));
+    map_times(blocks, 2 * MAPPED_TIMES + 2, &random);
+    assert_ok(weir_host_stream_step(0, native_of(stream), queued, &ran));
+    assert_int_equal(ran, queued);
+    (void)run_rounds(blocks, 8, &random);
+    assert_in_range(calls_of(WEIR_BACKEND_vm_unmap), 1, before - LONG_BLOCKS);
+    assert_true(places() > MAPPED_TIMES * LONG_BLOCKS);
+    let_run(stream);
+    (void)run_rounds(blocks, LONG_ROUNDS / 8, &random);
+    assert_in_range(places(), MAPPED_TIMES * LONG_BLOCKS - 3, MAPPED_TIMES * LONG_BLOCKS);
+}
+
+static void a_place_that_the_driver_does_not_take_back_stays(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    take_long(blocks);
+    map_times(blocks, MAPPED_TIMES - 1, &random);
+    for (uint64_t nth = 1; nth <= 8; nth++) assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, nth, WEIR_ERR_DRIVER));
+    (void)run_rounds(blocks, LONG_ROUNDS / 8, &random);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_validate(0));
+    assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
 static void a_program_that_goes_on_for_long_comes_to_rest(void **state)
@@ -437,8 +493,9 @@ static void emptying_the_cache_gives_back_all_there_was(void **state)
     (void)state;
     char *blocks[LONG_BLOCKS];
     const uint64_t left = free_memory(0);
+    uint32_t random = 1;
     take_long(blocks);
-    map_again_and_again(blocks);
+    (void)run_rounds(blocks, LONG_ROUNDS / 4, &random);
     for (int i = 0; i < LONG_BLOCKS; i++) assert_ok(weir_free(blocks[i]));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
@@ -515,6 +572,8 @@ int main(void)
         STITCH_TEST(what_an_ended_stream_had_is_the_default_streams),
         STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
+        STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
+        STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
         STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
         cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_come_to_rest, open_large, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),

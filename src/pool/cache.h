@@ -27,7 +27,7 @@ typedef struct wr_subplan wr_subplan;
 typedef struct wr_chunks {
     size_t region_bytes; /* constant: addresses of a stream's first region; 0: there are no chunks but segments */
     wr_chunk *first;
-    size_t count, slot_count;
+    size_t count;
     uint64_t mapped_bytes; /* of all slots */
     uint64_t moments;      /* at which slots became stale */
     uint64_t moved_bytes;  /* of chunks that were mapped again, since one was given back or refused */

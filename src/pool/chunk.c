@@ -281,7 +281,6 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     slot->next_of_chunk = slot->chunk->slots;
     slot->chunk->slots = slot;
     if (wr_slot_is_stale(slot)) note_stale(cache, slot);
-    cache->chunks.slot_count++;
     cache->chunks.mapped_bytes += slot->chunk->bytes;
 }
 
@@ -297,7 +296,6 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     while (*link != slot) link = &(*link)->next_of_chunk;
     *link = slot->next_of_chunk;
     if (wr_slot_is_stale(slot)) forget_stale(slot);
-    cache->chunks.slot_count--;
     cache->chunks.mapped_bytes -= slot->chunk->bytes;
 }
 

@@ -177,7 +177,7 @@ bool wr_course_begin_at(wr_course *c, uint32_t entry)
     const uint32_t from = before(c, entry);
     for (uint32_t i = 0; i < c->count; i++) {
         const wr_planned *e = &c->entries[i];
-        if (i >= c->first && i < from && e->stays) absent += e->bytes < UINT64_MAX - absent ? e->bytes : 0;
+        if (i >= c->first && i < from && e->stays && absent < c->bytes) absent += e->bytes;
         if (e->offset + e->bytes > end) end = e->offset + e->bytes;
     }
     wr_meta_free(c->units);

@@ -173,7 +173,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
 /* What the walk over all blocks adds up to, to be held against the statistics. */
 typedef struct totals {
     uint64_t segments, reserved, paused, live, live_bytes, pending, pending_bytes, requested, split, split_bytes,
-        free_blocks;
+        free_blocks, slots;
 } totals;
 
 #define VALID(condition, ...) WR_ENSURE(condition, WEIR_ERR_INTERNAL, "validate: " __VA_ARGS__)
@@ -231,7 +231,7 @@ static weir_status validate_stale(const wr_segment *segment)
 }
 
 /* Whatever is not absent is some slot's part, and the other way round: the parts and the absent rest fill the region. */
-static weir_status validate_region(const wr_segment *segment)
+static weir_status validate_region(const wr_segment *segment, totals *t)
 {
     const wr_region *region = segment->region;
     size_t end = 0, parts = 0, present = 0;
@@ -252,6 +252,7 @@ static weir_status validate_region(const wr_segment *segment)
           (void *)segment->base);
     for (const wr_block *b = segment->first; b; b = b->next) present += b->state == WR_BLOCK_ABSENT ? 0 : b->bytes;
     VALID(present == parts, "region %p: blocks of %zu bytes in parts of %zu", (void *)segment->base, present, parts);
+    t->slots += region->count;
     return validate_stale(segment);
 }
 
@@ -271,10 +272,11 @@ static weir_status validate_chunk(const wr_chunk *chunk)
     return WEIR_OK;
 }
 
+/* After the regions: their slots are those of the chunks. */
 static weir_status validate_chunks(const wr_chunks *c, totals *t)
 {
-    size_t count = 0, slots = 0;
-    uint64_t mapped = 0;
+    size_t count = 0;
+    uint64_t mapped = 0, slots = 0;
     for (const wr_chunk *k = c->first; k; k = k->next) {
         WR_TRY(validate_chunk(k));
         count++;
@@ -285,9 +287,10 @@ static weir_status validate_chunks(const wr_chunks *c, totals *t)
             mapped += k->bytes;
         }
     }
-    VALID(count == c->count && slots == c->slot_count && mapped == c->mapped_bytes,
-          "%zu chunks and %zu slots of %llu bytes, counted as %zu, %zu, %llu", count, slots, (unsigned long long)mapped,
-          c->count, c->slot_count, (unsigned long long)c->mapped_bytes);
+    VALID(slots == t->slots, "chunks have %llu slots, regions %llu", (unsigned long long)slots,
+          (unsigned long long)t->slots);
+    VALID(count == c->count && mapped == c->mapped_bytes, "%zu chunks, mapped in %llu bytes, counted as %zu, %llu",
+          count, (unsigned long long)mapped, c->count, (unsigned long long)c->mapped_bytes);
     return WEIR_OK;
 }
 
@@ -310,7 +313,7 @@ static weir_status validate_segment(const wr_bin *bin, const wr_segment *segment
           segment->blocks);
     VALID(segment->backing == WR_BACKED || bin->pool->paused, "segment %p has no memory, its pool is not paused",
           (void *)segment->base);
-    if (segment->region) return validate_region(segment);
+    if (segment->region) return validate_region(segment, t);
     t->segments++;
     t->reserved += wr_segment_held(segment);
     t->paused += segment->bytes - wr_segment_held(segment);

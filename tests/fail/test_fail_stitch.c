@@ -13,6 +13,7 @@
 #include "base/meta.h"
 #include "fail_support.h"
 #include "pool_support.h"
+#include "random_support.h"
 
 #define MEMORY (256 * MIB)
 #define BLOCKS 24
@@ -116,8 +117,7 @@ static void map_again(scene *s, uint32_t *random)
 {
     unsigned order[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
     for (unsigned i = 0; i < 4; i++) {
-        *random = *random * 1664525 + 1013904223;
-        const unsigned j = i + (*random >> 16) % (8 - i), chosen = order[j];
+        const unsigned j = i + (next_random(random) >> 8) % (8 - i), chosen = order[j];
         order[j] = order[i];
         order[i] = chosen;
     }

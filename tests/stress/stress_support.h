@@ -4,6 +4,7 @@
 #ifndef WEIR_TESTS_STRESS_SUPPORT_H
 #define WEIR_TESTS_STRESS_SUPPORT_H
 
+#include "random_support.h"
 #include "weir/weir.h"
 
 #include <stdio.h>
@@ -17,11 +18,5 @@
             abort();                                                                                                   \
         }                                                                                                              \
     } while (0)
-
-static inline uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525 + 1013904223;
-    return *state >> 8;
-}
 
 #endif

@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "base/meta.h"
 #include "host_support.h"
+#include "random_support.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -546,8 +547,7 @@ static void any_history_can_be_undone(void **state)
     void *live[64] = { NULL };
     uint32_t random = 1;
     for (int step = 0; step < 4000; step++) {
-        random = random * 1664525 + 1013904223;
-        const uint32_t r = random >> 8;
+        const uint32_t r = next_random(&random);
         void **slot = &live[r % 64];
         if (*slot) {
             assert_ok(weir_free(*slot));

@@ -14,6 +14,7 @@
 #include "device/runtime.h"
 #include "host_support.h"
 #include "log_support.h"
+#include "random_support.h"
 #include "weir/trace.h"
 
 #include <pthread.h>
@@ -520,9 +521,9 @@ static void right_programs_are_left_alone(void **state)
     char *blocks[20] = { 0 };
     weir_stream streams[] = { home, other };
     for (int i = 0; i < 2000; i++) {
-        random = random * 1664525 + 1013904223;
-        const unsigned at = (random >> 8) % 20, stream = at % 2;
-        const size_t bytes = (random >> 12) % 100000 + 1;
+        const uint32_t r = next_random(&random);
+        const unsigned at = r % 20, stream = at % 2;
+        const size_t bytes = (r >> 4) % 100000 + 1;
         if (blocks[at]) {
             assert_ok(weir_free(blocks[at]));
             blocks[at] = NULL;

@@ -14,6 +14,7 @@
 #include "pool/guest.h"
 #include "pool/learn.h"
 #include "pool_support.h"
+#include "random_support.h"
 #include "weir/plan.h"
 
 #include <pthread.h>
@@ -77,8 +78,7 @@ static void random_lives_of_three_streams_lie_apart(void **state)
         uint64_t bytes[STREAMS];
         uint32_t host = 9, lent = 0;
         for (uint32_t i = 0; i < COUNT; i++) {
-            const uint32_t a = (random = random * 1664525 + 1013904223) >> 16,
-                           b = (random = random * 1664525 + 1013904223) >> 16;
+            const uint32_t a = next_random(&random) >> 8, b = next_random(&random) >> 8;
             items[i] = (wr_guest_item){ .item = { 512 * (1 + a % 64), 7, i, (i + 1 + b % 40) % COUNT },
                                         .stream = b / 64 % 7 % STREAMS };
         }

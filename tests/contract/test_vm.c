@@ -103,6 +103,35 @@ static void access_covers_several_maps_at_once(void **state)
     ok(b->vm_release(0, base, 3 * granule));
 }
 
+/* Some of them in the order in which the chunks were made, one of them accessible before. */
+static void one_access_shows_each_map_its_chunk(void **state)
+{
+    (void)state;
+    need_vm();
+    enum { CHUNKS = 5 };
+    static const int order[CHUNKS] = { 1, 2, 3, 0, 4 };
+    char *base = reserve(2 * CHUNKS * granule), *again = base + CHUNKS * granule;
+    weir_chunk chunk[CHUNKS];
+    for (int i = 0; i < CHUNKS; i++) {
+        chunk[i] = create(granule);
+        map(base + (size_t)i * granule, chunk[i], granule);
+        fill_now(0, base + (size_t)i * granule, (unsigned char)(0x60 + i), granule);
+    }
+    for (int i = 0; i < CHUNKS; i++) ok(b->vm_map(0, again + (size_t)i * granule, granule, chunk[order[i]]));
+    ok(b->vm_access(0, again + granule, granule, 0));
+    ok(b->vm_access(0, again, CHUNKS * granule, 0));
+    for (int i = 0; i < CHUNKS; i++) {
+        char *place = again + (size_t)i * granule;
+        assert_int_equal(byte_at(0, place, 0), 0x60 + order[i]);
+        assert_int_equal(byte_at(0, place, granule - 1), 0x60 + order[i]);
+        fill_now(0, place, (unsigned char)(0x70 + i), granule);
+        assert_int_equal(byte_at(0, base + (size_t)order[i] * granule, 1), 0x70 + i);
+    }
+    for (int i = 0; i < 2 * CHUNKS; i++) ok(b->vm_unmap(0, base + (size_t)i * granule, granule));
+    for (int i = 0; i < CHUNKS; i++) ok(b->vm_destroy(0, chunk[i], granule));
+    ok(b->vm_release(0, base, 2 * CHUNKS * granule));
+}
+
 static void reservation_costs_no_memory(void **state)
 {
     (void)state;
@@ -260,6 +289,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(aliases_see_each_others_writes),
     cmocka_unit_test(contents_move_with_the_chunk),
     cmocka_unit_test(access_covers_several_maps_at_once),
+    cmocka_unit_test(one_access_shows_each_map_its_chunk),
     cmocka_unit_test(reservation_costs_no_memory),
     cmocka_unit_test(chunk_counts_until_destroyed),
     cmocka_unit_test(destroyed_chunk_counts_until_unmapped),

@@ -234,6 +234,8 @@ void wr_host_memory_close(wr_host_device *device);
 void wr_host_registrations_close(int device);
 uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment);
 
+/* Says errno. */
+WR_CHECKED weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t bytes);
 /* Replaces whatever is there by address space that costs nothing and cannot be touched. */
 WR_CHECKED weir_status wr_host_decommit(void *base, uint64_t bytes);
 /* Counts `bytes` against the device's memory. Memory lock held. */

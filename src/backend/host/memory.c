@@ -98,7 +98,7 @@ void wr_host_memory_close(wr_host_device *device)
     device->places = NULL;
 }
 
-static weir_status fail_mapping(const char *call, const void *base, uint64_t bytes)
+weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t bytes)
 {
     int error = errno;
     return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
@@ -110,14 +110,15 @@ static weir_status fail_mapping(const char *call, const void *base, uint64_t byt
 static weir_status commit(const wr_host_arena *arena, const wr_host_range *range)
 {
     char *base = arena->start + range->base;
-    if (mprotect(base, range->bytes, PROT_READ | PROT_WRITE) != 0) return fail_mapping("mprotect", base, range->bytes);
+    if (mprotect(base, range->bytes, PROT_READ | PROT_WRITE) != 0)
+        return wr_host_fail_mapping("mprotect", base, range->bytes);
     return WEIR_OK;
 }
 
 weir_status wr_host_decommit(void *base, uint64_t bytes)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    if (mmap(base, bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return fail_mapping("mmap", base, bytes);
+    if (mmap(base, bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return wr_host_fail_mapping("mmap", base, bytes);
     return WEIR_OK;
 }
 

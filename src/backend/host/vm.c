@@ -1,7 +1,8 @@
 /*
  * Virtual memory: a chunk is a range of the device's memory file, or a file of its own if other processes may get it; a
  * reservation is a range of the device's addresses, and a map of the one in the other is mmap(MAP_SHARED), so that
- * aliases see each other's writes.
+ * aliases see each other's writes. It is made when access is given: until then the addresses are the reservation's, which
+ * nobody may touch either, and one call of the system is enough.
  */
 #include "backend/host/host_internal.h"
 #include "base/log.h"
@@ -332,17 +333,6 @@ static weir_status vm_map_locked(wr_host_device *device, void *base, uint64_t by
     WR_ENSURE(map != NULL, WEIR_ERR_BUSY, "host: vm_map: something is mapped in the %" PRIu64 " bytes at %p; unmap it",
               bytes, base);
 
-    int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
-    bool own = chunk->file >= 0;
-    int file = own ? chunk->file : device->file;
-    if (mmap(base, bytes, PROT_NONE, flags, file, own ? 0 : (off_t)chunk->base) == MAP_FAILED) {
-        int error = errno;
-        wr_host_space_give(reservation->maps, map);
-        return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", error,
-                              "host: vm_map: mmap of %" PRIu64 " bytes at %p: %s; the process may have too many "
-                              "mappings (vm.max_map_count)",
-                              bytes, base, strerror(error));
-    }
     map->use = WR_HOST_MAP;
     map->chunk = chunk;
     chunk->map_count++;
@@ -407,23 +397,53 @@ weir_status wr_host_vm_unmap(int ordinal, void *base, size_t bytes)
     return status;
 }
 
-/* There is one page table for all devices, so access for one is access for all. */
+/* The file with a map's memory, and where in it. */
+static int file_of(const wr_host_device *device, const wr_host_range *map, uint64_t *at)
+{
+    const bool own = map->chunk->file >= 0;
+    *at = own ? 0 : map->chunk->base;
+    return own ? map->chunk->file : device->file;
+}
+
+/* The bytes of the maps from this one on that lie in one file one behind the other, as they do in the addresses. */
+static uint64_t bytes_together(const wr_host_device *device, wr_host_range *map, uint64_t most)
+{
+    uint64_t from, at, bytes = 0;
+    const int file = file_of(device, map, &from);
+    do {
+        bytes += map->bytes;
+        map = wr_host_space_next(map);
+    } while (bytes < most && file_of(device, map, &at) == file && at == from + bytes);
+    return bytes;
+}
+
+/* There is one page table for all devices, so access for one is access for all; given again, it changes nothing. */
+static weir_status vm_access_locked(const wr_host_device *device, char *base, uint64_t bytes)
+{
+    const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    wr_host_range *reservation, *map;
+    WR_TRY(find_maps(device, base, bytes, "vm_access", &reservation, &map));
+    for (char *end = base + bytes; base < end;) {
+        uint64_t at, together = bytes_together(device, map, (uint64_t)(end - base));
+        const int file = file_of(device, map, &at);
+        if (mmap(base, together, PROT_READ | PROT_WRITE, flags, file, (off_t)at) == MAP_FAILED)
+            return wr_host_fail_mapping("vm_access: mmap", base, together);
+        for (base += together; together > 0; map = wr_host_space_next(map)) {
+            wr_host_spend(WEIR_BACKEND_vm_access, map->bytes);
+            together -= map->bytes;
+        }
+    }
+    return WEIR_OK;
+}
+
 weir_status wr_host_vm_access(int ordinal, void *base, size_t bytes, int accessor)
 {
     wr_host_device *device, *other;
-    wr_host_range *reservation, *map;
     WR_TRY(wr_host_enter(WEIR_BACKEND_vm_access, ordinal, &device));
     WR_TRY(check_range("vm_access", base, bytes));
     WR_TRY(wr_host_device_find(accessor, &other));
     wr_lock_acquire(&device->memory_lock);
-    weir_status status = find_maps(device, base, bytes, "vm_access", &reservation, &map);
-    if (status == WEIR_OK && mprotect(base, bytes, PROT_READ | PROT_WRITE) != 0)
-        status = wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "host", errno, "host: vm_access: mprotect: %s",
-                                strerror(errno));
-    for (uint64_t left = bytes; status == WEIR_OK && left > 0; map = wr_host_space_next(map)) {
-        wr_host_spend(WEIR_BACKEND_vm_access, map->bytes);
-        left -= map->bytes;
-    }
+    weir_status status = vm_access_locked(device, base, bytes);
     wr_lock_release(&device->memory_lock);
     return status;
 }

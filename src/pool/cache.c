@@ -74,8 +74,7 @@ static bool collects_by_age(const wr_cache *cache)
 
 wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request)
 {
-    const wr_class class = wr_mempool_chunked(pool) ? WR_LARGE : request->fit.class;
-    return wr_mempool_bin(pool, request->stream, class);
+    return wr_mempool_bin(pool, request->stream, request->fit.class);
 }
 
 /* A block that is never cut serves requests of nearly its size only, whatever the policy. */
@@ -152,7 +151,7 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
-/* Streams that hold less than this waste little whatever block they take. */
+/* Streams that hold less than this of a class waste little whatever block they take. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 
 /* A block of just the size, in the default pool: only private ones have plans of their own. */

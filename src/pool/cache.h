@@ -58,7 +58,7 @@ typedef struct wr_cache {
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
-    uint64_t searches[WR_CLASSES]; /* first ones: the clock of collection by age */
+    uint64_t searches[WR_BINS];    /* first ones: the clock of collection by age */
     uint64_t handed;               /* blocks, ever */
     uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
     uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */

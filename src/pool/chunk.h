@@ -6,7 +6,7 @@
  * keeps free memory from being in the wrong place: work queued at the old address runs before work queued later at the new
  * one, when both are on one stream.
  *
- *   region, a segment of reserved addresses of one stream, filled from the front
+ *   region, a segment of reserved addresses of one bin, filled from the front
  *     slots, by address, never moved                |  chunk A  | chunk B | chunk A |  (reserved)
  *     blocks: absent where no slot has a part       | .. part ..|absent...| ..part..|  absent
  *
@@ -56,10 +56,6 @@ struct wr_extent {
     wr_slot *slot;
     size_t from, to;
 };
-
-/* A pool made of chunks has one bin per stream; the other class's is of places that a plan gives out (pool/serve.h). No
- * request is served from its free blocks. */
-#define WR_PLANNED WR_SMALL
 
 #define WR_CHUNK_LEAST WR_SEGMENT_UNIT
 #define WR_CHUNK_USUAL ((size_t)16 << 20)

@@ -139,7 +139,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     const bool own = bin->stream == request->stream && bin->pool == request->pool;
     const wr_block *largest = wr_bin_largest(bin);
     uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
-    const bool serves = bin->class == (wr_mempool_chunked(bin->pool) ? WR_LARGE : request->fit.class);
+    const bool serves = bin->class == request->fit.class;
     if (serves && largest && largest->bytes > *best) *best = largest->bytes;
     for (const wr_segment *s = bin->segments; s; s = s->next) {
         if (!wr_segment_idle(s)) continue;
@@ -402,7 +402,7 @@ static weir_status validate_account(const wr_cache *cache, uint32_t index)
     int64_t live = 0, bytes = 0;
     if (!account) return WEIR_OK;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
+        for (uint32_t i = index * WR_BINS; i < (index + 1) * WR_BINS && i < pool->bin_capacity; i++)
             for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
                 for (const wr_block *b = s->first; b; b = b->next) {
                     live += b->state == WR_BLOCK_LIVE;

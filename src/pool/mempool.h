@@ -25,7 +25,7 @@ struct wr_mempool {
     weir_mempool_options rules;
     weir_segment_source source; /* of its own; alloc is NULL when it has none */
 
-    wr_bin **bins; /* [stream index * WR_CLASSES + class]; NULL where nothing was ever allocated */
+    wr_bin **bins; /* [stream index * WR_BINS + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
     uint32_t held[WR_HOLDERS]; /* references, by who has them */
     uint64_t growing;          /* bytes being asked from its source right now */
@@ -103,11 +103,11 @@ static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
 /* The stream's bin of a class; NULL where nothing was ever allocated. Lock held. */
 static inline wr_bin *wr_mempool_bin(const wr_mempool *pool, const wr_stream *stream, int class)
 {
-    const uint32_t index = stream->index * WR_CLASSES + (uint32_t)class;
+    const uint32_t index = stream->index * WR_BINS + (uint32_t)class;
     return index < pool->bin_capacity ? pool->bins[index] : NULL;
 }
 
-/* Whether it is made of chunks: one bin per stream. */
+/* Whether it is made of chunks. */
 static inline bool wr_mempool_chunked(const wr_mempool *pool)
 {
     return pool->policy->of_segments != NULL;

@@ -11,8 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Size classes that never share a segment. Chunks are of the large one; of their blocks it says the size only. */
-typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES } wr_class;
+/* Size classes, which never share a segment, nor addresses of chunks unless memory is short. A stream has a bin for each, and
+ * one of places that a plan gives out (pool/serve.h), from whose free blocks no request is served. */
+typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES, WR_PLANNED = WR_CLASSES, WR_BINS } wr_class;
 
 #define WR_SMALL_MAX ((size_t)1 << 20)
 

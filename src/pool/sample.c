@@ -46,7 +46,7 @@ static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream
         out->allocations_bytes = (uint64_t)account->bytes.added;
     }
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
+        for (uint32_t i = index * WR_BINS; i < (index + 1) * WR_BINS && i < pool->bin_capacity; i++)
             for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {
                 add_memory(s, out);
                 for (const wr_block *b = s->first; b; b = b->next) add_block(b, out);
@@ -68,7 +68,7 @@ void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stat
 static const wr_stream *stream_at_locked(const wr_cache *cache, uint32_t index)
 {
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = index * WR_CLASSES; i < (index + 1) * WR_CLASSES && i < pool->bin_capacity; i++)
+        for (uint32_t i = index * WR_BINS; i < (index + 1) * WR_BINS && i < pool->bin_capacity; i++)
             if (pool->bins[i]) return pool->bins[i]->stream;
     return NULL;
 }
@@ -78,7 +78,7 @@ static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
     uint32_t capacity = 0;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (pool->bin_capacity > capacity) capacity = pool->bin_capacity;
-    for (uint32_t index = 0; index * WR_CLASSES < capacity; index++) {
+    for (uint32_t index = 0; index * WR_BINS < capacity; index++) {
         const wr_stream *stream = stream_at_locked(cache, index);
         weir_stream_stats stats = { .size = sizeof stats };
         wr_row *row = NULL;

@@ -18,7 +18,7 @@
 
 weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out)
 {
-    uint32_t index = stream->index * WR_CLASSES + class;
+    uint32_t index = stream->index * WR_BINS + class;
     if (index >= pool->bin_capacity) {
         uint32_t capacity = pool->bin_capacity ? pool->bin_capacity : 16;
         while (capacity <= index) capacity *= 2;

@@ -87,7 +87,7 @@ static uint64_t held_elsewhere_locked(const wr_cache *cache)
 {
     const wr_mempool *pool = cache->pools;
     uint64_t held = wr_chunks_held_locked(cache);
-    for (uint32_t i = WR_PLANNED; i < pool->bin_capacity; i += WR_CLASSES)
+    for (uint32_t i = WR_PLANNED; i < pool->bin_capacity; i += WR_BINS)
         if (pool->bins[i]) held -= pool->bins[i]->part_bytes;
     return held;
 }

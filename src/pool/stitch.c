@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "pool/address.h"
+#include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/source.h"
 #include "pool/starts.h"
@@ -272,7 +273,7 @@ static weir_status serve_locked(attempt *a, void **out)
 {
     const wr_stitch_plan *p = &a->plan;
     wr_block *block = p->range ? NULL : wr_cache_find_free_locked(p->request);
-    if (!block && p->planned) block = wr_stitch_planned_locked(p->request);
+    if (!block && p->serves) block = wr_bin_best_fit(p->serves, p->request->fit.block_bytes);
     if (!block) return WEIR_OK;
     a->done = true;
     return wr_cache_hand_out_locked(p->cache, p->request, block, out);
@@ -286,7 +287,8 @@ static weir_status begin_locked(attempt *a, const wr_front_hold *h, void **out)
     if (h->front) wr_front_empty_locked(h->front);
     WR_TRY(serve_locked(a, out));
     if (a->done) return WEIR_OK;
-    WR_TRY(wr_cache_make_bin_locked(p->request->pool, p->request->stream, p->range ? WR_PLANNED : WR_LARGE, &p->bin));
+    WR_TRY(wr_cache_make_bin_locked(p->request->pool, p->request->stream, p->range ? WR_PLANNED : p->request->fit.class,
+                                    &p->bin));
     WR_TRY(wr_stitch_plan_locked(p, &served));
     if (served && p->range) a->done = true;
     if (served) return serve_locked(a, out);

@@ -5,31 +5,17 @@
 #include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/serve.h"
+#include "pool/stitch_bounds.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* More may be held than was ever live, before chunks are mapped again: 1 in so many. It saves nothing by itself; but what a
- * plan does not have is then served beside planned places, and not from them. */
-enum { SLACK_SHARE = 100 };
-
-/* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,
- * each so many bytes more that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that
- * ends before holds no more. A share of the device, or of the limit, is left to others. */
-enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
-
-/* A new chunk is this share of what the stream has, between the least and the usual size, and less where streams are many, each
- * of which has a last one partly in use: small programs stay small. */
-enum { GROWTH_SHARE = 8 };
-
-/* None is more than this share of what is held in all. */
-enum { MOST_SHARE = 40 };
-
-/* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
-#define CELL_MOST WR_CHUNK_USUAL
-
 /* Ends of chunks in use that are worth a mapping of their own. */
 #define END_LEAST ((size_t)16 << 20)
+
+/* A free beginning of a chunk in use ends a range, and what is behind it stays in the middle of its chunk. So where new memory
+ * is needed all the same, the beginning must be so large, and what is new no more than what is missing. */
+#define PREFIX_LEAST ((size_t)24 << 20)
 
 /* By so much an end must be more than the free tail which is given up for it. */
 #define END_GAIN ((size_t)4 << 20)
@@ -38,6 +24,14 @@ enum { MOST_SHARE = 40 };
 #define REGION_LEFT (4 * WR_CHUNK_MOST)
 
 /* ---- what there is ------------------------------------------------------------------------------------------------ */
+
+/* Small blocks and large ones would take chunks from each other again and again where the small ones have little. */
+static bool may_take(const wr_stitch_plan *p, const wr_chunk *chunk)
+{
+    const wr_bin *from = wr_chunk_bin(chunk), *small = p->bin->class == WR_SMALL ? p->bin : from;
+    if (from->class == p->bin->class || from->class == WR_PLANNED || p->bin->class == WR_PLANNED) return true;
+    return p->pressed || small->part_bytes >= WR_CHUNK_USUAL;
+}
 
 static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)
 {
@@ -76,6 +70,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
         const wr_bin *bin = wr_chunk_bin(k);
         const bool own = bin->stream == p->bin->stream;
+        if (!may_take(p, k)) continue;
         if ((!own && !p->foreign) || (p->range && p->region && has_part_in(k, p->region))) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
@@ -161,7 +156,8 @@ static void add_piece(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, siz
 static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size_t *next)
 {
     const wr_chunks *c = &p->cache->chunks;
-    const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
+    const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream &&
+                       may_take(p, slot->chunk);
     if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
     for (; *next < c->extent_count && c->extents[*next].slot == slot; ++*next)
         if (!whole) add_piece(p, now, best, slot, c->extents[*next].from, c->extents[*next].to);
@@ -269,48 +265,10 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
-/* Where memory may become short the driver's time matters less: from a share of a limit on, which somebody has set for a reason,
- * and from half of the device on. */
-enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
-
-static bool is_tight(const wr_cache *cache, size_t held)
-{
-    return (cache->limit && held > cache->limit / TIGHT_LIMIT_SHARE) ||
-           held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
-}
-
-/* The largest chunk to make for so many bytes: a share of what is held then, so that what a chunk partly in use keeps
- * from others is little at any time. */
-static size_t most_for(const wr_cache *cache, size_t bytes)
-{
-    const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
-    const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
-    if (share < WR_CHUNK_TIGHT || is_tight(cache, held)) return WR_CHUNK_TIGHT;
-    return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
-}
-
-static size_t streams_with_chunks(const wr_mempool *pool)
-{
-    size_t count = 0;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
-        count += pool->bins[i] && pool->bins[i]->part_bytes;
-    return count ? count : 1;
-}
-
-static size_t least_for(const wr_stitch_plan *p, size_t most)
-{
-    const size_t share = GROWTH_SHARE * streams_with_chunks(p->cache->pools);
-    const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
-    const size_t least = wr_round_up(has / share, WR_SEGMENT_UNIT);
-    if (least < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
-    const size_t bound = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
-    return least < bound ? least : bound;
-}
-
 /* At least so many bytes, a multiple of the unit and at most `room`. */
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
 {
-    const size_t most = most_for(p->cache, bytes), least = least_for(p, most);
+    const size_t most = wr_stitch_most(p->cache, bytes), least = wr_stitch_least(p, most);
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least < room ? least : room;
     assert(bytes <= SIZE_MAX - most);
@@ -374,10 +332,28 @@ wr_block *wr_stitch_planned_locked(const wr_request *request)
     return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
 }
 
-/* Places that a plan has and that are free now: the plan must do without them later. */
-static bool use_planned(wr_stitch_plan *p)
+/* A free block of another bin of the stream. */
+static bool use_bin(wr_stitch_plan *p, wr_class class)
 {
-    return p->planned = wr_stitch_planned_locked(p->request) != NULL;
+    wr_bin *bin = wr_mempool_bin(p->request->pool, p->request->stream, class);
+    const bool fits = bin && wr_bin_best_fit(bin, p->request->fit.block_bytes);
+    if (fits) p->serves = bin;
+    return fits;
+}
+
+static bool use_another_bin(wr_stitch_plan *p)
+{
+    return (p->forced && p->bin->class == WR_LARGE && use_bin(p, WR_SMALL)) || use_bin(p, WR_PLANNED);
+}
+
+static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
+{
+    wr_serve_distrust_locked(p->cache, p->bin->stream);
+    if (extent_bytes(&p->prefix) < PREFIX_LEAST) {
+        bytes += extent_bytes(&p->prefix);
+        p->prefix = (wr_extent){ 0 };
+    }
+    return plan_new(p, bytes, p->prefix.slot ? wr_round_up(bytes, WR_SEGMENT_UNIT) : SIZE_MAX);
 }
 
 static weir_status plan_old(wr_stitch_plan *p, bool *served)
@@ -393,41 +369,15 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
         if (p->chosen && k->mark == p->chosen) WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
     }
     if (missing) {
-        *served = use_planned(p);
+        *served = use_another_bin(p);
         if (*served) return WEIR_OK;
-        wr_serve_distrust_locked(p->cache, p->bin->stream);
-        WR_TRY(plan_new(p, missing, SIZE_MAX));
+        WR_TRY(plan_missing(p, missing));
     }
     /* What is new is rounded up, so the prefix may be needless by now. */
     size_t got = p->tail;
     for (size_t i = 0; i < p->count; i++) got += p->steps[i].slot->to - p->steps[i].slot->from;
     assert(got >= need || p->prefix.slot);
     return got < need ? plan_end(p, &p->prefix) : WEIR_OK;
-}
-
-/* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
- * pool hold no chunks: it is no reason for more that they hold much. */
-static int64_t rest_for(const wr_cache *cache, uint64_t held, int64_t most)
-{
-    const uint64_t device = cache->chunks.region_bytes;
-    const uint64_t room = cache->limit && cache->limit < device ? cache->limit : device;
-    const int64_t chunks = (int64_t)wr_chunks_held_locked(cache);
-    const int64_t beyond = (int64_t)cache->chunks.moved_bytes - REST_TIMES * chunks;
-    const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
-    if (beyond <= 0 || held > room - room / REST_LEAVES_SHARE) return 0;
-    return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
-}
-
-/* Whether that much more may be held before what is free is looked for. */
-static bool has_slack(const wr_stitch_plan *p, size_t bytes)
-{
-    const weir_memory_stats *stats = wr_stats_locked(p->cache);
-    const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
-    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
-    int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
-    if (now > most) most = now;
-    const int64_t rest = p->range ? 0 : rest_for(p->cache, (uint64_t)held, most); /* planned places have a budget */
-    return held <= most + most / SLACK_SHARE + rest;
 }
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */
@@ -525,22 +475,14 @@ static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 /* New memory is for places as long as no more is held than the plan would do with: beyond, what is free elsewhere serves. */
 static bool may_hold(const wr_stitch_plan *p, size_t bytes)
 {
-    return wr_chunks_held_locked(p->cache) + bytes <= p->range->budget || has_slack(p, bytes);
-}
-
-/* A share of what the places have already, as with other chunks: who is served little holds little. */
-static size_t cell_for(const wr_stitch_plan *p)
-{
-    size_t cell = WR_SEGMENT_UNIT;
-    while (!p->range->sparing && cell < CELL_MOST && cell < p->bin->part_bytes / GROWTH_SHARE) cell *= 2;
-    return cell;
+    return wr_chunks_held_locked(p->cache) + bytes <= p->range->budget || wr_stitch_has_slack(p, bytes);
 }
 
 static weir_status plan_range(wr_stitch_plan *p, bool *served)
 {
     hole h;
     p->region = *p->range->region;
-    WR_TRY(find_hole(p, cell_for(p), &h));
+    WR_TRY(find_hole(p, wr_stitch_cell(p), &h));
     if (h.needed && (p->forced || !may_hold(p, h.needed))) WR_TRY(find_hole(p, WR_SEGMENT_UNIT, &h));
     *served = h.needed == 0;
     if (*served) return WEIR_OK;
@@ -560,19 +502,22 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(wr_chunks_survey_locked(p->cache));
+    p->pressed = p->forced || wr_stitch_is_tight(p->cache, wr_chunks_held_locked(p->cache));
     if (p->range) return plan_range(p, served);
     if (!wr_serve_trusts_locked(p->cache, p->bin->stream))
         p->open = wr_mempool_bin(p->request->pool, p->request->stream, WR_PLANNED);
     const run found = find_run(p);
     *served = found.region != NULL;
-    p->planned = *served && found.region->bin == p->open;
+    if (*served) p->serves = found.region->bin;
     if (*served) return use_run(p, &found);
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;
-    *served = p->open && use_planned(p);
+    *served = p->open && use_bin(p, WR_PLANNED);
     if (*served) return WEIR_OK;
-    if (!p->forced && has_slack(p, wr_round_up(missing, WR_SEGMENT_UNIT))) return plan_new(p, missing, SIZE_MAX);
-    return plan_old(p, served);
+    if (!p->forced && wr_stitch_may_grow(p, wr_round_up(missing, WR_SEGMENT_UNIT)))
+        return plan_new(p, missing, SIZE_MAX);
+    *served = p->bin->class == WR_SMALL && use_bin(p, WR_LARGE);
+    return *served ? WEIR_OK : plan_old(p, served);
 }
 
 void wr_stitch_plan_release_locked(wr_stitch_plan *p)

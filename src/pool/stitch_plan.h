@@ -21,14 +21,15 @@ typedef struct wr_stitch_plan {
     const wr_request *request;
     wr_bin *bin;
     const wr_stitch_range *range; /* what is to have memory; NULL: whatever serves the request */
-    const wr_bin *open;           /* planned places of the stream, which is not served; NULL: none */
+    wr_bin *open;                 /* planned places of the stream, which is not served; NULL: none */
     bool forced;                  /* use what is there before anything new, however little is held */
     bool foreign;                 /* also what other streams have */
+    bool pressed;                 /* memory is short, or may become so */
 
     wr_segment *region; /* that the slots go to */
     bool fresh;         /* it is new: it has no addresses yet */
     size_t start;       /* where the slots begin in it */
-    bool planned;       /* what serves the request is free among the places of a plan, which must do without */
+    wr_bin *serves;     /* has a free block for the request, though its own has none; NULL: none has */
     size_t tail;        /* bytes of its free tail, which is part of what the request gets */
     size_t bytes;       /* of all slots */
     size_t created;     /* of chunks to be made */

@@ -162,8 +162,8 @@ static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
 /* Large ones first, then by stream, size and address: the order in which PyTorch empties its cache. */
 static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
 {
-    for (uint32_t c = WR_CLASSES; c-- > 0;)
-        for (uint32_t i = c; i < pool->bin_capacity; i += WR_CLASSES)
+    for (uint32_t c = WR_BINS; c-- > 0;)
+        for (uint32_t i = c; i < pool->bin_capacity; i += WR_BINS)
             if (pool->bins[i]) tail = hide_idle_locked(pool->bins[i], tail);
     return tail;
 }
@@ -328,7 +328,7 @@ static ages sum_ages_locked(const wr_cache *cache)
 {
     ages a = { 0, 0 };
     const wr_mempool *pool = cache->pools;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES)
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
         for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
             if (wr_segment_idle(s)) {
                 a.total += age_of(cache, s);
@@ -344,7 +344,7 @@ static wr_segment *hide_aged_locked(wr_cache *cache)
     wr_segment *list = NULL, **tail = &list;
     ages a = sum_ages_locked(cache);
     if (a.count == 0) return NULL;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_CLASSES) {
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS) {
         wr_segment *following;
         for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = following) {
             following = s->next;
@@ -487,7 +487,7 @@ static void drop_fence(const wr_cache *cache, wr_bin *bin)
 
 static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir)
 {
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
+    for (int class = WR_SMALL; class < WR_BINS; class ++) {
         wr_bin *old = wr_mempool_bin(pool, stream, class), *home = NULL;
         if (!old || !old->segments) continue;
         WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));

@@ -28,7 +28,7 @@ json 'rows[0]["oom"] > 0 and rows[1]["oom"] == 0'
 # A plan of half of a job: what it has not is served otherwise.
 expect 0 replay --policy weir,plan:from=0,to=50,time=0 --repeat 1 --json - "$small"
 json 'rows[1]["plan"]["served"] > 2000 and rows[1]["plan"]["missed"] > 2000 and rows[1]["plan"]["late"] < 20'
-json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
+json 'rows[1]["peak_reserved"] <= 1.02 * rows[0]["peak_reserved"]'
 
 # Nor does a plan that begins in the middle of the job cost more than that; it has what lives all the time, and where the job
 # does the same all the time, all that comes.

@@ -116,7 +116,7 @@ static void streams_that_are_many_have_smaller_chunks(void **state)
     for (int i = 0; i < STREAMS; i++) {
         streams[i] = new_stream(0);
         (void)alloc_on(128 * MIB, streams[i]);
-        (void)alloc_on(MIB, streams[i]);
+        (void)alloc_on(2 * MIB, streams[i]);
     }
     assert_int_equal(reserved_by(streams[0]), (128 + 16) * MIB);
     assert_int_equal(reserved_by(streams[STREAMS - 1]), (128 + 2) * MIB);
@@ -172,6 +172,100 @@ static void free_ends_of_chunks_in_use_serve(void **state)
     assert_true(reserved_on(0) < reserved + (int64_t)(60 * MIB));
     assert_true(has_pattern(first, 16 * MIB, 1));
     assert_true(has_pattern(last, 24 * MIB, 3));
+}
+
+static void small_blocks_lie_apart_from_large_ones(void **state)
+{
+    (void)state;
+    char *large = alloc(16 * MIB);
+    assert_ok(weir_free(large));
+    assert_int_equal(reserved_on(0), 16 * MIB);
+    char *small = alloc(MIB);
+    assert_true(small + MIB <= large || small >= large + 16 * MIB);
+    assert_int_equal(reserved_on(0), (16 + 2) * MIB);
+    const uint64_t called = driver_calls();
+    assert_ptr_equal(alloc(16 * MIB), large);
+    assert_int_equal(driver_calls(), called);
+}
+
+static void short_memory_serves_small_blocks_among_large_ones(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 64 * MIB));
+    char *large = alloc(30 * MIB);
+    (void)alloc(34 * MIB);
+    assert_ok(weir_free(large));
+    char *small = alloc(MIB);
+    assert_true(small >= large && small + MIB <= large + 30 * MIB);
+    assert_int_equal(reserved_on(0), 64 * MIB);
+}
+
+static void short_memory_serves_large_blocks_among_small_ones(void **state)
+{
+    enum { SMALL = 64 };
+    char *blocks[SMALL];
+    (void)state;
+    for (int i = 0; i < SMALL; i++) blocks[i] = alloc(MIB);
+    const uint64_t reserved = (uint64_t)reserved_on(0);
+    assert_ok(weir_memory_limit_set(0, reserved));
+    for (int i = 1; i < SMALL; i++)
+        if (i % 4 != 0) assert_ok(weir_free(blocks[i])); /* no chunk is free */
+    (void)alloc(3 * MIB);
+    assert_int_equal(reserved_on(0), reserved);
+}
+
+/* As what a language model keeps of its tokens does: at each of them each block is replaced by one that is a bit larger. */
+static void blocks_that_grow_by_a_bit_take_no_memory_of_each_other(void **state)
+{
+    enum { BLOCKS = 100, STEPS = 20 };
+    const size_t more = 64 * 1024;
+    size_t bytes = 6 * MIB;
+    void *blocks[BLOCKS];
+    (void)state;
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(bytes);
+    for (int step = 0; step < STEPS; step++) {
+        bytes += more;
+        for (int i = 0; i < BLOCKS; i++) {
+            void *scratch = alloc(MIB / 2), *larger = alloc(bytes);
+            assert_ok(weir_free(blocks[i]));
+            assert_ok(weir_free(scratch));
+            blocks[i] = larger;
+        }
+    }
+    assert_true((size_t)reserved_on(0) < (BLOCKS + 1) * bytes / 100 * 104);
+}
+
+/* Forty chunks of 50 MiB, ten of which have a free beginning; no chunk is free. */
+static void free_beginnings(size_t bytes)
+{
+    enum { PAIRS = 40 };
+    const size_t chunk = 50 * MIB;
+    void *beginnings[PAIRS];
+    assert_ok(weir_free(alloc(PAIRS * chunk)));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), PAIRS);
+    for (int i = 0; i < PAIRS; i++) {
+        beginnings[i] = alloc(bytes);
+        (void)alloc(chunk - bytes);
+    }
+    for (int i = 0; i < PAIRS; i += 4) assert_ok(weir_free(beginnings[i]));
+}
+
+static void a_short_beginning_is_left_alone_where_new_memory_is_needed(void **state)
+{
+    (void)state;
+    free_beginnings(20 * MIB);
+    const int64_t reserved = reserved_on(0);
+    (void)alloc(100 * MIB);
+    assert_int_equal(reserved_on(0), reserved + (int64_t)(100 * MIB));
+}
+
+static void a_long_beginning_ends_what_is_new(void **state)
+{
+    (void)state;
+    free_beginnings(30 * MIB);
+    const int64_t reserved = reserved_on(0);
+    (void)alloc(100 * MIB);
+    assert_int_equal(reserved_on(0), reserved + (int64_t)(70 * MIB));
 }
 
 static void the_limit_counts_new_chunks_only(void **state)
@@ -570,6 +664,13 @@ int main(void)
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),
+        STITCH_TEST(small_blocks_lie_apart_from_large_ones),
+        STITCH_TEST(short_memory_serves_small_blocks_among_large_ones),
+        STITCH_TEST(short_memory_serves_large_blocks_among_small_ones),
+        cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large, close_host),
+        cmocka_unit_test_setup_teardown(a_short_beginning_is_left_alone_where_new_memory_is_needed, open_large,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_long_beginning_ends_what_is_new, open_large, close_host),
         STITCH_TEST(the_limit_counts_new_chunks_only),
         STITCH_TEST(a_failure_for_want_of_whole_chunks_names_plans),
         cmocka_unit_test_setup_teardown(a_failure_names_no_plans_where_they_are_made, open_planning, close_host),

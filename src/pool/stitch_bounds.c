@@ -1,0 +1,101 @@
+#include "pool/stitch_bounds.h"
+
+#include "base/size.h"
+#include "pool/count.h"
+
+/* More may be held than was ever live, before chunks are mapped again: 1 in so many. Blocks that are replaced by ones a bit
+ * larger, all of them again and again, then come to lie where their neighbours were; what is mapped together instead lies
+ * apart for good, and they hold more. What a plan does not have is served beside planned places, and not from them. */
+enum { SLACK_SHARE = 40 };
+
+/* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,
+ * each so many bytes more that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that
+ * ends before holds no more. A share of the device, or of the limit, is left to others. */
+enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
+
+/* A new chunk is this share of what the stream has of the class, between the least and the usual size, and less where streams
+ * are many, each of which has a last one partly in use: small programs stay small. */
+enum { GROWTH_SHARE = 8, SMALL_GROWTH_SHARE = 16 };
+
+/* None is more than this share of what is held in all. */
+enum { MOST_SHARE = 40 };
+
+/* Where memory may become short the driver's time matters less: from a share of a limit on, which somebody has set for a reason,
+ * and from half of the device on. */
+enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
+
+/* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
+#define CELL_MOST WR_CHUNK_USUAL
+
+/* ---- chunks ------------------------------------------------------------------------------------------------------- */
+
+bool wr_stitch_is_tight(const wr_cache *cache, size_t held)
+{
+    return (cache->limit && held > cache->limit / TIGHT_LIMIT_SHARE) ||
+           held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
+}
+
+size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
+{
+    const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
+    const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
+    if (share < WR_CHUNK_TIGHT || wr_stitch_is_tight(cache, held)) return WR_CHUNK_TIGHT;
+    return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
+}
+
+static size_t streams_with_chunks(const wr_mempool *pool)
+{
+    size_t count = 0;
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
+        count += pool->bins[i] && pool->bins[i]->part_bytes;
+    return count ? count : 1;
+}
+
+size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
+{
+    const size_t share =
+        p->bin->class == WR_SMALL ? (size_t)SMALL_GROWTH_SHARE : GROWTH_SHARE * streams_with_chunks(p->cache->pools);
+    const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
+    const size_t least = wr_round_up(has / share, WR_SEGMENT_UNIT);
+    if (least < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
+    const size_t bound = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
+    return least < bound ? least : bound;
+}
+
+size_t wr_stitch_cell(const wr_stitch_plan *p)
+{
+    size_t cell = WR_SEGMENT_UNIT;
+    while (!p->range->sparing && cell < CELL_MOST && cell < p->bin->part_bytes / GROWTH_SHARE) cell *= 2;
+    return cell;
+}
+
+/* ---- what may be held --------------------------------------------------------------------------------------------- */
+
+/* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
+ * pool hold no chunks: it is no reason for more that they hold much. */
+static int64_t rest_for(const wr_cache *cache, uint64_t held, int64_t most)
+{
+    const uint64_t device = cache->chunks.region_bytes;
+    const uint64_t room = cache->limit && cache->limit < device ? cache->limit : device;
+    const int64_t chunks = (int64_t)wr_chunks_held_locked(cache);
+    const int64_t beyond = (int64_t)cache->chunks.moved_bytes - REST_TIMES * chunks;
+    const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
+    if (beyond <= 0 || held > room - room / REST_LEAVES_SHARE) return 0;
+    return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
+}
+
+bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
+{
+    const weir_memory_stats *stats = wr_stats_locked(p->cache);
+    const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
+    const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
+    int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
+    if (now > most) most = now;
+    const int64_t rest = p->range ? 0 : rest_for(p->cache, (uint64_t)held, most); /* planned places have a budget */
+    return held <= most + most / SLACK_SHARE + rest;
+}
+
+bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
+{
+    return (p->bin->class == WR_SMALL && !p->pressed) || wr_stitch_has_slack(p, bytes);
+}

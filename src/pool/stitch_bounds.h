@@ -1,0 +1,31 @@
+/*
+ * stitch_bounds: how much may be held for what is live, and in chunks of what size. docs/decisions/0007 has the figures behind
+ * the numbers. Lock: the cache's.
+ */
+#ifndef WR_POOL_STITCH_BOUNDS_H
+#define WR_POOL_STITCH_BOUNDS_H
+
+#include "pool/stitch_plan.h"
+
+/* Whether memory may become short with so many bytes held. */
+bool wr_stitch_is_tight(const wr_cache *cache, size_t held);
+
+/* The largest chunk to make for so many bytes more: a share of what is held then, so that what a chunk partly in use keeps
+ * from others is little at any time. */
+size_t wr_stitch_most(const wr_cache *cache, size_t bytes);
+
+/* The smallest, where the largest is `most`. */
+size_t wr_stitch_least(const wr_stitch_plan *plan, size_t most);
+
+/* How much a range of planned places gets at least: a share of what they have already, as with other chunks, since who is served
+ * little holds little. */
+size_t wr_stitch_cell(const wr_stitch_plan *plan);
+
+/* Whether that much more may be held before what is free is looked for. */
+bool wr_stitch_has_slack(const wr_stitch_plan *plan, size_t bytes);
+
+/* The same for the plan's request: small blocks are little of the whole, and have memory of their own as long as memory is not
+ * short. */
+bool wr_stitch_may_grow(const wr_stitch_plan *plan, size_t bytes);
+
+#endif

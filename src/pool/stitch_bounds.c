@@ -13,9 +13,9 @@ enum { SLACK_SHARE = 40 };
  * ends before holds no more. A share of the device, or of the limit, is left to others. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
-/* A new chunk is this share of what the stream has of the class, between the least and the usual size, and less where streams
- * are many, each of which has a last one partly in use: small programs stay small. */
-enum { GROWTH_SHARE = 8, SMALL_GROWTH_SHARE = 16 };
+/* A new chunk is this share of what the stream has of the class, between the least and the usual size, and of large blocks less
+ * where streams are many, each of which has a last one partly in use: small programs stay small. */
+enum { GROWTH_SHARE = 8 };
 
 /* None is more than this share of what is held in all. */
 enum { MOST_SHARE = 40 };
@@ -53,10 +53,9 @@ static size_t streams_with_chunks(const wr_mempool *pool)
 
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
-    const size_t share =
-        p->bin->class == WR_SMALL ? (size_t)SMALL_GROWTH_SHARE : GROWTH_SHARE * streams_with_chunks(p->cache->pools);
+    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->cache->pools);
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
-    const size_t least = wr_round_up(has / share, WR_SEGMENT_UNIT);
+    const size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
     const size_t bound = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
     return least < bound ? least : bound;

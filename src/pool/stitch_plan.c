@@ -25,12 +25,15 @@
 
 /* ---- what there is ------------------------------------------------------------------------------------------------ */
 
-/* Small blocks and large ones would take chunks from each other again and again where the small ones have little. */
+/* Small blocks and large ones of a stream take chunks from each other where the small ones have so much. With less they would do
+ * that again and again for little. */
+#define SHARED_FROM ((size_t)32 << 20)
+
 static bool may_take(const wr_stitch_plan *p, const wr_chunk *chunk)
 {
     const wr_bin *from = wr_chunk_bin(chunk), *small = p->bin->class == WR_SMALL ? p->bin : from;
     if (from->class == p->bin->class || from->class == WR_PLANNED || p->bin->class == WR_PLANNED) return true;
-    return p->pressed || small->part_bytes >= WR_CHUNK_USUAL;
+    return p->pressed || small->part_bytes >= SHARED_FROM;
 }
 
 static bool in_tail(const wr_stitch_plan *p, const wr_chunk *chunk)

@@ -163,6 +163,15 @@ static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
     return block && block->bytes == bytes && wr_cache_takes(request, bytes) ? block : NULL;
 }
 
+/* What else serves a small request, where there was no memory for small blocks alone. */
+static wr_block *find_among_large_locked(const wr_request *request)
+{
+    const wr_mempool *pool = request->pool;
+    const bool may = request->fit.class == WR_SMALL && wr_mempool_chunked(pool) && pool->cache->chunks.mixed;
+    wr_bin *bin = may ? wr_mempool_bin(pool, request->stream, WR_LARGE) : NULL;
+    return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+}
+
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
  * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
@@ -190,6 +199,7 @@ static weir_status take(wr_cache *cache, const wr_request *request, wr_front *fr
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended) : NULL;
+    if (WR_UNLIKELY(!block) && status == WEIR_OK) block = find_among_large_locked(request);
     if (block) {
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) WR_COUNT(request->pool, hits, 1);

@@ -139,7 +139,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     const bool own = bin->stream == request->stream && bin->pool == request->pool;
     const wr_block *largest = wr_bin_largest(bin);
     uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
-    const bool serves = bin->class == request->fit.class;
+    const bool serves = wr_mempool_chunked(bin->pool) ? bin->class != WR_PLANNED : bin->class == request->fit.class;
     if (serves && largest && largest->bytes > *best) *best = largest->bytes;
     for (const wr_segment *s = bin->segments; s; s = s->next) {
         if (!wr_segment_idle(s)) continue;

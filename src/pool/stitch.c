@@ -14,6 +14,9 @@
 /* Addresses of a further region, besides twice the request. */
 #define REGION_MORE ((size_t)1 << 30)
 
+/* A first region has addresses for all of the device, for small blocks a share of them. */
+enum { SMALL_ADDRESSES_SHARE = 8 };
+
 /* One try. */
 typedef struct attempt {
     wr_stitch_plan plan;
@@ -38,7 +41,8 @@ static weir_status prepare_region(wr_stitch_plan *p)
     WR_TRY(wr_record_segment(cache, &segment));
     segment->base = NULL;
     segment->bytes = units * WR_SEGMENT_UNIT;
-    if (!p->bin->segments && cache->chunks.region_bytes > segment->bytes) segment->bytes = cache->chunks.region_bytes;
+    const size_t first = cache->chunks.region_bytes / (p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1);
+    if (!p->bin->segments && first > segment->bytes) segment->bytes = first / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
     segment->first = NULL;
     weir_status status = wr_record_pages(cache, segment->bytes, &segment->pages);
     if (status == WEIR_OK) status = wr_record_block(cache, &segment->first);
@@ -239,6 +243,7 @@ static void add_slots_locked(attempt *a)
             continue;
         }
         wr_chunk_add_locked(cache, slot->chunk);
+        cache->chunks.mixed = false;
         WR_COUNT(pool, driver_allocs, 1);
     }
     cache->growing -= p->created;
@@ -275,6 +280,7 @@ static weir_status serve_locked(attempt *a, void **out)
     wr_block *block = p->range ? NULL : wr_cache_find_free_locked(p->request);
     if (!block && p->serves) block = wr_bin_best_fit(p->serves, p->request->fit.block_bytes);
     if (!block) return WEIR_OK;
+    if (p->request->fit.class == WR_SMALL && block->segment->bin->class == WR_LARGE) p->cache->chunks.mixed = true;
     a->done = true;
     return wr_cache_hand_out_locked(p->cache, p->request, block, out);
 }

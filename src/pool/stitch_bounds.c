@@ -17,6 +17,10 @@ enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 }
  * where streams are many, each of which has a last one partly in use: small programs stay small. */
 enum { GROWTH_SHARE = 8 };
 
+/* Small blocks have chunks of their own, whatever is free elsewhere, up to a share of all, or a little. */
+enum { SMALL_SHARE = 16 };
+#define SMALL_LEAST ((size_t)32 << 20)
+
 /* None is more than this share of what is held in all. */
 enum { MOST_SHARE = 40 };
 
@@ -51,13 +55,22 @@ static size_t streams_with_chunks(const wr_mempool *pool)
     return count ? count : 1;
 }
 
+/* In whole units. */
+static size_t left_of_limit(const wr_cache *cache)
+{
+    const uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing;
+    if (!cache->limit) return SIZE_MAX;
+    return held < cache->limit ? (size_t)(cache->limit - held) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
+}
+
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
     const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->cache->pools);
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
     const size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
-    if (least < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
-    const size_t bound = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
+    const size_t usual = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
+    const size_t left = left_of_limit(p->cache), bound = left < usual ? left : usual;
+    if (least < WR_CHUNK_LEAST || bound < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
     return least < bound ? least : bound;
 }
 
@@ -94,7 +107,23 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
     return held <= most + most / SLACK_SHARE + rest;
 }
 
+/* Chunks for small blocks, of all streams. */
+static size_t small_bytes(const wr_mempool *pool)
+{
+    size_t bytes = 0;
+    for (uint32_t i = WR_SMALL; i < pool->bin_capacity; i += WR_BINS)
+        bytes += pool->bins[i] ? pool->bins[i]->part_bytes : 0;
+    return bytes;
+}
+
+static bool is_little(const wr_stitch_plan *p, size_t bytes)
+{
+    const size_t share = wr_chunks_held_locked(p->cache) / SMALL_SHARE;
+    return small_bytes(p->request->pool) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
+}
+
 bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 {
-    return (p->bin->class == WR_SMALL && !p->pressed) || wr_stitch_has_slack(p, bytes);
+    const bool small = p->bin->class == WR_SMALL && !p->pressed;
+    return (small && is_little(p, bytes)) || wr_stitch_has_slack(p, bytes);
 }

@@ -24,7 +24,7 @@ size_t wr_stitch_cell(const wr_stitch_plan *plan);
 /* Whether that much more may be held before what is free is looked for. */
 bool wr_stitch_has_slack(const wr_stitch_plan *plan, size_t bytes);
 
-/* The same for the plan's request: small blocks are little of the whole, and have memory of their own as long as memory is not
+/* The same for the plan's request: small blocks have memory of their own while that is little of the whole, and memory is not
  * short. */
 bool wr_stitch_may_grow(const wr_stitch_plan *plan, size_t bytes);
 

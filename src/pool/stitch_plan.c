@@ -106,6 +106,13 @@ static wr_extent leave_enough(wr_extent e, bool suffix)
     return e;
 }
 
+/* Whether pieces of what the bin has may serve: of the stream's other class when nothing else does. */
+static bool may_use(const wr_stitch_plan *p, const wr_bin *bin)
+{
+    return bin == p->bin || bin == p->open ||
+           (p->forced && !p->range && bin->stream == p->bin->stream && bin->class != WR_PLANNED);
+}
+
 /* The largest free end of a chunk of the stream that is in use. */
 static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
 {
@@ -114,8 +121,7 @@ static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *
     for (size_t i = 0; i < c->extent_count; i++) {
         const wr_extent *e = &c->extents[i];
         const wr_chunk *chunk = e->slot->chunk;
-        const wr_bin *bin = e->slot->region->bin;
-        if ((bin != p->bin && bin != p->open) || wr_chunk_is_free(chunk) || chunk == not_this) continue;
+        if (!may_use(p, e->slot->region->bin) || wr_chunk_is_free(chunk) || chunk == not_this) continue;
         if (!reaches(p, e, suffix)) continue;
         const wr_extent end = leave_enough(*e, suffix);
         if (end.slot && end.to - end.from >= END_LEAST && end.to - end.from > best.to - best.from) best = end;
@@ -185,6 +191,9 @@ static run find_run(wr_stitch_plan *p)
     run best = { 0 };
     add_runs(p, p->bin, &best);
     if (!best.region && p->open) add_runs(p, p->open, &best);
+    const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
+    const wr_bin *last = p->forced ? wr_mempool_bin(p->request->pool, p->request->stream, other) : NULL;
+    if (!best.region && last) add_runs(p, last, &best);
     return best;
 }
 
@@ -344,15 +353,10 @@ static bool use_bin(wr_stitch_plan *p, wr_class class)
     return fits;
 }
 
-static bool use_another_bin(wr_stitch_plan *p)
-{
-    return (p->forced && p->bin->class == WR_LARGE && use_bin(p, WR_SMALL)) || use_bin(p, WR_PLANNED);
-}
-
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
     wr_serve_distrust_locked(p->cache, p->bin->stream);
-    if (extent_bytes(&p->prefix) < PREFIX_LEAST) {
+    if (!p->forced && extent_bytes(&p->prefix) < PREFIX_LEAST) {
         bytes += extent_bytes(&p->prefix);
         p->prefix = (wr_extent){ 0 };
     }
@@ -372,7 +376,7 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
         if (p->chosen && k->mark == p->chosen) WR_TRY(add_step(p, k->slots, k, 0, k->bytes));
     }
     if (missing) {
-        *served = use_another_bin(p);
+        *served = use_bin(p, WR_PLANNED);
         if (*served) return WEIR_OK;
         WR_TRY(plan_missing(p, missing));
     }

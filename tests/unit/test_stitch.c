@@ -200,26 +200,122 @@ static void short_memory_serves_small_blocks_among_large_ones(void **state)
     assert_int_equal(reserved_on(0), 64 * MIB);
 }
 
+static void small_blocks_lie_apart_again_once_there_is_memory(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 64 * MIB));
+    char *large = alloc(30 * MIB);
+    (void)alloc(34 * MIB);
+    assert_ok(weir_free(large));
+    (void)alloc(MIB);
+    assert_ok(weir_memory_limit_set(0, 0));
+    (void)alloc(32 * MIB); /* more than is free in one piece */
+    char *small = alloc(MIB);
+    assert_true(small + MIB <= large || small >= large + 30 * MIB);
+}
+
 static void short_memory_serves_large_blocks_among_small_ones(void **state)
 {
     enum { SMALL = 64 };
     char *blocks[SMALL];
     (void)state;
-    for (int i = 0; i < SMALL; i++) blocks[i] = alloc(MIB);
-    const uint64_t reserved = (uint64_t)reserved_on(0);
-    assert_ok(weir_memory_limit_set(0, reserved));
-    for (int i = 1; i < SMALL; i++)
-        if (i % 4 != 0) assert_ok(weir_free(blocks[i])); /* no chunk is free */
+    for (int i = 0; i < SMALL; i++) blocks[i] = alloc(MIB / 2);
+    const int64_t reserved = reserved_on(0);
+    assert_ok(weir_memory_limit_set(0, (uint64_t)reserved));
+    for (int i = 0; i < SMALL; i++)
+        if (i % 8 != 0 && i % 8 != 7) assert_ok(weir_free(blocks[i])); /* 3 MiB in one piece, and no chunk is free */
     (void)alloc(3 * MIB);
     assert_int_equal(reserved_on(0), reserved);
+}
+
+static void what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 100 * MIB));
+    assert_ok(weir_free(alloc_on(100 * MIB, new_stream(0))));
+    (void)alloc(MIB); /* takes one of the five chunks */
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), 5);
+    (void)alloc(99 * MIB);
+    assert_int_equal(reserved_on(0), 100 * MIB);
+}
+
+static void few_small_blocks_keep_their_chunks(void **state)
+{
+    (void)state;
+    char *small = alloc(MIB);
+    assert_ok(weir_free(small));
+    assert_ok(weir_free(alloc(16 * MIB)));
+    assert_int_equal(reserved_on(0), (16 + 2) * MIB);
+    const uint64_t called = driver_calls();
+    assert_ptr_equal(alloc(MIB), small);
+    assert_int_equal(driver_calls(), called);
+}
+
+static void free_chunks_of_many_small_blocks_serve_large_ones(void **state)
+{
+    enum { SMALL = 400 };
+    void *blocks[SMALL];
+    (void)state;
+    for (int i = 0; i < SMALL; i++) blocks[i] = alloc(MIB);
+    for (int i = 0; i < SMALL; i++) assert_ok(weir_free(blocks[i]));
+    const int64_t reserved = reserved_on(0);
+    (void)alloc(SMALL * MIB);
+    assert_true(reserved_on(0) <= reserved + (int64_t)(16 * MIB));
+}
+
+/* 32 MiB, and what more may be held than is live. */
+static void small_blocks_have_little_of_their_own_while_large_ones_are_free(void **state)
+{
+    enum { SMALL = 400 };
+    (void)state;
+    assert_ok(weir_free(alloc(SMALL * MIB)));
+    for (int i = 0; i < SMALL; i++) (void)alloc(MIB);
+    assert_true(reserved_on(0) <= (int64_t)((SMALL + 32 + SMALL / 40) * MIB));
+}
+
+static void small_blocks_have_nothing_of_their_own_near_a_limit(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 400 * MIB));
+    assert_ok(weir_free(alloc(200 * MIB)));
+    for (int i = 0; i < 30; i++) (void)alloc(MIB);
+    assert_true(reserved_on(0) <= (int64_t)((200 + 200 / 40) * MIB));
+}
+
+static void small_blocks_among_large_ones_need_no_driver(void **state)
+{
+    (void)state;
+    char *large = alloc(400 * MIB);
+    void *more = NULL;
+    while (weir_alloc(2 * MIB, &more) == WEIR_OK) continue;
+    assert_ok(weir_free(large));
+    (void)alloc(MIB / 2);
+    const uint64_t called = driver_calls();
+    for (int i = 0; i < 100; i++) (void)alloc(MIB / 2);
+    assert_int_equal(driver_calls(), called);
+}
+
+/* In chunks that would be larger. */
+static void all_of_a_limit_can_be_had(void **state)
+{
+    (void)state;
+    for (uint64_t limit = 40 * MIB; limit <= 76 * MIB; limit += 6 * MIB) {
+        void *blocks[76];
+        int count = 0;
+        assert_ok(weir_memory_limit_set(0, limit));
+        while (weir_alloc(MIB, &blocks[count]) == WEIR_OK) count++;
+        assert_int_equal(count, limit / MIB);
+        while (count > 0) assert_ok(weir_free(blocks[--count]));
+        assert_ok(weir_empty_cache(0));
+    }
 }
 
 /* As what a language model keeps of its tokens does: at each of them each block is replaced by one that is a bit larger. */
 static void blocks_that_grow_by_a_bit_take_no_memory_of_each_other(void **state)
 {
-    enum { BLOCKS = 100, STEPS = 20 };
+    enum { BLOCKS = 64, STEPS = 20 };
     const size_t more = 64 * 1024;
-    size_t bytes = 6 * MIB;
+    size_t bytes = 12 * MIB;
     void *blocks[BLOCKS];
     (void)state;
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(bytes);
@@ -232,7 +328,7 @@ static void blocks_that_grow_by_a_bit_take_no_memory_of_each_other(void **state)
             blocks[i] = larger;
         }
     }
-    assert_true((size_t)reserved_on(0) < (BLOCKS + 1) * bytes / 100 * 104);
+    assert_true((size_t)reserved_on(0) < (BLOCKS + 1) * bytes / 100 * 103);
 }
 
 /* Forty chunks of 50 MiB, ten of which have a free beginning; no chunk is free. */
@@ -266,6 +362,25 @@ static void a_long_beginning_ends_what_is_new(void **state)
     const int64_t reserved = reserved_on(0);
     (void)alloc(100 * MIB);
     assert_int_equal(reserved_on(0), reserved + (int64_t)(70 * MIB));
+    (void)alloc(32 * MIB);
+    assert_int_equal(reserved_on(0), reserved + (int64_t)(72 * MIB)); /* no more than is missing */
+}
+
+/* Under the limit there is room for what is missing behind the short beginning, and not for all. */
+static void a_short_beginning_serves_where_memory_is_short(void **state)
+{
+    void *beginnings[4];
+    (void)state;
+    assert_ok(weir_free(alloc(80 * MIB)));
+    for (int i = 0; i < 4; i++) {
+        beginnings[i] = alloc(16 * MIB);
+        (void)alloc(4 * MIB);
+    }
+    assert_int_equal(reserved_on(0), 80 * MIB);
+    assert_ok(weir_memory_limit_set(0, 90 * MIB));
+    assert_ok(weir_free(beginnings[0]));
+    (void)alloc(24 * MIB);
+    assert_int_equal(reserved_on(0), 88 * MIB);
 }
 
 static void the_limit_counts_new_chunks_only(void **state)
@@ -666,7 +781,17 @@ int main(void)
         STITCH_TEST(free_ends_of_chunks_in_use_serve),
         STITCH_TEST(small_blocks_lie_apart_from_large_ones),
         STITCH_TEST(short_memory_serves_small_blocks_among_large_ones),
+        STITCH_TEST(small_blocks_lie_apart_again_once_there_is_memory),
         STITCH_TEST(short_memory_serves_large_blocks_among_small_ones),
+        STITCH_TEST(what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short),
+        STITCH_TEST(few_small_blocks_keep_their_chunks),
+        cmocka_unit_test_setup_teardown(free_chunks_of_many_small_blocks_serve_large_ones, open_large, close_host),
+        cmocka_unit_test_setup_teardown(small_blocks_have_little_of_their_own_while_large_ones_are_free, open_large,
+                                        close_host),
+        STITCH_TEST(small_blocks_have_nothing_of_their_own_near_a_limit),
+        STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
+        STITCH_TEST(all_of_a_limit_can_be_had),
+        STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large, close_host),
         cmocka_unit_test_setup_teardown(a_short_beginning_is_left_alone_where_new_memory_is_needed, open_large,
                                         close_host),

@@ -8,6 +8,11 @@
  * apart for good, and they hold more. What a plan does not have is served beside planned places, and not from them. */
 enum { SLACK_SHARE = 40 };
 
+/* For requests of at most such a part of what was ever live it may be more, where one stream has it all and memory is not short:
+ * what is new for them is little, and programs with many such blocks, of ever other sizes, find room by best fit alone from there
+ * on. */
+enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
+
 /* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,
  * each so many bytes more that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that
  * ends before holds no more. A share of the device, or of the limit, is left to others. */
@@ -96,6 +101,12 @@ static int64_t rest_for(const wr_cache *cache, uint64_t held, int64_t most)
     return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
 }
 
+static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
+{
+    const bool little = !p->range && !p->pressed && (int64_t)p->request->requested <= most / LITTLE_PART;
+    return most / (little && streams_with_chunks(p->cache->pools) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
+}
+
 bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
@@ -104,7 +115,7 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
     if (now > most) most = now;
     const int64_t rest = p->range ? 0 : rest_for(p->cache, (uint64_t)held, most); /* planned places have a budget */
-    return held <= most + most / SLACK_SHARE + rest;
+    return held <= most + slack_for(p, most) + rest;
 }
 
 /* Chunks for small blocks, of all streams. */

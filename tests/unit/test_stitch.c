@@ -331,6 +331,39 @@ static void blocks_that_grow_by_a_bit_take_no_memory_of_each_other(void **state)
     assert_true((size_t)reserved_on(0) < (BLOCKS + 1) * bytes / 100 * 103);
 }
 
+/* 1000 MiB in use but for two blocks of 25 MiB that are no neighbours. How much more is held for another one. */
+static int64_t held_more_for(size_t bytes)
+{
+    enum { BLOCKS = 40 };
+    void *blocks[BLOCKS];
+    assert_ok(weir_free(alloc(BLOCKS * 25 * MIB)));
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(25 * MIB);
+    assert_ok(weir_free(blocks[10]));
+    assert_ok(weir_free(blocks[20]));
+    const int64_t reserved = reserved_on(0);
+    (void)alloc(bytes);
+    return reserved_on(0) - reserved;
+}
+
+static void more_is_held_for_a_little_request(void **state)
+{
+    (void)state;
+    assert_int_equal(held_more_for(40 * MIB), 40 * MIB);
+}
+
+static void what_is_free_serves_a_larger_request(void **state)
+{
+    (void)state;
+    assert_true(held_more_for(52 * MIB) < (int64_t)(52 * MIB));
+}
+
+static void what_is_free_serves_where_several_streams_have_memory(void **state)
+{
+    (void)state;
+    (void)alloc_on(2 * MIB, new_stream(0));
+    assert_true(held_more_for(40 * MIB) < (int64_t)(40 * MIB));
+}
+
 /* Forty chunks of 50 MiB, ten of which have a free beginning; no chunk is free. */
 static void free_beginnings(size_t bytes)
 {
@@ -793,6 +826,9 @@ int main(void)
         STITCH_TEST(all_of_a_limit_can_be_had),
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large, close_host),
+        cmocka_unit_test_setup_teardown(more_is_held_for_a_little_request, open_large, close_host),
+        cmocka_unit_test_setup_teardown(what_is_free_serves_a_larger_request, open_large, close_host),
+        cmocka_unit_test_setup_teardown(what_is_free_serves_where_several_streams_have_memory, open_large, close_host),
         cmocka_unit_test_setup_teardown(a_short_beginning_is_left_alone_where_new_memory_is_needed, open_large,
                                         close_host),
         cmocka_unit_test_setup_teardown(a_long_beginning_ends_what_is_new, open_large, close_host),

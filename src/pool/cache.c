@@ -103,6 +103,12 @@ static wr_block *spare_tail(wr_block *block)
     return larger ? larger : block;
 }
 
+wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class)
+{
+    wr_bin *bin = wr_mempool_bin(request->pool, request->stream, class);
+    return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+}
+
 wr_block *wr_cache_find_free_locked(const wr_request *request)
 {
     wr_bin *bin = wr_cache_bin_locked(request->pool, request);
@@ -168,8 +174,7 @@ static wr_block *find_among_large_locked(const wr_request *request)
 {
     const wr_mempool *pool = request->pool;
     const bool may = request->fit.class == WR_SMALL && wr_mempool_chunked(pool) && pool->cache->chunks.mixed;
-    wr_bin *bin = may ? wr_mempool_bin(pool, request->stream, WR_LARGE) : NULL;
-    return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,

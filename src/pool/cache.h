@@ -221,6 +221,9 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
 /* A free block of the request's bin that it may have; NULL: none fits. */
 wr_block *wr_cache_find_free_locked(const wr_request *request);
 
+/* The free block that fits best of one of the stream's bins, whatever the request's class; NULL: none does. */
+wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
+
 /* Records (records.c): a fresh one's members are whatever they were. */
 WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
 WR_CHECKED static inline weir_status wr_record_block(wr_cache *cache, wr_block **block)

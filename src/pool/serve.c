@@ -506,7 +506,7 @@ void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
     if (request->pool_name != 0 || !wr_mempool_chunked(request->pool)) return;
     const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
     const bool spared = wr_serve_trusts_locked(cache, request->stream);
-    wr_block *block = spared ? NULL : wr_stitch_planned_locked(request);
+    wr_block *block = spared ? NULL : wr_cache_best_of_locked(request, WR_PLANNED);
     if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) WR_COUNT(cache->pools, hits, 1);
     wr_front_unlock(cache, &h);
 }

@@ -33,7 +33,4 @@ typedef struct wr_stitch_range {
  * pool say for whom. WEIR_ERR_OUT_OF_MEMORY: there is not enough, or it is in use elsewhere. */
 WR_CHECKED weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range);
 
-/* The free block of planned places that fits best; NULL: none does. */
-wr_block *wr_stitch_planned_locked(const wr_request *request);
-
 #endif

@@ -72,11 +72,12 @@ size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
     const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->cache->pools);
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
-    const size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
-    const size_t usual = most < WR_CHUNK_USUAL ? most : WR_CHUNK_USUAL;
-    const size_t left = left_of_limit(p->cache), bound = left < usual ? left : usual;
-    if (least < WR_CHUNK_LEAST || bound < WR_CHUNK_LEAST) return WR_CHUNK_LEAST;
-    return least < bound ? least : bound;
+    const size_t left = left_of_limit(p->cache);
+    size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
+    if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
+    if (least > most) least = most;
+    if (least > left) least = left;
+    return least < WR_CHUNK_LEAST ? WR_CHUNK_LEAST : least;
 }
 
 size_t wr_stitch_cell(const wr_stitch_plan *p)
@@ -90,11 +91,12 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
 
 /* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
  * pool hold no chunks: it is no reason for more that they hold much. */
-static int64_t rest_for(const wr_cache *cache, uint64_t held, int64_t most)
+static int64_t rest_for(const wr_stitch_plan *p, uint64_t held, int64_t most)
 {
+    const wr_cache *cache = p->cache;
     const uint64_t device = cache->chunks.region_bytes;
     const uint64_t room = cache->limit && cache->limit < device ? cache->limit : device;
-    const int64_t chunks = (int64_t)wr_chunks_held_locked(cache);
+    const int64_t chunks = (int64_t)p->held;
     const int64_t beyond = (int64_t)cache->chunks.moved_bytes - REST_TIMES * chunks;
     const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
     if (beyond <= 0 || held > room - room / REST_LEAVES_SHARE) return 0;
@@ -114,7 +116,7 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
     const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
     if (now > most) most = now;
-    const int64_t rest = p->range ? 0 : rest_for(p->cache, (uint64_t)held, most); /* planned places have a budget */
+    const int64_t rest = p->range ? 0 : rest_for(p, (uint64_t)held, most); /* planned places have a budget */
     return held <= most + slack_for(p, most) + rest;
 }
 
@@ -127,14 +129,14 @@ static size_t small_bytes(const wr_mempool *pool)
     return bytes;
 }
 
-static bool is_little(const wr_stitch_plan *p, size_t bytes)
+static bool small_stay_few(const wr_stitch_plan *p, size_t bytes)
 {
-    const size_t share = wr_chunks_held_locked(p->cache) / SMALL_SHARE;
-    return small_bytes(p->request->pool) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
+    const size_t share = p->held / SMALL_SHARE;
+    return small_bytes(p->cache->pools) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
 }
 
 bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 {
     const bool small = p->bin->class == WR_SMALL && !p->pressed;
-    return (small && is_little(p, bytes)) || wr_stitch_has_slack(p, bytes);
+    return (small && small_stay_few(p, bytes)) || wr_stitch_has_slack(p, bytes);
 }

@@ -17,6 +17,10 @@
  * is needed all the same, the beginning must be so large, and what is new no more than what is missing. */
 #define PREFIX_LEAST ((size_t)24 << 20)
 
+/* Small blocks and large ones of a stream take chunks from each other where the small ones have so much. With less they would do
+ * that again and again for little. */
+#define SHARED_FROM ((size_t)32 << 20)
+
 /* By so much an end must be more than the free tail which is given up for it. */
 #define END_GAIN ((size_t)4 << 20)
 
@@ -25,13 +29,9 @@
 
 /* ---- what there is ------------------------------------------------------------------------------------------------ */
 
-/* Small blocks and large ones of a stream take chunks from each other where the small ones have so much. With less they would do
- * that again and again for little. */
-#define SHARED_FROM ((size_t)32 << 20)
-
-static bool may_take(const wr_stitch_plan *p, const wr_chunk *chunk)
+static bool may_take(const wr_stitch_plan *p, const wr_bin *from)
 {
-    const wr_bin *from = wr_chunk_bin(chunk), *small = p->bin->class == WR_SMALL ? p->bin : from;
+    const wr_bin *small = p->bin->class == WR_SMALL ? p->bin : from;
     if (from->class == p->bin->class || from->class == WR_PLANNED || p->bin->class == WR_PLANNED) return true;
     return p->pressed || small->part_bytes >= SHARED_FROM;
 }
@@ -73,8 +73,8 @@ static weir_status list_spare(wr_stitch_plan *p)
         if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
         const wr_bin *bin = wr_chunk_bin(k);
         const bool own = bin->stream == p->bin->stream;
-        if (!may_take(p, k)) continue;
-        if ((!own && !p->foreign) || (p->range && p->region && has_part_in(k, p->region))) continue;
+        if (!may_take(p, bin) || (!own && !p->foreign)) continue;
+        if (p->range && p->region && has_part_in(k, p->region)) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
@@ -166,7 +166,7 @@ static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size
 {
     const wr_chunks *c = &p->cache->chunks;
     const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream &&
-                       may_take(p, slot->chunk);
+                       may_take(p, wr_chunk_bin(slot->chunk));
     if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
     for (; *next < c->extent_count && c->extents[*next].slot == slot; ++*next)
         if (!whole) add_piece(p, now, best, slot, c->extents[*next].from, c->extents[*next].to);
@@ -338,19 +338,12 @@ static weir_status choose_ends(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-wr_block *wr_stitch_planned_locked(const wr_request *request)
-{
-    wr_bin *bin = wr_mempool_bin(request->pool, request->stream, WR_PLANNED);
-    return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
-}
-
 /* A free block of another bin of the stream. */
 static bool use_bin(wr_stitch_plan *p, wr_class class)
 {
-    wr_bin *bin = wr_mempool_bin(p->request->pool, p->request->stream, class);
-    const bool fits = bin && wr_bin_best_fit(bin, p->request->fit.block_bytes);
-    if (fits) p->serves = bin;
-    return fits;
+    const wr_block *block = wr_cache_best_of_locked(p->request, class);
+    if (block) p->serves = block->segment->bin;
+    return block != NULL;
 }
 
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
@@ -482,7 +475,7 @@ static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 /* New memory is for places as long as no more is held than the plan would do with: beyond, what is free elsewhere serves. */
 static bool may_hold(const wr_stitch_plan *p, size_t bytes)
 {
-    return wr_chunks_held_locked(p->cache) + bytes <= p->range->budget || wr_stitch_has_slack(p, bytes);
+    return p->held + bytes <= p->range->budget || wr_stitch_has_slack(p, bytes);
 }
 
 static weir_status plan_range(wr_stitch_plan *p, bool *served)
@@ -509,14 +502,17 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(wr_chunks_survey_locked(p->cache));
-    p->pressed = p->forced || wr_stitch_is_tight(p->cache, wr_chunks_held_locked(p->cache));
+    p->held = wr_chunks_held_locked(p->cache);
+    p->pressed = p->forced || wr_stitch_is_tight(p->cache, p->held);
     if (p->range) return plan_range(p, served);
     if (!wr_serve_trusts_locked(p->cache, p->bin->stream))
         p->open = wr_mempool_bin(p->request->pool, p->request->stream, WR_PLANNED);
     const run found = find_run(p);
     *served = found.region != NULL;
-    if (*served) p->serves = found.region->bin;
-    if (*served) return use_run(p, &found);
+    if (*served) {
+        p->serves = found.region->bin;
+        return use_run(p, &found);
+    }
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;
     *served = p->open && use_bin(p, WR_PLANNED);

@@ -24,6 +24,7 @@ typedef struct wr_stitch_plan {
     wr_bin *open;                 /* planned places of the stream, which is not served; NULL: none */
     bool forced;                  /* use what is there before anything new, however little is held */
     bool foreign;                 /* also what other streams have */
+    size_t held;                  /* in chunks, of all streams */
     bool pressed;                 /* memory is short, or may become so */
 
     wr_segment *region; /* that the slots go to */

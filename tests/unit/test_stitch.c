@@ -188,13 +188,20 @@ static void small_blocks_lie_apart_from_large_ones(void **state)
     assert_int_equal(driver_calls(), called);
 }
 
-static void short_memory_serves_small_blocks_among_large_ones(void **state)
+/* 30 MiB are free there among large blocks, and the limit is reached. */
+static char *reach_a_limit(void)
 {
-    (void)state;
     assert_ok(weir_memory_limit_set(0, 64 * MIB));
     char *large = alloc(30 * MIB);
     (void)alloc(34 * MIB);
     assert_ok(weir_free(large));
+    return large;
+}
+
+static void short_memory_serves_small_blocks_among_large_ones(void **state)
+{
+    (void)state;
+    const char *large = reach_a_limit();
     char *small = alloc(MIB);
     assert_true(small >= large && small + MIB <= large + 30 * MIB);
     assert_int_equal(reserved_on(0), 64 * MIB);
@@ -203,10 +210,7 @@ static void short_memory_serves_small_blocks_among_large_ones(void **state)
 static void small_blocks_lie_apart_again_once_there_is_memory(void **state)
 {
     (void)state;
-    assert_ok(weir_memory_limit_set(0, 64 * MIB));
-    char *large = alloc(30 * MIB);
-    (void)alloc(34 * MIB);
-    assert_ok(weir_free(large));
+    const char *large = reach_a_limit();
     (void)alloc(MIB);
     assert_ok(weir_memory_limit_set(0, 0));
     (void)alloc(32 * MIB); /* more than is free in one piece */

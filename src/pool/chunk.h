@@ -61,6 +61,7 @@ struct wr_extent {
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
 #define WR_CHUNK_MOST ((size_t)112 << 20)
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
+#define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where it is nearly so */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)

@@ -137,6 +137,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
         WR_COUNT(pool, driver_frees, 1);
         cache->changes++;
         cache->chunks.moved_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
+        cache->chunks.gathered_at = 0;
         cache->chunks.mixed = false;
         wr_slot_record_done(cache, home);
         wr_chunk_record_done(cache, chunk);

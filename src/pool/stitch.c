@@ -348,25 +348,30 @@ static weir_status try_once(attempt *a, void **out)
 weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
 {
     bool forced = effort == WR_STITCH_CHAINED, foreign = true, hold = false, again = true;
+    bool gather = forced, gathered = false;
     weir_status status = WEIR_OK;
     wr_bin *bin = NULL;
     WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
               "device %d: %zu bytes asked, there are %zu in all", cache->device, request->fit.block_bytes,
               cache->chunks.region_bytes);
     wr_lock_acquire(&cache->move_lock);
-    if (effort == WR_STITCH_CHAINED) wr_fronts_empty(cache);
     for (*out = NULL; again;) {
-        attempt a = { .plan = { .cache = cache, .request = request, .forced = forced, .foreign = foreign },
-                      .effort = effort,
-                      .hold = hold };
+        if (gather) wr_fronts_empty(cache);
+        gathered = gathered || gather;
+        attempt a = {
+            .plan = { .cache = cache, .request = request, .forced = forced, .foreign = foreign, .gathered = gathered },
+            .effort = effort,
+            .hold = hold
+        };
         status = try_once(&a, out);
         bin = a.plan.bin;
-        again = a.busy || (status == WEIR_OK && !*out) || (status == WEIR_ERR_OUT_OF_MEMORY && !forced);
+        gather = a.plan.gather;
+        again = a.busy || gather || (status == WEIR_OK && !*out) || (status == WEIR_ERR_OUT_OF_MEMORY && !forced);
         if (a.busy)
             foreign = false;
         else if (status == WEIR_OK)
             hold = true;
-        else
+        else if (!gather)
             forced = true;
     }
     if (bin) wr_chunks_unmap_stale(cache, bin);

@@ -2,6 +2,7 @@
 
 #include "base/size.h"
 #include "pool/count.h"
+#include "pool/front.h"
 
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. Blocks that are replaced by ones a bit
  * larger, all of them again and again, then come to lie where their neighbours were; what is mapped together instead lies
@@ -26,12 +27,21 @@ enum { GROWTH_SHARE = 8 };
 enum { SMALL_SHARE = 16 };
 #define SMALL_LEAST ((size_t)32 << 20)
 
+/* What streams have parked stays theirs: each finds it again without the driver. From a share of all on, and from so much, it is
+ * taken where another stream would get new memory; those that use it by turns then have memory of their own for it soon, since
+ * that happens again when a share more is held. */
+enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
+#define PARKED_LEAST ((size_t)64 << 20)
+
 /* None is more than this share of what is held in all. */
 enum { MOST_SHARE = 40 };
 
 /* Where memory may become short the driver's time matters less: from a share of a limit on, which somebody has set for a reason,
  * and from half of the device on. */
 enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
+
+/* And hardly where so little is left: what lies in the middle of a chunk in use cannot be used elsewhere. */
+enum { LAST_SHARE = 8 };
 
 /* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
 #define CELL_MOST WR_CHUNK_USUAL
@@ -44,10 +54,24 @@ bool wr_stitch_is_tight(const wr_cache *cache, size_t held)
            held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
 }
 
+/* What may be held in all. */
+static size_t room_of(const wr_cache *cache)
+{
+    const size_t device = cache->chunks.region_bytes;
+    return cache->limit && cache->limit < device ? (size_t)cache->limit : device;
+}
+
+static bool leaves_a(size_t share, const wr_cache *cache, size_t held)
+{
+    const size_t room = room_of(cache);
+    return held <= room - room / share;
+}
+
 size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
 {
     const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
     const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
+    if (!leaves_a(LAST_SHARE, cache, held)) return WR_CHUNK_LAST;
     if (share < WR_CHUNK_TIGHT || wr_stitch_is_tight(cache, held)) return WR_CHUNK_TIGHT;
     return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
 }
@@ -91,15 +115,12 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
 
 /* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
  * pool hold no chunks: it is no reason for more that they hold much. */
-static int64_t rest_for(const wr_stitch_plan *p, uint64_t held, int64_t most)
+static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 {
-    const wr_cache *cache = p->cache;
-    const uint64_t device = cache->chunks.region_bytes;
-    const uint64_t room = cache->limit && cache->limit < device ? cache->limit : device;
     const int64_t chunks = (int64_t)p->held;
-    const int64_t beyond = (int64_t)cache->chunks.moved_bytes - REST_TIMES * chunks;
+    const int64_t beyond = (int64_t)p->cache->chunks.moved_bytes - REST_TIMES * chunks;
     const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
-    if (beyond <= 0 || held > room - room / REST_LEAVES_SHARE) return 0;
+    if (beyond <= 0 || !leaves_a(REST_LEAVES_SHARE, p->cache, held)) return 0;
     return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;
 }
 
@@ -109,14 +130,23 @@ static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
     return most / (little && streams_with_chunks(p->cache->pools) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
 }
 
+/* What other streams have parked, which the cache counts as live; the stream's own is free already. */
+static int64_t parked(const wr_stitch_plan *p, wr_flow_number number)
+{
+    int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE] = { 0 };
+    wr_fronts_sum_locked(p->cache, sums);
+    return sums[WEIR_STAT_ALL][number];
+}
+
 bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
-    const int64_t now = stats->requested_bytes[WEIR_STAT_ALL].current + (int64_t)p->request->requested;
+    const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - parked(p, WR_FLOW_REQUESTED);
+    const int64_t now = live + (int64_t)p->request->requested;
     const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
     if (now > most) most = now;
-    const int64_t rest = p->range ? 0 : rest_for(p, (uint64_t)held, most); /* planned places have a budget */
+    const int64_t rest = p->range ? 0 : rest_for(p, (size_t)held, most); /* planned places have a budget */
     return held <= most + slack_for(p, most) + rest;
 }
 
@@ -139,4 +169,11 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 {
     const bool small = p->bin->class == WR_SMALL && !p->pressed;
     return (small && small_stay_few(p, bytes)) || wr_stitch_has_slack(p, bytes);
+}
+
+bool wr_stitch_may_gather(const wr_stitch_plan *p)
+{
+    const size_t last = p->cache->chunks.gathered_at, share = p->held / PARKED_SHARE;
+    return p->held >= last + last / GATHER_SHARE &&
+           parked(p, WR_FLOW_BYTES) >= (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
 }

@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Ends of chunks in use that are worth a mapping of their own. */
+/* Ends of chunks in use that are worth a mapping of their own; when nothing else helps all of them are. */
 #define END_LEAST ((size_t)16 << 20)
 
 /* A free beginning of a chunk in use ends a range, and what is behind it stays in the middle of its chunk. So where new memory
@@ -117,6 +117,7 @@ static bool may_use(const wr_stitch_plan *p, const wr_bin *bin)
 static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
 {
     const wr_chunks *c = &p->cache->chunks;
+    const size_t least = p->forced ? WR_CHUNK_LEAST : END_LEAST;
     wr_extent best = { 0 };
     for (size_t i = 0; i < c->extent_count; i++) {
         const wr_extent *e = &c->extents[i];
@@ -124,7 +125,7 @@ static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *
         if (!may_use(p, e->slot->region->bin) || wr_chunk_is_free(chunk) || chunk == not_this) continue;
         if (!reaches(p, e, suffix)) continue;
         const wr_extent end = leave_enough(*e, suffix);
-        if (end.slot && end.to - end.from >= END_LEAST && end.to - end.from > best.to - best.from) best = end;
+        if (end.slot && end.to - end.from >= least && end.to - end.from > best.to - best.from) best = end;
     }
     return best;
 }
@@ -327,7 +328,7 @@ static weir_status choose_ends(wr_stitch_plan *p)
     const size_t need = p->request->fit.block_bytes;
     if (p->tail + p->spare_bytes >= need) return WEIR_OK;
     const wr_extent suffix = best_end(p, true, NULL);
-    if (extent_bytes(&suffix) > p->tail + END_GAIN) {
+    if (extent_bytes(&suffix) > p->tail + (p->forced ? 0 : END_GAIN)) {
         p->suffix = suffix;
         p->region = empty_region(p);
         p->tail = 0;
@@ -348,6 +349,9 @@ static bool use_bin(wr_stitch_plan *p, wr_class class)
 
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
+    p->gather = !p->gathered && p->foreign && wr_stitch_may_gather(p);
+    if (p->gather) p->cache->chunks.gathered_at = p->held;
+    if (p->gather) return WEIR_ERR_BUSY;
     wr_serve_distrust_locked(p->cache, p->bin->stream);
     if (!p->forced && extent_bytes(&p->prefix) < PREFIX_LEAST) {
         bytes += extent_bytes(&p->prefix);

@@ -24,6 +24,8 @@ typedef struct wr_stitch_plan {
     wr_bin *open;                 /* planned places of the stream, which is not served; NULL: none */
     bool forced;                  /* use what is there before anything new, however little is held */
     bool foreign;                 /* also what other streams have */
+    bool gathered;                /* what others have parked is free by now */
+    bool gather;                  /* is set where that may serve instead of new memory */
     size_t held;                  /* in chunks, of all streams */
     bool pressed;                 /* memory is short, or may become so */
 
@@ -44,7 +46,8 @@ typedef struct wr_stitch_plan {
     size_t count, capacity;
 } wr_stitch_plan;
 
-/* *served: a free block has become large enough, or the range has memory, and there is nothing to do. */
+/* *served: a free block has become large enough, or the range has memory, and there is nothing to do.
+ * Errors: WEIR_ERR_BUSY where `gather` is set. */
 WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served);
 
 /* Gives back what the plan consists of; the chunks that were to be made are none. */

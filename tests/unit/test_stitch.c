@@ -101,6 +101,21 @@ static void chunks_are_smaller_from_an_eighth_of_a_limit_on(void **state)
     assert_int_equal(chunks_for(1000 * MIB), 50);
 }
 
+static void chunks_are_small_in_the_last_eighth(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, UINT64_C(1600) * MIB));
+    assert_int_equal(chunks_for(1400 * MIB), 70);
+    assert_int_equal(chunks_for(160 * MIB), 20); /* of 8 */
+}
+
+static void chunks_are_small_in_the_last_eighth_of_a_device(void **state)
+{
+    (void)state;
+    (void)alloc(14336 * MIB);
+    assert_int_equal(chunks_for(160 * MIB), 20);
+}
+
 static uint64_t reserved_by(weir_stream stream)
 {
     weir_stream_stats stats = { .size = sizeof stats };
@@ -237,8 +252,8 @@ static void what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short(v
     (void)state;
     assert_ok(weir_memory_limit_set(0, 100 * MIB));
     assert_ok(weir_free(alloc_on(100 * MIB, new_stream(0))));
-    (void)alloc(MIB); /* takes one of the five chunks */
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), 5);
+    (void)alloc(MIB); /* takes one of the thirteen chunks */
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), 13);
     (void)alloc(99 * MIB);
     assert_int_equal(reserved_on(0), 100 * MIB);
 }
@@ -420,6 +435,20 @@ static void a_short_beginning_serves_where_memory_is_short(void **state)
     assert_int_equal(reserved_on(0), 88 * MIB);
 }
 
+/* Chunks of 8 MiB, of which 2 are free at the end of one and at the beginning of another. */
+static void short_ends_serve_where_memory_is_short(void **state)
+{
+    void *pieces[8];
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 16 * MIB));
+    assert_ok(weir_free(alloc(16 * MIB)));
+    for (int i = 0; i < 8; i++) pieces[i] = alloc(2 * MIB);
+    assert_ok(weir_free(pieces[0]));
+    assert_ok(weir_free(pieces[7]));
+    (void)alloc(4 * MIB);
+    assert_int_equal(reserved_on(0), 16 * MIB);
+}
+
 static void the_limit_counts_new_chunks_only(void **state)
 {
     (void)state;
@@ -432,7 +461,7 @@ static void the_limit_counts_new_chunks_only(void **state)
     assert_status(weir_alloc(CHUNK, &none), WEIR_ERR_OUT_OF_MEMORY);
 }
 
-/* Every chunk has something live in it, so none can go elsewhere. */
+/* Most chunks have something live in them, so they cannot go elsewhere. */
 static void fail_for_want_of_whole_chunks(void)
 {
     enum { BLOCKS = 62 };
@@ -440,7 +469,7 @@ static void fail_for_want_of_whole_chunks(void)
     void *none = NULL;
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(CHUNK);
     for (int i = 0; i < BLOCKS; i += 2) assert_ok(weir_free(blocks[i]));
-    assert_status(weir_alloc(200 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_status(weir_alloc(150 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_non_null(strstr(weir_error_text(), "in pieces, in chunks that are partly in use"));
 }
 
@@ -615,8 +644,8 @@ static void places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over
     uint32_t random = 1;
     uint64_t ran = 0;
     weir_stream stream = default_stream(0);
-    assert_ok(weir_memory_limit_set(0, LONG_BYTES)); /* no more is ever held */
     take_long(blocks);
+    assert_ok(weir_memory_limit_set(0, LONG_BYTES)); /* no more is ever held */
     make_busy(stream);
     map_times(blocks, MAPPED_TIMES, &random);
     const uint64_t before = places(), queued = queued_on(stream);
@@ -812,6 +841,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth_of_a_device, open_large, close_host),
         cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
@@ -829,6 +860,7 @@ int main(void)
         STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
         STITCH_TEST(all_of_a_limit_can_be_had),
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
+        STITCH_TEST(short_ends_serve_where_memory_is_short),
         cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large, close_host),
         cmocka_unit_test_setup_teardown(more_is_held_for_a_little_request, open_large, close_host),
         cmocka_unit_test_setup_teardown(what_is_free_serves_a_larger_request, open_large, close_host),

@@ -1,0 +1,143 @@
+/*
+ * What a stream has parked, where another one needs memory. Whoever asks for statistics makes free what is parked: these ask
+ * what the driver was called for instead.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "pool_support.h"
+
+enum { BLOCKS = 12 };
+#define BLOCK (8 * MIB)
+#define WORK (BLOCKS * BLOCK)
+
+static int open_large(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = UINT64_C(16384) * MIB });
+    return 0;
+}
+
+static void do_nothing(void *argument)
+{
+    (void)argument;
+}
+
+/* Blocks come and go, and stay parked. */
+static void work_on(weir_stream stream, int blocks)
+{
+    void *taken[BLOCKS];
+    for (int i = 0; i < blocks; i++) taken[i] = alloc_on(BLOCK, stream);
+    for (int i = 0; i < blocks; i++) assert_ok(weir_free(taken[i]));
+}
+
+static uint64_t chunks_made(void)
+{
+    return calls_of(WEIR_BACKEND_vm_create);
+}
+
+static void what_others_have_parked_serves_where_it_is_much(void **state)
+{
+    (void)state;
+    work_on(new_stream(0), BLOCKS);
+    const uint64_t made = chunks_made();
+    (void)alloc_on(WORK, new_stream(0));
+    assert_int_equal(chunks_made(), made);
+}
+
+static void what_others_have_parked_does_not_count_as_live(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc_on(WORK, new_stream(0))));
+    const uint64_t made = chunks_made();
+    (void)alloc_on(WORK, new_stream(0)); /* as much as ever before, and not more */
+    assert_int_equal(chunks_made(), made);
+}
+
+static void less_than_64_mib_that_others_have_parked_stay_theirs(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    work_on(other, 7); /* 56 MiB */
+    const uint64_t made = chunks_made();
+    (void)alloc_on(7 * BLOCK, new_stream(0));
+    assert_true(chunks_made() > made);
+    const uint64_t called = driver_calls();
+    work_on(other, 7);
+    assert_int_equal(driver_calls(), called);
+}
+
+static void less_than_a_16th_of_all_that_others_have_parked_stays_theirs(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    (void)alloc_on(UINT64_C(1600) * MIB, new_stream(0));
+    work_on(other, BLOCKS); /* 96 of 1696 MiB */
+    const uint64_t made = chunks_made();
+    (void)alloc_on(WORK, new_stream(0));
+    assert_true(chunks_made() > made);
+    const uint64_t called = driver_calls();
+    work_on(other, BLOCKS);
+    assert_int_equal(driver_calls(), called);
+}
+
+static void what_a_busy_stream_has_parked_stays_its_own(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    hold(other);
+    assert_ok(weir_stream_callback(other, do_nothing, NULL));
+    work_on(other, BLOCKS);
+    const uint64_t made = chunks_made();
+    (void)alloc_on(WORK, new_stream(0));
+    assert_true(chunks_made() > made);
+    let_run(other);
+}
+
+/* Each turn takes from the other stream what it needs, until both together have enough. */
+static void streams_that_work_by_turns_come_to_have_memory_of_their_own(void **state)
+{
+    enum { TURNS = 40 };
+    (void)state;
+    weir_stream streams[2] = { new_stream(0), new_stream(0) };
+    uint64_t called = 0;
+    for (int i = 0; i < TURNS; i++) {
+        if (i == TURNS / 2) called = driver_calls();
+        work_on(streams[i % 2], BLOCKS);
+    }
+    assert_int_equal(driver_calls(), called);
+    assert_in_range(reserved_on(0), WORK, 2 * WORK + WORK / 40);
+}
+
+static void what_is_parked_is_taken_again_once_memory_was_given_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        work_on(new_stream(0), BLOCKS);
+        const uint64_t made = chunks_made();
+        void *large = alloc_on(WORK, new_stream(0));
+        assert_int_equal(chunks_made(), made);
+        assert_ok(weir_free(large));
+        assert_ok(weir_empty_cache(0));
+    }
+}
+
+#define PARKED_TEST(test) cmocka_unit_test_setup_teardown(test, open_large, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PARKED_TEST(what_others_have_parked_serves_where_it_is_much),
+        PARKED_TEST(what_others_have_parked_does_not_count_as_live),
+        PARKED_TEST(less_than_64_mib_that_others_have_parked_stay_theirs),
+        PARKED_TEST(less_than_a_16th_of_all_that_others_have_parked_stays_theirs),
+        PARKED_TEST(what_a_busy_stream_has_parked_stays_its_own),
+        PARKED_TEST(streams_that_work_by_turns_come_to_have_memory_of_their_own),
+        PARKED_TEST(what_is_parked_is_taken_again_once_memory_was_given_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

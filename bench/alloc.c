@@ -104,6 +104,26 @@ static double worst_pair(const player *weir, unsigned step)
     return worst;
 }
 
+/* Of the loads with 64 blocks live the worst. */
+static double worst_mix(const player *weir, const player *peer, unsigned step)
+{
+    double worst = 0;
+    for (size_t i = 0; i < LOADS; i++)
+        if (loads[i].mix)
+            worst = fmax(worst, compare_figure(weir, i * STEPS + step) / compare_figure(peer, i * STEPS + step));
+    return worst;
+}
+
+static void judge_to_mimalloc(const player *weir, const player *peer, unsigned last)
+{
+    char what[96];
+    bench_judge("alloc+free pair of 512 B, 1 thread, to mimalloc's", compare_figure(weir, 0) / compare_figure(peer, 0),
+                2, "times");
+    bench_judge("alloc+free of 64 live, 1 thread, to mimalloc's", worst_mix(weir, peer, 0), 2, "times");
+    snprintf(what, sizeof what, "alloc+free of 64 live, %u threads, to mimalloc's", 1u << last);
+    if (last > 0) bench_judge(what, worst_mix(weir, peer, last), 2, "times");
+}
+
 static void judge(const field *f, unsigned last)
 {
     char what[96];
@@ -112,9 +132,7 @@ static void judge(const field *f, unsigned last)
     snprintf(what, sizeof what, "alloc+free pair, hit, %u threads, worst size", 1u << last);
     if (last > 0) bench_judge(what, worst_pair(&f->at[0], last), 20, "ns");
     for (size_t p = 1; p < f->count; p++)
-        if (strcmp(f->at[p].name, peer_mimalloc.name) == 0)
-            bench_judge("alloc+free pair of 512 B, 1 thread, to mimalloc's",
-                        compare_figure(&f->at[0], 0) / compare_figure(&f->at[p], 0), 2, "times");
+        if (strcmp(f->at[p].name, peer_mimalloc.name) == 0) judge_to_mimalloc(&f->at[0], &f->at[p], last);
 }
 
 bool bench_alloc(const bench_options *options)

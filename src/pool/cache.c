@@ -189,6 +189,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     const bool sparing = wr_mempool_chunked(request->pool) && !contended && bin->part_bytes >= SPARING_FROM;
     if (request->fit.class == WR_SMALL && !sparing) {
         block = wr_cache_find_free_locked(request);
+        if (!block) block = find_among_large_locked(request);
         if (block) return block;
     }
     (void)wr_front_empty_locked(front);

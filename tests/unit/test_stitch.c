@@ -206,7 +206,7 @@ static void small_blocks_lie_apart_from_large_ones(void **state)
 /* 30 MiB are free there among large blocks, and the limit is reached. */
 static char *reach_a_limit(void)
 {
-    assert_ok(weir_memory_limit_set(0, 64 * MIB));
+    assert_ok(weir_memory_limit_set(0, (uint64_t)reserved_on(0) + 64 * MIB));
     char *large = alloc(30 * MIB);
     (void)alloc(34 * MIB);
     assert_ok(weir_free(large));
@@ -312,6 +312,24 @@ static void small_blocks_among_large_ones_need_no_driver(void **state)
     const uint64_t called = driver_calls();
     for (int i = 0; i < 100; i++) (void)alloc(MIB / 2);
     assert_int_equal(driver_calls(), called);
+}
+
+/* Else each of them would make free all that is parked, and the next ones would have nothing. */
+static void small_blocks_among_large_ones_leave_what_is_parked(void **state)
+{
+    (void)state;
+    char *first = alloc(MIB / 4), *second = alloc(MIB / 4);
+    assert_ptr_equal(second, first + MIB / 4);
+    (void)alloc(MIB);
+    (void)alloc(MIB / 2); /* of two MiB nothing is left */
+    const char *large = reach_a_limit();
+    (void)alloc(MIB);
+    assert_ok(weir_free(first));
+    assert_ok(weir_free(second));
+    const char *small = alloc(MIB / 2); /* would fit where the two are */
+    assert_true(small >= large && small + MIB / 2 <= large + 30 * MIB);
+    assert_ptr_equal(alloc(MIB / 4), second);
+    assert_ptr_equal(alloc(MIB / 4), first);
 }
 
 /* In chunks that would be larger. */
@@ -858,6 +876,7 @@ int main(void)
                                         close_host),
         STITCH_TEST(small_blocks_have_nothing_of_their_own_near_a_limit),
         STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
+        STITCH_TEST(small_blocks_among_large_ones_leave_what_is_parked),
         STITCH_TEST(all_of_a_limit_can_be_had),
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         STITCH_TEST(short_ends_serve_where_memory_is_short),

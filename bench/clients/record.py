@@ -1,0 +1,89 @@
+"""Records what jobs allocate, as PyTorch's snapshots: scripts/record runs this. Each job is a child of its own, forked before
+anything uses the GPU, with PyTorch's own allocator, and leaves DIR/JOB.pickle.gz."""
+import argparse
+import gzip
+import os
+import pathlib
+import pickle
+import sys
+import time
+import traceback
+
+import torch
+
+from jobs import JOBS
+from recorded import RECORDED
+
+ALL = {**JOBS, **RECORDED}
+EVENTS = 1 << 22  # that PyTorch keeps at most
+
+
+def recorded(name: str) -> dict:
+    """The snapshot of what was recorded."""
+    torch.cuda.synchronize()
+    numbers = torch.cuda.memory_stats()
+    print(f"{name}: requested {numbers['requested_bytes.all.peak']}, reserved {numbers['reserved_bytes.all.peak']}", flush=True)
+    snapshot = torch.cuda.memory._snapshot()
+    if any(len(events) >= EVENTS for events in snapshot["device_traces"]):
+        raise RuntimeError(f"{name}: the first events are lost, there were more than {EVENTS}; record fewer steps: --size quick")
+    return snapshot
+
+
+def run(name: str, device: torch.device, size: str, out: pathlib.Path) -> None:
+    gpu = device.type == "cuda"
+    torch.manual_seed(1)
+    if gpu:
+        torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=EVENTS)
+    start = time.perf_counter()
+    job = ALL[name](device, size)
+    numbers = [job.step(i) for i in range(job.steps[size])]
+    print(f"{name}: {len(numbers)} steps in {time.perf_counter() - start:.1f} s, the last gave {numbers[-1]}", flush=True)
+    if gpu:
+        with gzip.open(out / f"{name}.pickle.gz", "wb", 6) as file:
+            pickle.dump(recorded(name), file)
+
+
+def begin(name: str, options: argparse.Namespace) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 0
+        try:
+            run(name, options.device, options.size, options.out)
+        except Exception:  # the other jobs go on
+            traceback.print_exc()
+            status = 1
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return pid
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/record")
+    parser.add_argument("out", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"default all: {', '.join(ALL)}")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cuda:0"), help="cpu: only runs them")
+    parser.add_argument("--size", choices=["tiny", "quick", "full"], default="quick")
+    parser.add_argument("--at-once", type=int, default=4, metavar="N", help="so many jobs at a time (default 4)")
+    options = parser.parse_intermixed_args()
+    waiting = options.jobs or [name for name in ALL if options.size in ALL[name].steps]
+    for name in waiting:
+        if name not in ALL or options.size not in ALL[name].steps:
+            parser.error(f"there is no job '{name}' of size {options.size}; there are "
+                         f"{', '.join(n for n in ALL if options.size in ALL[n].steps)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    running, failed = {}, []
+    while waiting or running:
+        while waiting and len(running) < options.at_once:
+            name = waiting.pop(0)
+            running[begin(name, options)] = name
+        pid, status = os.wait()
+        name = running.pop(pid)
+        if status != 0:
+            print(f"{name}: failed", file=sys.stderr, flush=True)
+            failed.append(name)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

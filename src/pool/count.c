@@ -74,11 +74,21 @@ static void raise_peak(weir_stat *stat, int64_t parked)
     if (stat->current - parked > stat->peak) stat->peak = stat->current - parked;
 }
 
+/* With much parked there is no room most of the time, and no peak either. */
+static bool has_peak(const wr_flow *flow, int64_t parked[WEIR_STAT_KINDS][WR_FLOW_LIVE])
+{
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
+        for (int number = 0; number < WR_FLOW_LIVE; number++)
+            if (flow->room[kind][number] + parked[kind][number] < 0) return true;
+    return false;
+}
+
 static void note_live_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
 {
     int64_t parked[WEIR_STAT_KINDS][WR_FLOW_LIVE] = { { 0 } };
-    put_together(stats, flow);
     if (stats == &pool->cache->stats || !pool->is_private) wr_fronts_sum_locked(pool->cache, parked);
+    if (!has_peak(flow, parked)) return;
+    put_together(stats, flow);
     for (int number = 0; number < WR_FLOW_LIVE; number++) {
         const followers f = followers_of(stats, number);
         for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)

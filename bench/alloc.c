@@ -9,10 +9,13 @@
 
 enum { ROUNDS = 5, BATCH = 200, LIVE = 64 };
 
+/* Sizes at random: 512 B to 512 KiB, eleven powers of two; or any of the 1,024 multiples of 512 B. */
+enum { POWERS = 0, MULTIPLES = 1 };
+
 typedef struct load {
     const bench_peer *peer;
     const uint64_t *streams;
-    size_t bytes; /* 0: sizes of 512 B to 512 KiB at random */
+    size_t bytes; /* or which sizes */
     bool mix;
     double ns[BENCH_THREADS_MAX]; /* per thread, of one pair */
 } load;
@@ -27,7 +30,11 @@ static uint32_t next_random(uint32_t *state)
 
 static size_t size_for(const load *l, uint32_t *random)
 {
-    return l->bytes ? l->bytes : (size_t)512 << (next_random(random) % 11);
+    switch (l->bytes) {
+    case POWERS: return (size_t)512 << (next_random(random) % 11);
+    case MULTIPLES: return (size_t)512 * (1 + next_random(random) % 1024);
+    default: return l->bytes;
+    }
 }
 
 static void churn(const load *l, uint64_t stream, void *live[LIVE], uint32_t *random)
@@ -74,11 +81,8 @@ static const struct {
     const char *name;
     size_t bytes;
     bool mix;
-} loads[] = { { "512 B pair", 512, false },
-              { "64 KiB pair", 64 << 10, false },
-              { "32 MiB pair", 32 << 20, false },
-              { "512 B mix", 512, true },
-              { "random mix", 0, true } };
+} loads[] = { { "512 B pair", 512, false }, { "64 KiB pair", 64 << 10, false }, { "32 MiB pair", 32 << 20, false },
+              { "512 B mix", 512, true },   { "random mix", POWERS, true },     { "any size mix", MULTIPLES, true } };
 
 enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 

@@ -32,15 +32,18 @@ def recorded(name: str) -> dict:
 def run(name: str, device: torch.device, size: str, out: pathlib.Path) -> None:
     gpu = device.type == "cuda"
     torch.manual_seed(1)
+    target = out / f"{name}.pickle.gz"
+    target.unlink(missing_ok=True)  # a former run's, should this one fail
     if gpu:
+        torch.cuda.set_device(device)
         torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=EVENTS)
     start = time.perf_counter()
     job = ALL[name](device, size)
     numbers = [job.step(i) for i in range(job.steps[size])]
     print(f"{name}: {len(numbers)} steps in {time.perf_counter() - start:.1f} s, the last gave {numbers[-1]}", flush=True)
     if gpu:
-        with gzip.open(out / f"{name}.pickle.gz", "wb", 6) as file:
-            pickle.dump(recorded(name), file)
+        data = gzip.compress(pickle.dumps(recorded(name)), 6)
+        target.write_bytes(data)
 
 
 def begin(name: str, options: argparse.Namespace) -> int:
@@ -71,10 +74,11 @@ def main() -> int:
         if name not in ALL or options.size not in ALL[name].steps:
             parser.error(f"there is no job '{name}' of size {options.size}; there are "
                          f"{', '.join(n for n in ALL if options.size in ALL[n].steps)}")
+    waiting, at_once = list(dict.fromkeys(waiting)), max(1, options.at_once)
     options.out.mkdir(parents=True, exist_ok=True)
     running, failed = {}, []
     while waiting or running:
-        while waiting and len(running) < options.at_once:
+        while waiting and len(running) < at_once:
             name = waiting.pop(0)
             running[begin(name, options)] = name
         pid, status = os.wait()

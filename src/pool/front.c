@@ -58,6 +58,13 @@ static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
     return sum;
 }
 
+int64_t wr_fronts_parked(const wr_cache *cache, wr_flow_number number)
+{
+    int64_t sum = 0;
+    for (const wr_front *f = first_front(cache); f; f = f->next) sum += wr_front_parked_in_all(f, number);
+    return sum;
+}
+
 void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE])
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)

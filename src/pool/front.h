@@ -104,6 +104,9 @@ void wr_fronts_empty(wr_cache *cache);
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
+/* What is parked in all, of however many fronts. */
+int64_t wr_fronts_parked(const wr_cache *cache, wr_flow_number number);
+
 /* Adds what is parked in all, by kind; where fronts are many, as they said last. The cache's lock is held. */
 void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE]);
 

@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "pool/count.h"
 #include "pool/front.h"
+#include "pool/gate.h"
 
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. Blocks that are replaced by ones a bit
  * larger, all of them again and again, then come to lie where their neighbours were; what is mapped together instead lies
@@ -40,8 +41,9 @@ enum { MOST_SHARE = 40 };
  * and from half of the device on. */
 enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
 
-/* And hardly where so little is left: what lies in the middle of a chunk in use cannot be used elsewhere. */
-enum { LAST_SHARE = 8 };
+/* And hardly where so little is left: what lies in the middle of a chunk in use cannot be used elsewhere. But what is large
+ * itself need not consist of so many. */
+enum { LAST_SHARE = 8, LAST_OWN_SHARE = 512 };
 
 /* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
 #define CELL_MOST WR_CHUNK_USUAL
@@ -71,7 +73,8 @@ size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
 {
     const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
     const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
-    if (!leaves_a(LAST_SHARE, cache, held)) return WR_CHUNK_LAST;
+    const bool last = !leaves_a(LAST_SHARE, cache, held) && bytes / LAST_OWN_SHARE < WR_CHUNK_LAST;
+    if (last) return WR_CHUNK_LAST;
     if (share < WR_CHUNK_TIGHT || wr_stitch_is_tight(cache, held)) return WR_CHUNK_TIGHT;
     return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
 }
@@ -130,18 +133,12 @@ static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
     return most / (little && streams_with_chunks(p->cache->pools) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
 }
 
-/* What other streams have parked, which the cache counts as live; the stream's own is free already. */
-static int64_t parked(const wr_stitch_plan *p, wr_flow_number number)
-{
-    int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE] = { 0 };
-    wr_fronts_sum_locked(p->cache, sums);
-    return sums[WEIR_STAT_ALL][number];
-}
-
 bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
-    const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - parked(p, WR_FLOW_REQUESTED);
+    /* What other streams have parked counts as live there, and cannot be had for a range; the stream's own is free already. */
+    const int64_t parked = p->range ? 0 : wr_fronts_parked(p->cache, WR_FLOW_REQUESTED);
+    const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - parked;
     const int64_t now = live + (int64_t)p->request->requested;
     const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
@@ -174,6 +171,6 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 bool wr_stitch_may_gather(const wr_stitch_plan *p)
 {
     const size_t last = p->cache->chunks.gathered_at, share = p->held / PARKED_SHARE;
-    return p->held >= last + last / GATHER_SHARE &&
-           parked(p, WR_FLOW_BYTES) >= (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
+    return !wr_gate_captures() && p->held >= last + last / GATHER_SHARE &&
+           wr_fronts_parked(p->cache, WR_FLOW_BYTES) >= (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
 }

@@ -28,7 +28,8 @@ bool wr_stitch_has_slack(const wr_stitch_plan *plan, size_t bytes);
  * short. */
 bool wr_stitch_may_grow(const wr_stitch_plan *plan, size_t bytes);
 
-/* Whether what other streams have parked is much, and is to serve before anything new; the stream's own is free already. */
+/* Whether what other streams have parked is much, and is to serve before anything new; the stream's own is free already. Not during
+ * a capture: then no stream can be asked whether its work is over. */
 bool wr_stitch_may_gather(const wr_stitch_plan *plan);
 
 #endif

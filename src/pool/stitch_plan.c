@@ -322,20 +322,34 @@ static weir_status plan_end(wr_stitch_plan *p, const wr_extent *end)
     return add_step(p, end->slot, end->slot->chunk, end->from - end->slot->at, end->to - end->slot->at);
 }
 
+/* What the tail, what is spare and an end that begins the range lack, another end is to bring. */
+static size_t add_prefix(wr_stitch_plan *p)
+{
+    const size_t need = p->request->fit.block_bytes, got = p->tail + extent_bytes(&p->suffix) + p->spare_bytes;
+    const wr_chunk *taken = p->suffix.slot ? p->suffix.slot->chunk : NULL;
+    p->prefix = got < need ? best_end(p, false, taken) : (wr_extent){ 0 };
+    return got + extent_bytes(&p->prefix);
+}
+
 /* Where the tail and what is spare are not enough, ends of chunks in use begin and end the new range. */
 static weir_status choose_ends(wr_stitch_plan *p)
 {
-    const size_t need = p->request->fit.block_bytes;
-    if (p->tail + p->spare_bytes >= need) return WEIR_OK;
+    const size_t need = p->request->fit.block_bytes, tail = p->tail;
+    wr_segment *region = p->region;
+    if (tail + p->spare_bytes >= need) return WEIR_OK;
     const wr_extent suffix = best_end(p, true, NULL);
-    if (extent_bytes(&suffix) > p->tail + (p->forced ? 0 : END_GAIN)) {
-        p->suffix = suffix;
-        p->region = empty_region(p);
-        p->tail = 0;
-        WR_TRY(list_spare(p)); /* what was the tail is spare too */
-    }
-    const wr_chunk *taken = p->suffix.slot ? p->suffix.slot->chunk : NULL;
-    if (p->tail + extent_bytes(&p->suffix) + p->spare_bytes < need) p->prefix = best_end(p, false, taken);
+    const size_t with_tail = add_prefix(p);
+    if (extent_bytes(&suffix) <= tail + (p->forced ? 0 : END_GAIN)) return WEIR_OK;
+    p->suffix = suffix;
+    p->region = empty_region(p);
+    p->tail = 0;
+    WR_TRY(list_spare(p)); /* what was the tail is spare too */
+    if (add_prefix(p) >= need || !p->forced || with_tail < need) return WEIR_OK;
+    p->suffix = (wr_extent){ 0 };
+    p->region = region;
+    p->tail = tail;
+    WR_TRY(list_spare(p));
+    (void)add_prefix(p);
     return WEIR_OK;
 }
 

@@ -49,6 +49,17 @@ static void what_others_have_parked_serves_where_it_is_much(void **state)
     assert_int_equal(chunks_made(), made);
 }
 
+static void what_one_of_many_has_parked_serves(void **state)
+{
+    enum { OTHERS = 12 };
+    (void)state;
+    for (int i = 0; i < OTHERS; i++) (void)alloc_on(512, new_stream(0));
+    work_on(new_stream(0), BLOCKS);
+    const uint64_t made = chunks_made();
+    (void)alloc_on(WORK, new_stream(0));
+    assert_int_equal(chunks_made(), made);
+}
+
 static void what_others_have_parked_does_not_count_as_live(void **state)
 {
     (void)state;
@@ -132,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PARKED_TEST(what_others_have_parked_serves_where_it_is_much),
+        PARKED_TEST(what_one_of_many_has_parked_serves),
         PARKED_TEST(what_others_have_parked_does_not_count_as_live),
         PARKED_TEST(less_than_64_mib_that_others_have_parked_stay_theirs),
         PARKED_TEST(less_than_a_16th_of_all_that_others_have_parked_stays_theirs),

@@ -116,6 +116,13 @@ static void chunks_are_small_in_the_last_eighth_of_a_device(void **state)
     assert_int_equal(chunks_for(160 * MIB), 20);
 }
 
+/* A 512th of the request would be more than 8 MiB. */
+static void what_is_large_itself_has_no_small_chunks(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_for(15360 * MIB), 768); /* of 20 */
+}
+
 static uint64_t reserved_by(weir_stream stream)
 {
     weir_stream_stats stats = { .size = sizeof stats };
@@ -464,6 +471,22 @@ static void short_ends_serve_where_memory_is_short(void **state)
     assert_ok(weir_free(pieces[0]));
     assert_ok(weir_free(pieces[7]));
     (void)alloc(4 * MIB);
+    assert_int_equal(reserved_on(0), 16 * MIB);
+}
+
+/* The free tail and the free beginning of the other chunk are enough, though that one's end is larger than the tail. */
+static void a_tail_that_serves_is_kept_where_memory_is_short(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 16 * MIB));
+    assert_ok(weir_free(alloc(16 * MIB)));
+    void *beginning = alloc(3 * MIB);
+    (void)alloc(MIB + MIB / 2);
+    void *end = alloc(3 * MIB + MIB / 2);
+    (void)alloc(4 * MIB + 3 * MIB / 4);
+    assert_ok(weir_free(beginning));
+    assert_ok(weir_free(end));
+    (void)alloc(6 * MIB);
     assert_int_equal(reserved_on(0), 16 * MIB);
 }
 
@@ -861,6 +884,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth_of_a_device, open_large, close_host),
+        cmocka_unit_test_setup_teardown(what_is_large_itself_has_no_small_chunks, open_large, close_host),
         cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
@@ -880,6 +904,7 @@ int main(void)
         STITCH_TEST(all_of_a_limit_can_be_had),
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         STITCH_TEST(short_ends_serve_where_memory_is_short),
+        STITCH_TEST(a_tail_that_serves_is_kept_where_memory_is_short),
         cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large, close_host),
         cmocka_unit_test_setup_teardown(more_is_held_for_a_little_request, open_large, close_host),
         cmocka_unit_test_setup_teardown(what_is_free_serves_a_larger_request, open_large, close_host),

@@ -33,6 +33,7 @@ typedef struct wr_host_range {
     wr_host_use use;
     struct wr_host_space *maps;  /* WR_HOST_RESERVATION: what is mapped into it, by distance from its base */
     struct wr_host_range *chunk; /* WR_HOST_MAP: what is mapped */
+    bool accessible;             /* WR_HOST_MAP: its memory is there */
     uint64_t handle;             /* WR_HOST_CHUNK: the weir_chunk */
     uint64_t map_count;          /* WR_HOST_CHUNK: how often it is mapped */
     bool destroyed;              /* WR_HOST_CHUNK: lives on only because it is mapped */

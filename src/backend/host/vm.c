@@ -335,6 +335,7 @@ static weir_status vm_map_locked(wr_host_device *device, void *base, uint64_t by
 
     map->use = WR_HOST_MAP;
     map->chunk = chunk;
+    map->accessible = false;
     chunk->map_count++;
     return WEIR_OK;
 }
@@ -405,7 +406,8 @@ static int file_of(const wr_host_device *device, const wr_host_range *map, uint6
     return own ? map->chunk->file : device->file;
 }
 
-/* The bytes of the maps from this one on that lie in one file one behind the other, as they do in the addresses. */
+/* The bytes of the maps from this one on, without access yet, that lie in one file one behind the other, as they do in the
+ * addresses. */
 static uint64_t bytes_together(const wr_host_device *device, wr_host_range *map, uint64_t most)
 {
     uint64_t from, at, bytes = 0;
@@ -413,22 +415,34 @@ static uint64_t bytes_together(const wr_host_device *device, wr_host_range *map,
     do {
         bytes += map->bytes;
         map = wr_host_space_next(map);
-    } while (bytes < most && file_of(device, map, &at) == file && at == from + bytes);
+    } while (bytes < most && !map->accessible && file_of(device, map, &at) == file && at == from + bytes);
     return bytes;
 }
 
-/* There is one page table for all devices, so access for one is access for all; given again, it changes nothing. */
-static weir_status vm_access_locked(const wr_host_device *device, char *base, uint64_t bytes)
+/* The memory of the map, and of what can be mapped with it; *bytes is how much that was. */
+static weir_status give_access(const wr_host_device *device, char *base, wr_host_range *map, uint64_t most,
+                               uint64_t *bytes)
 {
     const int flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    uint64_t at;
+    const int file = file_of(device, map, &at);
+    *bytes = bytes_together(device, map, most);
+    return mmap(base, *bytes, PROT_READ | PROT_WRITE, flags, file, (off_t)at) == MAP_FAILED
+               ? wr_host_fail_mapping("vm_access: mmap", base, *bytes)
+               : WEIR_OK;
+}
+
+/* There is one page table for all devices, so access for one is access for all; given again, it changes nothing, while others
+ * use the memory. */
+static weir_status vm_access_locked(const wr_host_device *device, char *base, uint64_t bytes)
+{
     wr_host_range *reservation, *map;
     WR_TRY(find_maps(device, base, bytes, "vm_access", &reservation, &map));
     for (char *end = base + bytes; base < end;) {
-        uint64_t at, together = bytes_together(device, map, (uint64_t)(end - base));
-        const int file = file_of(device, map, &at);
-        if (mmap(base, together, PROT_READ | PROT_WRITE, flags, file, (off_t)at) == MAP_FAILED)
-            return wr_host_fail_mapping("vm_access: mmap", base, together);
+        uint64_t together = map->bytes;
+        if (!map->accessible) WR_TRY(give_access(device, base, map, (uint64_t)(end - base), &together));
         for (base += together; together > 0; map = wr_host_space_next(map)) {
+            map->accessible = true;
             wr_host_spend(WEIR_BACKEND_vm_access, map->bytes);
             together -= map->bytes;
         }

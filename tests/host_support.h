@@ -22,6 +22,14 @@ static inline void open_host(weir_settings settings)
     assert_ok(weir_open(&settings));
 }
 
+/* A set-up: a device of 16 GiB. */
+static inline int open_large_host(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = UINT64_C(16384) << 20 });
+    return 0;
+}
+
 static inline void *alloc(size_t bytes)
 {
     return alloc_on(bytes, WEIR_STREAM_CURRENT);
@@ -59,6 +67,18 @@ static inline int device_of(weir_stream stream)
 static inline void hold(weir_stream stream)
 {
     assert_ok(weir_host_stream_hold(device_of(stream), native_of(stream)));
+}
+
+static inline void do_nothing(void *argument)
+{
+    (void)argument;
+}
+
+/* Work that does not run until the stream is stepped or released. */
+static inline void make_busy(weir_stream stream)
+{
+    hold(stream);
+    assert_ok(weir_stream_callback(stream, do_nothing, NULL));
 }
 
 static inline void let_run(weir_stream stream)

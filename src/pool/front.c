@@ -111,15 +111,13 @@ void wr_front_meet_locked(wr_front *front)
 static int64_t parked_elsewhere(const wr_front *front, wr_flow_number number)
 {
     const wr_cache *cache = front->cache;
-    int64_t sum = 0;
     if (cache->front_count > WR_FRONTS_SUMMED) {
+        int64_t sum = 0;
         for (int class = WR_SMALL; class < WR_CLASSES; class ++)
             sum += cache->parked[class][number] - part_of(front, (wr_class) class)->added_up[number];
         return sum;
     }
-    for (const wr_front *f = first_front(cache); f; f = f->next)
-        if (f != front) sum += wr_front_parked_in_all(f, number);
-    return sum;
+    return wr_fronts_parked(cache, number) - wr_front_parked_in_all(front, number);
 }
 
 /* By how much more than ever before would be live if nothing were parked: it is less than that by what is. */

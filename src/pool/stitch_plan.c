@@ -364,8 +364,10 @@ static bool use_bin(wr_stitch_plan *p, wr_class class)
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
     p->gather = !p->gathered && p->foreign && wr_stitch_may_gather(p);
-    if (p->gather) p->cache->chunks.gathered_at = p->held;
-    if (p->gather) return WEIR_ERR_BUSY;
+    if (p->gather) {
+        p->cache->chunks.gathered_at = p->held;
+        return WEIR_ERR_BUSY;
+    }
     wr_serve_distrust_locked(p->cache, p->bin->stream);
     if (!p->forced && extent_bytes(&p->prefix) < PREFIX_LEAST) {
         bytes += extent_bytes(&p->prefix);

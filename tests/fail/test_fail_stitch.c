@@ -89,11 +89,6 @@ static void use_ends(scene *s)
     give(s, 13);
 }
 
-static void do_nothing(void *argument)
-{
-    (void)argument;
-}
-
 /* What an idle stream has free, then what a busy one has. */
 static void use_another_streams_memory(scene *s)
 {

@@ -15,18 +15,6 @@ enum { BLOCKS = 12 };
 #define BLOCK (8 * MIB)
 #define WORK (BLOCKS * BLOCK)
 
-static int open_large(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = UINT64_C(16384) * MIB });
-    return 0;
-}
-
-static void do_nothing(void *argument)
-{
-    (void)argument;
-}
-
 /* Blocks come and go, and stay parked. */
 static void work_on(weir_stream stream, int blocks)
 {
@@ -100,8 +88,7 @@ static void what_a_busy_stream_has_parked_stays_its_own(void **state)
 {
     (void)state;
     weir_stream other = new_stream(0);
-    hold(other);
-    assert_ok(weir_stream_callback(other, do_nothing, NULL));
+    make_busy(other);
     work_on(other, BLOCKS);
     const uint64_t made = chunks_made();
     (void)alloc_on(WORK, new_stream(0));
@@ -137,7 +124,7 @@ static void what_is_parked_is_taken_again_once_memory_was_given_back(void **stat
     }
 }
 
-#define PARKED_TEST(test) cmocka_unit_test_setup_teardown(test, open_large, close_host)
+#define PARKED_TEST(test) cmocka_unit_test_setup_teardown(test, open_large_host, close_host)
 
 int main(void)
 {

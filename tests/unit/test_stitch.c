@@ -36,18 +36,6 @@ static void free_every_other(char *blocks[CHUNKS])
     for (int i = 0; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
 }
 
-static void do_nothing(void *argument)
-{
-    (void)argument;
-}
-
-/* Work that does not run until the stream is stepped or released. */
-static void make_busy(weir_stream stream)
-{
-    hold(stream);
-    assert_ok(weir_stream_callback(stream, do_nothing, NULL));
-}
-
 static uint64_t queued_on(weir_stream stream)
 {
     uint64_t count = 0;
@@ -69,13 +57,6 @@ static uint64_t chunks_for(size_t bytes)
     const uint64_t before = calls_of(WEIR_BACKEND_vm_create);
     (void)alloc(bytes);
     return calls_of(WEIR_BACKEND_vm_create) - before;
-}
-
-static int open_large(void **state)
-{
-    (void)state;
-    open_host((weir_settings){ .host_memory = UINT64_C(16384) * MIB });
-    return 0;
 }
 
 static void chunks_grow_with_what_is_held(void **state)
@@ -879,13 +860,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STITCH_TEST(a_first_small_block_holds_one_unit),
-        cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large, close_host),
-        cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large, close_host),
-        cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large, close_host),
-        cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large, close_host),
-        cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth_of_a_device, open_large, close_host),
-        cmocka_unit_test_setup_teardown(what_is_large_itself_has_no_small_chunks, open_large, close_host),
-        cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large, close_host),
+        cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth_of_a_device, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(what_is_large_itself_has_no_small_chunks, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large_host, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),
@@ -895,9 +876,9 @@ int main(void)
         STITCH_TEST(short_memory_serves_large_blocks_among_small_ones),
         STITCH_TEST(what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short),
         STITCH_TEST(few_small_blocks_keep_their_chunks),
-        cmocka_unit_test_setup_teardown(free_chunks_of_many_small_blocks_serve_large_ones, open_large, close_host),
-        cmocka_unit_test_setup_teardown(small_blocks_have_little_of_their_own_while_large_ones_are_free, open_large,
-                                        close_host),
+        cmocka_unit_test_setup_teardown(free_chunks_of_many_small_blocks_serve_large_ones, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(small_blocks_have_little_of_their_own_while_large_ones_are_free,
+                                        open_large_host, close_host),
         STITCH_TEST(small_blocks_have_nothing_of_their_own_near_a_limit),
         STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
         STITCH_TEST(small_blocks_among_large_ones_leave_what_is_parked),
@@ -905,13 +886,15 @@ int main(void)
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         STITCH_TEST(short_ends_serve_where_memory_is_short),
         STITCH_TEST(a_tail_that_serves_is_kept_where_memory_is_short),
-        cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large, close_host),
-        cmocka_unit_test_setup_teardown(more_is_held_for_a_little_request, open_large, close_host),
-        cmocka_unit_test_setup_teardown(what_is_free_serves_a_larger_request, open_large, close_host),
-        cmocka_unit_test_setup_teardown(what_is_free_serves_where_several_streams_have_memory, open_large, close_host),
-        cmocka_unit_test_setup_teardown(a_short_beginning_is_left_alone_where_new_memory_is_needed, open_large,
+        cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large_host,
                                         close_host),
-        cmocka_unit_test_setup_teardown(a_long_beginning_ends_what_is_new, open_large, close_host),
+        cmocka_unit_test_setup_teardown(more_is_held_for_a_little_request, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(what_is_free_serves_a_larger_request, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(what_is_free_serves_where_several_streams_have_memory, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_short_beginning_is_left_alone_where_new_memory_is_needed, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_long_beginning_ends_what_is_new, open_large_host, close_host),
         STITCH_TEST(the_limit_counts_new_chunks_only),
         STITCH_TEST(a_failure_for_want_of_whole_chunks_names_plans),
         cmocka_unit_test_setup_teardown(a_failure_names_no_plans_where_they_are_made, open_planning, close_host),
@@ -924,7 +907,7 @@ int main(void)
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
         STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
-        cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_come_to_rest, open_large, close_host),
+        cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_come_to_rest, open_large_host, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),
         STITCH_TEST(memory_that_was_given_back_is_not_held_again_at_once),
         STITCH_TEST(who_is_refused_memory_to_rest_asks_again_much_later),

@@ -47,6 +47,12 @@ if(NOT WEIR_SANITIZE)
             ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/ways.pml -D${mistake})
         set_tests_properties(model/ways_${mistake} PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated")
     endforeach()
+    weir_test(model/detach model 120 ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/detach.pml)
+    foreach(mistake NO_SECOND_LOOK ONE_LOCK)
+        weir_test(model/detach_${mistake} model 120
+            ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/detach.pml -D${mistake})
+        set_tests_properties(model/detach_${mistake} PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated")
+    endforeach()
 endif()
 
 # Peers' rules, for tests without the command.

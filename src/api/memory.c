@@ -190,9 +190,9 @@ weir_status weir_memory_limit_set(int device, uint64_t bytes)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    wr_lock_acquire(&d->cache.lock);
+    wr_cache_lock(&d->cache);
     d->cache.limit = bytes;
-    wr_lock_release(&d->cache.lock);
+    wr_cache_unlock(&d->cache);
     return WEIR_OK;
 }
 
@@ -201,9 +201,9 @@ weir_status weir_memory_limit_get(int device, uint64_t *bytes)
     wr_device *d = NULL;
     WR_ENSURE(bytes, WEIR_ERR_INVALID_ARGUMENT, "weir_memory_limit_get: bytes is NULL");
     WR_TRY(wr_thread_resolve_device(device, &d));
-    wr_lock_acquire(&d->cache.lock);
+    wr_cache_lock(&d->cache);
     *bytes = d->cache.limit;
-    wr_lock_release(&d->cache.lock);
+    wr_cache_unlock(&d->cache);
     return WEIR_OK;
 }
 

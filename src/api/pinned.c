@@ -122,17 +122,17 @@ weir_status weir_pinned_limit_set(uint64_t bytes)
 {
     wr_pinned *pinned = NULL;
     WR_TRY(enter(&pinned));
-    wr_lock_acquire(&pinned->cache.lock);
+    wr_cache_lock(&pinned->cache);
     pinned->cache.limit = bytes;
-    wr_lock_release(&pinned->cache.lock);
+    wr_cache_unlock(&pinned->cache);
     return WEIR_OK;
 }
 
 static size_t surplus(wr_cache *cache, uint64_t keep)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return held > keep ? (size_t)(held - keep) : 0;
 }
 
@@ -155,9 +155,9 @@ weir_status weir_pinned_stats_get(weir_memory_stats *out)
     wr_pinned *pinned = wr_pinned_there();
     weir_memory_stats stats = { 0 };
     if (pinned) {
-        wr_lock_acquire(&pinned->cache.lock);
+        wr_cache_lock(&pinned->cache);
         stats = *wr_stats_locked(&pinned->cache);
-        wr_lock_release(&pinned->cache.lock);
+        wr_cache_unlock(&pinned->cache);
     }
     *out = stats;
     out->size = size;

@@ -19,9 +19,9 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
     WR_TRY(wr_thread_resolve_device(device, &d));
     const size_t size = out->size;
     wr_fronts_close(&d->cache);
-    wr_lock_acquire(&d->cache.lock);
+    wr_cache_lock(&d->cache);
     *out = *wr_stats_locked(&d->cache);
-    wr_lock_release(&d->cache.lock);
+    wr_cache_unlock(&d->cache);
     wr_fronts_open(&d->cache);
     out->size = size;
     return WEIR_OK;
@@ -38,12 +38,12 @@ static void reset_locked(wr_scope scope, weir_memory_stats *stats, wr_flow *flow
 static void reset_cache(wr_cache *cache, bool peaks, bool totals)
 {
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
-    reset_locked(WR_SCOPE_MEMORY, wr_stats_locked(cache), &cache->flow, peaks, totals);
+    wr_cache_lock(cache);
+    reset_locked(WR_SCOPE_MEMORY, wr_stats_locked(cache), &cache->ledger.flow, peaks, totals);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (pool->counted) reset_locked(WR_SCOPE_POOL, wr_pool_stats_locked(pool), &pool->flow, peaks, totals);
     wr_accounts_reset_locked(cache, peaks, totals);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
 }
 
@@ -161,9 +161,9 @@ static weir_status measure(wr_device *device, weir_device_memory *out)
     m.reserved_bytes = wr_sample_device_bytes(&device->cache);
     const uint64_t known = m.free_bytes + m.reserved_bytes;
     m.outside_bytes = m.total_bytes > known ? m.total_bytes - known : 0;
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     m.limit_bytes = device->cache.limit;
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     *out = m;
     return WEIR_OK;
 }

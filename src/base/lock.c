@@ -136,6 +136,23 @@ void wr_lock_release(wr_lock *lock)
     must(pthread_mutex_unlock(&lock->mutex), "pthread_mutex_unlock", lock);
 }
 
+void wr_lock_acquire_behind(wr_lock *lock)
+{
+    must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);
+}
+
+bool wr_lock_try_behind(wr_lock *lock)
+{
+    const int error = pthread_mutex_trylock(&lock->mutex);
+    if (error != EBUSY) must(error, "pthread_mutex_trylock", lock);
+    return error == 0;
+}
+
+void wr_lock_release_behind(wr_lock *lock)
+{
+    must(pthread_mutex_unlock(&lock->mutex), "pthread_mutex_unlock", lock);
+}
+
 /* The lock stays on the thread's stack while it sleeps: it takes no other before it has this one again. */
 void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition)
 {

@@ -25,6 +25,7 @@ typedef enum wr_lock_rank {
     WR_RANK_RECLAIM,  /* the list of reclaim callbacks */
     WR_RANK_FRONT,    /* freed blocks of one bin, kept whole */
     WR_RANK_CACHE,    /* a device's blocks, segments and statistics: never across a driver call */
+    WR_RANK_CUTTING,  /* blocks of one stream, whose front is detached */
     WR_RANK_EVENTS,   /* a device's free events */
     WR_RANK_ADDRESS,  /* writers of the address map */
     WR_RANK_RECORDED, /* the list of histories */
@@ -46,6 +47,11 @@ void wr_lock_destroy(wr_lock *lock);
 void wr_lock_acquire(wr_lock *lock);
 bool wr_lock_try(wr_lock *lock); /* false: somebody else has it */
 void wr_lock_release(wr_lock *lock);
+
+/* One of many of a rank, which only who holds the lock before them takes together: their order is that lock's business. */
+void wr_lock_acquire_behind(wr_lock *lock);
+bool wr_lock_try_behind(wr_lock *lock);
+void wr_lock_release_behind(wr_lock *lock);
 
 /* Waits on a condition with the lock; for locks that are the innermost one held. */
 void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition);

@@ -119,9 +119,9 @@ weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *poo
     c->id = id;
     c->references = 1;
     wr_lock_init(&c->lock, WR_RANK_CAPTURE, "capture");
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     c->order.since = device->cache.handed;
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
 
     wr_lock_acquire(&captures->lock);
     const bool known = find_locked(captures, id, origin) != NULL;
@@ -253,9 +253,9 @@ static bool defer(wr_device *device, wr_block *block)
 {
     wr_capture *capture = NULL;
     void *native = NULL;
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     native = block->segment->bin->stream->native;
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     if (wr_capture_of(device, native, &capture) != WEIR_OK || !capture) return false;
     wr_lock_acquire(&capture->lock);
     const bool deferred =
@@ -269,9 +269,9 @@ void wr_capture_await(wr_device *device, wr_block *block)
 {
     wr_cache *cache = &device->cache;
     if (wr_captures_any(&device->captures) && defer(device, block)) return;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool chains = block->lent || block->segment->bin->pool->rules.deterministic;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     (chains ? wr_pending_chain : wr_pending_start)(cache, block);
 }
 

@@ -232,9 +232,9 @@ bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
  * paused memory. */
 static wr_stream *usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k)
 {
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     const bool backed = segment->backing == WR_BACKED;
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     wr_stream *stream = backed ? wr_stream_find(&device->streams, k->stream_id) : NULL;
     return stream && !wr_debug_captures(device, stream) ? stream : NULL;
 }

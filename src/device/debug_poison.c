@@ -56,10 +56,10 @@ static void insert_locked(wr_debug *d, wr_poisoned *p)
 /* How often memory has gone from its addresses. Not *mine: a graph uses what is free in the segment's pool, too. */
 static uint64_t departed(wr_device *device, const wr_segment *segment, bool *mine)
 {
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     const uint64_t count = device->cache.departed;
     *mine = segment->bin->pool->held[WR_HELD_BY_GRAPH] == 0;
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     return count;
 }
 

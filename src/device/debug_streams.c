@@ -119,10 +119,10 @@ void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, 
 {
     const uint32_t call = wr_stack_now;
     wr_stack_now = stack;
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     device->cache.stats.stream_misuses++;
     wr_history_record(&device->cache.history, what, k->base, k->bytes, (void *)(uintptr_t)stream, k->pool);
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     wr_stack_now = call;
 }
 

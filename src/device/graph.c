@@ -352,9 +352,9 @@ static weir_status check_pools(const wr_graph *g)
     for (uint32_t i = 0; i < g->kept.count; i++) {
         wr_mempool *pool = wr_kept_pool(&g->kept.items[i]);
         if (!pool) continue;
-        wr_lock_acquire(&pool->cache->lock);
+        wr_cache_lock(pool->cache);
         const bool paused = pool->paused;
-        wr_lock_release(&pool->cache->lock);
+        wr_cache_unlock(pool->cache);
         WR_ENSURE(!paused, WEIR_ERR_BUSY,
                   "weir_graph_launch: memory pool " WR_MEMPOOL_FORMAT " of the graph is paused; weir_resume() it first",
                   WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));

@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/oom.h"
+#include "pool/detach.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
 #include "pool/serve.h"
@@ -88,9 +89,9 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     (void)device;
     bool waited = atomic_load(&cache->pending) != 0;
     if (waited) {
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         cache->stats.syncs++;
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
     }
     do {
         if (waited) WR_TRY(wr_pending_wait(cache, &waited));
@@ -120,9 +121,9 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
         if (released == 0) {
             WR_TRY(take(request, out));
         } else {
-            wr_lock_acquire(&cache->lock);
+            wr_cache_lock(cache);
             cache->stats.alloc_retries++;
-            wr_lock_release(&cache->lock);
+            wr_cache_unlock(cache);
         }
         if (!*out) WR_TRY(grow(device, request, out));
     }
@@ -219,9 +220,9 @@ static void record(const wr_request *request, const decision *made, const void *
 
 static uint64_t changes_of(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
-    const uint64_t changes = cache->changes;
-    wr_lock_release(&cache->lock);
+    wr_cache_lock(cache);
+    const uint64_t changes = wr_cache_changes_locked(cache);
+    wr_cache_unlock(cache);
     return changes;
 }
 
@@ -320,9 +321,9 @@ weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
 {
     size_t released = 0;
     if (!pool->is_private) return wr_device_empty_cache(device);
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     const bool held = pool->held[WR_HELD_BY_GRAPH] != 0, paused = pool->paused;
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     WR_ENSURE(!held, WEIR_ERR_BUSY,
               "weir_mempool_empty_cache: a graph uses memory pool " WR_MEMPOOL_FORMAT ", its free memory too",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
@@ -365,10 +366,10 @@ static weir_status cannot_resume(wr_device *device, size_t missing)
     uint64_t free_bytes = 0, total_bytes = 0;
     if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK)
         free_bytes = 0;
-    wr_lock_acquire(&device->cache.lock);
+    wr_cache_lock(&device->cache);
     const uint64_t reserved = (uint64_t)device->cache.stats.reserved_bytes[WEIR_STAT_ALL].current;
     if (device->cache.limit) wr_size_format(device->cache.limit, limit);
-    wr_lock_release(&device->cache.lock);
+    wr_cache_unlock(&device->cache);
     return wr_fail(
         WEIR_ERR_OUT_OF_MEMORY,
         "device %d (%s) has no memory for what is paused: %s needed, %s free, %s held by weir, limit: %s. The "

@@ -216,9 +216,9 @@ static void collect_rows(wr_device *device, facts *f)
 
 static void count_failure(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     cache->stats.ooms++;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t tried)

@@ -43,7 +43,6 @@ static inline void wr_account_in(wr_account *account, size_t bytes)
     account->bytes.added += (int64_t)bytes;
     if (account->blocks.current > account->blocks.peak || account->bytes.current > account->bytes.peak)
         wr_account_note_peaks(account);
-    if (account->front) wr_front_unsettle(account->front);
 }
 
 static inline void wr_account_out(wr_account *account, size_t bytes)

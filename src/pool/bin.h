@@ -13,8 +13,8 @@
 static inline int wr_free_compare(const wr_block *a, const wr_block *b)
 {
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
-    if (a->order != b->order) return a->order < b->order ? -1 : 1;
-    return 0;
+    const uint64_t left = wr_block_order(a), right = wr_block_order(b);
+    return left < right ? -1 : left > right;
 }
 
 RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute__((unused)) static)

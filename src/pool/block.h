@@ -31,6 +31,7 @@ typedef struct wr_mempool wr_mempool;
 typedef struct wr_front wr_front;
 typedef struct wr_account wr_account;
 typedef struct wr_region wr_region;
+typedef struct wr_ledger wr_ledger;
 
 typedef enum wr_block_state {
     WR_BLOCK_FREE,
@@ -52,8 +53,8 @@ typedef enum wr_block_mark {
  * Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. What parking
  * and taking a block need is in the second line. */
 struct wr_block {
-    wr_block *prev, *next; /* neighbours by address; `next` also links unused records */
-    uint64_t order;        /* among blocks of equal size: by address, or by segment and offset (deterministic pools) */
+    wr_block *prev, *next;          /* neighbours by address; `next` also links unused records */
+    _Atomic(wr_block *) next_start; /* in the table of starts: behind it at its place */
     union {
         uint64_t handed; /* when it was handed out, in the cache's count */
         wr_block *equal; /* in the bin's tree: the first of those beside it; NULL: none are */
@@ -132,6 +133,7 @@ struct wr_segment {
     wr_backing backing; /* changes with both the move lock and the cache's */
     char *copy;         /* of its contents, while paused, in pinned memory; under the move lock */
     size_t copy_bytes;
+    uint64_t order;     /* among segments: by address, or by age (deterministic pools) */
     wr_segment *listed; /* the next one of those that the holder of the move lock deals with */
     wr_bin *bin;
     wr_block *first;
@@ -147,6 +149,7 @@ struct wr_bin {
     wr_stream *stream;
     wr_front *front;     /* NULL: the bin has none */
     wr_account *account; /* of all bins of the stream */
+    wr_ledger *ledger;   /* the cache's, or the front's while that is detached */
     wr_class class;
     size_t small_max; /* blocks of up to so many bytes are small ones: all, none, or by size, where regions have both */
     size_t part_bytes; /* of the parts of its regions' slots */
@@ -187,12 +190,10 @@ static inline bool wr_block_mark_used(wr_block *block)
 }
 
 /* A record becomes a block without neighbours; what it has beyond these is set when it is handed out. */
-static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, uint64_t order, wr_segment *segment,
-                                  wr_block_state state)
+static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, wr_segment *segment, wr_block_state state)
 {
     block->base = base;
     block->bytes = bytes;
-    block->order = order;
     block->requested = 0;
     block->segment = segment;
     block->prev = block->next = NULL;
@@ -203,6 +204,12 @@ static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, uin
     block->state = state;
     wr_block_mark_as(block, WR_MARK_NONE);
     block->lent = false;
+}
+
+/* Among blocks of equal size. */
+static inline uint64_t wr_block_order(const wr_block *block)
+{
+    return block->segment->order + (uint64_t)(block->base - block->segment->base);
 }
 
 /* Bytes of memory behind it. */

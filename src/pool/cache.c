@@ -8,6 +8,7 @@
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/cut.h"
+#include "pool/detach.h"
 #include "pool/pending.h"
 #include "pool/subplan.h"
 
@@ -118,7 +119,14 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
-void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native)
+/* The numbers of a detached front's stream do not tell by themselves when there is a peak. */
+static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
+{
+    if (bin->account->front) wr_front_unsettle(bin->account->front);
+    if (bin->ledger != &cache->ledger) wr_count_full_locked(bin->pool);
+}
+
+static void make_live(wr_cache *cache, wr_block *block, size_t requested, const void *native)
 {
     const wr_bin *bin = block->segment->bin;
     block->state = WR_BLOCK_LIVE;
@@ -127,17 +135,22 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
     block->kept = 0;
     block->lent = false;
     wr_block_mark_as(block, WR_MARK_PARKABLE);
-    block->handed = ++cache->handed;
+    block->handed = bin->ledger == &cache->ledger ? ++cache->handed : cache->handed;
     wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
     wr_history_record_alloc(&cache->history, block->base, requested, native, wr_bin_pool_id(bin), &block->stack);
 }
 
-weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
+void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native)
+{
+    make_live(cache, block, requested, native);
+    look_for_peak_locked(cache, block->segment->bin);
+}
+
+/* `rest`: a record where the block is cut. */
+static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block, wr_block *rest)
 {
     wr_bin *bin = block->segment->bin;
-    wr_block *rest = NULL;
-    if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
     const bool alone = !block->prev && !block->next;
     if (!rest) wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
@@ -152,7 +165,15 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
         else
             wr_count_cut(bin, kind, bytes, rest);
     }
-    wr_cache_make_live_locked(cache, block, request->requested, bin->stream->native);
+    make_live(cache, block, request->requested, bin->stream->native);
+}
+
+weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
+{
+    wr_block *rest = NULL;
+    if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
+    hand_out(cache, request, block, rest);
+    look_for_peak_locked(cache, block->segment->bin);
     *out = block->base;
     return WEIR_OK;
 }
@@ -180,37 +201,66 @@ static wr_block *find_among_large_locked(const wr_request *request)
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
  * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
-static wr_block *find_behind_locked(const wr_request *request, wr_front *front, bool contended)
+typedef enum holding { ALONE, CONTENDED, DETACHED } holding;
+
+static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front && wr_front_any(front) ? wr_cache_bin_locked(request->pool, request) : NULL;
     if (!bin) return wr_cache_find_free_locked(request);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
-    const bool sparing = wr_mempool_chunked(request->pool) && !contended && bin->part_bytes >= SPARING_FROM;
+    const bool sparing = wr_mempool_chunked(request->pool) && held == ALONE && bin->part_bytes >= SPARING_FROM;
     if (request->fit.class == WR_SMALL && !sparing) {
         block = wr_cache_find_free_locked(request);
         if (!block) block = find_among_large_locked(request);
         if (block) return block;
     }
-    (void)wr_front_empty_locked(front);
+    if (held == DETACHED)
+        wr_front_empty_detached(front);
+    else
+        (void)wr_front_empty_locked(front);
     return wr_cache_find_free_locked(request);
+}
+
+/* From what is free in the bins of a detached front, which the cache is not told of. NULL: it takes the cache. */
+static void *take_detached(wr_cache *cache, const wr_request *request, wr_front *front)
+{
+    const size_t bytes = request->fit.block_bytes;
+    wr_block *block = NULL;
+    if (!wr_front_lock_cutting(front)) return NULL;
+    if (front->ledger.unused_blocks && wr_front_may_take(front, bytes, request->requested)) {
+        block = find_behind_locked(request, front, DETACHED);
+        if (!block) block = find_among_large_locked(request);
+    }
+    if (block) {
+        hand_out(cache, request, block, splits(request, block->bytes) ? wr_ledger_take_record(&front->ledger) : NULL);
+        wr_front_count_live(front, bytes, request->requested);
+        front->ledger.hits++;
+    }
+    wr_front_unlock_cutting(front);
+    return block ? block->base : NULL;
 }
 
 static weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
-    *out = NULL;
-    const bool contended = !wr_lock_try(&cache->lock);
-    if (contended) wr_lock_acquire(&cache->lock);
-    if (front) wr_front_meet_locked(front);
+    *out = front ? take_detached(cache, request, front) : NULL;
+    if (*out) return WEIR_OK;
+    const bool contended = !wr_cache_try_lock(cache);
+    if (contended) wr_cache_lock(cache);
+    if (front) {
+        wr_front_meet_locked(front);
+        wr_front_contend_locked(front, contended);
+    }
     weir_status status = wr_cache_check_pool_locked(request);
     if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
-    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended) : NULL;
+    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended ? CONTENDED : ALONE) : NULL;
     if (WR_UNLIKELY(!block) && status == WEIR_OK) block = find_among_large_locked(request);
     if (block) {
         status = wr_cache_hand_out_locked(cache, request, block, out);
         if (status == WEIR_OK) WR_COUNT(request->pool, hits, 1);
     }
-    wr_lock_release(&cache->lock);
+    if (front && wr_front_is_detached(front)) wr_front_settle_locked(front);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -273,16 +323,16 @@ static weir_status borrow_locked(wr_cache *cache, const wr_request *request, voi
 weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out)
 {
     *out = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool may = !request->pool->held[WR_HELD_BY_GRAPH] && may_borrow(request->pool);
     weir_status status = may ? borrow_locked(cache, request, out) : WEIR_OK;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
 static void free_locked(wr_cache *cache, wr_block *block)
 {
-    cache->changes++;
+    block->segment->bin->ledger->changes++;
     block->state = WR_BLOCK_FREE;
     wr_cache_join_free_locked(cache, block);
 }
@@ -295,14 +345,14 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block)
         wr_count_free_out(bin, right);
         wr_bin_remove(bin, right);
         wr_block_absorb_next(block);
-        wr_record_block_done(cache, right);
+        wr_ledger_add_record(bin->ledger, right);
     }
     if (block->prev && block->prev->state == WR_BLOCK_FREE) {
         wr_block *left = block->prev;
         wr_count_free_out(bin, left);
         wr_bin_remove(bin, left);
         wr_block_absorb_next(left);
-        wr_record_block_done(cache, block);
+        wr_ledger_add_record(bin->ledger, block);
         block = left;
     }
     block->freed_at = cache->searches[bin->class];
@@ -380,14 +430,14 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
                                     wr_block **pending)
 {
     wr_block *block = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -401,7 +451,9 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
         const wr_bias_hold hold = wr_bias_acquire(&front->lock);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
-            if (WR_UNLIKELY(!wr_front_park_locked(front, wr_starts_find(segment, pointer), pointer)))
+            wr_block *block = wr_starts_find(segment, pointer);
+            if (WR_UNLIKELY(!wr_front_park_locked(front, block, pointer) &&
+                            !wr_front_give_detached(front, block, pointer)))
                 status = give(cache, front, segment, pointer, waiting);
             wr_bias_release(&front->lock, hold);
             return status;

@@ -23,6 +23,16 @@ typedef struct wr_extent wr_extent;
 typedef struct wr_serving wr_serving;
 typedef struct wr_subplan wr_subplan;
 
+/* What cutting and joining blocks takes and writes down besides the blocks themselves: of the cache, or of a front that is
+ * detached (pool/detach.h). */
+struct wr_ledger {
+    wr_flow flow;
+    wr_block *unused_blocks; /* records */
+    size_t unused_block_count;
+    uint64_t hits;    /* requests served from free blocks, by a front; the cache's are in its statistics */
+    uint64_t changes; /* blocks freed, segments given back or moved: what may help who found nothing */
+};
+
 /* The default pool's chunks (pool/chunk.h). */
 typedef struct wr_chunks {
     size_t region_bytes; /* constant: addresses of a stream's first region; 0: there are no chunks but segments */
@@ -62,10 +72,9 @@ typedef struct wr_cache {
     wr_mempool *pools;             /* the default one first, then by age */
     uint64_t searches[WR_BINS];    /* first ones: the clock of collection by age */
     uint64_t handed;               /* blocks, ever */
-    uint64_t changes;              /* blocks freed, segments given back or moved: what may help who found nothing */
     uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
     weir_memory_stats stats;       /* of blocks as wr_stats_locked has put them together */
-    wr_flow flow;                  /* since */
+    wr_ledger ledger;              /* since */
     wr_history history;
 
     bool has_fronts;           /* constant: bins of the default pool get one */
@@ -73,6 +82,7 @@ typedef struct wr_cache {
     uint32_t front_count;
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
+    wr_front *detached;                       /* by address: whoever has the lock has theirs, too. pool/detach.h */
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
     uint32_t account_capacity;
@@ -88,8 +98,7 @@ typedef struct wr_cache {
 
     wr_slab *slabs;                     /* memory of the records below */
     wr_pages *pages, *unused_pages[48]; /* by log2 */
-    wr_block *unused_blocks;
-    size_t unused_block_count, block_count; /* all there are, in use or not */
+    size_t block_count;                 /* records of blocks, in use or not */
     wr_segment *unused_segments;
     wr_mempool *unused_pools;
     wr_use *unused_uses;
@@ -116,6 +125,30 @@ typedef struct wr_request {
 } wr_request;
 
 #define WR_CACHE_OF_HOST (-1)
+
+/* The cache's lock, and with it those of all detached fronts. */
+void wr_detached_lock(wr_cache *cache);
+void wr_detached_unlock(const wr_cache *cache);
+
+static inline void wr_cache_lock(wr_cache *cache)
+{
+    wr_lock_acquire(&cache->lock);
+    if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
+}
+
+/* False: somebody else has it. */
+static inline bool wr_cache_try_lock(wr_cache *cache)
+{
+    if (!wr_lock_try(&cache->lock)) return false;
+    if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
+    return true;
+}
+
+static inline void wr_cache_unlock(wr_cache *cache)
+{
+    if (WR_UNLIKELY(cache->detached)) wr_detached_unlock(cache);
+    wr_lock_release(&cache->lock);
+}
 
 static inline bool wr_cache_is_host(const wr_cache *cache)
 {
@@ -227,20 +260,31 @@ wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
 
 /* Records (records.c): a fresh one's members are whatever they were. */
 WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
+static inline wr_block *wr_ledger_take_record(wr_ledger *ledger)
+{
+    wr_block *block = ledger->unused_blocks;
+    ledger->unused_blocks = block->next;
+    ledger->unused_block_count--;
+    return block;
+}
+
+static inline void wr_ledger_add_record(wr_ledger *ledger, wr_block *block)
+{
+    block->next = ledger->unused_blocks;
+    ledger->unused_blocks = block;
+    ledger->unused_block_count++;
+}
+
 WR_CHECKED static inline weir_status wr_record_block(wr_cache *cache, wr_block **block)
 {
-    if (!cache->unused_blocks) WR_TRY(wr_records_more_blocks(cache));
-    *block = cache->unused_blocks;
-    cache->unused_blocks = (*block)->next;
-    cache->unused_block_count--;
+    if (!cache->ledger.unused_blocks) WR_TRY(wr_records_more_blocks(cache));
+    *block = wr_ledger_take_record(&cache->ledger);
     return WEIR_OK;
 }
 
 static inline void wr_record_block_done(wr_cache *cache, wr_block *block)
 {
-    block->next = cache->unused_blocks;
-    cache->unused_blocks = block;
-    cache->unused_block_count++;
+    wr_ledger_add_record(&cache->ledger, block);
 }
 
 WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);

@@ -47,11 +47,11 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
     const wr_request asked = { .pool = pool, .pool_name = name };
     for (bool waited = true;;) {
         wr_lock_acquire(&cache->move_lock);
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         weir_status status = wr_cache_check_pool_locked(&asked);
         const bool pending = status == WEIR_OK && has_pending_locked(pool);
         if (status == WEIR_OK && !pending) return WEIR_OK;
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
         wr_lock_release(&cache->move_lock);
         WR_TRY(status);
         WR_ENSURE(waited, WEIR_ERR_BUSY,
@@ -64,7 +64,7 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
 
 static void unlock(wr_cache *cache)
 {
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_lock_release(&cache->move_lock);
 }
 

@@ -47,16 +47,16 @@ static weir_status unmap(const wr_cache *cache, const wr_slot *slot)
 /* Unmaps a stale slot and forgets it; one that the driver refuses stays. */
 static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     hide_slot_locked(cache, slot);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     weir_status status = unmap(cache, slot);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (status == WEIR_OK)
         wr_slot_record_done(cache, slot);
     else
         show_slot_locked(cache, slot);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -78,21 +78,21 @@ static bool is_free_locked(const wr_chunk *chunk)
 static weir_status take_out(wr_cache *cache, wr_chunk *chunk, wr_slot **home, wr_block **aside)
 {
     *home = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_records_set_aside(cache, 2, aside);
     if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * wr_chunk_parts(chunk));
     if (status == WEIR_OK && is_free_locked(chunk)) *home = wr_chunk_leave_locked(cache, chunk);
     if (!*home) wr_records_put_back(cache, aside);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
 static void put_in(wr_cache *cache, wr_slot *home, wr_block **aside)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_records_put_back(cache, aside);
     wr_slot_enter_locked(cache, home, 0, home->chunk->bytes);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 static weir_status unmap_others(wr_cache *cache, const wr_chunk *chunk, const wr_slot *home)
@@ -124,18 +124,18 @@ static weir_status drop_memory(const wr_cache *cache, const wr_slot *home)
 static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
 {
     wr_mempool *pool = cache->pools;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     hide_slot_locked(cache, home);
     wr_chunk_drop_locked(cache, chunk);
     cache->leaving += chunk->bytes;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 
     weir_status status = drop_memory(cache, home);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     cache->leaving -= chunk->bytes;
     if (status == WEIR_OK) {
         WR_COUNT(pool, driver_frees, 1);
-        cache->changes++;
+        cache->ledger.changes++;
         cache->chunks.moved_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
         cache->chunks.gathered_at = 0;
         cache->chunks.mixed = false;
@@ -145,7 +145,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
         wr_chunk_add_locked(cache, chunk);
         show_slot_locked(cache, home);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -163,9 +163,9 @@ static weir_status trim_chunk(wr_cache *cache, wr_chunk *chunk, size_t *released
         put_in(cache, home, &aside);
         return status;
     }
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_records_put_back(cache, &aside);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     *released += bytes;
     return WEIR_OK;
 }
@@ -180,14 +180,14 @@ static int largest_first(const void *left, const void *right)
 static weir_status list_free(wr_cache *cache, bool planned, wr_chunk ***list, size_t *count)
 {
     void *made = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_chunks_survey_locked(cache);
     if (status == WEIR_OK) status = wr_meta_alloc((cache->chunks.count + 1) * sizeof(wr_chunk *), "free chunks", &made);
     *list = made;
     *count = 0;
     for (wr_chunk *k = cache->chunks.first; k && status == WEIR_OK; k = k->next)
         if (wr_chunk_is_free(k) && (planned || wr_chunk_bin(k)->class != WR_PLANNED)) (*list)[(*count)++] = k;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (status == WEIR_OK) qsort(*list, *count, sizeof(wr_chunk *), largest_first);
     return status;
 }
@@ -197,19 +197,19 @@ static weir_status list_free(wr_cache *cache, bool planned, wr_chunk ***list, si
 static weir_status release_region(wr_cache *cache, wr_segment *segment)
 {
     wr_bin *bin = segment->bin;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_bin_drop_segment(bin, segment);
     wr_serve_forget_region_locked(cache, segment);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     weir_status status = wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (status == WEIR_OK) {
         wr_starts_remove(segment->first);
         wr_region_done(cache, segment);
     } else {
         wr_bin_add_segment(bin, segment);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -217,9 +217,9 @@ static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
 {
     weir_status first = WEIR_OK;
     wr_segment *list = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     (void)wr_mempool_list_locked(pool, &list);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     for (wr_segment *s = list, *next; s; s = next) {
         next = s->listed;
         if (s->region && s->region->count == 0 && !s->region->closed) wr_keep_first(&first, release_region(cache, s));
@@ -255,10 +255,10 @@ weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
 
 static uint64_t bytes_too_many(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const uint64_t mapped = cache->chunks.mapped_bytes;
     const uint64_t most = MAPPED_TIMES * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return mapped > most ? mapped - most : 0;
 }
 

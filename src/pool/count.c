@@ -58,7 +58,7 @@ void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow)
 
 weir_memory_stats *wr_stats_locked(wr_cache *cache)
 {
-    put_together(&cache->stats, &cache->flow);
+    put_together(&cache->stats, &cache->ledger.flow);
     return &cache->stats;
 }
 
@@ -109,12 +109,12 @@ static void note_split_peaks(weir_memory_stats *stats, wr_flow *flow)
 
 void wr_count_full_locked(wr_mempool *pool)
 {
-    note_live_peaks(pool, &pool->cache->stats, &pool->cache->flow);
+    note_live_peaks(pool, &pool->cache->stats, &pool->cache->ledger.flow);
     if (pool->counted) note_live_peaks(pool, &pool->stats, &pool->flow);
 }
 
 void wr_count_splits_full_locked(wr_mempool *pool)
 {
-    note_split_peaks(&pool->cache->stats, &pool->cache->flow);
+    note_split_peaks(&pool->cache->stats, &pool->cache->ledger.flow);
     if (pool->counted) note_split_peaks(&pool->stats, &pool->flow);
 }

@@ -96,13 +96,19 @@ static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
     wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes);
 }
 
+/* Its pool has numbers of its own. What is in a detached front's ledger comes into both later. */
+static inline bool wr_bin_counts_twice(const wr_bin *bin)
+{
+    return bin->pool->counted && bin->ledger == &bin->pool->cache->ledger;
+}
+
 /* A block is live. What is parked counts as live here, and not in a peak: the fronts know how much that is. */
 static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
 {
     wr_mempool *pool = bin->pool;
     const int kind = wr_count_kind(block);
-    bool full = wr_flow_live(&pool->cache->flow, kind, block);
-    if (WR_UNLIKELY(pool->counted)) full |= wr_flow_live(&pool->flow, kind, block);
+    bool full = wr_flow_live(&bin->ledger->flow, kind, block);
+    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_live(&pool->flow, kind, block);
     if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
 }
 
@@ -110,8 +116,8 @@ static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
 static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
 {
     const int kind = wr_count_kind(block);
-    wr_flow_freed(&bin->pool->cache->flow, kind, block);
-    if (WR_UNLIKELY(bin->pool->counted)) wr_flow_freed(&bin->pool->flow, kind, block);
+    wr_flow_freed(&bin->ledger->flow, kind, block);
+    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_freed(&bin->pool->flow, kind, block);
 }
 
 /* A free block enters or leaves its bin: counted as inactive split when its segment has other blocks. */
@@ -120,8 +126,8 @@ static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
     wr_mempool *pool = bin->pool;
     const int kind = wr_count_kind(block);
     if (!block->prev && !block->next) return;
-    bool full = wr_flow_free_in(&pool->cache->flow, kind, block->bytes);
-    if (WR_UNLIKELY(pool->counted)) full |= wr_flow_free_in(&pool->flow, kind, block->bytes);
+    bool full = wr_flow_free_in(&bin->ledger->flow, kind, block->bytes);
+    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_free_in(&pool->flow, kind, block->bytes);
     if (WR_UNLIKELY(full)) wr_count_splits_full_locked(pool);
 }
 
@@ -129,8 +135,8 @@ static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
 {
     const int kind = wr_count_kind(block);
     if (!block->prev && !block->next) return;
-    wr_flow_free_out(&bin->pool->cache->flow, kind, block->bytes);
-    if (WR_UNLIKELY(bin->pool->counted)) wr_flow_free_out(&bin->pool->flow, kind, block->bytes);
+    wr_flow_free_out(&bin->ledger->flow, kind, block->bytes);
+    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_free_out(&bin->pool->flow, kind, block->bytes);
 }
 
 /* A free block of a kind and size leaves its bin, and `rest`, which was cut off it, enters. Mostly both are of one kind: as many
@@ -152,8 +158,8 @@ static inline void wr_count_cut(const wr_bin *bin, int kind, size_t bytes, const
     wr_mempool *pool = bin->pool;
     const int rest_kind = wr_count_kind(rest);
     bool full = false;
-    wr_flow_cut(&pool->cache->flow, kind, bytes, rest_kind, rest->bytes, &full);
-    if (WR_UNLIKELY(pool->counted)) wr_flow_cut(&pool->flow, kind, bytes, rest_kind, rest->bytes, &full);
+    wr_flow_cut(&bin->ledger->flow, kind, bytes, rest_kind, rest->bytes, &full);
+    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_cut(&pool->flow, kind, bytes, rest_kind, rest->bytes, &full);
     if (WR_UNLIKELY(full)) wr_count_splits_full_locked(pool);
 }
 

@@ -10,8 +10,7 @@
 static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
 {
     assert(bytes > 0 && bytes < block->bytes);
-    wr_block_begin(rest, block->base + bytes, block->bytes - bytes, block->order + bytes, block->segment,
-                   WR_BLOCK_FREE);
+    wr_block_begin(rest, block->base + bytes, block->bytes - bytes, block->segment, WR_BLOCK_FREE);
     rest->prev = block;
     rest->next = block->next;
     if (block->next) block->next->prev = rest;

@@ -37,6 +37,12 @@ static inline bool wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, 
     return (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount) < 0 || full;
 }
 
+/* What became free less what became live, since they were put together. */
+static inline int64_t wr_flow_untold(const wr_flow *flow, int kind, int number)
+{
+    return flow->room[kind][number] - flow->had[kind][number];
+}
+
 static inline void wr_flow_go(wr_flow *flow, int kind, wr_flow_number number, int64_t amount)
 {
     flow->room[kind][number] += amount;

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "pool/account.h"
 #include "pool/count.h"
+#include "pool/detach.h"
 
 static wr_front *first_front(const wr_cache *cache)
 {
@@ -38,7 +39,7 @@ static void tell(const wr_front *front, wr_front_part *part, int kind)
     if (hits[WR_FLOW_BLOCKS] == 0) return;
     const int64_t drift = -wr_front_parked(part, WR_FLOW_REQUESTED);
     wr_front_count(part, WR_FLOW_REQUESTED, drift);
-    tell_hits(&cache->stats, &cache->flow, kind, hits, drift);
+    tell_hits(&cache->stats, &cache->ledger.flow, kind, hits, drift);
     tell_account(front->account, hits);
     if (cache->pools->counted) tell_hits(&cache->pools->stats, &cache->pools->flow, kind, hits, drift);
     for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
@@ -51,8 +52,8 @@ static const wr_front_part *part_of(const wr_front *front, wr_class class)
 
 static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
 {
-    if (cache->front_count > WR_FRONTS_SUMMED) return cache->parked[class][number];
-    int64_t sum = 0;
+    int64_t sum = wr_detached_untold(cache, class, number);
+    if (cache->front_count > WR_FRONTS_SUMMED) return sum + cache->parked[class][number];
     for (const wr_front *f = first_front(cache); f; f = f->next)
         sum += wr_front_parked(part_of(f, class), (wr_flow_number)number);
     return sum;
@@ -63,6 +64,12 @@ int64_t wr_fronts_parked(const wr_cache *cache, wr_flow_number number)
     int64_t sum = 0;
     for (const wr_front *f = first_front(cache); f; f = f->next) sum += wr_front_parked_in_all(f, number);
     return sum;
+}
+
+int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number)
+{
+    return wr_fronts_parked(cache, number) + wr_detached_untold(cache, WR_SMALL, number) +
+           wr_detached_untold(cache, WR_LARGE, number);
 }
 
 void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE])
@@ -108,22 +115,24 @@ void wr_front_meet_locked(wr_front *front)
     look_up_locked(front);
 }
 
+/* With what is free and was not told, here too. */
 static int64_t parked_elsewhere(const wr_front *front, wr_flow_number number)
 {
     const wr_cache *cache = front->cache;
-    if (cache->front_count > WR_FRONTS_SUMMED) {
-        int64_t sum = 0;
-        for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-            sum += cache->parked[class][number] - part_of(front, (wr_class) class)->added_up[number];
-        return sum;
-    }
-    return wr_fronts_parked(cache, number) - wr_front_parked_in_all(front, number);
+    if (cache->front_count == 1 && !cache->detached) return 0;
+    if (cache->front_count <= WR_FRONTS_SUMMED)
+        return wr_fronts_not_live_locked(cache, number) - wr_front_parked_in_all(front, number);
+    int64_t sum = 0;
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        sum += cache->parked[class][number] - part_of(front, (wr_class) class)->added_up[number] +
+               wr_detached_untold(cache, (wr_class) class, number);
+    return sum;
 }
 
 /* By how much more than ever before would be live if nothing were parked: it is less than that by what is. */
 static int64_t above_peak(const wr_cache *cache, wr_flow_number number)
 {
-    return -cache->flow.room[WEIR_STAT_ALL][number];
+    return -cache->ledger.flow.room[WEIR_STAT_ALL][number];
 }
 
 static int64_t above_own_peak(const weir_stat *stat)
@@ -154,13 +163,14 @@ static void share_out(wr_front *front, wr_flow_number number, int64_t floor)
 {
     const int64_t small = wr_front_parked(&front->small, number), large = wr_front_parked(&front->large, number);
     const int64_t spare = small + large - floor;
-    const int64_t of_large = smaller(large, larger(spare - small, spare / 2));
+    const bool detached = wr_front_is_detached(front); /* what is free can be taken, too */
+    const int64_t of_large = detached ? spare / 2 : smaller(large, larger(spare - small, spare / 2));
     keep(&front->large, number, of_large);
-    keep(&front->small, number, smaller(small, spare - of_large));
+    keep(&front->small, number, detached ? spare - of_large : smaller(small, spare - of_large));
 }
 
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
-static void settle(wr_front *front)
+void wr_front_settle_locked(wr_front *front)
 {
     const wr_cache *cache = front->cache;
     const wr_account *own = front->account;
@@ -168,13 +178,18 @@ static void settle(wr_front *front)
     const int64_t above_own[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = above_own_peak(&own->blocks),
                                               [WR_FLOW_BYTES] = above_own_peak(&own->bytes),
                                               [WR_FLOW_REQUESTED] = INT64_MIN };
-    const bool alone = cache->front_count == 1;
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const int64_t floor =
-            above_peak(cache, (wr_flow_number)i) - (alone ? 0 : parked_elsewhere(front, (wr_flow_number)i));
+        const int64_t floor = above_peak(cache, (wr_flow_number)i) - parked_elsewhere(front, (wr_flow_number)i);
         share_out(front, (wr_flow_number)i, larger(floor, above_own[i]));
     }
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
+}
+
+bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
+{
+    const wr_front_part *part = wr_front_part_for(front, block_bytes);
+    return requested < atomic_load_explicit(&front->below, memory_order_relaxed) &&
+           wr_front_spares(wr_front_rest_of(part, block_bytes, requested));
 }
 
 static void note_peaks(wr_front *front)
@@ -211,23 +226,48 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     slot->count = 0;
 }
 
-static bool empty_part(const wr_front *front, wr_front_part *part, int kind)
+static bool empty(const wr_front *front, wr_front_part *part)
 {
     wr_block *list = NULL;
     if (part->in_use == 0) return false;
     for (; part->in_use; part->in_use &= part->in_use - 1)
         empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list);
     wr_cache_give_parked_locked(front->cache, list);
-    tell(front, part, kind);
     return true;
 }
 
 bool wr_front_empty_locked(wr_front *front)
 {
-    const bool small = empty_part(front, &front->small, WEIR_STAT_SMALL);
-    const bool large = empty_part(front, &front->large, WEIR_STAT_LARGE);
+    const bool small = empty(front, &front->small), large = empty(front, &front->large);
+    tell(front, &front->small, WEIR_STAT_SMALL);
+    tell(front, &front->large, WEIR_STAT_LARGE);
     if (small || large) add_up_locked(front);
     return small || large;
+}
+
+/* No other stream uses what is parked. */
+static bool own_alone(const wr_front_part *part)
+{
+    for (uint64_t left = part->in_use; left; left &= left - 1)
+        for (const wr_block *b = part->slots[__builtin_ctzll(left)].first; b; b = b->next_parked)
+            if (b->uses) return false;
+    return true;
+}
+
+/* As much as before may become live without a peak: it is free now, and not told. */
+static void empty_apart(const wr_front *front, wr_front_part *part)
+{
+    int64_t spare[WR_FLOW_LIVE];
+    for (int i = 0; i < WR_FLOW_LIVE; i++) spare[i] = wr_front_spare(part, (wr_flow_number)i);
+    if (!empty(front, part)) return;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) keep(part, (wr_flow_number)i, spare[i]);
+}
+
+void wr_front_empty_detached(wr_front *front)
+{
+    if (!own_alone(&front->small) || !own_alone(&front->large)) return;
+    empty_apart(front, &front->small);
+    empty_apart(front, &front->large);
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
@@ -240,6 +280,7 @@ weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *a
         WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
         front = made;
         wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
+        wr_lock_init(&front->cutting, WR_RANK_CUTTING, "cutting");
         front->cache = cache;
         front->stream = stream;
         front->account = account;
@@ -280,17 +321,17 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     wr_front_rest rest = wr_front_rest_of(part, block_bytes, requested);
     const bool locks = atomic_load_explicit(&front->below, memory_order_relaxed) == 0 || !wr_front_spares(rest);
     if (locks) {
-        wr_lock_acquire(&front->cache->lock);
-        settle(front);
+        wr_cache_lock(front->cache);
+        wr_front_settle_locked(front);
         rest = wr_front_rest_of(part, block_bytes, requested);
     }
     wr_front_pop(part, slot, block, requested, rest);
     wr_front_record_taken(front, block);
     if (!wr_front_spares(rest)) {
         note_peaks(front);
-        settle(front);
+        wr_front_settle_locked(front);
     }
-    if (locks) wr_lock_release(&front->cache->lock);
+    if (locks) wr_cache_unlock(front->cache);
     return block->base;
 }
 
@@ -321,14 +362,27 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
     return may_park(front, block, pointer) && park(front, block);
 }
 
+bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer)
+{
+    if (!wr_front_lock_cutting(front)) return false;
+    const bool own = may_park(front, block, pointer) && !block->uses && !block->kept;
+    if (own) {
+        wr_front_count_free(front, block->bytes, block->requested);
+        wr_cache_give_locked(front->cache, block);
+    }
+    wr_front_unlock_cutting(front);
+    return own;
+}
+
 /* What cannot be parked is free at once. False: another stream came to use it meanwhile. */
 static bool give(wr_front *front, wr_block *block, const void *pointer)
 {
-    wr_lock_acquire(&front->cache->lock);
+    if (wr_front_give_detached(front, block, pointer)) return true;
+    wr_cache_lock(front->cache);
     wr_front_meet_locked(front);
     const bool own = may_park(front, block, pointer) && !block->uses;
     if (own) wr_cache_give_locked(front->cache, block);
-    wr_lock_release(&front->cache->lock);
+    wr_cache_unlock(front->cache);
     return own;
 }
 
@@ -360,7 +414,7 @@ wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
 {
     wr_front_hold h = { .front = front };
     if (front) h.hold = wr_bias_acquire(&front->lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (front) wr_front_meet_locked(front);
     return h;
 }
@@ -372,7 +426,7 @@ wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
 
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
 {
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (h->front) wr_bias_release(&h->front->lock, h->hold);
 }
 
@@ -382,12 +436,13 @@ void wr_fronts_empty(wr_cache *cache)
 {
     for (wr_front *front = first_front(cache); front; front = front->next) {
         const wr_bias_hold hold = wr_bias_visit(&front->lock);
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         note_peaks(front);
+        wr_front_attach_locked(front);
         wr_front_empty_locked(front);
         wr_front_unsettle(front);
         look_up_locked(front);
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
         wr_bias_release(&front->lock, hold);
     }
 }
@@ -395,9 +450,9 @@ void wr_fronts_empty(wr_cache *cache)
 /* Counted under the cache's lock: a front that is made later is made by somebody who sees it. */
 void wr_fronts_close(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     atomic_fetch_add(&cache->fronts_closed, 1);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_empty(cache);
 }
 
@@ -412,6 +467,7 @@ void wr_fronts_release(wr_cache *cache)
     while (front) {
         wr_front *next = front->next;
         wr_bias_destroy(&front->lock);
+        wr_lock_destroy(&front->cutting);
         wr_meta_free(front);
         front = next;
     }

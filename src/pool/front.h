@@ -61,6 +61,16 @@ struct wr_front {
 
     wr_front *next; /* all of the cache */
     wr_front_part small, large;
+
+    /* pool/detach.h. Changed under the cache's lock; the ledger and what is in its stream's bins also under the cutting lock alone,
+     * while the front is detached */
+    char between[WR_CACHE_LINES]; /* others take the cutting lock, too */
+    wr_lock cutting;
+    atomic_bool detached;
+    uint32_t waits;  /* requests that found the cache's lock taken */
+    uint32_t visits; /* of others, that took the cutting lock */
+    wr_front *next_detached;
+    wr_ledger ledger;
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
@@ -81,6 +91,18 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 
 /* Frees in the cache what is parked; whether anything was. The cache's lock is held too. */
 bool wr_front_empty_locked(wr_front *front);
+
+/* The same in the stream's bins, with the cutting lock. Nothing is freed when another stream has come to use something of it. */
+void wr_front_empty_detached(wr_front *front);
+
+/* Frees the block, or what begins there, in the bins of a detached front. False: it must be freed in the cache. */
+bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
+
+/* How much may become live until there is a peak is found out. The cache's lock is held too. */
+void wr_front_settle_locked(wr_front *front);
+
+/* Whether such a block may become live without a peak. */
+bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
 
 /* The front and the cache learn of each other: before anything is handed out or freed. The cache's lock is held too. */
 void wr_front_meet_locked(wr_front *front);
@@ -107,7 +129,10 @@ void wr_fronts_open(wr_cache *cache);
 /* What is parked in all, of however many fronts. */
 int64_t wr_fronts_parked(const wr_cache *cache, wr_flow_number number);
 
-/* Adds what is parked in all, by kind; where fronts are many, as they said last. The cache's lock is held. */
+/* What is live to the cache and not to the program, of however many fronts: parked, or free and not told. */
+int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number);
+
+/* Adds the same by kind; where fronts are many, what is parked as they said last. */
 void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE]);
 
 void wr_fronts_release(wr_cache *cache);

@@ -19,7 +19,7 @@ static size_t bytes_of(const wr_segment *segment)
 weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const void *address, weir_pointer_info *out)
 {
     wr_block *block = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK)
         *out = (weir_pointer_info){ .size = out->size,
@@ -31,7 +31,7 @@ weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const
                                     .stream = { segment->bin->stream->id },
                                     .device = cache->device,
                                     .pool = wr_mempool_id_of(wr_mempool_name_of(segment->bin->pool)) };
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -47,7 +47,7 @@ static weir_status check_name(const wr_mempool *pool, wr_mempool_name name)
 weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_mempool_info *out)
 {
     wr_cache *cache = pool->cache;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = check_name(pool, name);
     if (status == WEIR_OK) {
         weir_mempool_info info = { .size = out->size,
@@ -61,7 +61,7 @@ weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_m
         memcpy(info.tag, pool->rules.tag, sizeof pool->rules.tag);
         *out = info;
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -69,14 +69,14 @@ weir_status wr_inspect_pool_stats(wr_mempool *pool, wr_mempool_name name, weir_m
 {
     wr_cache *cache = pool->cache;
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = check_name(pool, name);
     if (status == WEIR_OK) {
         const size_t size = out->size;
         *out = *wr_pool_stats_locked(pool);
         out->size = size;
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
     return status;
 }
@@ -104,12 +104,12 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
     wr_cache *cache = pool->cache;
     size_t found = 0;
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = check_name(pool, name);
     for (uint32_t i = 0; status == WEIR_OK && i < pool->bin_capacity; i++)
         for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
             list_segment(s, blocks, capacity, &found);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
     if (status == WEIR_OK) *count = found;
     return status;
@@ -152,7 +152,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
 {
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const weir_memory_stats *s = wr_stats_locked(cache);
     *out = (wr_cache_report){
         .reserved = (uint64_t)s->reserved_bytes[WEIR_STAT_ALL].current,
@@ -166,7 +166,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         for (uint32_t i = 0; i < pool->bin_capacity; i++)
             if (pool->bins[i]) report_bin(request, pool->bins[i], out);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
 }
 
@@ -336,7 +336,7 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
               (void *)block->base);
         VALID(!previous || previous->bytes < block->bytes ||
                   (previous->bytes == block->bytes &&
-                   (bin->free.by_order ? previous->order < block->order : previous->beside)),
+                   (bin->free.by_order ? wr_block_order(previous) < wr_block_order(block) : previous->beside)),
               "tree out of order at %p", (void *)block->base);
         previous = block;
         in_tree++;
@@ -430,9 +430,9 @@ static weir_status validate_locked(wr_cache *cache)
 weir_status wr_inspect_validate(wr_cache *cache)
 {
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = validate_locked(cache);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
     return status;
 }

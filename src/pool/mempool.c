@@ -3,6 +3,7 @@
 #include "base/meta.h"
 #include "pool/cache.h"
 #include "pool/count.h"
+#include "pool/detach.h"
 #include "pool/subplan.h"
 
 #include <assert.h>
@@ -98,6 +99,7 @@ void wr_mempool_count_default_locked(wr_cache *cache)
 {
     wr_mempool *pool = cache->pools;
     if (pool->counted) return;
+    wr_fronts_attach_locked(cache);
     pool->stats = *wr_stats_locked(cache);
     wr_count_measure_locked(&pool->stats, &pool->flow);
     pool->counted = true;
@@ -117,7 +119,7 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
                               wr_holder holder, wr_mempool **out)
 {
     wr_mempool *pool = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_record_mempool(cache, &pool);
     if (status == WEIR_OK) {
         memset(&pool->rules, 0, sizeof *pool - offsetof(wr_mempool, rules));
@@ -142,17 +144,17 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
         append_locked(cache, pool);
         *out = pool;
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
 weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder)
 {
     wr_cache *cache = pool->cache;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool there = wr_mempool_name_of(pool) == name;
     if (there) pool->held[holder]++;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone", WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
 }
@@ -161,11 +163,11 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
 {
     wr_cache *cache = pool->cache;
     size_t released = 0;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool there = wr_mempool_name_of(pool) == name && pool->held[holder] > 0;
     if (there) pool->held[holder]--;
     const bool last = there && wr_mempool_references(pool) == 0;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
     /* What cannot be given back now (a stream is capturing, the driver refuses) is when somebody needs it. */
@@ -176,10 +178,10 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
 
 void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
 {
-    wr_lock_acquire(&pool->cache->lock);
+    wr_cache_lock(pool->cache);
     assert(pool->held[holder] > 0);
     pool->held[holder]--;
-    wr_lock_release(&pool->cache->lock);
+    wr_cache_unlock(pool->cache);
 }
 
 /* Takes one that is over out of sight. */
@@ -216,17 +218,17 @@ wr_segment **wr_mempool_list_locked(const wr_mempool *pool, wr_segment **tail)
 void wr_mempool_sweep(wr_cache *cache)
 {
     for (;;) {
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         wr_mempool *pool = unlink_dead_locked(cache);
         wr_subplan *subplans = pool ? wr_subplans_return_locked(cache, pool) : NULL;
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
         if (!pool) return;
         wr_subplans_destroy(subplans);
         const weir_segment_source source = pool->source;
         free_bins(pool);
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         wr_record_mempool_done(cache, pool);
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
         if (source.release) source.release(source.user);
     }
 }

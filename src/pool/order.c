@@ -148,10 +148,10 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
 static wr_stream *stream_in(const wr_block *block, const wr_mempool *pool, uint64_t since)
 {
     wr_cache *cache = block->segment->cache;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const wr_bin *bin = block->segment->bin;
     wr_stream *stream = bin->pool == pool && block->handed > since ? bin->stream : NULL;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return stream;
 }
 

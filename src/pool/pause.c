@@ -36,7 +36,7 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
 static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segment **list)
 {
     wr_segment **tail = list;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = check_pools_locked(cache, tag);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next) {
         if (!is_named(pool, tag) || pool->paused == pausing) continue;
@@ -44,19 +44,19 @@ static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segm
         pool->paused = true;
         tail = wr_mempool_list_locked(pool, tail);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
 static void end(wr_cache *cache, bool paused)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) {
         if (!pool->changing) continue;
         pool->changing = false;
         pool->paused = paused;
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 static void set_backing_locked(wr_segment *segment, wr_backing backing)
@@ -70,9 +70,9 @@ static void set_backing_locked(wr_segment *segment, wr_backing backing)
 
 static void set_backing(wr_segment *segment, wr_backing backing)
 {
-    wr_lock_acquire(&segment->cache->lock);
+    wr_cache_lock(segment->cache);
     set_backing_locked(segment, backing);
-    wr_lock_release(&segment->cache->lock);
+    wr_cache_unlock(segment->cache);
 }
 
 /* ---- contents ----------------------------------------------------------------------------------------------------- */
@@ -81,13 +81,13 @@ static void set_backing(wr_segment *segment, wr_backing backing)
 static size_t plan(const wr_segment *segment)
 {
     size_t bytes = 0;
-    wr_lock_acquire(&segment->cache->lock);
+    wr_cache_lock(segment->cache);
     for (wr_block *b = segment->first; b; b = b->next) {
         if (b->state == WR_BLOCK_FREE) continue;
         b->kept_at = bytes;
         bytes += b->bytes;
     }
-    wr_lock_release(&segment->cache->lock);
+    wr_cache_unlock(segment->cache);
     return bytes;
 }
 
@@ -102,13 +102,13 @@ static bool next_run(const wr_segment *segment, run *r)
 {
     const char *from = r->base + r->bytes;
     if (from == segment->base + segment->bytes) return false;
-    wr_lock_acquire(&segment->cache->lock);
+    wr_cache_lock(segment->cache);
     const wr_block *b = wr_starts_block_at(segment, from);
     while (b && b->state == WR_BLOCK_FREE) b = b->next;
     const bool found = b != NULL;
     if (found) *r = (run){ .base = b->base, .kept_at = b->kept_at };
     for (; b && b->state != WR_BLOCK_FREE; b = b->next) r->bytes += b->bytes;
-    wr_lock_release(&segment->cache->lock);
+    wr_cache_unlock(segment->cache);
     return found;
 }
 
@@ -314,10 +314,10 @@ static weir_status take_room(wr_cache *cache, const wr_segment *list, size_t *by
 {
     *bytes = 0;
     for (const wr_segment *s = list; s; s = s->listed) *bytes += s->bytes - wr_segment_held(s);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_cache_check_limit_locked(cache, *bytes);
     if (status == WEIR_OK) cache->growing += *bytes;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -329,10 +329,10 @@ static weir_status resume_listed(wr_cache *cache, wr_segment *list, size_t *miss
     if (status == WEIR_OK) status = announce_added(list);
     if (status != WEIR_OK) unback_all(cache, list);
 
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     cache->growing -= *missing;
     for (wr_segment *s = list; s && status == WEIR_OK; s = s->listed) set_backing_locked(s, WR_BACKED);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (status == WEIR_OK) drop_copies(cache, list);
     return status;
 }

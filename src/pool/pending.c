@@ -71,10 +71,10 @@ weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const 
                               wr_event_pool *events)
 {
     wr_block *block = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK) status = add_use_locked(cache, block, stream, events);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -109,7 +109,7 @@ void wr_pending_start(wr_cache *cache, wr_block *block)
 {
     for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
 
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     for (wr_use *u = block->uses; u; u = u->next_of_block) {
         wr_wait *w = u->wait;
         if (w->last)
@@ -120,7 +120,7 @@ void wr_pending_start(wr_cache *cache, wr_block *block)
         u->next_in_wait = NULL;
         atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 void wr_pending_forget_locked(wr_cache *cache, wr_block *block)
@@ -136,29 +136,29 @@ void wr_pending_forget_locked(wr_cache *cache, wr_block *block)
 void wr_pending_skip(wr_block *block)
 {
     wr_cache *cache = block->segment->cache;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_pending_forget_locked(cache, block);
     cache->stats.pending_frees--;
     wr_cache_reclaim_locked(cache, block);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address)
 {
     wr_block *block = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = WEIR_OK;
     block = wr_starts_block_at(segment, address);
     /* One that another graph keeps may have been freed by its program. */
     if (block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK) block->kept++;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
 void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_block *block = wr_starts_block_at(segment, base);
     bool waits = --block->kept == 0 && block->state == WR_BLOCK_PENDING;
     if (waits && !block->uses) {
@@ -166,7 +166,7 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
         wr_cache_reclaim_locked(cache, block);
         waits = false;
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (waits) wr_pending_start(cache, block);
 }
 
@@ -183,9 +183,9 @@ static bool chain_use(wr_wait *wait, wr_stream *to)
 static bool chain_uses(wr_cache *cache, const wr_block *block)
 {
     wr_lock_acquire(&cache->move_lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_stream *to = block->segment->bin->stream;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     bool chained = true;
     cache->chains = true;
     for (const wr_use *u = block->uses; u && chained; u = u->next_of_block) chained = chain_use(u->wait, to);
@@ -201,9 +201,9 @@ void wr_pending_chain(wr_cache *cache, wr_block *block)
     }
     wr_pending_skip(block);
     if (!wr_lock_try(&cache->poll_lock)) return; /* who has it tidies up too */
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_lock_release(&cache->poll_lock);
 }
 
@@ -238,9 +238,9 @@ static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool w
 
 static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_use *use = wait->first;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return use;
 }
 
@@ -252,18 +252,18 @@ static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it)
     weir_status status = ask(cache, wait, use, wait_for_it);
     if (status != WEIR_OK) return status;
     void *event = use->event;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     complete_locked(cache, wait);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (event) wr_event_put(wait->events, event);
     return WEIR_OK;
 }
 
 static wr_wait *first_wait(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_wait *wait = cache->waits;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return wait;
 }
 
@@ -271,9 +271,9 @@ static void poll_all(wr_cache *cache)
 {
     for (wr_wait *w = first_wait(cache); w; w = w->next)
         while (try_first(cache, w, false) == WEIR_OK) continue;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 void wr_pending_flush(wr_cache *cache)

@@ -51,7 +51,7 @@ static weir_status more_segments(wr_cache *cache)
 
 weir_status wr_records_spare_blocks(wr_cache *cache, size_t count)
 {
-    while (cache->unused_block_count < count) WR_TRY(wr_records_more_blocks(cache));
+    while (cache->ledger.unused_block_count < count) WR_TRY(wr_records_more_blocks(cache));
     return WEIR_OK;
 }
 

@@ -57,9 +57,9 @@ void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stat
 {
     weir_stream_stats stats = { .size = out->size };
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     add_stream_locked(cache, stream->index, &stats);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
     *out = stats;
 }
@@ -116,20 +116,20 @@ static weir_status sample_locked(wr_cache *cache, wr_scope scope, wr_rows *rows)
 weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows)
 {
     wr_fronts_close(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = sample_locked(cache, scope, rows);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
     return status;
 }
 
 uint64_t wr_sample_device_bytes(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     int64_t bytes = cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (pool->rules.memory == WEIR_MEMORY_MANAGED || pool->rules.memory == WEIR_MEMORY_PINNED)
             bytes -= pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return (uint64_t)bytes;
 }

@@ -8,6 +8,7 @@
 #include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
+#include "pool/detach.h"
 #include "pool/serve.h"
 #include "pool/share.h"
 #include "pool/source.h"
@@ -42,12 +43,14 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         if (chunked) bin->small_max = WR_SMALL_MAX;
         bin->free.by_order = !chunked; /* what follows PyTorch, or goes by places, needs it */
         bin->account = account;
+        bin->ledger = &pool->cache->ledger;
         if (pool->cache->has_fronts && !pool->is_private && !planned) {
             weir_status status = wr_front_of_locked(pool->cache, stream, account, &bin->front);
             if (status != WEIR_OK) {
                 wr_meta_free(bin);
                 return status;
             }
+            if (wr_front_is_detached(bin->front)) bin->ledger = &bin->front->ledger;
         }
         pool->bins[index] = bin;
     }
@@ -118,8 +121,8 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_segment *segment = g->segment;
     wr_block *block = g->block;
     wr_mempool *pool = g->bin->pool;
-    const uint64_t order = pool->rules.deterministic ? ++pool->serial << OFFSET_BITS : (uint64_t)(uintptr_t)range->base;
-    wr_block_begin(block, range->base, range->bytes, order, segment, WR_BLOCK_FREE);
+    wr_block_begin(block, range->base, range->bytes, segment, WR_BLOCK_FREE);
+    segment->order = pool->rules.deterministic ? ++pool->serial << OFFSET_BITS : (uint64_t)(uintptr_t)range->base;
     segment->base = range->base;
     segment->bytes = range->bytes;
     segment->chunk = range->chunk;
@@ -146,9 +149,9 @@ static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_rang
     while (status == WEIR_OK && wr_source_maps(pool)) {
         const uint64_t missing = cache->accessors & ~range->accessors;
         if (missing == 0) break;
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
         status = wr_source_share(cache, range, missing);
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
     }
     return status;
 }
@@ -177,9 +180,9 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
 {
     growth g = { 0 };
     wr_range range = { 0 };
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = prepare_growth_locked(cache, request, &g);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (status != WEIR_OK) return status;
 
     bool added = false;
@@ -188,9 +191,9 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
     if (added) return status;
 
     if (range.base) (void)wr_source_give(request->pool, request->stream, &range);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     drop_growth_locked(cache, request, &g);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_mempool_sweep(cache);
     return status;
 }

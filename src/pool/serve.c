@@ -103,7 +103,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
         cache->name);
     if (plan) WR_TRY(make_all(cache, plan, users, &serving, &subplans));
     wr_lock_acquire(&cache->move_lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_serving *former = atomic_load_explicit(&cache->serving, memory_order_relaxed), *laid_down = cache->laid_down;
     cache->laid_down = NULL;
     if (serving) serving->serial = ++cache->servings;
@@ -111,7 +111,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
     *more = (serving != NULL) - (former != NULL);
     atomic_store_explicit(&cache->serving, serving, memory_order_release);
     if (!users) wr_subplans_offer_locked(cache, &subplans);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_lock_release(&cache->move_lock);
     wr_subplans_destroy(subplans);
     destroy(former);
@@ -330,9 +330,9 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
 static outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_stitch_range range;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool there = range_of_locked(cache, request, at, &range);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return there && back(cache, request, &range) == WEIR_OK ? serve(cache, request, at, out) : LACKING;
 }
 
@@ -364,9 +364,9 @@ static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment
 /* Nobody can wait for a stream that captures. The move lock is held. */
 static bool may_lend(wr_cache *cache, const place *at)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool there = served_locked(cache, at->lender) != NULL;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return there && !wr_stream_capturing(cache->backend, cache->device, at->lender->native);
 }
 
@@ -402,14 +402,14 @@ static uint64_t round_of(const wr_serving *serving)
 
 bool wr_serve_goes_well(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_serving *serving = serving_locked(cache);
     const bool told = serving && serving->placed + serving->failed >= ROUNDS_TELL * round_of(serving);
     const uint64_t times = serving && serving->settled ? WELL_TIMES : WELL_TIMES_FIRST;
     const bool well = serving && (!told || serving->failed * times <= serving->placed);
     if (told) serving->placed = serving->failed = 0;
     if (told && well) serving->told = true;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return well;
 }
 
@@ -418,11 +418,11 @@ weir_status wr_serve_settle(wr_cache *cache)
     size_t released = 0;
     weir_status status = WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_serving *serving = serving_locked(cache);
     const bool settles = serving && serving->told && !serving->settled;
     if (settles) serving->settled = true;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (settles) {
         wr_fronts_empty(cache);
         status = wr_chunks_trim_unplanned(cache, SIZE_MAX, &released);
@@ -493,10 +493,10 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
         found = serve(cache, request, &at, out);
     }
     if (found == LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (found != SERVED) distrust_locked(cache, request, &at, found);
     laid_down = count_locked(cache, request, found);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return laid_down;
 }
 

@@ -26,19 +26,19 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
     const uint64_t bit = (uint64_t)1 << accessor;
     wr_segment *list = NULL, **tail = &list;
     wr_lock_acquire(&cache->move_lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool known = cache->accessors & bit;
     cache->accessors |= bit;
     for (const wr_mempool *pool = cache->pools; pool && !known; pool = pool->next)
         if (wr_source_maps(pool)) tail = wr_mempool_list_locked(pool, tail);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 
     weir_status status = known ? WEIR_OK : share_all(cache, list, bit);
     if (status == WEIR_OK && !known) status = wr_chunks_share(cache, bit);
     if (status != WEIR_OK) {
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         cache->accessors &= ~bit;
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
     }
     wr_lock_release(&cache->move_lock);
     return status;
@@ -49,7 +49,7 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
 static weir_status check_export(wr_cache *cache, const wr_segment *segment, const void *pointer)
 {
     wr_block *block = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_cache_live_block_locked(cache, segment, pointer, &block);
     const wr_mempool *pool = status == WEIR_OK ? segment->bin->pool : NULL;
     if (pool && pool->rules.memory != WEIR_MEMORY_EXPORTABLE)
@@ -60,7 +60,7 @@ static weir_status check_export(wr_cache *cache, const wr_segment *segment, cons
         status = wr_fail(WEIR_ERR_BUSY,
                          "%p is in memory pool " WR_MEMPOOL_FORMAT ", which is paused; weir_resume() it first", pointer,
                          WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -95,10 +95,10 @@ static weir_status map_import(wr_cache *cache, int descriptor, wr_range *range)
 
 static void add_import(wr_cache *cache, wr_import *import)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     import->next = cache->imports;
     cache->imports = import;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 weir_status wr_share_import(wr_cache *cache, int descriptor, size_t bytes, void **base)
@@ -120,12 +120,12 @@ weir_status wr_share_import(wr_cache *cache, int descriptor, size_t bytes, void 
 
 static wr_import *take_out(wr_cache *cache, const void *base)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_import **link = &cache->imports;
     while (*link && (*link)->range.base != base) link = &(*link)->next;
     wr_import *import = *link;
     if (import) *link = import->next;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return import;
 }
 

@@ -11,13 +11,17 @@ weir_status wr_starts_reserve(wr_cache *cache, size_t blocks)
     if (now && blocks * 4 <= now->mask + 1) return WEIR_OK;
     while ((size_t)1 << log2 < blocks * 8) log2++;
     void *made = NULL;
-    WR_TRY(wr_meta_alloc(sizeof(wr_starts) + (sizeof(wr_block *) << log2), "block index", &made));
+    WR_TRY(wr_meta_alloc(sizeof(wr_starts) + (sizeof(uintptr_t) << log2), "block index", &made));
     wr_starts *larger = made;
     larger->smaller = now;
     larger->mask = ((size_t)1 << log2) - 1;
     larger->shift = 64 - log2;
+    larger->shared = now && now->shared;
     for (size_t i = 0; now && i <= now->mask; i++)
-        if (wr_starts_at(now, i)) wr_starts_put(larger, wr_starts_at(now, i));
+        for (wr_block *block = wr_starts_first(now, i), *next; block; block = next) {
+            next = wr_starts_next(block);
+            wr_starts_put(larger, block);
+        }
     atomic_store_explicit(&cache->starts, larger, memory_order_release);
     return WEIR_OK;
 }

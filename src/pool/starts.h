@@ -1,9 +1,9 @@
 /*
  * starts: which block begins at an address, of all blocks of a cache; and which one an address lies in, of a segment.
- * A table by hash, as large as there are records of blocks, so that what a program uses again and again is close
+ * A table by hash, with several places for each record of a block, so that what a program uses again and again is close
  * together however far apart it is on the device.
- * Owner: the cache. Lock: the cache's for changes. Looking up a start takes none: somebody who is late may read a table that was
- * replaced, or miss a block that is being moved in it, and then asks again under the lock.
+ * Owner: the cache. Lock: the cache's for changes, or a detached front's cutting lock for its blocks. Looking up a start takes
+ * none: somebody who is late may read a table that was replaced, or miss a block, and then asks again under the lock.
  */
 #ifndef WR_POOL_STARTS_H
 #define WR_POOL_STARTS_H
@@ -14,29 +14,44 @@
 
 #include <assert.h>
 
-/* Linear probing. Never given back before the cache goes. */
+/* What is at each place is the first of a list, `next_start`. While fronts are detached two of them may change a place at one
+ * time: then it is changed with its lowest bit set, or by one exchange. Never given back before the cache goes. */
 struct wr_starts {
     wr_starts *smaller; /* which it replaced */
-    size_t mask;        /* entries less one */
-    unsigned shift;     /* 64 - log2 of the entries */
-    _Atomic(wr_block *) at[];
+    size_t mask;        /* places less one */
+    unsigned shift;     /* 64 - log2 of the places */
+    bool shared;        /* fronts are detached */
+    _Atomic(uintptr_t) at[];
 };
+
+#define WR_STARTS_BUSY ((uintptr_t)1)
 
 static inline size_t wr_starts_place(const wr_starts *starts, const void *address)
 {
     return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
 }
 
+static inline wr_block *wr_starts_first(const wr_starts *starts, size_t place)
+{
+    const uintptr_t first = atomic_load_explicit(&starts->at[place], memory_order_acquire);
+    return (wr_block *)(first & ~WR_STARTS_BUSY);
+}
+
+static inline wr_block *wr_starts_next(const wr_block *block)
+{
+    return atomic_load_explicit(&block->next_start, memory_order_acquire);
+}
+
 /* A block that begins at the address; NULL: none, or none that is seen without the lock. What it reads may be the record of
- * another block by now: a record it is. There may be two for a moment, when the driver has given out again what is about to be
- * forgotten here: with a segment, it is that one's. */
+ * another block by now, and go on in another list: a record it is, and all lists end. There may be two for a moment, when the
+ * driver has given out again what is about to be forgotten here: with a segment, it is that one's. */
 WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
                                                    const void *address)
 {
-    for (size_t i = wr_starts_place(starts, address);; i = (i + 1) & starts->mask) {
-        wr_block *block = atomic_load_explicit(&starts->at[i], memory_order_acquire);
-        if (WR_LIKELY(!block || (block->base == address && (!segment || block->segment == segment)))) return block;
-    }
+    wr_block *block = wr_starts_first(starts, wr_starts_place(starts, address));
+    while (block && !WR_LIKELY(block->base == address && (!segment || block->segment == segment)))
+        block = wr_starts_next(block);
+    return block;
 }
 
 /* The same by the table of the segment: there is one as long as there are segments. */
@@ -62,31 +77,40 @@ static inline wr_starts *wr_starts_of(const wr_cache *cache)
     return atomic_load_explicit(&cache->starts, memory_order_relaxed);
 }
 
-static inline wr_block *wr_starts_at(const wr_starts *starts, size_t i)
+static inline void wr_starts_set(wr_starts *starts, size_t place, wr_block *first)
 {
-    return atomic_load_explicit(&starts->at[i], memory_order_relaxed);
+    atomic_store_explicit(&starts->at[place], (uintptr_t)first, memory_order_release);
+}
+
+/* The place's first block, where others cannot change it before it is set. */
+static inline wr_block *wr_starts_enter(wr_starts *starts, size_t place)
+{
+    if (WR_LIKELY(!starts->shared)) return wr_starts_first(starts, place);
+    uintptr_t first = atomic_load_explicit(&starts->at[place], memory_order_relaxed);
+    do first &= ~WR_STARTS_BUSY;
+    while (!atomic_compare_exchange_weak_explicit(&starts->at[place], &first, first | WR_STARTS_BUSY,
+                                                  memory_order_acquire, memory_order_relaxed));
+    return (wr_block *)first;
 }
 
 static inline void wr_starts_put(wr_starts *starts, wr_block *block)
 {
-    size_t i = wr_starts_place(starts, block->base);
-    while (wr_starts_at(starts, i)) i = (i + 1) & starts->mask;
-    atomic_store_explicit(&starts->at[i], block, memory_order_release);
+    const size_t place = wr_starts_place(starts, block->base);
+    atomic_store_explicit(&block->next_start, wr_starts_enter(starts, place), memory_order_relaxed);
+    wr_starts_set(starts, place, block);
 }
 
-/* Closes the gap, so that whatever comes behind it is still found from its place on. */
 static inline void wr_starts_take_out(wr_starts *starts, const wr_block *block)
 {
-    size_t gap = wr_starts_place(starts, block->base);
-    for (; wr_starts_at(starts, gap) != block; gap = (gap + 1) & starts->mask) assert(wr_starts_at(starts, gap));
-    for (size_t i = (gap + 1) & starts->mask; wr_starts_at(starts, i); i = (i + 1) & starts->mask) {
-        wr_block *next = wr_starts_at(starts, i);
-        const size_t distance = (i - wr_starts_place(starts, next->base)) & starts->mask;
-        if (distance < ((i - gap) & starts->mask)) continue;
-        atomic_store_explicit(&starts->at[gap], next, memory_order_release);
-        gap = i;
+    const size_t place = wr_starts_place(starts, block->base);
+    wr_block *first = wr_starts_enter(starts, place), *before = first, *next = wr_starts_next(block);
+    if (first == block) {
+        wr_starts_set(starts, place, next);
+        return;
     }
-    atomic_store_explicit(&starts->at[gap], NULL, memory_order_release);
+    while (wr_starts_next(before) != block) before = wr_starts_next(before);
+    atomic_store_explicit(&before->next_start, next, memory_order_release);
+    wr_starts_set(starts, place, first);
 }
 
 /* ---- pages: where the blocks of a segment are -------------------------------------------------------------------- */

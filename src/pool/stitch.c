@@ -216,8 +216,8 @@ static void undo(attempt *a)
 static void add_region_locked(wr_stitch_plan *p)
 {
     wr_segment *segment = p->region;
-    wr_block_begin(segment->first, segment->base, segment->bytes, (uint64_t)(uintptr_t)segment->base, segment,
-                   WR_BLOCK_ABSENT);
+    wr_block_begin(segment->first, segment->base, segment->bytes, segment, WR_BLOCK_ABSENT);
+    segment->order = (uint64_t)(uintptr_t)segment->base;
     TAILQ_INIT(&segment->region->stale);
     segment->chunk = 0;
     segment->backing = WR_BACKED;
@@ -336,12 +336,12 @@ static weir_status try_once(attempt *a, void **out)
     if (!failed) return status;
 
     undo(a);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     cache->growing -= p->created; /* not before: the limit is of what is there */
     if (p->created)
         cache->chunks.moved_bytes = 0; /* who is refused does not ask for more than it needs again at once */
     end_locked(a);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 

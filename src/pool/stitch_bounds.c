@@ -137,8 +137,9 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
     /* What other streams have parked counts as live there, and cannot be had for a range; the stream's own is free already. */
-    const int64_t parked = p->range ? 0 : wr_fronts_parked(p->cache, WR_FLOW_REQUESTED);
-    const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - parked;
+    const int64_t parked = p->range ? wr_fronts_parked(p->cache, WR_FLOW_REQUESTED) : 0;
+    const int64_t not_live = wr_fronts_not_live_locked(p->cache, WR_FLOW_REQUESTED);
+    const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - not_live + parked;
     const int64_t now = live + (int64_t)p->request->requested;
     const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
     int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;

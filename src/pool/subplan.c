@@ -303,13 +303,13 @@ static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size
                  void **out)
 {
     const bool grown = ask(cache, request, &s->segment, bytes);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     s = subplan_locked(request);
     if (s) {
         s->asking = false;
         finish_locked(s, request, at, grown ? serve_locked(cache, request, s, at, out) : LACKING);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at, void **out)
@@ -319,7 +319,7 @@ bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at
     outcome found = UNPLANNED;
     bool grows = false;
     *out = NULL;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool serves = wr_cache_check_pool_locked(request) == WEIR_OK;
     wr_subplan *s = serves ? own_locked(request->pool, request->stream) : NULL;
     if (serves && !s) s = claim_locked(cache, request, planned);
@@ -327,17 +327,17 @@ bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at
         bytes = s->bytes;
         found = serve_at_once_locked(cache, s, request, planned, at, &grows, out);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (grows) grow(cache, request, s, bytes, at, out);
     return found == LATE;
 }
 
 void wr_subplan_retry(wr_cache *cache, const wr_request *request, const wr_subplace *at, void **out)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_subplan *s = subplan_locked(request);
     if (s) finish_locked(s, request, at, serve_locked(cache, request, s, at, out));
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
 }
 
 /* ---- others ------------------------------------------------------------------------------------------------------- */
@@ -358,10 +358,10 @@ wr_block *wr_subplan_choose_locked(const wr_request *request, wr_block *block)
 
 bool wr_subplan_yield(wr_cache *cache, const wr_request *request)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_subplan *s = subplan_locked(request);
     const bool yields = s && s->segment && wr_follower_trusted(&s->follower);
     if (yields) wr_follower_fail(&s->follower, WR_TRUST_MOST);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return yields;
 }

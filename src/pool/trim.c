@@ -78,7 +78,7 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_mempool *pool = segment->bin->pool;
     WR_COUNT(pool, driver_frees, 1);
     pool->segments--;
-    cache->changes++;
+    cache->ledger.changes++;
     wr_starts_remove(segment->first);
     wr_record_block_done(cache, segment->first);
     wr_record_segment_done(cache, segment);
@@ -104,16 +104,16 @@ static weir_status give_back(wr_cache *cache, wr_segment *segment)
     const size_t held = wr_segment_held(segment);
     wr_range range = wr_range_of(segment);
     weir_status status = wr_cache_finish_work(cache, segment->bin->stream);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (status == WEIR_OK)
         leave_locked(cache, segment);
     else
         show_locked(segment);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (status != WEIR_OK) return status;
 
     status = wr_source_give(segment->bin->pool, segment->bin->stream, &range);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     cache->leaving -= held;
     if (status == WEIR_OK) {
         forget_locked(cache, segment);
@@ -121,7 +121,7 @@ static weir_status give_back(wr_cache *cache, wr_segment *segment)
         segment->copy = range.copy;
         come_back_locked(cache, segment);
     }
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return status;
 }
 
@@ -177,10 +177,10 @@ static bool may_trim(const wr_mempool *pool, const wr_mempool *own)
 static weir_status trim_all(wr_cache *cache, const wr_mempool *own, size_t *released)
 {
     wr_segment *list = NULL, **tail = &list;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (may_trim(pool, own)) tail = hide_pool_locked(pool, tail);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return give_back_list(cache, list, released);
 }
 
@@ -218,10 +218,10 @@ static weir_status trim_enough(wr_cache *cache, const wr_mempool *own, size_t en
 {
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && *released < enough) {
-        wr_lock_acquire(&cache->lock);
+        wr_cache_lock(cache);
         wr_segment *segment = choose_idle_locked(cache, trimmable, own, larger);
         if (segment) hide_locked(segment);
-        wr_lock_release(&cache->lock);
+        wr_cache_unlock(cache);
         if (!segment) break;
         segment->next = NULL;
         status = give_back_list(cache, segment, released);
@@ -254,9 +254,9 @@ weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempo
     wr_segment *list = NULL;
     *released = 0;
     wr_lock_acquire(&cache->move_lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (wr_mempool_name_of(pool) == name && may_trim(pool, pool)) (void)hide_pool_locked(pool, &list);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     weir_status status = give_back_list(cache, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
@@ -268,10 +268,10 @@ void wr_cache_trim_released(wr_cache *cache)
     size_t released = 0;
     wr_segment *list = NULL, **tail = &list;
     wr_lock_acquire(&cache->move_lock);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     for (const wr_mempool *pool = cache->pools->next; pool; pool = pool->next)
         if (wr_mempool_reclaimable(pool)) tail = hide_pool_locked(pool, tail);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     (void)give_back_list(cache, list, &released);
     wr_lock_release(&cache->move_lock);
 }
@@ -305,9 +305,9 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
     if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_segment *list = hide_oversize_locked(cache, request);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     weir_status status = give_back_list(cache, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
@@ -367,9 +367,9 @@ static bool is_over_threshold_locked(const wr_cache *cache)
 
 static wr_segment *hide_collectable(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     wr_segment *list = is_over_threshold_locked(cache) ? hide_aged_locked(cache) : NULL;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return list;
 }
 
@@ -386,17 +386,17 @@ static weir_status collect_list(wr_cache *cache, wr_segment *list)
         wr_keep_first(&first, give_back_list(cache, segment, &released));
         collected += released != 0;
     }
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     cache->stats.collected += collected;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return first;
 }
 
 weir_status wr_cache_collect(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const bool over = is_over_threshold_locked(cache);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (!over) return WEIR_OK;
 
     weir_status status = WEIR_OK;
@@ -433,23 +433,23 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, bool *move
     wr_bin *home = NULL;
     wr_segment *segment = NULL;
     *moved = false;
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     weir_status status = wr_cache_check_pool_locked(request);
     if (status == WEIR_OK) status = wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &home);
     if (status == WEIR_OK) segment = choose_idle_locked(cache, fits_request, request, smaller);
     if (segment) hide_locked(segment);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     if (!segment) return status;
 
     bool chained = chain(cache, segment->bin->stream, request->stream);
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     if (chained) {
         segment->bin = home;
         cache->stats.rehomed++;
-        cache->changes++;
+        cache->ledger.changes++;
     }
     show_locked(segment);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     *moved = chained;
     return WEIR_OK;
 }
@@ -510,13 +510,13 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
         return status;
     }
     wr_fronts_close(cache); /* segments change their front */
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
         status = forget_stream_locked(pool, stream, heir);
     if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
     wr_serve_forget_stream_locked(cache, stream);
     wr_subplan_forget_stream_locked(cache, stream);
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     wr_fronts_open(cache);
     wr_lock_release(&cache->move_lock);
     return status;

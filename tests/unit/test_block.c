@@ -34,13 +34,12 @@ static int set_up(void **state)
     f.segment = (wr_segment){ .cache = &f.cache,
                               .base = (char *)(uintptr_t)0x7f0000000000,
                               .bytes = SEGMENT_BYTES,
+                              .order = 0x7f0000000000,
                               .bin = &f.bin,
                               .first = &f.whole,
                               .blocks = 1 };
     assert_int_equal(wr_record_pages(&f.cache, SEGMENT_BYTES, &f.segment.pages), WEIR_OK);
-    f.whole = (wr_block){
-        .base = f.segment.base, .bytes = SEGMENT_BYTES, .order = (uintptr_t)f.segment.base, .segment = &f.segment
-    };
+    f.whole = (wr_block){ .base = f.segment.base, .bytes = SEGMENT_BYTES, .segment = &f.segment };
     wr_starts_add(&f.whole);
     return 0;
 }
@@ -54,10 +53,7 @@ static int tear_down(void **state)
 
 static wr_block block(size_t offset, size_t bytes)
 {
-    return (wr_block){ .base = f.segment.base + offset,
-                       .bytes = bytes,
-                       .order = (uintptr_t)f.segment.base + offset,
-                       .segment = &f.segment };
+    return (wr_block){ .base = f.segment.base + offset, .bytes = bytes, .segment = &f.segment };
 }
 
 static void best_fit_gives_the_smallest_that_is_large_enough(void **state)

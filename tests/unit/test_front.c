@@ -100,9 +100,9 @@ static void recording_what_is_parked_is_refused(void **state)
 static int64_t live_to_the_cache(void)
 {
     wr_cache *cache = the_cache();
-    wr_lock_acquire(&cache->lock);
+    wr_cache_lock(cache);
     const int64_t live = wr_stats_locked(cache)->allocation[WEIR_STAT_ALL].current;
-    wr_lock_release(&cache->lock);
+    wr_cache_unlock(cache);
     return live;
 }
 

@@ -128,13 +128,10 @@ static void a_block_missing_from_the_index_is_noticed(void **state)
     char *second = alloc(4096);
     wr_segment *segment = segment_of(second);
     wr_starts *starts = segment->cache->starts;
-    size_t place = wr_starts_place(starts, second);
-    while (atomic_load(&starts->at[place])->base != second) place = (place + 1) & starts->mask;
-    _Atomic(wr_block *) *start = &starts->at[place];
-    wr_block *kept = *start;
-    *start = NULL;
+    wr_block *block = block_of(second);
+    wr_starts_take_out(starts, block);
     assert_noticed("index");
-    *start = kept;
+    wr_starts_put(starts, block);
 }
 
 static void a_free_block_missing_from_its_tree_is_noticed(void **state)

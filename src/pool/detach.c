@@ -1,0 +1,211 @@
+#include "pool/detach.h"
+
+#include "pool/count.h"
+
+#include <assert.h>
+
+enum {
+    WAIT = 8, /* as much as a request that finds the lock taken counts; one that finds it free counts -1 */
+    WAITS_MOST = 256,
+    VISITS_MOST = 256, /* a front is attached when the cache's lock was taken so often ... */
+    VISITS_SPARED = 8, /* ... beyond so many times for each that its own lock was enough */
+    RECORDS = 64,      /* of blocks, for what a front cuts */
+    RECORDS_MOST = 512 /* those of what it joined; the rest goes back */
+};
+
+/* In a detached front's flow, which never gets to a peak: how much may become live is known by what is spare. */
+static const int64_t ROOM = INT64_MAX / 4;
+
+/* ---- all cutting locks --------------------------------------------------------------------------------------------- */
+
+void wr_detached_lock(wr_cache *cache)
+{
+    for (wr_front *f = cache->detached; f; f = f->next_detached) wr_lock_acquire_behind(&f->cutting);
+    for (wr_front *f = cache->detached, *next; f; f = next) {
+        next = f->next_detached;
+        if (++f->visits > VISITS_MOST) wr_front_attach_locked(f);
+    }
+}
+
+void wr_detached_unlock(const wr_cache *cache)
+{
+    for (wr_front *f = cache->detached; f; f = f->next_detached) wr_lock_release_behind(&f->cutting);
+}
+
+int64_t wr_detached_untold(const wr_cache *cache, wr_class class, int number)
+{
+    int64_t sum = 0;
+    for (const wr_front *f = cache->detached; f; f = f->next_detached)
+        sum += wr_flow_untold(&f->ledger.flow, wr_stat_kind(class), number);
+    return sum;
+}
+
+uint64_t wr_cache_changes_locked(const wr_cache *cache)
+{
+    uint64_t changes = cache->ledger.changes;
+    for (const wr_front *f = cache->detached; f; f = f->next_detached) changes += f->ledger.changes;
+    return changes;
+}
+
+/* ---- one of them --------------------------------------------------------------------------------------------------- */
+
+bool wr_front_lock_cutting(wr_front *front)
+{
+    if (!wr_front_is_detached(front)) return false;
+    wr_lock_acquire(&front->cutting);
+    if (WR_LIKELY(wr_front_is_detached(front))) return true;
+    wr_lock_release(&front->cutting);
+    return false;
+}
+
+void wr_front_unlock_cutting(wr_front *front)
+{
+    front->visits -= front->visits < VISITS_SPARED ? front->visits : VISITS_SPARED;
+    wr_lock_release(&front->cutting);
+}
+
+/* So much more is spare; what is parked stays what it is. */
+static void spare_more(wr_front_part *part, wr_flow_number number, int64_t amount)
+{
+    const int64_t kept = atomic_load_explicit(&part->kept[number], memory_order_relaxed);
+    atomic_store_explicit(&part->kept[number], kept - amount, memory_order_relaxed);
+    wr_front_count(part, number, amount);
+}
+
+void wr_front_count_free(wr_front *front, size_t bytes, size_t requested)
+{
+    wr_front_part *part = wr_front_part_for(front, bytes);
+    spare_more(part, WR_FLOW_BLOCKS, 1);
+    spare_more(part, WR_FLOW_BYTES, (int64_t)bytes);
+    spare_more(part, WR_FLOW_REQUESTED, (int64_t)requested);
+}
+
+void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
+{
+    wr_front_part *part = wr_front_part_for(front, bytes);
+    spare_more(part, WR_FLOW_BLOCKS, -1);
+    spare_more(part, WR_FLOW_BYTES, -(int64_t)bytes);
+    spare_more(part, WR_FLOW_REQUESTED, -(int64_t)requested);
+}
+
+/* ---- coming and going ---------------------------------------------------------------------------------------------- */
+
+static void begin_flow(wr_flow *flow)
+{
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
+        for (int number = 0; number < WR_FLOW_NUMBERS; number++) {
+            flow->came[kind][number] = 0;
+            flow->room[kind][number] = flow->had[kind][number] = ROOM;
+        }
+}
+
+static void tell_flow(wr_flow *to, const wr_flow *flow)
+{
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
+        for (int number = 0; kind != WEIR_STAT_ALL && number < WR_FLOW_NUMBERS; number++) {
+            to->came[kind][number] += flow->came[kind][number];
+            wr_flow_go(to, kind, (wr_flow_number)number, wr_flow_untold(flow, kind, number));
+        }
+}
+
+/* The cache learns what came and went. */
+static void tell(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    wr_ledger *ledger = &front->ledger;
+    wr_mempool *pool = cache->pools;
+    tell_flow(&cache->ledger.flow, &ledger->flow);
+    if (pool->counted) tell_flow(&pool->flow, &ledger->flow);
+    begin_flow(&ledger->flow);
+    WR_COUNT(pool, hits, ledger->hits);
+    cache->ledger.changes += ledger->changes;
+    ledger->hits = ledger->changes = 0;
+    wr_count_full_locked(pool);
+    wr_count_splits_full_locked(pool);
+}
+
+static void use_ledger(const wr_front *front, wr_ledger *ledger)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
+        wr_bin *bin = wr_mempool_bin(front->cache->pools, front->stream, class);
+        if (bin) bin->ledger = ledger;
+    }
+}
+
+static void put_records_back(wr_front *front, size_t kept)
+{
+    while (front->ledger.unused_block_count > kept)
+        wr_record_block_done(front->cache, wr_ledger_take_record(&front->ledger));
+}
+
+static weir_status stock_up(wr_front *front)
+{
+    put_records_back(front, RECORDS_MOST);
+    if (front->ledger.unused_block_count >= RECORDS / 2) return WEIR_OK;
+    WR_TRY(wr_records_spare_blocks(front->cache, RECORDS));
+    while (front->ledger.unused_block_count < RECORDS)
+        wr_ledger_add_record(&front->ledger, wr_ledger_take_record(&front->cache->ledger));
+    return WEIR_OK;
+}
+
+static void share_starts(wr_cache *cache)
+{
+    wr_starts *starts = wr_starts_of(cache);
+    if (starts) starts->shared = cache->detached != NULL;
+}
+
+weir_status wr_front_detach_locked(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    if (wr_front_is_detached(front) || front->closed || !wr_mempool_chunked(cache->pools)) return WEIR_OK;
+    WR_TRY(stock_up(front));
+    begin_flow(&front->ledger.flow);
+    const bool free = wr_lock_try_behind(&front->cutting);
+    assert(free); /* only who has the front's lock waits for it while it is attached */
+    (void)free;
+    front->visits = 0;
+    wr_front **link = &cache->detached;
+    while (*link && (uintptr_t)*link < (uintptr_t)front) link = &(*link)->next_detached;
+    front->next_detached = *link;
+    *link = front;
+    use_ledger(front, &front->ledger);
+    share_starts(cache);
+    atomic_store_explicit(&front->detached, true, memory_order_relaxed);
+    return WEIR_OK;
+}
+
+void wr_front_contend_locked(wr_front *front, bool contended)
+{
+    if (wr_front_is_detached(front)) {
+        (void)stock_up(front); /* without records it asks again */
+        return;
+    }
+    if (contended || front->cache->detached)
+        front->waits += WAIT;
+    else if (front->waits > 0)
+        front->waits--;
+    if (front->waits < WAITS_MOST) return;
+    front->waits = 0;
+    (void)!wr_front_detach_locked(front); /* when it has waited as often again */
+}
+
+void wr_front_attach_locked(wr_front *front)
+{
+    wr_cache *cache = front->cache;
+    wr_front **link = &cache->detached;
+    if (!wr_front_is_detached(front)) return;
+    while (*link != front) link = &(*link)->next_detached;
+    *link = front->next_detached;
+    tell(front);
+    put_records_back(front, 0);
+    use_ledger(front, &cache->ledger);
+    share_starts(cache);
+    wr_front_unsettle(front);
+    atomic_store_explicit(&front->detached, false, memory_order_relaxed);
+    wr_lock_release_behind(&front->cutting);
+}
+
+void wr_fronts_attach_locked(wr_cache *cache)
+{
+    while (cache->detached) wr_front_attach_locked(cache->detached);
+}

@@ -1,0 +1,49 @@
+/*
+ * detach: while many threads want the cache's lock, blocks of a stream are cut and joined under a lock of its front's own, the
+ * cutting lock, and the cache learns later what came of it. Whoever has the cache's lock has the cutting locks of all detached
+ * fronts too (wr_cache_lock), so that to everybody else there is one lock, and nothing that it guards is seen half changed.
+ * A front is detached when its requests keep finding the lock taken. It is attached again when others take the lock far more
+ * often than it does without, and while the fronts are closed. docs/threading.md.
+ * Owner: the front. Lock: to become detached or attached, the cache's.
+ */
+#ifndef WR_POOL_DETACH_H
+#define WR_POOL_DETACH_H
+
+#include "pool/front.h"
+
+/* Without a lock: perhaps. */
+static inline bool wr_front_is_detached(const wr_front *front)
+{
+    return atomic_load_explicit(&front->detached, memory_order_relaxed);
+}
+
+/* For a thread that has the front's lock, and no other of that rank or above: to cut and join blocks of the stream's bins in the
+ * default pool, with what is in the front's ledger. False: the front is not detached. */
+bool wr_front_lock_cutting(wr_front *front);
+void wr_front_unlock_cutting(wr_front *front);
+
+/* A block of `bytes`, asked for as `requested`, has become free, or live, without the cache being told. Both locks are held. */
+void wr_front_count_free(wr_front *front, size_t bytes, size_t requested);
+void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
+
+/* -- the cache's lock is held */
+
+/* A request of the front's stream took the lock; `contended`: another thread had it. Detaches the front when that is often so.
+ * The front's lock is held, too. */
+void wr_front_contend_locked(wr_front *front, bool contended);
+
+/* Nothing where it is detached, or may not be: nothing may be parked now, or the pool is not made of chunks. The front's lock is
+ * held, too. On failure there are no records for it, and nothing has changed. */
+WR_CHECKED weir_status wr_front_detach_locked(wr_front *front);
+
+/* The cache learns what came and went. Nothing where the front is attached. */
+void wr_front_attach_locked(wr_front *front);
+void wr_fronts_attach_locked(wr_cache *cache);
+
+/* How much more of a class is free than the cache knows; less, when it is negative. */
+int64_t wr_detached_untold(const wr_cache *cache, wr_class class, int number);
+
+/* The changes of all ledgers. */
+uint64_t wr_cache_changes_locked(const wr_cache *cache);
+
+#endif

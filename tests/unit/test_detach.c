@@ -1,0 +1,346 @@
+/*
+ * Streams whose blocks are cut and joined under a lock of their own (pool/detach.h): what they do alone, what others see of it,
+ * and how it comes and goes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "detach_support.h"
+#include "pool_support.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { LIVE = 48, OPERATIONS = 4000 };
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+/* Blocks of a stream that come and go, of sizes of which hardly two are equal. */
+typedef struct load {
+    weir_stream stream;
+    void *live[LIVE];
+    uint32_t random;
+} load;
+
+static uint32_t next_random(load *l)
+{
+    l->random = l->random * 1664525u + 1013904223u;
+    return l->random >> 8;
+}
+
+static load new_load(void)
+{
+    load l = { .stream = new_stream(0), .random = 1 };
+    for (int i = 0; i < LIVE; i++) l.live[i] = alloc_on(700 * 1000, l.stream); /* more than is live later */
+    return l;
+}
+
+static void replace(load *l)
+{
+    void **slot = &l->live[next_random(l) % LIVE];
+    if (*slot) assert_ok(weir_free(*slot));
+    *slot = alloc_on(1 + next_random(l) % (640 * 1000), l->stream);
+}
+
+static void end(load *l)
+{
+    for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l->live[i]));
+    assert_ok(weir_validate(0));
+}
+
+/* ---- alone ---------------------------------------------------------------------------------------------------------- */
+
+static void *replace_many(void *argument)
+{
+    for (int i = 0; i < OPERATIONS; i++) replace(argument);
+    return NULL;
+}
+
+/* Somebody holds it all the while. */
+static void a_detached_stream_works_without_the_caches_lock(void **state)
+{
+    (void)state;
+    load l = new_load();
+    wr_front *front = front_of(l.live[0]);
+    for (int i = 0; i < OPERATIONS; i++) replace(&l);
+    detach(front);
+    pthread_t thread;
+    struct timespec limit;
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &limit), 0);
+    limit.tv_sec += 60;
+    wr_lock_acquire(&front->cache->lock);
+    assert_int_equal(pthread_create(&thread, NULL, replace_many, &l), 0);
+    const int error = pthread_timedjoin_np(thread, NULL, &limit);
+    wr_lock_release(&front->cache->lock);
+    assert_int_equal(error, 0);
+    assert_true(wr_front_is_detached(front));
+    end(&l);
+}
+
+static void a_detached_stream_grows(void **state)
+{
+    (void)state;
+    load l = new_load();
+    wr_front *front = front_of(l.live[0]);
+    detach(front);
+    const int64_t held = (int64_t)front->cache->chunks.count;
+    void *blocks[64];
+    for (int i = 0; i < 64; i++) blocks[i] = alloc_on(1536 * 1024, l.stream);
+    assert_true((int64_t)front->cache->chunks.count > held);
+    assert_true(wr_front_is_detached(front));
+    for (int i = 0; i < 64; i++) assert_ok(weir_free(blocks[i]));
+    end(&l);
+}
+
+/* It begins with 64 of them, and each block that is cut takes one. */
+static void a_detached_stream_gets_more_records(void **state)
+{
+    enum { BLOCKS = 2000 };
+    (void)state;
+    void *blocks[BLOCKS];
+    load l = new_load();
+    for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l.live[i]));
+    blocks[0] = alloc_on(512, l.stream);
+    wr_front *front = front_of(blocks[0]);
+    detach(front);
+    for (int i = 1; i < BLOCKS; i++) blocks[i] = alloc_on(512 * (size_t)(1 + i % 32), l.stream);
+    assert_true(wr_front_is_detached(front));
+    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_validate(0));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+}
+
+static void of_two_frees_of_a_detached_block_one_is_refused(void **state)
+{
+    (void)state;
+    load l = new_load();
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 100; i++) replace(&l);
+    void *gone = l.live[0];
+    for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l.live[i]));
+    assert_status(weir_free(gone), WEIR_ERR_DOUBLE_FREE);
+    assert_status(weir_free((char *)gone + 512), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_validate(0));
+}
+
+static void a_recorded_block_of_a_detached_stream_waits(void **state)
+{
+    (void)state;
+    load l = new_load();
+    const weir_stream other = new_stream(0);
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 100; i++) replace(&l);
+    make_busy(other);
+    assert_ok(weir_record_stream(l.live[0], other));
+    void *recorded = l.live[0];
+    assert_ok(weir_free(recorded));
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    l.live[0] = alloc_on(512, l.stream);
+    let_run(other);
+    end(&l);
+}
+
+/* ---- what others see ------------------------------------------------------------------------------------------------ */
+
+static void assert_same_stat(const weir_stat *a, const weir_stat *b)
+{
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+        assert_int_equal(a[kind].current, b[kind].current);
+        assert_int_equal(a[kind].peak, b[kind].peak);
+        assert_int_equal(a[kind].added, b[kind].added);
+        assert_int_equal(a[kind].removed, b[kind].removed);
+    }
+}
+
+static weir_memory_stats stats_after(bool detached)
+{
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    load l = new_load();
+    if (detached) detach(front_of(l.live[0]));
+    for (int i = 0; i < OPERATIONS; i++) replace(&l);
+    const weir_memory_stats stats = stats_of(0);
+    end(&l);
+    assert_ok(weir_close());
+    return stats;
+}
+
+/* Of a stream alone; but for the peaks of what is split, which nobody looks for meanwhile. */
+static void the_numbers_are_those_of_a_stream_that_was_attached(void **state)
+{
+    (void)state;
+    const weir_memory_stats attached = stats_after(false), detached = stats_after(true);
+    assert_same_stat(detached.allocation, attached.allocation);
+    assert_same_stat(detached.allocated_bytes, attached.allocated_bytes);
+    assert_same_stat(detached.active_bytes, attached.active_bytes);
+    assert_same_stat(detached.requested_bytes, attached.requested_bytes);
+    assert_same_stat(detached.reserved_bytes, attached.reserved_bytes);
+    for (int kind = 0; kind < WEIR_STAT_KINDS; kind++) {
+        assert_int_equal(detached.inactive_split[kind].current, attached.inactive_split[kind].current);
+        assert_int_equal(detached.inactive_split_bytes[kind].current, attached.inactive_split_bytes[kind].current);
+    }
+    assert_int_equal(detached.hits, attached.hits);
+}
+
+static void a_peak_of_a_detached_stream_is_noticed(void **state)
+{
+    (void)state;
+    load l = new_load();
+    const weir_memory_stats before = stats_of(0);
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 200; i++) replace(&l);
+    for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l.live[i]));
+    for (int i = 0; i < LIVE; i++) l.live[i] = alloc_on(700 * 1000, l.stream);
+    void *more = alloc_on(123 * 512, l.stream);
+    assert_ok(weir_free(more));
+    for (int i = 0; i < 200; i++) replace(&l);
+    const weir_memory_stats after = stats_of(0);
+    assert_int_equal(after.allocated_bytes[WEIR_STAT_ALL].peak, before.allocated_bytes[WEIR_STAT_ALL].peak + 123 * 512);
+    assert_int_equal(after.allocation[WEIR_STAT_ALL].peak, LIVE + 1);
+    end(&l);
+}
+
+/* The default pool has numbers of its own from then on. */
+static void a_private_pool_finds_the_default_ones_numbers_right(void **state)
+{
+    (void)state;
+    load l = new_load();
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 300; i++) replace(&l);
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
+    void *block = alloc_from(pool, MIB, l.stream);
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 300; i++) replace(&l);
+    const weir_memory_stats of_default = pool_stats((weir_mempool){ 0, 0 });
+    assert_int_equal(of_default.allocation[WEIR_STAT_ALL].current, LIVE);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, LIVE + 1);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+    end(&l);
+}
+
+/* As much as is free: what is parked and what is not told are both told of. */
+static void memory_of_a_detached_stream_goes_back_to_the_driver(void **state)
+{
+    (void)state;
+    load l = new_load();
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 300; i++) replace(&l);
+    end(&l);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void a_detached_stream_ends(void **state)
+{
+    (void)state;
+    load l = new_load();
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < 300; i++) replace(&l);
+    assert_ok(weir_stream_destroy(l.stream));
+    end(&l);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+}
+
+/* ---- coming and going ------------------------------------------------------------------------------------------------ */
+
+/* As if every n-th request had found the lock taken. */
+static bool detaches(wr_front *front, int every)
+{
+    for (int i = 0; i < 1000 && !wr_front_is_detached(front); i++) {
+        const wr_front_hold h = wr_front_lock(front->cache, front);
+        wr_front_contend_locked(front, i % every == 0);
+        wr_front_unlock(front->cache, &h);
+    }
+    return wr_front_is_detached(front);
+}
+
+static void a_front_is_detached_where_requests_wait(void **state)
+{
+    (void)state;
+    assert_false(detaches(front_of(alloc_on(512, new_stream(0))), 16));
+    assert_true(detaches(front_of(alloc_on(512, new_stream(0))), 4));
+}
+
+static void where_one_front_is_detached_another_is_that_asks_often(void **state)
+{
+    (void)state;
+    detach(front_of(alloc_on(512, new_stream(0))));
+    wr_front *front = front_of(alloc_on(512, new_stream(0)));
+    for (int i = 0; i < 100; i++) {
+        const wr_front_hold h = wr_front_lock(front->cache, front);
+        wr_front_contend_locked(front, false);
+        wr_front_unlock(front->cache, &h);
+    }
+    assert_true(wr_front_is_detached(front));
+}
+
+static void a_front_is_attached_to_be_looked_at(void **state)
+{
+    (void)state;
+    wr_front *front = front_of(alloc_on(512, new_stream(0)));
+    detach(front);
+    (void)stats_of(0);
+    assert_false(wr_front_is_detached(front));
+    assert_null(front->cache->detached);
+    detach(front);
+}
+
+static void a_front_is_attached_that_others_visit_in_vain(void **state)
+{
+    (void)state;
+    load l = new_load();
+    wr_front *front = front_of(l.live[0]), *idle = front_of(alloc_on(512, new_stream(0)));
+    detach(front);
+    detach(idle);
+    for (int i = 0; i < 1000; i++) {
+        replace(&l);
+        wr_cache_lock(front->cache);
+        wr_cache_unlock(front->cache);
+    }
+    assert_true(wr_front_is_detached(front));
+    assert_false(wr_front_is_detached(idle));
+    end(&l);
+}
+
+static void closed_fronts_are_not_detached(void **state)
+{
+    (void)state;
+    wr_front *front = front_of(alloc_on(512, new_stream(0)));
+    wr_fronts_close(front->cache);
+    assert_false(detaches(front, 1));
+    wr_fronts_open(front->cache);
+    assert_true(detaches(front, 1));
+}
+
+#define DETACH_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        DETACH_TEST(a_detached_stream_works_without_the_caches_lock),
+        DETACH_TEST(a_detached_stream_grows),
+        DETACH_TEST(a_detached_stream_gets_more_records),
+        DETACH_TEST(of_two_frees_of_a_detached_block_one_is_refused),
+        DETACH_TEST(a_recorded_block_of_a_detached_stream_waits),
+        cmocka_unit_test(the_numbers_are_those_of_a_stream_that_was_attached),
+        DETACH_TEST(a_peak_of_a_detached_stream_is_noticed),
+        DETACH_TEST(a_private_pool_finds_the_default_ones_numbers_right),
+        DETACH_TEST(memory_of_a_detached_stream_goes_back_to_the_driver),
+        DETACH_TEST(a_detached_stream_ends),
+        DETACH_TEST(a_front_is_detached_where_requests_wait),
+        DETACH_TEST(where_one_front_is_detached_another_is_that_asks_often),
+        DETACH_TEST(a_front_is_attached_to_be_looked_at),
+        DETACH_TEST(a_front_is_attached_that_others_visit_in_vain),
+        DETACH_TEST(closed_fronts_are_not_detached),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

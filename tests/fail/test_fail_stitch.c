@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
+#include "base/size.h"
+#include "detach_support.h"
 #include "fail_support.h"
 #include "pool_support.h"
 #include "random_support.h"
@@ -75,6 +77,20 @@ static void grow_and_stitch(scene *s)
     check(s);
 }
 
+/* What the stream has is cut and joined by itself for a while. */
+static void work_detached(scene *s)
+{
+    wr_front *front = front_of(s->blocks[1]);
+    const wr_front_hold h = wr_front_lock(front->cache, front);
+    (void)!wr_front_detach_locked(front);
+    wr_front_unlock(front->cache, &h);
+    for (unsigned i = 11; i < 20; i++) take(s, i, (size_t)(i - 10) * 300 * WR_KIB, s->streams[0]);
+    for (unsigned i = 11; i < 20; i += 2) give(s, i);
+    for (unsigned i = 11; i < 20; i += 2) take(s, i, (size_t)(i - 10) * 200 * WR_KIB, s->streams[0]);
+    for (unsigned i = 11; i < 20; i++) give(s, i);
+    check_contents(s);
+}
+
 /* Both ends of chunks in use, and something new between them. */
 static void use_ends(scene *s)
 {
@@ -128,6 +144,7 @@ static void run_scenario(scene *s)
     (void)!weir_stream_create(0, 0, &s->streams[1]);
     (void)!weir_device_enable_peer(1, 0);
     grow_and_stitch(s);
+    if (s->blocks[1]) work_detached(s);
     use_ends(s);
     if (s->streams[1].id) use_another_streams_memory(s);
     take(s, 19, 20 * MIB, s->streams[0]);

@@ -2,6 +2,8 @@
  * Bytes become a sequence of operations on two small host devices, held against a simple model: which blocks are live,
  * where, in which pool, and what is in them. The first byte chooses the policy. Between operations the structures are checked.
  */
+#include "pool/address.h"
+#include "pool/detach.h"
 #include "weir/host.h"
 #include "weir/weir.h"
 
@@ -377,6 +379,18 @@ static void wait_for_stream(void)
     must(status == WEIR_OK || excused(status));
 }
 
+/* As many threads would make it (pool/detach.h), until something looks at the whole. */
+static void detach_front(void)
+{
+    const block *b = some_block();
+    const wr_segment *segment = b->memory ? wr_address_find(b->memory) : NULL;
+    wr_front *front = segment ? atomic_load(&segment->front) : NULL;
+    if (!front) return;
+    const wr_front_hold h = wr_front_lock(front->cache, front);
+    must(wr_front_detach_locked(front) == WEIR_OK);
+    wr_front_unlock(front->cache, &h);
+}
+
 /* The first of each device stays its default stream. */
 static void replace_stream(void)
 {
@@ -439,7 +453,7 @@ static void (*const operations[])(void) = {
     release,     release,     free_again,     free_inside,    look_up,         record,
     use,         hold_stream, step_stream,    release_stream, wait_for_stream, replace_stream,
     empty_cache, set_limit,   script_failure, end_failures,   make_pool,       drop_pool,
-    enter_pool,  leave_pool,  route_stream,   empty_pool,     allocate_from,
+    enter_pool,  leave_pool,  route_stream,   empty_pool,     allocate_from,   detach_front,
 };
 
 /* ---- a run ----------------------------------------------------------------------------------------------------------- */

@@ -119,11 +119,11 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
-/* The numbers of a detached front's stream do not tell by themselves when there is a peak. */
-static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
+/* While there are detached fronts the cache's numbers do not tell by themselves when there is a peak. */
+static void look_for_peak_locked(wr_cache *cache, const wr_bin *bin)
 {
     if (bin->account->front) wr_front_unsettle(bin->account->front);
-    if (bin->ledger != &cache->ledger) wr_count_full_locked(bin->pool);
+    if (cache->detached) wr_detached_review_locked(cache);
 }
 
 static void make_live(wr_cache *cache, wr_block *block, size_t requested, const void *native)
@@ -168,13 +168,19 @@ static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block
     make_live(cache, block, request->requested, bin->stream->native);
 }
 
-weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
+static weir_status hand_out_recorded(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
 {
     wr_block *rest = NULL;
     if (splits(request, block->bytes)) WR_TRY(wr_record_block(cache, &rest));
     hand_out(cache, request, block, rest);
-    look_for_peak_locked(cache, block->segment->bin);
     *out = block->base;
+    return WEIR_OK;
+}
+
+weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
+{
+    WR_TRY(hand_out_recorded(cache, request, block, out));
+    look_for_peak_locked(cache, block->segment->bin);
     return WEIR_OK;
 }
 
@@ -237,8 +243,17 @@ static void *take_detached(wr_cache *cache, const wr_request *request, wr_front 
         wr_front_count_live(front, bytes, request->requested);
         front->ledger.hits++;
     }
-    wr_front_unlock_cutting(front);
+    wr_front_unlock_cutting(front, block != NULL);
     return block ? block->base : NULL;
+}
+
+static void note_taken_locked(const wr_request *request, wr_front *front, const wr_block *block)
+{
+    WR_COUNT(request->pool, hits, 1);
+    if (front)
+        wr_front_note_taken_locked(front, block->bytes, block->requested);
+    else
+        look_for_peak_locked(request->pool->cache, block->segment->bin);
 }
 
 static weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
@@ -256,10 +271,9 @@ static weir_status take(wr_cache *cache, const wr_request *request, wr_front *fr
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended ? CONTENDED : ALONE) : NULL;
     if (WR_UNLIKELY(!block) && status == WEIR_OK) block = find_among_large_locked(request);
     if (block) {
-        status = wr_cache_hand_out_locked(cache, request, block, out);
-        if (status == WEIR_OK) WR_COUNT(request->pool, hits, 1);
+        status = hand_out_recorded(cache, request, block, out);
+        if (status == WEIR_OK) note_taken_locked(request, front, block);
     }
-    if (front && wr_front_is_detached(front)) wr_front_settle_locked(front);
     wr_cache_unlock(cache);
     return status;
 }
@@ -434,6 +448,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
+        if (front && !block->uses && !block->kept) wr_front_count_free(front, block->bytes, block->requested);
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }

@@ -82,6 +82,7 @@ typedef struct wr_cache {
     uint32_t front_count;
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
+    atomic_bool cutting_wanted;               /* somebody waits for the cutting locks of detached fronts */
     wr_front *detached;                       /* by address: whoever has the lock has theirs, too. pool/detach.h */
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */

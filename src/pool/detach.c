@@ -1,5 +1,6 @@
 #include "pool/detach.h"
 
+#include "base/size.h"
 #include "pool/count.h"
 
 #include <assert.h>
@@ -20,7 +21,14 @@ static const int64_t ROOM = INT64_MAX / 4;
 
 void wr_detached_lock(wr_cache *cache)
 {
-    for (wr_front *f = cache->detached; f; f = f->next_detached) wr_lock_acquire_behind(&f->cutting);
+    bool wanted = false;
+    for (wr_front *f = cache->detached; f; f = f->next_detached) {
+        if (WR_LIKELY(wr_lock_try_behind(&f->cutting))) continue;
+        if (!wanted) atomic_store_explicit(&cache->cutting_wanted, true, memory_order_relaxed);
+        wanted = true;
+        wr_lock_acquire_behind(&f->cutting);
+    }
+    if (wanted) atomic_store_explicit(&cache->cutting_wanted, false, memory_order_relaxed);
     for (wr_front *f = cache->detached, *next; f; f = next) {
         next = f->next_detached;
         if (++f->visits > VISITS_MOST) wr_front_attach_locked(f);
@@ -30,6 +38,44 @@ void wr_detached_lock(wr_cache *cache)
 void wr_detached_unlock(const wr_cache *cache)
 {
     for (wr_front *f = cache->detached; f; f = f->next_detached) wr_lock_release_behind(&f->cutting);
+}
+
+static int64_t spare_of(const wr_front *front, wr_flow_number number)
+{
+    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return 0;
+    return wr_front_spare(&front->small, number) + wr_front_spare(&front->large, number);
+}
+
+const int64_t wr_share_least[WR_FLOW_LIVE] = { 64, 4 * WR_MIB, 4 * WR_MIB };
+
+wr_shares wr_detached_shares(const wr_cache *cache, const wr_front *own, wr_flow_number number)
+{
+    wr_shares shares = { 0, 0 };
+    for (const wr_front *f = cache->detached; f; f = f->next_detached) {
+        if (f == own) continue;
+        shares.count++;
+        shares.spare += spare_of(f, number);
+    }
+    return shares;
+}
+
+static bool promised_too_much(const wr_cache *cache, wr_flow_number number)
+{
+    const wr_shares all = wr_detached_shares(cache, NULL, number);
+    const int64_t left = cache->ledger.flow.room[WEIR_STAT_ALL][number] + wr_fronts_not_live_locked(cache, number);
+    return all.spare > left + all.count * wr_share_least[number];
+}
+
+static void unsettle_all(const wr_cache *cache)
+{
+    for (wr_front *f = cache->detached; f; f = f->next_detached) wr_front_unsettle(f);
+}
+
+void wr_detached_review_locked(wr_cache *cache)
+{
+    wr_count_full_locked(cache->pools);
+    for (int number = 0; number < WR_FLOW_LIVE; number++)
+        if (promised_too_much(cache, (wr_flow_number)number)) unsettle_all(cache);
 }
 
 int64_t wr_detached_untold(const wr_cache *cache, wr_class class, int number)
@@ -51,24 +97,28 @@ uint64_t wr_cache_changes_locked(const wr_cache *cache)
 
 bool wr_front_lock_cutting(wr_front *front)
 {
+    wr_cache *cache = front->cache;
     if (!wr_front_is_detached(front)) return false;
+    if (WR_UNLIKELY(atomic_load_explicit(&cache->cutting_wanted, memory_order_relaxed))) {
+        wr_lock_acquire(&cache->lock); /* behind who wants it: a mutex goes to whoever comes, again and again */
+        wr_lock_release(&cache->lock);
+    }
     wr_lock_acquire(&front->cutting);
     if (WR_LIKELY(wr_front_is_detached(front))) return true;
     wr_lock_release(&front->cutting);
     return false;
 }
 
-void wr_front_unlock_cutting(wr_front *front)
+void wr_front_unlock_cutting(wr_front *front, bool enough)
 {
-    front->visits -= front->visits < VISITS_SPARED ? front->visits : VISITS_SPARED;
+    if (enough) front->visits -= front->visits < VISITS_SPARED ? front->visits : VISITS_SPARED;
     wr_lock_release(&front->cutting);
 }
 
 /* So much more is spare; what is parked stays what it is. */
 static void spare_more(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
-    const int64_t kept = atomic_load_explicit(&part->kept[number], memory_order_relaxed);
-    atomic_store_explicit(&part->kept[number], kept - amount, memory_order_relaxed);
+    wr_front_keep(part, number, -amount);
     wr_front_count(part, number, amount);
 }
 
@@ -170,6 +220,7 @@ weir_status wr_front_detach_locked(wr_front *front)
     *link = front;
     use_ledger(front, &front->ledger);
     share_starts(cache);
+    unsettle_all(cache); /* each has less now */
     atomic_store_explicit(&front->detached, true, memory_order_relaxed);
     return WEIR_OK;
 }

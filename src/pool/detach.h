@@ -20,9 +20,10 @@ static inline bool wr_front_is_detached(const wr_front *front)
 /* For a thread that has the front's lock, and no other of that rank or above: to cut and join blocks of the stream's bins in the
  * default pool, with what is in the front's ledger. False: the front is not detached. */
 bool wr_front_lock_cutting(wr_front *front);
-void wr_front_unlock_cutting(wr_front *front);
+void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: what was to be done was done under it */
 
-/* A block of `bytes`, asked for as `requested`, has become free, or live, without the cache being told. Both locks are held. */
+/* A block of `bytes`, asked for as `requested`, becomes free, or live, other than by being parked or taken: so much more, or less,
+ * is spare. The front's lock is held, and its cutting lock or the cache's. */
 void wr_front_count_free(wr_front *front, size_t bytes, size_t requested);
 void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
 
@@ -39,6 +40,18 @@ WR_CHECKED weir_status wr_front_detach_locked(wr_front *front);
 /* The cache learns what came and went. Nothing where the front is attached. */
 void wr_front_attach_locked(wr_front *front);
 void wr_fronts_attach_locked(wr_cache *cache);
+
+/* What detached fronts but `own` may take until they ask again. Each may take a little in any case. */
+typedef struct wr_shares {
+    int64_t count, spare;
+} wr_shares;
+
+extern const int64_t wr_share_least[WR_FLOW_LIVE];
+wr_shares wr_detached_shares(const wr_cache *cache, const wr_front *own, wr_flow_number number);
+
+/* Something became live of which they do not know: a peak is noted, and where they may take more than is left below it by now, they
+ * have to ask again. */
+void wr_detached_review_locked(wr_cache *cache);
 
 /* How much more of a class is free than the cache knows; less, when it is negative. */
 int64_t wr_detached_untold(const wr_cache *cache, wr_class class, int number);

@@ -38,7 +38,7 @@ static void tell(const wr_front *front, wr_front_part *part, int kind)
     int64_t *hits = part->hits;
     if (hits[WR_FLOW_BLOCKS] == 0) return;
     const int64_t drift = -wr_front_parked(part, WR_FLOW_REQUESTED);
-    wr_front_count(part, WR_FLOW_REQUESTED, drift);
+    wr_front_keep(part, WR_FLOW_REQUESTED, drift);
     tell_hits(&cache->stats, &cache->ledger.flow, kind, hits, drift);
     tell_account(front->account, hits);
     if (cache->pools->counted) tell_hits(&cache->pools->stats, &cache->pools->flow, kind, hits, drift);
@@ -50,10 +50,21 @@ static const wr_front_part *part_of(const wr_front *front, wr_class class)
     return class == WR_SMALL ? &front->small : &front->large;
 }
 
+/* As the fronts said last; those that are detached are asked, since they empty themselves without saying so. */
+static int64_t parked_as_said(const wr_cache *cache, wr_class class, int number)
+{
+    int64_t sum = cache->parked[class][number];
+    for (const wr_front *f = cache->detached; f; f = f->next_detached) {
+        const wr_front_part *part = part_of(f, class);
+        sum += wr_front_parked(part, (wr_flow_number)number) - part->added_up[number];
+    }
+    return sum;
+}
+
 static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
 {
     int64_t sum = wr_detached_untold(cache, class, number);
-    if (cache->front_count > WR_FRONTS_SUMMED) return sum + cache->parked[class][number];
+    if (cache->front_count > WR_FRONTS_SUMMED) return sum + parked_as_said(cache, class, number);
     for (const wr_front *f = first_front(cache); f; f = f->next)
         sum += wr_front_parked(part_of(f, class), (wr_flow_number)number);
     return sum;
@@ -124,7 +135,7 @@ static int64_t parked_elsewhere(const wr_front *front, wr_flow_number number)
         return wr_fronts_not_live_locked(cache, number) - wr_front_parked_in_all(front, number);
     int64_t sum = 0;
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        sum += cache->parked[class][number] - part_of(front, (wr_class) class)->added_up[number] +
+        sum += parked_as_said(cache, (wr_class) class, number) - part_of(front, (wr_class) class)->added_up[number] +
                wr_detached_untold(cache, (wr_class) class, number);
     return sum;
 }
@@ -150,46 +161,87 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void keep(wr_front_part *part, wr_flow_number number, int64_t spare)
+/* What is spare is so much; what is parked stays what it is. */
+static void set_spare(wr_front_part *part, wr_flow_number number, int64_t spare)
 {
-    const int64_t kept = wr_front_parked(part, number) - spare;
+    const int64_t before = wr_front_spare(part, number);
     wr_front_set(part, number, spare);
-    atomic_store_explicit(&part->kept[number], kept, memory_order_relaxed);
+    wr_front_keep(part, number, before - spare);
 }
 
-/* More is live than ever before once less than `floor` is parked: what is parked beyond it is spare, of either class. Where
- * that is less than is parked of both, each has a part, so that neither takes the lock again at once. */
-static void share_out(wr_front *front, wr_flow_number number, int64_t floor)
+/* Both classes have what is parked of them as far as it is spare. Where that is less than is parked of both, each has a part, so
+ * that neither takes the lock again at once, and where it is more, half of the rest. */
+static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
 {
     const int64_t small = wr_front_parked(&front->small, number), large = wr_front_parked(&front->large, number);
-    const int64_t spare = small + large - floor;
-    const bool detached = wr_front_is_detached(front); /* what is free can be taken, too */
-    const int64_t of_large = detached ? spare / 2 : smaller(large, larger(spare - small, spare / 2));
-    keep(&front->large, number, of_large);
-    keep(&front->small, number, detached ? spare - of_large : smaller(small, spare - of_large));
+    const int64_t of_large = smaller(large, larger(spare - small, spare / 2));
+    const int64_t of_small = smaller(small, spare - of_large), rest = spare - of_large - of_small;
+    set_spare(&front->large, number, of_large + rest / 2);
+    set_spare(&front->small, number, of_small + rest - rest / 2);
+}
+
+/* Below the device's peak. Several detached fronts have shares of it which together are not more, and each a little in any case, by
+ * which the peak may then be too low. */
+static int64_t spare_of_device(const wr_front *front, wr_flow_number number, int64_t parked)
+{
+    const int64_t spare = parked - above_peak(front->cache, number) + parked_elsewhere(front, number);
+    if (!wr_front_is_detached(front)) return spare;
+    const wr_shares others = wr_detached_shares(front->cache, front, number);
+    return others.count == 0 ? spare : larger((spare - others.spare) / (others.count + 1), wr_share_least[number]);
 }
 
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
 void wr_front_settle_locked(wr_front *front)
 {
-    const wr_cache *cache = front->cache;
     const wr_account *own = front->account;
     add_up_locked(front);
+    if (wr_front_is_detached(front)) wr_count_full_locked(front->cache->pools);
     const int64_t above_own[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = above_own_peak(&own->blocks),
                                               [WR_FLOW_BYTES] = above_own_peak(&own->bytes),
-                                              [WR_FLOW_REQUESTED] = INT64_MIN };
+                                              [WR_FLOW_REQUESTED] = -(INT64_MAX / 2) };
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const int64_t floor = above_peak(cache, (wr_flow_number)i) - parked_elsewhere(front, (wr_flow_number)i);
-        share_out(front, (wr_flow_number)i, larger(floor, above_own[i]));
+        const int64_t parked = wr_front_parked_in_all(front, (wr_flow_number)i);
+        share_out(front, (wr_flow_number)i,
+                  smaller(spare_of_device(front, (wr_flow_number)i, parked), parked - above_own[i]));
     }
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
+static bool is_overdrawn(const wr_front_part *part)
+{
+    return (wr_front_spare(part, WR_FLOW_BLOCKS) | wr_front_spare(part, WR_FLOW_BYTES) |
+            wr_front_spare(part, WR_FLOW_REQUESTED)) < 0;
+}
+
+void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested)
+{
+    wr_front_count_live(front, bytes, requested);
+    if (front->cache->detached) wr_detached_review_locked(front->cache);
+    if (wr_front_is_detached(front)) {
+        wr_front_settle_locked(front); /* its ledger does not tell */
+    } else if (is_overdrawn(wr_front_part_for(front, bytes))) {
+        wr_front_unsettle(front);
+    }
+}
+
+/* What one class lacks the other one may have spare. */
+static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, int64_t need)
+{
+    const int64_t lacking = need - wr_front_spare(to, number), there = wr_front_spare(from, number);
+    if (lacking <= 0 || there < lacking) return;
+    set_spare(from, number, there - lacking);
+    set_spare(to, number, need);
+}
+
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
 {
-    const wr_front_part *part = wr_front_part_for(front, block_bytes);
-    return requested < atomic_load_explicit(&front->below, memory_order_relaxed) &&
-           wr_front_spares(wr_front_rest_of(part, block_bytes, requested));
+    wr_front_part *part = wr_front_part_for(front, block_bytes);
+    wr_front_part *other = part == &front->small ? &front->large : &front->small;
+    if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return false;
+    lend(other, part, WR_FLOW_BLOCKS, 1);
+    lend(other, part, WR_FLOW_BYTES, (int64_t)block_bytes);
+    lend(other, part, WR_FLOW_REQUESTED, (int64_t)requested);
+    return wr_front_spares(wr_front_rest_of(part, block_bytes, requested));
 }
 
 static void note_peaks(wr_front *front)
@@ -226,12 +278,16 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     slot->count = 0;
 }
 
+/* What may become live without a peak is as much as before. */
 static bool empty(const wr_front *front, wr_front_part *part)
 {
     wr_block *list = NULL;
+    int64_t spare[WR_FLOW_LIVE];
     if (part->in_use == 0) return false;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) spare[i] = wr_front_spare(part, (wr_flow_number)i);
     for (; part->in_use; part->in_use &= part->in_use - 1)
         empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list);
+    for (int i = 0; i < WR_FLOW_LIVE; i++) set_spare(part, (wr_flow_number)i, spare[i]);
     wr_cache_give_parked_locked(front->cache, list);
     return true;
 }
@@ -254,20 +310,11 @@ static bool own_alone(const wr_front_part *part)
     return true;
 }
 
-/* As much as before may become live without a peak: it is free now, and not told. */
-static void empty_apart(const wr_front *front, wr_front_part *part)
-{
-    int64_t spare[WR_FLOW_LIVE];
-    for (int i = 0; i < WR_FLOW_LIVE; i++) spare[i] = wr_front_spare(part, (wr_flow_number)i);
-    if (!empty(front, part)) return;
-    for (int i = 0; i < WR_FLOW_LIVE; i++) keep(part, (wr_flow_number)i, spare[i]);
-}
-
 void wr_front_empty_detached(wr_front *front)
 {
     if (!own_alone(&front->small) || !own_alone(&front->large)) return;
-    empty_apart(front, &front->small);
-    empty_apart(front, &front->large);
+    (void)empty(front, &front->small);
+    (void)empty(front, &front->large);
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
@@ -370,7 +417,7 @@ bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointe
         wr_front_count_free(front, block->bytes, block->requested);
         wr_cache_give_locked(front->cache, block);
     }
-    wr_front_unlock_cutting(front);
+    wr_front_unlock_cutting(front, own);
     return own;
 }
 
@@ -381,7 +428,10 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
     wr_cache_lock(front->cache);
     wr_front_meet_locked(front);
     const bool own = may_park(front, block, pointer) && !block->uses;
-    if (own) wr_cache_give_locked(front->cache, block);
+    if (own) {
+        wr_front_count_free(front, block->bytes, block->requested);
+        wr_cache_give_locked(front->cache, block);
+    }
     wr_cache_unlock(front->cache);
     return own;
 }

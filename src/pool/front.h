@@ -30,10 +30,10 @@ typedef struct wr_front_slot {
 
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
-    /* `spare` and `kept` are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
-     * asked for when it was parked, less what it was asked for when it was taken. Taking the spare sets no peak of the
-     * stream, nor of the device as far as others leave alone what they have parked. Written by the holder of the lock,
-     * `kept` under the cache's too; read by anyone. */
+    /* `spare` and `kept` together are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
+     * asked for when it was parked, less what it was asked for when it was taken. `spare` is as much as may become live and set no
+     * peak of the stream, nor of the device as far as others leave alone what they have parked: less than is parked, or more, when
+     * `kept` is negative. Written by the holder of the lock, `kept` under the cache's too or the cutting lock; read by anyone. */
     atomic_int_fast64_t spare[WR_FLOW_LIVE];
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
     int64_t hits[WR_FLOW_LIVE];     /* the cache was not told of; blocks and bytes without the slots' */
@@ -101,7 +101,10 @@ bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointe
 /* How much may become live until there is a peak is found out. The cache's lock is held too. */
 void wr_front_settle_locked(wr_front *front);
 
-/* Whether such a block may become live without a peak. */
+/* A request of the stream was served from its bins. The cache's lock is held too. */
+void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested);
+
+/* Whether such a block may become live without a peak. The cutting lock is held too. */
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
 
 /* The front and the cache learn of each other: before anything is handed out or freed. The cache's lock is held too. */
@@ -175,6 +178,13 @@ static inline void wr_front_set(wr_front_part *part, wr_flow_number number, int6
 static inline void wr_front_count(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
     wr_front_set(part, number, wr_front_spare(part, number) + amount);
+}
+
+/* Of what is parked so much more, or less, is not spare. */
+static inline void wr_front_keep(wr_front_part *part, wr_flow_number number, int64_t amount)
+{
+    const int64_t kept = atomic_load_explicit(&part->kept[number], memory_order_relaxed);
+    atomic_store_explicit(&part->kept[number], kept + amount, memory_order_relaxed);
 }
 
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_number number)

@@ -15,7 +15,7 @@
 #include <assert.h>
 
 /* What is at each place is the first of a list, `next_start`. While fronts are detached two of them may change a place at one
- * time: then it is changed with its lowest bit set, or by one exchange. Never given back before the cache goes. */
+ * time: then it is changed with its lowest bit set. Never given back before the cache goes. */
 struct wr_starts {
     wr_starts *smaller; /* which it replaced */
     size_t mask;        /* places less one */

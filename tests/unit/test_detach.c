@@ -11,6 +11,7 @@
 
 #include "detach_support.h"
 #include "pool_support.h"
+#include "weir/observe.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -109,14 +110,54 @@ static void a_detached_stream_gets_more_records(void **state)
     void *blocks[BLOCKS];
     load l = new_load();
     for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l.live[i]));
-    blocks[0] = alloc_on(512, l.stream);
-    wr_front *front = front_of(blocks[0]);
-    detach(front);
-    for (int i = 1; i < BLOCKS; i++) blocks[i] = alloc_on(512 * (size_t)(1 + i % 32), l.stream);
-    assert_true(wr_front_is_detached(front));
-    for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+    for (int turn = 0; turn < 2; turn++) { /* as many as ever before in the second */
+        for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(512 * (size_t)(1 + (i + turn) % 32), l.stream);
+        wr_front *front = front_of(blocks[0]);
+        assert_int_equal(wr_front_is_detached(front), turn == 1);
+        for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+        (void)stats_of(0); /* what is parked has gone to the bins */
+        detach(front);
+    }
     assert_ok(weir_validate(0));
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+}
+
+/* What is spare is shared among small and large blocks, and freeing one kind is for the other, too. */
+static void a_detached_stream_exchanges_small_blocks_for_large_ones(void **state)
+{
+    enum { PAIRS = 200 };
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *small = alloc_on(900 * 1000, stream), *large = alloc_on(2 * MIB, stream), *kept = alloc_on(3 * MIB, stream);
+    assert_ok(weir_free(small));
+    wr_front *front = front_of(large);
+    (void)stats_of(0); /* nothing is parked */
+    detach(front);
+    const uint64_t hits = front->ledger.hits;
+    for (size_t i = 1; i <= PAIRS; i++) {
+        assert_ok(weir_free(large));
+        small = alloc_on(800 * 1000 - 512 * i, stream);
+        assert_ok(weir_free(small));
+        large = alloc_on(2 * MIB - 512 * i, stream);
+    }
+    assert_int_equal(front->ledger.hits - hits, 2 * PAIRS);
+    assert_ok(weir_free(large));
+    assert_ok(weir_free(kept));
+}
+
+/* Requests do not become the next multiple of 512 there, so no hit is inlined. */
+static void a_detached_stream_serves_sizes_that_are_rounded_up(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .roundup_power2_divisions = "4" });
+    load l = new_load();
+    for (int i = 0; i < 1000; i++) replace(&l);
+    wr_front *front = front_of(l.live[0]);
+    (void)stats_of(0);
+    detach(front);
+    for (int i = 0; i < 100; i++) replace(&l);
+    assert_true(front->ledger.hits > 10); /* the others found one parked */
+    end(&l);
 }
 
 static void of_two_frees_of_a_detached_block_one_is_refused(void **state)
@@ -206,6 +247,91 @@ static void a_peak_of_a_detached_stream_is_noticed(void **state)
     assert_int_equal(after.allocated_bytes[WEIR_STAT_ALL].peak, before.allocated_bytes[WEIR_STAT_ALL].peak + 123 * 512);
     assert_int_equal(after.allocation[WEIR_STAT_ALL].peak, LIVE + 1);
     end(&l);
+}
+
+static void take_many(void *blocks[], int count, weir_stream stream)
+{
+    for (int i = 0; i < count; i++) blocks[i] = alloc_on(1000 * 1000 - 512 * (size_t)(i % 40), stream);
+}
+
+static void give_many(void *blocks[], int count)
+{
+    for (int i = 0; i < count; i++) assert_ok(weir_free(blocks[i]));
+}
+
+/* Each alone has had as much before, and does not know of the other. */
+static void a_peak_of_several_detached_streams_is_noticed_but_for_a_little(void **state)
+{
+    enum { STREAMS = 3, BLOCKS = 64, TOGETHER = 30 };
+    (void)state;
+    void *blocks[STREAMS][BLOCKS];
+    weir_stream streams[STREAMS];
+    wr_front *fronts[STREAMS];
+    for (int s = 0; s < STREAMS; s++) {
+        streams[s] = new_stream(0);
+        take_many(blocks[s], BLOCKS, streams[s]);
+        fronts[s] = front_of(blocks[s][0]);
+        give_many(blocks[s], BLOCKS);
+    }
+    for (int s = 0; s < STREAMS; s++) detach(fronts[s]);
+    for (int s = 0; s < STREAMS; s++) take_many(blocks[s], TOGETHER, streams[s]);
+    for (int s = 0; s < STREAMS; s++) give_many(blocks[s], TOGETHER);
+    const int64_t peak = stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak;
+    const int64_t most = STREAMS * TOGETHER * INT64_C(1000000), little = STREAMS * 5 * (int64_t)MIB;
+    assert_in_range(peak, most - little, most);
+}
+
+/* The other one is not detached, and takes what was free below the peak. */
+static void a_peak_beside_a_detached_stream_is_noticed(void **state)
+{
+    enum { BLOCKS = 64, OTHERS = 30, TOGETHER = 56 };
+    (void)state;
+    void *blocks[BLOCKS], *others[BLOCKS];
+    const weir_stream stream = new_stream(0), other = new_stream(0);
+    take_many(others, BLOCKS, other);
+    give_many(others, BLOCKS);
+    take_many(blocks, BLOCKS, stream);
+    wr_front *front = front_of(blocks[0]);
+    give_many(blocks, BLOCKS);
+    (void)stats_of(0); /* nothing is parked */
+    detach(front);
+    take_many(blocks, OTHERS, stream);
+    take_many(others, OTHERS, other);
+    take_many(&blocks[OTHERS], TOGETHER - OTHERS, stream);
+    give_many(blocks, TOGETHER);
+    give_many(others, OTHERS);
+    const int64_t most = (TOGETHER + OTHERS) * INT64_C(1000000), little = 5 * (int64_t)MIB;
+    assert_in_range(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, most - little, most);
+}
+
+/* So many fronts say only now and then what is parked; what a detached one has had parked is free, and counts once. */
+static void a_peak_beside_a_detached_one_of_many_streams_is_noticed(void **state)
+{
+    enum { STREAMS = WR_FRONTS_SUMMED + 2, BLOCKS = 40 };
+    (void)state;
+    void *blocks[BLOCKS], *others[BLOCKS];
+    weir_stream streams[STREAMS];
+    for (int s = 0; s < STREAMS; s++) {
+        streams[s] = new_stream(0);
+        assert_ok(weir_free(alloc_on(512, streams[s])));
+    }
+    take_many(blocks, BLOCKS, streams[0]);
+    take_many(others, BLOCKS, streams[1]);
+    give_many(others, BLOCKS);
+    give_many(blocks, BLOCKS);
+    assert_ok(weir_stats_reset_peaks(0));
+    take_many(blocks, BLOCKS, streams[0]);
+    wr_front *front = front_of(blocks[0]);
+    give_many(blocks, BLOCKS);
+    detach(front);
+    assert_ok(weir_free(alloc_on(1000 * 1000 + 512, streams[0]))); /* for which what is parked goes back */
+    assert_true(wr_front_is_detached(front));
+    take_many(others, BLOCKS, streams[1]);
+    void *more = alloc_on(30 * MIB, streams[1]);
+    assert_ok(weir_free(more));
+    give_many(others, BLOCKS);
+    assert_in_range(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, BLOCKS * 980000 + 30 * MIB,
+                    BLOCKS * 1000000 + 30 * MIB);
 }
 
 /* The default pool has numbers of its own from then on. */
@@ -329,10 +455,15 @@ int main(void)
         DETACH_TEST(a_detached_stream_works_without_the_caches_lock),
         DETACH_TEST(a_detached_stream_grows),
         DETACH_TEST(a_detached_stream_gets_more_records),
+        DETACH_TEST(a_detached_stream_exchanges_small_blocks_for_large_ones),
+        cmocka_unit_test_teardown(a_detached_stream_serves_sizes_that_are_rounded_up, close_host),
         DETACH_TEST(of_two_frees_of_a_detached_block_one_is_refused),
         DETACH_TEST(a_recorded_block_of_a_detached_stream_waits),
         cmocka_unit_test(the_numbers_are_those_of_a_stream_that_was_attached),
         DETACH_TEST(a_peak_of_a_detached_stream_is_noticed),
+        DETACH_TEST(a_peak_of_several_detached_streams_is_noticed_but_for_a_little),
+        DETACH_TEST(a_peak_beside_a_detached_stream_is_noticed),
+        DETACH_TEST(a_peak_beside_a_detached_one_of_many_streams_is_noticed),
         DETACH_TEST(a_private_pool_finds_the_default_ones_numbers_right),
         DETACH_TEST(memory_of_a_detached_stream_goes_back_to_the_driver),
         DETACH_TEST(a_detached_stream_ends),

@@ -28,6 +28,15 @@
 #define WR_THREAD_SANITIZER 0
 #endif
 
+/* Between two looks at what another processor is about to change. */
+#if defined(__x86_64__) || defined(__i386__)
+#define WR_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define WR_PAUSE() __asm__ volatile("yield")
+#else
+#define WR_PAUSE() ((void)0)
+#endif
+
 /* Thread-local data reached without a call: the library is loaded at start-up or with room in static TLS. */
 #define WR_THREAD_LOCAL _Thread_local
 

@@ -10,6 +10,7 @@ enum {
     WAITS_MOST = 256,
     VISITS_MOST = 256, /* a front is attached when the cache's lock was taken so often ... */
     VISITS_SPARED = 8, /* ... beyond so many times for each that its own lock was enough */
+    SPINS = 200,       /* looks at a lock before it is waited for: some microseconds */
     RECORDS = 64,      /* of blocks, for what a front cuts */
     RECORDS_MOST = 512 /* those of what it joined; the rest goes back */
 };
@@ -21,14 +22,16 @@ static const int64_t ROOM = INT64_MAX / 4;
 
 void wr_detached_lock(wr_cache *cache)
 {
-    bool wanted = false;
+    atomic_store_explicit(&cache->cutting_wanted, true, memory_order_relaxed);
     for (wr_front *f = cache->detached; f; f = f->next_detached) {
-        if (WR_LIKELY(wr_lock_try_behind(&f->cutting))) continue;
-        if (!wanted) atomic_store_explicit(&cache->cutting_wanted, true, memory_order_relaxed);
-        wanted = true;
-        wr_lock_acquire_behind(&f->cutting);
+        bool got = wr_lock_try_behind(&f->cutting);
+        for (int i = 0; !got && i < SPINS; i++) {
+            WR_PAUSE();
+            got = wr_lock_try_behind(&f->cutting);
+        }
+        if (!got) wr_lock_acquire_behind(&f->cutting);
     }
-    if (wanted) atomic_store_explicit(&cache->cutting_wanted, false, memory_order_relaxed);
+    atomic_store_explicit(&cache->cutting_wanted, false, memory_order_relaxed);
     for (wr_front *f = cache->detached, *next; f; f = next) {
         next = f->next_detached;
         if (++f->visits > VISITS_MOST) wr_front_attach_locked(f);
@@ -46,7 +49,7 @@ static int64_t spare_of(const wr_front *front, wr_flow_number number)
     return wr_front_spare(&front->small, number) + wr_front_spare(&front->large, number);
 }
 
-const int64_t wr_share_least[WR_FLOW_LIVE] = { 64, 4 * WR_MIB, 4 * WR_MIB };
+const int64_t wr_share_least[WR_FLOW_LIVE] = { 128, 8 * WR_MIB, 8 * WR_MIB };
 
 wr_shares wr_detached_shares(const wr_cache *cache, const wr_front *own, wr_flow_number number)
 {
@@ -95,15 +98,39 @@ uint64_t wr_cache_changes_locked(const wr_cache *cache)
 
 /* ---- one of them --------------------------------------------------------------------------------------------------- */
 
+static bool is_wanted(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->cutting_wanted, memory_order_relaxed);
+}
+
+/* Whoever wants all cutting locks has them soon, but for a thread that is not running. A mutex goes to whoever comes, again and
+ * again, so the thread waits for the other's. */
+static WR_NOINLINE void let_first(wr_cache *cache)
+{
+    for (int i = 0; i < SPINS; i++) {
+        WR_PAUSE();
+        if (!is_wanted(cache)) return;
+    }
+    wr_lock_acquire(&cache->lock);
+    wr_lock_release(&cache->lock);
+}
+
+/* Who has it has it for less than a thread needs to fall asleep and wake. */
+static bool try_cutting(wr_front *front)
+{
+    bool got = wr_lock_try(&front->cutting);
+    for (int i = 0; WR_UNLIKELY(!got) && i < SPINS; i++) {
+        WR_PAUSE();
+        got = wr_lock_try(&front->cutting);
+    }
+    return got;
+}
+
 bool wr_front_lock_cutting(wr_front *front)
 {
-    wr_cache *cache = front->cache;
     if (!wr_front_is_detached(front)) return false;
-    if (WR_UNLIKELY(atomic_load_explicit(&cache->cutting_wanted, memory_order_relaxed))) {
-        wr_lock_acquire(&cache->lock); /* behind who wants it: a mutex goes to whoever comes, again and again */
-        wr_lock_release(&cache->lock);
-    }
-    wr_lock_acquire(&front->cutting);
+    if (WR_UNLIKELY(is_wanted(front->cache))) let_first(front->cache);
+    if (WR_UNLIKELY(!try_cutting(front))) wr_lock_acquire(&front->cutting);
     if (WR_LIKELY(wr_front_is_detached(front))) return true;
     wr_lock_release(&front->cutting);
     return false;

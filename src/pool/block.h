@@ -53,8 +53,8 @@ typedef enum wr_block_mark {
  * Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. What parking
  * and taking a block need is in the second line. */
 struct wr_block {
-    wr_block *prev, *next;          /* neighbours by address; `next` also links unused records */
-    _Atomic(wr_block *) next_start; /* in the table of starts: behind it at its place */
+    wr_block *prev, *next;       /* neighbours by address; `next` also links unused records */
+    atomic_uintptr_t next_start; /* in the table of starts: a link (pool/starts.h) */
     union {
         uint64_t handed; /* when it was handed out, in the cache's count */
         wr_block *equal; /* in the bin's tree: the first of those beside it; NULL: none are */

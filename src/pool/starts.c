@@ -18,8 +18,8 @@ weir_status wr_starts_reserve(wr_cache *cache, size_t blocks)
     larger->shift = 64 - log2;
     larger->shared = now && now->shared;
     for (size_t i = 0; now && i <= now->mask; i++)
-        for (wr_block *block = wr_starts_first(now, i), *next; block; block = next) {
-            next = wr_starts_next(block);
+        for (wr_block *block = wr_starts_linked(now->at[i]), *next; block; block = next) {
+            next = wr_starts_linked(wr_starts_next(block));
             wr_starts_put(larger, block);
         }
     atomic_store_explicit(&cache->starts, larger, memory_order_release);

@@ -14,8 +14,8 @@
 
 #include <assert.h>
 
-/* What is at each place is the first of a list, `next_start`. While fronts are detached two of them may change a place at one
- * time: then it is changed with its lowest bit set. Never given back before the cache goes. */
+/* What is at each place links to the first of a list, `next_start`. While fronts are detached two of them may change a place at
+ * one time: then it is changed with its lowest bit set. Never given back before the cache goes. */
 struct wr_starts {
     wr_starts *smaller; /* which it replaced */
     size_t mask;        /* places less one */
@@ -24,22 +24,26 @@ struct wr_starts {
     _Atomic(uintptr_t) at[];
 };
 
+/* A link is the record's address, which has 48 bits, and above it some of the hash of where its block begins: whoever looks for
+ * another start need not read what the thread that has the block is writing. */
 #define WR_STARTS_BUSY ((uintptr_t)1)
+#define WR_STARTS_TAG_UNIT ((uintptr_t)1 << 48)
+#define WR_STARTS_TAG (~(WR_STARTS_TAG_UNIT - 1))
+
+/* Never 0, so that no link to nothing has it. */
+static inline uintptr_t wr_starts_tag(const void *address)
+{
+    return (uintptr_t)((wr_hash((uint64_t)(uintptr_t)address) >> 20 | 1) << 48);
+}
+
+static inline wr_block *wr_starts_linked(uintptr_t link)
+{
+    return (wr_block *)(link & ~(WR_STARTS_TAG | WR_STARTS_BUSY));
+}
 
 static inline size_t wr_starts_place(const wr_starts *starts, const void *address)
 {
     return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
-}
-
-static inline wr_block *wr_starts_first(const wr_starts *starts, size_t place)
-{
-    const uintptr_t first = atomic_load_explicit(&starts->at[place], memory_order_acquire);
-    return (wr_block *)(first & ~WR_STARTS_BUSY);
-}
-
-static inline wr_block *wr_starts_next(const wr_block *block)
-{
-    return atomic_load_explicit(&block->next_start, memory_order_acquire);
 }
 
 /* A block that begins at the address; NULL: none, or none that is seen without the lock. What it reads may be the record of
@@ -48,10 +52,18 @@ static inline wr_block *wr_starts_next(const wr_block *block)
 WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
                                                    const void *address)
 {
-    wr_block *block = wr_starts_first(starts, wr_starts_place(starts, address));
-    while (block && !WR_LIKELY(block->base == address && (!segment || block->segment == segment)))
-        block = wr_starts_next(block);
-    return block;
+    const uintptr_t tag = wr_starts_tag(address);
+    uintptr_t link = atomic_load_explicit(&starts->at[wr_starts_place(starts, address)], memory_order_acquire);
+    for (;;) {
+        const uintptr_t untagged = link ^ tag;
+        if (WR_LIKELY(untagged < WR_STARTS_TAG_UNIT)) {
+            wr_block *block = (wr_block *)(untagged & ~WR_STARTS_BUSY);
+            if (WR_LIKELY(block->base == address && (!segment || block->segment == segment))) return block;
+        }
+        const wr_block *other = wr_starts_linked(link);
+        if (!other) return NULL;
+        link = atomic_load_explicit(&other->next_start, memory_order_acquire);
+    }
 }
 
 /* The same by the table of the segment: there is one as long as there are segments. */
@@ -77,38 +89,44 @@ static inline wr_starts *wr_starts_of(const wr_cache *cache)
     return atomic_load_explicit(&cache->starts, memory_order_relaxed);
 }
 
-static inline void wr_starts_set(wr_starts *starts, size_t place, wr_block *first)
+/* The link at the place, where others cannot change it before it is set. */
+static inline uintptr_t wr_starts_enter(wr_starts *starts, size_t place)
 {
-    atomic_store_explicit(&starts->at[place], (uintptr_t)first, memory_order_release);
+    uintptr_t link = atomic_load_explicit(&starts->at[place], memory_order_relaxed);
+    if (WR_LIKELY(!starts->shared)) return link;
+    do link &= ~WR_STARTS_BUSY;
+    while (!atomic_compare_exchange_weak_explicit(&starts->at[place], &link, link | WR_STARTS_BUSY,
+                                                  memory_order_acquire, memory_order_relaxed));
+    return link;
 }
 
-/* The place's first block, where others cannot change it before it is set. */
-static inline wr_block *wr_starts_enter(wr_starts *starts, size_t place)
+static inline void wr_starts_set(wr_starts *starts, size_t place, uintptr_t link)
 {
-    if (WR_LIKELY(!starts->shared)) return wr_starts_first(starts, place);
-    uintptr_t first = atomic_load_explicit(&starts->at[place], memory_order_relaxed);
-    do first &= ~WR_STARTS_BUSY;
-    while (!atomic_compare_exchange_weak_explicit(&starts->at[place], &first, first | WR_STARTS_BUSY,
-                                                  memory_order_acquire, memory_order_relaxed));
-    return (wr_block *)first;
+    atomic_store_explicit(&starts->at[place], link, memory_order_release);
+}
+
+static inline uintptr_t wr_starts_next(const wr_block *block)
+{
+    return atomic_load_explicit(&block->next_start, memory_order_relaxed);
 }
 
 static inline void wr_starts_put(wr_starts *starts, wr_block *block)
 {
     const size_t place = wr_starts_place(starts, block->base);
     atomic_store_explicit(&block->next_start, wr_starts_enter(starts, place), memory_order_relaxed);
-    wr_starts_set(starts, place, block);
+    wr_starts_set(starts, place, (uintptr_t)block | wr_starts_tag(block->base));
 }
 
 static inline void wr_starts_take_out(wr_starts *starts, const wr_block *block)
 {
     const size_t place = wr_starts_place(starts, block->base);
-    wr_block *first = wr_starts_enter(starts, place), *before = first, *next = wr_starts_next(block);
-    if (first == block) {
+    const uintptr_t first = wr_starts_enter(starts, place), next = wr_starts_next(block);
+    wr_block *before = wr_starts_linked(first);
+    if (before == block) {
         wr_starts_set(starts, place, next);
         return;
     }
-    while (wr_starts_next(before) != block) before = wr_starts_next(before);
+    while (wr_starts_linked(wr_starts_next(before)) != block) before = wr_starts_linked(wr_starts_next(before));
     atomic_store_explicit(&before->next_start, next, memory_order_release);
     wr_starts_set(starts, place, first);
 }

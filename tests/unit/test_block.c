@@ -221,6 +221,22 @@ static void starts_are_found_whatever_was_removed(void **state)
     }
 }
 
+/* Of all that are at one place only the one with the right tag is looked at: here all the others say that they are it. */
+static void records_of_other_starts_are_not_looked_at(void **state)
+{
+    enum { BLOCKS = 4096 };
+    static wr_block rest[BLOCKS];
+    char *bases[BLOCKS];
+    (void)state;
+    for (size_t i = BLOCKS; i-- > 1;) wr_block_split(&f.whole, i * 512, &rest[i]);
+    for (size_t i = 1; i < BLOCKS; i++) bases[i] = rest[i].base;
+    for (size_t sought = 1; sought < BLOCKS; sought += 97) {
+        for (size_t i = 1; i < BLOCKS; i++) rest[i].base = bases[sought];
+        assert_ptr_equal(wr_starts_find(&f.segment, bases[sought]), &rest[sought]);
+    }
+    for (size_t i = 1; i < BLOCKS; i++) rest[i].base = bases[i];
+}
+
 /* Of a segment of many pages, most of which no block begins in. */
 static void an_address_far_behind_a_start_finds_its_block(void **state)
 {
@@ -305,6 +321,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(absorbing_undoes_a_split, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_address_finds_its_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(starts_are_found_whatever_was_removed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(records_of_other_starts_are_not_looked_at, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_address_far_behind_a_start_finds_its_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(sizes_of_all_ranges_are_in_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_segment_is_idle_when_it_is_one_free_block, set_up, tear_down),

@@ -41,17 +41,16 @@ if(NOT WEIR_SANITIZE)
     weir_test(model/bias_without_fence model 120
         ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/bias.pml -DNO_MEMBARRIER)
     set_tests_properties(model/bias_without_fence PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated .critical==1.")
-    weir_test(model/ways model 120 ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/ways.pml)
-    foreach(mistake COUNT_FIRST READ_LATE)
-        weir_test(model/ways_${mistake} model 120
-            ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/ways.pml -D${mistake})
-        set_tests_properties(model/ways_${mistake} PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated")
-    endforeach()
-    weir_test(model/detach model 120 ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/detach.pml)
-    foreach(mistake NO_SECOND_LOOK ONE_LOCK)
-        weir_test(model/detach_${mistake} model 120
-            ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/detach.pml -D${mistake})
-        set_tests_properties(model/detach_${mistake} PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated")
+    set(mistakes_ways COUNT_FIRST READ_LATE)
+    set(mistakes_detach NO_SECOND_LOOK ONE_LOCK)
+    foreach(model ways detach)
+        weir_test(model/${model} model 120
+            ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/${model}.pml)
+        foreach(mistake ${mistakes_${model}})
+            weir_test(model/${model}_${mistake} model 120
+                ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/${model}.pml -D${mistake})
+            set_tests_properties(model/${model}_${mistake} PROPERTIES PASS_REGULAR_EXPRESSION "assertion violated")
+        endforeach()
     endforeach()
 endif()
 

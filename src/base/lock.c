@@ -116,16 +116,14 @@ void wr_lock_destroy(wr_lock *lock)
 void wr_lock_acquire(wr_lock *lock)
 {
     check_order(lock);
-    must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);
+    wr_lock_acquire_behind(lock);
     push(lock);
 }
 
 bool wr_lock_try(wr_lock *lock)
 {
     check_order(lock);
-    int error = pthread_mutex_trylock(&lock->mutex);
-    if (error == EBUSY) return false;
-    must(error, "pthread_mutex_trylock", lock);
+    if (!wr_lock_try_behind(lock)) return false;
     push(lock);
     return true;
 }
@@ -133,7 +131,7 @@ bool wr_lock_try(wr_lock *lock)
 void wr_lock_release(wr_lock *lock)
 {
     pop(lock);
-    must(pthread_mutex_unlock(&lock->mutex), "pthread_mutex_unlock", lock);
+    wr_lock_release_behind(lock);
 }
 
 void wr_lock_acquire_behind(wr_lock *lock)

@@ -204,11 +204,12 @@ static wr_block *find_among_large_locked(const wr_request *request)
     return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
+/* How what a request may be served from is held. */
+typedef enum holding { ALONE, CONTENDED, DETACHED } holding;
+
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
  * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
-typedef enum holding { ALONE, CONTENDED, DETACHED } holding;
-
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front && wr_front_any(front) ? wr_cache_bin_locked(request->pool, request) : NULL;
@@ -224,7 +225,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     if (held == DETACHED)
         wr_front_empty_detached(front);
     else
-        (void)wr_front_empty_locked(front);
+        wr_front_empty_locked(front);
     return wr_cache_find_free_locked(request);
 }
 

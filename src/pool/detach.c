@@ -18,18 +18,24 @@ enum {
 /* In a detached front's flow, which never gets to a peak: how much may become live is known by what is spare. */
 static const int64_t ROOM = INT64_MAX / 4;
 
+/* Who has a cutting lock has it for less than a thread needs to fall asleep and wake. */
+static WR_ALWAYS_INLINE bool try_soon(wr_lock *lock, bool (*try)(wr_lock *lock))
+{
+    if (WR_LIKELY(try(lock))) return true;
+    for (int i = 0; i < SPINS; i++) {
+        WR_PAUSE();
+        if (try(lock)) return true;
+    }
+    return false;
+}
+
 /* ---- all cutting locks --------------------------------------------------------------------------------------------- */
 
 void wr_detached_lock(wr_cache *cache)
 {
     atomic_store_explicit(&cache->cutting_wanted, true, memory_order_relaxed);
     for (wr_front *f = cache->detached; f; f = f->next_detached) {
-        bool got = wr_lock_try_behind(&f->cutting);
-        for (int i = 0; !got && i < SPINS; i++) {
-            WR_PAUSE();
-            got = wr_lock_try_behind(&f->cutting);
-        }
-        if (!got) wr_lock_acquire_behind(&f->cutting);
+        if (!try_soon(&f->cutting, wr_lock_try_behind)) wr_lock_acquire_behind(&f->cutting);
     }
     atomic_store_explicit(&cache->cutting_wanted, false, memory_order_relaxed);
     for (wr_front *f = cache->detached, *next; f; f = next) {
@@ -49,24 +55,37 @@ static int64_t spare_of(const wr_front *front, wr_flow_number number)
     return wr_front_spare(&front->small, number) + wr_front_spare(&front->large, number);
 }
 
-const int64_t wr_share_least[WR_FLOW_LIVE] = { 128, 8 * WR_MIB, 8 * WR_MIB };
+/* What detached fronts but `own` may take until they ask again. Each may take a little in any case. */
+typedef struct shares {
+    int64_t count, spare;
+} shares;
 
-wr_shares wr_detached_shares(const wr_cache *cache, const wr_front *own, wr_flow_number number)
+static const int64_t LEAST[WR_FLOW_LIVE] = { 128, 8 * WR_MIB, 8 * WR_MIB };
+
+static shares shares_of(const wr_cache *cache, const wr_front *own, wr_flow_number number)
 {
-    wr_shares shares = { 0, 0 };
+    shares sum = { 0, 0 };
     for (const wr_front *f = cache->detached; f; f = f->next_detached) {
         if (f == own) continue;
-        shares.count++;
-        shares.spare += spare_of(f, number);
+        sum.count++;
+        sum.spare += spare_of(f, number);
     }
-    return shares;
+    return sum;
+}
+
+int64_t wr_detached_share(const wr_front *front, wr_flow_number number, int64_t spare)
+{
+    const shares others = shares_of(front->cache, front, number);
+    if (others.count == 0) return spare;
+    const int64_t share = (spare - others.spare) / (others.count + 1);
+    return share > LEAST[number] ? share : LEAST[number];
 }
 
 static bool promised_too_much(const wr_cache *cache, wr_flow_number number)
 {
-    const wr_shares all = wr_detached_shares(cache, NULL, number);
+    const shares all = shares_of(cache, NULL, number);
     const int64_t left = cache->ledger.flow.room[WEIR_STAT_ALL][number] + wr_fronts_not_live_locked(cache, number);
-    return all.spare > left + all.count * wr_share_least[number];
+    return all.spare > left + all.count * LEAST[number];
 }
 
 static void unsettle_all(const wr_cache *cache)
@@ -115,22 +134,11 @@ static WR_NOINLINE void let_first(wr_cache *cache)
     wr_lock_release(&cache->lock);
 }
 
-/* Who has it has it for less than a thread needs to fall asleep and wake. */
-static bool try_cutting(wr_front *front)
-{
-    bool got = wr_lock_try(&front->cutting);
-    for (int i = 0; WR_UNLIKELY(!got) && i < SPINS; i++) {
-        WR_PAUSE();
-        got = wr_lock_try(&front->cutting);
-    }
-    return got;
-}
-
 bool wr_front_lock_cutting(wr_front *front)
 {
     if (!wr_front_is_detached(front)) return false;
     if (WR_UNLIKELY(is_wanted(front->cache))) let_first(front->cache);
-    if (WR_UNLIKELY(!try_cutting(front))) wr_lock_acquire(&front->cutting);
+    if (WR_UNLIKELY(!try_soon(&front->cutting, wr_lock_try))) wr_lock_acquire(&front->cutting);
     if (WR_LIKELY(wr_front_is_detached(front))) return true;
     wr_lock_release(&front->cutting);
     return false;
@@ -140,29 +148,6 @@ void wr_front_unlock_cutting(wr_front *front, bool enough)
 {
     if (enough) front->visits -= front->visits < VISITS_SPARED ? front->visits : VISITS_SPARED;
     wr_lock_release(&front->cutting);
-}
-
-/* So much more is spare; what is parked stays what it is. */
-static void spare_more(wr_front_part *part, wr_flow_number number, int64_t amount)
-{
-    wr_front_keep(part, number, -amount);
-    wr_front_count(part, number, amount);
-}
-
-void wr_front_count_free(wr_front *front, size_t bytes, size_t requested)
-{
-    wr_front_part *part = wr_front_part_for(front, bytes);
-    spare_more(part, WR_FLOW_BLOCKS, 1);
-    spare_more(part, WR_FLOW_BYTES, (int64_t)bytes);
-    spare_more(part, WR_FLOW_REQUESTED, (int64_t)requested);
-}
-
-void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
-{
-    wr_front_part *part = wr_front_part_for(front, bytes);
-    spare_more(part, WR_FLOW_BLOCKS, -1);
-    spare_more(part, WR_FLOW_BYTES, -(int64_t)bytes);
-    spare_more(part, WR_FLOW_REQUESTED, -(int64_t)requested);
 }
 
 /* ---- coming and going ---------------------------------------------------------------------------------------------- */

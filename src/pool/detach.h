@@ -22,11 +22,6 @@ static inline bool wr_front_is_detached(const wr_front *front)
 bool wr_front_lock_cutting(wr_front *front);
 void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: what was to be done was done under it */
 
-/* A block of `bytes`, asked for as `requested`, becomes free, or live, other than by being parked or taken: so much more, or less,
- * is spare. The front's lock is held, and its cutting lock or the cache's. */
-void wr_front_count_free(wr_front *front, size_t bytes, size_t requested);
-void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
-
 /* -- the cache's lock is held */
 
 /* A request of the front's stream took the lock; `contended`: another thread had it. Detaches the front when that is often so.
@@ -41,13 +36,9 @@ WR_CHECKED weir_status wr_front_detach_locked(wr_front *front);
 void wr_front_attach_locked(wr_front *front);
 void wr_fronts_attach_locked(wr_cache *cache);
 
-/* What detached fronts but `own` may take until they ask again. Each may take a little in any case. */
-typedef struct wr_shares {
-    int64_t count, spare;
-} wr_shares;
-
-extern const int64_t wr_share_least[WR_FLOW_LIVE];
-wr_shares wr_detached_shares(const wr_cache *cache, const wr_front *own, wr_flow_number number);
+/* Of what is spare below the device's peak, as much as a detached front may take until it asks again: the shares of all together
+ * are not more, but each may take a little in any case, by which the peak may then be too low. */
+int64_t wr_detached_share(const wr_front *front, wr_flow_number number, int64_t spare);
 
 /* Something became live of which they do not know: a peak is noted, and where they may take more than is left below it by now, they
  * have to ask again. */

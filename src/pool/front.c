@@ -61,7 +61,8 @@ static int64_t parked_as_said(const wr_cache *cache, wr_class class, int number)
     return sum;
 }
 
-static int64_t parked_in_all(const wr_cache *cache, wr_class class, int number)
+/* What is live to the cache and not to the program: parked, or free and not told. */
+static int64_t not_live(const wr_cache *cache, wr_class class, int number)
 {
     int64_t sum = wr_detached_untold(cache, class, number);
     if (cache->front_count > WR_FRONTS_SUMMED) return sum + parked_as_said(cache, class, number);
@@ -87,7 +88,7 @@ void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][W
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++)
         for (int i = 0; i < WR_FLOW_LIVE; i++) {
-            const int64_t sum = parked_in_all(cache, (wr_class) class, i);
+            const int64_t sum = not_live(cache, (wr_class) class, i);
             sums[wr_stat_kind((wr_class) class)][i] += sum;
             sums[WEIR_STAT_ALL][i] += sum;
         }
@@ -126,18 +127,13 @@ void wr_front_meet_locked(wr_front *front)
     look_up_locked(front);
 }
 
-/* With what is free and was not told, here too. */
-static int64_t parked_elsewhere(const wr_front *front, wr_flow_number number)
+/* But for what is parked here, which has been added up. */
+static int64_t not_live_elsewhere(const wr_front *front, wr_flow_number number)
 {
     const wr_cache *cache = front->cache;
     if (cache->front_count == 1 && !cache->detached) return 0;
-    if (cache->front_count <= WR_FRONTS_SUMMED)
-        return wr_fronts_not_live_locked(cache, number) - wr_front_parked_in_all(front, number);
-    int64_t sum = 0;
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        sum += parked_as_said(cache, (wr_class) class, number) - part_of(front, (wr_class) class)->added_up[number] +
-               wr_detached_untold(cache, (wr_class) class, number);
-    return sum;
+    return not_live(cache, WR_SMALL, number) + not_live(cache, WR_LARGE, number) -
+           wr_front_parked_in_all(front, number);
 }
 
 /* By how much more than ever before would be live if nothing were parked: it is less than that by what is. */
@@ -161,12 +157,33 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* What is spare is so much; what is parked stays what it is. */
+/* So much more is spare; what is parked stays what it is. */
+static void spare_more(wr_front_part *part, wr_flow_number number, int64_t amount)
+{
+    wr_front_keep(part, number, -amount);
+    wr_front_count(part, number, amount);
+}
+
 static void set_spare(wr_front_part *part, wr_flow_number number, int64_t spare)
 {
-    const int64_t before = wr_front_spare(part, number);
-    wr_front_set(part, number, spare);
-    wr_front_keep(part, number, before - spare);
+    spare_more(part, number, spare - wr_front_spare(part, number));
+}
+
+static void count_spare(wr_front_part *part, int64_t blocks, int64_t bytes, int64_t requested)
+{
+    spare_more(part, WR_FLOW_BLOCKS, blocks);
+    spare_more(part, WR_FLOW_BYTES, bytes);
+    spare_more(part, WR_FLOW_REQUESTED, requested);
+}
+
+void wr_front_count_free(wr_front *front, size_t bytes, size_t requested)
+{
+    count_spare(wr_front_part_for(front, bytes), 1, (int64_t)bytes, (int64_t)requested);
+}
+
+void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
+{
+    count_spare(wr_front_part_for(front, bytes), -1, -(int64_t)bytes, -(int64_t)requested);
 }
 
 /* Both classes have what is parked of them as far as it is spare. Where that is less than is parked of both, each has a part, so
@@ -180,14 +197,11 @@ static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
     set_spare(&front->small, number, of_small + rest - rest / 2);
 }
 
-/* Below the device's peak. Several detached fronts have shares of it which together are not more, and each a little in any case, by
- * which the peak may then be too low. */
+/* Below the device's peak. */
 static int64_t spare_of_device(const wr_front *front, wr_flow_number number, int64_t parked)
 {
-    const int64_t spare = parked - above_peak(front->cache, number) + parked_elsewhere(front, number);
-    if (!wr_front_is_detached(front)) return spare;
-    const wr_shares others = wr_detached_shares(front->cache, front, number);
-    return others.count == 0 ? spare : larger((spare - others.spare) / (others.count + 1), wr_share_least[number]);
+    const int64_t spare = parked - above_peak(front->cache, number) + not_live_elsewhere(front, number);
+    return wr_front_is_detached(front) ? wr_detached_share(front, number, spare) : spare;
 }
 
 /* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
@@ -207,19 +221,14 @@ void wr_front_settle_locked(wr_front *front)
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
-static bool is_overdrawn(const wr_front_part *part)
-{
-    return (wr_front_spare(part, WR_FLOW_BLOCKS) | wr_front_spare(part, WR_FLOW_BYTES) |
-            wr_front_spare(part, WR_FLOW_REQUESTED)) < 0;
-}
-
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested)
 {
+    const wr_front_rest rest = wr_front_rest_of(wr_front_part_for(front, bytes), bytes, requested);
     wr_front_count_live(front, bytes, requested);
     if (front->cache->detached) wr_detached_review_locked(front->cache);
     if (wr_front_is_detached(front)) {
         wr_front_settle_locked(front); /* its ledger does not tell */
-    } else if (is_overdrawn(wr_front_part_for(front, bytes))) {
+    } else if (!wr_front_spares(rest)) {
         wr_front_unsettle(front);
     }
 }
@@ -229,8 +238,8 @@ static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, 
 {
     const int64_t lacking = need - wr_front_spare(to, number), there = wr_front_spare(from, number);
     if (lacking <= 0 || there < lacking) return;
-    set_spare(from, number, there - lacking);
-    set_spare(to, number, need);
+    spare_more(from, number, -lacking);
+    spare_more(to, number, lacking);
 }
 
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
@@ -292,13 +301,12 @@ static bool empty(const wr_front *front, wr_front_part *part)
     return true;
 }
 
-bool wr_front_empty_locked(wr_front *front)
+void wr_front_empty_locked(wr_front *front)
 {
     const bool small = empty(front, &front->small), large = empty(front, &front->large);
     tell(front, &front->small, WEIR_STAT_SMALL);
     tell(front, &front->large, WEIR_STAT_LARGE);
     if (small || large) add_up_locked(front);
-    return small || large;
 }
 
 /* No other stream uses what is parked. */

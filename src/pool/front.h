@@ -89,8 +89,8 @@ WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size
  * that can be. */
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer);
 
-/* Frees in the cache what is parked; whether anything was. The cache's lock is held too. */
-bool wr_front_empty_locked(wr_front *front);
+/* Frees in the cache what is parked. The cache's lock is held too. */
+void wr_front_empty_locked(wr_front *front);
 
 /* The same in the stream's bins, with the cutting lock. Nothing is freed when another stream has come to use something of it. */
 void wr_front_empty_detached(wr_front *front);
@@ -100,6 +100,11 @@ bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointe
 
 /* How much may become live until there is a peak is found out. The cache's lock is held too. */
 void wr_front_settle_locked(wr_front *front);
+
+/* A block of `bytes`, asked for as `requested`, becomes free, or live, other than by being parked or taken: so much more, or less,
+ * is spare. The cutting lock is held too, or the cache's. */
+void wr_front_count_free(wr_front *front, size_t bytes, size_t requested);
+void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
 
 /* A request of the stream was served from its bins. The cache's lock is held too. */
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested);

@@ -80,10 +80,7 @@ static void grow_and_stitch(scene *s)
 /* What the stream has is cut and joined by itself for a while. */
 static void work_detached(scene *s)
 {
-    wr_front *front = front_of(s->blocks[1]);
-    const wr_front_hold h = wr_front_lock(front->cache, front);
-    (void)!wr_front_detach_locked(front);
-    wr_front_unlock(front->cache, &h);
+    (void)!try_detach(front_of(s->blocks[1]));
     for (unsigned i = 11; i < 20; i++) take(s, i, (size_t)(i - 10) * 300 * WR_KIB, s->streams[0]);
     for (unsigned i = 11; i < 20; i += 2) give(s, i);
     for (unsigned i = 11; i < 20; i += 2) take(s, i, (size_t)(i - 10) * 200 * WR_KIB, s->streams[0]);

@@ -2,8 +2,7 @@
  * Bytes become a sequence of operations on two small host devices, held against a simple model: which blocks are live,
  * where, in which pool, and what is in them. The first byte chooses the policy. Between operations the structures are checked.
  */
-#include "pool/address.h"
-#include "pool/detach.h"
+#include "detach_support.h"
 #include "weir/host.h"
 #include "weir/weir.h"
 
@@ -383,12 +382,8 @@ static void wait_for_stream(void)
 static void detach_front(void)
 {
     const block *b = some_block();
-    const wr_segment *segment = b->memory ? wr_address_find(b->memory) : NULL;
-    wr_front *front = segment ? atomic_load(&segment->front) : NULL;
-    if (!front) return;
-    const wr_front_hold h = wr_front_lock(front->cache, front);
-    must(wr_front_detach_locked(front) == WEIR_OK);
-    wr_front_unlock(front->cache, &h);
+    wr_front *front = b->memory ? front_of(b->memory) : NULL;
+    if (front) must(try_detach(front) == WEIR_OK);
 }
 
 /* The first of each device stays its default stream. */

@@ -43,14 +43,6 @@ static void give(uint64_t *block)
     must(weir_free(block) == WEIR_OK);
 }
 
-static void detach_of_block(const uint64_t *block)
-{
-    wr_front *front = front_of(block);
-    const wr_front_hold h = wr_front_lock(front->cache, front);
-    must(wr_front_detach_locked(front) == WEIR_OK);
-    wr_front_unlock(front->cache, &h);
-}
-
 static size_t random_words(uint32_t *random)
 {
     const uint32_t fine = next_random(random);
@@ -61,7 +53,7 @@ static void one_step(uint64_t *live[LIVE], int worker, uint32_t *random)
 {
     uint64_t **slot = &live[next_random(random) % LIVE];
     const uint32_t what = next_random(random) % 256;
-    if (*slot && what == 0) detach_of_block(*slot);
+    if (*slot && what == 0) must(try_detach(front_of(*slot)) == WEIR_OK);
     if (*slot && what == 1) must(weir_record_stream(*slot, streams[(worker + 1) % WORKERS]) == WEIR_OK);
     if (what < 16) *slot = atomic_exchange(&passed, *slot);
     if (*slot) give(*slot);

@@ -25,6 +25,16 @@ static int open_default(void **state)
     return 0;
 }
 
+/* What its stream has free is cut and joined without the cache's lock from now on, as far as there is no peak. */
+static void detach(wr_front *front)
+{
+    const wr_front_hold h = wr_front_lock(front->cache, front);
+    assert_ok(wr_front_detach_locked(front));
+    wr_front_settle_locked(front);
+    wr_front_unlock(front->cache, &h);
+    assert_true(wr_front_is_detached(front));
+}
+
 /* Blocks of a stream that come and go, of sizes of which hardly two are equal. */
 typedef struct load {
     weir_stream stream;
@@ -50,6 +60,15 @@ static void replace(load *l)
     void **slot = &l->live[next_random(l) % LIVE];
     if (*slot) assert_ok(weir_free(*slot));
     *slot = alloc_on(1 + next_random(l) % (640 * 1000), l->stream);
+}
+
+/* One that is detached, and has worked for a while. */
+static load new_detached_load(int turns)
+{
+    load l = new_load();
+    detach(front_of(l.live[0]));
+    for (int i = 0; i < turns; i++) replace(&l);
+    return l;
 }
 
 static void end(load *l)
@@ -163,9 +182,7 @@ static void a_detached_stream_serves_sizes_that_are_rounded_up(void **state)
 static void of_two_frees_of_a_detached_block_one_is_refused(void **state)
 {
     (void)state;
-    load l = new_load();
-    detach(front_of(l.live[0]));
-    for (int i = 0; i < 100; i++) replace(&l);
+    load l = new_detached_load(100);
     void *gone = l.live[0];
     for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l.live[i]));
     assert_status(weir_free(gone), WEIR_ERR_DOUBLE_FREE);
@@ -338,9 +355,7 @@ static void a_peak_beside_a_detached_one_of_many_streams_is_noticed(void **state
 static void a_private_pool_finds_the_default_ones_numbers_right(void **state)
 {
     (void)state;
-    load l = new_load();
-    detach(front_of(l.live[0]));
-    for (int i = 0; i < 300; i++) replace(&l);
+    load l = new_detached_load(300);
     const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "private"));
     void *block = alloc_from(pool, MIB, l.stream);
     detach(front_of(l.live[0]));
@@ -357,9 +372,7 @@ static void a_private_pool_finds_the_default_ones_numbers_right(void **state)
 static void memory_of_a_detached_stream_goes_back_to_the_driver(void **state)
 {
     (void)state;
-    load l = new_load();
-    detach(front_of(l.live[0]));
-    for (int i = 0; i < 300; i++) replace(&l);
+    load l = new_detached_load(300);
     end(&l);
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
@@ -368,9 +381,7 @@ static void memory_of_a_detached_stream_goes_back_to_the_driver(void **state)
 static void a_detached_stream_ends(void **state)
 {
     (void)state;
-    load l = new_load();
-    detach(front_of(l.live[0]));
-    for (int i = 0; i < 300; i++) replace(&l);
+    load l = new_detached_load(300);
     assert_ok(weir_stream_destroy(l.stream));
     end(&l);
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);

@@ -7,11 +7,11 @@
 #include "pool/address.h"
 #include "pool/detach.h"
 
-/* The front of a block; NULL: it is of a pool without. */
+/* The front of a block; NULL: it is of a pool without, or no block. */
 static inline wr_front *front_of(const void *block)
 {
     const wr_segment *segment = wr_address_find(block);
-    return atomic_load(&segment->front);
+    return segment ? atomic_load(&segment->front) : NULL;
 }
 
 static inline weir_status try_detach(wr_front *front)

@@ -22,4 +22,12 @@ static inline weir_status try_detach(wr_front *front)
     return status;
 }
 
+/* It knows how much may become live without a peak. */
+static inline void settle(wr_front *front)
+{
+    const wr_front_hold h = wr_front_lock(front->cache, front);
+    wr_front_settle_locked(front);
+    wr_front_unlock(front->cache, &h);
+}
+
 #endif

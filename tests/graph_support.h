@@ -4,7 +4,7 @@
 #ifndef WEIR_TESTS_GRAPH_SUPPORT_H
 #define WEIR_TESTS_GRAPH_SUPPORT_H
 
-#include "host_support.h"
+#include "pool_support.h"
 
 #define SAME_POOL(a, b) ((a).capture == (b).capture && (a).user == (b).user)
 
@@ -42,13 +42,6 @@ static inline weir_mempool pool_of(weir_graph graph)
     weir_mempool pool = { 0, 0 };
     assert_ok(weir_graph_pool(graph, &pool));
     return pool;
-}
-
-static inline weir_mempool_info pool_info(weir_mempool pool)
-{
-    weir_mempool_info info = { .size = sizeof info };
-    assert_ok(weir_mempool_info_get(pool, &info));
-    return info;
 }
 
 static inline void launch_and_wait(weir_graph graph, weir_stream stream)

@@ -5,6 +5,7 @@
 
 static const char *backend = "host";
 static weir_handle_kind standin_kind;
+static weir_mempool private_pool;
 
 void peer_weir_backend(const char *name)
 {
@@ -56,6 +57,15 @@ static const char *open_torch_rules(void)
     return open_policy("torch");
 }
 
+static const char *open_with_pool(void)
+{
+    const char *why = open_weir();
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = 0;
+    if (why) return why;
+    return weir_mempool_create(&options, &private_pool) == WEIR_OK ? NULL : weir_error_text();
+}
+
 static void close_weir(void)
 {
     WEIR_CHECK(weir_close());
@@ -79,6 +89,13 @@ static void enter(uint64_t stream)
 {
     WEIR_CHECK(weir_device_set_current(0));
     WEIR_CHECK(weir_stream_set_current((weir_stream){ stream }));
+}
+
+/* Threads leave the pool when they end. */
+static void enter_pool(uint64_t stream)
+{
+    enter(stream);
+    WEIR_CHECK(weir_mempool_enter(private_pool));
 }
 
 static void *alloc_on(size_t bytes, uint64_t stream)
@@ -145,10 +162,11 @@ static void *handle_current(weir_handle_kind kind, uint64_t stream)
     return status == WEIR_OK ? handle : no_handle(status);
 }
 
-#define WEIR_PEER(title, opener, allocator, getter)                                                                    \
-    { BENCH_PEER_VERSION, title,   opener, close_weir,    default_stream, new_stream, enter,                           \
+#define WEIR_PEER(title, opener, enterer, allocator, getter)                                                           \
+    { BENCH_PEER_VERSION, title,   opener, close_weir,    default_stream, new_stream, enterer,                         \
       allocator,          release, empty,  reserved_peak, device_memory,  getter }
 
-const bench_peer peer_weir = WEIR_PEER("weir", open_weir, alloc_on, handle_on);
-const bench_peer peer_weir_implicit = WEIR_PEER("implicit", open_weir, alloc_current, handle_current);
-const bench_peer peer_weir_torch_rules = WEIR_PEER("weir, torch rules", open_torch_rules, alloc_on, handle_on);
+const bench_peer peer_weir = WEIR_PEER("weir", open_weir, enter, alloc_on, handle_on);
+const bench_peer peer_weir_implicit = WEIR_PEER("implicit", open_weir, enter, alloc_current, handle_current);
+const bench_peer peer_weir_in_pool = WEIR_PEER("in a pool", open_with_pool, enter_pool, alloc_on, handle_on);
+const bench_peer peer_weir_torch_rules = WEIR_PEER("weir, torch rules", open_torch_rules, enter, alloc_on, handle_on);

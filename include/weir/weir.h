@@ -908,10 +908,10 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
-/** A quantity over time. Peaks of what is live are exact while one stream is used, those of one kind alone up to what weir keeps
- *  whole of that kind; with several, what others have freed and weir keeps whole for them may make them too low, and with
+/** A quantity over time. Peaks of what is live are exact while one stream is used in one pool, those of one kind alone up to what
+ *  weir keeps whole of that kind; with several, what others have freed and weir keeps whole for them may make them too low, and with
  *  more than eight too high, by no more than that. While many threads allocate what hardly ever comes again each of their streams
- *  may make the device's too low by 8 MiB more, and nobody looks for peaks of what is split (docs/threading.md). */
+ *  may make the device's and the pool's too low by 8 MiB more, and nobody looks for peaks of what is split (docs/threading.md). */
 typedef struct weir_stat {
     int64_t current, peak;
     int64_t added, removed; /**< running totals since the last reset */

@@ -28,12 +28,6 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
     return status;
 }
 
-/* The blocks that are parked on the stream; NULL: there are none, or something else has a say. */
-static WR_ALWAYS_INLINE wr_front *front_of(const wr_device *device, const wr_stream *s)
-{
-    return WR_UNLIKELY(wr_thread_any_route(device)) ? NULL : atomic_load_explicit(&s->front, memory_order_acquire);
-}
-
 /* With the lock of the stream's front. Where there are fronts, debug mode is off, and nobody asks who calls. */
 static WR_NOINLINE weir_status alloc_missed(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
 {
@@ -66,7 +60,7 @@ weir_status weir_alloc(size_t bytes, void **out)
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
-    wr_front *front = front_of(device, s);
+    wr_front *front = wr_thread_front_on(device, s);
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_LIKELY(self != NULL)) return alloc_held(bytes, front, self, out);
     return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);

@@ -235,6 +235,7 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
         const uint64_t before = changes_of(cache);
         WR_TRY(climb_rungs(device, request, l->rungs, made, out));
         if (*out) return WEIR_OK;
+        wr_fronts_empty(cache); /* what was parked meanwhile is a change */
         changed = changes_of(cache) != before;
     }
     WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));

@@ -21,13 +21,15 @@ static weir_status make_room(wr_cache *cache, uint32_t index)
     return WEIR_OK;
 }
 
-weir_status wr_account_make_locked(wr_cache *cache, uint32_t index, wr_account **out)
+weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out)
 {
+    const uint32_t index = stream->index;
     WR_TRY(make_room(cache, index));
     if (!cache->accounts[index]) {
         void *made = NULL;
         WR_TRY(wr_meta_alloc(sizeof(wr_account), "stream's statistics", &made));
         cache->accounts[index] = made;
+        cache->accounts[index]->stream = stream;
     }
     *out = cache->accounts[index];
     return WEIR_OK;
@@ -36,7 +38,7 @@ weir_status wr_account_make_locked(wr_cache *cache, uint32_t index, wr_account *
 void wr_account_close_locked(wr_cache *cache, uint32_t index)
 {
     wr_account *account = wr_account_locked(cache, index);
-    if (account) *account = (wr_account){ .front = account->front };
+    if (account) *account = (wr_account){ .stream = account->stream };
 }
 
 void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals)

@@ -1,7 +1,7 @@
 /*
  * account: what is live on one stream, of all pools of a cache: now, at most, and ever.
  * Owner: the cache; made with a stream's first bin. A later stream of the same index takes it over, empty. Lock: the
- * cache's. What is parked in the stream's front is live here, and not in a peak.
+ * cache's. What is parked in the stream's fronts is live here, and not in a peak.
  */
 #ifndef WR_POOL_ACCOUNT_H
 #define WR_POOL_ACCOUNT_H
@@ -10,12 +10,12 @@
 
 struct wr_account {
     weir_stat blocks, bytes;
-    wr_front *front; /* NULL: nothing of the stream is parked */
+    const wr_stream *stream;
 };
 
 /* The account of a stream index. NULL: there is none. */
 wr_account *wr_account_locked(const wr_cache *cache, uint32_t index);
-WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, uint32_t index, wr_account **out);
+WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out);
 
 /* The stream has ended, and its blocks have moved. */
 void wr_account_close_locked(wr_cache *cache, uint32_t index);
@@ -26,9 +26,8 @@ void wr_accounts_release(wr_cache *cache);
 /* As much as is parked is not live to the program. */
 static inline void wr_account_note_peaks(wr_account *account)
 {
-    const wr_front *f = account->front;
-    const int64_t parked = f ? wr_front_parked_in_all(f, WR_FLOW_BLOCKS) : 0;
-    const int64_t parked_bytes = f ? wr_front_parked_in_all(f, WR_FLOW_BYTES) : 0;
+    const int64_t parked = wr_fronts_parked_on(account->stream, WR_FLOW_BLOCKS);
+    const int64_t parked_bytes = wr_fronts_parked_on(account->stream, WR_FLOW_BYTES);
     if (account->blocks.current - parked > account->blocks.peak)
         account->blocks.peak = account->blocks.current - parked;
     if (account->bytes.current - parked_bytes > account->bytes.peak)
@@ -61,7 +60,7 @@ static inline void wr_account_move(wr_account *from, wr_account *to, size_t byte
     to->blocks.current++;
     to->bytes.current += (int64_t)bytes;
     wr_account_note_peaks(to);
-    if (to->front) wr_front_unsettle(to->front);
+    wr_fronts_unsettle(to->stream, NULL);
 }
 
 #endif

@@ -120,10 +120,10 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
 }
 
 /* While there are detached fronts the cache's numbers do not tell by themselves when there is a peak. */
-static void look_for_peak_locked(wr_cache *cache, const wr_bin *bin)
+static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
 {
-    if (bin->account->front) wr_front_unsettle(bin->account->front);
-    if (cache->detached) wr_detached_review_locked(cache);
+    wr_fronts_unsettle(bin->stream, NULL);
+    if (cache->detached) wr_detached_review_locked(bin->pool);
 }
 
 static void make_live(wr_cache *cache, wr_block *block, size_t requested, const void *native)
@@ -187,7 +187,7 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
 /* Streams that hold less than this of a class waste little whatever block they take. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 
-/* A block of just the size, in the default pool: only private ones have plans of their own. */
+/* A block of just the size. Of a pool that has a plan of its own nothing is parked, and nobody comes here. */
 static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
 {
     const size_t bytes = request->fit.block_bytes;
@@ -223,9 +223,9 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
         if (block) return block;
     }
     if (held == DETACHED)
-        wr_front_empty_detached(front);
+        wr_front_empty_detached(front, request->fit.class);
     else
-        wr_front_empty_locked(front);
+        wr_front_empty_for_locked(front, request->fit.class);
     return wr_cache_find_free_locked(request);
 }
 
@@ -239,9 +239,11 @@ static void *take_detached(wr_cache *cache, const wr_request *request, wr_front 
         block = find_behind_locked(request, front, DETACHED);
         if (!block) block = find_among_large_locked(request);
     }
+    const bool cut = block && splits(request, block->bytes);
+    if (block && !cut && !wr_front_may_take(front, block->bytes, request->requested)) block = NULL;
     if (block) {
-        hand_out(cache, request, block, splits(request, block->bytes) ? wr_ledger_take_record(&front->ledger) : NULL);
-        wr_front_count_live(front, bytes, request->requested);
+        hand_out(cache, request, block, cut ? wr_ledger_take_record(&front->ledger) : NULL);
+        wr_front_count_live(front, block->bytes, request->requested);
         front->ledger.hits++;
     }
     wr_front_unlock_cutting(front, block != NULL);
@@ -281,7 +283,8 @@ static weir_status take(wr_cache *cache, const wr_request *request, wr_front *fr
 
 WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested)
 {
-    const wr_request request = { .pool = front->cache->pools,
+    const wr_request request = { .pool = front->pool,
+                                 .pool_name = atomic_load_explicit(&front->name, memory_order_relaxed),
                                  .stream = front->stream,
                                  .requested = requested,
                                  .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
@@ -289,14 +292,25 @@ WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t reque
     return take(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
 }
 
+void *wr_cache_take_rounded(wr_front *front, size_t requested)
+{
+    const wr_mempool_name name = atomic_load_explicit(&front->name, memory_order_relaxed);
+    const wr_request request = wr_cache_request(front->pool, name, front->stream, requested);
+    const size_t bytes = request.fit.block_bytes;
+    void *out = NULL;
+    if (wr_front_has(front, bytes)) return wr_front_take_locked(front, bytes, requested);
+    return take(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
+}
+
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
     weir_status status = WEIR_OK;
-    wr_front *front =
-        request->pool_name == 0 ? atomic_load_explicit(&request->stream->front, memory_order_acquire) : NULL;
+    wr_front *front = wr_front_find(request->stream, request->pool_name);
     if (!front) return take(cache, request, NULL, out);
     const wr_bias_hold hold = wr_bias_acquire(&front->lock);
-    if (wr_front_has(front, request->fit.block_bytes))
+    if (WR_UNLIKELY(!wr_front_is_of(front, request->pool_name)))
+        status = take(cache, request, NULL, out); /* it was, until a moment ago */
+    else if (wr_front_has(front, request->fit.block_bytes))
         *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
     else
         status = take(cache, request, front, out);

@@ -77,7 +77,7 @@ typedef struct wr_cache {
     wr_ledger ledger;              /* since */
     wr_history history;
 
-    bool has_fronts;           /* constant: bins of the default pool get one */
+    bool has_fronts;           /* constant: bins get one */
     atomic_uint fronts_closed; /* by how many: nothing is parked meanwhile */
     uint32_t front_count;
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
@@ -172,9 +172,12 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* The same for a request that becomes a block of so many bytes, from a default pool of chunks, with the lock of the stream's front
- * held, where no such block is parked. NULL: none fits. */
+/* The same for a request that becomes a block of so many bytes, from the front's stream and pool, with the front's lock held, where
+ * no such block is parked. NULL: none fits. */
 WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested);
+
+/* The same for any request, parked blocks included. */
+WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
 
 /* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. With `out` NULL the
  * segment is only taken, for later requests; `grown`, when it is not NULL, becomes it under the lock. */

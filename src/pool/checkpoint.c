@@ -5,6 +5,7 @@
 #include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/cut.h"
+#include "pool/front.h"
 #include "pool/pending.h"
 #include "pool/starts.h"
 
@@ -40,7 +41,7 @@ static bool has_pending_locked(wr_mempool *pool)
     return stats->active[WEIR_STAT_ALL].current != stats->allocation[WEIR_STAT_ALL].current;
 }
 
-/* Takes both locks of a pool that serves requests and has nothing pending; on failure neither. */
+/* Takes both locks of a pool that serves requests and has nothing pending; on failure neither. The fronts are closed. */
 static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
 {
     wr_cache *cache = pool->cache;
@@ -132,9 +133,14 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
               "weir_mempool_checkpoint: memory pool " WR_MEMPOOL_FORMAT
               " lends (use_on_oom); restoring it would take blocks from those who borrowed them",
               WR_MEMPOOL_ARGUMENTS(name));
-    WR_TRY(lock_quiet(pool, name));
-    weir_status status = save_locked(pool, name, out);
-    unlock(pool->cache);
+    wr_cache *cache = pool->cache;
+    wr_fronts_close(cache);
+    weir_status status = lock_quiet(pool, name);
+    if (status == WEIR_OK) {
+        status = save_locked(pool, name, out);
+        unlock(cache);
+    }
+    wr_fronts_open(cache);
     return status;
 }
 
@@ -293,6 +299,16 @@ static void apply_locked(change *c)
     }
 }
 
+static weir_status restore(change *c, wr_mempool *pool, wr_mempool_name name)
+{
+    WR_TRY(lock_quiet(pool, name));
+    weir_status status = prepare_locked(c, pool);
+    if (status == WEIR_OK) apply_locked(c);
+    drop_change_locked(c);
+    unlock(c->cache);
+    return status;
+}
+
 static void tell(const change *c, const wr_checkpoint_listener *to)
 {
     for (size_t i = 0; to->freed && i < c->old_count; i++) to->freed(to->user, c->old[i].pointer);
@@ -307,11 +323,9 @@ weir_status wr_checkpoint_restore(wr_mempool *pool, wr_mempool_name name, const 
     WR_ENSURE(checkpoint->pool == name, WEIR_ERR_POOL_MISMATCH,
               "weir_mempool_restore: the checkpoint is of memory pool " WR_MEMPOOL_FORMAT ", not " WR_MEMPOOL_FORMAT,
               WR_MEMPOOL_ARGUMENTS(checkpoint->pool), WR_MEMPOOL_ARGUMENTS(name));
-    WR_TRY(lock_quiet(pool, name));
-    weir_status status = prepare_locked(&c, pool);
-    if (status == WEIR_OK) apply_locked(&c);
-    drop_change_locked(&c);
-    unlock(cache);
+    wr_fronts_close(cache);
+    weir_status status = restore(&c, pool, name);
+    wr_fronts_open(cache);
     if (status == WEIR_OK) {
         for (size_t i = 0; i < c.old_count; i++)
             if (c.old[i].waits) wr_pending_start(cache, c.old[i].block);

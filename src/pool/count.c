@@ -1,5 +1,7 @@
 #include "pool/count.h"
 
+#include "pool/not_live.h"
+
 /* The statistics that come of each number of a flow. */
 typedef struct followers {
     weir_stat *of[2]; /* each by kind; NULL: there is one only */
@@ -74,25 +76,29 @@ static void raise_peak(weir_stat *stat, int64_t parked)
     if (stat->current - parked > stat->peak) stat->peak = stat->current - parked;
 }
 
+static int64_t parked_of(const wr_not_live *not_live, int kind, int number)
+{
+    if (kind == WEIR_STAT_ALL) return wr_not_live_in_all(not_live, number);
+    return not_live->of[kind - WEIR_STAT_SMALL][number];
+}
+
 /* With much parked there is no room most of the time, and no peak either. */
-static bool has_peak(const wr_flow *flow, int64_t parked[WEIR_STAT_KINDS][WR_FLOW_LIVE])
+static bool has_peak(const wr_flow *flow, const wr_not_live *not_live)
 {
     for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
         for (int number = 0; number < WR_FLOW_LIVE; number++)
-            if (flow->room[kind][number] + parked[kind][number] < 0) return true;
+            if (flow->room[kind][number] + parked_of(not_live, kind, number) < 0) return true;
     return false;
 }
 
-static void note_live_peaks(const wr_mempool *pool, weir_memory_stats *stats, wr_flow *flow)
+static void note_live_peaks(weir_memory_stats *stats, wr_flow *flow, const wr_not_live *not_live)
 {
-    int64_t parked[WEIR_STAT_KINDS][WR_FLOW_LIVE] = { { 0 } };
-    if (stats == &pool->cache->stats || !pool->is_private) wr_fronts_sum_locked(pool->cache, parked);
-    if (!has_peak(flow, parked)) return;
+    if (!has_peak(flow, not_live)) return;
     put_together(stats, flow);
     for (int number = 0; number < WR_FLOW_LIVE; number++) {
         const followers f = followers_of(stats, number);
         for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)
-            for (int i = 0; i < 2 && f.of[i]; i++) raise_peak(&f.of[i][kind], parked[kind][number]);
+            for (int i = 0; i < 2 && f.of[i]; i++) raise_peak(&f.of[i][kind], parked_of(not_live, kind, number));
     }
     wr_count_measure_locked(stats, flow);
 }
@@ -109,8 +115,25 @@ static void note_split_peaks(weir_memory_stats *stats, wr_flow *flow)
 
 void wr_count_full_locked(wr_mempool *pool)
 {
-    note_live_peaks(pool, &pool->cache->stats, &pool->cache->ledger.flow);
-    if (pool->counted) note_live_peaks(pool, &pool->stats, &pool->flow);
+    wr_cache *cache = pool->cache;
+    wr_not_live all, own;
+    wr_fronts_sum_locked(pool, &all, &own);
+    note_live_peaks(&cache->stats, &cache->ledger.flow, &all);
+    if (pool->counted) note_live_peaks(&pool->stats, &pool->flow, &own);
+}
+
+/* Most of the time what the bin's own front has parked explains it. What others have is not less than nothing, while all are
+ * attached. */
+void wr_count_bin_full_locked(const wr_bin *bin)
+{
+    wr_mempool *pool = bin->pool;
+    const wr_cache *cache = pool->cache;
+    if (bin->front && !cache->detached) {
+        wr_not_live here = { 0 };
+        wr_not_live_add_parked(&here, bin->front);
+        if (!has_peak(&cache->ledger.flow, &here) && !(pool->counted && has_peak(&pool->flow, &here))) return;
+    }
+    wr_count_full_locked(pool);
 }
 
 void wr_count_splits_full_locked(wr_mempool *pool)

@@ -2,6 +2,7 @@
 
 #include "base/size.h"
 #include "pool/count.h"
+#include "pool/not_live.h"
 
 #include <assert.h>
 
@@ -62,30 +63,33 @@ typedef struct shares {
 
 static const int64_t LEAST[WR_FLOW_LIVE] = { 128, 8 * WR_MIB, 8 * WR_MIB };
 
-static shares shares_of(const wr_cache *cache, const wr_front *own, wr_flow_number number)
+static shares shares_of(const wr_cache *cache, const wr_mempool *pool, const wr_front *own, wr_flow_number number)
 {
     shares sum = { 0, 0 };
     for (const wr_front *f = cache->detached; f; f = f->next_detached) {
-        if (f == own) continue;
+        if (f == own || !wr_front_is_in(f, pool)) continue;
         sum.count++;
         sum.spare += spare_of(f, number);
     }
     return sum;
 }
 
-int64_t wr_detached_share(const wr_front *front, wr_flow_number number, int64_t spare)
+int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare)
 {
-    const shares others = shares_of(front->cache, front, number);
+    const shares others = shares_of(front->cache, pool, front, number);
     if (others.count == 0) return spare;
     const int64_t share = (spare - others.spare) / (others.count + 1);
     return share > LEAST[number] ? share : LEAST[number];
 }
 
-static bool promised_too_much(const wr_cache *cache, wr_flow_number number)
+static bool promised_too_much(const wr_cache *cache, const wr_mempool *pool, const wr_not_live *not_live)
 {
-    const shares all = shares_of(cache, NULL, number);
-    const int64_t left = cache->ledger.flow.room[WEIR_STAT_ALL][number] + wr_fronts_not_live_locked(cache, number);
-    return all.spare > left + all.count * LEAST[number];
+    const wr_flow *flow = pool ? &pool->flow : &cache->ledger.flow;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        const shares given = shares_of(cache, pool, NULL, (wr_flow_number)i);
+        if (given.spare > wr_not_live_below_peak(not_live, flow, i) + given.count * LEAST[i]) return true;
+    }
+    return false;
 }
 
 static void unsettle_all(const wr_cache *cache)
@@ -93,18 +97,21 @@ static void unsettle_all(const wr_cache *cache)
     for (wr_front *f = cache->detached; f; f = f->next_detached) wr_front_unsettle(f);
 }
 
-void wr_detached_review_locked(wr_cache *cache)
+void wr_detached_review_locked(wr_mempool *pool)
 {
-    wr_count_full_locked(cache->pools);
-    for (int number = 0; number < WR_FLOW_LIVE; number++)
-        if (promised_too_much(cache, (wr_flow_number)number)) unsettle_all(cache);
+    const wr_cache *cache = pool->cache;
+    wr_count_full_locked(pool);
+    wr_not_live all, own;
+    wr_fronts_sum_locked(pool, &all, &own);
+    const bool of_pool = pool->counted && promised_too_much(cache, pool, &own);
+    if (of_pool || promised_too_much(cache, NULL, &all)) unsettle_all(cache);
 }
 
-int64_t wr_detached_untold(const wr_cache *cache, wr_class class, int number)
+int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number)
 {
     int64_t sum = 0;
     for (const wr_front *f = cache->detached; f; f = f->next_detached)
-        sum += wr_flow_untold(&f->ledger.flow, wr_stat_kind(class), number);
+        if (wr_front_is_in(f, pool)) sum += wr_flow_untold(&f->ledger.flow, wr_stat_kind(class), number);
     return sum;
 }
 
@@ -175,7 +182,7 @@ static void tell(wr_front *front)
 {
     wr_cache *cache = front->cache;
     wr_ledger *ledger = &front->ledger;
-    wr_mempool *pool = cache->pools;
+    wr_mempool *pool = front->pool;
     tell_flow(&cache->ledger.flow, &ledger->flow);
     if (pool->counted) tell_flow(&pool->flow, &ledger->flow);
     begin_flow(&ledger->flow);
@@ -189,7 +196,7 @@ static void tell(wr_front *front)
 static void use_ledger(const wr_front *front, wr_ledger *ledger)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
-        wr_bin *bin = wr_mempool_bin(front->cache->pools, front->stream, class);
+        wr_bin *bin = wr_mempool_bin(front->pool, front->stream, class);
         if (bin) bin->ledger = ledger;
     }
 }
@@ -216,10 +223,18 @@ static void share_starts(wr_cache *cache)
     if (starts) starts->shared = cache->detached != NULL;
 }
 
+/* The stream's account is changed under the cutting lock. */
+static bool has_detached_sibling(const wr_front *front)
+{
+    const wr_front *f = atomic_load_explicit(&front->stream->fronts, memory_order_relaxed);
+    while (f && !wr_front_is_detached(f)) f = f->sibling;
+    return f != NULL;
+}
+
 weir_status wr_front_detach_locked(wr_front *front)
 {
     wr_cache *cache = front->cache;
-    if (wr_front_is_detached(front) || front->closed || !wr_mempool_chunked(cache->pools)) return WEIR_OK;
+    if (front->closed || has_detached_sibling(front)) return WEIR_OK;
     WR_TRY(stock_up(front));
     begin_flow(&front->ledger.flow);
     const bool free = wr_lock_try_behind(&front->cutting);

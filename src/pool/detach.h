@@ -18,7 +18,7 @@ static inline bool wr_front_is_detached(const wr_front *front)
 }
 
 /* For a thread that has the front's lock, and no other of that rank or above: to cut and join blocks of the stream's bins in the
- * default pool, with what is in the front's ledger. False: the front is not detached. */
+ * pool, with what is in the front's ledger. False: the front is not detached. */
 bool wr_front_lock_cutting(wr_front *front);
 void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: what was to be done was done under it */
 
@@ -28,24 +28,23 @@ void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: what was 
  * The front's lock is held, too. */
 void wr_front_contend_locked(wr_front *front, bool contended);
 
-/* Nothing where it is detached, or may not be: nothing may be parked now, or the pool is not made of chunks. The front's lock is
- * held, too. On failure there are no records for it, and nothing has changed. */
+/* Nothing where it is detached, or another one of its stream is, or nothing may be parked now. The front's lock is held, too. On failure there are no records for it, and nothing has changed. */
 WR_CHECKED weir_status wr_front_detach_locked(wr_front *front);
 
 /* The cache learns what came and went. Nothing where the front is attached. */
 void wr_front_attach_locked(wr_front *front);
 void wr_fronts_attach_locked(wr_cache *cache);
 
-/* Of what is spare below the device's peak, as much as a detached front may take until it asks again: the shares of all together
- * are not more, but each may take a little in any case, by which the peak may then be too low. */
-int64_t wr_detached_share(const wr_front *front, wr_flow_number number, int64_t spare);
+/* Of what is spare below the peak of the pool (NULL: the device), as much as a detached front may take until it asks again: the
+ * shares of all together are not more, but each may take a little in any case, by which the peak may then be too low. */
+int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare);
 
-/* Something became live of which they do not know: a peak is noted, and where they may take more than is left below it by now, they
- * have to ask again. */
-void wr_detached_review_locked(wr_cache *cache);
+/* Something of the pool became live of which they do not know: a peak is noted, and where they may take more than is left below it by
+ * now, they have to ask again. */
+void wr_detached_review_locked(wr_mempool *pool);
 
-/* How much more of a class is free than the cache knows; less, when it is negative. */
-int64_t wr_detached_untold(const wr_cache *cache, wr_class class, int number);
+/* How much more of a class is free than the cache knows; less, when it is negative. `pool`: in that one; NULL: in all. */
+int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number);
 
 /* The changes of all ledgers. */
 uint64_t wr_cache_changes_locked(const wr_cache *cache);

@@ -5,11 +5,8 @@
 #include "pool/account.h"
 #include "pool/count.h"
 #include "pool/detach.h"
-
-static wr_front *first_front(const wr_cache *cache)
-{
-    return atomic_load_explicit(&cache->fronts, memory_order_acquire);
-}
+#include "pool/not_live.h"
+#include "pool/subplan.h"
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
@@ -41,110 +38,29 @@ static void tell(const wr_front *front, wr_front_part *part, int kind)
     wr_front_keep(part, WR_FLOW_REQUESTED, drift);
     tell_hits(&cache->stats, &cache->ledger.flow, kind, hits, drift);
     tell_account(front->account, hits);
-    if (cache->pools->counted) tell_hits(&cache->pools->stats, &cache->pools->flow, kind, hits, drift);
+    if (front->pool->counted) tell_hits(&front->pool->stats, &front->pool->flow, kind, hits, drift);
     for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
 }
 
-static const wr_front_part *part_of(const wr_front *front, wr_class class)
+/* Whoever asks for what is parked gets it: not where nobody may, or a plan is asked first. */
+static bool is_open(const wr_mempool *pool)
 {
-    return class == WR_SMALL ? &front->small : &front->large;
-}
-
-/* As the fronts said last; those that are detached are asked, since they empty themselves without saying so. */
-static int64_t parked_as_said(const wr_cache *cache, wr_class class, int number)
-{
-    int64_t sum = cache->parked[class][number];
-    for (const wr_front *f = cache->detached; f; f = f->next_detached) {
-        const wr_front_part *part = part_of(f, class);
-        sum += wr_front_parked(part, (wr_flow_number)number) - part->added_up[number];
-    }
-    return sum;
-}
-
-/* What is live to the cache and not to the program: parked, or free and not told. */
-static int64_t not_live(const wr_cache *cache, wr_class class, int number)
-{
-    int64_t sum = wr_detached_untold(cache, class, number);
-    if (cache->front_count > WR_FRONTS_SUMMED) return sum + parked_as_said(cache, class, number);
-    for (const wr_front *f = first_front(cache); f; f = f->next)
-        sum += wr_front_parked(part_of(f, class), (wr_flow_number)number);
-    return sum;
-}
-
-int64_t wr_fronts_parked(const wr_cache *cache, wr_flow_number number)
-{
-    int64_t sum = 0;
-    for (const wr_front *f = first_front(cache); f; f = f->next) sum += wr_front_parked_in_all(f, number);
-    return sum;
-}
-
-int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number)
-{
-    return wr_fronts_parked(cache, number) + wr_detached_untold(cache, WR_SMALL, number) +
-           wr_detached_untold(cache, WR_LARGE, number);
-}
-
-void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE])
-{
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
-        for (int i = 0; i < WR_FLOW_LIVE; i++) {
-            const int64_t sum = not_live(cache, (wr_class) class, i);
-            sums[wr_stat_kind((wr_class) class)][i] += sum;
-            sums[WEIR_STAT_ALL][i] += sum;
-        }
-}
-
-static void add_up_part(wr_front_part *part, int64_t sums[WR_FLOW_LIVE])
-{
-    for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const int64_t now = wr_front_parked(part, (wr_flow_number)i);
-        sums[i] += now - part->added_up[i];
-        part->added_up[i] = now;
-    }
-}
-
-static void add_up(wr_front *front)
-{
-    add_up_part(&front->small, front->cache->parked[WR_SMALL]);
-    add_up_part(&front->large, front->cache->parked[WR_LARGE]);
-}
-
-static void add_up_locked(wr_front *front)
-{
-    if (WR_UNLIKELY(front->cache->front_count > WR_FRONTS_SUMMED)) add_up(front);
+    return !pool->is_private || (wr_mempool_references(pool) > 0 && !pool->paused && !wr_subplans_any(pool->cache));
 }
 
 static void look_up_locked(wr_front *front)
 {
     const wr_cache *cache = front->cache;
-    front->closed = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
+    const bool gone = wr_front_is_of(front, WR_MEMPOOL_NOBODY);
+    front->closed =
+        gone || atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0 || !is_open(front->pool);
     front->plain = !front->closed && !front->recorded;
 }
 
 void wr_front_meet_locked(wr_front *front)
 {
-    add_up_locked(front);
+    wr_front_add_up_locked(front);
     look_up_locked(front);
-}
-
-/* But for what is parked here, which has been added up. */
-static int64_t not_live_elsewhere(const wr_front *front, wr_flow_number number)
-{
-    const wr_cache *cache = front->cache;
-    if (cache->front_count == 1 && !cache->detached) return 0;
-    return not_live(cache, WR_SMALL, number) + not_live(cache, WR_LARGE, number) -
-           wr_front_parked_in_all(front, number);
-}
-
-/* By how much more than ever before would be live if nothing were parked: it is less than that by what is. */
-static int64_t above_peak(const wr_cache *cache, wr_flow_number number)
-{
-    return -cache->ledger.flow.room[WEIR_STAT_ALL][number];
-}
-
-static int64_t above_own_peak(const weir_stat *stat)
-{
-    return stat->current - stat->peak;
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -197,27 +113,36 @@ static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
     set_spare(&front->small, number, of_small + rest - rest / 2);
 }
 
-/* Below the device's peak. */
-static int64_t spare_of_device(const wr_front *front, wr_flow_number number, int64_t parked)
+/* Of what may become live below the peak of the pool (NULL: of the device) what is the front's. */
+static void bound_by_peak(const wr_front *front, const wr_mempool *pool, const wr_not_live *not_live,
+                          int64_t spare[WR_FLOW_LIVE])
 {
-    const int64_t spare = parked - above_peak(front->cache, number) + not_live_elsewhere(front, number);
-    return wr_front_is_detached(front) ? wr_detached_share(front, number, spare) : spare;
+    const wr_flow *flow = pool ? &pool->flow : &front->cache->ledger.flow;
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        int64_t below = wr_not_live_below_peak(not_live, flow, i);
+        if (wr_front_is_detached(front)) below = wr_detached_share(front, pool, (wr_flow_number)i, below);
+        spare[i] = smaller(spare[i], below);
+    }
 }
 
-/* The device's and the stream's peaks are looked for; the default pool's, where they are kept apart, are noted with them. */
+static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_number number)
+{
+    return stat->peak - stat->current + wr_fronts_parked_on(front->stream, number);
+}
+
+/* The device's, the pool's and the stream's peaks are looked for. */
 void wr_front_settle_locked(wr_front *front)
 {
-    const wr_account *own = front->account;
-    add_up_locked(front);
-    if (wr_front_is_detached(front)) wr_count_full_locked(front->cache->pools);
-    const int64_t above_own[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = above_own_peak(&own->blocks),
-                                              [WR_FLOW_BYTES] = above_own_peak(&own->bytes),
-                                              [WR_FLOW_REQUESTED] = -(INT64_MAX / 2) };
-    for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const int64_t parked = wr_front_parked_in_all(front, (wr_flow_number)i);
-        share_out(front, (wr_flow_number)i,
-                  smaller(spare_of_device(front, (wr_flow_number)i, parked), parked - above_own[i]));
-    }
+    wr_front_add_up_locked(front);
+    if (wr_front_is_detached(front)) wr_count_full_locked(front->pool);
+    int64_t spare[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = below_peak(&front->account->blocks, front, WR_FLOW_BLOCKS),
+                                    [WR_FLOW_BYTES] = below_peak(&front->account->bytes, front, WR_FLOW_BYTES),
+                                    [WR_FLOW_REQUESTED] = INT64_MAX };
+    wr_not_live all, own;
+    wr_fronts_sum_locked(front->pool, &all, &own);
+    bound_by_peak(front, NULL, &all, spare);
+    if (front->pool->counted) bound_by_peak(front, front->pool, &own, spare);
+    for (int i = 0; i < WR_FLOW_LIVE; i++) share_out(front, (wr_flow_number)i, spare[i]);
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
@@ -225,12 +150,13 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested)
 {
     const wr_front_rest rest = wr_front_rest_of(wr_front_part_for(front, bytes), bytes, requested);
     wr_front_count_live(front, bytes, requested);
-    if (front->cache->detached) wr_detached_review_locked(front->cache);
+    if (front->cache->detached) wr_detached_review_locked(front->pool);
     if (wr_front_is_detached(front)) {
         wr_front_settle_locked(front); /* its ledger does not tell */
     } else if (!wr_front_spares(rest)) {
         wr_front_unsettle(front);
     }
+    wr_fronts_unsettle(front->stream, front);
 }
 
 /* What one class lacks the other one may have spare. */
@@ -255,10 +181,9 @@ bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
 
 static void note_peaks(wr_front *front)
 {
-    wr_cache *cache = front->cache;
-    add_up_locked(front);
+    wr_front_add_up_locked(front);
     wr_account_note_peaks(front->account);
-    wr_count_full_locked(cache->pools);
+    wr_count_full_locked(front->pool);
 }
 
 static void fold_hits(wr_front_part *part, wr_front_slot *slot)
@@ -288,25 +213,40 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
 }
 
 /* What may become live without a peak is as much as before. */
-static bool empty(const wr_front *front, wr_front_part *part)
+static void empty(const wr_front *front, wr_front_part *part)
 {
     wr_block *list = NULL;
     int64_t spare[WR_FLOW_LIVE];
-    if (part->in_use == 0) return false;
+    if (part->in_use == 0) return;
     for (int i = 0; i < WR_FLOW_LIVE; i++) spare[i] = wr_front_spare(part, (wr_flow_number)i);
     for (; part->in_use; part->in_use &= part->in_use - 1)
         empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list);
     for (int i = 0; i < WR_FLOW_LIVE; i++) set_spare(part, (wr_flow_number)i, spare[i]);
     wr_cache_give_parked_locked(front->cache, list);
-    return true;
+}
+
+/* Whether what is parked of a class may, cut or merged, serve a request of the other: segments have blocks of one. */
+static bool serves(const wr_front *front, wr_class parked, wr_class request)
+{
+    return parked == request || request == WR_CLASSES || wr_mempool_chunked(front->pool);
+}
+
+void wr_front_empty_for_locked(wr_front *front, wr_class class)
+{
+    if (serves(front, WR_SMALL, class)) {
+        empty(front, &front->small);
+        tell(front, &front->small, WEIR_STAT_SMALL);
+    }
+    if (serves(front, WR_LARGE, class)) {
+        empty(front, &front->large);
+        tell(front, &front->large, WEIR_STAT_LARGE);
+    }
+    wr_front_add_up_locked(front);
 }
 
 void wr_front_empty_locked(wr_front *front)
 {
-    const bool small = empty(front, &front->small), large = empty(front, &front->large);
-    tell(front, &front->small, WEIR_STAT_SMALL);
-    tell(front, &front->large, WEIR_STAT_LARGE);
-    if (small || large) add_up_locked(front);
+    wr_front_empty_for_locked(front, WR_CLASSES);
 }
 
 /* No other stream uses what is parked. */
@@ -318,54 +258,95 @@ static bool own_alone(const wr_front_part *part)
     return true;
 }
 
-void wr_front_empty_detached(wr_front *front)
+void wr_front_empty_detached(wr_front *front, wr_class class)
 {
-    if (!own_alone(&front->small) || !own_alone(&front->large)) return;
-    (void)empty(front, &front->small);
-    (void)empty(front, &front->large);
+    const bool small = serves(front, WR_SMALL, class), large = serves(front, WR_LARGE, class);
+    if ((small && !own_alone(&front->small)) || (large && !own_alone(&front->large))) return;
+    if (small) empty(front, &front->small);
+    if (large) empty(front, &front->large);
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
 
-weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front **out)
+static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front **out)
 {
-    wr_front *front = atomic_load_explicit(&stream->front, memory_order_relaxed);
-    if (!front) {
-        void *made = NULL;
-        WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
-        front = made;
-        wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
-        wr_lock_init(&front->cutting, WR_RANK_CUTTING, "cutting");
-        front->cache = cache;
-        front->stream = stream;
-        front->account = account;
-        account->front = front;
-        front->recorded = cache->history.capacity != 0;
-        front->plain_max = cache->policy->plain_max(&cache->options);
-        wr_front_unsettle(front);
-        look_up_locked(front);
-        if (cache->front_count++ == WR_FRONTS_SUMMED)
-            for (wr_front *f = first_front(cache); f; f = f->next) add_up(f);
-        front->next = atomic_load_explicit(&cache->fronts, memory_order_relaxed);
-        atomic_store_explicit(&cache->fronts, front, memory_order_release);
-        atomic_store_explicit(&stream->front, front, memory_order_release);
-    }
+    void *made = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
+    wr_front *front = made;
+    wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
+    wr_lock_init(&front->cutting, WR_RANK_CUTTING, "cutting");
+    front->cache = cache;
+    front->stream = stream;
+    front->account = account;
+    front->recorded = cache->history.capacity != 0;
     *out = front;
+    return WEIR_OK;
+}
+
+/* What was another pool's opens with the front's lock. */
+static void begin(wr_front *front, wr_mempool *pool)
+{
+    wr_cache *cache = front->cache;
+    const wr_mempool_name name = wr_mempool_name_of(pool);
+    front->pool = pool;
+    front->plain_max = pool->rules.alignment <= WR_FRONT_QUANTUM ? pool->policy->plain_max(&cache->options) : 0;
+    wr_front_unsettle(front);
+    atomic_store_explicit(&front->name, name, memory_order_release);
+}
+
+static void publish(wr_front *front, wr_stream *stream)
+{
+    wr_cache *cache = front->cache;
+    if (cache->front_count++ == WR_FRONTS_SUMMED)
+        for (wr_front *f = wr_front_first(cache); f; f = f->next) wr_front_add_up(f);
+    front->next = wr_front_first(cache);
+    front->sibling = atomic_load_explicit(&stream->fronts, memory_order_relaxed);
+    atomic_store_explicit(&cache->fronts, front, memory_order_release);
+    atomic_store_explicit(&stream->fronts, front, memory_order_release);
+    if (!front->pool->is_private) atomic_store_explicit(&stream->front, front, memory_order_release);
+}
+
+/* Beside that of the default pool. */
+static bool has_enough(const wr_stream *stream)
+{
+    unsigned count = 0;
+    for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+        count += wr_front_find(stream, 0) != f;
+    return count >= WR_FRONTS_OF_STREAM;
+}
+
+weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *account, wr_front **out)
+{
+    *out = pool->is_private ? wr_front_find(stream, WR_MEMPOOL_NOBODY) : NULL;
+    if (*out) {
+        begin(*out, pool);
+        return WEIR_OK;
+    }
+    if (pool->is_private && has_enough(stream)) return WEIR_OK;
+    WR_TRY(make(pool->cache, stream, account, out));
+    begin(*out, pool);
+    look_up_locked(*out);
+    publish(*out, stream);
     return WEIR_OK;
 }
 
 /* ---- parking and taking, by whoever has the lock ------------------------------------------------------------------ */
 
+static weir_mempool pool_id(const wr_front *front)
+{
+    return wr_mempool_id_of(atomic_load_explicit(&front->name, memory_order_relaxed));
+}
+
 void wr_front_record_taken(const wr_front *front, wr_block *block)
 {
     wr_history_record_alloc(&front->cache->history, block->base, block->requested, front->stream->native,
-                            (weir_mempool){ 0, 0 }, &block->stack);
+                            pool_id(front), &block->stack);
 }
 
 static void record_parked(const wr_front *front, const wr_block *block)
 {
     wr_history_record_free(&front->cache->history, block->base, block->requested, front->stream->native,
-                           (weir_mempool){ 0, 0 });
+                           pool_id(front));
 }
 
 void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested)
@@ -456,11 +437,14 @@ bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void
 {
     const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
     const bool plain = requested != 0 && requested <= front->plain_max;
+    const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may be asked first */
     void *found = NULL;
     if (plain && wr_front_has(front, bytes))
         found = wr_front_take_locked(front, bytes, requested);
-    else if (plain && wr_mempool_chunked(front->cache->pools))
+    else if (plain && at_once)
         found = wr_cache_take_plain(front, bytes, requested);
+    else if (at_once && requested != 0 && requested <= WR_REQUEST_MAX)
+        found = wr_cache_take_rounded(front, requested);
     wr_bias_release_owned(self);
     if (found) *out = found;
     return found != NULL;
@@ -490,19 +474,42 @@ void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
 
 /* ---- all of a cache ----------------------------------------------------------------------------------------------- */
 
+/* `parts`: and is nobody's from then on. */
+static void visit(wr_front *front, bool parts)
+{
+    wr_cache *cache = front->cache;
+    const wr_bias_hold hold = wr_bias_visit(&front->lock);
+    wr_cache_lock(cache);
+    note_peaks(front);
+    wr_front_attach_locked(front);
+    wr_front_empty_locked(front);
+    wr_front_unsettle(front);
+    if (parts) atomic_store_explicit(&front->name, WR_MEMPOOL_NOBODY, memory_order_release);
+    look_up_locked(front);
+    wr_cache_unlock(cache);
+    wr_bias_release(&front->lock, hold);
+}
+
 void wr_fronts_empty(wr_cache *cache)
 {
-    for (wr_front *front = first_front(cache); front; front = front->next) {
-        const wr_bias_hold hold = wr_bias_visit(&front->lock);
-        wr_cache_lock(cache);
-        note_peaks(front);
-        wr_front_attach_locked(front);
-        wr_front_empty_locked(front);
-        wr_front_unsettle(front);
-        look_up_locked(front);
-        wr_cache_unlock(cache);
-        wr_bias_release(&front->lock, hold);
-    }
+    for (wr_front *front = wr_front_first(cache); front; front = front->next)
+        if (!wr_front_is_of(front, WR_MEMPOOL_NOBODY)) visit(front, false);
+}
+
+static void visit_all_in(const wr_cache *cache, wr_mempool_name name, bool parts)
+{
+    for (wr_front *front = wr_front_first(cache); front; front = front->next)
+        if (wr_front_is_of(front, name)) visit(front, parts);
+}
+
+void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name)
+{
+    visit_all_in(cache, name, false);
+}
+
+void wr_fronts_part(wr_cache *cache, wr_mempool_name name)
+{
+    visit_all_in(cache, name, true);
 }
 
 /* Counted under the cache's lock: a front that is made later is made by somebody who sees it. */
@@ -521,7 +528,7 @@ void wr_fronts_open(wr_cache *cache)
 
 void wr_fronts_release(wr_cache *cache)
 {
-    wr_front *front = first_front(cache);
+    wr_front *front = wr_front_first(cache);
     while (front) {
         wr_front *next = front->next;
         wr_bias_destroy(&front->lock);

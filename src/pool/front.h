@@ -1,10 +1,11 @@
 /*
- * front: freed blocks of a stream's default pool, kept whole for the next request of exactly their size, so that the
+ * front: freed blocks of a stream in one pool, kept whole for the next request of exactly their size, so that the
  * common free and allocation touch nothing shared between streams and no tree. To the cache such a parked block is live
  * still; whenever the cache itself is asked for a block of the stream, what is parked goes back to it first, so a block
  * that could be cut or merged never waits here while one is missing.
- * Owner: the cache, one for each stream that has bins. Lock: its own, biased to the thread that uses the stream
- * (WR_RANK_FRONT, before the cache's). Records are not given back before the cache goes.
+ * Owner: the cache, one for each stream that has bins in a pool. Lock: its own, biased to the thread that uses the stream
+ * (WR_RANK_FRONT, before the cache's). Records are not given back before the cache goes: one whose pool is gone becomes
+ * another pool's, of the same stream.
  */
 #ifndef WR_POOL_FRONT_H
 #define WR_POOL_FRONT_H
@@ -17,8 +18,9 @@
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)
-#define WR_FRONT_DEPTH 32  /* blocks in a slot */
-#define WR_FRONTS_SUMMED 8 /* up to so many fronts are asked one by one what is parked in all */
+#define WR_FRONT_DEPTH 32      /* blocks in a slot */
+#define WR_FRONTS_OF_STREAM 16 /* pools; what is freed in others goes back at once */
+#define WR_FRONTS_SUMMED 8     /* up to so many fronts are asked one by one what is parked in all */
 
 /* Blocks of one size, last in first out. The size stays when they are gone, until another one's come. */
 typedef struct wr_front_slot {
@@ -50,10 +52,16 @@ struct wr_front {
     wr_cache *cache;
     wr_stream *stream;
     wr_account *account; /* the stream's */
-    size_t plain_max;    /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
+    wr_front *sibling;   /* the stream's next one */
     bool recorded;       /* there is a history */
 
-    bool closed; /* the fronts are: nothing is parked. Under both locks */
+    /* Constants as long as the pool is. Its name is changed under both locks, and asked for under the first by whoever does not
+     * know that the pool is still there. */
+    _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: it is gone */
+    wr_mempool *pool;
+    size_t plain_max; /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
+
+    bool closed; /* the fronts are, or nothing may be parked of the pool now. Under both locks */
     bool plain;  /* parking a block is no more than that: neither closed nor recorded. Under both locks */
     /* Requests of less than that may be served from what is spare: plain_max + 1; 0: nobody knows what is. Written under the
      * cache's lock. */
@@ -77,10 +85,37 @@ _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
 
 #define WR_FRONT_QUANTUM ((size_t)512)
 
-/* The stream's front, made for its first bin; the cache's lock is held. */
-WR_CHECKED weir_status wr_front_of_locked(wr_cache *cache, wr_stream *stream, wr_account *account, wr_front **out);
+/* The stream's front in the pool, made for its first bin there; NULL: it has as many as it may. The cache's lock is held. */
+WR_CHECKED weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *account, wr_front **out);
+
+/* Of all of a cache. */
+static inline wr_front *wr_front_first(const wr_cache *cache)
+{
+    return atomic_load_explicit(&cache->fronts, memory_order_acquire);
+}
+
+/* Without a lock. NULL: there is none, as long as nothing was allocated there. */
+static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name name)
+{
+    if (WR_LIKELY(name == 0)) return atomic_load_explicit(&stream->front, memory_order_acquire);
+    wr_front *front = atomic_load_explicit(&stream->fronts, memory_order_acquire);
+    while (front && atomic_load_explicit(&front->name, memory_order_acquire) != name) front = front->sibling;
+    return front;
+}
 
 /* -- the front's lock is held */
+
+/* Of that pool; NULL: of any. The cache's lock is held. */
+static inline bool wr_front_is_in(const wr_front *front, const wr_mempool *pool)
+{
+    return !pool || front->pool == pool;
+}
+
+/* Whether it is still that pool's. */
+static inline bool wr_front_is_of(const wr_front *front, wr_mempool_name name)
+{
+    return atomic_load_explicit(&front->name, memory_order_relaxed) == name;
+}
 
 /* A parked block of that size, which there is, for a request of `requested` bytes. */
 WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
@@ -89,11 +124,12 @@ WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size
  * that can be. */
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer);
 
-/* Frees in the cache what is parked. The cache's lock is held too. */
+/* Frees in the cache what is parked; what may serve a request of that class. The cache's lock is held too. */
 void wr_front_empty_locked(wr_front *front);
+void wr_front_empty_for_locked(wr_front *front, wr_class class);
 
-/* The same in the stream's bins, with the cutting lock. Nothing is freed when another stream has come to use something of it. */
-void wr_front_empty_detached(wr_front *front);
+/* The second in the stream's bins, with the cutting lock. Nothing is freed when another stream has come to use something of it. */
+void wr_front_empty_detached(wr_front *front, wr_class class);
 
 /* Frees the block, or what begins there, in the bins of a detached front. False: it must be freed in the cache. */
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
@@ -117,31 +153,28 @@ void wr_front_meet_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
-/* The lock of a stream's front, where there is one (NULL: none), and the cache's: to change blocks of the stream. */
+/* The lock of a front, where there is one (NULL: none), and the cache's: to change blocks of its stream and pool. */
 typedef struct wr_front_hold {
     wr_front *front;
     wr_bias_hold hold;
 } wr_front_hold;
 
 wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front);
-wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream);
+wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream); /* that of the default pool */
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *hold);
 
-/* Empties all fronts of a cache. */
+/* Empties all fronts of a cache. What may not park any more does not from then on. */
 void wr_fronts_empty(wr_cache *cache);
+
+/* The same with those of the pool that has, or had, that name. */
+void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name);
+
+/* The pool of that name is gone: its fronts are nobody's. */
+void wr_fronts_part(wr_cache *cache, wr_mempool_name name);
 
 /* The same, and nothing is parked until they are opened again: while somebody looks at the whole, or changes it. Nests. */
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
-
-/* What is parked in all, of however many fronts. */
-int64_t wr_fronts_parked(const wr_cache *cache, wr_flow_number number);
-
-/* What is live to the cache and not to the program, of however many fronts: parked, or free and not told. */
-int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number);
-
-/* Adds the same by kind; where fronts are many, what is parked as they said last. */
-void wr_fronts_sum_locked(const wr_cache *cache, int64_t sums[WEIR_STAT_KINDS][WR_FLOW_LIVE]);
 
 void wr_fronts_release(wr_cache *cache);
 
@@ -202,6 +235,22 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
 static inline void wr_front_unsettle(wr_front *front)
 {
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
+}
+
+/* Those of a stream but `own`, which may be NULL. */
+static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *own)
+{
+    for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+        if (f != own) wr_front_unsettle(f);
+}
+
+/* The cache's lock is held. */
+static inline int64_t wr_fronts_parked_on(const wr_stream *stream, wr_flow_number number)
+{
+    int64_t sum = 0;
+    for (const wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
+        sum += wr_front_parked_in_all(f, number);
+    return sum;
 }
 
 static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_bytes)

@@ -178,20 +178,25 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
 
 void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
 {
-    wr_cache_lock(pool->cache);
+    wr_cache *cache = pool->cache;
+    const wr_mempool_name name = wr_mempool_name_of(pool);
+    wr_cache_lock(cache);
     assert(pool->held[holder] > 0);
     pool->held[holder]--;
-    wr_cache_unlock(pool->cache);
+    const bool last = wr_mempool_references(pool) == 0;
+    wr_cache_unlock(cache);
+    if (last) wr_fronts_empty_in(cache, name);
 }
 
 /* Takes one that is over out of sight. */
-static wr_mempool *unlink_dead_locked(wr_cache *cache)
+static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 {
     for (wr_mempool **link = &cache->pools->next; *link; link = &(*link)->next) {
         wr_mempool *pool = *link;
         if (wr_mempool_references(pool) != 0 || pool->segments != 0) continue;
         *link = pool->next;
-        atomic_store_explicit(entry_of(wr_mempool_name_of(pool)), NULL, memory_order_release);
+        *name = wr_mempool_name_of(pool);
+        atomic_store_explicit(entry_of(*name), NULL, memory_order_release);
         atomic_store_explicit(&pool->name, 0, memory_order_release);
         return pool;
     }
@@ -219,11 +224,13 @@ void wr_mempool_sweep(wr_cache *cache)
 {
     for (;;) {
         wr_cache_lock(cache);
-        wr_mempool *pool = unlink_dead_locked(cache);
+        wr_mempool_name name = 0;
+        wr_mempool *pool = unlink_dead_locked(cache, &name);
         wr_subplan *subplans = pool ? wr_subplans_return_locked(cache, pool) : NULL;
         wr_cache_unlock(cache);
         if (!pool) return;
         wr_subplans_destroy(subplans);
+        wr_fronts_part(cache, name);
         const weir_segment_source source = pool->source;
         free_bins(pool);
         wr_cache_lock(cache);

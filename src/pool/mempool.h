@@ -16,6 +16,8 @@ typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR
 /* An id in one word: twice its number, one more for a capture's; 0 is the default pool, or an unused record. */
 typedef uint64_t wr_mempool_name;
 
+#define WR_MEMPOOL_NOBODY UINT64_MAX /* no pool's name */
+
 struct wr_mempool {
     struct wr_cache *cache;       /* never changes, also when the record is recycled: read by whoever is late */
     _Atomic wr_mempool_name name; /* written under the lock, read also without */
@@ -32,7 +34,8 @@ struct wr_mempool {
     uint64_t segments;         /* it has, hidden ones included, and growths underway */
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
     uint64_t lent;
-    struct wr_subplan *subplans; /* what plans have for it. pool/subplan.h */
+    struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
+    int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
     bool is_private;
     bool counted;            /* `stats` is kept: always for private pools, for the default one once there is another */
     bool paused;             /* also changes with the move lock only */
@@ -105,6 +108,20 @@ static inline wr_bin *wr_mempool_bin(const wr_mempool *pool, const wr_stream *st
 {
     const uint32_t index = stream->index * WR_BINS + (uint32_t)class;
     return index < pool->bin_capacity ? pool->bins[index] : NULL;
+}
+
+/* A capture made it: who allocates asks the driver which capture that is in, and keeps what it gets. */
+static inline bool wr_mempool_is_of_capture(const wr_mempool *pool)
+{
+    return wr_mempool_name_of(pool) & 1;
+}
+
+/* Whether whole blocks may wait for requests of just their size. Not where the rules tell which block is next, others may have what is
+ * free, blocks are larger than their class is, or time does not matter. */
+static inline bool wr_mempool_may_park(const wr_mempool *pool)
+{
+    return !pool->rules.no_split && !pool->rules.deterministic && !pool->rules.use_on_oom &&
+           pool->rules.alignment <= WR_SMALL_MAX && !wr_mempool_is_of_capture(pool);
 }
 
 /* Whether it is made of chunks. */

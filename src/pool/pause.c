@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "pool/count.h"
+#include "pool/front.h"
 #include "pool/gate.h"
 #include "pool/pending.h"
 #include "pool/source.h"
@@ -32,7 +33,7 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
     return WEIR_OK;
 }
 
-/* Marks the pools that change, and lists their segments. Nothing is allocated from them from now on. */
+/* Marks the pools that change, and lists their segments. Once their fronts are empty nothing is allocated from them. */
 static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segment **list)
 {
     wr_segment **tail = list;
@@ -300,6 +301,7 @@ weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag,
     wr_lock_acquire(&cache->move_lock);
     weir_status status = begin(cache, tag, true, &list);
     if (status == WEIR_OK) {
+        wr_fronts_empty(cache);
         status = pause_listed(cache, streams, list, mode, &paused);
         end(cache, paused);
     }

@@ -17,6 +17,18 @@
 
 #include <assert.h>
 
+/* Its bins for small and for large blocks have the same. */
+static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_account *account,
+                                    wr_front **out)
+{
+    *out = NULL;
+    if (!pool->cache->has_fronts || !wr_mempool_may_park(pool) || class == WR_PLANNED) return WEIR_OK;
+    const wr_bin *other = wr_mempool_bin(pool, stream, class == WR_SMALL ? WR_LARGE : WR_SMALL);
+    if (!other) return wr_front_of_locked(pool, stream, account, out);
+    *out = other->front;
+    return WEIR_OK;
+}
+
 weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out)
 {
     uint32_t index = stream->index * WR_BINS + class;
@@ -32,26 +44,24 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
     if (!pool->bins[index]) {
         wr_account *account = NULL;
         void *made = NULL;
-        WR_TRY(wr_account_make_locked(pool->cache, stream->index, &account));
+        WR_TRY(wr_account_make_locked(pool->cache, stream, &account));
         WR_TRY(wr_meta_alloc(sizeof(wr_bin), "stream bin", &made));
         wr_bin *bin = made;
         bin->pool = pool;
         bin->stream = stream;
         bin->class = class;
         bin->small_max = class == WR_SMALL ? SIZE_MAX : 0;
-        const bool chunked = wr_mempool_chunked(pool), planned = chunked && class == WR_PLANNED;
+        const bool chunked = wr_mempool_chunked(pool);
         if (chunked) bin->small_max = WR_SMALL_MAX;
         bin->free.by_order = !chunked; /* what follows PyTorch, or goes by places, needs it */
         bin->account = account;
         bin->ledger = &pool->cache->ledger;
-        if (pool->cache->has_fronts && !pool->is_private && !planned) {
-            weir_status status = wr_front_of_locked(pool->cache, stream, account, &bin->front);
-            if (status != WEIR_OK) {
-                wr_meta_free(bin);
-                return status;
-            }
-            if (wr_front_is_detached(bin->front)) bin->ledger = &bin->front->ledger;
+        weir_status status = front_for_locked(pool, stream, class, account, &bin->front);
+        if (status != WEIR_OK) {
+            wr_meta_free(bin);
+            return status;
         }
+        if (bin->front && wr_front_is_detached(bin->front)) bin->ledger = &bin->front->ledger;
         pool->bins[index] = bin;
     }
     *out = pool->bins[index];
@@ -142,16 +152,16 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
                       wr_bin_pool_id(g->bin));
 }
 
-/* Devices may have been given access since the range was taken. The lock is let go meanwhile. */
-static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_range *range)
+/* Devices may have been given access since the range was taken. The locks are let go meanwhile. */
+static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_front_hold *hold, wr_range *range)
 {
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && wr_source_maps(pool)) {
         const uint64_t missing = cache->accessors & ~range->accessors;
         if (missing == 0) break;
-        wr_cache_unlock(cache);
+        wr_front_unlock(cache, hold);
         status = wr_source_share(cache, range, missing);
-        wr_cache_lock(cache);
+        *hold = wr_front_lock(cache, hold->front);
     }
     return status;
 }
@@ -159,8 +169,8 @@ static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_rang
 static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, wr_range *range, wr_segment **grown,
                              void **out, bool *added)
 {
-    const wr_front_hold hold = wr_front_lock(cache, g->bin->front);
-    weir_status status = share_locked(cache, request->pool, range);
+    wr_front_hold hold = wr_front_lock(cache, g->bin->front);
+    weir_status status = share_locked(cache, request->pool, &hold, range);
     /* The pool may have been paused meanwhile. */
     if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);
     /* Mapped under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */

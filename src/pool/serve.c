@@ -112,6 +112,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
     atomic_store_explicit(&cache->serving, serving, memory_order_release);
     if (!users) wr_subplans_offer_locked(cache, &subplans);
     wr_cache_unlock(cache);
+    if (wr_subplans_any(cache)) wr_fronts_empty(cache); /* a private pool's plan is asked first */
     wr_lock_release(&cache->move_lock);
     wr_subplans_destroy(subplans);
     destroy(former);

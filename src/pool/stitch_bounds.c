@@ -2,8 +2,8 @@
 
 #include "base/size.h"
 #include "pool/count.h"
-#include "pool/front.h"
 #include "pool/gate.h"
+#include "pool/not_live.h"
 
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. Blocks that are replaced by ones a bit
  * larger, all of them again and again, then come to lie where their neighbours were; what is mapped together instead lies
@@ -137,7 +137,7 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
     /* What other streams have parked counts as live there, and cannot be had for a range; the stream's own is free already. */
-    const int64_t parked = p->range ? wr_fronts_parked(p->cache, WR_FLOW_REQUESTED) : 0;
+    const int64_t parked = p->range ? wr_fronts_parked_locked(p->cache, NULL, WR_FLOW_REQUESTED) : 0;
     const int64_t not_live = wr_fronts_not_live_locked(p->cache, WR_FLOW_REQUESTED);
     const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - not_live + parked;
     const int64_t now = live + (int64_t)p->request->requested;
@@ -173,5 +173,6 @@ bool wr_stitch_may_gather(const wr_stitch_plan *p)
 {
     const size_t last = p->cache->chunks.gathered_at, share = p->held / PARKED_SHARE;
     return !wr_gate_captures() && p->held >= last + last / GATHER_SHARE &&
-           wr_fronts_parked(p->cache, WR_FLOW_BYTES) >= (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
+           wr_fronts_parked_locked(p->cache, p->cache->pools, WR_FLOW_BYTES) >=
+               (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
 }

@@ -35,9 +35,10 @@ typedef struct wr_stream {
     wr_stream_owner owner;
     _Atomic(struct wr_mempool *) routed; /* where all allocations on it come from; NULL: no route. device/routes.h */
     atomic_uint_fast64_t route_serial;
-    _Atomic(struct wr_front *) front; /* its parked blocks; NULL: none yet. pool/front.h */
-    atomic_uint_fast64_t queued;      /* how often weir queued something of its own on it */
-    bool ending;                      /* a thread has claimed it to end it; under the table's lock */
+    _Atomic(struct wr_front *) front;  /* its parked blocks of the default pool; NULL: none yet. pool/front.h */
+    _Atomic(struct wr_front *) fronts; /* of all pools, youngest first */
+    atomic_uint_fast64_t queued;       /* how often weir queued something of its own on it */
+    bool ending;                       /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 
 #define WR_STREAM_POOL_SIZE 32 /* per priority, as in PyTorch; created one by one */

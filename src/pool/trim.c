@@ -254,6 +254,7 @@ weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempo
     wr_segment *list = NULL;
     *released = 0;
     wr_lock_acquire(&cache->move_lock);
+    wr_fronts_empty_in(cache, name);
     wr_cache_lock(cache);
     if (wr_mempool_name_of(pool) == name && may_trim(pool, pool)) (void)hide_pool_locked(pool, &list);
     wr_cache_unlock(cache);

@@ -20,14 +20,21 @@ weir_status wr_thread_pool_slow(wr_device *device, const wr_stream *stream, size
     return WEIR_OK;
 }
 
+wr_front *wr_thread_front_in_route(const wr_device *device, const wr_stream *stream)
+{
+    wr_route best = { .pool = device->cache.pools };
+    if (atomic_load_explicit(&device->routes.any, memory_order_acquire) != 0) return NULL;
+    choose_by_thread(device, &best);
+    return wr_front_find(stream, best.name);
+}
+
 /* The count is read first: what changes meanwhile makes it void. */
 wr_front *wr_thread_find_front(uint64_t stream_id)
 {
     wr_device *device = NULL;
     const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     const wr_stream *s = wr_thread_find_stream(stream_id, &device);
-    if (!s || wr_thread_any_route(device)) return NULL;
-    wr_front *front = atomic_load_explicit(&s->front, memory_order_acquire);
+    wr_front *front = s ? wr_thread_front_on(device, s) : NULL;
     if (front) wr_thread_remember_front(ways, stream_id, front);
     return front;
 }
@@ -55,6 +62,7 @@ weir_status wr_thread_leave_pool(const wr_mempool *pool)
               "weir_mempool_leave: the pool entered last is " WR_MEMPOOL_FORMAT "; leave that one first",
               WR_MEMPOOL_ARGUMENTS(innermost->name));
     t->route_count--;
+    wr_thread_knows.ways = 0;
     if (innermost->name == 0) return WEIR_OK;
     return wr_mempool_unref(innermost->pool, innermost->name, WR_HELD_BY_ROUTE);
 }

@@ -25,6 +25,16 @@ WR_CHECKED static inline weir_status wr_thread_pool(wr_device *device, const wr_
     return WEIR_OK;
 }
 
+/* The stream's front in the pool that an allocation of the calling thread comes from; NULL: none, or the device has a say. That pool
+ * stays as long as the thread is in it. */
+wr_front *wr_thread_front_in_route(const wr_device *device, const wr_stream *stream);
+
+static WR_ALWAYS_INLINE wr_front *wr_thread_front_on(const wr_device *device, const wr_stream *stream)
+{
+    if (WR_UNLIKELY(wr_thread_any_route(device))) return wr_thread_front_in_route(device, stream);
+    return wr_front_find(stream, 0);
+}
+
 /* The front of a stream as users give it, as wr_thread_front, which then remembers it. NULL also where the stream is none. */
 wr_front *wr_thread_find_front(uint64_t stream_id);
 

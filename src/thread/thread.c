@@ -38,6 +38,7 @@ static void free_lists(const wr_thread *t)
 static void at_thread_exit(void *thread)
 {
     wr_thread_current = &nothing; /* for destructors of others that run later and call weir */
+    wr_thread_knows.ways = 0;
     give_back(thread);
     free_lists(thread);
     wr_meta_free(thread);

@@ -1,6 +1,6 @@
 /*
- * Threads that each cut and join the blocks of a stream of their own under its front's lock, free blocks of each other, and record
- * each other's streams, while one looks at the whole, gives memory back, and makes pools and streams. What was written into a
+ * Threads that each cut and join the blocks of a stream under its front's lock, half of them in a private pool, two on one stream, free
+ * blocks of each other, and record each other's streams, while one looks at the whole, gives memory back, and makes pools and streams. What was written into a
  * block is in it when it is freed.
  */
 #include <setjmp.h>
@@ -24,6 +24,7 @@
 #define OPERATIONS (SANITIZED ? 10000 : 200000)
 
 static weir_stream streams[WORKERS];
+static weir_mempool shared;
 static _Atomic(uint64_t *) passed; /* a block from one thread to another */
 static atomic_uint working;
 
@@ -65,18 +66,22 @@ static void *work(void *argument)
     const int worker = *(const int *)argument;
     uint32_t random = 2463534242u + (uint32_t)worker;
     uint64_t *live[LIVE] = { NULL };
+    if (worker % 2) must(weir_mempool_enter(shared) == WEIR_OK);
     for (int i = 0; i < OPERATIONS; i++) one_step(live, worker, &random);
     for (int i = 0; i < LIVE; i++)
         if (live[i]) give(live[i]);
+    if (worker % 2) must(weir_mempool_leave(shared) == WEIR_OK);
     atomic_fetch_sub(&working, 1);
     return NULL;
 }
 
 static void look(uint32_t turn)
 {
-    assert_true(stats_of(0).allocation[WEIR_STAT_ALL].current <= WORKERS * LIVE + 1);
+    assert_in_range(stats_of(0).allocation[WEIR_STAT_ALL].current, 0, WORKERS * LIVE + 1);
+    assert_in_range(pool_stats(shared).allocation[WEIR_STAT_ALL].current, 0, WORKERS * LIVE + 1);
     assert_ok(weir_validate(0));
     if (turn % 4 == 0) assert_ok(weir_empty_cache(0));
+    if (turn % 4 == 1) assert_ok(weir_mempool_empty_cache(shared));
     if (turn % 8 == 0) {
         const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "looked at"));
         assert_ok(weir_free(alloc_from(pool, MIB, default_stream(0))));
@@ -96,7 +101,8 @@ static void streams_that_are_detached_and_attached_keep_what_is_theirs(void **st
     pthread_t threads[WORKERS];
     int numbers[WORKERS];
     open_host((weir_settings){ .host_memory = MEMORY });
-    for (int i = 0; i < WORKERS; i++) streams[i] = new_stream(0);
+    for (int i = 0; i < WORKERS; i++) streams[i] = i == 1 ? streams[0] : new_stream(0);
+    shared = make_pool(pool_options(WEIR_MEMORY_DEVICE, "shared"));
     atomic_store(&working, WORKERS);
     for (int i = 0; i < WORKERS; i++) {
         numbers[i] = i;
@@ -111,6 +117,7 @@ static void streams_that_are_detached_and_attached_keep_what_is_theirs(void **st
     if (last) give(last);
     assert_ok(weir_validate(0));
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+    assert_ok(weir_mempool_unref(shared));
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
     assert_ok(weir_close());

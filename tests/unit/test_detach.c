@@ -28,10 +28,8 @@ static int open_default(void **state)
 /* What its stream has free is cut and joined without the cache's lock from now on, as far as there is no peak. */
 static void detach(wr_front *front)
 {
-    const wr_front_hold h = wr_front_lock(front->cache, front);
-    assert_ok(wr_front_detach_locked(front));
-    wr_front_settle_locked(front);
-    wr_front_unlock(front->cache, &h);
+    assert_ok(try_detach(front));
+    settle(front);
     assert_true(wr_front_is_detached(front));
 }
 

@@ -69,31 +69,14 @@ static size_t pages_of(uint64_t bytes)
     return (size_t)(bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-static weir_memory_stats pool_stats(weir_mempool pool)
-{
-    weir_memory_stats stats = { .size = sizeof stats };
-    assert_ok(weir_mempool_stats_get(pool, &stats));
-    return stats;
-}
-
 static char *take_from(weir_mempool pool, size_t bytes)
 {
-    void *block = NULL;
-    assert_ok(weir_alloc_from(pool, bytes, origin, &block));
-    return block;
-}
-
-static weir_mempool make_pool(weir_mempool_options options)
-{
-    weir_mempool pool = { 0 };
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &pool));
-    return pool;
+    return alloc_from(pool, bytes, origin);
 }
 
 static weir_mempool plain_pool(void)
 {
-    return make_pool((weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT);
+    return make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
 }
 
 static void take_all(char *blocks[ENTRIES])
@@ -515,7 +498,7 @@ static void a_cap_is_kept(void **state)
 {
     (void)state;
     sample s = make_plan(1);
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
     options.cap = 40 * MIB;
     weir_mempool pool = make_pool(options);
     serve(&s);
@@ -530,7 +513,7 @@ static void pools_of_other_rules_are_not_served(void **state)
     (void)state;
     sample s = make_plan(1);
     weir_mempool_options rules[4];
-    for (int i = 0; i < 4; i++) rules[i] = (weir_mempool_options)WEIR_MEMPOOL_OPTIONS_INIT;
+    for (int i = 0; i < 4; i++) rules[i] = pool_options(WEIR_MEMORY_DEVICE, "");
     rules[0].alignment = 1024;
     rules[1].no_split = true;
     rules[2].deterministic = true;
@@ -578,7 +561,7 @@ static void a_source_of_the_programs_gives_the_segment(void **state)
         sample s = make_plan(1);
         own_memory own = { .refuses = refuses };
         const weir_segment_source source = { give_own, take_own_back, NULL, &own };
-        weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+        weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
         options.source = &source;
         weir_mempool pool = make_pool(options);
         serve(&s);
@@ -597,8 +580,7 @@ static void a_paused_pool_comes_back_as_planned(void **state)
     (void)state;
     sample s = make_plan(1);
     char *blocks[ENTRIES];
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    options.memory = WEIR_MEMORY_MAPPED;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_MAPPED, "");
     weir_mempool pool = make_pool(options);
     serve(&s);
     for (int i = 0; i < 8; i++) {

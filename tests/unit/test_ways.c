@@ -107,7 +107,10 @@ static void a_pool_that_the_thread_enters_serves_until_it_is_left(void **state)
         assert_int_equal(pool_of_next_on(stream), 0);
         assert_ok(weir_mempool_enter(pool));
         assert_int_equal(pool_of_next_on(stream), pool.user);
+        use(stream);
+        assert_int_equal(pool_of_next_on(stream), pool.user);
         assert_ok(weir_mempool_leave(pool));
+        assert_int_equal(pool_of_next_on(stream), 0);
     }
 }
 

@@ -1,0 +1,82 @@
+#include "pool/not_live.h"
+
+#include "pool/detach.h"
+
+#include <string.h>
+
+int64_t wr_fronts_parked_locked(const wr_cache *cache, const wr_mempool *pool, wr_flow_number number)
+{
+    int64_t sum = 0;
+    for (const wr_front *f = wr_front_first(cache); f; f = f->next)
+        if (wr_front_is_in(f, pool)) sum += wr_front_parked_in_all(f, number);
+    return sum;
+}
+
+int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number)
+{
+    return wr_fronts_parked_locked(cache, NULL, number) + wr_detached_untold(cache, NULL, WR_SMALL, number) +
+           wr_detached_untold(cache, NULL, WR_LARGE, number);
+}
+
+static void add_beyond_said(wr_not_live *sums, const wr_front *front)
+{
+    wr_not_live_add_parked(sums, front);
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        sums->of[WR_SMALL][i] -= front->small.added_up[i];
+        sums->of[WR_LARGE][i] -= front->large.added_up[i];
+    }
+}
+
+/* Those that are detached are asked, since they empty themselves without saying so. `pool`: of that one; NULL: of all. */
+static void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
+{
+    memcpy(sums->of, pool ? pool->parked : cache->parked, sizeof sums->of);
+    for (const wr_front *f = cache->detached; f; f = f->next_detached)
+        if (wr_front_is_in(f, pool)) add_beyond_said(sums, f);
+}
+
+static void add_untold(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
+{
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++)
+            sums->of[class][i] += wr_detached_untold(cache, pool, (wr_class) class, i);
+}
+
+void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own)
+{
+    const wr_cache *cache = pool->cache;
+    *all = *own = (wr_not_live){ 0 };
+    if (WR_UNLIKELY(cache->front_count > WR_FRONTS_SUMMED)) {
+        add_as_said(all, cache, NULL);
+        add_as_said(own, cache, pool);
+    } else {
+        for (const wr_front *f = wr_front_first(cache); f; f = f->next) {
+            wr_not_live_add_parked(all, f);
+            if (f->pool == pool) wr_not_live_add_parked(own, f);
+        }
+    }
+    if (WR_LIKELY(!cache->detached)) return;
+    add_untold(all, cache, NULL);
+    add_untold(own, cache, pool);
+}
+
+static void add_up_part(const wr_front *front, wr_front_part *part, wr_class class)
+{
+    for (int i = 0; i < WR_FLOW_LIVE; i++) {
+        const int64_t now = wr_front_parked(part, (wr_flow_number)i);
+        front->cache->parked[class][i] += now - part->added_up[i];
+        front->pool->parked[class][i] += now - part->added_up[i];
+        part->added_up[i] = now;
+    }
+}
+
+void wr_front_add_up(wr_front *front)
+{
+    add_up_part(front, &front->small, WR_SMALL);
+    add_up_part(front, &front->large, WR_LARGE);
+}
+
+void wr_front_add_up_locked(wr_front *front)
+{
+    if (WR_UNLIKELY(front->cache->front_count > WR_FRONTS_SUMMED)) wr_front_add_up(front);
+}

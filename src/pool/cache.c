@@ -281,6 +281,14 @@ static weir_status take(wr_cache *cache, const wr_request *request, wr_front *fr
     return status;
 }
 
+static weir_status take_whole_or_cut(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
+{
+    const size_t bytes = request->fit.block_bytes;
+    if (!wr_front_has(front, bytes)) return take(cache, request, front, out);
+    *out = wr_front_take_locked(front, bytes, request->requested);
+    return WEIR_OK;
+}
+
 WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested)
 {
     const wr_request request = { .pool = front->pool,
@@ -296,24 +304,17 @@ void *wr_cache_take_rounded(wr_front *front, size_t requested)
 {
     const wr_mempool_name name = atomic_load_explicit(&front->name, memory_order_relaxed);
     const wr_request request = wr_cache_request(front->pool, name, front->stream, requested);
-    const size_t bytes = request.fit.block_bytes;
     void *out = NULL;
-    if (wr_front_has(front, bytes)) return wr_front_take_locked(front, bytes, requested);
-    return take(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
+    return take_whole_or_cut(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
 }
 
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
-    weir_status status = WEIR_OK;
     wr_front *front = wr_front_find(request->stream, request->pool_name);
     if (!front) return take(cache, request, NULL, out);
     const wr_bias_hold hold = wr_bias_acquire(&front->lock);
-    if (WR_UNLIKELY(!wr_front_is_of(front, request->pool_name)))
-        status = take(cache, request, NULL, out); /* it was, until a moment ago */
-    else if (wr_front_has(front, request->fit.block_bytes))
-        *out = wr_front_take_locked(front, request->fit.block_bytes, request->requested);
-    else
-        status = take(cache, request, front, out);
+    const bool still = wr_front_is_of(front, request->pool_name);
+    weir_status status = still ? take_whole_or_cut(cache, request, front, out) : take(cache, request, NULL, out);
     wr_bias_release(&front->lock, hold);
     return status;
 }

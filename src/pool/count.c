@@ -1,7 +1,5 @@
 #include "pool/count.h"
 
-#include "pool/not_live.h"
-
 /* The statistics that come of each number of a flow. */
 typedef struct followers {
     weir_stat *of[2]; /* each by kind; NULL: there is one only */
@@ -113,27 +111,18 @@ static void note_split_peaks(weir_memory_stats *stats, wr_flow *flow)
     wr_count_measure_locked(stats, flow);
 }
 
-void wr_count_full_locked(wr_mempool *pool)
+void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own)
 {
     wr_cache *cache = pool->cache;
-    wr_not_live all, own;
-    wr_fronts_sum_locked(pool, &all, &own);
-    note_live_peaks(&cache->stats, &cache->ledger.flow, &all);
-    if (pool->counted) note_live_peaks(&pool->stats, &pool->flow, &own);
+    note_live_peaks(&cache->stats, &cache->ledger.flow, all);
+    if (pool->counted) note_live_peaks(&pool->stats, &pool->flow, own);
 }
 
-/* Most of the time what the bin's own front has parked explains it. What others have is not less than nothing, while all are
- * attached. */
-void wr_count_bin_full_locked(const wr_bin *bin)
+void wr_count_full_locked(wr_mempool *pool)
 {
-    wr_mempool *pool = bin->pool;
-    const wr_cache *cache = pool->cache;
-    if (bin->front && !cache->detached) {
-        wr_not_live here = { 0 };
-        wr_not_live_add_parked(&here, bin->front);
-        if (!has_peak(&cache->ledger.flow, &here) && !(pool->counted && has_peak(&pool->flow, &here))) return;
-    }
-    wr_count_full_locked(pool);
+    wr_not_live all, own;
+    wr_fronts_sum_locked(pool, &all, &own);
+    wr_count_peaks_locked(pool, &all, &own);
 }
 
 void wr_count_splits_full_locked(wr_mempool *pool)

@@ -5,7 +5,7 @@
 #ifndef WR_POOL_COUNT_H
 #define WR_POOL_COUNT_H
 
-#include "pool/front.h"
+#include "pool/not_live.h"
 
 /* What happens to a segment, or seldom to a block, counted in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
@@ -65,11 +65,13 @@ weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where 
 /* The statistics are put together, and their peaks were looked for or set back: the room below them is measured again. */
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
 
-/* There is no room left in the cache's flow or the pool's: for what is live (by a block of the bin), and for what is split. The last
- * while a front is emptied, too, when nobody knows what is live. */
+/* There is no room left in the cache's flow or the pool's: for what is live, and for what is split. The second while a front is
+ * emptied, too, when nobody knows what is live. */
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
-WR_NOINLINE void wr_count_bin_full_locked(const wr_bin *bin);
 WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
+
+/* The first, for whoever has the sums of all fronts, and of the pool's. */
+void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own);
 
 static inline bool wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
 {
@@ -110,7 +112,7 @@ static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
     const int kind = wr_count_kind(block);
     bool full = wr_flow_live(&bin->ledger->flow, kind, block);
     if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_live(&pool->flow, kind, block);
-    if (WR_UNLIKELY(full)) wr_count_bin_full_locked(bin);
+    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
 }
 
 /* A live block is free, or about to be. */

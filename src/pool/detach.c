@@ -2,7 +2,6 @@
 
 #include "base/size.h"
 #include "pool/count.h"
-#include "pool/not_live.h"
 
 #include <assert.h>
 
@@ -100,9 +99,9 @@ static void unsettle_all(const wr_cache *cache)
 void wr_detached_review_locked(wr_mempool *pool)
 {
     const wr_cache *cache = pool->cache;
-    wr_count_full_locked(pool);
     wr_not_live all, own;
     wr_fronts_sum_locked(pool, &all, &own);
+    wr_count_peaks_locked(pool, &all, &own);
     const bool of_pool = pool->counted && promised_too_much(cache, pool, &own);
     if (of_pool || promised_too_much(cache, NULL, &all)) unsettle_all(cache);
 }

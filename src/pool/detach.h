@@ -28,7 +28,8 @@ void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: what was 
  * The front's lock is held, too. */
 void wr_front_contend_locked(wr_front *front, bool contended);
 
-/* Nothing where it is detached, or another one of its stream is, or nothing may be parked now. The front's lock is held, too. On failure there are no records for it, and nothing has changed. */
+/* Nothing where it is detached, or another one of its stream is, or nothing may be parked now. The front's lock is held, too. On
+ * failure there are no records for it, and nothing has changed. */
 WR_CHECKED weir_status wr_front_detach_locked(wr_front *front);
 
 /* The cache learns what came and went. Nothing where the front is attached. */

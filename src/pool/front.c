@@ -5,7 +5,6 @@
 #include "pool/account.h"
 #include "pool/count.h"
 #include "pool/detach.h"
-#include "pool/not_live.h"
 #include "pool/subplan.h"
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
@@ -133,13 +132,13 @@ static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_
 /* The device's, the pool's and the stream's peaks are looked for. */
 void wr_front_settle_locked(wr_front *front)
 {
+    wr_not_live all, own;
     wr_front_add_up_locked(front);
-    if (wr_front_is_detached(front)) wr_count_full_locked(front->pool);
+    wr_fronts_sum_locked(front->pool, &all, &own);
+    if (wr_front_is_detached(front)) wr_count_peaks_locked(front->pool, &all, &own);
     int64_t spare[WR_FLOW_LIVE] = { [WR_FLOW_BLOCKS] = below_peak(&front->account->blocks, front, WR_FLOW_BLOCKS),
                                     [WR_FLOW_BYTES] = below_peak(&front->account->bytes, front, WR_FLOW_BYTES),
                                     [WR_FLOW_REQUESTED] = INT64_MAX };
-    wr_not_live all, own;
-    wr_fronts_sum_locked(front->pool, &all, &own);
     bound_by_peak(front, NULL, &all, spare);
     if (front->pool->counted) bound_by_peak(front, front->pool, &own, spare);
     for (int i = 0; i < WR_FLOW_LIVE; i++) share_out(front, (wr_flow_number)i, spare[i]);
@@ -463,7 +462,7 @@ wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
 
 wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
 {
-    return wr_front_lock(cache, atomic_load_explicit(&stream->front, memory_order_acquire));
+    return wr_front_lock(cache, wr_front_find(stream, 0));
 }
 
 void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)

@@ -105,12 +105,6 @@ static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name n
 
 /* -- the front's lock is held */
 
-/* Of that pool; NULL: of any. The cache's lock is held. */
-static inline bool wr_front_is_in(const wr_front *front, const wr_mempool *pool)
-{
-    return !pool || front->pool == pool;
-}
-
 /* Whether it is still that pool's. */
 static inline bool wr_front_is_of(const wr_front *front, wr_mempool_name name)
 {
@@ -166,15 +160,15 @@ void wr_front_unlock(wr_cache *cache, const wr_front_hold *hold);
 /* Empties all fronts of a cache. What may not park any more does not from then on. */
 void wr_fronts_empty(wr_cache *cache);
 
-/* The same with those of the pool that has, or had, that name. */
+/* The same, and nothing is parked until they are opened again: while somebody looks at the whole, or changes it. Nests. */
+void wr_fronts_close(wr_cache *cache);
+void wr_fronts_open(wr_cache *cache);
+
+/* Empties those of the pool that has, or had, that name. */
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name);
 
 /* The pool of that name is gone: its fronts are nobody's. */
 void wr_fronts_part(wr_cache *cache, wr_mempool_name name);
-
-/* The same, and nothing is parked until they are opened again: while somebody looks at the whole, or changes it. Nests. */
-void wr_fronts_close(wr_cache *cache);
-void wr_fronts_open(wr_cache *cache);
 
 void wr_fronts_release(wr_cache *cache);
 

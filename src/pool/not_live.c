@@ -18,9 +18,22 @@ int64_t wr_fronts_not_live_locked(const wr_cache *cache, wr_flow_number number)
            wr_detached_untold(cache, NULL, WR_LARGE, number);
 }
 
+static void add_part(int64_t sums[WR_FLOW_LIVE], const wr_front_part *part)
+{
+    sums[WR_FLOW_BLOCKS] += wr_front_parked(part, WR_FLOW_BLOCKS);
+    sums[WR_FLOW_BYTES] += wr_front_parked(part, WR_FLOW_BYTES);
+    sums[WR_FLOW_REQUESTED] += wr_front_parked(part, WR_FLOW_REQUESTED);
+}
+
+static void add_parked(wr_not_live *sums, const wr_front *front)
+{
+    add_part(sums->of[WR_SMALL], &front->small);
+    add_part(sums->of[WR_LARGE], &front->large);
+}
+
 static void add_beyond_said(wr_not_live *sums, const wr_front *front)
 {
-    wr_not_live_add_parked(sums, front);
+    add_parked(sums, front);
     for (int i = 0; i < WR_FLOW_LIVE; i++) {
         sums->of[WR_SMALL][i] -= front->small.added_up[i];
         sums->of[WR_LARGE][i] -= front->large.added_up[i];
@@ -51,8 +64,8 @@ void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live 
         add_as_said(own, cache, pool);
     } else {
         for (const wr_front *f = wr_front_first(cache); f; f = f->next) {
-            wr_not_live_add_parked(all, f);
-            if (f->pool == pool) wr_not_live_add_parked(own, f);
+            add_parked(all, f);
+            if (f->pool == pool) add_parked(own, f);
         }
     }
     if (WR_LIKELY(!cache->detached)) return;

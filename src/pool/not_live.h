@@ -7,6 +7,12 @@
 
 #include "pool/front.h"
 
+/* Of that pool; NULL: of any. The cache's lock is held. */
+static inline bool wr_front_is_in(const wr_front *front, const wr_mempool *pool)
+{
+    return !pool || front->pool == pool;
+}
+
 /* What is parked there is in the cache's and the pool's sums from now on; the second where somebody goes by them. The front's lock is
  * held too. */
 void wr_front_add_up(wr_front *front);
@@ -25,19 +31,6 @@ typedef struct wr_not_live {
 
 /* Of all fronts, and of those of the pool. */
 void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live *own);
-
-static inline void wr_not_live_add_part(int64_t sums[WR_FLOW_LIVE], const wr_front_part *part)
-{
-    sums[WR_FLOW_BLOCKS] += wr_front_parked(part, WR_FLOW_BLOCKS);
-    sums[WR_FLOW_BYTES] += wr_front_parked(part, WR_FLOW_BYTES);
-    sums[WR_FLOW_REQUESTED] += wr_front_parked(part, WR_FLOW_REQUESTED);
-}
-
-static inline void wr_not_live_add_parked(wr_not_live *sums, const wr_front *front)
-{
-    wr_not_live_add_part(sums->of[WR_SMALL], &front->small);
-    wr_not_live_add_part(sums->of[WR_LARGE], &front->large);
-}
 
 static inline int64_t wr_not_live_in_all(const wr_not_live *n, int number)
 {

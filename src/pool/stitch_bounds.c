@@ -3,7 +3,6 @@
 #include "base/size.h"
 #include "pool/count.h"
 #include "pool/gate.h"
-#include "pool/not_live.h"
 
 /* More may be held than was ever live, before chunks are mapped again: 1 in so many. Blocks that are replaced by ones a bit
  * larger, all of them again and again, then come to lie where their neighbours were; what is mapped together instead lies

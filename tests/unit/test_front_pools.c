@@ -143,7 +143,7 @@ typedef struct turns {
     weir_mempool pool;
     weir_stream stream;
     bool entered;
-    pthread_barrier_t begun, over;
+    pthread_barrier_t step;
     atomic_bool done;
 } turns;
 
@@ -162,10 +162,11 @@ static void *work(void *argument)
     turns *t = argument;
     if (t->entered) assert_ok(weir_mempool_enter(t->pool));
     take_turns(t);
-    pthread_barrier_wait(&t->begun);
+    pthread_barrier_wait(&t->step);
+    pthread_barrier_wait(&t->step); /* the lock is held */
     take_turns(t);
     atomic_store(&t->done, true);
-    pthread_barrier_wait(&t->over);
+    pthread_barrier_wait(&t->step);
     if (t->entered) assert_ok(weir_mempool_leave(t->pool));
     return NULL;
 }
@@ -178,20 +179,17 @@ static void assert_hits_without_the_caches_lock(bool entered)
     for (int i = 0; i < WR_FRONT_DEPTH; i++) assert_ok(weir_free(blocks[i])); /* live to the cache still */
     wr_cache *cache = front_with_one(t.pool, 4096, t.stream)->cache;
     pthread_t thread;
-    assert_int_equal(pthread_barrier_init(&t.begun, NULL, 2), 0);
-    assert_int_equal(pthread_barrier_init(&t.over, NULL, 2), 0);
+    assert_int_equal(pthread_barrier_init(&t.step, NULL, 2), 0);
     assert_int_equal(pthread_create(&thread, NULL, work, &t), 0);
-    wr_cache_lock(cache); /* until the thread needs it, or so as not to be asked for */
-    wr_cache_unlock(cache);
-    pthread_barrier_wait(&t.begun);
+    pthread_barrier_wait(&t.step);
     wr_lock_acquire(&cache->lock);
+    pthread_barrier_wait(&t.step);
     for (int i = 0; i < 6000 && !atomic_load(&t.done); i++) nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
     const bool done = atomic_load(&t.done);
     wr_lock_release(&cache->lock);
-    pthread_barrier_wait(&t.over);
+    pthread_barrier_wait(&t.step);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    pthread_barrier_destroy(&t.begun);
-    pthread_barrier_destroy(&t.over);
+    pthread_barrier_destroy(&t.step);
     assert_true(done);
 }
 

@@ -491,6 +491,64 @@ static void large_devices_fit(void **state)
     host_open(NULL);
 }
 
+static void reopen_devices(bool contents)
+{
+    weir_device_caps caps;
+    for (int i = 0; i < 2; i++) ok(b->device_close(i));
+    if (!contents) ok(weir_host_omit_contents());
+    for (int i = 0; i < 2; i++) ok(b->device_open(i, &caps));
+}
+
+static void memory_without_contents_is_counted_and_cannot_be_touched(void **state)
+{
+    (void)state;
+    uint64_t left, total;
+    void *reserved, *pinned;
+    weir_chunk chunk;
+    reopen_devices(false);
+    assert_true(faults(new_segment(0, GRANULE)));
+    ok(b->vm_reserve(0, GRANULE, 0, &reserved));
+    ok(b->vm_create(0, GRANULE, &chunk));
+    ok(b->vm_map(0, reserved, GRANULE, chunk));
+    ok(b->vm_access(0, reserved, GRANULE, 0));
+    assert_true(faults(reserved));
+    ok(b->device_memory(0, &left, &total));
+    assert_int_equal(total - left, 2 * GRANULE);
+    ok(b->vm_unmap(0, reserved, GRANULE));
+    ok(b->vm_destroy(0, chunk, GRANULE));
+    ok(b->vm_release(0, reserved, GRANULE));
+    ok(b->pinned_alloc(0, GRANULE, &pinned));
+    assert_false(faults(pinned));
+}
+
+static void memory_without_contents_is_neither_copied_nor_filled(void **state)
+{
+    (void)state;
+    char here[4] = { 0 };
+    reopen_devices(false);
+    void *base = new_segment(0, GRANULE);
+    assert_int_equal(b->copy(0, NULL, here, base, sizeof here), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(b->fill(0, NULL, base, 1, GRANULE), WEIR_ERR_NOT_SUPPORTED);
+}
+
+static void contents_are_not_left_out_under_a_device_in_use(void **state)
+{
+    (void)state;
+    ok(b->device_close(0));
+    assert_int_equal(weir_host_omit_contents(), WEIR_ERR_BUSY);
+    weir_device_caps caps;
+    ok(b->device_open(0, &caps));
+    assert_false(faults(new_segment(0, GRANULE)));
+}
+
+static void memory_has_contents_again_when_the_back_end_is_opened_again(void **state)
+{
+    reopen_devices(false);
+    host_close(state);
+    host_open(state);
+    assert_false(faults(new_segment(0, GRANULE)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -523,6 +581,10 @@ int main(void)
         host_test(running_out_of_descriptors_is_told),
         host_test(running_out_of_records_leaks_nothing),
         host_test(large_devices_fit),
+        host_test(memory_without_contents_is_counted_and_cannot_be_touched),
+        host_test(memory_without_contents_is_neither_copied_nor_filled),
+        host_test(contents_are_not_left_out_under_a_device_in_use),
+        host_test(memory_has_contents_again_when_the_back_end_is_opened_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

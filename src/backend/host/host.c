@@ -147,6 +147,7 @@ static weir_status host_open(const weir_backend_config *config)
     wr_host.count = (int)config->host_devices;
     wr_host.memory = config->host_memory;
     for (int i = 0; i < wr_host.count; i++) atomic_store(&wr_host.devices[i].lost, false);
+    atomic_store(&wr_host.hollow, false);
     atomic_store(&wr_host.open, true);
     return WEIR_OK;
 }
@@ -265,6 +266,18 @@ weir_status weir_host_lose_device(int ordinal)
         wr_host_stream_discard(stream);
         wr_host_stream_unref(stream);
     }
+    return WEIR_OK;
+}
+
+weir_status weir_host_omit_contents(void)
+{
+    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
+              "weir_host_omit_contents: the host back end is not open; open the library with WEIR_BACKEND=host");
+    for (int i = 0; i < wr_host.count; i++)
+        WR_ENSURE(!atomic_load(&wr_host.devices[i].open), WEIR_ERR_BUSY,
+                  "weir_host_omit_contents: device %d is in use; call it before anything else is done with a device",
+                  i);
+    atomic_store(&wr_host.hollow, true);
     return WEIR_OK;
 }
 

@@ -165,6 +165,7 @@ typedef struct wr_host_arena {
     char *start;
     uint64_t bytes;
     wr_host_space space;
+    bool hollow; /* its ranges are never accessible (weir_host_omit_contents) */
 } wr_host_arena;
 
 typedef struct wr_host_device {
@@ -191,7 +192,8 @@ typedef struct wr_host_device {
 typedef struct wr_host_state {
     atomic_bool open;
     int count;
-    uint64_t memory; /* per device */
+    uint64_t memory;    /* per device */
+    atomic_bool hollow; /* so is the memory of devices that are opened */
     wr_host_device devices[WR_HOST_DEVICES_MAX];
 } wr_host_state;
 
@@ -237,7 +239,7 @@ uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment);
 /* Says errno. */
 WR_CHECKED weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t bytes);
 /* Replaces whatever is there by address space that costs nothing and cannot be touched. */
-WR_CHECKED weir_status wr_host_decommit(void *base, uint64_t bytes);
+WR_CHECKED weir_status wr_host_decommit(const wr_host_arena *arena, void *base, uint64_t bytes);
 /* Counts `bytes` against the device's memory. Memory lock held. */
 WR_CHECKED weir_status wr_host_charge(wr_host_device *device, uint64_t bytes);
 void wr_host_vm_close(wr_host_device *device);

@@ -82,6 +82,7 @@ weir_status wr_host_memory_open(wr_host_device *device)
         arena_close(&device->memory);
         return status;
     }
+    device->memory.hollow = atomic_load(&wr_host.hollow);
     device->used = 0;
     device->file = -1;
     device->places = NULL;
@@ -110,14 +111,16 @@ weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t by
 static weir_status commit(const wr_host_arena *arena, const wr_host_range *range)
 {
     char *base = arena->start + range->base;
+    if (arena->hollow) return WEIR_OK;
     if (mprotect(base, range->bytes, PROT_READ | PROT_WRITE) != 0)
         return wr_host_fail_mapping("mprotect", base, range->bytes);
     return WEIR_OK;
 }
 
-weir_status wr_host_decommit(void *base, uint64_t bytes)
+weir_status wr_host_decommit(const wr_host_arena *arena, void *base, uint64_t bytes)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    if (arena->hollow) return WEIR_OK;
     if (mmap(base, bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return wr_host_fail_mapping("mmap", base, bytes);
     return WEIR_OK;
 }
@@ -141,7 +144,7 @@ static weir_status arena_give(wr_host_arena *arena, void *base, uint64_t bytes, 
     WR_ENSURE(range->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
               "host: %s: %p was allocated with %" PRIu64 " bytes (in whole pages), not %" PRIu64, call, base,
               range->bytes, bytes);
-    WR_TRY(wr_host_decommit(base, bytes));
+    WR_TRY(wr_host_decommit(arena, base, bytes));
     wr_host_space_give(&arena->space, range);
     return WEIR_OK;
 }

@@ -167,10 +167,18 @@ weir_status wr_host_stream_callback(int ordinal, void *native, void (*function)(
     return wr_host_stream_take(stream, &work);
 }
 
+static weir_status check_contents(const char *call)
+{
+    WR_ENSURE(!atomic_load_explicit(&wr_host.hollow, memory_order_relaxed), WEIR_ERR_NOT_SUPPORTED,
+              "host: %s: device memory has no contents (weir_host_omit_contents)", call);
+    return WEIR_OK;
+}
+
 weir_status wr_host_copy(int ordinal, void *native, void *destination, const void *source, size_t bytes)
 {
     wr_host_stream *stream;
     WR_TRY(enter(WEIR_BACKEND_copy, ordinal, native, &stream));
+    WR_TRY(check_contents("copy"));
     if (bytes == 0) return WEIR_OK;
     WR_ENSURE(destination != NULL && source != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: copy: %s is NULL",
               destination == NULL ? "destination" : "source");
@@ -183,6 +191,7 @@ weir_status wr_host_fill(int ordinal, void *native, void *destination, unsigned 
 {
     wr_host_stream *stream;
     WR_TRY(enter(WEIR_BACKEND_fill, ordinal, native, &stream));
+    WR_TRY(check_contents("fill"));
     if (bytes == 0) return WEIR_OK;
     WR_ENSURE(destination != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: fill: destination is NULL");
     wr_host_work work = { .kind = WR_HOST_FILL,

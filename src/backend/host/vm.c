@@ -213,8 +213,8 @@ static void release_if_unused(wr_host_device *device, wr_host_range *chunk)
     if (!chunk->destroyed || chunk->map_count > 0) return;
     if (chunk->file >= 0)
         close(chunk->file);
-    else if (fallocate(device->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)chunk->base,
-                       (off_t)chunk->bytes))
+    else if (!device->memory.hollow && fallocate(device->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                                 (off_t)chunk->base, (off_t)chunk->bytes))
         wr_log(WR_LOG_WARN, "host: the memory of a destroyed chunk stays in use until close: %s", strerror(errno));
     device->used -= chunk->charged;
     wr_host_space_give(&device->chunks, chunk);
@@ -374,7 +374,7 @@ static weir_status vm_unmap_locked(wr_host_device *device, void *base, uint64_t 
 {
     wr_host_range *reservation, *map;
     WR_TRY(find_maps(device, base, bytes, "vm_unmap", &reservation, &map));
-    WR_TRY(wr_host_decommit(base, bytes));
+    WR_TRY(wr_host_decommit(&device->memory, base, bytes));
     for (uint64_t left = bytes; left > 0;) {
         wr_host_range *next = wr_host_space_next(map);
         left -= map->bytes;
@@ -427,6 +427,7 @@ static weir_status give_access(const wr_host_device *device, char *base, wr_host
     uint64_t at;
     const int file = file_of(device, map, &at);
     *bytes = bytes_together(device, map, most);
+    if (device->memory.hollow) return WEIR_OK;
     return mmap(base, *bytes, PROT_READ | PROT_WRITE, flags, file, (off_t)at) == MAP_FAILED
                ? wr_host_fail_mapping("vm_access: mmap", base, *bytes)
                : WEIR_OK;

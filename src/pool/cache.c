@@ -43,9 +43,10 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
     const wr_cache *cache = pool->cache;
     wr_request request = { .pool = pool, .pool_name = name, .stream = stream, .requested = bytes };
     wr_fit *fit = &request.fit;
-    pool->policy->fit(&cache->options, bytes, fit);
-    if (WR_UNLIKELY(pool->rules.alignment > 1)) {
-        fit->block_bytes = wr_round_up(fit->block_bytes, pool->rules.alignment);
+    wr_mempool_policy(pool)->fit(&cache->options, bytes, fit);
+    const size_t alignment = atomic_load_explicit(&pool->alignment, memory_order_relaxed);
+    if (WR_UNLIKELY(alignment > 1)) {
+        fit->block_bytes = wr_round_up(fit->block_bytes, alignment);
         if (fit->segment_bytes < fit->block_bytes) fit->segment_bytes = wr_round_up(fit->block_bytes, WR_SEGMENT_UNIT);
     }
     return request;
@@ -84,7 +85,7 @@ bool wr_cache_takes(const wr_request *request, size_t candidate)
     const wr_cache *cache = request->pool->cache;
     if (request->pool->rules.no_split && candidate >= request->fit.segment_bytes + cache->options.large_segment)
         return false;
-    const wr_policy *policy = request->pool->policy;
+    const wr_policy *policy = wr_mempool_policy(request->pool);
     return !policy->takes || policy->takes(&cache->options, &request->fit, candidate);
 }
 
@@ -92,7 +93,8 @@ static bool splits(const wr_request *request, size_t candidate)
 {
     const wr_mempool *pool = request->pool;
     if (pool->rules.no_split || candidate == request->fit.block_bytes) return false;
-    return !pool->policy->splits || pool->policy->splits(&pool->cache->options, &request->fit, candidate);
+    const wr_policy *policy = wr_mempool_policy(pool);
+    return !policy->splits || policy->splits(&pool->cache->options, &request->fit, candidate);
 }
 
 /* What a region ends with can still become larger: anything else first. */

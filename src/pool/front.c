@@ -288,7 +288,8 @@ static void begin(wr_front *front, wr_mempool *pool)
     wr_cache *cache = front->cache;
     const wr_mempool_name name = wr_mempool_name_of(pool);
     front->pool = pool;
-    front->plain_max = pool->rules.alignment <= WR_FRONT_QUANTUM ? pool->policy->plain_max(&cache->options) : 0;
+    front->plain_max =
+        pool->rules.alignment <= WR_FRONT_QUANTUM ? wr_mempool_policy(pool)->plain_max(&cache->options) : 0;
     wr_front_unsettle(front);
     atomic_store_explicit(&front->name, name, memory_order_release);
 }

@@ -125,9 +125,10 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
         memset(&pool->rules, 0, sizeof *pool - offsetof(wr_mempool, rules));
         pool->held[holder] = 1;
         pool->is_private = name != 0;
-        pool->policy = cache->policy;
-        if (cache->policy->of_segments && (pool->is_private || cache->chunks.region_bytes == 0))
-            pool->policy = cache->policy->of_segments;
+        const bool of_segments = cache->policy->of_segments && (pool->is_private || cache->chunks.region_bytes == 0);
+        atomic_store_explicit(&pool->policy, of_segments ? cache->policy->of_segments : cache->policy,
+                              memory_order_relaxed);
+        atomic_store_explicit(&pool->alignment, rules ? rules->alignment : 0, memory_order_relaxed);
         atomic_store_explicit(&pool->name, name, memory_order_release);
         if (rules) pool->rules = *rules;
         if (rules && rules->source) pool->source = *rules->source;

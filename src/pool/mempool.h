@@ -19,11 +19,13 @@ typedef uint64_t wr_mempool_name;
 #define WR_MEMPOOL_NOBODY UINT64_MAX /* no pool's name */
 
 struct wr_mempool {
-    struct wr_cache *cache;       /* never changes, also when the record is recycled: read by whoever is late */
-    _Atomic wr_mempool_name name; /* written under the lock, read also without */
+    struct wr_cache *cache; /* never changes, also when the record is recycled: read by whoever is late */
+    _Atomic wr_mempool_name
+        name; /* written under the lock, read also without; so are the next two, by whoever is late */
+    _Atomic(const wr_policy *) policy;
+    atomic_size_t alignment; /* of its rules */
 
     /* constants from create until it is gone */
-    const wr_policy *policy;
     weir_mempool_options rules;
     weir_segment_source source; /* of its own; alloc is NULL when it has none */
 
@@ -124,10 +126,15 @@ static inline bool wr_mempool_may_park(const wr_mempool *pool)
            pool->rules.alignment <= WR_SMALL_MAX && !wr_mempool_is_of_capture(pool);
 }
 
+static inline const wr_policy *wr_mempool_policy(const wr_mempool *pool)
+{
+    return atomic_load_explicit(&pool->policy, memory_order_relaxed);
+}
+
 /* Whether it is made of chunks. */
 static inline bool wr_mempool_chunked(const wr_mempool *pool)
 {
-    return pool->policy->of_segments != NULL;
+    return wr_mempool_policy(pool)->of_segments != NULL;
 }
 
 static inline weir_mempool wr_bin_pool_id(const wr_bin *bin)

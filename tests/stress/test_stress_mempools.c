@@ -31,6 +31,7 @@ static struct {
 
 static weir_mempool shared[SHARED];
 static weir_stream streams[2];
+static atomic_uint_fast64_t passing; /* of a thread's own pool, which any other may ask as late as it likes */
 
 static void put_mark(unsigned char *block, size_t bytes)
 {
@@ -68,6 +69,17 @@ static void allocate(const weir_mempool *from, uint32_t *random)
     if (status == WEIR_OK) keep(block, bytes, random);
 }
 
+static void ask_a_pool_that_goes(uint32_t *random)
+{
+    void *block = NULL;
+    const weir_mempool pool = { 0, atomic_load(&passing) };
+    const size_t bytes = 16 + next_random(random) % 100000;
+    if (!pool.user) return;
+    const weir_status status = weir_alloc_from(pool, bytes, streams[next_random(random) % 2], &block);
+    must(status == WEIR_OK || status == WEIR_ERR_OUT_OF_MEMORY || status == WEIR_ERR_POOL_MISMATCH);
+    if (status == WEIR_OK) keep(block, bytes, random);
+}
+
 static void use_a_pool_of_ones_own(uint32_t *random)
 {
     weir_mempool pool = { 0, 0 };
@@ -75,7 +87,9 @@ static void use_a_pool_of_ones_own(uint32_t *random)
     options.device = 0;
     options.memory = next_random(random) % 2 ? WEIR_MEMORY_MAPPED : WEIR_MEMORY_DEVICE;
     options.use_on_oom = next_random(random) % 2;
+    options.alignment = next_random(random) % 2 ? 4096 : 0;
     must(weir_mempool_create(&options, &pool) == WEIR_OK);
+    atomic_store(&passing, pool.user);
     must(weir_mempool_enter(pool) == WEIR_OK);
     for (int i = 0; i < 4; i++) allocate(NULL, random);
     must(weir_mempool_leave(pool) == WEIR_OK);
@@ -124,6 +138,7 @@ static void *work(void *argument)
         if (next_random(&random) % 4 == 0) use_a_pool_of_ones_own(&random);
         must(weir_mempool_leave(pool) == WEIR_OK);
         allocate(&pool, &random);
+        for (int k = 0; k < 4; k++) ask_a_pool_that_goes(&random);
         if (next_random(&random) % 4 == 0) change_routes(&random);
         if (next_random(&random) % 16 == 0) must(weir_empty_cache(0) == WEIR_OK);
         if (next_random(&random) % 16 == 0) must(weir_validate(0) == WEIR_OK);

@@ -2,6 +2,7 @@
 #include "peers.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,11 +11,21 @@ typedef struct library {
     void (*release)(void *);
 } library;
 
+/* The loader's own words, and what helps where a library wants more thread-local storage than is kept free. */
+static const char *why_not(void)
+{
+    static char text[512];
+    const char *said = dlerror();
+    if (!said || !strstr(said, "static TLS")) return said;
+    snprintf(text, sizeof text, "%s; set GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384", said);
+    return text;
+}
+
 static const char *load(library *l, const char *file, const char *alloc, const char *release)
 {
     void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     void *a = object ? dlsym(object, alloc) : NULL, *r = object ? dlsym(object, release) : NULL;
-    if (!a || !r) return dlerror();
+    if (!a || !r) return why_not();
     memcpy(&l->alloc, &a, sizeof a); /* ISO C has no cast from void * to a function pointer */
     memcpy(&l->release, &r, sizeof r);
     return NULL;

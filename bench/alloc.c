@@ -141,11 +141,13 @@ static void judge(const field *f, unsigned last)
 
 bool bench_alloc(const bench_options *options)
 {
-    static const bench_peer *const on_host[] = { &peer_weir, &peer_weir_implicit, &peer_weir_in_pool,
-                                                 &peer_libc, &peer_mimalloc,      &peer_jemalloc,
-                                                 NULL };
-    static const bench_peer *const on_gpu[] = { &peer_weir,     &peer_weir_implicit, &peer_weir_in_pool, &peer_libc,
-                                                &peer_mimalloc, &peer_jemalloc,      &peer_async,        NULL };
+    static const bench_peer *const on_host[] = { &peer_weir,         &peer_weir_implicit,
+                                                 &peer_weir_in_pool, &peer_weir_from_pool,
+                                                 &peer_libc,         &peer_mimalloc,
+                                                 &peer_jemalloc,     NULL };
+    static const bench_peer *const on_gpu[] = { &peer_weir,           &peer_weir_implicit, &peer_weir_in_pool,
+                                                &peer_weir_from_pool, &peer_libc,          &peer_mimalloc,
+                                                &peer_jemalloc,       &peer_async,         NULL };
     const field_plan plan = { .bench = "alloc",
                               .built_in = bench_on_host(options) ? on_host : on_gpu,
                               .result_bytes = sizeof(double) * LOADS * STEPS,

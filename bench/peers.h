@@ -10,7 +10,7 @@
 
 /* weir: with stream and device named at each call; with the thread's current ones; the first in a private pool that all threads
  * have entered; with PyTorch's placement rules. */
-extern const bench_peer peer_weir, peer_weir_implicit, peer_weir_in_pool, peer_weir_torch_rules;
+extern const bench_peer peer_weir, peer_weir_implicit, peer_weir_in_pool, peer_weir_from_pool, peer_weir_torch_rules;
 /* cuMemAllocAsync on the device's default pool, which keeps what it has, as PyTorch uses it. */
 extern const bench_peer peer_async;
 /* The vendor's create functions, one handle per thread, everything left as the library has it. */

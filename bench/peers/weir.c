@@ -115,6 +115,14 @@ static void *alloc_current(size_t bytes, uint64_t stream)
     return pointer;
 }
 
+static void *alloc_from_pool(size_t bytes, uint64_t stream)
+{
+    void *pointer = NULL;
+    const weir_status status = weir_alloc_from(private_pool, bytes, (weir_stream){ stream }, &pointer);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) WEIR_CHECK(status);
+    return pointer;
+}
+
 static void release(void *pointer, uint64_t stream)
 {
     (void)stream;
@@ -169,4 +177,5 @@ static void *handle_current(weir_handle_kind kind, uint64_t stream)
 const bench_peer peer_weir = WEIR_PEER("weir", open_weir, enter, alloc_on, handle_on);
 const bench_peer peer_weir_implicit = WEIR_PEER("implicit", open_weir, enter, alloc_current, handle_current);
 const bench_peer peer_weir_in_pool = WEIR_PEER("in a pool", open_with_pool, enter_pool, alloc_on, handle_on);
+const bench_peer peer_weir_from_pool = WEIR_PEER("from a pool", open_with_pool, enter, alloc_from_pool, handle_on);
 const bench_peer peer_weir_torch_rules = WEIR_PEER("weir, torch rules", open_torch_rules, enter, alloc_on, handle_on);

@@ -5,6 +5,7 @@
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/checkpoint.h"
+#include "pool/front.h"
 #include "pool/inspect.h"
 #include "pool/source.h"
 #include "thread/routes.h"
@@ -184,13 +185,12 @@ weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
-weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out)
+static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller, void **out)
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
-    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_from: out is NULL");
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     WR_TRY(find(pool, &found, &name));
     if (name == 0) found = device->cache.pools;
@@ -202,8 +202,45 @@ weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream,
         return WEIR_OK;
     }
     if (WR_UNLIKELY(device->cache.debug != NULL))
-        return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ WR_CALLER, stream.id == 0 ? s : NULL }, out);
+        return wr_debug_alloc(device, found, name, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
     return wr_device_alloc(device, found, name, s, bytes, out);
+}
+
+/* With the lock of a front that is that of the stream in the pool, or was. False: it is not, or has nothing. */
+static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_front *front, wr_bias_thread *held,
+                                        void **out)
+{
+    if (WR_UNLIKELY(!wr_front_is_of(front, name))) {
+        wr_bias_release_owned(held);
+        return false;
+    }
+    wr_block *block = wr_front_hit(front, bytes);
+    if (WR_UNLIKELY(!block)) return wr_front_miss(front, bytes, held, out);
+    if (WR_UNLIKELY(front->recorded)) wr_front_record_taken(front, block);
+    *out = block->base;
+    wr_bias_release_owned(held);
+    return true;
+}
+
+/* Of a stream and pool that the thread does not remember together, or of whose front another thread has the lock. */
+static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller,
+                                                void **out)
+{
+    const wr_mempool_name name = wr_mempool_name_of_user(pool);
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_from: out is NULL");
+    wr_front *front = name ? wr_thread_find_named_front(stream.id, name) : NULL;
+    wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (self && alloc_held(name, bytes, front, self, out)) return WEIR_OK;
+    return alloc_from(pool, bytes, stream, caller, out);
+}
+
+weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out)
+{
+    const wr_mempool_name name = wr_mempool_name_of_user(pool);
+    wr_front *front = WR_LIKELY(out && name) ? wr_thread_named_front(stream.id, name) : NULL;
+    wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (WR_LIKELY(self && alloc_held(name, bytes, front, self, out))) return WEIR_OK;
+    return alloc_from_found(pool, bytes, stream, WR_CALLER, out);
 }
 
 weir_status weir_mempool_empty_cache(weir_mempool pool)

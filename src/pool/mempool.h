@@ -100,6 +100,12 @@ static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
     return atomic_load_explicit(&pool->name, memory_order_acquire);
 }
 
+/* Of a pool that a user made; 0 for any other id. */
+static inline wr_mempool_name wr_mempool_name_of_user(weir_mempool id)
+{
+    return id.capture || id.user >> 62 ? 0 : id.user << 1;
+}
+
 static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)
 {
     return name & 1 ? (weir_mempool){ name >> 1, 0 } : (weir_mempool){ 0, name >> 1 };

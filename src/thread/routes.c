@@ -39,6 +39,17 @@ wr_front *wr_thread_find_front(uint64_t stream_id)
     return front;
 }
 
+wr_front *wr_thread_find_named_front(uint64_t stream_id, wr_mempool_name name)
+{
+    wr_device *device = NULL;
+    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
+    const wr_stream *s = wr_thread_find_stream(stream_id, &device);
+    const bool alone = s && atomic_load_explicit(&device->routes.any, memory_order_acquire) == 0;
+    wr_front *front = alone ? wr_front_find(s, name) : NULL;
+    if (front) wr_thread_remember_named_front(ways, stream_id, name, front);
+    return front;
+}
+
 weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
 {
     wr_thread *t = NULL;

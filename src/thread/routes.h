@@ -38,6 +38,9 @@ static WR_ALWAYS_INLINE wr_front *wr_thread_front_on(const wr_device *device, co
 /* The front of a stream as users give it, as wr_thread_front, which then remembers it. NULL also where the stream is none. */
 wr_front *wr_thread_find_front(uint64_t stream_id);
 
+/* The same in a pool that the call names, as wr_thread_named_front. NULL also where captures or routes are known on the device. */
+wr_front *wr_thread_find_named_front(uint64_t stream_id, wr_mempool_name name);
+
 /* Takes over the caller's reference of the pool. */
 WR_CHECKED weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool);
 

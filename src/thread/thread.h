@@ -45,7 +45,8 @@ typedef struct wr_thread_way {
 typedef struct wr_thread_known {
     uint64_t ways; /* the library's count when all of it was so; 0: nothing is known */
     wr_thread_way of[WR_THREAD_WAYS];
-    const wr_starts *starts; /* the table of the block */
+    wr_front *named[WR_THREAD_WAYS]; /* of pools that the call names, which may go: then the front is another one's */
+    const wr_starts *starts;         /* the table of the block */
 } wr_thread_known;
 
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_known wr_thread_knows;
@@ -63,6 +64,22 @@ static inline wr_front *wr_thread_front(uint64_t stream_id)
     const wr_thread_way *way = &known->of[wr_thread_way_at(stream_id)];
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
     return WR_LIKELY(way->stream_id == stream_id && known->ways == ways) ? way->front : NULL;
+}
+
+static inline size_t wr_thread_named_way_at(uint64_t stream_id, wr_mempool_name name)
+{
+    return (wr_thread_way_at(stream_id) + (name >> 1)) % WR_THREAD_WAYS;
+}
+
+/* The same in a pool that the call names. Whether it still is that pool's is asked again under its lock. */
+static inline wr_front *wr_thread_named_front(uint64_t stream_id, wr_mempool_name name)
+{
+    const wr_thread_known *known = &wr_thread_knows;
+    wr_front *front = known->named[wr_thread_named_way_at(stream_id, name)];
+    const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
+    if (WR_UNLIKELY(known->ways != ways || !front)) return NULL;
+    const bool same = atomic_load_explicit(&front->stream->id, memory_order_relaxed) == stream_id;
+    return WR_LIKELY(same && wr_front_is_of(front, name)) ? front : NULL;
 }
 
 /* The block that began there a moment ago, if the thread knows; whether it does now is asked under the lock of its front. */
@@ -87,6 +104,13 @@ static inline void wr_thread_remember_front(uint64_t ways, uint64_t stream_id, w
     if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
     if (wr_thread_knows.ways == ways)
         wr_thread_knows.of[wr_thread_way_at(stream_id)] = (wr_thread_way){ stream_id, front };
+}
+
+static inline void wr_thread_remember_named_front(uint64_t ways, uint64_t stream_id, wr_mempool_name name,
+                                                  wr_front *front)
+{
+    if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
+    if (wr_thread_knows.ways == ways) wr_thread_knows.named[wr_thread_named_way_at(stream_id, name)] = front;
 }
 
 static inline const wr_thread *wr_thread_self(void)

@@ -1,6 +1,6 @@
 /*
- * What a thread remembers of the streams it allocates on: where their allocations go is asked again as soon as it may have
- * changed.
+ * What a thread remembers of the streams it allocates on, and of pools that it names: where their allocations go is asked again as
+ * soon as it may have changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "pool_support.h"
+#include "graph_support.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -27,6 +27,17 @@ static int open_default(void **state)
 static void use(weir_stream stream)
 {
     for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc_on(4096, stream)));
+}
+
+static weir_mempool new_pool(void)
+{
+    return make_pool(pool_options(WEIR_MEMORY_DEVICE, "named"));
+}
+
+/* So often that the thread remembers both together. */
+static void use_in(weir_mempool pool, weir_stream stream)
+{
+    for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc_from(pool, 4096, stream)));
 }
 
 static uint64_t pool_of_next_on(weir_stream stream)
@@ -136,15 +147,19 @@ static void a_child_of_fork_is_refused(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
+    const weir_mempool pool = new_pool();
     int status = 0;
     void *out = NULL;
+    use_in(pool, stream);
     use(stream);
     void *live = alloc_on(4096, stream);
     fflush(NULL);
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        const bool refused = weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED && weir_free(live) == WEIR_ERR_FORKED;
+        const bool refused = weir_alloc_on(4096, stream, &out) == WEIR_ERR_FORKED &&
+                             weir_alloc_from(pool, 4096, stream, &out) == WEIR_ERR_FORKED &&
+                             weir_free(live) == WEIR_ERR_FORKED;
         _exit(refused ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -170,6 +185,98 @@ static void more_streams_than_are_remembered_are_told_apart(void **state)
         assert_ok(weir_free(pointer));
     }
     assert_int_equal(driver_calls(), calls);
+}
+
+/* ---- pools that the call names ------------------------------------------------------------------------------------ */
+
+/* The next one has its record and its front. */
+static void a_pool_that_is_gone_is_refused_by_name(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = new_pool();
+    void *out = NULL;
+    use_in(pool, stream);
+    assert_ok(weir_mempool_unref(pool));
+    assert_status(weir_alloc_from(pool, 4096, stream, &out), WEIR_ERR_POOL_MISMATCH);
+    const weir_mempool next = new_pool();
+    void *block = alloc_from(next, 4096, stream);
+    assert_ok(weir_free(block));
+    assert_status(weir_alloc_from(pool, 4096, stream, &out), WEIR_ERR_POOL_MISMATCH);
+    assert_ptr_equal(alloc_from(next, 4096, stream), block);
+}
+
+static void ids_of_no_pool_are_refused_beside_one_that_is_remembered(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = new_pool();
+    void *out = NULL;
+    use_in(pool, stream);
+    const weir_mempool wrong[] = {
+        { 0, pool.user | UINT64_C(1) << 63 }, { 0, pool.user | UINT64_C(1) << 62 }, { pool.user, 0 }, { 1, pool.user }
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_status(weir_alloc_from(wrong[i], 4096, stream, &out), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void a_stream_that_has_ended_is_refused_in_a_pool_that_is_named(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = new_pool();
+    void *out = NULL;
+    use_in(pool, stream);
+    assert_ok(weir_stream_destroy(stream));
+    assert_status(weir_alloc_from(pool, 4096, stream, &out), WEIR_ERR_INVALID_STREAM);
+    assert_ok(weir_stream_set_current(new_stream(0)));
+    for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc_from(pool, 4096, WEIR_STREAM_CURRENT)));
+    assert_status(weir_alloc_from(pool, 4096, stream, &out), WEIR_ERR_INVALID_STREAM);
+}
+
+static void a_graph_keeps_the_pool_that_is_named_in_its_capture(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool pool = new_pool();
+    use_in(pool, stream);
+    const weir_graph graph = begin_on(stream);
+    assert_int_equal(pool_info(pool).graphs, 0);
+    void *block = alloc_from(pool, 4096, stream);
+    assert_int_equal(pool_info(pool).graphs, 1);
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(pool_info(pool).graphs, 0);
+}
+
+/* Pools that are named, one that was entered, and the default one, on several streams. */
+static void more_pools_than_are_remembered_are_told_apart(void **state)
+{
+    (void)state;
+    enum { POOLS = 7, STREAMS = 6, TURNS = 300 };
+    weir_mempool pools[POOLS];
+    weir_stream streams[STREAMS];
+    for (int i = 0; i < STREAMS; i++) streams[i] = new_stream(0);
+    for (int i = 0; i < POOLS * STREAMS; i++) {
+        if (i < POOLS) pools[i] = new_pool();
+        use(streams[i % STREAMS]);
+    }
+    for (int i = 0; i < POOLS * STREAMS; i++) use_in(pools[i % POOLS], streams[i % STREAMS]);
+    assert_ok(weir_mempool_enter(pools[0]));
+    const uint64_t calls = driver_calls();
+    for (int turn = 0; turn < TURNS; turn++) {
+        const weir_stream stream = streams[turn % STREAMS];
+        const weir_mempool pool = pools[turn / STREAMS * 5 % POOLS];
+        void *named = alloc_from(pool, 4096, stream), *entered = alloc_on(4096, stream);
+        assert_int_equal(info_of(named).pool.user, pool.user);
+        assert_int_equal(info_of(named).stream.id, stream.id);
+        assert_int_equal(info_of(entered).pool.user, pools[0].user);
+        assert_ok(weir_free(named));
+        assert_ok(weir_free(entered));
+    }
+    assert_int_equal(driver_calls(), calls);
+    assert_ok(weir_mempool_leave(pools[0]));
 }
 
 /* ---- what a free goes by ------------------------------------------------------------------------------------------ */
@@ -248,6 +355,11 @@ int main(void)
         WAYS_TEST(a_filter_that_is_opened_is_asked),
         WAYS_TEST(a_child_of_fork_is_refused),
         WAYS_TEST(more_streams_than_are_remembered_are_told_apart),
+        WAYS_TEST(a_pool_that_is_gone_is_refused_by_name),
+        WAYS_TEST(ids_of_no_pool_are_refused_beside_one_that_is_remembered),
+        WAYS_TEST(a_stream_that_has_ended_is_refused_in_a_pool_that_is_named),
+        WAYS_TEST(a_graph_keeps_the_pool_that_is_named_in_its_capture),
+        WAYS_TEST(more_pools_than_are_remembered_are_told_apart),
         cmocka_unit_test_setup_teardown(blocks_of_two_devices_are_freed_in_turn, open_two_devices, close_host),
         WAYS_TEST(a_pointer_from_before_a_close_is_unknown),
         WAYS_TEST(blocks_are_found_after_their_table_has_grown),

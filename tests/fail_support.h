@@ -100,4 +100,23 @@ static inline void fail_each_record(void (*play)(failing *f), void *state, uint6
 
 #define FAIL_TEST(test) cmocka_unit_test_teardown(test, close_after_failure)
 
+/* The tests of a scenario of which all may fail: more calls and records than these are there to do so. */
+#define FAIL_ALL_OF(play, calls, records)                                                                              \
+    static void every_driver_call_may_break(void **state)                                                              \
+    {                                                                                                                  \
+        fail_each_call(play, WEIR_ERR_DRIVER, *state, calls);                                                          \
+    }                                                                                                                  \
+    static void every_driver_call_may_run_out_of_memory(void **state)                                                  \
+    {                                                                                                                  \
+        fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, calls);                                                   \
+    }                                                                                                                  \
+    static void every_record_may_be_refused(void **state)                                                              \
+    {                                                                                                                  \
+        fail_each_record(play, *state, records);                                                                       \
+    }
+
+#define FAIL_TESTS                                                                                                     \
+    FAIL_TEST(every_driver_call_may_break), FAIL_TEST(every_driver_call_may_run_out_of_memory),                        \
+        FAIL_TEST(every_record_may_be_refused)
+
 #endif

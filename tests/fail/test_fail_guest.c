@@ -94,27 +94,12 @@ static int warm_up(void **state)
     return 0;
 }
 
-static void every_driver_call_may_break(void **state)
-{
-    fail_each_call(play, WEIR_ERR_DRIVER, *state, 20);
-}
-
-static void every_driver_call_may_run_out_of_memory(void **state)
-{
-    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 20);
-}
-
-static void every_record_may_be_refused(void **state)
-{
-    fail_each_record(play, *state, 10);
-}
+FAIL_ALL_OF(play, 20, 10)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAIL_TEST(every_driver_call_may_break),
-        FAIL_TEST(every_driver_call_may_run_out_of_memory),
-        FAIL_TEST(every_record_may_be_refused),
+        FAIL_TESTS,
     };
     return cmocka_run_group_tests(tests, warm_up, NULL);
 }

@@ -183,20 +183,7 @@ static void play(failing *f)
     assert_records(records_at_rest, f->nth);
 }
 
-static void every_driver_call_may_break(void **state)
-{
-    fail_each_call(play, WEIR_ERR_DRIVER, *state, 80);
-}
-
-static void every_driver_call_may_run_out_of_memory(void **state)
-{
-    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 80);
-}
-
-static void every_record_may_be_refused(void **state)
-{
-    fail_each_record(play, *state, 20);
-}
+FAIL_ALL_OF(play, 80, 20)
 
 static void closing_survives_every_failing_call(void **state)
 {
@@ -217,9 +204,7 @@ static void closing_survives_every_failing_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAIL_TEST(every_driver_call_may_break),
-        FAIL_TEST(every_driver_call_may_run_out_of_memory),
-        FAIL_TEST(every_record_may_be_refused),
+        FAIL_TESTS,
         FAIL_TEST(closing_survives_every_failing_call),
     };
     return cmocka_run_group_tests(tests, warm_up, NULL);

@@ -173,20 +173,7 @@ static void play(failing *f)
     assert_records_but_pages(before, f);
 }
 
-static void every_driver_call_may_break(void **state)
-{
-    fail_each_call(play, WEIR_ERR_DRIVER, *state, 40);
-}
-
-static void every_driver_call_may_run_out_of_memory(void **state)
-{
-    fail_each_call(play, WEIR_ERR_OUT_OF_MEMORY, *state, 40);
-}
-
-static void every_record_may_be_refused(void **state)
-{
-    fail_each_record(play, *state, 20);
-}
+FAIL_ALL_OF(play, 40, 20)
 
 /* The main thread's own context and the first ids of pools are made once and stay. */
 static int warm_up(void **state)
@@ -204,9 +191,7 @@ static int warm_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FAIL_TEST(every_driver_call_may_break),
-        FAIL_TEST(every_driver_call_may_run_out_of_memory),
-        FAIL_TEST(every_record_may_be_refused),
+        FAIL_TESTS,
     };
     return cmocka_run_group_tests(tests, warm_up, NULL);
 }

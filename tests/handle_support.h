@@ -290,11 +290,4 @@ static inline void holder_end(holder *h)
     sem_destroy(&h->leave);
 }
 
-static inline void in_a_thread(void *(*function)(void *), void *argument)
-{
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
-    pthread_join(thread, NULL);
-}
-
 #endif

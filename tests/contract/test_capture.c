@@ -1,6 +1,6 @@
 #include "contract/contract.h"
+#include "thread_support.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 static void *origin, *side;
@@ -330,10 +330,8 @@ static void *bystand_thread(void *argument)
 static void uninvolved_calls_of_another_thread_do_not_harm_it(void **state)
 {
     (void)state;
-    pthread_t thread;
     begin();
-    assert_int_equal(pthread_create(&thread, NULL, bystand_thread, NULL), 0);
-    pthread_join(thread, NULL);
+    (void)in_a_thread(bystand_thread, NULL);
     assert_int_equal(state_of(origin), WEIR_CAPTURE_ACTIVE);
     ok(b->graph_exec_destroy(0, expect_graph()));
 }

@@ -12,6 +12,7 @@
 
 #include "fail_support.h"
 #include "handle_support.h"
+#include "thread_support.h"
 
 /* `hungry` takes device memory and says so when there is none; `roomy` works in memory of weir's, `fed` asks for it. */
 static library hungry = { .name = "hungry" }, roomy = { .name = "roomy" }, fed = { .name = "fed" };

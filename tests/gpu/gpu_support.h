@@ -8,9 +8,9 @@
 
 #include "assert_weir.h"
 #include "cuda_driver.h"
+#include "thread_support.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,13 +127,11 @@ static inline CUresult recording_end(recording *r)
 /* Runs function(argument) here or on a thread of its own, which must not assert. */
 static inline void run_on(bool other_thread, void *(*function)(void *), void *argument)
 {
-    pthread_t thread;
     if (!other_thread) {
         (void)function(argument);
         return;
     }
-    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)in_a_thread(function, argument);
 }
 
 #endif

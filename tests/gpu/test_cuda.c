@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "gpu_support.h"
+#include "thread_support.h"
 #include "whole_library.h"
 
 static const weir_backend *const b = &wr_backend_cuda;
@@ -98,14 +99,11 @@ static void *poll_directly(void *event)
 static void direct_poll_kills_a_capture(void **state)
 {
     (void)state;
-    void *event, *stream, *graph, *result;
-    pthread_t thread;
+    void *event, *stream, *graph;
     assert_ok(b->event_create(0, &event));
     assert_ok(b->stream_create(0, caps.priority_least, &stream));
     assert_ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
-    assert_int_equal(pthread_create(&thread, NULL, poll_directly, event), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    assert_int_equal((intptr_t)result, 900);
+    assert_int_equal((intptr_t)in_a_thread(poll_directly, event), 900);
     assert_int_equal(b->capture_end(0, stream, &graph), WEIR_ERR_CAPTURE);
     weir_error error = { .size = sizeof error };
     assert_ok(weir_last_error(&error));

@@ -11,9 +11,9 @@
 #include "assert_weir.h"
 #include "backend/backend.h"
 #include "backend/hip/hip_internal.h"
+#include "thread_support.h"
 #include "whole_library.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,12 +81,9 @@ static void *alloc_directly(void *unused)
 static void direct_allocation_ends_a_capture(void **state)
 {
     (void)state;
-    void *graph, *result;
-    pthread_t thread;
+    void *graph;
     assert_ok(b->capture_begin(0, stream, WEIR_CAPTURE_GLOBAL));
-    assert_int_equal(pthread_create(&thread, NULL, alloc_directly, NULL), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    assert_int_equal((intptr_t)result, 900);
+    assert_int_equal((intptr_t)in_a_thread(alloc_directly, NULL), 900);
     assert_int_equal(b->capture_end(0, stream, &graph), WEIR_ERR_CAPTURE);
     weir_error error = { .size = sizeof error };
     assert_ok(weir_last_error(&error));

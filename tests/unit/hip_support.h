@@ -10,7 +10,6 @@
 #include "backend/hip/hip_internal.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,15 +97,6 @@ static inline void *new_stream(void)
     void *stream;
     ok(b->stream_create(0, 0, &stream));
     return stream;
-}
-
-static inline void *in_thread(void *(*run)(void *), void *argument)
-{
-    pthread_t thread;
-    void *result;
-    assert_int_equal(pthread_create(&thread, NULL, run, argument), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    return result;
 }
 
 #endif

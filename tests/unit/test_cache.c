@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "host_support.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -66,11 +67,8 @@ static void a_block_freed_by_another_thread_goes_back_to_its_stream(void **state
 {
     (void)state;
     weir_stream stream = new_stream(0);
-    void *block = alloc_on(12 * MIB, stream), *result = NULL;
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, free_it, block), 0);
-    pthread_join(thread, &result);
-    assert_int_equal((intptr_t)result, WEIR_OK);
+    void *block = alloc_on(12 * MIB, stream);
+    assert_int_equal((intptr_t)in_a_thread(free_it, block), WEIR_OK);
     assert_ptr_equal(alloc_on(12 * MIB, stream), block);
 }
 

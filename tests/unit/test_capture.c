@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "thread_support.h"
 #include "weir/backend.h"
 
 #include "backend/backend.h"
@@ -75,11 +76,9 @@ static void *allocate_on_origin(void *out)
 static void another_thread_allocates_for_the_capture_too(void **state)
 {
     (void)state;
-    pthread_t thread;
     void *block = NULL;
     weir_graph g = begin_on(origin);
-    assert_int_equal(pthread_create(&thread, NULL, allocate_on_origin, &block), 0);
-    pthread_join(thread, NULL);
+    (void)in_a_thread(allocate_on_origin, &block);
     assert_true(SAME_POOL(info_of(block).pool, pool_of(g)));
     assert_ok(weir_free(block));
     assert_ok(weir_graph_end(g));

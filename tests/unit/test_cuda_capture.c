@@ -5,9 +5,9 @@
 
 #include <cmocka.h>
 
+#include "thread_support.h"
 #include "unit/cuda_support.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 static void *origin;
@@ -47,15 +47,6 @@ static void end_badly(CUresult code)
     ok(b->stream_destroy(0, origin));
 }
 
-static void *in_thread(void *(*run)(void *), void *argument)
-{
-    pthread_t thread;
-    void *result;
-    assert_int_equal(pthread_create(&thread, NULL, run, argument), 0);
-    assert_int_equal(pthread_join(thread, &result), 0);
-    return result;
-}
-
 /* What the driver does to those who poll without the exchange: the rule that all of this is about. */
 static void *poll_directly(void *event)
 {
@@ -68,11 +59,11 @@ static void direct_poll_kills_a_capture_of_another_thread(void **state)
     (void)state;
     void *event = new_event();
     begin(WEIR_CAPTURE_GLOBAL);
-    assert_int_equal((intptr_t)in_thread(poll_directly, event), 900);
+    assert_int_equal((intptr_t)in_a_thread(poll_directly, event), 900);
     assert_int_equal(state_of(origin), WEIR_CAPTURE_INVALIDATED);
     end_badly(901);
     begin(WEIR_CAPTURE_THREAD_LOCAL);
-    assert_int_equal((intptr_t)in_thread(poll_directly, event), 0);
+    assert_int_equal((intptr_t)in_a_thread(poll_directly, event), 0);
     end_well();
     begin(WEIR_CAPTURE_RELAXED);
     assert_int_equal((intptr_t)poll_directly(event), 0);
@@ -139,7 +130,7 @@ static void captures_survive_everything_else(void **state)
     for (int mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
         begin((weir_capture_mode)mode);
         bystand(NULL);
-        in_thread(bystand, NULL);
+        in_a_thread(bystand, NULL);
         end_well();
     }
 }
@@ -186,7 +177,7 @@ static void ending_in_another_thread_is_refused(void **state)
 {
     (void)state;
     begin(WEIR_CAPTURE_GLOBAL);
-    assert_int_equal((intptr_t)in_thread(end_elsewhere, NULL), WEIR_ERR_WRONG_THREAD);
+    assert_int_equal((intptr_t)in_a_thread(end_elsewhere, NULL), WEIR_ERR_WRONG_THREAD);
     end_well();
 }
 
@@ -194,7 +185,7 @@ static void relaxed_capture_ends_in_any_thread(void **state)
 {
     (void)state;
     begin(WEIR_CAPTURE_RELAXED);
-    assert_int_equal((intptr_t)in_thread(end_elsewhere, NULL), WEIR_OK);
+    assert_int_equal((intptr_t)in_a_thread(end_elsewhere, NULL), WEIR_OK);
     ok(b->stream_destroy(0, origin));
 }
 

@@ -15,9 +15,9 @@
 #include "host_support.h"
 #include "log_support.h"
 #include "random_support.h"
+#include "thread_support.h"
 #include "weir/trace.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 static weir_stream home, other, third;
@@ -365,12 +365,8 @@ static void *free_it(void *block)
 static void a_thread_without_a_current_stream_frees_what_it_likes(void **state)
 {
     (void)state;
-    pthread_t thread;
-    void *failed = NULL;
     assert_ok(weir_stream_set_current(home));
-    assert_int_equal(pthread_create(&thread, NULL, free_it, alloc(1000)), 0);
-    assert_int_equal(pthread_join(thread, &failed), 0);
-    assert_null(failed);
+    assert_null(in_a_thread(free_it, alloc(1000)));
     expect_silence();
 }
 

@@ -15,8 +15,7 @@
 #include "pool/count.h"
 #include "pool/front.h"
 #include "pool_support.h"
-
-#include <pthread.h>
+#include "thread_support.h"
 
 static int open_default(void **state)
 {
@@ -46,9 +45,7 @@ static void *record(void *argument)
 static weir_status record_by_another_thread(void *pointer, weir_stream stream)
 {
     use u = { .pointer = pointer, .stream = stream };
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, record, &u), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)in_a_thread(record, &u);
     return u.status;
 }
 

@@ -11,6 +11,7 @@
 #include "detach_support.h"
 #include "graph_support.h"
 #include "pool/count.h"
+#include "thread_support.h"
 #include "weir/observe.h"
 #include "weir/plan.h"
 
@@ -367,12 +368,9 @@ static void what_a_thread_leaves_behind_serves_nothing_that_was_parked(void **st
 {
     (void)state;
     weir_mempool pool = new_pool();
-    void *live = alloc_from(pool, 4096, default_stream(0)), *block = NULL, *out = NULL;
+    void *live = alloc_from(pool, 4096, default_stream(0)), *out = NULL;
     wr_front *front = front_with_one(pool, 8192, default_stream(0));
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, enter_and_end, &pool), 0);
-    assert_int_equal(pthread_join(thread, &block), 0);
-    assert_ok(weir_free(block));
+    assert_ok(weir_free(in_a_thread(enter_and_end, &pool)));
     assert_int_equal(parked(front), 0);
     assert_status(weir_alloc_from(pool, 8192, default_stream(0), &out), WEIR_ERR_POOL_MISMATCH);
     assert_ok(weir_free(live));

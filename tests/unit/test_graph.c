@@ -12,6 +12,7 @@
 #include "base/meta.h"
 #include "device/device.h"
 #include "graph_support.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -297,10 +298,8 @@ static void *begin_globally(void *graph)
 static void a_capture_of_a_thread_that_is_gone_holds_no_memory_of_weirs(void **state)
 {
     (void)state;
-    pthread_t thread;
     weir_graph g;
-    assert_int_equal(pthread_create(&thread, NULL, begin_globally, &g), 0);
-    pthread_join(thread, NULL);
+    (void)in_a_thread(begin_globally, &g);
     void *block = alloc_on(MIB, origin);
     assert_status(weir_graph_end(g), WEIR_ERR_WRONG_THREAD); /* as the driver has it; it goes on */
     assert_ok(weir_free(block));

@@ -10,6 +10,7 @@
 
 #include "graph_support.h"
 #include "handle_support.h"
+#include "thread_support.h"
 
 static weir_stream origin, side;
 static library lib = { .name = "graphs" };

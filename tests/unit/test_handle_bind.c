@@ -11,6 +11,7 @@
 #include "handle_support.h"
 
 #include "base/meta.h"
+#include "thread_support.h"
 
 enum { WORKSPACE = WORKSPACE_BYTES, FED = 3 << 20 };
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "handle_support.h"
+#include "thread_support.h"
 
 static library plain = { .name = "plain" }, other = { .name = "other" };
 
@@ -117,13 +118,9 @@ static void *give_back(void *lease)
 static void any_thread_may_return_a_lease(void **state)
 {
     (void)state;
-    pthread_t thread;
-    void *status = NULL;
     weir_lease lease = borrow(&plain, WEIR_STREAM_CURRENT);
     const thing *lent = weir_lease_handle(lease);
-    assert_int_equal(pthread_create(&thread, NULL, give_back, &lease), 0);
-    pthread_join(thread, &status);
-    assert_int_equal(*(weir_status *)status, WEIR_OK);
+    assert_int_equal(*(weir_status *)in_a_thread(give_back, &lease), WEIR_OK);
     assert_int_equal(numbers_of(&plain, 0).idle, 1);
     assert_ptr_equal(get(&plain), lent);
 }

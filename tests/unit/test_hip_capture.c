@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "thread_support.h"
 #include "unit/hip_support.h"
 
 static void *origin;
@@ -57,11 +58,11 @@ static void direct_allocation_ends_a_capture_of_another_thread(void **state)
 {
     (void)state;
     begin(WEIR_CAPTURE_GLOBAL);
-    assert_int_equal((intptr_t)in_thread(alloc_directly, NULL), 900);
+    assert_int_equal((intptr_t)in_a_thread(alloc_directly, NULL), 900);
     assert_int_equal(state_of(origin), WEIR_CAPTURE_INVALIDATED);
     end_badly(901);
     begin(WEIR_CAPTURE_THREAD_LOCAL);
-    assert_int_equal((intptr_t)in_thread(alloc_directly, NULL), 0);
+    assert_int_equal((intptr_t)in_a_thread(alloc_directly, NULL), 0);
     end_well();
     begin(WEIR_CAPTURE_RELAXED);
     assert_int_equal((intptr_t)alloc_directly(NULL), 0);
@@ -145,7 +146,7 @@ static void captures_survive_everything_else(void **state)
     for (int mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
         begin(mode);
         bystand(NULL);
-        in_thread(bystand, NULL);
+        in_a_thread(bystand, NULL);
         end_well();
     }
 }
@@ -180,10 +181,10 @@ static void ending_in_another_thread_is_refused(void **state)
 {
     (void)state;
     begin(WEIR_CAPTURE_GLOBAL);
-    assert_int_equal((intptr_t)in_thread(end_elsewhere, NULL), WEIR_ERR_WRONG_THREAD);
+    assert_int_equal((intptr_t)in_a_thread(end_elsewhere, NULL), WEIR_ERR_WRONG_THREAD);
     end_well();
     begin(WEIR_CAPTURE_RELAXED);
-    assert_int_equal((intptr_t)in_thread(end_elsewhere, NULL), WEIR_OK);
+    assert_int_equal((intptr_t)in_a_thread(end_elsewhere, NULL), WEIR_OK);
     ok(b->stream_destroy(0, origin));
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "thread_support.h"
 #include "unit/hip_support.h"
 
 #include <semaphore.h>
@@ -120,7 +121,7 @@ static void every_thread_has_a_device_of_its_own(void **state)
     ok(b->device_get_current(&current));
     assert_int_equal(current, 1);
     assert_int_equal(current_device(), 1);
-    assert_int_equal((intptr_t)in_thread(ask_current, NULL), 0);
+    assert_int_equal((intptr_t)in_a_thread(ask_current, NULL), 0);
     runtime_ok(wr_hip_runtime.hipSetDevice(0));
 }
 

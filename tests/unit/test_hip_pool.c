@@ -7,6 +7,7 @@
 
 #include "unit/hip_support.h"
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <time.h>

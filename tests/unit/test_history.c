@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include <pthread.h>
+#include "thread_support.h"
 
 static wr_history history;
 static const weir_mempool none;
@@ -174,9 +174,7 @@ static void threads_that_come_and_go_share_a_page(void **state)
     static weir_event events[SHORT_LIVED];
     uint64_t count = 0, dropped = 1;
     for (uintptr_t i = 0; i < SHORT_LIVED; i++) {
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, write_once, (void *)i), 0);
-        pthread_join(thread, NULL);
+        (void)in_a_thread(write_once, (void *)i);
     }
     assert_true(history.page_count <= SHORT_LIVED / WR_HISTORY_PAGE + 1);
     wr_history_copy(&history, events, NULL, SHORT_LIVED, &count, &dropped);
@@ -193,9 +191,7 @@ static void there_are_no_gaps(void **state)
     wr_history_release(&history);
     assert_int_equal(wr_history_init(&history, 3, 1000), WEIR_OK);
     record(1);
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, write_some, NULL), 0);
-    pthread_join(thread, NULL);
+    (void)in_a_thread(write_some, NULL);
     wr_history_copy(&history, events, NULL, 1000, &count, &dropped);
     assert_int_equal(count, 1000);
     assert_int_equal(dropped, EACH + 1 - 1000);

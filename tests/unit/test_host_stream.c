@@ -1,5 +1,7 @@
 #include "unit/host.h"
 
+#include "thread_support.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -216,11 +218,7 @@ static void *end_capture(void *stream)
 
 static intptr_t end_elsewhere(void *stream)
 {
-    pthread_t thread;
-    void *status;
-    assert_int_equal(pthread_create(&thread, NULL, end_capture, stream), 0);
-    pthread_join(thread, &status);
-    return (intptr_t)status;
+    return (intptr_t)in_a_thread(end_capture, stream);
 }
 
 static void capture_ends_in_the_thread_that_began_it(void **state)

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "thread_support.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,15 +73,12 @@ static void try_tells_whether_somebody_else_has_it(void **state)
 {
     (void)state;
     bool got = true;
-    pthread_t thread;
     wr_lock_acquire(&middle);
-    assert_int_equal(pthread_create(&thread, NULL, try_middle, &got), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)in_a_thread(try_middle, &got);
     assert_false(got);
     wr_lock_release(&middle);
 
-    assert_int_equal(pthread_create(&thread, NULL, try_middle, &got), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    (void)in_a_thread(try_middle, &got);
     assert_true(got);
 }
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "host_support.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -298,19 +299,10 @@ static void leaving_another_pool_than_the_innermost_changes_nothing(void **state
     assert_ok(weir_mempool_leave(outer));
 }
 
-static void *alloc_as_another_thread(void *out)
+static void *alloc_as_another_thread(void *nothing)
 {
-    *(void **)out = alloc(MIB);
-    return NULL;
-}
-
-static void *in_another_thread(void *(*function)(void *))
-{
-    pthread_t thread;
-    void *result = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, function, &result), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    return result;
+    (void)nothing;
+    return alloc(MIB);
 }
 
 static void a_thread_that_entered_no_pool_is_not_routed(void **state)
@@ -318,17 +310,18 @@ static void a_thread_that_entered_no_pool_is_not_routed(void **state)
     (void)state;
     weir_mempool pool = plain();
     assert_ok(weir_mempool_enter(pool));
-    assert_pool(in_another_thread(alloc_as_another_thread), default_pool);
+    assert_pool(in_a_thread(alloc_as_another_thread, NULL), default_pool);
     assert_ok(weir_mempool_leave(pool));
 }
 
 static weir_mempool entered_by_a_thread;
 
-static void *enter_and_alloc(void *out)
+/* Without leaving. */
+static void *enter_and_alloc(void *nothing)
 {
+    (void)nothing;
     assert_ok(weir_mempool_enter(entered_by_a_thread));
-    *(void **)out = alloc(MIB);
-    return NULL; /* without leaving */
+    return alloc(MIB);
 }
 
 static void threads_may_be_in_one_pool_at_once_and_leave_it_by_ending(void **state)
@@ -336,7 +329,7 @@ static void threads_may_be_in_one_pool_at_once_and_leave_it_by_ending(void **sta
     (void)state;
     entered_by_a_thread = plain();
     assert_ok(weir_mempool_enter(entered_by_a_thread));
-    assert_pool(in_another_thread(enter_and_alloc), entered_by_a_thread);
+    assert_pool(in_a_thread(enter_and_alloc, NULL), entered_by_a_thread);
     assert_int_equal(pool_info(entered_by_a_thread).references, 2);
     assert_ok(weir_mempool_leave(entered_by_a_thread));
 }
@@ -346,7 +339,7 @@ static void a_route_of_a_stream_holds_for_every_thread(void **state)
     (void)state;
     weir_mempool pool = plain();
     assert_ok(weir_mempool_route_stream(pool, default_stream(0)));
-    assert_pool(in_another_thread(alloc_as_another_thread), pool);
+    assert_pool(in_a_thread(alloc_as_another_thread, NULL), pool);
     weir_stream other = new_stream(0);
     assert_pool(alloc_on(MIB, other), default_pool);
     assert_ok(weir_mempool_route_stream(default_pool, default_stream(0)));
@@ -381,7 +374,7 @@ static void a_filter_chooses_for_every_thread(void **state)
     assert_ok(weir_mempool_route_filter(pool, above_a_mebibyte, &asked));
     assert_pool(alloc(2 * MIB), pool);
     assert_pool(alloc(MIB), default_pool);
-    assert_pool(in_another_thread(alloc_as_another_thread), default_pool);
+    assert_pool(in_a_thread(alloc_as_another_thread, NULL), default_pool);
     assert_int_equal(asked, 3);
     assert_ok(weir_mempool_unroute_filter(pool, above_a_mebibyte, &asked));
     assert_status(weir_mempool_unroute_filter(pool, above_a_mebibyte, &asked), WEIR_ERR_INVALID_ARGUMENT);

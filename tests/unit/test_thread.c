@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "host_support.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -19,13 +20,6 @@ static int open_two(void **state)
     (void)state;
     open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
     return 0;
-}
-
-static void in_a_thread(void *(*function)(void *), void *argument)
-{
-    pthread_t thread;
-    assert_int_equal(pthread_create(&thread, NULL, function, argument), 0);
-    pthread_join(thread, NULL);
 }
 
 static weir_stream current_stream(int device)

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "thread_support.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,11 +88,7 @@ static void *route_it(void *argument)
 
 static void by_another_thread(route r)
 {
-    pthread_t thread;
-    void *status = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, route_it, &r), 0);
-    assert_int_equal(pthread_join(thread, &status), 0);
-    assert_ok((weir_status)(intptr_t)status);
+    assert_ok((weir_status)(intptr_t)in_a_thread(route_it, &r));
 }
 
 static void a_route_that_another_thread_opens_is_taken(void **state)

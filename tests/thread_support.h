@@ -1,0 +1,19 @@
+/*
+ * thread_support: what tests do in a thread of its own. Include after the cmocka headers.
+ */
+#ifndef WEIR_TESTS_THREAD_SUPPORT_H
+#define WEIR_TESTS_THREAD_SUPPORT_H
+
+#include <pthread.h>
+
+/* What it returns, in a thread that has ended by then. */
+static inline void *in_a_thread(void *(*work)(void *), void *argument)
+{
+    pthread_t thread;
+    void *result = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, work, argument), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    return result;
+}
+
+#endif

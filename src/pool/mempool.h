@@ -20,8 +20,9 @@ typedef uint64_t wr_mempool_name;
 
 struct wr_mempool {
     struct wr_cache *cache; /* never changes, also when the record is recycled: read by whoever is late */
-    _Atomic wr_mempool_name
-        name; /* written under the lock, read also without; so are the next two, by whoever is late */
+
+    /* Written under the lock, read also without, by whoever is late, too. */
+    _Atomic wr_mempool_name name;
     _Atomic(const wr_policy *) policy;
     atomic_size_t alignment; /* of its rules */
 

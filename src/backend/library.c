@@ -364,7 +364,7 @@ static const char *table_text(const char *const *codes, int code)
 /* Starts with the number, which is what people search for. */
 static const char *error_text(void *self, int code)
 {
-    static WR_THREAD_LOCAL char text[96];
+    static WR_THREAD_LOCAL char text[80];
     const library *l = self;
     const char *words = own_text(code);
     if (words != NULL) return words;

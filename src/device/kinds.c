@@ -51,7 +51,7 @@ static int user_reset(void *self, void *handle)
 
 static const char *user_error_text(void *self, int code)
 {
-    static WR_THREAD_LOCAL char text[32];
+    static WR_THREAD_LOCAL char text[24];
     const user_kind *u = self;
     const char *said = u->ops.error_text ? u->ops.error_text(u->ops.user, code) : NULL;
     if (said) return said;

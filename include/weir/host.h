@@ -84,10 +84,10 @@ WEIR_API weir_status weir_host_place_segments(int device, const weir_host_place 
 
 /**
  * Device memory has no contents from now on: all is handed out, counted and refused as always, but nothing is mapped behind
- * the addresses, so touching them is a SIGSEGV, and the back end's copies and fills fail with WEIR_ERR_NOT_SUPPORTED. For
- * simulators, which never touch it: their times are without the system's calls for memory (mmap, mprotect), of which a real
- * driver makes others, and how many mappings a process may have (vm.max_map_count) does not bound them. Pinned memory is as
- * always. @return WEIR_ERR_BUSY when a device is in use: call it before anything is done with one. Since 0.1.
+ * the addresses, so touching them is a SIGSEGV, and all copies and fills fail with WEIR_ERR_NOT_SUPPORTED, and with them
+ * pausing what is to be kept. For simulators, which never touch it: their times are without the system's calls for memory
+ * (mmap, mprotect), of which a real driver makes others, and how many mappings a process may have (vm.max_map_count) does
+ * not bound them. Pinned memory can be touched as always. @return WEIR_ERR_BUSY when a device is in use: call it before anything is done with one. Since 0.1.
  */
 WEIR_API weir_status weir_host_omit_contents(void);
 

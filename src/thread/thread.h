@@ -77,9 +77,11 @@ static inline wr_front *wr_thread_named_front(uint64_t stream_id, wr_mempool_nam
     const wr_thread_known *known = &wr_thread_knows;
     wr_front *front = known->named[wr_thread_named_way_at(stream_id, name)];
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
-    if (WR_UNLIKELY(known->ways != ways || !front)) return NULL;
+    if (WR_UNLIKELY(known->ways != ways || !front || stream_id == 0)) return NULL; /* 0 is also that of one that ends */
     const bool same = atomic_load_explicit(&front->stream->id, memory_order_relaxed) == stream_id;
-    return WR_LIKELY(same && wr_front_is_of(front, name)) ? front : NULL;
+    /* What else the front has of the pool was written before its name. */
+    const bool there = atomic_load_explicit(&front->name, memory_order_acquire) == name;
+    return WR_LIKELY(same && there) ? front : NULL;
 }
 
 /* The block that began there a moment ago, if the thread knows; whether it does now is asked under the lock of its front. */

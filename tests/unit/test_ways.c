@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "thread/thread.h"
 #include "thread_support.h"
 
 #include <stdio.h>
@@ -202,6 +203,43 @@ static void a_pool_that_is_gone_is_refused_by_name(void **state)
     assert_ptr_equal(alloc_from(next, 4096, stream), block);
 }
 
+/* A pool that has the way of another one in what the thread remembers. */
+static weir_mempool new_pool_like(weir_mempool other)
+{
+    weir_mempool pool = new_pool();
+    while (pool.user % WR_THREAD_WAYS != other.user % WR_THREAD_WAYS) {
+        assert_ok(weir_mempool_unref(pool));
+        pool = new_pool();
+    }
+    return pool;
+}
+
+static void *take_first(void *argument)
+{
+    const route *r = argument;
+    return alloc_from(r->pool, 4096, r->stream);
+}
+
+/* Another thread gives the front to the next pool, and is asking the driver for its memory. For the thread sanitizer. */
+static void a_front_that_was_remembered_is_the_next_pools_once_it_says_so(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *first = NULL;
+    route r = { .stream = new_stream(0), .pool = new_pool() };
+    use_in(r.pool, r.stream);
+    assert_ok(weir_mempool_unref(r.pool));
+    r.pool = new_pool_like(r.pool);
+    assert_ok(weir_host_latency(WEIR_BACKEND_segment_alloc, 100000000));
+    assert_int_equal(pthread_create(&thread, NULL, take_first, &r), 0);
+    nanosleep(&(struct timespec){ .tv_nsec = 30000000 }, NULL);
+    void *second = alloc_from(r.pool, 1536, r.stream);
+    assert_int_equal(pthread_join(thread, &first), 0);
+    assert_int_equal(info_of(first).pool.user, r.pool.user);
+    assert_int_equal(info_of(second).pool.user, r.pool.user);
+    assert_ptr_not_equal(first, second);
+}
+
 static void ids_of_no_pool_are_refused_beside_one_that_is_remembered(void **state)
 {
     (void)state;
@@ -352,6 +390,7 @@ int main(void)
         WAYS_TEST(a_child_of_fork_is_refused),
         WAYS_TEST(more_streams_than_are_remembered_are_told_apart),
         WAYS_TEST(a_pool_that_is_gone_is_refused_by_name),
+        WAYS_TEST(a_front_that_was_remembered_is_the_next_pools_once_it_says_so),
         WAYS_TEST(ids_of_no_pool_are_refused_beside_one_that_is_remembered),
         WAYS_TEST(a_stream_that_has_ended_is_refused_in_a_pool_that_is_named),
         WAYS_TEST(a_graph_keeps_the_pool_that_is_named_in_its_capture),

@@ -226,7 +226,7 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
 static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller,
                                                 void **out)
 {
-    const wr_mempool_name name = wr_mempool_name_of_user(pool);
+    const wr_mempool_name name = wr_mempool_name_from(pool);
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_from: out is NULL");
     wr_front *front = name ? wr_thread_find_named_front(stream.id, name) : NULL;
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
@@ -236,7 +236,7 @@ static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes,
 
 weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out)
 {
-    const wr_mempool_name name = wr_mempool_name_of_user(pool);
+    const wr_mempool_name name = wr_mempool_name_from(pool);
     wr_front *front = WR_LIKELY(out && name) ? wr_thread_named_front(stream.id, name) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (WR_LIKELY(self && alloc_held(name, bytes, front, self, out))) return WEIR_OK;

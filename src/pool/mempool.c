@@ -66,9 +66,8 @@ weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out)
 
 weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out)
 {
-    const uint64_t number = id.user ? id.user : id.capture;
-    const wr_mempool_name n = number << 1 | (id.capture != 0);
-    entry *found = (id.user && id.capture) || number >> 62 ? NULL : entry_of(n);
+    const wr_mempool_name n = wr_mempool_name_from(id);
+    entry *found = entry_of(n);
     wr_mempool *pool = found ? atomic_load_explicit(found, memory_order_acquire) : NULL;
     WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "there is no memory pool {%llu, %llu}: it is gone, or never was one",
               (unsigned long long)id.capture, (unsigned long long)id.user);

@@ -101,10 +101,11 @@ static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
     return atomic_load_explicit(&pool->name, memory_order_acquire);
 }
 
-/* Of a pool that a user made; 0 for any other id. */
-static inline wr_mempool_name wr_mempool_name_of_user(weir_mempool id)
+/* 0: the default pool's id, or no pool's. */
+static inline wr_mempool_name wr_mempool_name_from(weir_mempool id)
 {
-    return id.capture || id.user >> 62 ? 0 : id.user << 1;
+    const uint64_t number = id.user | id.capture;
+    return (id.user && id.capture) || number >> 62 ? 0 : number << 1 | (id.capture != 0);
 }
 
 static inline weir_mempool wr_mempool_id_of(wr_mempool_name name)

@@ -101,18 +101,24 @@ static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cach
     wr_thread_knows.starts = starts;
 }
 
+/* Whether a front of the cache can be remembered: not before it has a table, without which no count is known. */
+static inline bool wr_thread_may_remember(uint64_t ways, const wr_cache *cache)
+{
+    if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, cache);
+    return wr_thread_knows.ways == ways;
+}
+
 static inline void wr_thread_remember_front(uint64_t ways, uint64_t stream_id, wr_front *front)
 {
-    if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
-    if (wr_thread_knows.ways == ways)
+    if (wr_thread_may_remember(ways, front->cache))
         wr_thread_knows.of[wr_thread_way_at(stream_id)] = (wr_thread_way){ stream_id, front };
 }
 
 static inline void wr_thread_remember_named_front(uint64_t ways, uint64_t stream_id, wr_mempool_name name,
                                                   wr_front *front)
 {
-    if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, front->cache);
-    if (wr_thread_knows.ways == ways) wr_thread_knows.named[wr_thread_named_way_at(stream_id, name)] = front;
+    if (wr_thread_may_remember(ways, front->cache))
+        wr_thread_knows.named[wr_thread_named_way_at(stream_id, name)] = front;
 }
 
 static inline const wr_thread *wr_thread_self(void)

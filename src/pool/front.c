@@ -287,9 +287,10 @@ static void begin(wr_front *front, wr_mempool *pool)
 {
     wr_cache *cache = front->cache;
     const wr_mempool_name name = wr_mempool_name_of(pool);
+    const wr_policy *policy = wr_mempool_policy(pool);
     front->pool = pool;
-    front->plain_max =
-        pool->rules.alignment <= WR_FRONT_QUANTUM ? wr_mempool_policy(pool)->plain_max(&cache->options) : 0;
+    front->plain_max = pool->rules.alignment <= WR_FRONT_QUANTUM ? policy->plain_max(&cache->options) : 0;
+    front->large_unit = policy->large_unit;
     wr_front_unsettle(front);
     atomic_store_explicit(&front->name, name, memory_order_release);
 }
@@ -435,7 +436,7 @@ bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, 
 
 bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
 {
-    const size_t bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
+    const size_t bytes = wr_front_block_bytes(front, requested);
     const bool plain = requested != 0 && requested <= front->plain_max;
     const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may be asked first */
     void *found = NULL;

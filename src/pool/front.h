@@ -59,7 +59,8 @@ struct wr_front {
      * know that the pool is still there. */
     _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: it is gone */
     wr_mempool *pool;
-    size_t plain_max; /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM */
+    size_t plain_max;  /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM, */
+    size_t large_unit; /* or of that, a power of two, above WR_SMALL_MAX */
 
     bool closed; /* the fronts are, or nothing may be parked of the pool now. Under both locks */
     bool plain;  /* parking a block is no more than that: neither closed nor recorded. Under both locks */
@@ -189,6 +190,13 @@ static inline wr_front_part *wr_front_part_for(wr_front *front, size_t block_byt
 static inline size_t wr_front_index(size_t block_bytes)
 {
     return wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS);
+}
+
+/* Of a plain request. */
+static inline size_t wr_front_block_bytes(const wr_front *front, size_t requested)
+{
+    const size_t unit = requested > WR_SMALL_MAX ? front->large_unit : WR_FRONT_QUANTUM;
+    return (requested + unit - 1) & ~(unit - 1); /* no division */
 }
 
 static inline int64_t wr_front_spare(const wr_front_part *part, wr_flow_number number)
@@ -333,7 +341,7 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
 
 static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested)
 {
-    const size_t block_bytes = wr_round_up(requested, WR_FRONT_QUANTUM);
+    const size_t block_bytes = wr_front_block_bytes(front, requested);
     wr_front_part *part = wr_front_part_for(front, block_bytes);
     wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
     wr_block *block = slot->first;

@@ -49,8 +49,9 @@ typedef struct wr_policy {
     bool release_all; /* under pressure, give back all idle segments, not just enough of them */
 
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
-    /* Where it parks: requests of up to so many bytes only become the next multiple of 512. */
+    /* Where it parks: blocks for requests of up to so many bytes may be the next multiple of 512, above WR_SMALL_MAX of large_unit. */
     size_t (*plain_max)(const wr_policy_options *options);
+    size_t large_unit; /* a power of two */
     /* May a request take a free block of `candidate` bytes, the smallest that is large enough? NULL: it may. */
     bool (*takes)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
     /* Is the rest of a block of `candidate` bytes cut off for others? NULL: it is, since blocks are multiples of 512. */

@@ -6,7 +6,8 @@
 #include "pool/policy.h"
 
 enum { QUANTUM = 512 };
-static const size_t LARGE_REST_MIN = 64 * WR_KIB; /* what is worth cutting off a large block */
+
+#define LARGE_REST_MIN (64 * WR_KIB) /* what is worth cutting off a large block */
 
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
@@ -17,12 +18,6 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
      * all of it. PyTorch's rules let such segments pile up. */
     if (out->block_bytes < options->max_split && out->segment_bytes >= options->max_split)
         out->block_bytes = out->segment_bytes;
-}
-
-static size_t plain_max(const wr_policy_options *options)
-{
-    const size_t most = wr_policy_torch_plain_max(options);
-    return most < WR_SMALL_MAX ? most : WR_SMALL_MAX;
 }
 
 static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
@@ -42,7 +37,8 @@ const wr_policy wr_policy_segments = {
     .rehome = true,
     .parks = true,
     .fit = fit,
-    .plain_max = plain_max,
+    .plain_max = wr_policy_torch_plain_max,
+    .large_unit = LARGE_REST_MIN,
     .takes = takes,
     .splits = splits,
 };

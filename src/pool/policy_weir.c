@@ -18,4 +18,5 @@ const wr_policy wr_policy_weir = {
     .parks = true,
     .fit = fit,
     .plain_max = wr_policy_torch_plain_max,
+    .large_unit = 512,
 };

@@ -143,6 +143,7 @@ static void what_is_missed_takes_back_what_is_parked_of_its_class(void **state)
 typedef struct turns {
     weir_mempool pool;
     weir_stream stream;
+    size_t bytes;
     bool entered;
     pthread_barrier_t step;
     atomic_bool done;
@@ -152,8 +153,8 @@ static void take_turns(const turns *t)
 {
     void *block = NULL;
     for (int i = 0; i < 1000; i++) {
-        assert_ok(t->entered ? weir_alloc_on(4096, t->stream, &block)
-                             : weir_alloc_from(t->pool, 4096, t->stream, &block));
+        assert_ok(t->entered ? weir_alloc_on(t->bytes, t->stream, &block)
+                             : weir_alloc_from(t->pool, t->bytes, t->stream, &block));
         assert_ok(weir_free(block));
     }
 }
@@ -172,13 +173,13 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void assert_hits_without_the_caches_lock(bool entered)
+static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
 {
-    turns t = { .pool = new_pool(), .stream = new_stream(0), .entered = entered };
+    turns t = { .pool = new_pool(), .stream = new_stream(0), .bytes = bytes, .entered = entered };
     void *blocks[WR_FRONT_DEPTH];
-    for (int i = 0; i < WR_FRONT_DEPTH; i++) blocks[i] = alloc_on(4096, t.stream);
+    for (int i = 0; i < WR_FRONT_DEPTH; i++) blocks[i] = alloc_on(bytes, t.stream);
     for (int i = 0; i < WR_FRONT_DEPTH; i++) assert_ok(weir_free(blocks[i])); /* live to the cache still */
-    wr_cache *cache = front_with_one(t.pool, 4096, t.stream)->cache;
+    wr_cache *cache = front_with_one(t.pool, bytes, t.stream)->cache;
     pthread_t thread;
     assert_int_equal(pthread_barrier_init(&t.step, NULL, 2), 0);
     assert_int_equal(pthread_create(&thread, NULL, work, &t), 0);
@@ -197,13 +198,36 @@ static void assert_hits_without_the_caches_lock(bool entered)
 static void a_hit_in_a_pool_that_was_entered_needs_no_lock_of_all(void **state)
 {
     (void)state;
-    assert_hits_without_the_caches_lock(true);
+    assert_hits_without_the_caches_lock(true, 4096);
+    assert_hits_without_the_caches_lock(true, 3 * MIB + 1);
 }
 
 static void a_hit_in_a_pool_that_is_named_needs_no_lock_of_all(void **state)
 {
     (void)state;
-    assert_hits_without_the_caches_lock(false);
+    assert_hits_without_the_caches_lock(false, 4096);
+    assert_hits_without_the_caches_lock(false, 3 * MIB + 1);
+}
+
+/* Large requests become multiples of 64 KiB there. */
+static void a_large_block_serves_the_next_request_that_becomes_as_large(void **state)
+{
+    (void)state;
+    const weir_mempool pool = new_pool();
+    const weir_stream stream = new_stream(0);
+    void *block = NULL;
+    for (int i = 0; i < 64; i++) { /* the lock becomes this thread's */
+        block = alloc_from(pool, MIB + 1, stream);
+        assert_int_equal(info_of(block).bytes, MIB + (64 << 10));
+        assert_ok(weir_free(block));
+        assert_ptr_equal(alloc_from(pool, MIB + (60 << 10), stream), block);
+        assert_int_equal(info_of(block).bytes, MIB + (64 << 10));
+        assert_int_equal(info_of(block).requested, MIB + (60 << 10));
+        assert_ok(weir_free(block));
+    }
+    assert_ptr_not_equal(alloc_from(pool, MIB, stream), block);
+    assert_int_equal(parked(front_of(block)), 1);
+    assert_ok(weir_validate(0));
 }
 
 /* ---- rules ---------------------------------------------------------------------------------------------------------- */
@@ -865,6 +889,7 @@ int main(void)
         POOL_TEST(what_is_missed_takes_back_what_is_parked_of_its_class),
         POOL_TEST(a_hit_in_a_pool_that_was_entered_needs_no_lock_of_all),
         POOL_TEST(a_hit_in_a_pool_that_is_named_needs_no_lock_of_all),
+        POOL_TEST(a_large_block_serves_the_next_request_that_becomes_as_large),
         POOL_TEST(pools_whose_rules_say_which_block_is_next_park_nothing),
         POOL_TEST(aligned_blocks_are_parked_by_the_size_that_they_have),
         POOL_TEST(a_released_pool_serves_nothing_that_was_parked),

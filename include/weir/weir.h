@@ -120,8 +120,10 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
  * WEIR_SETTINGS_INIT. `weir info` prints what is in force and where it came from. Only the tail grows.
  */
 typedef struct weir_settings {
-    size_t size;             /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
-    const char *backend;     /**< "auto" (default), "cuda", "hip" or "host" */
+    size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
+    const char
+        *backend; /**< "cuda", "hip", "host", or "auto" (default): the first that has a device, and "host" where no
+                                  other driver is; one that is there and fails is an error */
     const char *policy;      /**< placement policy: "weir" (default), "segments" or "torch" */
     uint64_t memory_limit;   /**< bytes weir may reserve per device; 0: no limit but the device's */
     uint64_t host_devices;   /**< host back end: number of devices (default 1) */

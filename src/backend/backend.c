@@ -105,13 +105,26 @@ static weir_status try_table(const weir_backend *table, const weir_backend_confi
     return status;
 }
 
+/* There is nothing of that kind here; any other failure is of something that is. */
+static bool is_absent(weir_status status)
+{
+    return status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE;
+}
+
+/* The host's memory is for machines without a GPU: in place of one that cannot be used, kernels would fault on it. */
 static weir_status open_first(const weir_backend_config *config, const weir_backend **backend)
 {
+    const weir_backend *broken = NULL;
     weir_status status = WEIR_ERR_NO_LIBRARY;
-    for (size_t i = 0; i < TABLE_COUNT && status != WEIR_OK; i++) {
+    for (size_t i = 0; i < TABLE_COUNT && status != WEIR_OK && !(broken && tables[i] == &wr_backend_host); i++) {
         status = try_table(tables[i], config);
         if (status == WEIR_OK) *backend = tables[i];
+        if (status != WEIR_OK && !is_absent(status) && !broken) broken = tables[i];
     }
+    if (status == WEIR_OK || !broken) return status;
+    status = try_table(broken, config); /* for its text; should it have come up by now, so much the better */
+    if (status == WEIR_OK) *backend = broken;
+    if (status != WEIR_OK) wr_fail_prefix("WEIR_BACKEND=host would do without a GPU; ");
     return status;
 }
 

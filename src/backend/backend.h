@@ -24,8 +24,8 @@ extern atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
 /* Required entries are set, optional groups whole, and the table is as large as this weir's. */
 WR_CHECKED weir_status wr_backend_check(const weir_backend *backend);
 
-/* Opens the back end called `name` ("auto": the first registered one that has a device, host last) after
- * wr_backend_check(). On failure nothing is left open and *backend is untouched. */
+/* Opens the back end called `name` ("auto": the first registered one that has a device, the host's where there is none, and no
+ * other is there and fails) after wr_backend_check(). On failure nothing is left open and *backend is untouched. */
 WR_CHECKED weir_status wr_backend_open(const char *name, const weir_backend_config *config,
                                        const weir_backend **backend);
 

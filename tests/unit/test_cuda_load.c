@@ -70,6 +70,15 @@ static void failing_initialisation_is_explained(void **state)
     ok(wr_backend_close(opened));
 }
 
+static void auto_takes_the_host_in_place_of_no_driver_that_fails(void **state)
+{
+    (void)state;
+    setenv("WEIR_LIB_CUDA", "libm.so.6", 1);
+    assert_int_equal(wr_backend_open("auto", &cuda_config, &opened), WEIR_ERR_INCOMPATIBLE);
+    assert_non_null(strstr(weir_error_text(), "WEIR_BACKEND=host"));
+    assert_non_null(strstr(weir_error_text(), "libm.so.6"));
+}
+
 static void opening_twice_is_refused(void **state)
 {
     (void)state;
@@ -168,6 +177,7 @@ int main(void)
         cmocka_unit_test(auto_takes_a_device),
         cmocka_unit_test(library_that_is_no_driver_is_named),
         cmocka_unit_test(failing_initialisation_is_explained),
+        cmocka_unit_test(auto_takes_the_host_in_place_of_no_driver_that_fails),
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_releases_devices_left_open),
         cmocka_unit_test_setup_teardown(old_driver_works_without_virtual_memory, open_old, close_cuda),

@@ -860,7 +860,7 @@ typedef struct weir_handle_stats {
     uint64_t doomed;          /**< to be destroyed when no capture is underway */
 } weir_handle_stats;
 
-/** Copies the numbers. Does not load the library. Since 0.1. */
+/** Copies the numbers. Does not load the library, nor open the device: without use they are 0. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle_stats *out);
 
 /** Sets the peak of a kind (0: of all kinds) on a device to what exists now, and its counters to zero. Since 0.1. */
@@ -953,7 +953,8 @@ typedef struct weir_memory_stats {
     uint64_t plan_missed_bytes; /**< bytes of late and missed ones */
 } weir_memory_stats;
 
-/** Copies the statistics of a device, consistent at one instant. Since 0.1. */
+/** Copies the statistics of a device, consistent at one instant. A device that was not used yet has zeros, and is not opened for
+ *  it: that would make a context, of some hundred MiB. Since 0.1. */
 WEIR_API weir_status weir_stats_get(int device, weir_memory_stats *out);
 
 /** Sets peaks to current values and running totals and counters to zero. Since 0.1. */

@@ -133,9 +133,9 @@ weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle
     wr_kind *known = NULL;
     WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
               "weir_handle_stats_get: out is NULL or its size is not set");
-    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_thread_look_up_device(device, &d));
     WR_TRY(wr_kind_find(kind, &known));
-    wr_handle_pool *pool = atomic_load(&d->handles[kind]);
+    wr_handle_pool *pool = d ? atomic_load(&d->handles[kind]) : NULL;
     if (pool)
         wr_handle_pool_stats(pool, out);
     else

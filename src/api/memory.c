@@ -176,8 +176,8 @@ weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
 weir_status weir_empty_cache(int device)
 {
     wr_device *d = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    return wr_device_empty_cache(d);
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    return d ? wr_device_empty_cache(d) : WEIR_OK;
 }
 
 weir_status weir_memory_limit_set(int device, uint64_t bytes)

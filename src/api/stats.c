@@ -16,8 +16,12 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
     wr_device *d = NULL;
     WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
               "weir_stats_get: out is NULL or its size is not set");
-    WR_TRY(wr_thread_resolve_device(device, &d));
     const size_t size = out->size;
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    if (!d) {
+        *out = (weir_memory_stats){ .size = size };
+        return WEIR_OK;
+    }
     wr_fronts_close(&d->cache);
     wr_cache_lock(&d->cache);
     *out = *wr_stats_locked(&d->cache);
@@ -50,8 +54,8 @@ static void reset_cache(wr_cache *cache, bool peaks, bool totals)
 static weir_status reset(int device, bool peaks, bool totals)
 {
     wr_device *d = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    reset_cache(&d->cache, peaks, totals);
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    if (d) reset_cache(&d->cache, peaks, totals);
     return WEIR_OK;
 }
 
@@ -97,9 +101,9 @@ static weir_status reset_handles(weir_handle_kind kind, int device, bool peaks, 
 {
     wr_device *d = NULL;
     wr_kind *known = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_thread_look_up_device(device, &d));
     if (kind != 0) WR_TRY(wr_kind_find(kind, &known));
-    wr_device_reset_handles(d, kind, peaks, totals);
+    if (d) wr_device_reset_handles(d, kind, peaks, totals);
     return WEIR_OK;
 }
 

@@ -199,11 +199,24 @@ weir_status wr_runtime_close(void)
     return first;
 }
 
-weir_status wr_runtime_device_slow(int ordinal, wr_device **device)
+static weir_status check_ordinal(int ordinal)
 {
     WR_ENSURE(ordinal >= 0 && ordinal < rt->device_count, WEIR_ERR_NO_DEVICE, "device %d: back end %s has %d device%s",
               ordinal, rt->backend->name, rt->device_count, rt->device_count == 1 ? "" : "s");
+    return WEIR_OK;
+}
+
+weir_status wr_runtime_device_there(int ordinal, wr_device **device)
+{
+    WR_TRY(check_ordinal(ordinal));
+    *device = atomic_load_explicit(&rt->devices[ordinal], memory_order_acquire);
+    return WEIR_OK;
+}
+
+weir_status wr_runtime_device_slow(int ordinal, wr_device **device)
+{
     weir_status status = WEIR_OK;
+    WR_TRY(check_ordinal(ordinal));
     begin_change();
     wr_device *d = atomic_load_explicit(&rt->devices[ordinal], memory_order_relaxed);
     if (!d) {

@@ -94,6 +94,9 @@ WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **
     return wr_runtime_device_slow(ordinal, device);
 }
 
+/* The same without opening it. NULL: it was never used. */
+WR_CHECKED weir_status wr_runtime_device_there(int ordinal, wr_device **device);
+
 /* The cache of pinned host memory, made through `home` when this is its first use. */
 WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out);
 

@@ -92,11 +92,22 @@ weir_status wr_thread_set_device(int ordinal)
     return WEIR_OK;
 }
 
-weir_status wr_thread_resolve_device(int ordinal, wr_device **device)
+static weir_status resolve_ordinal(int *ordinal)
 {
     WR_TRY(wr_runtime_enter());
-    if (ordinal == WEIR_DEVICE_CURRENT) WR_TRY(wr_thread_device(&ordinal));
+    return *ordinal == WEIR_DEVICE_CURRENT ? wr_thread_device(ordinal) : WEIR_OK;
+}
+
+weir_status wr_thread_resolve_device(int ordinal, wr_device **device)
+{
+    WR_TRY(resolve_ordinal(&ordinal));
     return wr_runtime_device(ordinal, device);
+}
+
+weir_status wr_thread_look_up_device(int ordinal, wr_device **device)
+{
+    WR_TRY(resolve_ordinal(&ordinal));
+    return wr_runtime_device_there(ordinal, device);
 }
 
 wr_stream *wr_thread_chosen_stream(wr_device *device)

@@ -142,6 +142,9 @@ WR_CHECKED weir_status wr_thread_set_device(int ordinal);
 /* An ordinal as users give it: WEIR_DEVICE_CURRENT is resolved, the device opened. Enters the library. */
 WR_CHECKED weir_status wr_thread_resolve_device(int ordinal, wr_device **device);
 
+/* The same for who only asks: NULL where the device was never used, since opening one makes a context, with memory. */
+WR_CHECKED weir_status wr_thread_look_up_device(int ordinal, wr_device **device);
+
 /* The calling thread's current stream of an open device. A current stream that has ended gives the default one. */
 wr_stream *wr_thread_stream(wr_device *device);
 /* NULL: it never set one, or that has ended. */

@@ -32,6 +32,31 @@ static void everything_starts_at_zero(void **state)
     assert_memory_equal(&stats, &zero, sizeof zero);
 }
 
+static int open_two(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    return 0;
+}
+
+/* A context has some hundred MiB of device memory: a process that looks at all devices has none on those of others for it. */
+static void asking_opens_no_device(void **state)
+{
+    (void)state;
+    weir_memory_stats zero = { .size = sizeof zero };
+    weir_handle_stats no_handles = { .size = sizeof no_handles }, handles = { .size = sizeof handles, .bytes = 1 };
+    alloc(1000);
+    weir_memory_stats stats = stats_of(1);
+    assert_memory_equal(&stats, &zero, sizeof zero);
+    assert_ok(weir_handle_stats_get(WEIR_CUBLAS, 1, &handles));
+    assert_memory_equal(&handles, &no_handles, sizeof handles);
+    assert_ok(weir_stats_reset(1));
+    assert_ok(weir_handle_stats_reset(0, 1));
+    assert_ok(weir_empty_cache(1));
+    assert_int_equal(calls_of(WEIR_BACKEND_device_open), 1);
+    assert_int_equal(weir_stats_get(2, &stats), WEIR_ERR_NO_DEVICE);
+}
+
 static void an_allocation_moves_what_it_should(void **state)
 {
     (void)state;
@@ -185,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STATS_TEST(everything_starts_at_zero),
+        cmocka_unit_test_setup_teardown(asking_opens_no_device, open_two, close_host),
         STATS_TEST(an_allocation_moves_what_it_should),
         STATS_TEST(a_free_moves_it_back),
         STATS_TEST(peaks_stay_and_totals_add_up),

@@ -41,11 +41,13 @@ typedef struct weir_device_caps {
     uint32_t chunk_aliases; /**< not 0: a chunk may be mapped at several addresses, and kernels see one memory */
 } weir_device_caps;
 
-/** CUDA's capture states, same values. */
+/** CUDA's capture states, same values, and one more: the default stream, which captures nothing, while a stream that synchronises
+ *  with it does. What is queued on it then ends that capture (CUDA's error 906; cuStreamIsCapturing tells how). */
 typedef enum weir_capture_state {
     WEIR_CAPTURE_NONE = 0,
     WEIR_CAPTURE_ACTIVE = 1,
-    WEIR_CAPTURE_INVALIDATED = 2
+    WEIR_CAPTURE_INVALIDATED = 2,
+    WEIR_CAPTURE_IMPLICIT = 3
 } weir_capture_state;
 
 /** A physical chunk of device memory made by vm_create. */

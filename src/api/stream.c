@@ -144,8 +144,10 @@ static weir_status refuse_captured(const wr_device *d, const wr_stream *s, const
 {
     bool captured = false;
     WR_TRY(wr_stream_captured(d->backend, d->ordinal, s->native, &captured));
-    WR_ENSURE(!captured, WEIR_ERR_CAPTURE, "%s: the stream is capturing, which this would end; end its capture first",
-              call);
+    WR_ENSURE(
+        !captured, WEIR_ERR_CAPTURE,
+        "%s: the stream, or one that it synchronises with, is capturing, which this would end; end that capture first",
+        call);
     return WEIR_OK;
 }
 

@@ -217,7 +217,7 @@ weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_rou
     WR_ENSURE(state != WEIR_CAPTURE_INVALIDATED, WEIR_ERR_CAPTURE,
               "stream %p: its capture was invalidated; end it before allocating there", stream->native);
     WR_ENSURE(
-        capture || state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
+        capture || state != WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE,
         "stream %p is in a capture that weir was not told of, so nothing would keep the memory for its graph: call "
         "weir_graph_adopt() after the capture has begun, or name a pool with weir_alloc_from()",
         stream->native);

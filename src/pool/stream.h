@@ -91,7 +91,7 @@ WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority,
 WR_CHECKED weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out);
 WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out);
 
-/* Whether work queued on the native stream now would be captured instead of run. */
+/* Whether work queued on the native stream now would be captured instead of run, or end a capture of another one. */
 WR_CHECKED weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured);
 
 /* The same; when the driver cannot tell, yes. */

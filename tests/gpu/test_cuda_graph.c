@@ -304,6 +304,66 @@ static void a_handle_got_inside_a_capture_computes_at_each_launch(void **state)
     assert_ok(weir_free(c));
 }
 
+/* ---- the default stream beside a capture of a stream that synchronises with it ------------------------------------- */
+
+static void begin_blocking(CUstream *native, weir_graph *graph)
+{
+    weir_stream blocking;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_device_set_current(0)); /* and its context */
+    driver_ok(wr_cu.cuStreamCreateWithPriority(native, 0, 0));
+    assert_ok(weir_stream_from_native(0, *native, &blocking));
+    assert_ok(weir_graph_begin(blocking, &options, graph));
+}
+
+/* The rule that the next test is about, by the driver itself. */
+static void an_event_on_the_default_stream_ends_the_capture(void **state)
+{
+    (void)state;
+    CUstream native;
+    CUevent event;
+    weir_graph g;
+    CUstreamCaptureMode relaxed = WR_CU_STREAM_CAPTURE_MODE_RELAXED;
+    begin_blocking(&native, &g);
+    driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&relaxed));
+    driver_ok(wr_cu.cuEventCreate(&event, WR_CU_EVENT_DISABLE_TIMING));
+    const CUresult recorded = wr_cu.cuEventRecord(event, NULL);
+    driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&relaxed));
+    print_message("recording an event on the default stream: %d\n", recorded);
+    assert_int_equal(recorded, WR_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    assert_int_equal(weir_graph_end(g), WEIR_ERR_CAPTURE);
+    driver_ok(wr_cu.cuEventDestroy(event));
+    driver_ok(wr_cu.cuStreamDestroy(native));
+}
+
+static void what_was_used_on_the_default_stream_is_freed_after_the_capture(void **state)
+{
+    (void)state;
+    CUstream native;
+    weir_graph g;
+    weir_stream standard;
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_stream_default(0, &standard));
+    void *used = alloc_on(MIB, side), *other = NULL;
+    assert_ok(weir_fill(used, 1, MIB, standard));
+    assert_ok(weir_record_stream(used, standard));
+    begin_blocking(&native, &g);
+    assert_ok(weir_free(used));
+    assert_ok(weir_alloc_on(MIB, standard, &other));
+    assert_ok(weir_free(other));
+    assert_ok(weir_alloc_on(MIB, side, &other));
+    assert_ptr_not_equal(other, used);
+    assert_ok(weir_free(other));
+    assert_ok(weir_stats_get(0, &stats));
+    assert_int_equal(stats.pending_frees, 1);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_stats_get(0, &stats));
+    assert_int_equal(stats.pending_frees, 0);
+    driver_ok(wr_cu.cuStreamDestroy(native));
+}
+
 #define graph_test(test) cmocka_unit_test_setup_teardown(test, open_streams, close_valid)
 
 int main(void)
@@ -315,6 +375,8 @@ int main(void)
         graph_test(an_invalidated_and_an_abandoned_capture_leave_nothing),
         graph_test(captures_of_several_threads_at_once),
         graph_test(a_handle_got_inside_a_capture_computes_at_each_launch),
+        graph_test(an_event_on_the_default_stream_ends_the_capture),
+        graph_test(what_was_used_on_the_default_stream_is_freed_after_the_capture),
     };
     const int missing = no_gpu();
     if (missing != 0) return missing;

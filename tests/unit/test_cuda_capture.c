@@ -205,17 +205,29 @@ static void unjoined_work_gives_no_graph(void **state)
     ok(b->segment_free(0, base, 2 * MIB));
 }
 
-static void default_stream_is_not_asked_about(void **state)
+static void default_stream_is_in_no_capture(void **state)
 {
     (void)state;
-    unsigned long before = standin_calls("cuStreamGetCaptureInfo");
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
     assert_int_equal(state_of((void *)1), WEIR_CAPTURE_NONE);
     void *node;
     size_t count;
     assert_int_equal(b->capture_tips(0, NULL, &node, 1, &count), WEIR_ERR_CAPTURE);
     assert_int_equal(b->capture_tips(0, (void *)1, &node, 1, &count), WEIR_ERR_CAPTURE);
-    assert_int_equal(standin_calls("cuStreamGetCaptureInfo"), before);
+}
+
+static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void **state)
+{
+    (void)state;
+    CUstream blocking;
+    driver_ok(wr_cu.cuCtxSetCurrent(wr_cuda.devices[0].context));
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&blocking, 0, 0));
+    origin = blocking;
+    ok(b->capture_begin(0, origin, WEIR_CAPTURE_GLOBAL));
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_IMPLICIT);
+    assert_int_equal(state_of((void *)1), WEIR_CAPTURE_IMPLICIT);
+    end_well();
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
 static void room_to_spare_needs_one_call(void **state)
@@ -263,7 +275,8 @@ static const struct CMUnitTest tests[] = {
     cuda_test(ending_in_another_thread_is_refused),
     cuda_test(relaxed_capture_ends_in_any_thread),
     cuda_test(unjoined_work_gives_no_graph),
-    cuda_test(default_stream_is_not_asked_about),
+    cuda_test(default_stream_is_in_no_capture),
+    cuda_test(default_stream_is_not_to_be_used_while_a_blocking_one_captures),
     cuda_test(room_to_spare_needs_one_call),
     cuda_test(partial_edges_are_not_supported),
 };

@@ -1,7 +1,6 @@
 #include "backend/cuda/cuda_internal.h"
 
-/* The default stream, of which the driver has a second name. It cannot capture, and is not asked about it: the driver
- * answers that with an error while a stream that synchronises with it is capturing. */
+/* The default stream, of which the driver has a second name. It cannot capture. */
 static bool is_default(const void *stream)
 {
     return stream == NULL || stream == (const void *)1;
@@ -26,20 +25,18 @@ weir_status wr_cuda_capture_end(int ordinal, void *stream, void **graph)
     return WEIR_OK;
 }
 
-/* The driver knows the id of active captures only. */
+/* The driver knows the id of active captures only. That a stream which synchronises with the default one is capturing it says by
+ * an error, which harms nothing. */
 weir_status wr_cuda_capture_status(int ordinal, void *stream, weir_capture_state *state, uint64_t *id)
 {
     wr_cuda_frame frame;
     CUstreamCaptureStatus now = WR_CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t number = 0;
-    WR_TRY(wr_cuda_device_find(ordinal, &frame.device));
-    if (is_default(stream)) {
-        *state = WEIR_CAPTURE_NONE;
-        return WEIR_OK;
-    }
     WR_TRY(wr_cuda_enter(ordinal, &frame));
-    WR_TRY(wr_cuda_last(&frame, cuStreamGetCaptureInfo, stream, &now, &number, NULL, NULL, NULL));
-    *state = (weir_capture_state)now;
+    const CUresult code = wr_cu.cuStreamGetCaptureInfo(stream, &now, &number, NULL, NULL, NULL);
+    const bool implicit = is_default(stream) && code == WR_CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    WR_TRY(wr_cuda_leave(&frame, "cuStreamGetCaptureInfo", implicit ? WR_CUDA_SUCCESS : code));
+    *state = implicit ? WEIR_CAPTURE_IMPLICIT : (weir_capture_state)now;
     if (now == WR_CU_STREAM_CAPTURE_STATUS_ACTIVE) *id = number;
     return WEIR_OK;
 }

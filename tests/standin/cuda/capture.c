@@ -12,7 +12,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
     int device;
     TRY(standin_enter(STANDIN_cuStreamBeginCapture, &device));
-    return standin_capture_begin(device, stream, mode);
+    return standin_capture_begin(device, stream, mode, standin_is_blocking(stream));
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph)
@@ -33,6 +33,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     uint64_t number = 0;
     TRY(standin_enter(STANDIN_cuStreamGetCaptureInfo, &device));
     if (graph != NULL) return WR_CUDA_ERROR_NOT_SUPPORTED;
+    TRY(standin_implicit(device, stream, false));
     TRY(standin_capture_state(device, stream, &state, &number));
     *status = (CUstreamCaptureStatus)state;
     if (state != WEIR_CAPTURE_ACTIVE) return WR_CUDA_SUCCESS;

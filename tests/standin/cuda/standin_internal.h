@@ -28,5 +28,6 @@ CUresult standin_enter(enum standin_call call, int *device);
 /* The thread's, living or not; NULL: none. */
 CUcontext standin_current(void);
 void standin_forget_streams(int device); /* lock held */
+bool standin_is_blocking(CUstream stream);
 
 #endif

@@ -9,6 +9,7 @@ typedef struct origin {
     CUstream stream;
     CUcontext context;
     int device;
+    bool blocking; /* synchronises with the default stream */
 } origin;
 
 static LIST_HEAD(, origin) origins = LIST_HEAD_INITIALIZER(origins);
@@ -29,7 +30,9 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
         free(o);
         return code;
     }
-    *o = (origin){ .stream = made, .context = standin_current(), .device = device };
+    *o = (origin){
+        .stream = made, .context = standin_current(), .device = device, .blocking = flags != WR_CU_STREAM_NON_BLOCKING
+    };
     pthread_mutex_lock(&standin_lock);
     LIST_INSERT_HEAD(&origins, o, link);
     pthread_mutex_unlock(&standin_lock);
@@ -43,6 +46,15 @@ static origin *find_origin_locked(CUstream stream)
     LIST_FOREACH(o, &origins, link)
         if (o->stream == stream) break;
     return o;
+}
+
+bool standin_is_blocking(CUstream stream)
+{
+    pthread_mutex_lock(&standin_lock);
+    const origin *o = find_origin_locked(stream);
+    const bool blocking = o != NULL && o->blocking;
+    pthread_mutex_unlock(&standin_lock);
+    return blocking;
 }
 
 static void forget_origin(CUstream stream)
@@ -169,6 +181,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream)
 {
     int device;
     TRY(standin_enter(STANDIN_cuEventRecord, &device));
+    TRY(standin_implicit(device, stream, true));
     return standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream)));
 }
 

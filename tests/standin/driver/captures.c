@@ -9,6 +9,7 @@ typedef struct capture {
     void *origin;
     int device;
     int mode;
+    bool blocking;
     pthread_t thread;
     uint64_t id;
     void **tips; /* what was told last, the driver's own array */
@@ -102,7 +103,22 @@ bool standin_capturing(int device, void *stream)
     return standin_capture_state(device, stream, &state, &id) == 0 && state != WEIR_CAPTURE_NONE;
 }
 
-int standin_capture_begin(int device, void *stream, int mode)
+int standin_implicit(int device, void *stream, bool uses)
+{
+    int code = 0;
+    capture *c;
+    if (standin_stream(stream) != NULL) return 0;
+    pthread_mutex_lock(&standin_lock);
+    LIST_FOREACH(c, &captures, link) {
+        if (!c->blocking || c->device != device) continue;
+        if (uses) invalidate_locked(c);
+        code = CAPTURE_IMPLICIT;
+    }
+    pthread_mutex_unlock(&standin_lock);
+    return code;
+}
+
+int standin_capture_begin(int device, void *stream, int mode, bool blocking)
 {
     weir_capture_state state;
     uint64_t id;
@@ -113,7 +129,8 @@ int standin_capture_begin(int device, void *stream, int mode)
 
     capture *made = malloc(sizeof *made);
     if (made == NULL) return OUT_OF_MEMORY;
-    *made = (capture){ .origin = stream, .device = device, .mode = mode, .thread = pthread_self() };
+    *made =
+        (capture){ .origin = stream, .device = device, .mode = mode, .blocking = blocking, .thread = pthread_self() };
     pthread_mutex_lock(&standin_lock);
     weir_status status = wr_backend_host.capture_begin(device, stream, (weir_capture_mode)mode);
     int code = standin_code(status);

@@ -94,10 +94,13 @@ bool standin_invalidate_all(void);
 void standin_forget_captures(int device); /* lock held */
 
 int standin_exchange(int *mode);
-int standin_capture_begin(int device, void *stream, int mode);
+/* `blocking`: the stream synchronises with the default one. */
+int standin_capture_begin(int device, void *stream, int mode, bool blocking);
 int standin_capture_end(int device, void *stream, void **graph);
 int standin_capture_state(int device, void *stream, weir_capture_state *state, uint64_t *id);
 bool standin_capturing(int device, void *stream);
+/* For the default stream: 0, or CAPTURE_IMPLICIT while streams that synchronise with it capture. `uses`: which ends those captures. */
+int standin_implicit(int device, void *stream, bool uses);
 /* The nodes that the next work on a stream of capture `id` would depend on. The array is good until it is asked for
  * again, by any stream of the capture. */
 int standin_capture_tips(int device, void *stream, uint64_t id, void *const **tips, size_t *count);

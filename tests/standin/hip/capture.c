@@ -12,7 +12,7 @@ hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode)
 {
     int device;
     TRY(standin_enter_stream(STANDIN_hipStreamBeginCapture, stream, &device));
-    return standin_last(standin_capture_begin(device, stream, mode));
+    return standin_last(standin_capture_begin(device, stream, mode, false));
 }
 
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t *graph)

@@ -35,9 +35,12 @@ struct wr_ledger {
 
 /* The default pool's chunks (pool/chunk.h). */
 typedef struct wr_chunks {
-    size_t region_bytes; /* constant: addresses of a stream's first region; 0: there are no chunks but segments */
+    size_t
+        region_bytes; /* constant: addresses of the first stream's first region; 0: there are no chunks but segments */
     wr_chunk *first;
     size_t count;
+    uint64_t addresses;    /* of all regions */
+    uint64_t reclaimed_at; /* the same when those were looked for that could go, and then did */
     uint64_t mapped_bytes; /* of all slots */
     uint64_t moments;      /* at which slots became stale */
     uint64_t moved_bytes;  /* of chunks that were mapped again, since one was given back or refused */

@@ -147,6 +147,16 @@ WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, 
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);
 
+/* What a region has besides twice what it was made for, so that it can grow. */
+#define WR_REGION_MORE ((size_t)1 << 30)
+
+/* Regions together reserve at most so many times the addresses of the first, but for what requests need: a process has 128 TiB. */
+#define WR_REGIONS_TIMES 32
+
+/* When much of that is reserved, regions in which nothing is any more, or stale slots that no queued work can use, go: streams that
+ * ended leave some. */
+void wr_chunks_reclaim_addresses(wr_cache *cache);
+
 /* Lets other devices, a bit each, reach all slots. */
 WR_CHECKED weir_status wr_chunks_share(wr_cache *cache, uint64_t accessors);
 

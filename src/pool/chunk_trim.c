@@ -14,8 +14,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* So many times what is held may be mapped before stale slots are unmapped: that costs as much as mapping. */
-enum { MAPPED_TIMES = 16 };
+/* So many times what is held may be mapped before stale slots are unmapped: that costs as much as mapping. More addresses are for
+ * many streams. */
+enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */
 
@@ -204,6 +205,7 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
     weir_status status = wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes);
     wr_cache_lock(cache);
     if (status == WEIR_OK) {
+        cache->chunks.addresses -= segment->bytes;
         wr_starts_remove(segment->first);
         wr_region_done(cache, segment);
     } else {
@@ -247,7 +249,7 @@ weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
 {
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
     weir_status first = trim(cache, true, enough, released);
-    if (enough == SIZE_MAX) wr_keep_first(&first, release_regions(cache, cache->pools));
+    if (*released < enough) wr_keep_first(&first, release_regions(cache, cache->pools));
     return first;
 }
 
@@ -297,6 +299,48 @@ void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
         if (unmap_stale(cache, slot) != WEIR_OK) break; /* it costs addresses only */
         many -= bytes < many ? bytes : many;
     }
+}
+
+static bool is_left_locked(const wr_segment *segment)
+{
+    const wr_region *region = segment->region;
+    if (!region || region->closed || segment->bin->class == WR_PLANNED) return false;
+    for (uint32_t i = 0; i < region->count; i++)
+        if (!wr_slot_is_stale(region->slots[i])) return false;
+    return true;
+}
+
+static void reclaim_region(wr_cache *cache, wr_segment *segment)
+{
+    uint64_t moment = 0;
+    wr_cache_lock(cache);
+    const bool left = is_left_locked(segment);
+    wr_cache_unlock(cache);
+    if (!left) return;
+    struct wr_stale_slots *stale = &segment->region->stale;
+    if (!TAILQ_EMPTY(stale) && !pass_fence(cache, segment->bin, &moment)) return;
+    for (wr_slot *slot; (slot = TAILQ_FIRST(stale));)
+        if (slot->stale_since > moment || unmap_stale(cache, slot) != WEIR_OK) return;
+    (void)release_region(cache, segment); /* what the driver does not take back stays */
+}
+
+void wr_chunks_reclaim_addresses(wr_cache *cache)
+{
+    wr_chunks *c = &cache->chunks;
+    wr_segment *list = NULL;
+    wr_cache_lock(cache);
+    const bool many =
+        c->addresses > RECLAIM_TIMES * (uint64_t)(c->region_bytes + WR_REGION_MORE) && c->addresses > c->reclaimed_at;
+    if (many) (void)wr_mempool_list_locked(cache->pools, &list);
+    wr_cache_unlock(cache);
+    if (!many) return;
+    for (wr_segment *next; list; list = next) {
+        next = list->listed;
+        reclaim_region(cache, list);
+    }
+    wr_cache_lock(cache);
+    c->reclaimed_at = c->addresses;
+    wr_cache_unlock(cache);
 }
 
 /* ---- other devices, and the end ----------------------------------------------------------------------------------- */

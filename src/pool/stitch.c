@@ -11,10 +11,7 @@
 
 #include <assert.h>
 
-/* Addresses of a further region, besides twice the request. */
-#define REGION_MORE ((size_t)1 << 30)
-
-/* A first region has addresses for all of the device, for small blocks a share of them. */
+/* Of the addresses of a stream's first region small blocks have a share. */
 enum { SMALL_ADDRESSES_SHARE = 8 };
 
 /* One try. */
@@ -30,18 +27,26 @@ typedef struct attempt {
 
 /* ---- everything that could fail, first ---------------------------------------------------------------------------- */
 
+/* The first stream's first region has addresses for all of the device, those of others a bit less each. */
+static uint64_t addresses_left(const wr_cache *cache)
+{
+    const uint64_t most = WR_REGIONS_TIMES * (uint64_t)cache->chunks.region_bytes;
+    return most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
+}
+
 /* The region's records; its addresses come later. */
 static weir_status prepare_region(wr_stitch_plan *p)
 {
     wr_cache *cache = p->cache;
-    const size_t bytes = p->range ? p->range->bytes : 2 * p->request->fit.block_bytes + REGION_MORE;
+    const size_t bytes = p->range ? p->range->bytes : 2 * p->request->fit.block_bytes + WR_REGION_MORE;
     const size_t units = bytes / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
     wr_segment *segment = NULL;
     void *made = NULL;
     WR_TRY(wr_record_segment(cache, &segment));
     segment->base = NULL;
     segment->bytes = units * WR_SEGMENT_UNIT;
-    const size_t first = cache->chunks.region_bytes / (p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1);
+    const size_t first =
+        addresses_left(cache) / WR_REGIONS_TIMES / (p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1);
     if (!p->bin->segments && first > segment->bytes) segment->bytes = first / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
     segment->first = NULL;
     weir_status status = wr_record_pages(cache, segment->bytes, &segment->pages);
@@ -225,6 +230,7 @@ static void add_region_locked(wr_stitch_plan *p)
     segment->blocks = 1;
     wr_starts_add(segment->first);
     wr_bin_add_segment(p->bin, segment);
+    p->cache->chunks.addresses += segment->bytes;
     p->fresh = false;
 }
 
@@ -375,6 +381,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
             forced = true;
     }
     if (bin) wr_chunks_unmap_stale(cache, bin);
+    wr_chunks_reclaim_addresses(cache);
     wr_lock_release(&cache->move_lock);
     return status;
 }

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "detach_support.h"
+#include "pool/chunk.h"
 #include "pool_support.h"
 #include "random_support.h"
 #include "weir/observe.h"
@@ -572,6 +574,66 @@ static void what_an_ended_stream_had_is_the_default_streams(void **state)
     for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
 }
 
+/* ---- addresses ---------------------------------------------------------------------------------------------------- */
+
+static int open_large(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 8192 * MIB });
+    return 0;
+}
+
+enum { STREAMS = 200 };
+
+/* The first region of the first has addresses for all of the device. */
+static void many_streams_have_addresses(void **state)
+{
+    (void)state;
+    for (int i = 0; i < STREAMS; i++) (void)alloc_on(4 * MIB, new_stream(0));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, STREAMS);
+    assert_ok(weir_validate(0));
+}
+
+static void streams_that_come_and_go_leave_few_addresses(void **state)
+{
+    (void)state;
+    const wr_cache *cache = front_of(alloc(4096))->cache;
+    for (int i = 0; i < STREAMS; i++) {
+        const weir_stream stream = new_stream(0);
+        assert_ok(weir_free(alloc_on(4 * MIB, stream)));
+        assert_ok(weir_stream_destroy(stream));
+        assert_in_range(cache->chunks.addresses, 1, WR_REGIONS_TIMES * cache->chunks.region_bytes);
+    }
+    assert_ok(weir_validate(0));
+}
+
+/* As if other streams had so many. */
+static void addresses_that_queued_work_may_use_stay(void **state)
+{
+    (void)state;
+    const weir_stream ended = new_stream(0), mine = default_stream(0);
+    char *own = alloc(CHUNK);
+    assert_ok(weir_free(alloc_on(CHUNK, ended)));
+    assert_ok(weir_stream_destroy(ended));
+    char *theirs = alloc(CHUNK);
+    wr_chunks *chunks = &front_of(own)->cache->chunks;
+    const uint64_t others = 2 * WR_REGIONS_TIMES * (chunks->region_bytes + WR_REGION_MORE);
+    chunks->addresses += others;
+    make_busy(mine);
+    assert_ok(weir_free(theirs));
+    assert_ok(weir_free(own));
+    (void)alloc(2 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), 3); /* one behind the other */
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    let_run(mine);
+    chunks->addresses += WR_REGION_MORE;
+    (void)alloc(2 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 1);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_release), 1);
+    chunks->addresses -= others + WR_REGION_MORE;
+    assert_ok(weir_validate(0));
+}
+
 /* ---- giving back -------------------------------------------------------------------------------------------------- */
 
 /* The memory of some blocks of a size is mapped together, for a moment. */
@@ -902,6 +964,9 @@ int main(void)
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
         STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),
         STITCH_TEST(what_an_ended_stream_had_is_the_default_streams),
+        STITCH_TEST(addresses_that_queued_work_may_use_stay),
+        cmocka_unit_test_setup_teardown(many_streams_have_addresses, open_large, close_host),
+        cmocka_unit_test_setup_teardown(streams_that_come_and_go_leave_few_addresses, open_large, close_host),
         STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),

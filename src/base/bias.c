@@ -45,7 +45,8 @@ void wr_bias_prepare(void)
 /* The calling thread's record; NULL when it cannot have one, which costs speed only. */
 static wr_bias_thread *own_record(void)
 {
-    if (wr_bias_self || !atomic_load_explicit(&can_bias, memory_order_relaxed)) return wr_bias_self;
+    if (!atomic_load_explicit(&can_bias, memory_order_relaxed)) return NULL;
+    if (wr_bias_self) return wr_bias_self;
     for (size_t i = 0; i < sizeof records / sizeof records[0] && !wr_bias_self; i++)
         if (!atomic_load(&records[i].taken) && !atomic_exchange(&records[i].taken, true)) wr_bias_self = &records[i];
     if (wr_bias_self && pthread_setspecific(exit_key, wr_bias_self) != 0) at_thread_exit(wr_bias_self);

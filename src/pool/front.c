@@ -514,12 +514,27 @@ void wr_fronts_part(wr_cache *cache, wr_mempool_name name)
 }
 
 /* Counted under the cache's lock: a front that is made later is made by somebody who sees it. */
-void wr_fronts_close(wr_cache *cache)
+static void count_closed(wr_cache *cache)
 {
     wr_cache_lock(cache);
     atomic_fetch_add(&cache->fronts_closed, 1);
     wr_cache_unlock(cache);
+}
+
+void wr_fronts_close(wr_cache *cache)
+{
+    count_closed(cache);
     wr_fronts_empty(cache);
+}
+
+/* Without fronts the one has nothing that could be parked, nor is what it gets from now on. */
+void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to)
+{
+    count_closed(cache);
+    if (!atomic_load_explicit(&from->fronts, memory_order_acquire)) return;
+    for (wr_front *front = wr_front_first(cache); front; front = front->next)
+        if ((front->stream == from || front->stream == to) && !wr_front_is_of(front, WR_MEMPOOL_NOBODY))
+            visit(front, false);
 }
 
 void wr_fronts_open(wr_cache *cache)

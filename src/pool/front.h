@@ -165,6 +165,9 @@ void wr_fronts_empty(wr_cache *cache);
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
+/* The same, but what other streams than these two have parked stays: while segments move from the one to the other. */
+void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to);
+
 /* Empties those of the pool that has, or had, that name. */
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name);
 

@@ -510,7 +510,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
         wr_lock_release(&cache->move_lock);
         return status;
     }
-    wr_fronts_close(cache); /* segments change their front */
+    wr_fronts_close_for(cache, stream, heir); /* segments change their front */
     wr_cache_lock(cache);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
         status = forget_stream_locked(pool, stream, heir);

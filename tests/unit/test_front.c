@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "detach_support.h"
 #include "device/device.h"
 #include "device/runtime.h"
 #include "pool/address.h"
@@ -167,6 +168,24 @@ static void what_is_parked_stays_while_another_block_fits_exactly(void **state)
 }
 
 /* The memory of the stream that ends goes to the default one, which has no front before. */
+static void a_stream_that_ends_leaves_what_others_have_parked(void **state)
+{
+    (void)state;
+    const weir_stream stays = new_stream(0), unused = new_stream(0), ends = new_stream(0);
+    void *theirs = alloc_on(4096, stays), *standard = alloc(4096);
+    const wr_front *front = front_of(theirs), *heir = front_of(standard);
+    assert_ok(weir_free(theirs));
+    assert_ok(weir_free(standard));
+    assert_ok(weir_stream_destroy(unused));
+    assert_int_equal(wr_front_parked_in_all(front, WR_FLOW_BLOCKS), 1);
+    assert_int_equal(wr_front_parked_in_all(heir, WR_FLOW_BLOCKS), 1);
+    assert_ok(weir_free(alloc_on(4096, ends)));
+    assert_ok(weir_stream_destroy(ends));
+    assert_int_equal(wr_front_parked_in_all(front, WR_FLOW_BLOCKS), 1);
+    assert_int_equal(wr_front_parked_in_all(heir, WR_FLOW_BLOCKS), 0); /* it got segments */
+    assert_ok(weir_validate(0));
+}
+
 static void a_front_made_while_fronts_are_closed_is_closed(void **state)
 {
     (void)state;
@@ -190,6 +209,7 @@ int main(void)
         FRONT_TEST(a_block_whose_slot_is_full_is_free_at_once),
         FRONT_TEST(a_block_whose_slot_has_others_is_free_at_once),
         FRONT_TEST(what_is_parked_stays_while_another_block_fits_exactly),
+        FRONT_TEST(a_stream_that_ends_leaves_what_others_have_parked),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

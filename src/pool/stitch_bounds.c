@@ -33,8 +33,9 @@ enum { SMALL_SHARE = 16 };
 enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
 #define PARKED_LEAST ((size_t)64 << 20)
 
-/* None is more than this share of what is held in all. */
-enum { MOST_SHARE = 40 };
+/* None is more than this share of what is held in all, or of the request that it is made for: what is large itself is not mapped
+ * again from so many. */
+enum { MOST_SHARE = 40, MOST_OWN_SHARE = 12 };
 
 /* Where memory may become short the driver's time matters less: from a share of a limit on, which somebody has set for a reason,
  * and from half of the device on. */
@@ -71,7 +72,8 @@ static bool leaves_a(size_t share, const wr_cache *cache, size_t held)
 size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
 {
     const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
-    const size_t share = wr_round_up(held / MOST_SHARE, WR_SEGMENT_UNIT);
+    const size_t own = bytes / MOST_OWN_SHARE, of_all = held / MOST_SHARE;
+    const size_t share = wr_round_up(own > of_all ? own : of_all, WR_SEGMENT_UNIT);
     const bool last = !leaves_a(LAST_SHARE, cache, held) && bytes / LAST_OWN_SHARE < WR_CHUNK_LAST;
     if (last) return WR_CHUNK_LAST;
     if (share < WR_CHUNK_TIGHT || wr_stitch_is_tight(cache, held)) return WR_CHUNK_TIGHT;

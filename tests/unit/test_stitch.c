@@ -64,9 +64,16 @@ static uint64_t chunks_for(size_t bytes)
 static void chunks_grow_with_what_is_held(void **state)
 {
     (void)state;
-    assert_int_equal(chunks_for(56 * MIB), 3);    /* of 20 MiB at most */
-    assert_int_equal(chunks_for(1144 * MIB), 39); /* of 30: a 40th of 1200 */
-    assert_int_equal(chunks_for(4480 * MIB), 40); /* of 112; a 40th were 142 */
+    assert_int_equal(chunks_for(56 * MIB), 3); /* of 20 MiB at most */
+    for (int i = 0; i < 10; i++) (void)alloc(104 * MIB);
+    assert_int_equal(chunks_for(104 * MIB), 4); /* of 30: a 40th of 1200 */
+}
+
+static void chunks_for_a_large_request_are_a_part_of_it(void **state)
+{
+    (void)state;
+    assert_int_equal(chunks_for(600 * MIB), 12);
+    assert_int_equal(chunks_for(4480 * MIB), 40); /* of 112; a 12th were 374 */
 }
 
 static void chunks_are_smaller_beyond_half_of_the_device(void **state)
@@ -80,7 +87,7 @@ static void chunks_are_smaller_from_an_eighth_of_a_limit_on(void **state)
 {
     (void)state;
     assert_ok(weir_memory_limit_set(0, UINT64_C(12000) * MIB));
-    assert_int_equal(chunks_for(1400 * MIB), 39); /* of 36: a 40th */
+    assert_int_equal(chunks_for(1400 * MIB), 13); /* of 112 */
     assert_int_equal(chunks_for(1000 * MIB), 50);
 }
 
@@ -363,7 +370,6 @@ static int64_t held_more_for(size_t bytes)
 {
     enum { BLOCKS = 40 };
     void *blocks[BLOCKS];
-    assert_ok(weir_free(alloc(BLOCKS * 25 * MIB)));
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(25 * MIB);
     assert_ok(weir_free(blocks[10]));
     assert_ok(weir_free(blocks[20]));
@@ -391,11 +397,11 @@ static void what_is_free_serves_where_several_streams_have_memory(void **state)
     assert_true(held_more_for(40 * MIB) < (int64_t)(40 * MIB));
 }
 
-/* Forty chunks of 50 MiB, ten of which have a free beginning; no chunk is free. */
+/* Twelve chunks of 100 MiB, three of which have a free beginning; no chunk is free. */
 static void free_beginnings(size_t bytes)
 {
-    enum { PAIRS = 40 };
-    const size_t chunk = 50 * MIB;
+    enum { PAIRS = 12 };
+    const size_t chunk = 100 * MIB;
     void *beginnings[PAIRS];
     assert_ok(weir_free(alloc(PAIRS * chunk)));
     assert_int_equal(calls_of(WEIR_BACKEND_vm_create), PAIRS);
@@ -923,6 +929,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         STITCH_TEST(a_first_small_block_holds_one_unit),
         cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(chunks_for_a_large_request_are_a_part_of_it, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large_host, close_host),

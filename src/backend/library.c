@@ -93,11 +93,9 @@ weir_status wr_library_one_runtime(const char *name, void *file, const char *con
     return WEIR_OK;
 }
 
-static weir_status load_locked(library *l)
+static weir_status find_functions(library *l, void *file)
 {
     const wr_library_row *row = l->row;
-    void *file = NULL;
-    WR_TRY(wr_dl_open(row->library != NULL ? row->library : row->name, row->sonames, &file));
     if (row->runtimes != NULL) WR_TRY(wr_library_one_runtime(row->name, file, row->runtimes));
     WR_TRY(find_required(file, row, row->create, &l->create));
     WR_TRY(find_required(file, row, row->destroy, &l->destroy));
@@ -111,8 +109,21 @@ static weir_status load_locked(library *l)
     l->free_memory = find_optional(file, row->free_memory);
     for (int i = 0; i < RESETS && row->reset[i].form != WR_RESET_END; i++)
         l->reset[i] = find_optional(file, row->reset[i].symbol);
-    l->file = file;
     return WEIR_OK;
+}
+
+/* One that is refused goes, with the runtime that it may have brought: as long as that is there, all others are refused. */
+static weir_status load_locked(library *l)
+{
+    const wr_library_row *row = l->row;
+    void *file = NULL;
+    WR_TRY(wr_dl_open(row->library != NULL ? row->library : row->name, row->sonames, &file));
+    weir_status status = find_functions(l, file);
+    if (status == WEIR_OK)
+        l->file = file;
+    else
+        wr_dl_close(file);
+    return status;
 }
 
 static weir_status load(void *self)

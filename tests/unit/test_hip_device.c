@@ -170,6 +170,26 @@ static void a_device_without_virtual_memory_has_plain_segments(void **state)
 
 /* ---- streams, which are kept because rocBLAS asks about those that its handles had before ----------------------- */
 
+static void a_stream_of_another_device_is_told_apart(void **state)
+{
+    (void)state;
+    void *stream;
+    ok(b->stream_create(1, 0, &stream));
+    assert_int_equal(b->stream_check(0, stream), WEIR_ERR_INVALID_STREAM);
+    assert_non_null(strstr(weir_error_text(), "of device 1, not of device 0"));
+    ok(b->stream_check(1, stream));
+    ok(b->stream_check(0, NULL));
+    ok(b->stream_destroy(1, stream));
+}
+
+static void a_stream_that_the_runtime_does_not_know_is_refused(void **state)
+{
+    (void)state;
+    void *nothing = &nothing;
+    assert_int_equal(b->stream_check(0, nothing), WEIR_ERR_INVALID_STREAM);
+    assert_non_null(strstr(weir_error_text(), "knows no stream"));
+}
+
 static void a_destroyed_stream_serves_the_next_who_wants_one(void **state)
 {
     (void)state;
@@ -307,6 +327,8 @@ int main(void)
         device_test(scopes_nest),
         device_test(peers_that_cannot_are_not_supported),
         device_test(a_device_without_virtual_memory_has_plain_segments),
+        device_test(a_stream_of_another_device_is_told_apart),
+        device_test(a_stream_that_the_runtime_does_not_know_is_refused),
         device_test(a_destroyed_stream_serves_the_next_who_wants_one),
         device_test(streams_are_kept_by_priority_and_device),
         device_test(a_stream_with_work_left_is_not_handed_out),

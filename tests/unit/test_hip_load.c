@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "backend/library.h"
 #include "unit/hip_support.h"
 
 static const weir_backend *opened;
@@ -127,6 +128,25 @@ static void two_runtimes_in_a_process_are_refused(void **state)
     ok(b->close());
 }
 
+/* One of AMD's libraries of another release brings its runtime along, and takes it away when it is refused. Here it is
+ * that runtime itself. */
+static void a_library_that_brings_another_runtime_is_refused_and_unloaded(void **state)
+{
+    (void)state;
+    wr_kind *kind;
+    const wr_library_row *row = wr_hip_kinds;
+    while (row->kind != WEIR_ROCBLAS) row++;
+    use_standin(HIP_STANDIN_6);
+    setenv("WEIR_LIB_ROCBLAS", HIP_STANDIN_7, 1);
+    ok(wr_library_kind(row, &kind));
+    assert_int_equal(kind->load(kind->self), WEIR_ERR_INCOMPATIBLE);
+    assert_non_null(strstr(weir_error_text(), "rocblas"));
+    assert_non_null(strstr(weir_error_text(), "libamdhip64.so.7"));
+    assert_null(dlopen("libamdhip64.so.7", RTLD_NOW | RTLD_NOLOAD));
+    ok(b->open(&hip_config));
+    ok(b->close());
+}
+
 /* The last test: from then on this runtime has no device for this process. */
 static void a_runtime_without_a_device_is_asked_once(void **state)
 {
@@ -157,6 +177,7 @@ int main(void)
         cmocka_unit_test(opening_twice_is_refused),
         cmocka_unit_test(closing_closes_devices_left_open),
         cmocka_unit_test(two_runtimes_in_a_process_are_refused),
+        cmocka_unit_test(a_library_that_brings_another_runtime_is_refused_and_unloaded),
         cmocka_unit_test(a_runtime_without_a_device_is_asked_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Finding vendor libraries, creating their handles, and what is said when that fails; on stand-ins. */
 #include "unit/library_support.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #define CONFIG "CUBLAS_WORKSPACE_CONFIG"
@@ -139,6 +140,14 @@ static void a_library_without_a_required_symbol_is_refused(void **state)
     wr_library_row *row = copy_of(WEIR_CUSPARSE);
     row->set_stream = "cusparseSetStream_v9";
     refuses_without(row, WEIR_TEST_STANDINS "/libcusparse.so", "cusparseSetStream_v9");
+}
+
+static void a_refused_library_is_unloaded(void **state)
+{
+    (void)state;
+    const char *file = WEIR_TEST_STANDINS "/libcusparse_broken.so";
+    refuses_without(copy_of(WEIR_CUSPARSE), file, "cusparseDestroy");
+    assert_null(dlopen(file, RTLD_NOW | RTLD_NOLOAD));
 }
 
 static void a_refused_library_can_be_replaced(void **state)
@@ -583,6 +592,7 @@ int main(void)
         cmocka_unit_test(both_cusolver_kinds_share_a_variable),
         cmocka_unit_test_teardown(an_absent_library_is_named_and_looked_for_again, forget_environment),
         cmocka_unit_test_teardown(a_library_without_a_required_symbol_is_refused, forget_environment),
+        cmocka_unit_test_teardown(a_refused_library_is_unloaded, forget_environment),
         cmocka_unit_test_teardown(a_refused_library_can_be_replaced, forget_environment),
         cmocka_unit_test(a_second_row_for_a_kind_is_refused),
         cmocka_unit_test_teardown(threads_may_load_at_once, forget_environment),

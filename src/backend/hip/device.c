@@ -50,8 +50,8 @@ weir_status wr_hip_device_find(int ordinal, wr_hip_device **out)
 static void restore(const wr_hip_frame *frame)
 {
     hipStreamCaptureMode mode = frame->mode;
-    if (frame->before != frame->device - wr_hip.devices) (void)wr_hip_runtime.hipSetDevice(frame->before);
-    (void)wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode);
+    if (frame->before != frame->device - wr_hip.devices) (void)wr_hip_own(wr_hip_runtime.hipSetDevice(frame->before));
+    (void)wr_hip_own(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
 }
 
 static weir_status enter_device(wr_hip_device *device, wr_hip_frame *frame)
@@ -98,8 +98,8 @@ static weir_status scope_enter(int ordinal, weir_backend_scope *scope)
 static void scope_leave(weir_backend_scope *scope)
 {
     hipStreamCaptureMode mode = (hipStreamCaptureMode)scope->saved[1];
-    (void)wr_hip_runtime.hipSetDevice((int)scope->saved[0]);
-    (void)wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode);
+    (void)wr_hip_own(wr_hip_runtime.hipSetDevice((int)scope->saved[0]));
+    (void)wr_hip_own(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));
 }
 
 /* ---- opening and closing -------------------------------------------------------------------------------------- */
@@ -119,8 +119,8 @@ static weir_status ask_granularity(wr_hip_device *device, int ordinal)
     size_t bytes = 0;
     device->granularity = 0;
     if (wr_hip_runtime.hipMemGetAllocationGranularity == NULL) return WEIR_OK;
-    hipError_t code = wr_hip_runtime.hipDeviceGetAttribute(
-        &supported, WR_hipDeviceAttributeVirtualMemoryManagementSupported, ordinal);
+    hipError_t code = wr_hip_own(wr_hip_runtime.hipDeviceGetAttribute(
+        &supported, WR_hipDeviceAttributeVirtualMemoryManagementSupported, ordinal));
     if (code == WR_hipErrorInvalidValue || (code == WR_hipSuccess && !supported)) return WEIR_OK;
     WR_TRY(wr_hip_check(device, "hipDeviceGetAttribute", code));
     hipMemAllocationProp kind = wr_hip_chunk_kind(ordinal);
@@ -333,4 +333,5 @@ const weir_backend wr_backend_hip = {
     .managed_free = wr_hip_managed_free,
     .capture_tips = wr_hip_capture_tips,
     .node_dependencies = wr_hip_node_dependencies,
+    .stream_check = wr_hip_stream_check,
 };

@@ -7,6 +7,74 @@
 
 wr_hip_api wr_hip_runtime;
 
+/* ---- errors --------------------------------------------------------------------------------------------------- */
+
+static weir_status status_of(hipError_t code, bool *ends)
+{
+    static const struct {
+        hipError_t code;
+        weir_status status;
+        bool ends;
+    } meanings[] = {
+#define X(name, code, status, ends) { code, status, ends },
+#include "backend/hip/errors.def"
+#undef X
+    };
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        if (meanings[i].code != code) continue;
+        *ends = meanings[i].ends;
+        return meanings[i].status;
+    }
+    *ends = false;
+    return WEIR_ERR_DRIVER;
+}
+
+static const char *remedy(weir_status status)
+{
+    switch (status) {
+    case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (rocm-smi --showpids lists them)";
+    case WEIR_ERR_NO_DEVICE:
+        return "; see rocminfo, the permissions of /dev/kfd and /dev/dri (groups render and video), and "
+               "HIP_VISIBLE_DEVICES";
+    case WEIR_ERR_INCOMPATIBLE: return "; update the amdgpu driver";
+    case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
+    case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
+    case WEIR_ERR_DEVICE_LOST: return "; the device is of no use any more to this process: restart it";
+    default: return "";
+    }
+}
+
+hipError_t wr_hip_own(hipError_t code)
+{
+    if (WR_UNLIKELY(code != WR_hipSuccess)) (void)wr_hip_runtime.hipGetLastError();
+    return code;
+}
+
+/* The code may be from another day: nothing is taken back from the runtime. */
+static weir_status explain(wr_hip_device *device, const char *call, hipError_t code)
+{
+    bool ends;
+    weir_status status = status_of(code, &ends);
+    if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
+    if (ends && device != NULL) {
+        int alive = WR_hipSuccess;
+        atomic_compare_exchange_strong(&device->lost, &alive, code); /* the first reason stays */
+    }
+
+    const char *name = wr_hip_runtime.hipGetErrorName(code), *text = wr_hip_runtime.hipGetErrorString(code);
+    if (name == NULL) name = "a code without a name";
+    if (text == NULL || strcmp(text, name) == 0) text = weir_status_text(status); /* ROCm 5 has no texts */
+    if (device == NULL)
+        return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));
+    return wr_fail_native(status, "hip", code, "hip: %s on device %td: %s (%s, %d)%s", call, device - wr_hip.devices,
+                          text, name, code, remedy(status));
+}
+
+weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code)
+{
+    return WR_LIKELY(wr_hip_own(code) == WR_hipSuccess) ? WEIR_OK : explain(device, call, code);
+}
+
 /* ---- loading -------------------------------------------------------------------------------------------------- */
 
 typedef enum need { REQUIRED, OPTIONAL, VMM } need;
@@ -84,7 +152,7 @@ weir_status wr_hip_open(const weir_backend_config *config)
     (void)config;
     WR_ENSURE(wr_hip.count == 0, WEIR_ERR_BUSY, "hip: the back end is open already");
     WR_TRY(load(&library));
-    if (library == without_device.library) return wr_hip_check(NULL, without_device.call, without_device.code);
+    if (library == without_device.library) return explain(NULL, without_device.call, without_device.code);
 
     hipError_t code = wr_hip_runtime.hipInit(0);
     if (means_no_device(code)) return no_device(library, "hipInit", code);
@@ -99,61 +167,4 @@ weir_status wr_hip_open(const weir_backend_config *config)
     }
     wr_hip.count = count;
     return WEIR_OK;
-}
-
-/* ---- errors --------------------------------------------------------------------------------------------------- */
-
-static weir_status status_of(hipError_t code, bool *ends)
-{
-    static const struct {
-        hipError_t code;
-        weir_status status;
-        bool ends;
-    } meanings[] = {
-#define X(name, code, status, ends) { code, status, ends },
-#include "backend/hip/errors.def"
-#undef X
-    };
-    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
-        if (meanings[i].code != code) continue;
-        *ends = meanings[i].ends;
-        return meanings[i].status;
-    }
-    *ends = false;
-    return WEIR_ERR_DRIVER;
-}
-
-static const char *remedy(weir_status status)
-{
-    switch (status) {
-    case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (rocm-smi --showpids lists them)";
-    case WEIR_ERR_NO_DEVICE:
-        return "; see rocminfo, the permissions of /dev/kfd and /dev/dri (groups render and video), and "
-               "HIP_VISIBLE_DEVICES";
-    case WEIR_ERR_INCOMPATIBLE: return "; update the amdgpu driver";
-    case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
-    case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
-    case WEIR_ERR_DEVICE_LOST: return "; the device is of no use any more to this process: restart it";
-    default: return "";
-    }
-}
-
-weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code)
-{
-    if (WR_LIKELY(code == WR_hipSuccess)) return WEIR_OK;
-    bool ends;
-    weir_status status = status_of(code, &ends);
-    if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
-    if (ends && device != NULL) {
-        int alive = WR_hipSuccess;
-        atomic_compare_exchange_strong(&device->lost, &alive, code); /* the first reason stays */
-    }
-
-    const char *name = wr_hip_runtime.hipGetErrorName(code), *text = wr_hip_runtime.hipGetErrorString(code);
-    if (name == NULL) name = "a code without a name";
-    if (text == NULL || strcmp(text, name) == 0) text = weir_status_text(status); /* ROCm 5 has no texts */
-    if (device == NULL)
-        return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));
-    return wr_fail_native(status, "hip", code, "hip: %s on device %td: %s (%s, %d)%s", call, device - wr_hip.devices,
-                          text, name, code, remedy(status));
 }

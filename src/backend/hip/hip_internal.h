@@ -52,6 +52,10 @@ extern wr_hip_state wr_hip;
 
 weir_status wr_hip_open(const weir_backend_config *config);
 
+/* The code of a call that weir made. The runtime remembers one that is no success for the thread's next hipGetLastError(),
+ * from ROCm 7 on whatever succeeds after it: that would tell the program of what was none of its calls. */
+hipError_t wr_hip_own(hipError_t code);
+
 /* WEIR_OK for codes that mean success; otherwise sets the error text, with the runtime's words, and remembers what ends
  * the device, which may be NULL. */
 WR_CHECKED weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code);
@@ -130,6 +134,7 @@ weir_status wr_hip_managed_free(int ordinal, void *base, size_t bytes);
 
 weir_status wr_hip_stream_create(int ordinal, int priority, void **out);
 weir_status wr_hip_stream_destroy(int ordinal, void *stream);
+weir_status wr_hip_stream_check(int ordinal, void *stream);
 weir_status wr_hip_stream_query(int ordinal, void *stream);
 weir_status wr_hip_stream_synchronize(int ordinal, void *stream);
 weir_status wr_hip_stream_wait(int ordinal, void *stream, void *event);

@@ -134,7 +134,8 @@ weir_status wr_hip_vm_reserve(int ordinal, size_t bytes, uint64_t hint, void **b
     void *made = NULL, *wish = (void *)(uintptr_t)hint;
     WR_TRY(enter_vm(ordinal, "vm_reserve", bytes, &frame));
     hipError_t code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, wish, 0);
-    if (wish != NULL && code != WR_hipSuccess) code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, NULL, 0);
+    if (wish != NULL && wr_hip_own(code) != WR_hipSuccess)
+        code = wr_hip_runtime.hipMemAddressReserve(&made, bytes, 0, NULL, 0);
     WR_TRY(wr_hip_leave(&frame, "hipMemAddressReserve", code));
     *base = made;
     return WEIR_OK;

@@ -45,7 +45,8 @@ void wr_hip_streams_drop(int ordinal)
     idle_stream *gone;
     while ((gone = LIST_FIRST(&idle[ordinal])) != NULL) {
         LIST_REMOVE(gone, link);
-        if (alive) (void)wr_hip_runtime.hipStreamDestroy(gone->stream); /* what is left of it is the runtime's */
+        if (alive)
+            (void)wr_hip_own(wr_hip_runtime.hipStreamDestroy(gone->stream)); /* what is left of it is the runtime's */
         wr_meta_free(gone);
     }
     if (alive) (void)!wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
@@ -57,7 +58,7 @@ static hipStream_t reuse(int ordinal, int priority)
     idle_stream *found = take_idle(ordinal, priority);
     if (found == NULL) return NULL;
     hipStream_t stream = found->stream;
-    if (wr_hip_runtime.hipStreamQuery(stream) != WR_hipSuccess) {
+    if (wr_hip_own(wr_hip_runtime.hipStreamQuery(stream)) != WR_hipSuccess) {
         keep_idle(ordinal, found);
         return NULL;
     }
@@ -84,9 +85,9 @@ weir_status wr_hip_stream_create(int ordinal, int priority, void **out)
 static bool can_be_kept(hipStream_t stream, int *priority)
 {
     hipStreamCaptureStatus capturing = WR_hipStreamCaptureStatusNone;
-    return wr_hip_runtime.hipStreamGetCaptureInfo(stream, &capturing, NULL) == WR_hipSuccess &&
+    return wr_hip_own(wr_hip_runtime.hipStreamGetCaptureInfo(stream, &capturing, NULL)) == WR_hipSuccess &&
            capturing == WR_hipStreamCaptureStatusNone &&
-           wr_hip_runtime.hipStreamGetPriority(stream, priority) == WR_hipSuccess;
+           wr_hip_own(wr_hip_runtime.hipStreamGetPriority(stream, priority)) == WR_hipSuccess;
 }
 
 weir_status wr_hip_stream_destroy(int ordinal, void *stream)
@@ -102,6 +103,20 @@ weir_status wr_hip_stream_destroy(int ordinal, void *stream)
     *kept = (idle_stream){ .stream = stream, .priority = priority };
     keep_idle(ordinal, kept);
     return wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
+}
+
+/* The runtime takes a stream of another device in some calls and refuses it in others. */
+weir_status wr_hip_stream_check(int ordinal, void *stream)
+{
+    wr_hip_frame frame;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    const bool asked = stream != NULL && wr_hip_runtime.hipGetStreamDeviceId != NULL;
+    const int owner = asked ? wr_hip_runtime.hipGetStreamDeviceId(stream) : ordinal;
+    WR_TRY(wr_hip_leave(&frame, "hipGetStreamDeviceId", WR_hipSuccess));
+    WR_ENSURE(owner >= 0, WEIR_ERR_INVALID_STREAM, "hip: the runtime knows no stream %p; was it destroyed?", stream);
+    WR_ENSURE(owner == ordinal, WEIR_ERR_INVALID_STREAM,
+              "hip: stream %p is of device %d, not of device %d; name it with its own", stream, owner, ordinal);
+    return WEIR_OK;
 }
 
 WR_HIP_ENTRY(stream_query, (int ordinal, void *stream), hipStreamQuery, stream)

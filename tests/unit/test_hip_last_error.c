@@ -1,0 +1,103 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "unit/hip_support.h"
+
+/* ROCm 7, which forgets a thread's last error only when it is asked for it. */
+static int open_new(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    use_standin(HIP_STANDIN_7);
+    ok(b->open(&hip_config));
+    ok(b->device_open(0, &caps));
+    return 0;
+}
+
+static hipError_t last_error(void)
+{
+    return wr_hip_runtime.hipGetLastError();
+}
+
+static void a_refused_call_leaves_no_last_error(void **state)
+{
+    (void)state;
+    void *base;
+    standin_fail("hipMalloc", 1, 2);
+    assert_int_equal(b->segment_alloc(0, 2 * MIB, &base), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(last_error(), 0);
+}
+
+static void work_that_is_not_done_leaves_no_last_error(void **state)
+{
+    (void)state;
+    void *event = new_event();
+    standin_fail("hipEventQuery", 1, 600);
+    assert_int_equal(b->event_query(0, event), WEIR_ERR_NOT_READY);
+    assert_int_equal(last_error(), 0);
+    ok(b->event_destroy(0, event));
+}
+
+static void a_stream_that_is_not_idle_leaves_no_last_error(void **state)
+{
+    (void)state;
+    void *first = new_stream(), *second;
+    ok(b->stream_destroy(0, first)); /* kept for the next */
+    standin_fail("hipStreamQuery", 1, 600);
+    second = new_stream();
+    assert_ptr_not_equal(second, first);
+    assert_int_equal(last_error(), 0);
+    ok(b->stream_destroy(0, second));
+}
+
+static void a_refused_hint_leaves_no_last_error(void **state)
+{
+    (void)state;
+    void *base, *other;
+    ok(b->vm_reserve(0, 4 * MIB, 0, &base));
+    standin_fail("hipMemAddressReserve", 1, 2);
+    ok(b->vm_reserve(0, 4 * MIB, (uintptr_t)base, &other));
+    assert_int_equal(last_error(), 0);
+    ok(b->vm_release(0, base, 4 * MIB));
+    ok(b->vm_release(0, other, 4 * MIB));
+}
+
+static void a_question_that_is_not_known_leaves_no_last_error(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    ok(b->device_close(0));
+    standin_fail("hipDeviceGetAttribute", 1, 1);
+    ok(b->device_open(0, &caps));
+    assert_int_equal(last_error(), 0);
+}
+
+/* One that the program has not looked at yet is its own. */
+static void what_succeeds_leaves_the_programs_last_error(void **state)
+{
+    (void)state;
+    int current;
+    void *base;
+    standin_fail("hipGetDevice", 1, 1);
+    assert_int_equal(wr_hip_runtime.hipGetDevice(&current), 1);
+    ok(b->segment_alloc(0, 2 * MIB, &base));
+    ok(b->segment_free(0, base, 2 * MIB));
+    assert_int_equal(last_error(), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_refused_call_leaves_no_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(work_that_is_not_done_leaves_no_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(a_stream_that_is_not_idle_leaves_no_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(a_refused_hint_leaves_no_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(a_question_that_is_not_known_leaves_no_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(what_succeeds_leaves_the_programs_last_error, open_new, close_hip),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,6 +1,7 @@
 #include "shared/streams.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum { REMEMBERED = 8, DEVICES = 64 };
 
@@ -8,10 +9,13 @@ typedef struct name {
     void *native;
     int device;
     weir_stream stream; /* {0}: none yet */
+    bool served;        /* it has been allocated on */
 } name;
 
 static _Thread_local name names[REMEMBERED];
-static atomic_uint_fast64_t served; /* a bit per device */
+
+/* The default streams of the devices that were allocated on, by device; 0: it was not. weir_close() ends them. */
+static atomic_uint_fast64_t served[DEVICES];
 
 /* Native streams are addresses of objects or small numbers. */
 static name *place_of(int device, const void *native)
@@ -35,29 +39,32 @@ weir_status wa_stream_of(int device, void *native, weir_stream *out)
         weir_stream stream = { 0 };
         const weir_status status = weir_stream_from_native(device, native, &stream);
         if (status != WEIR_OK) return status;
-        *n = (name){ native, device, stream };
+        *n = (name){ .native = native, .device = device, .stream = stream };
     }
     *out = n->stream;
     return WEIR_OK;
 }
 
+static bool is_served(int device)
+{
+    const weir_stream stream = { atomic_load(&served[device]) };
+    int unused = 0;
+    return stream.id != 0 && weir_stream_device(stream, &unused) == WEIR_OK;
+}
+
 /* PyTorch and CuPy let devices reach each other by calls that do not cover mapped memory, which weir's may be. Devices
  * that cannot reach each other stay so. */
-static void join(int device, uint_fast64_t others)
+static void note_served(int device)
 {
+    weir_stream stream = { 0 };
+    if (device < 0 || device >= DEVICES || is_served(device)) return;
+    if (weir_stream_default(device, &stream) != WEIR_OK) return;
+    atomic_store(&served[device], stream.id); /* of two at once the later one sees the other */
     for (int other = 0; other < DEVICES; other++) {
-        if (other == device || !(others >> other & 1)) continue;
+        if (other == device || !is_served(other)) continue;
         (void)!weir_device_enable_peer(device, other);
         (void)!weir_device_enable_peer(other, device);
     }
-}
-
-static void note_served(int device)
-{
-    const uint_fast64_t bit = device >= 0 && device < DEVICES ? (uint_fast64_t)1 << device : 0;
-    if (atomic_load_explicit(&served, memory_order_relaxed) & bit) return;
-    const uint_fast64_t before = atomic_fetch_or(&served, bit);
-    if (!(before & bit)) join(device, before); /* of two at once the later one sees the other */
 }
 
 weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
@@ -65,17 +72,20 @@ weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
     weir_stream stream = { 0 };
     weir_status status = wa_stream_of(device, native, &stream);
     if (status != WEIR_OK) return status;
+    name *n = place_of(device, native);
+    const bool known = n->served;
     status = weir_alloc_on(bytes, stream, out);
-    if (status == WEIR_OK) note_served(device);
-    return status;
+    if (status != WEIR_OK || known) return status;
+    note_served(device);
+    if (n->stream.id == stream.id) n->served = true; /* callbacks that freed may have used the place */
+    return WEIR_OK;
 }
 
 weir_status wa_empty_caches(void)
 {
-    const uint_fast64_t devices = atomic_load(&served);
     weir_status first = WEIR_OK;
     for (int device = 0; device < DEVICES; device++) {
-        if (!(devices >> device & 1)) continue;
+        if (!is_served(device)) continue;
         const weir_status status = weir_empty_cache(device);
         if (first == WEIR_OK) first = status;
     }

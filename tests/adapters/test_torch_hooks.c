@@ -184,6 +184,22 @@ static void devices_in_use_reach_each_others_memory(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 2);
 }
 
+static void what_another_opening_used_is_forgotten(void **state)
+{
+    weir_stream far = new_stream(1);
+    give(take(MIB, first), first);
+    give(take(MIB, far), far);
+    assert_ok(weir_close());
+    open_scene(state);
+    give(take(MIB, first), first);
+    assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 0);
+    assert_good(pluggable_reset());
+    assert_int_equal(calls_of(WEIR_BACKEND_device_open), 1);
+    far = new_stream(1);
+    give(take(MIB, far), far);
+    assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 2);
+}
+
 static void a_host_without_devices_is_refused_at_init(void **state)
 {
     (void)state;
@@ -247,8 +263,6 @@ static void threads_allocate_on_their_streams_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(emptying_leaves_devices_alone_that_nobody_used), /* nobody in the process, so these two come first */
-        test(devices_in_use_reach_each_others_memory),
         test(memory_belongs_to_the_stream_it_was_asked_for),
         test(no_bytes_are_no_pointer),
         test(running_out_is_torchs_error_with_weirs_text),
@@ -257,6 +271,9 @@ int main(void)
         test(a_fraction_limits_and_one_ends_the_limit),
         test(the_segment_around_a_block_is_told),
         test(a_recorded_stream_holds_the_memory_up),
+        test(emptying_leaves_devices_alone_that_nobody_used),
+        test(devices_in_use_reach_each_others_memory),
+        test(what_another_opening_used_is_forgotten),
         test(a_host_without_devices_is_refused_at_init),
         test(a_stream_may_come_again_at_the_address_of_one_that_ended),
         test(threads_allocate_on_their_streams_at_once),

@@ -44,12 +44,15 @@ def allocator() -> Callable[[int], Any]:
     stream of the calling thread, at the time of the call."""
     cupy = _cupy()
     adapters = _library.adapters()
-    adapters.weir_cupy_use_stream.argtypes = [ctypes.c_void_p]
-    adapters.weir_cupy_use_stream.restype = None
-    use_stream = adapters.weir_cupy_use_stream
-    malloc, free = (ctypes.cast(function, ctypes.c_void_p).value
-                    for function in (adapters.weir_cupy_malloc, adapters.weir_cupy_free))
-    functions = cupy.cuda.memory.CFunctionAllocator(0, malloc, free, None)
+    use_stream = ctypes.PyDLL(adapters._name).weir_cupy_use_stream  # never waits, so the interpreter's lock is kept
+    use_stream.argtypes = [ctypes.c_void_p]
+    use_stream.restype = None
+    malloc, free, save, restore = (
+        ctypes.cast(function, ctypes.c_void_p)
+        for function in (adapters.weir_cupy_malloc, adapters.weir_cupy_free, ctypes.pythonapi.PyEval_SaveThread,
+                         ctypes.pythonapi.PyEval_RestoreThread))
+    adapters.weir_cupy_use_interpreter(save, restore)
+    functions = cupy.cuda.memory.CFunctionAllocator(0, malloc.value, free.value, None)
     out_of_memory = _out_of_memory(cupy)
     get_stream = cupy.cuda.get_current_stream
     get_device = cupy.cuda.runtime.getDevice
@@ -83,18 +86,31 @@ def installed() -> bool:
     return _installed
 
 
+def _device_of(stream: Any, otherwise: int) -> int:
+    """CuPy's word for it, which is -1 for default streams and may be for external ones, or else what weir knows."""
+    device: int = getattr(stream, "device_id", -1)
+    if device >= 0:
+        return device
+    return next((known for known, native in list(_streams) if native == stream.ptr), otherwise)
+
+
 def record_stream(array: Any, stream: Any) -> None:
     """Says that work on a stream uses the array, too: once the array is gone, its memory is not reused before that is
-    over. Not needed for the stream that was current when the array was made."""
-    _record(array.data.ptr, stream.ptr, _cupy().cuda.runtime.getDevice())
+    over. Not needed for the stream that was current when the array was made. A default stream is that of the array's
+    device."""
+    device = _device_of(stream, array.data.device_id)
+    _record(array.data.ptr, stream.ptr, device)
+    if stream.ptr:
+        _streams.setdefault((device, stream.ptr), stream)
 
 
 def release_stream(stream: Any) -> None:
-    """Lets go of a stream of which weir.cupy has allocated: it waits for its work, and CuPy may destroy it afterwards.
-    Streams of a program that makes few need not be released."""
-    device = _cupy().cuda.runtime.getDevice()
-    if _streams.pop((device, stream.ptr), None) is not None:
+    """Lets go of a stream on which weir.cupy has allocated or which it has recorded: it waits for its work, and CuPy may
+    destroy it afterwards. Streams of a program that makes few need not be released."""
+    device = _device_of(stream, -1)
+    if (device, stream.ptr) in _streams:
         _library.call("weir_stream_destroy", _library.stream_of(device, stream.ptr))
+        _streams.pop((device, stream.ptr), None)
 
 
 def free_all_blocks() -> None:

@@ -2,6 +2,8 @@
 import ctypes
 import gc
 import threading
+import time
+import types
 import unittest
 
 import cupy
@@ -12,14 +14,27 @@ from weir import _library
 MIB = 1 << 20
 
 
-def native_stream():
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def native_stream(device=0, device_id=-1):
     """One that weir made stands for one of CuPy's."""
     made, native = _library.Stream(), ctypes.c_void_p()
     _library.library().weir_stream_create.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_library.Stream)]
     _library.library().weir_stream_native.argtypes = [_library.Stream, ctypes.POINTER(ctypes.c_void_p)]
-    _library.call("weir_stream_create", 0, 0, ctypes.byref(made))
+    _library.call("weir_stream_create", device, 0, ctypes.byref(made))
     _library.call("weir_stream_native", made, ctypes.byref(native))
-    return cupy.cuda.Stream(native.value)
+    return cupy.cuda.Stream(native.value, device_id)
+
+
+def queue(stream, function):
+    """As cupy.cuda.Stream.launch_host_func()."""
+    _library.library().weir_stream_callback.argtypes = [_library.Stream, CALLBACK, ctypes.c_void_p]
+    _library.call("weir_stream_callback", _library.stream_of(0, stream.ptr), function, None)
+
+
+def array(size):
+    return types.SimpleNamespace(data=cupy.cuda.alloc(size))
 
 
 def in_use():
@@ -28,7 +43,7 @@ def in_use():
 
 class Cupy(unittest.TestCase):
     def setUp(self):
-        weir.open(host_memory=64 * MIB)
+        weir.open(host_memory=64 * MIB, host_devices=2)
         weir.cupy._streams.clear()
         cupy.cuda.Stream.null.use()
         cupy.cuda.set_allocator(weir.cupy.allocator())
@@ -80,8 +95,36 @@ class Cupy(unittest.TestCase):
                 cupy.cuda.alloc(100 * MIB)
 
     def test_another_stream_can_be_recorded(self):
-        array = type("Array", (), {"data": cupy.cuda.alloc(MIB)})()
-        weir.cupy.record_stream(array, native_stream())
+        stream = native_stream()
+        weir.cupy.record_stream(array(MIB), stream)
+        self.assertIs(weir.cupy._streams[(0, stream.ptr)], stream)
+        weir.cupy.release_stream(stream)
+        self.assertEqual(weir.cupy._streams, {})
+
+    def test_a_recorded_stream_may_be_of_another_device(self):
+        stream = native_stream(device=1, device_id=1)
+        weir.cupy.record_stream(array(MIB), stream)
+        self.assertIs(weir.cupy._streams[(1, stream.ptr)], stream)
+        external = cupy.cuda.Stream(stream.ptr)  # which does not say
+        weir.cupy.record_stream(array(MIB), external)
+        weir.cupy.release_stream(external)
+        self.assertEqual(weir.cupy._streams, {})
+
+    def test_a_default_stream_can_be_recorded(self):
+        native_stream().use()
+        weir.cupy.record_stream(array(MIB), cupy.cuda.Stream.null)
+        self.assertNotIn((0, 0), weir.cupy._streams)
+
+    def test_waiting_lets_go_of_the_interpreter(self):
+        """What work is waited for may be a function in Python, which needs it."""
+        ran = []
+        function = CALLBACK(lambda unused: (time.sleep(0.3), ran.append(True)))
+        stream, used = native_stream(), array(40 * MIB)
+        weir.cupy.record_stream(used, stream)
+        queue(stream, function)
+        del used  # its memory is the stream's until that function has run
+        cupy.cuda.alloc(40 * MIB)
+        self.assertEqual(ran, [True])
 
     def test_installing_sets_the_allocator_of_all_threads(self):
         weir.cupy.install()

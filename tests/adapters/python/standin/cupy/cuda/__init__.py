@@ -10,8 +10,8 @@ _allocator = None
 
 
 class Stream:
-    def __init__(self, ptr):
-        self.ptr = ptr
+    def __init__(self, ptr, device_id=-1):
+        self.ptr, self.device_id = ptr, device_id
 
     def use(self):
         _current.stream = self

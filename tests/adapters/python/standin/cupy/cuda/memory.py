@@ -8,20 +8,22 @@ class OutOfMemoryError(MemoryError):
 
 
 class CFunctionAllocatorMemory:
+    """CuPy calls both functions with the interpreter's lock held."""
+
     def __init__(self, size, param, malloc, free, device_id):
         self._param, self._free, self.device_id, self.size = param, free, device_id, size
-        function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(malloc)
+        function = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)(malloc)
         self.ptr = function(param, size, device_id) or 0 if size > 0 else 0
 
     def __del__(self):
         if self.ptr:
-            ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(self._free)(
+            ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(self._free)(
                 self._param, self.ptr, self.device_id)
 
 
 class MemoryPointer:
     def __init__(self, mem, offset):
-        self.mem, self.ptr = mem, mem.ptr + offset
+        self.mem, self.ptr, self.device_id = mem, mem.ptr + offset, mem.device_id
 
 
 class CFunctionAllocator:

@@ -188,13 +188,29 @@ static void ending_in_another_thread_is_refused(void **state)
     ok(b->stream_destroy(0, origin));
 }
 
-static void default_stream_is_not_asked_about(void **state)
+static void default_stream_is_in_no_capture(void **state)
 {
     (void)state;
-    unsigned long before = standin_calls("hipStreamGetCaptureInfo");
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
     assert_int_equal(state_of((void *)1), WEIR_CAPTURE_NONE);
-    assert_int_equal(standin_calls("hipStreamGetCaptureInfo"), before);
+    begin(WEIR_CAPTURE_GLOBAL); /* of a stream that does not synchronise with it */
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
+    end_well();
+    standin_fail("hipStreamGetCaptureInfo", 1, 1); /* an answer that means nothing */
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
+}
+
+static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void **state)
+{
+    (void)state;
+    hipStream_t blocking;
+    runtime_ok(wr_hip_runtime.hipStreamCreateWithPriority(&blocking, 0, 0));
+    origin = blocking;
+    ok(b->capture_begin(0, origin, WEIR_CAPTURE_GLOBAL));
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_IMPLICIT);
+    assert_int_equal(state_of((void *)1), WEIR_CAPTURE_IMPLICIT);
+    end_well();
+    assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -205,7 +221,8 @@ static const struct CMUnitTest tests[] = {
     hip_test(captures_survive_everything_else),
     hip_test(scope_protects_other_peoples_calls),
     hip_test(ending_in_another_thread_is_refused),
-    hip_test(default_stream_is_not_asked_about),
+    hip_test(default_stream_is_in_no_capture),
+    hip_test(default_stream_is_not_to_be_used_while_a_blocking_one_captures),
 };
 
 int main(void)

@@ -1,7 +1,6 @@
 #include "backend/hip/hip_internal.h"
 
-/* The default stream, of which the runtime has a second name. It cannot capture, and is not asked about it: the runtime
- * answers that with an error while a stream that synchronises with it is capturing. */
+/* The default stream, of which newer runtimes have a second name. It cannot capture. */
 static bool is_default(const void *stream)
 {
     return stream == NULL || stream == (const void *)1;
@@ -22,16 +21,25 @@ weir_status wr_hip_capture_end(int ordinal, void *stream, void **graph)
     return WEIR_OK;
 }
 
+/* While a stream that synchronises with the default one captures, work on the default stream would end that capture. The runtime
+ * says so by an error (906), which harms nothing; by its first name, which all runtimes know. No other answer means anything. */
+static weir_status default_status(int ordinal, weir_capture_state *state)
+{
+    wr_hip_frame frame;
+    hipStreamCaptureStatus unused = WR_hipStreamCaptureStatusNone;
+    WR_TRY(wr_hip_enter(ordinal, &frame));
+    const hipError_t code = wr_hip_own(wr_hip_runtime.hipStreamGetCaptureInfo(NULL, &unused, NULL));
+    WR_TRY(wr_hip_leave(&frame, "hipStreamGetCaptureInfo", WR_hipSuccess));
+    *state = code == WR_hipErrorStreamCaptureImplicit ? WEIR_CAPTURE_IMPLICIT : WEIR_CAPTURE_NONE;
+    return WEIR_OK;
+}
+
 weir_status wr_hip_capture_status(int ordinal, void *stream, weir_capture_state *state, uint64_t *id)
 {
     wr_hip_frame frame;
     hipStreamCaptureStatus now = WR_hipStreamCaptureStatusNone;
     unsigned long long number = 0;
-    WR_TRY(wr_hip_device_find(ordinal, &frame.device));
-    if (is_default(stream)) {
-        *state = WEIR_CAPTURE_NONE;
-        return WEIR_OK;
-    }
+    if (is_default(stream)) return default_status(ordinal, state);
     WR_TRY(wr_hip_enter(ordinal, &frame));
     WR_TRY(wr_hip_last(&frame, hipStreamGetCaptureInfo, stream, &now, &number));
     *state = (weir_capture_state)now;

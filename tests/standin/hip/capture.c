@@ -12,7 +12,7 @@ hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode)
 {
     int device;
     TRY(standin_enter_stream(STANDIN_hipStreamBeginCapture, stream, &device));
-    return standin_last(standin_capture_begin(device, stream, mode, false));
+    return standin_last(standin_capture_begin(device, stream, mode, standin_is_blocking(stream)));
 }
 
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t *graph)
@@ -31,6 +31,7 @@ hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus *s
     weir_capture_state state;
     uint64_t number = 0;
     TRY(standin_enter_stream(STANDIN_hipStreamGetCaptureInfo, stream, &device));
+    TRY(standin_last(standin_implicit(device, stream, false)));
     TRY(standin_last(standin_capture_state(device, stream, &state, &number)));
     *status = (hipStreamCaptureStatus)state;
     if (state == WEIR_CAPTURE_ACTIVE && id != NULL) *id = number;

@@ -6,7 +6,7 @@
  * stream capture under which mode (of ROCm 6.3, and where versions differ the strictest); hipFree, which waits for all
  * streams of the device; hipMemMap and hipMemUnmap, which wait for the default stream.
  *
- * What it does not have: streams that synchronise with the default stream, results of kernels, compilation (hiprtc).
+ * What it does not have: streams that synchronise with the default stream, but for what their captures forbid it, results of kernels, compilation (hiprtc).
  *
  * Environment, read by the first call: STANDIN_HIP_DEVICES (default 2; 0: none, every call says so), STANDIN_HIP_MEMORY
  * (per device, default 512MiB), STANDIN_HIP_ARCH (default gfx90a:sramecc+:xnack-). Read at each call: STANDIN_HIP_PEERS=0:

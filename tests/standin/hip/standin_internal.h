@@ -46,6 +46,8 @@ int standin_enter(enum standin_call call, int *device);
  * stream that was destroyed is recognised: rocBLAS asks about the one that its handle had before. */
 int standin_enter_stream(enum standin_call call, void *stream, int *device);
 int standin_enter_event(enum standin_call call, void *event, int *device);
+/* Whether it synchronises with the default stream. */
+bool standin_is_blocking(void *stream);
 /* What hipGetLastError() will say. Returns it. */
 int standin_last(int code);
 

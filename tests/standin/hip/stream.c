@@ -6,14 +6,14 @@
 /* ---- streams -------------------------------------------------------------------------------------------------- */
 
 /* Three priorities, on the host back end's six: 0, -1 and -5. */
-static int create(enum standin_call call, hipStream_t *stream, int priority)
+static int create(enum standin_call call, hipStream_t *stream, unsigned int flags, int priority)
 {
     int device;
     void *made;
     TRY(standin_enter(call, &device));
     priority = priority > 0 ? 0 : priority < 0 ? -5 : -1;
     TRY(standin_last(standin_code(wr_backend_host.stream_create(device, priority, &made))));
-    standin_remember(STREAM, device, (uintptr_t)made, 0);
+    standin_remember(STREAM, device, (uintptr_t)made, flags); /* which take the place of a size */
     *stream = made;
     return 0;
 }
@@ -21,18 +21,24 @@ static int create(enum standin_call call, hipStream_t *stream, int priority)
 hipError_t hipStreamCreateWithPriority(hipStream_t *stream, unsigned int flags, int priority)
 {
     if (flags > WR_hipStreamNonBlocking) return standin_last(INVALID_VALUE);
-    return create(STANDIN_hipStreamCreateWithPriority, stream, priority);
+    return create(STANDIN_hipStreamCreateWithPriority, stream, flags, priority);
 }
 
 hipError_t hipStreamCreateWithFlags(hipStream_t *stream, unsigned int flags)
 {
     if (flags > WR_hipStreamNonBlocking) return standin_last(INVALID_VALUE);
-    return create(STANDIN_hipStreamCreateWithFlags, stream, 0);
+    return create(STANDIN_hipStreamCreateWithFlags, stream, flags, 0);
 }
 
 hipError_t hipStreamCreate(hipStream_t *stream)
 {
-    return create(STANDIN_hipStreamCreate, stream, 0);
+    return create(STANDIN_hipStreamCreate, stream, 0, 0);
+}
+
+bool standin_is_blocking(void *stream)
+{
+    standin_record known;
+    return standin_recall(STREAM, (uintptr_t)stream, &known) == 0 && known.bytes != WR_hipStreamNonBlocking;
 }
 
 hipError_t hipStreamDestroy(hipStream_t stream)
@@ -306,6 +312,7 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
 {
     int device;
     TRY(standin_enter_event(STANDIN_hipEventRecord, event, &device));
+    TRY(standin_last(standin_implicit(device, stream, true)));
     return standin_last(standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream))));
 }
 

@@ -81,7 +81,7 @@ typedef struct wr_cache {
     wr_history history;
 
     bool has_fronts;           /* constant: bins get one */
-    atomic_uint fronts_closed; /* by how many: nothing is parked meanwhile */
+    atomic_uint fronts_closed; /* by how many: what was visited since parks nothing meanwhile */
     uint32_t front_count;
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */

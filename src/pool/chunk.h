@@ -138,7 +138,7 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 
 /* -- without the cache's lock, with the move lock (chunk_trim.c) */
 
-/* Gives free chunks back to the driver, largest first, until `enough` bytes are; SIZE_MAX: all, and regions without any. */
+/* Gives free chunks back to the driver, largest first, until `enough` bytes are, or all and the regions that are without any then. */
 WR_CHECKED weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released);
 
 /* The same, but no chunks of planned places. */

@@ -249,7 +249,9 @@ weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
 {
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
     weir_status first = trim(cache, true, enough, released);
-    if (*released < enough) wr_keep_first(&first, release_regions(cache, cache->pools));
+    if (*released >= enough) return first;
+    const weir_status status = release_regions(cache, cache->pools);
+    if (enough == SIZE_MAX) wr_keep_first(&first, status); /* else the memory is what was wanted */
     return first;
 }
 

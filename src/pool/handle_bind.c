@@ -130,6 +130,15 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
     return WEIR_OK;
 }
 
+/* In a capture of its own, unlike the default stream while another one captures. */
+static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stream, bool *captured)
+{
+    weir_capture_state state;
+    WR_TRY(wr_stream_capture_state(pool->site.backend, stream->device, stream->native, &state));
+    *captured = state == WEIR_CAPTURE_ACTIVE || state == WEIR_CAPTURE_INVALIDATED;
+    return WEIR_OK;
+}
+
 /* After every bind: cuBLAS forgets the workspace when its stream is set. */
 static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool for_graph)
 {
@@ -138,7 +147,7 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
     wr_workspace *w = NULL;
     bool captured = false;
     if (bytes == 0) return WEIR_OK;
-    if (!for_graph) WR_TRY(wr_stream_captured(handle->pool->site.backend, stream->device, stream->native, &captured));
+    if (!for_graph) WR_TRY(is_captured(handle->pool, stream, &captured));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
     if (captured) w->captured = true;
     int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
@@ -151,9 +160,17 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
  * capture on either side makes that impossible (an event would tie the two together) and is left to the program. */
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to)
 {
-    const wr_handle_site *site = &pool->site;
-    bool chained = false;
-    return wr_event_chain_uncaptured(site->events, from->native, to, &chained);
+    bool chained = false, from_captured = false, to_captured = false;
+    WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, &chained));
+    if (chained) return WEIR_OK;
+    WR_TRY(is_captured(pool, from, &from_captured));
+    WR_TRY(is_captured(pool, to, &to_captured));
+    WR_ENSURE(
+        from_captured || to_captured, WEIR_ERR_CAPTURE,
+        "%s: the handle goes to or from the default stream, which a stream that synchronises with it is capturing "
+        "beside: an event there would end that capture; wait until it has ended, or use a handle of another thread",
+        pool->kind->name);
+    return WEIR_OK;
 }
 
 static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)

@@ -20,6 +20,13 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
         out->block_bytes = out->segment_bytes;
 }
 
+/* With max_split_size, how large the block of a large request is depends on its segment. */
+static size_t plain_max(const wr_policy_options *options)
+{
+    const size_t most = wr_policy_torch_plain_max(options);
+    return options->max_split == SIZE_MAX || most < WR_SMALL_MAX ? most : WR_SMALL_MAX;
+}
+
 static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
 {
     size_t rest = candidate - request->block_bytes;
@@ -37,7 +44,7 @@ const wr_policy wr_policy_segments = {
     .rehome = true,
     .parks = true,
     .fit = fit,
-    .plain_max = wr_policy_torch_plain_max,
+    .plain_max = plain_max,
     .large_unit = LARGE_REST_MIN,
     .takes = takes,
     .splits = splits,

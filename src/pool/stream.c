@@ -174,11 +174,17 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **ou
     return status;
 }
 
+weir_status wr_stream_capture_state(const weir_backend *backend, int device, void *native, weir_capture_state *state)
+{
+    uint64_t id = 0;
+    *state = WEIR_CAPTURE_NONE;
+    return backend->capture_status ? wr_driver(backend, capture_status, device, native, state, &id) : WEIR_OK;
+}
+
 weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured)
 {
     weir_capture_state state = WEIR_CAPTURE_NONE;
-    uint64_t id = 0;
-    if (backend->capture_status) WR_TRY(wr_driver(backend, capture_status, device, native, &state, &id));
+    WR_TRY(wr_stream_capture_state(backend, device, native, &state));
     *captured = state != WEIR_CAPTURE_NONE;
     return WEIR_OK;
 }

@@ -91,6 +91,10 @@ WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority,
 WR_CHECKED weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out);
 WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out);
 
+/* Of the native stream; WEIR_CAPTURE_NONE where the back end has no captures. */
+WR_CHECKED weir_status wr_stream_capture_state(const weir_backend *backend, int device, void *native,
+                                               weir_capture_state *state);
+
 /* Whether work queued on the native stream now would be captured instead of run, or end a capture of another one. */
 WR_CHECKED weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured);
 

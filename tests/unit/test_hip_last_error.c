@@ -32,22 +32,12 @@ static void a_refused_call_leaves_no_last_error(void **state)
     assert_int_equal(last_error(), 0);
 }
 
-static void work_that_is_not_done_leaves_no_last_error(void **state)
-{
-    (void)state;
-    void *event = new_event();
-    standin_fail("hipEventQuery", 1, 600);
-    assert_int_equal(b->event_query(0, event), WEIR_ERR_NOT_READY);
-    assert_int_equal(last_error(), 0);
-    ok(b->event_destroy(0, event));
-}
-
-static void a_stream_that_is_not_idle_leaves_no_last_error(void **state)
+static void a_stream_that_cannot_be_asked_leaves_no_last_error(void **state)
 {
     (void)state;
     void *first = new_stream(), *second;
     ok(b->stream_destroy(0, first)); /* kept for the next */
-    standin_fail("hipStreamQuery", 1, 600);
+    standin_fail("hipStreamQuery", 1, 400);
     second = new_stream();
     assert_ptr_not_equal(second, first);
     assert_int_equal(last_error(), 0);
@@ -77,27 +67,43 @@ static void a_question_that_is_not_known_leaves_no_last_error(void **state)
 }
 
 /* One that the program has not looked at yet is its own. */
+static void fail_as_program(void)
+{
+    int current;
+    standin_fail("hipGetDevice", 1, 1);
+    assert_int_equal(wr_hip_runtime.hipGetDevice(&current), 1);
+}
+
 static void what_succeeds_leaves_the_programs_last_error(void **state)
 {
     (void)state;
-    int current;
     void *base;
-    standin_fail("hipGetDevice", 1, 1);
-    assert_int_equal(wr_hip_runtime.hipGetDevice(&current), 1);
+    fail_as_program();
     ok(b->segment_alloc(0, 2 * MIB, &base));
     ok(b->segment_free(0, base, 2 * MIB));
     assert_int_equal(last_error(), 1);
+}
+
+static void work_that_is_not_done_leaves_the_programs_last_error(void **state)
+{
+    (void)state;
+    void *event = new_event();
+    fail_as_program();
+    standin_fail("hipEventQuery", 1, 600);
+    assert_int_equal(b->event_query(0, event), WEIR_ERR_NOT_READY);
+    assert_int_equal(last_error(), 1);
+    ok(b->event_destroy(0, event));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_refused_call_leaves_no_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(work_that_is_not_done_leaves_no_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(a_stream_that_is_not_idle_leaves_no_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(a_stream_that_cannot_be_asked_leaves_no_last_error, open_new, close_hip),
         cmocka_unit_test_setup_teardown(a_refused_hint_leaves_no_last_error, open_new, close_hip),
         cmocka_unit_test_setup_teardown(a_question_that_is_not_known_leaves_no_last_error, open_new, close_hip),
         cmocka_unit_test_setup_teardown(what_succeeds_leaves_the_programs_last_error, open_new, close_hip),
+        cmocka_unit_test_setup_teardown(work_that_is_not_done_leaves_the_programs_last_error, open_new, close_hip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,10 +107,15 @@ def record_stream(array: Any, stream: Any) -> None:
 def release_stream(stream: Any) -> None:
     """Lets go of a stream on which weir.cupy has allocated or which it has recorded: it waits for its work, and CuPy may
     destroy it afterwards. Streams of a program that makes few need not be released."""
-    device = _device_of(stream, -1)
-    if (device, stream.ptr) in _streams:
-        _library.call("weir_stream_destroy", _library.stream_of(device, stream.ptr))
-        _streams.pop((device, stream.ptr), None)
+    key = (_device_of(stream, -1), stream.ptr)
+    kept = _streams.pop(key, None)
+    if kept is None:
+        return
+    try:
+        _library.call("weir_stream_destroy", _library.stream_of(*key))
+    except _library.Error:
+        _streams.setdefault(key, kept)
+        raise
 
 
 def free_all_blocks() -> None:

@@ -46,7 +46,7 @@ static const char *remedy(weir_status status)
 
 hipError_t wr_hip_own(hipError_t code)
 {
-    if (WR_UNLIKELY(code != WR_hipSuccess)) (void)wr_hip_runtime.hipGetLastError();
+    if (WR_UNLIKELY(code != WR_hipSuccess && code != WR_hipErrorNotReady)) (void)wr_hip_runtime.hipGetLastError();
     return code;
 }
 

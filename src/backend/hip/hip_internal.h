@@ -52,8 +52,9 @@ extern wr_hip_state wr_hip;
 
 weir_status wr_hip_open(const weir_backend_config *config);
 
-/* The code of a call that weir made. The runtime remembers one that is no success for the thread's next hipGetLastError(),
- * from ROCm 7 on whatever succeeds after it: that would tell the program of what was none of its calls. */
+/* The code of a call that weir made. The runtime remembers a failure for the thread's next hipGetLastError(), from ROCm 7 on
+ * whatever succeeds after it: that would tell the program of what was none of its calls. That work is not done yet is no
+ * failure there: what is remembered then is the program's. */
 hipError_t wr_hip_own(hipError_t code);
 
 /* WEIR_OK for codes that mean success; otherwise sets the error text, with the runtime's words, and remembers what ends

@@ -105,12 +105,14 @@ weir_status wr_hip_stream_destroy(int ordinal, void *stream)
     return wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
 }
 
-/* The runtime takes a stream of another device in some calls and refuses it in others. */
+/* The runtime takes a stream of another device in some calls and refuses it in others. Before ROCm 6 it believes whatever
+ * it is asked about, and is not asked. */
 weir_status wr_hip_stream_check(int ordinal, void *stream)
 {
     wr_hip_frame frame;
     WR_TRY(wr_hip_enter(ordinal, &frame));
-    const bool asked = stream != NULL && wr_hip_runtime.hipGetStreamDeviceId != NULL;
+    const bool checks = wr_hip_runtime.hipGetDevicePropertiesR0600 != NULL;
+    const bool asked = checks && stream != NULL && wr_hip_runtime.hipGetStreamDeviceId != NULL;
     const int owner = asked ? wr_hip_runtime.hipGetStreamDeviceId(stream) : ordinal;
     WR_TRY(wr_hip_leave(&frame, "hipGetStreamDeviceId", WR_hipSuccess));
     WR_ENSURE(owner >= 0, WEIR_ERR_INVALID_STREAM, "hip: the runtime knows no stream %p; was it destroyed?", stream);

@@ -51,7 +51,7 @@ const char *standin_hip_logged(unsigned long back)
 
 int standin_last(int code)
 {
-    if (code != 0 || standin_hip_major < 7) last_error = code;
+    if ((code != 0 && code != NOT_READY) || standin_hip_major < 7) last_error = code;
     return code;
 }
 

@@ -312,7 +312,6 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
 {
     int device;
     TRY(standin_enter_event(STANDIN_hipEventRecord, event, &device));
-    TRY(standin_last(standin_implicit(device, stream, true)));
     return standin_last(standin_work_code(wr_backend_host.event_record(device, event, standin_stream(stream))));
 }
 

@@ -26,6 +26,15 @@ for trace in "$DATA"/traces/resnet50_amp.pickle.gz "$DATA"/traces/convnext_prefe
     "$WEIR" convert - -o - <"$trace" | cmp - "$scratch/made.weirtrace"
 done
 
+# What cannot be written whole leaves the old file and nothing else.
+mkdir "$scratch/folder"
+echo old >"$scratch/folder/made"
+code=0
+(ulimit -f 8 && exec "$WEIR" convert "$trace" -o "$scratch/folder/made") 2>"$scratch/err" || code=$?
+[ "$code" = 1 ] || die "too large a file: exit code $code"
+contains "$(<"$scratch/err")" "cannot write $scratch/folder/made: File too large"
+[ "$(ls "$scratch/folder")" = made ] && [ "$(<"$scratch/folder/made")" = old ] || die "left behind: $(ls "$scratch/folder")"
+
 # Where allocations were made is kept.
 expect 0 convert "$DATA/pickles/snapshot-4.pickle" -o "$scratch/made.weirtrace"
 expect 0 stat --json - "$scratch/made.weirtrace"

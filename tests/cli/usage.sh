@@ -35,6 +35,26 @@ expect 2 replay --reproduce=yes x
 contains "$err" "takes no value"
 expect 2 replay -Z x
 contains "$err" "there is no option '-Z'"
+# An output is no trace: neither one that is read, nor one whose name was taken for the output's.
+cp "$DATA/pickles/snapshot-4.pickle" "$scratch/job.pickle"
+cp "$scratch/job.pickle" "$scratch/job"
+before=$(cksum <"$scratch/job")
+for command in stat check advise plan replay; do
+    expect 2 "$command" --json "$scratch/job.pickle" "$scratch/job"
+    contains "$err" "named as a trace"
+    expect 2 "$command" --json "$scratch/job" "$scratch/job"
+    contains "$err" "is to be read and would be replaced"
+done
+expect 2 view --format svg -o "$scratch/job" "$scratch/job.pickle" "$scratch/job"
+contains "$err" "is to be read and would be replaced"
+expect 2 info --json "$scratch/job.pickle"
+contains "$err" "named as a trace"
+expect 2 plan -o "$scratch/same" --json "$scratch/same" "$scratch/job"
+contains "$err" "two outputs would go to $scratch/same"
+[ "$(cksum <"$scratch/job")" = "$before" ] && [ "$(cksum <"$scratch/job.pickle")" = "$before" ] || die "a trace was replaced"
+[ ! -e "$scratch/same" ] || die "an output of a refused command"
+expect 0 stat --json /dev/null "$scratch/job"
+
 expect 2 replay --policy torhc x
 contains "$err" "did you mean 'torch'?"
 expect 2 replay --policy torch,nothing-like-it x

@@ -106,6 +106,8 @@ contains "$err" "known are html, svg"
 expect 2 view x -o y.html --policy torhc
 contains "$err" "did you mean 'torch'?"
 expect 2 view x -o y.html -m 1
-contains "$err" "is no size of at least 2 MiB"
+contains "$err" "is no size from 2 MiB to 16 TiB"
+expect 2 view -p weir -m 128TiB -o x.svg x
+contains "$err" "is no size from 2 MiB to 16 TiB"
 expect 2 view -o y.html
 contains "$err" "which trace?"

@@ -7,7 +7,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const trace_limits limits = { .events = 10000, .memo = 100000, .depth = 1000, .string_bytes = 1 << 20 };
+    const trace_limits limits = {
+        .events = 10000, .memo = 100000, .stack = 100000, .depth = 1000, .string_bytes = 1 << 20
+    };
     trace t;
     trace_error e = { .text = "" };
     if (trace_read_memory(data, size, &limits, &t, &e)) {

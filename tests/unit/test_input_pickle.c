@@ -244,7 +244,7 @@ static void limits_bound_values_memo_and_strings(void **state)
 {
     (void)state;
     trace_limits few = trace_limits_default;
-    few.memo = 100;
+    few.memo = few.stack = 100;
     uint8_t bytes[1000] = { 0x80, 2 };
     memset(bytes + 2, 'N', sizeof bytes - 2);
     assert_int_equal(refused(bytes, sizeof bytes, &few, "more than 100 values on the stack"), 102);

@@ -97,6 +97,23 @@ static void a_second_round_calls_no_driver(void **state)
     for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
 }
 
+/* At once, and not after records for all the chunks that it would take. */
+static void a_place_larger_than_the_device_is_refused(void **state)
+{
+    (void)state;
+    const size_t huge = (size_t)1 << 52;
+    void *block = NULL;
+    sample s = make_plan(1);
+    s.entries[1].bytes = huge;
+    for (int i = 2; i < ENTRIES; i++) s.entries[i].offset += huge;
+    s.arenas[0].bytes += huge;
+    serve(&s);
+    char *first = take(0);
+    assert_int_equal(weir_alloc(huge, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "asked for 4194304.00 GiB"));
+    assert_ok(weir_free(first));
+}
+
 static void a_place_in_use_is_not_given_out(void **state)
 {
     (void)state;
@@ -506,6 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SERVE_TEST(blocks_lie_as_planned),
         SERVE_TEST(a_second_round_calls_no_driver),
+        SERVE_TEST(a_place_larger_than_the_device_is_refused),
         SERVE_TEST(a_place_in_use_is_not_given_out),
         SERVE_TEST(a_place_whose_block_waits_for_a_stream_is_not_given_out),
         SERVE_TEST(a_place_is_given_out_once_the_stream_is_done),

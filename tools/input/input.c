@@ -13,6 +13,7 @@
 const trace_limits trace_limits_default = {
     .events = UINT64_C(1) << 31,
     .memo = UINT64_C(1) << 28,
+    .stack = UINT64_C(1) << 24, /* PyTorch's own writer puts all elements of a list there */
     .depth = 10000,
     .string_bytes = UINT64_C(1) << 30,
 };

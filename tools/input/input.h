@@ -78,7 +78,7 @@ typedef void (*trace_progress)(void *user, uint64_t bytes_read, uint64_t total);
 
 /* Bounds on hostile input; trace_limits_default are far above any real file. */
 typedef struct trace_limits {
-    uint64_t events, memo, depth, string_bytes;
+    uint64_t events, memo, stack, depth, string_bytes;
 } trace_limits;
 extern const trace_limits trace_limits_default;
 

@@ -70,8 +70,8 @@ static bool fail_truncated(pickle *p)
 
 static bool push(pickle *p, pickle_value value)
 {
-    if (p->count >= p->limits->memo)
-        return FAIL(p, "more than %" PRIu64 " values on the stack, the limit", p->limits->memo);
+    if (p->count >= p->limits->stack)
+        return FAIL(p, "more than %" PRIu64 " values on the stack, the limit", p->limits->stack);
     if (!grow((void **)&p->stack, &p->capacity, p->count + 1, sizeof *p->stack)) return source_fail_memory(p->s);
     p->stack[p->count++] = value;
     return true;

@@ -4,10 +4,88 @@
 #include "grow.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* ---- what a signal must not leave behind ---------------------------------------------------------------------------- */
+
+static _Atomic(const char *) unfinished; /* a file's name */
+
+/* A second signal, maybe in another thread, does not end the process before the first one's handler is done. */
+static void leave_nothing(int number)
+{
+    static atomic_flag begun = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&begun)) return;
+    const char *path = atomic_load(&unfinished);
+    if (path) unlink(path);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+/* What the caller ignores stays ignored. A file that becomes too large is an error of the write. */
+static void watch_signals(void)
+{
+    static const int ending[] = { SIGHUP, SIGINT, SIGTERM };
+    static bool watching;
+    if (watching) return;
+    watching = true;
+    signal(SIGXFSZ, SIG_IGN);
+    for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) {
+        struct sigaction old, ours = { .sa_handler = leave_nothing };
+        if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) (void)sigaction(ending[i], &ours, NULL);
+    }
+}
+
+/* ---- names ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_trace_name(const char *path)
+{
+    static const char *const endings[] = { ".pickle", ".pickle.gz", ".pkl", ".weirtrace" };
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t end = strlen(endings[i]);
+        if (length > end && strcmp(path + length - end, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* One plain file, or one that both would make. */
+static bool are_one(const char *one, const char *other)
+{
+    struct stat a, b;
+    const bool is_a = stat(one, &a) == 0, is_b = stat(other, &b) == 0;
+    if (!is_a && !is_b) return strcmp(one, other) == 0;
+    return is_a && is_b && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static bool spares(const char *command, char *const *traces, int count, const char *path)
+{
+    if (!path || output_is_stdout(path)) return true;
+    bool read = false;
+    for (int i = 0; i < count; i++) read = read || are_one(path, traces[i]);
+    if (read)
+        cli_usage(command, "%s is to be read and would be replaced; name another file for the output", path);
+    else if (is_trace_name(path))
+        cli_usage(command, "%s is named as a trace is, and no trace is written; name another file, or - for stdout",
+                  path);
+    else
+        return true;
+    return false;
+}
+
+bool output_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other)
+{
+    if (!spares(command, traces, count, one) || !spares(command, traces, count, other)) return false;
+    if (!one || !other || output_is_stdout(one) || !are_one(one, other)) return true;
+    cli_usage(command, "two outputs would go to %s; name another file for one of them", one);
+    return false;
+}
+
+/* ---- files ---------------------------------------------------------------------------------------------------------- */
 
 /* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is. */
 static bool replaceable(const char *path)
@@ -50,7 +128,9 @@ bool output_open(const char *command, const char *path, output_file *file)
     if (replaceable(path)) {
         size_t size = strlen(path) + sizeof ".XXXXXX";
         file->scratch = grow_new(size, 1);
+        watch_signals();
         file->stream = open_scratch(path, file->scratch, size);
+        if (file->stream) atomic_store(&unfinished, file->scratch);
     } else {
         file->stream = fopen(path, "wb");
     }
@@ -59,6 +139,12 @@ bool output_open(const char *command, const char *path, output_file *file)
     cli_say(command, "cannot write %s: %s", path, strerror(errno));
     free(file->scratch);
     return false;
+}
+
+static void forget(output_file *file)
+{
+    atomic_store(&unfinished, NULL);
+    free(file->scratch);
 }
 
 bool output_commit(const char *command, output_file *file)
@@ -77,7 +163,7 @@ bool output_commit(const char *command, output_file *file)
         cli_say(command, "cannot write %s: %s", file->path, strerror(error));
         if (file->scratch) unlink(file->scratch);
     }
-    free(file->scratch);
+    forget(file);
     return good;
 }
 
@@ -85,5 +171,5 @@ void output_discard(output_file *file)
 {
     if (file->stream != stdout) fclose(file->stream);
     if (file->scratch) unlink(file->scratch);
-    free(file->scratch);
+    forget(file);
 }

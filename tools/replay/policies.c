@@ -14,7 +14,7 @@
 static const struct {
     const char *name, *about;
 } library[] = {
-    { "torch", "PyTorch's native rules, by the library; repeats recorded peaks to the byte" },
+    { "torch", "PyTorch's native rules, by the library; repeats recorded peaks to the byte, but for captured graphs" },
     { "weir", "this library's own rules" },
     { "segments", "its rules without chunks: of private pools, and of devices without virtual memory" },
     { SERVED, "policy weir serving a plan: made of the trace, or of percents of it (from=0,to=50,time=1), or a FILE" },

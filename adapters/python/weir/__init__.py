@@ -21,6 +21,18 @@ def version() -> str:
     return str(_library.library().weir_version().decode())
 
 
+def _setting(name: str, value: Any) -> Any:
+    """As its member of weir_settings takes it."""
+    kind = dict(_library.Settings._fields_)[name]
+    if kind is ctypes.c_uint64:
+        return _library.whole(name, value, 0, 2 ** 64 - 1)
+    if kind is ctypes.c_double:
+        return float(value)
+    if not isinstance(value, str):
+        raise TypeError(f"weir: {name} is to be a string, not {value!r}")
+    return value.encode()
+
+
 def open(**settings: Any) -> None:  # noqa: A001 - as in C
     """Opens the library with other settings than the environment's: the members of weir_settings (policy="torch",
     memory_limit=..., history=...). A variable of the environment beats the setting. Must come before anything else."""
@@ -28,7 +40,7 @@ def open(**settings: Any) -> None:  # noqa: A001 - as in C
     unknown = sorted(set(settings) - known)
     if unknown:
         raise TypeError(f"weir.open() has no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    values = {name: value.encode() if isinstance(value, str) else value for name, value in settings.items()}
+    values = {name: _setting(name, value) for name, value in settings.items()}
     _library.call("weir_open", ctypes.byref(_library.Settings(ctypes.sizeof(_library.Settings), **values)))
 
 
@@ -48,7 +60,7 @@ def stats(device: int = _CURRENT_DEVICE) -> Dict[str, Any]:
     """The members of weir_memory_stats: quantities as {"all", "small", "large"} of {"current", "peak", "added",
     "removed"}, counters as numbers. They are the device's, whoever in the process uses it."""
     raw = _library.MemoryStats(ctypes.sizeof(_library.MemoryStats))
-    _library.call("weir_stats_get", device, ctypes.byref(raw))
+    _library.call("weir_stats_get", _library.device(device), ctypes.byref(raw))
     result: Dict[str, Any] = {}
     for quantity in _library.QUANTITIES:
         result[quantity] = {kind: {field: getattr(stat, field) for field, _ in stat._fields_}
@@ -60,7 +72,7 @@ def stats(device: int = _CURRENT_DEVICE) -> Dict[str, Any]:
 
 def reset_stats(device: int = _CURRENT_DEVICE) -> None:
     """Peaks become what is now; running totals and counters become zero."""
-    _library.call("weir_stats_reset", device)
+    _library.call("weir_stats_reset", _library.device(device))
 
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
@@ -71,15 +83,15 @@ def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
 
 def empty_cache(device: int = _CURRENT_DEVICE) -> None:
     """Gives memory that nothing uses back to the driver."""
-    _library.call("weir_empty_cache", device)
+    _library.call("weir_empty_cache", _library.device(device))
 
 
 def set_memory_limit(bytes: int, device: int = _CURRENT_DEVICE) -> None:  # noqa: A002 - as in C
     """Caps what weir may take on a device; 0 ends that."""
-    _library.call("weir_memory_limit_set", device, bytes)
+    _library.call("weir_memory_limit_set", _library.device(device), _library.whole("bytes", bytes, 0, 2 ** 64 - 1))
 
 
 def record_stream(pointer: int, stream: int, device: int = _CURRENT_DEVICE) -> None:
     """Says that work on a native stream of the device uses the block that pointer points into: once freed, it is not
     reused before that is over. With PyTorch use tensor.record_stream(), with CuPy weir.cupy.record_stream()."""
-    _library.call("weir_record_stream", pointer, _library.stream_of(device, stream))
+    _library.call("weir_record_stream", pointer, _library.stream_of(_library.device(device), stream))

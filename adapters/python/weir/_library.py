@@ -1,5 +1,6 @@
 """libweir through ctypes: where it is, its types, its errors."""
 import ctypes
+import operator
 import os
 import pathlib
 from typing import Any, List, Optional, Tuple
@@ -55,6 +56,22 @@ class LastError(ctypes.Structure):
     """weir_error."""
     _fields_ = [("size", ctypes.c_size_t), ("status", ctypes.c_int), ("native_code", ctypes.c_int64),
                 ("library", ctypes.c_char * 32), ("text", ctypes.c_char * 1024)]
+
+
+def whole(name: str, value: Any, least: int, most: int) -> int:
+    """The value, which ctypes would cut down to what fits."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"weir: {name} is to be a whole number, not {value!r}") from None
+    if not least <= number <= most:
+        raise ValueError(f"weir: {name} is to be from {least} to {most}, not {number}")
+    return number
+
+
+def device(value: Any) -> int:
+    """A device's number; -1: the current one."""
+    return whole("device", value, -1, 2 ** 31 - 1)
 
 
 class Stream(ctypes.Structure):

@@ -364,6 +364,28 @@ static void what_was_used_on_the_default_stream_is_freed_after_the_capture(void 
     driver_ok(wr_cu.cuStreamDestroy(native));
 }
 
+static void a_handle_stays_on_the_default_stream_beside_the_capture(void **state)
+{
+    (void)state;
+    CUstream native;
+    weir_graph g;
+    weir_stream standard;
+    weir_device_info info = { .size = sizeof info };
+    void *handle = NULL;
+    assert_ok(weir_device_info_get(0, &info));
+    if (strstr(info.name, "no GPU") || vendor_find() != NULL || !vendor_has[WEIR_CUBLAS]) skip();
+    assert_ok(weir_stream_default(0, &standard));
+    assert_ok(weir_handle_get_on(WEIR_CUBLAS, standard, &handle));
+    begin_blocking(&native, &g);
+    assert_int_equal(weir_handle_get_on(WEIR_CUBLAS, side, &handle), WEIR_ERR_CAPTURE);
+    assert_ok(weir_handle_get_on(WEIR_CUBLAS, standard, &handle));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_handle_get_on(WEIR_CUBLAS, side, &handle));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_handle_release(WEIR_CUBLAS, 0));
+    driver_ok(wr_cu.cuStreamDestroy(native));
+}
+
 #define graph_test(test) cmocka_unit_test_setup_teardown(test, open_streams, close_valid)
 
 int main(void)
@@ -377,6 +399,7 @@ int main(void)
         graph_test(a_handle_got_inside_a_capture_computes_at_each_launch),
         graph_test(an_event_on_the_default_stream_ends_the_capture),
         graph_test(what_was_used_on_the_default_stream_is_freed_after_the_capture),
+        graph_test(a_handle_stays_on_the_default_stream_beside_the_capture),
     };
     const int missing = no_gpu();
     if (missing != 0) return missing;

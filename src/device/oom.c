@@ -20,7 +20,15 @@ typedef struct facts {
     wr_rows rows; /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
     bool planned; /* a plan is served, or looked for */
     const char *advice;
+    char refusal[256]; /* what this thread was told last */
 } facts;
+
+/* Neither the device nor the limit is why: a pool's cap is, or addresses that ran out, or a driver that counts otherwise. */
+static bool has_room(const facts *f)
+{
+    const uint64_t need = f->request->fit.segment_bytes, limit = f->report.limit;
+    return f->free_bytes >= need && (limit == 0 || f->report.reserved + need <= limit);
+}
 
 static const char *advice_on_pieces(const facts *f)
 {
@@ -46,6 +54,7 @@ static const char *advice(const facts *f)
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
         return "Most of the device is not weir's: look for other processes, or for libraries that allocate themselves.";
+    if (has_room(f)) return "The device has room: the last refusal says what is short.";
     return "Free something, ask for less, or use a larger device.";
 }
 
@@ -154,6 +163,7 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     put_list(e, "\nBy pool: ", WR_SCOPE_POOL, &f->rows);
     put_list(e, "\nBy stream: ", WR_SCOPE_STREAM, &f->rows);
     put_list(e, "\nBy kind of handle: ", WR_SCOPE_HANDLES, &f->rows);
+    if (has_room(f)) wr_emit_format(e, "\nThe last refusal: %s", f->refusal);
     put_tried(e, f->tried);
     wr_emit_format(e, "\n%s", f->advice);
 }
@@ -225,6 +235,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
 {
     char text[TEXT_MAX];
     facts f = { .request = request, .tried = tried, .total_bytes = device->caps.total_memory };
+    snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
     if (wr_driver(device->backend, device_memory, device->ordinal, &f.free_bytes, &f.total_bytes) != WEIR_OK)
         f.free_bytes = 0;
     wr_inspect_report(&device->cache, request, &f.report);
@@ -244,11 +255,11 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
 
 weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
 {
-    char text[TEXT_MAX], refusal[256], where[32] = "any NUMA node";
+    char text[TEXT_MAX], where[32] = "any NUMA node";
     wr_cache *cache = request->pool->cache;
     facts f = { .request = request, .tried = tried };
     wr_emit e = { .buffer = text, .capacity = sizeof text };
-    snprintf(refusal, sizeof refusal, "%s", weir_error_text());
+    snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
     wr_inspect_report(cache, request, &f.report);
     if (request->stream->index) snprintf(where, sizeof where, "NUMA node %u", request->stream->index - 1);
     f.advice = f.report.limit && f.report.reserved + request->fit.segment_bytes > f.report.limit
@@ -263,7 +274,7 @@ weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
         wr_emit_format(&e, ", no limit.\n");
     put_size(&e, "weir holds ", f.report.reserved, ": ");
     put_held(&e, &f);
-    wr_emit_format(&e, "\nThe last refusal: %s", refusal);
+    wr_emit_format(&e, "\nThe last refusal: %s", f.refusal);
     put_tried(&e, tried);
     wr_emit_format(&e, "\n%s", f.advice);
     wr_emit_finish(&e);

@@ -105,18 +105,20 @@ static weir_status unmap_others(wr_cache *cache, const wr_chunk *chunk, const wr
     return WEIR_OK;
 }
 
-/* Takes the memory back from its last place. When the driver keeps it, it is mapped there again. */
-static weir_status drop_memory(const wr_cache *cache, const wr_slot *home)
+/* Takes the memory back from its last place. When the driver keeps it, it is mapped there again; what comes of that when it is
+ * refused, too, nobody knows: addresses where something may stay mapped must not be asked for again. */
+static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
 {
     wr_range range = {
         .base = place_of(home), .bytes = home->chunk->bytes, .chunk = home->chunk->handle, .backing = WR_BACKED
     };
     WR_TRY(unmap(cache, home));
     weir_status status = wr_driver(cache->backend, vm_destroy, cache->device, range.chunk, range.bytes);
-    if (status != WEIR_OK && wr_source_map(cache, &range) == WEIR_OK) return status;
-    if (status != WEIR_OK)
-        wr_log(WR_LOG_WARN, "device %d: %zu bytes were not taken back: %s", cache->device, range.bytes,
-               weir_error_text());
+    if (status == WEIR_OK || wr_source_map(cache, &range) == WEIR_OK) return status;
+    wr_log(WR_LOG_WARN, "device %d: %zu bytes were not taken back: %s", cache->device, range.bytes, weir_error_text());
+    wr_cache_lock(cache);
+    home->region->region->closed = true;
+    wr_cache_unlock(cache);
     return WEIR_OK;
 }
 

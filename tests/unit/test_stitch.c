@@ -61,6 +61,20 @@ static uint64_t chunks_for(size_t bytes)
     return calls_of(WEIR_BACKEND_vm_create) - before;
 }
 
+static void addresses_that_stay_mapped_are_not_given_back(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc(MIB)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER)); /* so it is mapped again, */
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));  /* in vain, */
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));   /* and that cannot be undone */
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_free(alloc(MIB)));
+    assert_ok(weir_validate(0));
+}
+
 static void chunks_grow_with_what_is_held(void **state)
 {
     (void)state;
@@ -928,6 +942,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STITCH_TEST(a_first_small_block_holds_one_unit),
+        cmocka_unit_test_setup_teardown(addresses_that_stay_mapped_are_not_given_back, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_grow_with_what_is_held, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_for_a_large_request_are_a_part_of_it, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_smaller_beyond_half_of_the_device, open_large_host, close_host),

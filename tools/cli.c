@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include "command.h"
+#include "output/file.h"
 #include "output/progress.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static void say(const char *command, const char *format, va_list arguments)
 {
@@ -165,6 +167,38 @@ bool cli_device_memory(const char *command, const char *text, uint64_t *bytes)
 {
     if (cli_size(text, bytes) && *bytes >= SMALLEST_DEVICE && *bytes <= LARGEST_DEVICE) return true;
     cli_usage(command, "--device-memory '%s' is no size from 2 MiB to 16 TiB; write it as 24GiB or 512M", text);
+    return false;
+}
+
+/* One plain file, or one that both would make. */
+static bool are_one(const char *one, const char *other)
+{
+    struct stat a, b;
+    const bool is_a = stat(one, &a) == 0, is_b = stat(other, &b) == 0;
+    if (!is_a && !is_b) return strcmp(one, other) == 0;
+    return is_a && is_b && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+static bool spares(const char *command, char *const *traces, int count, const char *path)
+{
+    if (!path || output_is_stdout(path)) return true;
+    bool read = false;
+    for (int i = 0; i < count; i++) read = read || are_one(path, traces[i]);
+    if (read)
+        cli_usage(command, "%s is to be read and would be replaced; name another file for the output", path);
+    else if (trace_is_named(path))
+        cli_usage(command, "%s is named as a trace is, and no trace is written; name another file, or - for stdout",
+                  path);
+    else
+        return true;
+    return false;
+}
+
+bool cli_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other)
+{
+    if (!spares(command, traces, count, one) || !spares(command, traces, count, other)) return false;
+    if (!one || !other || output_is_stdout(one) || !are_one(one, other)) return true;
+    cli_usage(command, "two outputs would go to %s; name another file for one of them", one);
     return false;
 }
 

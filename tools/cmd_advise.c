@@ -302,6 +302,6 @@ int cmd_advise(int argc, char **argv)
         if (!take_option(&r, option)) return COMMAND_USAGE;
     }
     if (!makes_sense(&r, argc - optind)) return COMMAND_USAGE;
-    if (!output_spares_traces("advise", argv + optind, argc - optind, r.json, NULL)) return COMMAND_USAGE;
+    if (!cli_spares_traces("advise", argv + optind, argc - optind, r.json, NULL)) return COMMAND_USAGE;
     return advise_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
 }

@@ -325,7 +325,7 @@ int cmd_check(int argc, char **argv)
         }
     }
     if (optind == argc) return cli_usage("check", "which trace? Name at least one file, or - for stdin");
-    if (!output_spares_traces("check", argv + optind, argc - optind, json, NULL)) return COMMAND_USAGE;
+    if (!cli_spares_traces("check", argv + optind, argc - optind, json, NULL)) return COMMAND_USAGE;
 
     bool good = true, silent = output_is_stdout(json);
     json_t *array = json_array();

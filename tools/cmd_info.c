@@ -157,8 +157,7 @@ int cmd_info(int argc, char **argv)
         }
     }
     if (optind < argc) return cli_usage("info", "'%s' is not expected: info takes options only", argv[optind]);
-
-    if (!output_spares_traces("info", NULL, 0, json, NULL)) return COMMAND_USAGE;
+    if (!cli_spares_traces("info", NULL, 0, json, NULL)) return COMMAND_USAGE;
 
     bool good = inform(json);
     (void)weir_close();

@@ -315,7 +315,7 @@ int cmd_plan(int argc, char **argv)
     }
     int traces = argc - optind;
     if (!makes_sense(&r, traces)) return COMMAND_USAGE;
-    if (!output_spares_traces("plan", argv + optind, traces, r.output, r.json)) return COMMAND_USAGE;
+    if (!cli_spares_traces("plan", argv + optind, traces, r.output, r.json)) return COMMAND_USAGE;
     bool good = r.show ? show(r.show) : plan_all(&r, argv + optind, traces);
     return good ? 0 : COMMAND_FAILED;
 }

@@ -271,7 +271,7 @@ int cmd_replay(int argc, char **argv)
     int code = COMMAND_USAGE;
     if (optind == argc)
         cli_usage("replay", "which trace? Name at least one file, or - for stdin");
-    else if (output_spares_traces("replay", argv + optind, argc - optind, r.json, NULL) &&
+    else if (cli_spares_traces("replay", argv + optind, argc - optind, r.json, NULL) &&
              (r.policies.count > 0 || policies_add(&r.policies, "torch,weir")))
         code = replay_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;
     policies_release(&r.policies);

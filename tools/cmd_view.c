@@ -172,7 +172,7 @@ int cmd_view(int argc, char **argv)
     }
     if (optind == argc) return cli_usage("view", "which trace? Name at least one file, or - for stdin");
     if (!r.path) return cli_usage("view", "where to? Name a file with -o, as report.html or picture.svg");
-    if (!output_spares_traces("view", argv + optind, argc - optind, r.path, NULL)) return COMMAND_USAGE;
+    if (!cli_spares_traces("view", argv + optind, argc - optind, r.path, NULL)) return COMMAND_USAGE;
     drawer draw_tracks = choose_drawer(r.format, r.path);
     if (!draw_tracks) return COMMAND_USAGE;
     if (r.policy_count == 0) r.policy[r.policy_count++] = policies[0];

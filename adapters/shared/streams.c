@@ -32,7 +32,7 @@ static bool good(const name *n, int device, const void *native)
            weir_stream_device(n->stream, &unused) == WEIR_OK;
 }
 
-weir_status wa_stream_of(int device, void *native, weir_stream *out)
+static weir_status find(int device, void *native, name **out)
 {
     name *n = place_of(device, native);
     if (!good(n, device, native)) {
@@ -41,8 +41,16 @@ weir_status wa_stream_of(int device, void *native, weir_stream *out)
         if (status != WEIR_OK) return status;
         *n = (name){ .native = native, .device = device, .stream = stream };
     }
-    *out = n->stream;
+    *out = n;
     return WEIR_OK;
+}
+
+weir_status wa_stream_of(int device, void *native, weir_stream *out)
+{
+    name *n = NULL;
+    const weir_status status = find(device, native, &n);
+    if (status == WEIR_OK) *out = n->stream;
+    return status;
 }
 
 static bool is_served(int device)
@@ -69,10 +77,10 @@ static void note_served(int device)
 
 weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
 {
-    weir_stream stream = { 0 };
-    weir_status status = wa_stream_of(device, native, &stream);
+    name *n = NULL;
+    weir_status status = find(device, native, &n);
     if (status != WEIR_OK) return status;
-    name *n = place_of(device, native);
+    const weir_stream stream = n->stream;
     const bool known = n->served;
     status = weir_alloc_on(bytes, stream, out);
     if (status != WEIR_OK || known) return status;

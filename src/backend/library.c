@@ -96,7 +96,6 @@ weir_status wr_library_one_runtime(const char *name, void *file, const char *con
 static weir_status find_functions(library *l, void *file)
 {
     const wr_library_row *row = l->row;
-    if (row->runtimes != NULL) WR_TRY(wr_library_one_runtime(row->name, file, row->runtimes));
     WR_TRY(find_required(file, row, row->create, &l->create));
     WR_TRY(find_required(file, row, row->destroy, &l->destroy));
     WR_TRY(find_required(file, row, row->set_stream, &l->set_stream));
@@ -118,7 +117,8 @@ static weir_status load_locked(library *l)
     const wr_library_row *row = l->row;
     void *file = NULL;
     WR_TRY(wr_dl_open(row->library != NULL ? row->library : row->name, row->sonames, &file));
-    weir_status status = find_functions(l, file);
+    weir_status status = row->runtimes != NULL ? wr_library_one_runtime(row->name, file, row->runtimes) : WEIR_OK;
+    if (status == WEIR_OK) status = find_functions(l, file);
     if (status == WEIR_OK)
         l->file = file;
     else

@@ -282,7 +282,7 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
 {
     WR_ENSURE(bytes <= p->cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: %zu bytes more than there are is more than the device has", p->cache->device, bytes);
+              "device %d: %zu bytes wanted, more than the device has", p->cache->device, bytes);
     const size_t most = wr_stitch_most(p->cache, bytes), least = wr_stitch_least(p, most);
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least < room ? least : room;

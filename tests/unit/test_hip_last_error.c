@@ -95,15 +95,17 @@ static void work_that_is_not_done_leaves_the_programs_last_error(void **state)
     ok(b->event_destroy(0, event));
 }
 
+#define new_test(test) cmocka_unit_test_setup_teardown(test, open_new, close_hip)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_refused_call_leaves_no_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(a_stream_that_cannot_be_asked_leaves_no_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(a_refused_hint_leaves_no_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(a_question_that_is_not_known_leaves_no_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(what_succeeds_leaves_the_programs_last_error, open_new, close_hip),
-        cmocka_unit_test_setup_teardown(work_that_is_not_done_leaves_the_programs_last_error, open_new, close_hip),
+        new_test(a_refused_call_leaves_no_last_error),
+        new_test(a_stream_that_cannot_be_asked_leaves_no_last_error),
+        new_test(a_refused_hint_leaves_no_last_error),
+        new_test(a_question_that_is_not_known_leaves_no_last_error),
+        new_test(what_succeeds_leaves_the_programs_last_error),
+        new_test(work_that_is_not_done_leaves_the_programs_last_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

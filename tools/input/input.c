@@ -49,6 +49,20 @@ static bool read_as_found(source *s, const trace_limits *limits, trace *out)
                        "neither a PyTorch memory snapshot (pickle), an RMM log (CSV) nor a weir trace, gzip or not");
 }
 
+static bool ends_in(const char *name, size_t length, const char *ending)
+{
+    const size_t tail = strlen(ending);
+    return length > tail && memcmp(name + length - tail, ending, tail) == 0;
+}
+
+bool trace_is_named(const char *path)
+{
+    static const char *const endings[] = { ".pickle", ".pickle.gz", ".pkl", ".weirtrace" };
+    bool named = false;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) named |= ends_in(path, strlen(path), endings[i]);
+    return named;
+}
+
 /* Without folders and without the extensions of traces: "runs/gpt2.v1.pickle.gz" is "gpt2.v1". */
 static char *name_of(const char *path)
 {
@@ -60,9 +74,8 @@ static char *name_of(const char *path)
     for (bool found = true; found;) {
         found = false;
         for (size_t i = 0; i < sizeof extensions / sizeof *extensions && !found; i++) {
-            size_t tail = strlen(extensions[i]);
-            found = length > tail && strcmp(name + length - tail, extensions[i]) == 0;
-            if (found) name[length -= tail] = '\0';
+            found = ends_in(name, length, extensions[i]);
+            if (found) name[length -= strlen(extensions[i])] = '\0';
         }
     }
     return name;

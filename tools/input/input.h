@@ -86,6 +86,9 @@ extern const trace_limits trace_limits_default;
  * *out is empty. */
 bool trace_read(const char *path, trace *out, trace_error *error, trace_progress progress, void *user);
 
+/* Whether a path has an ending that hardly any other files have. */
+bool trace_is_named(const char *path);
+
 /* As trace_read, from memory, with limits: for fuzzers and tests. */
 bool trace_read_memory(const void *bytes, size_t count, const trace_limits *limits, trace *out, trace_error *error);
 

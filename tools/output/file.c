@@ -40,51 +40,6 @@ static void watch_signals(void)
     }
 }
 
-/* ---- names ---------------------------------------------------------------------------------------------------------- */
-
-static bool is_trace_name(const char *path)
-{
-    static const char *const endings[] = { ".pickle", ".pickle.gz", ".pkl", ".weirtrace" };
-    const size_t length = strlen(path);
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        const size_t end = strlen(endings[i]);
-        if (length > end && strcmp(path + length - end, endings[i]) == 0) return true;
-    }
-    return false;
-}
-
-/* One plain file, or one that both would make. */
-static bool are_one(const char *one, const char *other)
-{
-    struct stat a, b;
-    const bool is_a = stat(one, &a) == 0, is_b = stat(other, &b) == 0;
-    if (!is_a && !is_b) return strcmp(one, other) == 0;
-    return is_a && is_b && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-static bool spares(const char *command, char *const *traces, int count, const char *path)
-{
-    if (!path || output_is_stdout(path)) return true;
-    bool read = false;
-    for (int i = 0; i < count; i++) read = read || are_one(path, traces[i]);
-    if (read)
-        cli_usage(command, "%s is to be read and would be replaced; name another file for the output", path);
-    else if (is_trace_name(path))
-        cli_usage(command, "%s is named as a trace is, and no trace is written; name another file, or - for stdout",
-                  path);
-    else
-        return true;
-    return false;
-}
-
-bool output_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other)
-{
-    if (!spares(command, traces, count, one) || !spares(command, traces, count, other)) return false;
-    if (!one || !other || output_is_stdout(one) || !are_one(one, other)) return true;
-    cli_usage(command, "two outputs would go to %s; name another file for one of them", one);
-    return false;
-}
-
 /* ---- files ---------------------------------------------------------------------------------------------------------- */
 
 /* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is. */

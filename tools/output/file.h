@@ -18,10 +18,6 @@ typedef struct output_file {
 /* True for "-". NULL is no file. */
 bool output_is_stdout(const char *path);
 
-/* False, having said so as a usage error: one of the outputs is one of the traces, is named as a trace is, or is the other one.
- * Each may be NULL. */
-bool output_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other);
-
 /* False: the reason was said on stderr; there is nothing to discard. */
 bool output_open(const char *command, const char *path, output_file *file);
 

@@ -7,6 +7,102 @@
 
 wr_hip_api wr_hip_runtime;
 
+/* ---- loading -------------------------------------------------------------------------------------------------- */
+
+typedef enum need { REQUIRED, OPTIONAL, VMM } need;
+
+static const struct symbol {
+    const char *name;
+    need need;
+    size_t offset; /* of its pointer in wr_hip_api */
+} symbols[] = {
+#define X(need, result, name, parameters) { #name, need, offsetof(wr_hip_api, name) },
+#include "backend/hip/symbols.def"
+#undef X
+};
+#define SYMBOL_COUNT (sizeof symbols / sizeof symbols[0])
+
+/* A runtime that was asked and saw no device. Each call of ROCm 5's would look for one again, through the kernel. */
+static struct {
+    void *library;
+    const char *call;
+    hipError_t code;
+} without_device;
+
+/* Virtual memory is that of ROCm 6, which has R0600: before, it had other structures and did not work. */
+static weir_status find_symbols(void *library, wr_hip_api *api)
+{
+    bool vmm = wr_dl_find(library, "hipGetDevicePropertiesR0600") != NULL;
+    for (size_t i = 0; i < SYMBOL_COUNT; i++) {
+        void *found = NULL;
+        if (symbols[i].need == REQUIRED)
+            WR_TRY(wr_dl_symbol(library, "hip", symbols[i].name, &found));
+        else
+            found = wr_dl_find(library, symbols[i].name);
+        if (symbols[i].need == VMM && found == NULL) vmm = false;
+        memcpy((char *)api + symbols[i].offset, &found, sizeof found);
+    }
+    for (size_t i = 0; i < SYMBOL_COUNT && !vmm; i++)
+        if (symbols[i].need == VMM) memset((char *)api + symbols[i].offset, 0, sizeof(void *));
+    return WEIR_OK;
+}
+
+static weir_status load(void **out)
+{
+    wr_hip_api api = { 0 };
+    void *library;
+    WR_TRY(wr_dl_open("hip", wr_hip_sonames, &library));
+    weir_status status = wr_library_one_runtime("hip", library, wr_hip_sonames);
+    if (status == WEIR_OK) status = find_symbols(library, &api);
+    if (status != WEIR_OK) {
+        wr_dl_close(library);
+        return status;
+    }
+    wr_hip_runtime =
+        api; /* the library stays loaded for good: it may have started threads and registered exit functions */
+    *out = library;
+    return WEIR_OK;
+}
+
+static weir_status explain(wr_hip_device *device, const char *call, hipError_t code);
+
+static weir_status no_device(void *library, const char *call, hipError_t code)
+{
+    without_device.library = library;
+    without_device.call = call;
+    without_device.code = code;
+    return wr_hip_check(NULL, call, code);
+}
+
+static bool means_no_device(hipError_t code)
+{
+    return code == WR_hipErrorNoDevice || code == WR_hipErrorInvalidDevice;
+}
+
+weir_status wr_hip_open(const weir_backend_config *config)
+{
+    int count = 0;
+    void *library = NULL;
+    (void)config;
+    WR_ENSURE(wr_hip.count == 0, WEIR_ERR_BUSY, "hip: the back end is open already");
+    WR_TRY(load(&library));
+    if (library == without_device.library) return explain(NULL, without_device.call, without_device.code);
+
+    hipError_t code = wr_hip_runtime.hipInit(0);
+    if (means_no_device(code)) return no_device(library, "hipInit", code);
+    WR_TRY(wr_hip_check(NULL, "hipInit", code));
+    code = wr_hip_runtime.hipGetDeviceCount(&count);
+    if (code == WR_hipSuccess && count <= 0) code = WR_hipErrorNoDevice;
+    if (means_no_device(code)) return no_device(library, "hipGetDeviceCount", code);
+    WR_TRY(wr_hip_check(NULL, "hipGetDeviceCount", code));
+    if (count > WR_HIP_DEVICES_MAX) {
+        wr_log(WR_LOG_WARN, "hip: %d devices found, the first %d are used", count, WR_HIP_DEVICES_MAX);
+        count = WR_HIP_DEVICES_MAX;
+    }
+    wr_hip.count = count;
+    return WEIR_OK;
+}
+
 /* ---- errors --------------------------------------------------------------------------------------------------- */
 
 static weir_status status_of(hipError_t code, bool *ends)
@@ -73,98 +169,4 @@ static weir_status explain(wr_hip_device *device, const char *call, hipError_t c
 weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code)
 {
     return WR_LIKELY(wr_hip_own(code) == WR_hipSuccess) ? WEIR_OK : explain(device, call, code);
-}
-
-/* ---- loading -------------------------------------------------------------------------------------------------- */
-
-typedef enum need { REQUIRED, OPTIONAL, VMM } need;
-
-static const struct symbol {
-    const char *name;
-    need need;
-    size_t offset; /* of its pointer in wr_hip_api */
-} symbols[] = {
-#define X(need, result, name, parameters) { #name, need, offsetof(wr_hip_api, name) },
-#include "backend/hip/symbols.def"
-#undef X
-};
-#define SYMBOL_COUNT (sizeof symbols / sizeof symbols[0])
-
-/* A runtime that was asked and saw no device. Each call of ROCm 5's would look for one again, through the kernel. */
-static struct {
-    void *library;
-    const char *call;
-    hipError_t code;
-} without_device;
-
-/* Virtual memory is that of ROCm 6, which has R0600: before, it had other structures and did not work. */
-static weir_status find_symbols(void *library, wr_hip_api *api)
-{
-    bool vmm = wr_dl_find(library, "hipGetDevicePropertiesR0600") != NULL;
-    for (size_t i = 0; i < SYMBOL_COUNT; i++) {
-        void *found = NULL;
-        if (symbols[i].need == REQUIRED)
-            WR_TRY(wr_dl_symbol(library, "hip", symbols[i].name, &found));
-        else
-            found = wr_dl_find(library, symbols[i].name);
-        if (symbols[i].need == VMM && found == NULL) vmm = false;
-        memcpy((char *)api + symbols[i].offset, &found, sizeof found);
-    }
-    for (size_t i = 0; i < SYMBOL_COUNT && !vmm; i++)
-        if (symbols[i].need == VMM) memset((char *)api + symbols[i].offset, 0, sizeof(void *));
-    return WEIR_OK;
-}
-
-static weir_status load(void **out)
-{
-    wr_hip_api api = { 0 };
-    void *library;
-    WR_TRY(wr_dl_open("hip", wr_hip_sonames, &library));
-    weir_status status = wr_library_one_runtime("hip", library, wr_hip_sonames);
-    if (status == WEIR_OK) status = find_symbols(library, &api);
-    if (status != WEIR_OK) {
-        wr_dl_close(library);
-        return status;
-    }
-    wr_hip_runtime =
-        api; /* the library stays loaded for good: it may have started threads and registered exit functions */
-    *out = library;
-    return WEIR_OK;
-}
-
-static weir_status no_device(void *library, const char *call, hipError_t code)
-{
-    without_device.library = library;
-    without_device.call = call;
-    without_device.code = code;
-    return wr_hip_check(NULL, call, code);
-}
-
-static bool means_no_device(hipError_t code)
-{
-    return code == WR_hipErrorNoDevice || code == WR_hipErrorInvalidDevice;
-}
-
-weir_status wr_hip_open(const weir_backend_config *config)
-{
-    int count = 0;
-    void *library = NULL;
-    (void)config;
-    WR_ENSURE(wr_hip.count == 0, WEIR_ERR_BUSY, "hip: the back end is open already");
-    WR_TRY(load(&library));
-    if (library == without_device.library) return explain(NULL, without_device.call, without_device.code);
-
-    hipError_t code = wr_hip_runtime.hipInit(0);
-    if (means_no_device(code)) return no_device(library, "hipInit", code);
-    WR_TRY(wr_hip_check(NULL, "hipInit", code));
-    code = wr_hip_runtime.hipGetDeviceCount(&count);
-    if (code == WR_hipSuccess && count <= 0) code = WR_hipErrorNoDevice;
-    if (means_no_device(code)) return no_device(library, "hipGetDeviceCount", code);
-    WR_TRY(wr_hip_check(NULL, "hipGetDeviceCount", code));
-    if (count > WR_HIP_DEVICES_MAX) {
-        wr_log(WR_LOG_WARN, "hip: %d devices found, the first %d are used", count, WR_HIP_DEVICES_MAX);
-        count = WR_HIP_DEVICES_MAX;
-    }
-    wr_hip.count = count;
-    return WEIR_OK;
 }

@@ -905,7 +905,7 @@ typedef struct weir_handle_ops {
 #define WEIR_HANDLE_BIND_ALWAYS 4u
 
 /** Registers a kind. Registering needs no device. @return WEIR_ERR_INVALID_ARGUMENT naming what is missing or taken;
- *  WEIR_ERR_OUT_OF_HOST_MEMORY when there are too many kinds. Since 0.1. */
+ *  WEIR_ERR_OUT_OF_HOST_MEMORY when there are too many kinds; WEIR_ERR_FORKED. Since 0.1. */
 WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind);
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */

@@ -134,6 +134,13 @@ void wr_lock_release(wr_lock *lock)
     wr_lock_release_behind(lock);
 }
 
+bool wr_lock_is_free(wr_lock *lock)
+{
+    const bool had = wr_lock_try_behind(lock);
+    if (had) wr_lock_release_behind(lock);
+    return had;
+}
+
 void wr_lock_acquire_behind(wr_lock *lock)
 {
     must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);

@@ -48,6 +48,9 @@ void wr_lock_acquire(wr_lock *lock);
 bool wr_lock_try(wr_lock *lock); /* false: somebody else has it */
 void wr_lock_release(wr_lock *lock);
 
+/* Nobody has it. For a child of fork: who else could is not there, and never lets go of it. */
+bool wr_lock_is_free(wr_lock *lock);
+
 /* One of many of a rank, which only who holds the lock before them takes together: their order is that lock's business. */
 void wr_lock_acquire_behind(wr_lock *lock);
 bool wr_lock_try_behind(wr_lock *lock);

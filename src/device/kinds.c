@@ -93,6 +93,7 @@ static weir_status check_ops_locked(const weir_handle_ops *ops, int count)
 
 weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *number)
 {
+    WR_TRY(wr_runtime_check_fork());
     wr_lock_acquire(&lock);
     const int count = atomic_load_explicit(&user_kind_count, memory_order_relaxed);
     weir_status status = check_ops_locked(ops, count);
@@ -114,6 +115,11 @@ weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *numbe
     }
     wr_lock_release(&lock);
     return status;
+}
+
+bool wr_kinds_at_rest(void)
+{
+    return wr_lock_is_free(&lock);
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------ */

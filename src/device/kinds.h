@@ -15,6 +15,9 @@ WR_CHECKED weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind);
 
 WR_CHECKED weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *number);
 
+/* No thread is registering a kind, or making a pool of one: in a child of fork, none ever was. */
+bool wr_kinds_at_rest(void);
+
 /* The device's pool of a kind, made on first use. Loads the kind's library. */
 WR_CHECKED weir_status wr_device_handles_slow(wr_device *device, weir_handle_kind number, wr_handle_pool **pool);
 WR_CHECKED static inline weir_status wr_device_handles(wr_device *device, weir_handle_kind number,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "device/debug.h"
+#include "device/kinds.h"
 #include "device/pinned.h"
 #include "observe/stacks.h"
 #include "pool/address.h"
@@ -37,24 +38,48 @@ static bool any_device_open(void)
     return false;
 }
 
+/* Nobody was in the middle of what there is without a device. */
+static bool at_rest(void)
+{
+    return atomic_load(&rt->changing) == 0 && wr_lock_is_free(&rt->exit_lock) && wr_lock_is_free(&rt->reclaim_lock) &&
+           wr_kinds_at_rest();
+}
+
 /* A driver does not survive fork. The child only remembers that: locks may be held by threads it does not have. So may
- * the library's own, by a thread that was opening it or its first device. */
+ * the library's own, by a thread that was opening it, or its first device, or adding a callback. */
 static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
     wr_runtime_change_ways();
-    if (any_device_open() || atomic_load(&rt->driver_started) || atomic_load(&rt->changing) != 0) set_state(WR_FORKED);
+    if (any_device_open() || atomic_load(&rt->driver_started) || !at_rest()) set_state(WR_FORKED);
 }
 
-static void watch_fork(void)
+static void start_watch(void)
 {
     pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
+static void watch_fork(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_watch);
+}
+
+static weir_status refuse_forked(void)
+{
+    return wr_fail(WEIR_ERR_FORKED, "this process was forked after the driver was started, and drivers do not survive "
+                                    "that; start workers with exec or before the first use of weir");
+}
+
+weir_status wr_runtime_check_fork(void)
+{
+    watch_fork();
+    return atomic_load(&rt->state) == WR_FORKED ? refuse_forked() : WEIR_OK;
+}
+
 static void begin_change(void)
 {
-    static pthread_once_t fork_watch = PTHREAD_ONCE_INIT;
-    pthread_once(&fork_watch, watch_fork);
+    watch_fork();
     atomic_fetch_add(&rt->changing, 1);
     wr_lock_acquire(&rt->lock);
 }
@@ -130,12 +155,6 @@ static weir_status open_locked(const weir_settings *settings)
     if (!rt->backend->forks) atomic_store(&rt->driver_started, true);
     set_state(WR_OPEN);
     return WEIR_OK;
-}
-
-static weir_status refuse_forked(void)
-{
-    return wr_fail(WEIR_ERR_FORKED, "this process was forked after the driver was started, and drivers do not survive "
-                                    "that; start workers with exec or before the first use of weir");
 }
 
 weir_status wr_runtime_open(const weir_settings *settings)

@@ -22,7 +22,7 @@ typedef enum wr_runtime_state {
     WR_UNOPENED, /* the next call opens it */
     WR_OPEN,
     WR_CLOSED, /* by weir_close: only weir_open opens it again */
-    WR_FORKED  /* in a child of a process that had a device open: for ever */
+    WR_FORKED  /* in a child of a process that had a device open, or was at work just then: for ever */
 } wr_runtime_state;
 
 typedef struct wr_reclaimer {
@@ -73,6 +73,9 @@ WR_CHECKED static inline weir_status wr_runtime_enter(void)
     if (WR_LIKELY(atomic_load_explicit(&wr_runtime_global.state, memory_order_acquire) == WR_OPEN)) return WEIR_OK;
     return wr_runtime_enter_slow();
 }
+
+/* WEIR_ERR_FORKED in a child of fork that must not go on. For what does not open the library, and takes a lock. */
+WR_CHECKED weir_status wr_runtime_check_fork(void);
 
 /* What changes the ways was done before. */
 static inline void wr_runtime_change_ways(void)

@@ -216,6 +216,12 @@ typedef struct busy {
     sem_t started;
 } busy;
 
+static bool frees_nothing(void *user, int device, size_t needed)
+{
+    (void)user, (void)device, (void)needed;
+    return false;
+}
+
 static void *allocate_without_pause(void *argument)
 {
     busy *b = argument;
@@ -273,6 +279,46 @@ static void a_fork_while_a_device_is_opened_does_not_hang_the_child(void **state
     assert_ok(weir_free(block));
 }
 
+static void *add_callbacks_and_kinds(void *argument)
+{
+    busy *b = argument;
+    weir_handle_kind kind;
+    const weir_handle_ops nameless = { WEIR_HANDLE_OPS_INIT };
+    sem_post(&b->started);
+    while (!atomic_load(&b->stop)) {
+        if (weir_reclaim_add(frees_nothing, NULL) == WEIR_OK) (void)weir_reclaim_remove(frees_nothing, NULL);
+        (void)weir_handle_kind_register(&nameless, &kind);
+    }
+    return NULL;
+}
+
+/* Refused or done, by whether the other thread was in the middle of it. */
+static int callbacks_and_kinds_are_answered(void)
+{
+    weir_handle_kind kind;
+    const weir_handle_ops nameless = { WEIR_HANDLE_OPS_INIT };
+    const weir_status added = weir_reclaim_add(frees_nothing, NULL);
+    const bool refused = added == WEIR_ERR_FORKED;
+    EXPECT(added, refused ? WEIR_ERR_FORKED : WEIR_OK);
+    EXPECT(weir_handle_kind_register(&nameless, &kind), refused ? WEIR_ERR_FORKED : WEIR_ERR_INVALID_ARGUMENT);
+    EXPECT(weir_close(), refused ? WEIR_ERR_FORKED : WEIR_OK);
+    return 0;
+}
+
+static void a_fork_while_callbacks_are_added_does_not_hang_the_child(void **state)
+{
+    (void)state;
+    busy b = { .stop = false };
+    pthread_t thread;
+    sem_init(&b.started, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, add_callbacks_and_kinds, &b), 0);
+    while (sem_wait(&b.started) != 0) continue;
+    for (int i = 0; i < 200; i++) in_a_child_that(_exit, callbacks_and_kinds_are_answered);
+    atomic_store(&b.stop, true);
+    pthread_join(thread, NULL);
+    sem_destroy(&b.started);
+}
+
 #define IN_USE(test) cmocka_unit_test_setup_teardown(test, open_in_use, close_host)
 
 int main(void)
@@ -285,6 +331,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_idle, close_host),
         IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
         cmocka_unit_test_setup_teardown(a_fork_while_threads_hold_locks_does_not_hang_the_child, open_with_stacks,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_fork_while_callbacks_are_added_does_not_hang_the_child, open_idle,
                                         close_host),
         cmocka_unit_test_setup_teardown(a_fork_while_a_device_is_opened_does_not_hang_the_child, open_idle, close_host),
     };

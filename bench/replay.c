@@ -2,8 +2,9 @@
  * replay: recorded traces played against weir's policies and its peers on one device, without kernels.
  *
  * Passes over a trace: one that is not timed, for the peaks; COLD ones, each by a peer that was opened anew, since one that
- * has only been emptied may know by then what the trace comes to; WARM ones, which find what the last pass left. A block that was freed in the recording while another stream still used it is freed when
- * that use ended: so nobody's clock has events in it, and all have the same blocks live at every moment.
+ * has only been emptied may know by then what the trace comes to; WARM ones, which find what the last pass left. A block
+ * that was freed in the recording while another stream still used it is freed when that use ended: so nobody's clock has
+ * events in it, and all have the same blocks live at every moment.
  */
 #include "replay/script.h"
 

@@ -8,6 +8,15 @@ set(sanitizer_environment
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1")
 
+# Tests choose their options: none comes from whoever runs them.
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/base/options.def option_rows REGEX "^X[(]")
+set(no_options)
+foreach(row ${option_rows})
+    string(REGEX MATCH "[a-z][a-z0-9_]*" option "${row}")
+    string(TOUPPER ${option} option)
+    list(APPEND no_options "WEIR_${option}=unset:")
+endforeach()
+
 # For scripts/gpu --sanitize.
 set(WEIR_GPU_LAUNCHER "" CACHE STRING "Command, with its options, that the tests of label gpu are run by")
 set(WEIR_GPU_TIMEOUT 120 CACHE STRING "Seconds that a test of label gpu may take")
@@ -21,7 +30,8 @@ function(weir_test name label timeout)
         set(command ${WEIR_GPU_LAUNCHER} $<TARGET_FILE:${ARGN}>)
     endif()
     add_test(NAME ${name} COMMAND ${command} WORKING_DIRECTORY ${folder})
-    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
+    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} SKIP_RETURN_CODE 77
+        ENVIRONMENT_MODIFICATION "${no_options}")
     if(WEIR_SANITIZE)
         set_tests_properties(${name} PROPERTIES ENVIRONMENT "${sanitizer_environment}")
     endif()

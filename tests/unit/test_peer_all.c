@@ -131,23 +131,47 @@ static void every_option_has_a_meaning_and_a_default_within_its_range(void **sta
     }
 }
 
-/* Least and most of every option, alone. */
+static bool bounds(const peer_option *above, const peer_option *below)
+{
+    return below->at_most && strcmp(below->at_most, above->name) == 0;
+}
+
+/* One option, and what it must not be more than, or less, as far from it as can be. */
+static void play_with(const peer *p, const peer_option *one, uint64_t value)
+{
+    char text[200];
+    int used = snprintf(text, sizeof text, "%s:%s=%llu", p->name, one->name, (unsigned long long)value);
+    for (const peer_option *o = p->options; o < p->options + PEER_OPTIONS && o->name; o++)
+        if (bounds(o, one) || bounds(one, o))
+            used += snprintf(text + used, sizeof text - (size_t)used, ",%s=%llu", o->name,
+                             (unsigned long long)(bounds(o, one) ? o->most : o->least));
+    play(text, 512 * MIB);
+}
+
 static void extreme_options_keep_the_rules(void **state)
 {
     (void)state;
     for (size_t i = 0; i < peer_count(); i++) {
         const peer *p = peer_at(i);
-        for (size_t k = 0; k < PEER_OPTIONS && p->options[k].name; k++) {
-            char text[200];
+        for (const peer_option *o = p->options; o < p->options + PEER_OPTIONS && o->name; o++) {
             seed = 3 + i;
-            snprintf(text, sizeof text, "%s:%s=%llu", p->name, p->options[k].name,
-                     (unsigned long long)p->options[k].least);
-            play(text, 512 * MIB);
-            snprintf(text, sizeof text, "%s:%s=%llu", p->name, p->options[k].name,
-                     (unsigned long long)p->options[k].most);
-            play(text, 512 * MIB);
+            play_with(p, o, o->least);
+            play_with(p, o, o->most);
         }
     }
+}
+
+static void options_that_bound_each_other_are_in_order(void **state)
+{
+    (void)state;
+    peer_choice choice;
+    char error[400];
+    assert_false(peer_choose("cub:min-bin=9,max-bin=3", &choice, error, sizeof error));
+    assert_string_equal(error, "policy 'cub': min-bin is 9, more than max-bin, which is 3");
+    assert_false(peer_choose("cub:min-bin=8", &choice, error, sizeof error));
+    assert_true(peer_choose("cub:min-bin=3,max-bin=3", &choice, error, sizeof error));
+    assert_false(peer_choose("rmm-pool:initial=2GiB,maximum=1GiB", &choice, error, sizeof error));
+    assert_true(peer_choose("rmm-pool:maximum=1GiB", &choice, error, sizeof error));
 }
 
 static void wrong_options_are_named_with_those_that_there_are(void **state)
@@ -179,6 +203,7 @@ int main(void)
         cmocka_unit_test(more_than_the_device_has_is_refused),
         cmocka_unit_test(every_option_has_a_meaning_and_a_default_within_its_range),
         cmocka_unit_test(extreme_options_keep_the_rules),
+        cmocka_unit_test(options_that_bound_each_other_are_in_order),
         cmocka_unit_test(wrong_options_are_named_with_those_that_there_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

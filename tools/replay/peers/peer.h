@@ -24,7 +24,8 @@ typedef struct peer_block {
 typedef struct peer_option {
     const char *name, *about;
     uint64_t least, most, standard;
-    bool bytes; /* written as a size */
+    bool bytes;          /* written as a size */
+    const char *at_most; /* another option, than which this one must not be more */
 } peer_option;
 
 enum { PEER_OPTIONS = 6 };

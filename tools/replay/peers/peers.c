@@ -76,6 +76,20 @@ static bool choose_option(const char *text, peer_choice *out, char *error, size_
     return false;
 }
 
+static bool check_order(const peer_choice *c, char *error, size_t room)
+{
+    const peer *p = c->peer;
+    for (size_t i = 0; i < PEER_OPTIONS && p->options[i].name; i++) {
+        const char *name = p->options[i].at_most;
+        const peer_option *above = name ? find_option(p, name, strlen(name)) : NULL;
+        if (!above || c->values[i] <= c->values[above - p->options]) continue;
+        snprintf(error, room, "policy '%s': %s is %" PRIu64 ", more than %s, which is %" PRIu64, p->name,
+                 p->options[i].name, c->values[i], name, c->values[above - p->options]);
+        return false;
+    }
+    return true;
+}
+
 bool peer_choose(const char *text, peer_choice *out, char *error, size_t room)
 {
     *out = (peer_choice){ .peer = peer_find(text) };
@@ -94,5 +108,5 @@ bool peer_choose(const char *text, peer_choice *out, char *error, size_t room)
         snprintf(word, sizeof word, "%.*s", (int)length, begin);
         if (!choose_option(word, out, error, room)) return false;
     }
-    return true;
+    return check_order(out, error, room);
 }

@@ -35,7 +35,7 @@ static void *open_peer(driver *d, const uint64_t *values)
     s->driver = d;
     s->maximum = values[MAXIMUM];
     uint64_t initial = round_up(values[INITIAL], UNIT);
-    if (initial > s->maximum) initial = s->maximum / UNIT * UNIT;
+    if (initial > s->maximum) initial = s->maximum / UNIT * UNIT; /* by what it was rounded up */
     if (initial > d->limit) initial = d->limit / UNIT * UNIT;
     struct chunk_tree *list = chunk_list(&s->lists, 0);
     if (initial) chunk_put(list, grow(s, list, initial, initial));
@@ -140,7 +140,8 @@ const peer peer_rmm_pool = {
                    .about = "size of the pool at its beginning; RMM's own default is half of the device's memory",
                    .most = PEER_UNLIMITED,
                    .standard = 0,
-                   .bytes = true },
+                   .bytes = true,
+                   .at_most = "maximum" },
                  { .name = "maximum",
                    .about = "most that it may grow to; it then grows by half of what is left, else by doubling",
                    .least = UNIT,

@@ -2,6 +2,7 @@
 
 #include "csv.h"
 #include "native.h"
+#include "pools.h"
 #include "snapshot.h"
 #include "source.h"
 
@@ -41,6 +42,7 @@ static bool read_as_found(source *s, const trace_limits *limits, trace *out)
         if (!formats[i].read(s, limits, out)) return false;
         source_need(s, 1); /* at the end of gzip data its checksum is compared */
         if (s->failed) return false;
+        if (!pools_tell(out)) return source_fail_memory(s);
         weir_event *exact = out->count ? realloc(out->events, out->count * sizeof *exact) : NULL;
         if (exact) out->events = exact;
         return true;

@@ -15,15 +15,26 @@ typedef struct idle {
     size_t count, capacity;
 } idle;
 
-/* What is remembered of a device's last event: whether a free completed at once, and whether segments were given
- * back for want of memory, shows only in the next one. */
+/* What is remembered of a device's last event: whether a free completed at once, and whether memory may have been given
+ * back for want of it, shows only in the next one. */
 typedef struct device_state {
     uint16_t last_kind;
     uint32_t emptied; /* the private pool whose segments were given back last; 0: of the default one */
     bool free_open;   /* it was a free of `last_address` */
     uint64_t last_address;
-    size_t last_op; /* index in the body of the op that the last free or run of segment frees made */
+    size_t last_op; /* index in the body of the op that the last free, or the last that gave memory back, made */
+    double held,
+        most; /* bytes of segments, more than when the recording began; sums of hostile sizes do not overflow */
+    double held_before; /* before the last run of those that were given back */
 } device_state;
+
+/* Memory was given back, and other memory taken at once: either because the driver had no more than what was held, or by a
+ * program that empties the cache. Which, what the recorded allocator came to hold tells. */
+typedef struct relief {
+    size_t op;
+    double wanted; /* to be held with the request, without giving anything back */
+    int device;
+} relief;
 
 typedef struct resident {
     uint64_t address, bytes;
@@ -45,11 +56,14 @@ typedef struct builder {
     map handles; /* value: how many were met before; the same in the next three */
     map pools, pool_firsts, pool_seconds;
     device_state *devices;
+    bool unmaps; /* what was unmapped was given back, as by PyTorch; weir maps it elsewhere */
     idle slots;
     resident *residents;
     size_t resident_capacity;
     use *uses; /* in the order in which they began */
     size_t use_count, use_capacity;
+    relief *reliefs;
+    size_t relief_count, relief_capacity;
 } builder;
 
 static void add_op(script_ops *ops, script_kind kind, uint32_t slot, uint32_t where, uint64_t bytes)
@@ -195,33 +209,73 @@ static void on_completed(builder *b, const weir_event *event)
     }
 }
 
-static void on_segment(builder *b, const weir_event *event)
+static void note_segment(script *s, const weir_event *event)
 {
-    script *s = b->s;
-    device_state *d = &b->devices[event->device];
-
     s->segments = grow_array(s->segments, s->segment_count + 1, &s->segment_capacity, sizeof *s->segments);
     s->segments[s->segment_count++] =
         (script_segment){ event->address, event->size, event->stream, (weir_event_kind)event->kind, event->device };
+}
 
-    bool first_of_run = event->kind == WEIR_EVENT_SEGMENT_FREE && d->last_kind != WEIR_EVENT_SEGMENT_FREE;
-    bool end_of_run = event->kind == WEIR_EVENT_SEGMENT_ALLOC && d->last_kind == WEIR_EVENT_SEGMENT_FREE;
-    if (end_of_run) s->body.at[d->last_op].kind = SCRIPT_RELIEVE;
-    if (first_of_run) {
-        d->last_op = s->body.count;
+static bool is_mapping(const weir_event *event)
+{
+    return event->kind == WEIR_EVENT_SEGMENT_MAP || event->kind == WEIR_EVENT_SEGMENT_UNMAP;
+}
+
+static bool gives_back(uint16_t kind)
+{
+    return kind == WEIR_EVENT_SEGMENT_FREE || kind == WEIR_EVENT_SEGMENT_UNMAP;
+}
+
+static void on_given_back(builder *b, const weir_event *event)
+{
+    device_state *d = &b->devices[event->device];
+    if (!gives_back(d->last_kind)) {
+        d->held_before = d->held;
+        d->last_op = b->s->body.count;
         d->emptied = 0;
-        add_op(&s->body, SCRIPT_EMPTY, 0, (uint32_t)event->device, 0);
+        add_op(&b->s->body, SCRIPT_EMPTY, 0, (uint32_t)event->device, 0);
     }
-    if (event->kind != WEIR_EVENT_SEGMENT_FREE) return;
+    d->held -= (double)event->size;
     const uint32_t pool = pool_index_of(b, event->pool);
-    if (pool != 0 && pool != d->emptied) add_op(&s->body, SCRIPT_EMPTY_POOL, 0, stream_of(b, event), 0);
+    if (pool != 0 && pool != d->emptied) add_op(&b->s->body, SCRIPT_EMPTY_POOL, 0, stream_of(b, event), 0);
     d->emptied = pool;
+}
+
+static void on_taken(builder *b, const weir_event *event)
+{
+    device_state *d = &b->devices[event->device];
+    if (gives_back(d->last_kind)) {
+        b->reliefs = grow_array(b->reliefs, b->relief_count + 1, &b->relief_capacity, sizeof *b->reliefs);
+        b->reliefs[b->relief_count++] = (relief){ d->last_op, d->held_before + (double)event->size, event->device };
+    }
+    d->held += (double)event->size;
+    if (d->held > d->most) d->most = d->held;
+}
+
+static void on_memory(builder *b, const weir_event *event)
+{
+    if (!is_mapping(event)) note_segment(b->s, event);
+    if (gives_back(event->kind))
+        on_given_back(b, event);
+    else
+        on_taken(b, event);
+}
+
+/* No more than `most` was ever held: for more there may have been no memory. */
+static void judge_reliefs(builder *b)
+{
+    for (size_t i = 0; i < b->relief_count; i++) {
+        const relief *r = &b->reliefs[i];
+        if (r->wanted > b->devices[r->device].most) b->s->body.at[r->op].kind = SCRIPT_RELIEVE;
+    }
 }
 
 static void on_event(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
     bool completes = event->kind == WEIR_EVENT_FREE_COMPLETED && event->address == d->last_address;
+    if (event->kind == WEIR_EVENT_SEGMENT_MAP) b->s->expandable = true;
+    if (is_mapping(event) && !b->unmaps) return;
 
     switch (event->kind) {
     case WEIR_EVENT_ALLOC:
@@ -239,10 +293,11 @@ static void on_event(builder *b, const weir_event *event)
         break;
     case WEIR_EVENT_SEGMENT_ALLOC:
     case WEIR_EVENT_SEGMENT_FREE:
+    case WEIR_EVENT_SEGMENT_MAP:
+    case WEIR_EVENT_SEGMENT_UNMAP:
         if (d->free_open) free_was_early(b, event->device);
-        on_segment(b, event);
+        on_memory(b, event);
         break;
-    case WEIR_EVENT_SEGMENT_MAP: b->s->expandable = true; return;
     default: return;
     }
     d->last_kind = event->kind;
@@ -308,6 +363,7 @@ static void finish(builder *b, const trace *t)
     script *s = b->s;
     for (int device = 0; device < s->devices; device++)
         if (b->devices[device].free_open) free_was_early(b, device);
+    judge_reliefs(b);
 
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i];
@@ -364,7 +420,9 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
 
     out->devices = devices;
     out->duration_ns = recorded_duration(t);
-    builder b = { .s = out, .devices = grow_new((size_t)devices, sizeof *b.devices) };
+    builder b = { .s = out,
+                  .devices = grow_new((size_t)devices, sizeof *b.devices),
+                  .unmaps = t->settings.expandable_segments };
 
     (void)intern(&b.pools, pair(intern(&b.pool_firsts, 0), intern(&b.pool_seconds, 0))); /* the default pool is 0 */
     for (size_t i = 0; i < t->count; i++) on_event(&b, &t->events[i]);
@@ -380,6 +438,7 @@ bool script_build(const trace *t, script *out, char *error, size_t error_size)
     free(b.slots.at);
     free(b.residents);
     free(b.uses);
+    free(b.reliefs);
     return true;
 }
 

@@ -1,0 +1,161 @@
+/*
+ * What of a recording becomes a script: whose pool blocks are in, and why memory was given back.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "input/pools.h"
+#include "replay/script.h"
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define EVENT(what, where, bytes) { .kind = WEIR_EVENT_##what, .address = (where), .size = (bytes) }
+#define MIB UINT64_C(1048576)
+
+/* ---- pools -------------------------------------------------------------------------------------------------------- */
+
+#define ASSERT_POOLS(events, ...)                                                                                      \
+    do {                                                                                                               \
+        const uint64_t wanted_[] = { __VA_ARGS__ };                                                                    \
+        for (size_t i_ = 0; i_ < COUNT(wanted_); i_++) assert_int_equal((events)[i_].pool[0], wanted_[i_]);            \
+    } while (0)
+
+static void tell(weir_event *events, size_t count, trace_segment *segments, size_t segment_count)
+{
+    trace t = { .events = events, .count = count, .segments = segments, .segment_count = segment_count };
+    assert_true(pools_tell(&t));
+}
+
+static void events_are_in_the_pool_of_their_segment(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = 0x1000, .bytes = 0x1000, .pool = { 1, 0 } },
+                                 { .address = 0x3000, .bytes = 0x1000 },
+                                 { .address = 0x5000, .bytes = 0x1000, .pool = { 2, 0 } } };
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0x1000, 0x1000),
+                            EVENT(ALLOC, 0x1fff, 1),
+                            EVENT(ALLOC, 0x2000, 1),
+                            EVENT(ALLOC, 0x3000, 1),
+                            EVENT(ALLOC, 0x5000, 1),
+                            EVENT(ALLOC, 0xfff, 1) };
+    tell(events, COUNT(events), segments, COUNT(segments));
+    ASSERT_POOLS(events, 1, 1, 0, 0, 2, 0);
+}
+
+static void what_was_there_before_a_segment_began_was_not_its(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = 0x1000, .bytes = 0x1000, .pool = { 1, 0 } } };
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0x1000, 0x1000), EVENT(ALLOC, 0x1800, 1),
+                            EVENT(SEGMENT_FREE, 0x1000, 0x1000), EVENT(SEGMENT_ALLOC, 0x1000, 0x1000),
+                            EVENT(ALLOC, 0x1800, 1) };
+    tell(events, COUNT(events), segments, COUNT(segments));
+    ASSERT_POOLS(events, 0, 0, 0, 1, 1);
+}
+
+static void segments_of_another_device_tell_nothing(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = 0x1000, .bytes = 0x1000, .device = 1, .pool = { 1, 0 } } };
+    weir_event events[] = { EVENT(ALLOC, 0x1800, 1), EVENT(ALLOC, 0x1800, 1) };
+    events[1].device = 1;
+    tell(events, COUNT(events), segments, COUNT(segments));
+    ASSERT_POOLS(events, 0, 1);
+}
+
+static void events_that_name_their_pool_are_believed(void **state)
+{
+    (void)state;
+    trace_segment segments[] = { { .address = 0x1000, .bytes = 0x1000, .pool = { 1, 0 } } };
+    weir_event events[] = { EVENT(ALLOC, 0x1800, 1), EVENT(ALLOC, 0x1900, 1) };
+    events[1].pool[0] = 7;
+    tell(events, COUNT(events), segments, COUNT(segments));
+    ASSERT_POOLS(events, 0, 7);
+}
+
+/* ---- memory given back -------------------------------------------------------------------------------------------- */
+
+static void assert_ops(weir_event *events, size_t count, bool expandable, const script_kind *wanted,
+                       size_t wanted_count)
+{
+    const trace t = { .events = events, .count = count, .settings = { .expandable_segments = expandable } };
+    script s;
+    char error[256];
+    assert_true(script_build(&t, &s, error, sizeof error));
+    assert_int_equal(s.body.count, wanted_count);
+    for (size_t i = 0; i < wanted_count; i++) assert_int_equal(s.body.at[i].kind, wanted[i]);
+    script_release(&s);
+}
+
+#define ASSERT_OPS(events, expandable, ...)                                                                            \
+    do {                                                                                                               \
+        const script_kind wanted_[] = { __VA_ARGS__ };                                                                 \
+        assert_ops(events, COUNT(events), expandable, wanted_, COUNT(wanted_));                                        \
+    } while (0)
+
+static void memory_given_back_on_its_own_was_given_back_by_the_program(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB), EVENT(SEGMENT_FREE, 0, 10 * MIB), EVENT(ALLOC, MIB, 1) };
+    ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_ALLOC);
+}
+
+static void memory_given_back_for_more_than_was_ever_held_was_given_back_for_want_of_it(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB), EVENT(SEGMENT_FREE, 0, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 12 * MIB) };
+    ASSERT_OPS(events, false, SCRIPT_RELIEVE);
+}
+
+static void memory_given_back_while_there_was_more_was_given_back_by_the_program(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB), EVENT(SEGMENT_FREE, 0, 10 * MIB),
+                            EVENT(SEGMENT_ALLOC, 0, 12 * MIB), EVENT(SEGMENT_ALLOC, 32 * MIB, 10 * MIB) };
+    ASSERT_OPS(events, false, SCRIPT_EMPTY);
+}
+
+static void what_expandable_segments_unmap_was_given_back(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_MAP, 0, 20 * MIB), EVENT(SEGMENT_UNMAP, 0, 20 * MIB), EVENT(ALLOC, MIB, 1),
+                            EVENT(SEGMENT_UNMAP, 0, 20 * MIB) };
+    ASSERT_OPS(events, true, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_EMPTY);
+}
+
+static void what_weir_maps_elsewhere_was_not_given_back(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_MAP, 0, 20 * MIB), EVENT(SEGMENT_UNMAP, 0, 20 * MIB),
+                            EVENT(SEGMENT_MAP, 64 * MIB, 20 * MIB), EVENT(ALLOC, 64 * MIB, 1) };
+    ASSERT_OPS(events, false, SCRIPT_ALLOC);
+}
+
+static void sizes_that_cannot_be_overflow_nothing(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, UINT64_MAX), EVENT(SEGMENT_ALLOC, 0, UINT64_MAX),
+                            EVENT(SEGMENT_FREE, 0, UINT64_MAX), EVENT(SEGMENT_ALLOC, 0, 1) };
+    ASSERT_OPS(events, false, SCRIPT_EMPTY);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(events_are_in_the_pool_of_their_segment),
+        cmocka_unit_test(what_was_there_before_a_segment_began_was_not_its),
+        cmocka_unit_test(segments_of_another_device_tell_nothing),
+        cmocka_unit_test(events_that_name_their_pool_are_believed),
+        cmocka_unit_test(memory_given_back_on_its_own_was_given_back_by_the_program),
+        cmocka_unit_test(memory_given_back_for_more_than_was_ever_held_was_given_back_for_want_of_it),
+        cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
+        cmocka_unit_test(what_expandable_segments_unmap_was_given_back),
+        cmocka_unit_test(what_weir_maps_elsewhere_was_not_given_back),
+        cmocka_unit_test(sizes_that_cannot_be_overflow_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

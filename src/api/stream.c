@@ -151,14 +151,12 @@ static weir_status refuse_captured(const wr_device *d, const wr_stream *s, const
     return WEIR_OK;
 }
 
-/* Nothing of weir's refers to the stream afterwards. */
-static weir_status leave_nothing_on(wr_device *d, wr_stream *s, uint64_t id)
+/* No block is on the stream afterwards, nor work. */
+static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
     WR_TRY(refuse_captured(d, s, "weir_stream_destroy"));
     WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
-    WR_TRY(wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams)));
-    end_waits(id);
-    return WEIR_OK;
+    return wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams));
 }
 
 weir_status weir_stream_destroy(weir_stream stream)
@@ -175,12 +173,14 @@ weir_status weir_stream_destroy(weir_stream stream)
               "weir_stream_destroy: it is this thread's current stream of device %d; set another first", d->ordinal);
     WR_ENSURE(wr_stream_claim(&d->streams, s, stream.id), WEIR_ERR_INVALID_STREAM,
               "weir_stream_destroy: another thread is destroying stream %#llx", (unsigned long long)stream.id);
-    weir_status status = leave_nothing_on(d, s, stream.id);
+    weir_status status = leave_nothing_on(d, s);
     if (status != WEIR_OK) {
         wr_stream_unclaim(&d->streams, s);
         return status;
     }
     wr_route_stream(d, s, NULL);
+    wr_stream_withdraw(&d->streams, s);
+    end_waits(stream.id); /* now that nobody who held it can add one */
     status = wr_stream_retire(&d->streams, s);
     wr_runtime_change_ways();
     return status;

@@ -228,15 +228,17 @@ bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
     return wr_captures_any(&device->captures) || wr_stream_capturing(device->backend, device->ordinal, stream->native);
 }
 
-/* The stream that the block was allocated on, when it can be used now; NULL: it has ended, or captures, or the block is in
- * paused memory. */
-static wr_stream *usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k)
+/* The stream that the block was allocated on, held, when it can be used now; NULL: it has ended, or captures, or the block
+ * is in paused memory. */
+static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k)
 {
     wr_cache_lock(&device->cache);
     const bool backed = segment->backing == WR_BACKED;
     wr_cache_unlock(&device->cache);
-    wr_stream *stream = backed ? wr_stream_find(&device->streams, k->stream_id) : NULL;
-    return stream && !wr_debug_captures(device, stream) ? stream : NULL;
+    wr_stream *stream = backed ? wr_stream_hold(&device->streams, k->stream_id) : NULL;
+    if (!stream || !wr_debug_captures(device, stream)) return stream;
+    wr_stream_let_go(stream);
+    return NULL;
 }
 
 /* Whether the bytes behind the block are as they were, when all that the stream has to do is done; when that cannot be
@@ -336,10 +338,11 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     wr_known k = { 0 };
     const wr_call here = this_call();
     const bool found = look_up(d, pointer, &k), live = found && k.live;
-    wr_stream *stream = live ? usable_stream(device, segment, &k) : NULL;
+    wr_stream *stream = live ? hold_usable_stream(device, segment, &k) : NULL;
     const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
     /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
     if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) wr_debug_poison(device, segment, stream, &k, here);
+    if (stream) wr_stream_let_go(stream);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);

@@ -51,7 +51,11 @@ static int feed_free(void *context, void *pointer, void *native_stream, bool on_
 {
     const wr_handle *handle = context;
     const wr_handle_site *site = &handle->pool->site;
-    return site->free(site->device_context, pointer, stream_for(handle, native_stream, on_bound)) == WEIR_OK ? 0 : 1;
+    const wr_stream *named = stream_for(handle, native_stream, on_bound);
+    wr_stream *stream = named ? wr_stream_hold(site->streams, atomic_load(&named->id)) : NULL;
+    const weir_status status = site->free(site->device_context, pointer, stream);
+    if (stream) wr_stream_let_go(stream);
+    return status == WEIR_OK ? 0 : 1;
 }
 
 weir_status wr_handle_feed(wr_handle *handle)
@@ -173,6 +177,16 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
     return WEIR_OK;
 }
 
+/* The handle goes from the stream of that id to another one. */
+static weir_status leave_stream(const wr_handle_pool *pool, uint64_t from_id, wr_stream *to)
+{
+    wr_stream *from = wr_stream_hold(pool->site.streams, from_id);
+    if (!from) return WEIR_OK;
+    weir_status status = chain(pool, from, to);
+    wr_stream_let_go(from);
+    return status;
+}
+
 static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)
 {
     const wr_kind *kind = handle->pool->kind;
@@ -193,8 +207,7 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
     handle->served_id = 0;
     if (kind->bind) {
         const uint64_t last_id = handle->stream_id;
-        const wr_stream *last = wr_stream_find(pool->site.streams, last_id);
-        if (last && last != stream) WR_TRY(chain(pool, last, stream));
+        if (last_id != id) WR_TRY(leave_stream(pool, last_id, stream));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
         weir_status status = set_stream(handle, stream, for_graph);
         if (status != WEIR_OK) {

@@ -7,18 +7,18 @@
 
 #include <sched.h>
 
-static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stream, wr_event_pool *events,
+static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stream, uint64_t id, wr_event_pool *events,
                                           wr_wait **out)
 {
     for (wr_wait *w = cache->waits; w; w = w->next)
-        if (w->stream_id == stream->id) {
+        if (w->stream_id == id) {
             *out = w;
             return WEIR_OK;
         }
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_wait), "stream wait", &made));
     wr_wait *w = made;
-    w->stream_id = stream->id;
+    w->stream_id = id;
     w->native = stream->native;
     w->device = stream->device;
     w->events = events;
@@ -45,16 +45,17 @@ static void drop_unused_waits_locked(wr_cache *cache)
 
 static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_stream *stream, wr_event_pool *events)
 {
-    if (block->segment->bin->stream == stream) return WEIR_OK;
+    const uint64_t id = atomic_load(&stream->id);
+    if (block->segment->bin->stream == stream || id == 0) return WEIR_OK; /* 0: it has just ended, its work before */
     for (const wr_use *u = block->uses; u; u = u->next_of_block)
-        if (u->wait->stream_id == stream->id) return WEIR_OK;
+        if (u->wait->stream_id == id) return WEIR_OK;
     wr_use *use = NULL;
     wr_wait *wait = NULL;
     WR_ENSURE(wr_block_mark_used(block), WEIR_ERR_DOUBLE_FREE,
               "%p was freed by another thread meanwhile (%s, %zu bytes)", (void *)block->base, cache->name,
               block->bytes);
     WR_TRY(wr_record_use(cache, &use));
-    weir_status status = wait_for_stream_locked(cache, stream, events, &wait);
+    weir_status status = wait_for_stream_locked(cache, stream, id, events, &wait);
     if (status != WEIR_OK) {
         wr_record_use_done(cache, use);
         return status;

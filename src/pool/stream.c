@@ -3,6 +3,7 @@
 #include "base/meta.h"
 
 #include <assert.h>
+#include <sched.h>
 
 /* Serial numbers of all streams ever; never reset, so that ids from before a weir_close stay invalid. */
 static atomic_uint_fast64_t last_serial;
@@ -126,6 +127,7 @@ weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream 
     *out = made;
     if (room) return WEIR_OK;
     /* Other threads filled the pool meanwhile: this one is surplus. */
+    wr_stream_withdraw(table, made);
     WR_TRY(wr_stream_retire(table, made));
     return wr_stream_from_pool(table, priority, out);
 }
@@ -225,12 +227,34 @@ void wr_stream_unclaim(wr_stream_table *table, wr_stream *stream)
     wr_lock_release(&table->lock);
 }
 
+/* Who comes after `id` was looked at leaves again; who came before is waited for. */
+wr_stream *wr_stream_hold(const wr_stream_table *table, uint64_t id)
+{
+    wr_stream *s = &table->records[id & (WR_STREAM_MAX - 1)];
+    atomic_fetch_add(&s->guests, 1);
+    if (id != 0 && atomic_load(&s->id) == id) return s;
+    wr_stream_let_go(s);
+    return NULL;
+}
+
+void wr_stream_let_go(wr_stream *stream)
+{
+    atomic_fetch_sub(&stream->guests, 1);
+}
+
+void wr_stream_withdraw(wr_stream_table *table, wr_stream *stream)
+{
+    wr_lock_acquire(&table->lock);
+    atomic_store(&stream->id, 0);
+    wr_lock_release(&table->lock);
+    while (atomic_load(&stream->guests) != 0) sched_yield(); /* for the few calls that they make */
+}
+
 weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream)
 {
     void *native = stream->native;
     bool ours = stream->owner != WR_STREAM_FOREIGN;
     wr_lock_acquire(&table->lock);
-    atomic_store_explicit(&stream->id, 0, memory_order_release);
     assert(table->free_count < table->free_capacity);
     table->free_indices[table->free_count++] = stream->index;
     wr_lock_release(&table->lock);

@@ -38,6 +38,7 @@ typedef struct wr_stream {
     _Atomic(struct wr_front *) front;  /* its parked blocks of the default pool; NULL: none yet. pool/front.h */
     _Atomic(struct wr_front *) fronts; /* of all pools, youngest first */
     atomic_uint_fast64_t queued;       /* how often weir queued something of its own on it */
+    atomic_uint guests;                /* threads that use `native` though nobody gave them the stream */
     bool ending;                       /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 
@@ -76,6 +77,11 @@ static inline wr_stream *wr_stream_find(const wr_stream_table *table, uint64_t i
     return WR_LIKELY(atomic_load_explicit(&s->id, memory_order_acquire) == id && id != 0) ? s : NULL;
 }
 
+/* The same, and its native stream stays until wr_stream_let_go: for who was not given the stream by the program, which may
+ * end it any time. NULL: it has ended, and its work was waited for. */
+wr_stream *wr_stream_hold(const wr_stream_table *table, uint64_t id);
+void wr_stream_let_go(wr_stream *stream);
+
 static inline wr_stream *wr_stream_default_of(const wr_stream_table *table)
 {
     return &table->records[0];
@@ -109,8 +115,11 @@ bool wr_streams_any_capturing(wr_stream_table *table);
 WR_CHECKED bool wr_stream_claim(wr_stream_table *table, wr_stream *stream, uint64_t id);
 void wr_stream_unclaim(wr_stream_table *table, wr_stream *stream);
 
-/* Takes an exclusive or foreign stream out of the table, and destroys an exclusive one's native stream. Nothing may
- * refer to the record any more. */
+/* From now on nobody finds an exclusive or foreign stream, and who held it has let go of it. */
+void wr_stream_withdraw(wr_stream_table *table, wr_stream *stream);
+
+/* One that was withdrawn: its record serves again, and an exclusive one's native stream is destroyed. Nothing may refer to the
+ * record any more. */
 WR_CHECKED weir_status wr_stream_retire(wr_stream_table *table, wr_stream *stream);
 
 #endif

@@ -274,12 +274,44 @@ static void no_more_borrow_than_the_budget_allows_and_all_get_a_turn(void **stat
 
 #define STRESS_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
 
+/* ---- streams that end ---------------------------------------------------------------------------------------------- */
+
+enum { STREAM_THREADS = 4, STREAMS_EACH = SANITIZED ? 500 : 5000 };
+
+/* The handle that it gives back has work on a stream that is no more, or just then. */
+static void *use_a_handle_on_streams_that_end(void *argument)
+{
+    (void)argument;
+    for (int i = 0; i < STREAMS_EACH; i++) {
+        weir_stream stream;
+        void *handle = NULL;
+        const bool made = weir_stream_create(0, WEIR_PRIORITY_DEFAULT, &stream) == WEIR_OK;
+        if (!made || weir_handle_get_on(roomy.kind, stream, &handle) != WEIR_OK) atomic_fetch_add(&refused, 1);
+        if (weir_handle_release(roomy.kind, 0) != WEIR_OK) atomic_fetch_add(&refused, 1);
+        if (made && weir_stream_destroy(stream) != WEIR_OK) atomic_fetch_add(&refused, 1);
+    }
+    return NULL;
+}
+
+static void a_handle_goes_on_while_its_last_stream_ends(void **state)
+{
+    pthread_t threads[STREAM_THREADS];
+    (void)state;
+    atomic_store(&refused, 0);
+    for (int i = 0; i < STREAM_THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, use_a_handle_on_streams_that_end, NULL), 0);
+    for (int i = 0; i < STREAM_THREADS; i++) pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&refused), 0);
+    assert_ok(weir_validate(0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         STRESS_TEST(short_threads_need_no_more_handles_than_run_at_once),
         STRESS_TEST(everything_at_once_loses_nothing),
         STRESS_TEST(no_more_borrow_than_the_budget_allows_and_all_get_a_turn),
+        STRESS_TEST(a_handle_goes_on_while_its_last_stream_ends),
     };
     return cmocka_run_group_tests(tests, register_all, NULL);
 }

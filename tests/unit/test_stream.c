@@ -59,6 +59,12 @@ static void a_stream_is_found_by_its_id(void **state)
     assert_int_equal(wr_stream_id_device(one->id), 0);
 }
 
+static weir_status retire(wr_stream *stream)
+{
+    wr_stream_withdraw(&table, stream);
+    return wr_stream_retire(&table, stream);
+}
+
 static void made_up_ids_find_nothing(void **state)
 {
     (void)state;
@@ -75,7 +81,7 @@ static void ids_are_never_used_again_but_records_are(void **state)
     wr_stream *stream = create();
     for (int i = 0; i < 1000; i++) {
         const uint64_t id = stream->id;
-        assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
+        assert_int_equal(retire(stream), WEIR_OK);
         assert_null(wr_stream_find(&table, id));
         wr_stream *next = create();
         assert_ptr_equal(next, stream);
@@ -91,7 +97,7 @@ static void retiring_needs_no_memory(void **state)
     wr_stream *streams[COUNT];
     for (int i = 0; i < COUNT; i++) streams[i] = create();
     wr_meta_fail_nth(1);
-    for (int i = 0; i < COUNT; i++) assert_int_equal(wr_stream_retire(&table, streams[i]), WEIR_OK);
+    for (int i = 0; i < COUNT; i++) assert_int_equal(retire(streams[i]), WEIR_OK);
     wr_meta_fail_nth(0);
     for (int i = 0; i < COUNT; i++) assert_true(create()->index <= COUNT);
 }
@@ -124,11 +130,11 @@ static void a_foreign_stream_keeps_its_id_until_it_is_retired(void **state)
     assert_int_equal(wr_stream_adopt(&table, native, &again), WEIR_OK);
     assert_ptr_equal(first, again);
     const uint64_t id = first->id;
-    assert_int_equal(wr_stream_retire(&table, first), WEIR_OK);
+    assert_int_equal(retire(first), WEIR_OK);
     assert_int_equal(calls_of(WEIR_BACKEND_stream_destroy), 0);
     assert_int_equal(wr_stream_adopt(&table, native, &again), WEIR_OK);
     assert_int_not_equal(again->id, id);
-    assert_int_equal(wr_stream_retire(&table, again), WEIR_OK);
+    assert_int_equal(retire(again), WEIR_OK);
     assert_int_equal(wr_driver(table.backend, stream_destroy, 0, native), WEIR_OK);
 }
 
@@ -219,11 +225,38 @@ static void no_stream_is_destroyed_while_the_driver_is_asked_about_it(void **sta
     table.backend = &slow;
     assert_int_equal(pthread_create(&thread, NULL, ask_about_all, NULL), 0);
     while (!atomic_load(&asked)) continue;
-    assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
+    assert_int_equal(retire(stream), WEIR_OK);
     pthread_join(thread, &capturing);
     table.backend = real;
     assert_null(capturing);
     assert_false(atomic_load(&destroyed_too_early));
+}
+
+static atomic_bool withdrawn;
+
+static void *withdraw(void *stream)
+{
+    wr_stream_withdraw(&table, stream);
+    atomic_store(&withdrawn, true);
+    return NULL;
+}
+
+static void a_stream_that_is_held_is_withdrawn_when_it_is_let_go(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    wr_stream *stream = create();
+    const uint64_t id = stream->id;
+    atomic_store(&withdrawn, false);
+    assert_ptr_equal(wr_stream_hold(&table, id), stream);
+    assert_int_equal(pthread_create(&thread, NULL, withdraw, stream), 0);
+    while (wr_stream_find(&table, id)) sched_yield();
+    assert_null(wr_stream_hold(&table, id)); /* whoever comes now is too late */
+    assert_false(atomic_load(&withdrawn));
+    wr_stream_let_go(stream);
+    pthread_join(thread, NULL);
+    assert_true(atomic_load(&withdrawn));
+    assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
 }
 
 static void a_stream_is_claimed_once(void **state)
@@ -235,7 +268,7 @@ static void a_stream_is_claimed_once(void **state)
     assert_false(wr_stream_claim(&table, stream, id));
     wr_stream_unclaim(&table, stream);
     assert_true(wr_stream_claim(&table, stream, id));
-    assert_int_equal(wr_stream_retire(&table, stream), WEIR_OK);
+    assert_int_equal(retire(stream), WEIR_OK);
     assert_ptr_equal(create(), stream);
     assert_false(wr_stream_claim(&table, stream, id));
     assert_true(wr_stream_claim(&table, stream, stream->id));
@@ -255,6 +288,7 @@ int main(void)
         TABLE_TEST(a_foreign_stream_keeps_its_id_until_it_is_retired),
         cmocka_unit_test_setup_teardown(a_foreign_stream_is_left_alone_by_release, open_table, close_host),
         TABLE_TEST(no_stream_is_destroyed_while_the_driver_is_asked_about_it),
+        TABLE_TEST(a_stream_that_is_held_is_withdrawn_when_it_is_let_go),
         TABLE_TEST(a_stream_is_claimed_once),
         TABLE_TEST(threads_that_fill_the_pool_at_once_get_32_streams),
     };

@@ -101,7 +101,8 @@ typedef struct weir_backend {
     weir_status (*device_close)(int device);
     /** The driver's current device of this thread. Optional: NULL where the driver has no such notion. */
     weir_status (*device_get_current)(int *device);
-    /** Makes a device current for this thread, lastingly. Optional, with the one above. */
+    /** Makes a device current for this thread, lastingly, also one that is not open, if it was current before; that one is
+     *  not opened. Optional, with the one above. */
     weir_status (*device_set_current)(int device);
     weir_status (*device_memory)(int device, uint64_t *free_bytes, uint64_t *total_bytes);
     weir_status (*device_synchronize)(int device);

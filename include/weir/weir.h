@@ -155,7 +155,8 @@ WEIR_API weir_status weir_open(const weir_settings *settings);
 /**
  * Gives everything back: all device memory (blocks still allocated too), streams and events of weir's own. The one
  * place where weir frees resources on shutdown; a process that just exits leaves that to the driver. No other weir
- * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again.
+ * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, but
+ * for what needs no device: weir_version(), error texts, weir_handle_kind_register() and weir_handle_kind_info_get().
  * @return WEIR_OK also when it was not open; the first failure of a driver call otherwise, everything else having
  *         been released all the same; WEIR_ERR_FORKED in a forked child, touching nothing. Since 0.1.
  */
@@ -286,7 +287,8 @@ typedef struct weir_stream_guard {
 /** Makes the stream and its device current and remembers what was. Nest freely; leave in reverse order. Since 0.1. */
 WEIR_API weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard);
 
-/** Restores what weir_stream_enter() replaced. A guard that was left already is refused. Since 0.1. */
+/** Restores what weir_stream_enter() replaced; a thread that had no context of CUDA's then has that of device 0, if there is
+ *  one. A guard that was left already is refused. Since 0.1. */
 WEIR_API weir_status weir_stream_leave(weir_stream_guard *guard);
 
 /** The native stream (a cudaStream_t), for driver and vendor calls. Since 0.1. */
@@ -835,7 +837,7 @@ WEIR_API void *weir_lease_handle(weir_lease lease);
 WEIR_API weir_status weir_handle_return(weir_lease lease);
 
 /** Limits how many handles of a kind exist on a device and how many bytes of device memory they may take; 0 is no
- *  limit. More that exist already stay. Since 0.1. */
+ *  limit. More that exist already stay, and where there is none one is made, whatever the last one took. Since 0.1. */
 WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
 
 /** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. Handles whose destruction
@@ -874,7 +876,8 @@ typedef struct weir_handle_kind_info {
     char version[32];  /**< as the library tells; empty when it does not */
 } weir_handle_kind_info;
 
-/** Describes a kind, loading its library if it can be found. @return WEIR_ERR_NO_LIBRARY. Since 0.1. */
+/** Describes a kind, loading its library if it can be found. Needs no device. @return WEIR_ERR_NO_LIBRARY; WEIR_ERR_FORKED.
+ *  Since 0.1. */
 WEIR_API weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out);
 
 /**

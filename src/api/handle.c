@@ -148,6 +148,7 @@ weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_in
     wr_kind *k = NULL;
     WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
               "weir_handle_kind_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_runtime_check_fork());
     WR_TRY(wr_kind_find(kind, &k));
     if (k->load) WR_TRY(k->load(k->self));
     snprintf(out->name, sizeof out->name, "%s", k->name);

@@ -39,10 +39,12 @@ static int create_in_scope(const wr_handle_pool *pool, void **native, weir_statu
     return code;
 }
 
+#define UNKNOWN UINT64_MAX
+
 static uint64_t free_memory(const wr_handle_pool *pool)
 {
     uint64_t free_bytes = 0, total = 0;
-    if (wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total) != WEIR_OK) return 0;
+    if (wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total) != WEIR_OK) return UNKNOWN;
     return free_bytes;
 }
 
@@ -67,9 +69,10 @@ static uint64_t end_measuring(wr_handle_pool *pool, const measurement *m)
     wr_creates *creates = pool->site.creates;
     const uint64_t after = free_memory(pool);
     const uint64_t later = atomic_load(&creates->begun) - m->serial;
-    const uint64_t taken = m->before > after ? m->before - after : 0;
+    const bool known = m->before != UNKNOWN && after != UNKNOWN;
+    const uint64_t taken = known && m->before > after ? m->before - after : 0;
     atomic_fetch_sub(&creates->running, 1);
-    if (m->others == 0 && later == 0) return taken;
+    if (known && m->others == 0 && later == 0) return taken;
     wr_lock_acquire(&pool->lock);
     const uint64_t typical = pool->typical_bytes;
     wr_lock_release(&pool->lock);
@@ -143,11 +146,14 @@ static void first_is_over_locked(wr_handle_pool *pool, bool created)
     pthread_cond_broadcast(&pool->first_created);
 }
 
+/* Where there is none, one is made in any budget of bytes: what the last one took may have been something else, and nobody
+ * could give one back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
     const uint64_t count = pool->stats.live + pool->creating;
     if (pool->budget_count && count >= pool->budget_count) return false;
-    return !pool->budget_bytes || pool->stats.bytes + (pool->creating + 1) * pool->typical_bytes <= pool->budget_bytes;
+    return !pool->budget_bytes || count == 0 ||
+           pool->stats.bytes + (pool->creating + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 
 /* The first in the queue that has not been served. */

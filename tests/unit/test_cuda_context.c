@@ -96,6 +96,27 @@ static void set_current_lasts(void **state)
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
 }
 
+static void a_device_that_is_not_open_becomes_current_again(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    CUcontext theirs;
+    ok(b->device_open(1, &caps));
+    ok(b->device_close(0));
+    ok(b->device_set_current(1));
+    ok(b->device_set_current(0)); /* it was current without a context */
+    assert_null(current_context());
+    driver_ok(wr_cu.cuDevicePrimaryCtxRetain(&theirs, 0));
+    ok(b->device_set_current(1));
+    ok(b->device_set_current(0));
+    assert_ptr_equal(current_context(), theirs);
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    driver_ok(wr_cu.cuDevicePrimaryCtxRelease(0));
+    ok(b->device_close(1));
+    assert_int_equal(b->device_set_current(1), WEIR_ERR_INVALID_ARGUMENT); /* nor was it current */
+    assert_int_equal(b->device_set_current(99), WEIR_ERR_NO_DEVICE);
+}
+
 static void scopes_nest(void **state)
 {
     (void)state;
@@ -269,6 +290,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(entries_leave_the_capture_mode_alone),
     cuda_test(thread_without_a_context_is_on_device_0),
     cuda_test(set_current_lasts),
+    cuda_test(a_device_that_is_not_open_becomes_current_again),
     cuda_test(scopes_nest),
     cuda_test(closing_leaves_no_dead_context_current),
     cuda_test(closing_leaves_a_shared_context_current),

@@ -295,6 +295,19 @@ static void handles_destroyed_make_room_in_the_budget(void **state)
     assert_ok(weir_handle_return(lease));
 }
 
+static void a_kind_without_handles_gets_one_whatever_the_last_one_took(void **state)
+{
+    (void)state;
+    weir_lease lease = { 0 };
+    atomic_store(&plain.bytes, 8 * MIB);
+    limit(0, 4 * MIB);
+    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
+    assert_int_equal(trim(&plain, 0), 1);
+    assert_ok(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &lease));
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &(weir_lease){ 0 }), WEIR_ERR_BUSY);
+    assert_ok(weir_handle_return(lease));
+}
+
 static void a_lower_budget_takes_nothing_away(void **state)
 {
     (void)state;
@@ -514,6 +527,7 @@ int main(void)
         HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
+        HANDLE_TEST(a_kind_without_handles_gets_one_whatever_the_last_one_took),
         HANDLE_TEST(a_lower_budget_takes_nothing_away),
         HANDLE_TEST(a_borrow_waits_no_longer_than_told),
         HANDLE_TEST(a_borrow_for_ever_waits_until_there_is_one),

@@ -695,9 +695,26 @@ static void one_kind_too_many_is_refused(void **state)
 
 #define HANDLE_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
 
+/* The first reading, or the second. */
+static void a_create_whose_memory_cannot_be_read_takes_nothing(void **state)
+{
+    (void)state;
+    uint64_t destroyed = 0;
+    atomic_store(&plain.bytes, MIB);
+    for (uint64_t reading = 1; reading <= 2; reading++) {
+        assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, reading, WEIR_ERR_DRIVER));
+        assert_non_null(get(&plain));
+        assert_int_equal(numbers_of(&plain, 0).bytes, 0);
+        assert_ok(weir_handle_release(plain.kind, 0));
+        assert_ok(weir_handles_trim(plain.kind, 0, &destroyed));
+        assert_int_equal(destroyed, 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        HANDLE_TEST(a_create_whose_memory_cannot_be_read_takes_nothing),
         HANDLE_TEST(nothing_is_created_before_the_first_get),
         HANDLE_TEST(every_get_gives_the_threads_same_handle),
         HANDLE_TEST(each_thread_has_its_own),

@@ -205,6 +205,8 @@ static int every_call_is_refused(void)
     EXPECT(weir_handle_budget_set(plain.kind, 0, 1, 1) == WEIR_ERR_FORKED);
     EXPECT(weir_handles_trim(0, 0, NULL) == WEIR_ERR_FORKED);
     EXPECT(weir_handle_stats_get(plain.kind, 0, &stats) == WEIR_ERR_FORKED);
+    EXPECT(weir_handle_kind_info_get(plain.kind, &(weir_handle_kind_info){ .size = sizeof(weir_handle_kind_info) }) ==
+           WEIR_ERR_FORKED);
     return 0;
 }
 

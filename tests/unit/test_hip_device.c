@@ -64,6 +64,18 @@ static void entries_leave_the_current_device_alone(void **state)
     runtime_ok(wr_hip_runtime.hipSetDevice(0));
 }
 
+static void a_device_that_is_not_open_becomes_current_again(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    ok(b->device_set_current(1));
+    ok(b->device_close(0));
+    ok(b->device_set_current(0));
+    assert_int_equal(current_device(), 0);
+    ok(b->device_open(0, &caps));
+    assert_int_equal(b->device_set_current(99), WEIR_ERR_NO_DEVICE);
+}
+
 static void entries_work_on_the_device_they_name(void **state)
 {
     (void)state;
@@ -265,7 +277,7 @@ static void devices_open_once(void **state)
     assert_int_equal(b->device_open(2, &caps), WEIR_ERR_NO_DEVICE);
     ok(b->device_close(1));
     assert_int_equal(b->device_close(1), WEIR_ERR_INVALID_ARGUMENT);
-    assert_int_equal(b->device_set_current(1), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(b->device_synchronize(1), WEIR_ERR_INVALID_ARGUMENT);
 }
 
 static void failed_open_of_a_device_leaves_nothing(void **state)
@@ -320,6 +332,7 @@ int main(void)
         device_test(device_is_described),
         device_test(every_priority_of_hip_can_be_had),
         device_test(entries_leave_the_current_device_alone),
+        device_test(a_device_that_is_not_open_becomes_current_again),
         device_test(entries_work_on_the_device_they_name),
         device_test(failed_entries_leave_it_alone_too),
         device_test(entries_leave_the_capture_mode_alone),

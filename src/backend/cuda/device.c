@@ -256,19 +256,17 @@ static weir_status device_count(int *count)
     return WEIR_OK;
 }
 
-/* Whether `context` is the device's primary one. Not by making it: one that nobody uses is not current anywhere. */
-static weir_status is_primary(const wr_cuda_device *device, CUcontext context, bool *primary)
+/* The primary context, without making it: NULL when nobody uses it, so that it is not current anywhere. */
+static weir_status find_primary(const wr_cuda_device *device, CUcontext *found)
 {
     unsigned flags;
     int active;
-    CUcontext found = NULL;
+    *found = NULL;
     WR_TRY(wr_cuda_check(NULL, "cuDevicePrimaryCtxGetState",
                          wr_cu.cuDevicePrimaryCtxGetState(device->handle, &flags, &active)));
-    if (active) {
-        WR_TRY(wr_cuda_check(NULL, "cuDevicePrimaryCtxRetain", wr_cu.cuDevicePrimaryCtxRetain(&found, device->handle)));
-        (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle);
-    }
-    *primary = found == context;
+    if (!active) return WEIR_OK;
+    WR_TRY(wr_cuda_check(NULL, "cuDevicePrimaryCtxRetain", wr_cu.cuDevicePrimaryCtxRetain(found, device->handle)));
+    (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle);
     return WEIR_OK;
 }
 
@@ -277,14 +275,14 @@ static weir_status is_primary(const wr_cuda_device *device, CUcontext context, b
 static weir_status device_of_other_context(CUcontext current, int *ordinal)
 {
     CUdevice handle;
-    bool primary = false;
+    CUcontext primary = NULL;
     WR_TRY(wr_cuda_check(NULL, "cuCtxGetDevice", wr_cu.cuCtxGetDevice(&handle)));
     for (int i = 0; i < wr_cuda.count; i++) {
         wr_cuda_device *device = &wr_cuda.devices[i];
         if (device->handle != handle) continue;
-        WR_TRY(is_primary(device, current, &primary));
+        WR_TRY(find_primary(device, &primary));
         WR_ENSURE(
-            primary, WEIR_ERR_NOT_SUPPORTED,
+            primary == current, WEIR_ERR_NOT_SUPPORTED,
             "cuda: the thread's current context is not the primary one of device %d (it is from cuCtxCreate, or a "
             "green one), and weir works in primary contexts only; make that one current (cudaSetDevice, "
             "weir_device_set_current), or name a stream in the call",
@@ -316,9 +314,21 @@ static weir_status device_get_current(int *ordinal)
     return device_of_other_context(current, ordinal);
 }
 
+/* One that weir has not opened, and does not: it was current before. On device 0 that may have been without a context. */
+static weir_status set_unopened_current(wr_cuda_device *device, int ordinal)
+{
+    CUcontext primary = NULL;
+    WR_TRY(find_primary(device, &primary));
+    WR_ENSURE(primary || ordinal == 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: nobody uses device %d any more", ordinal);
+    return wr_cuda_check(device, "cuCtxSetCurrent", wr_cu.cuCtxSetCurrent(primary));
+}
+
 static weir_status device_set_current(int ordinal)
 {
     wr_cuda_device *device = NULL;
+    WR_TRY(check_ordinal(ordinal));
+    if (!atomic_load_explicit(&wr_cuda.devices[ordinal].open, memory_order_acquire))
+        return set_unopened_current(&wr_cuda.devices[ordinal], ordinal);
     WR_TRY(wr_cuda_device_find(ordinal, &device));
     return wr_cuda_check(device, "cuCtxSetCurrent", wr_cu.cuCtxSetCurrent(device->context));
 }

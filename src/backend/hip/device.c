@@ -235,8 +235,9 @@ static weir_status device_get_current(int *ordinal)
 
 static weir_status device_set_current(int ordinal)
 {
-    wr_hip_device *device = NULL;
-    WR_TRY(wr_hip_device_find(ordinal, &device));
+    WR_TRY(check_ordinal(ordinal));
+    wr_hip_device *device = &wr_hip.devices[ordinal];
+    if (atomic_load_explicit(&device->open, memory_order_acquire)) WR_TRY(check_alive(device));
     return wr_hip_check(device, "hipSetDevice", wr_hip_runtime.hipSetDevice(ordinal));
 }
 

@@ -297,7 +297,7 @@ WEIR_API weir_status weir_stream_native(weir_stream stream, void **native);
 /** The device the stream lives on. Since 0.1. */
 WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 
-/** The priority the stream got, after clamping. Since 0.1. */
+/** The priority the stream got, after clamping; 0 for one that the program made. Since 0.1. */
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
 /**

@@ -342,7 +342,7 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
     /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
     if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) wr_debug_poison(device, segment, stream, &k, here);
-    if (stream) wr_stream_let_go(stream);
+    wr_stream_let_go(stream);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);

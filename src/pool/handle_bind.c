@@ -54,7 +54,7 @@ static int feed_free(void *context, void *pointer, void *native_stream, bool on_
     const wr_stream *named = stream_for(handle, native_stream, on_bound);
     wr_stream *stream = named ? wr_stream_hold(site->streams, atomic_load(&named->id)) : NULL;
     const weir_status status = site->free(site->device_context, pointer, stream);
-    if (stream) wr_stream_let_go(stream);
+    wr_stream_let_go(stream);
     return status == WEIR_OK ? 0 : 1;
 }
 

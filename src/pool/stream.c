@@ -239,7 +239,7 @@ wr_stream *wr_stream_hold(const wr_stream_table *table, uint64_t id)
 
 void wr_stream_let_go(wr_stream *stream)
 {
-    atomic_fetch_sub(&stream->guests, 1);
+    if (stream) atomic_fetch_sub(&stream->guests, 1);
 }
 
 void wr_stream_withdraw(wr_stream_table *table, wr_stream *stream)

@@ -78,7 +78,7 @@ static inline wr_stream *wr_stream_find(const wr_stream_table *table, uint64_t i
 }
 
 /* The same, and its native stream stays until wr_stream_let_go: for who was not given the stream by the program, which may
- * end it any time. NULL: it has ended, and its work was waited for. */
+ * end it any time. NULL, which may be let go too: it has ended, and its work was waited for. */
 wr_stream *wr_stream_hold(const wr_stream_table *table, uint64_t id);
 void wr_stream_let_go(wr_stream *stream);
 

@@ -40,6 +40,7 @@ weir_status wa_torch_record(const void *pointer, void *native)
     weir_stream stream = { 0 };
     int devices = 0;
     weir_status status = weir_pointer_info_get(pointer, &info);
+    if (status == WEIR_ERR_UNKNOWN_POINTER) return WEIR_OK;
     if (status == WEIR_OK) status = weir_device_count(&devices);
     if (status != WEIR_OK) return status;
     status = wa_stream_of(info.device, native, &stream);

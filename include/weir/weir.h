@@ -925,7 +925,8 @@ typedef struct weir_stat {
 /** Index into the arrays of weir_memory_stats: PyTorch's names. */
 enum { WEIR_STAT_ALL = 0, WEIR_STAT_SMALL = 1, WEIR_STAT_LARGE = 2, WEIR_STAT_KINDS = 3 };
 
-/** Memory statistics of a device, by PyTorch's definitions: reserved + paused >= active >= allocated >= 0. Set `size`. */
+/** Memory statistics of a device, by PyTorch's definitions: reserved + paused >= active >= allocated >= 0. By class that holds
+ *  of segments only: with policy weir chunks serve both, and all of them count as large. Set `size`. */
 typedef struct weir_memory_stats {
     size_t size;
     weir_stat allocation[WEIR_STAT_KINDS];      /**< blocks handed out */

@@ -3,6 +3,7 @@
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/oom.h"
+#include "pool/count.h"
 #include "pool/detach.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
@@ -90,7 +91,7 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     bool waited = atomic_load(&cache->pending) != 0;
     if (waited) {
         wr_cache_lock(cache);
-        cache->stats.syncs++;
+        WR_COUNT(request->pool, syncs, 1);
         wr_cache_unlock(cache);
     }
     do {
@@ -122,7 +123,7 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
             WR_TRY(take(request, out));
         } else {
             wr_cache_lock(cache);
-            cache->stats.alloc_retries++;
+            WR_COUNT(request->pool, alloc_retries, 1);
             wr_cache_unlock(cache);
         }
         if (!*out) WR_TRY(grow(device, request, out));
@@ -146,7 +147,7 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
 /* A callback may free something and yet not enough: then the next one is asked. */
 static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
 {
-    uint32_t asked = 0;
+    uint64_t asked = 0;
     while (!*out && wr_runtime_reclaim(request->pool->cache->device, request->fit.segment_bytes, &asked)) {
         WR_TRY(take_finished(device, request, out));
         if (!*out) WR_TRY(take_awaited(device, request, out));
@@ -383,7 +384,7 @@ weir_status wr_device_resume(wr_device *device, const char *tag)
 {
     size_t missing = 0;
     uint64_t destroyed = 0;
-    uint32_t asked = 0;
+    uint64_t asked = 0;
     weir_status status = free_and_resume(device, tag, &missing);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
     if (wr_device_trim_handles(device, 0, &destroyed) == WEIR_OK && destroyed != 0)

@@ -4,6 +4,7 @@
 #include "device/kinds.h"
 #include "device/pinned.h"
 #include "observe/stats_text.h"
+#include "pool/count.h"
 #include "pool/inspect.h"
 #include "pool/sample.h"
 
@@ -224,11 +225,11 @@ static void collect_rows(wr_device *device, facts *f)
     if (f->rows.count) qsort(f->rows.row, f->rows.count, sizeof *f->rows.row, by_weight);
 }
 
-static void count_failure(wr_cache *cache)
+static void count_failure(wr_mempool *pool)
 {
-    wr_cache_lock(cache);
-    cache->stats.ooms++;
-    wr_cache_unlock(cache);
+    wr_cache_lock(pool->cache);
+    WR_COUNT(pool, ooms, 1);
+    wr_cache_unlock(pool->cache);
 }
 
 weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t tried)
@@ -244,7 +245,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->learner.device;
     f.advice = advice(&f);
-    count_failure(&device->cache);
+    count_failure(request->pool);
     wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f.free_bytes, request->requested,
                       request->stream->native, wr_mempool_id_of(request->pool_name));
     wr_emit e = { .buffer = text, .capacity = sizeof text };
@@ -265,7 +266,7 @@ weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
     f.advice = f.report.limit && f.report.reserved + request->fit.segment_bytes > f.report.limit
                    ? "Free something, or raise the limit with weir_pinned_limit_set()."
                    : "Free something, ask for less, or give the process more memory.";
-    count_failure(cache);
+    count_failure(request->pool);
     put_size(&e, "out of pinned host memory: asked for ", request->requested, "");
     wr_emit_format(&e, " on %s", where);
     if (f.report.limit)

@@ -276,7 +276,8 @@ weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user)
             rt->reclaimer_capacity = capacity;
         }
     }
-    if (status == WEIR_OK) rt->reclaimers[rt->reclaimer_count++] = (wr_reclaimer){ function, user };
+    if (status == WEIR_OK)
+        rt->reclaimers[rt->reclaimer_count++] = (wr_reclaimer){ function, user, ++rt->reclaimers_ever };
     wr_lock_release(&rt->reclaim_lock);
     return status;
 }
@@ -295,20 +296,28 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     return WEIR_OK;
 }
 
-static bool ask_rest(int device, size_t needed, uint32_t *asked)
+/* The first that was added after `serial`: callbacks may remove themselves, and each other. */
+static bool next_reclaimer(uint64_t serial, wr_reclaimer *out)
 {
-    for (;;) {
-        wr_lock_acquire(&rt->reclaim_lock);
-        const bool more = *asked < rt->reclaimer_count;
-        wr_reclaimer one = more ? rt->reclaimers[*asked] : (wr_reclaimer){ 0 };
-        wr_lock_release(&rt->reclaim_lock);
-        if (!more) return false;
-        ++*asked;
-        if (one.function(one.user, device, needed)) return true;
-    }
+    wr_lock_acquire(&rt->reclaim_lock);
+    uint32_t i = 0;
+    while (i < rt->reclaimer_count && rt->reclaimers[i].serial <= serial) i++;
+    const bool found = i < rt->reclaimer_count;
+    if (found) *out = rt->reclaimers[i];
+    wr_lock_release(&rt->reclaim_lock);
+    return found;
 }
 
-bool wr_runtime_reclaim(int device, size_t needed, uint32_t *asked)
+static bool ask_rest(int device, size_t needed, uint64_t *asked)
+{
+    for (wr_reclaimer one; next_reclaimer(*asked, &one);) {
+        *asked = one.serial;
+        if (one.function(one.user, device, needed)) return true;
+    }
+    return false;
+}
+
+bool wr_runtime_reclaim(int device, size_t needed, uint64_t *asked)
 {
     /* A callback that allocates and finds no memory must not be asked to help itself. */
     static WR_THREAD_LOCAL bool asking;

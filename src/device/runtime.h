@@ -28,6 +28,7 @@ typedef enum wr_runtime_state {
 typedef struct wr_reclaimer {
     weir_reclaim_fn function;
     void *user;
+    uint64_t serial; /* in the order added */
 } wr_reclaimer;
 
 typedef struct wr_runtime {
@@ -56,6 +57,7 @@ typedef struct wr_runtime {
     wr_lock reclaim_lock;
     wr_reclaimer *reclaimers;
     uint32_t reclaimer_count, reclaimer_capacity;
+    uint64_t reclaimers_ever;
 } wr_runtime;
 
 extern wr_runtime wr_runtime_global;
@@ -106,8 +108,8 @@ WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out)
 WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
 WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);
 
-/* Asks the callbacks in order, no lock held, until one says it freed something. *asked: how many were already, so that
- * going on where it ended asks each once. */
-bool wr_runtime_reclaim(int device, size_t needed, uint32_t *asked);
+/* Asks the callbacks in order, no lock held, until one says it freed something. *asked: up to which serial number they were
+ * already, so that going on where it ended asks each once; 0 at first. */
+bool wr_runtime_reclaim(int device, size_t needed, uint64_t *asked);
 
 #endif

@@ -56,6 +56,19 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
         if ((pool)->counted) (pool)->stats.member += (amount);                                                         \
     } while (0)
 
+/* A block was freed, and waits for a stream or a graph; or it did. */
+static inline void wr_count_waits(const wr_block *block)
+{
+    WR_COUNT(block->segment->bin->pool, pending_frees, 1);
+}
+
+static inline void wr_count_waited(const wr_block *block)
+{
+    wr_mempool *pool = block->segment->bin->pool;
+    pool->cache->stats.pending_frees--;
+    if (pool->counted) pool->stats.pending_frees--;
+}
+
 /* ---- statistics of blocks, which a flow goes before --------------------------------------------------------------- */
 
 /* All that came and went is in the statistics, those of the cache and the pool's own. */

@@ -369,6 +369,8 @@ static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
     WR_TRY(validate_stat("requested_bytes", s->requested_bytes, t.requested));
     WR_TRY(validate_stat("inactive_split", s->inactive_split, t.split));
     WR_TRY(validate_stat("inactive_split_bytes", s->inactive_split_bytes, t.split_bytes));
+    VALID(s->pending_frees == t.pending, "%llu frees pending, counted %llu", (unsigned long long)s->pending_frees,
+          (unsigned long long)t.pending);
     VALID(s->paused_bytes == t.paused, "statistics say paused_bytes is %llu, counted %llu",
           (unsigned long long)s->paused_bytes, (unsigned long long)t.paused);
     return WEIR_OK;
@@ -422,8 +424,6 @@ static weir_status validate_locked(wr_cache *cache)
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
     for (uint32_t i = 0; i < cache->account_capacity; i++) WR_TRY(validate_account(cache, i));
-    VALID(s->pending_frees == t.pending, "%llu frees pending, counted %llu", (unsigned long long)s->pending_frees,
-          (unsigned long long)t.pending);
     return WEIR_OK;
 }
 

@@ -139,7 +139,7 @@ void wr_pending_skip(wr_block *block)
     wr_cache *cache = block->segment->cache;
     wr_cache_lock(cache);
     wr_pending_forget_locked(cache, block);
-    cache->stats.pending_frees--;
+    wr_count_waited(block);
     wr_cache_reclaim_locked(cache, block);
     wr_cache_unlock(cache);
 }
@@ -163,7 +163,7 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
     wr_block *block = wr_starts_block_at(segment, base);
     bool waits = --block->kept == 0 && block->state == WR_BLOCK_PENDING;
     if (waits && !block->uses) {
-        cache->stats.pending_frees--;
+        wr_count_waited(block);
         wr_cache_reclaim_locked(cache, block);
         waits = false;
     }
@@ -223,7 +223,7 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
     *link = use->next_of_block;
     wr_record_use_done(cache, use);
     if (block->uses) return;
-    cache->stats.pending_frees--;
+    wr_count_waited(block);
     wr_cache_reclaim_locked(cache, block);
 }
 

@@ -388,7 +388,7 @@ static weir_status collect_list(wr_cache *cache, wr_segment *list)
         collected += released != 0;
     }
     wr_cache_lock(cache);
-    cache->stats.collected += collected;
+    WR_COUNT(cache->pools, collected, collected);
     wr_cache_unlock(cache);
     return first;
 }
@@ -446,7 +446,7 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, bool *move
     wr_cache_lock(cache);
     if (chained) {
         segment->bin = home;
-        cache->stats.rehomed++;
+        WR_COUNT(request->pool, rehomed, 1);
         cache->ledger.changes++;
     }
     show_locked(segment);

@@ -104,7 +104,13 @@ static void other_failures_are_exceptions_with_weirs_text(void **state)
     void *pointer = NULL;
     assert_memory_equal(pluggable_alloc(1, 5, NULL, &pointer), "exception: weir: device 5", 25);
     assert_memory_equal(pluggable_alloc(1, 0, (void *)2, &pointer), "exception: weir: ", 17);
-    assert_memory_equal(pluggable_record_stream(&pointer, NULL), "exception: weir: ", 17);
+}
+
+static void a_stream_is_not_recorded_for_memory_of_others(void **state)
+{
+    (void)state;
+    char theirs[64];
+    assert_good(pluggable_record_stream(theirs, native_of(second)));
 }
 
 static void a_fraction_limits_and_one_ends_the_limit(void **state)
@@ -271,6 +277,7 @@ int main(void)
         test(a_fraction_limits_and_one_ends_the_limit),
         test(the_segment_around_a_block_is_told),
         test(a_recorded_stream_holds_the_memory_up),
+        test(a_stream_is_not_recorded_for_memory_of_others),
         test(emptying_leaves_devices_alone_that_nobody_used),
         test(devices_in_use_reach_each_others_memory),
         test(what_another_opening_used_is_forgotten),

@@ -414,6 +414,56 @@ static void memory_that_a_callback_frees_is_waited_for(void **state)
     assert_true(atomic_load(&work.done));
 }
 
+static weir_memory_stats stats_of_pool(weir_mempool pool)
+{
+    weir_memory_stats stats = { .size = sizeof stats };
+    assert_ok(weir_mempool_stats_get(pool, &stats));
+    return stats;
+}
+
+static void what_happens_in_a_pool_is_counted_there_too(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    slow_work work = { .milliseconds = 30 };
+    weir_mempool pool;
+    void *block = NULL, *too_much = NULL;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 4 * MIB, one, &block));
+    start_slow_work(two, &work);
+    assert_ok(weir_record_stream(block, two));
+    assert_ok(weir_free(block));
+    assert_int_equal(stats_of_pool(pool).pending_frees, 1);
+    assert_ok(weir_validate(0));
+    assert_int_equal(weir_alloc_from(pool, 512 * MIB, one, &too_much), WEIR_ERR_OUT_OF_MEMORY);
+    const weir_memory_stats of_pool = stats_of_pool(pool), all = stats_of(0);
+    assert_int_equal(of_pool.pending_frees, 0);
+    assert_int_equal(of_pool.ooms, 1);
+    assert_int_equal(of_pool.syncs, all.syncs);
+    assert_int_equal(of_pool.alloc_retries, all.alloc_retries);
+    assert_true(all.syncs > 0);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static bool removes_itself(void *user, int device, size_t needed)
+{
+    note(user, device, needed);
+    (void)weir_reclaim_remove(removes_itself, user);
+    return false;
+}
+
+static void a_callback_that_removes_itself_leaves_the_next_its_turn(void **state)
+{
+    (void)state;
+    helper once = { 0 }, helps = { .to_free = alloc_on(60 * MIB, one) };
+    assert_ok(weir_reclaim_add(removes_itself, &once));
+    assert_ok(weir_reclaim_add(frees, &helps));
+    assert_non_null(alloc_on(60 * MIB, one));
+    assert_int_equal(once.asked, 1);
+    assert_int_equal(helps.asked, 1);
+}
+
 static void callbacks_are_asked_in_order_until_one_helps(void **state)
 {
     (void)state;
@@ -651,6 +701,8 @@ int main(void)
         ALL(a_callback_that_frees_makes_the_allocation_succeed),
         ALL(callbacks_run_without_locks),
         ALL(memory_that_a_callback_frees_is_waited_for),
+        ALL(what_happens_in_a_pool_is_counted_there_too),
+        ALL(a_callback_that_removes_itself_leaves_the_next_its_turn),
         ALL(callbacks_are_asked_in_order_until_one_helps),
         ALL(callbacks_are_asked_on_when_the_first_does_not_free_enough),
         ALL(callbacks_are_asked_last),

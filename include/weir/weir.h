@@ -430,7 +430,9 @@ typedef enum weir_memory_kind {
  * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
  * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder. free gets what alloc gave. The stream is the native
  * one that the segment is for. The source is used until the last block of the pool is gone, which may be after
- * weir_mempool_unref(); then `release` (if not NULL) is called once, and never anything again.
+ * weir_mempool_unref(): a free gives nothing back, so that is then done by the next weir_mempool_create(),
+ * weir_mempool_unref(), weir_graph_begin() or weir_empty_cache(), or when memory is short. Then `release` (if not NULL) is called
+ * once, and never anything again.
  */
 typedef struct weir_segment_source {
     weir_status (*alloc)(void *user, size_t bytes, int device, void *native_stream, void **base);
@@ -445,8 +447,9 @@ typedef enum weir_range_change {
     WEIR_RANGE_LEAVING = 2, /**< about to be unmapped or given back: deregister it now */
 } weir_range_change;
 
-/** Told of every change of a pool's ranges, in order, without any lock of weir's; must not call weir. Returning false
- *  for WEIR_RANGE_ADDED refuses the memory, which goes back to its source: the allocation fails. */
+/** Told of every change of a pool's ranges, in order. Must not call weir, nor take a lock that any thread holds when it calls
+ *  weir: a lock of weir's is held when ranges leave. Returning false for WEIR_RANGE_ADDED refuses the memory, which goes back to
+ *  its source: the allocation fails. */
 typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, size_t bytes, int device);
 
 /** What a pool is like. Initialise with WEIR_MEMPOOL_OPTIONS_INIT. Only the tail grows. */

@@ -82,6 +82,7 @@ weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempoo
     WR_TRY(check_options(options));
     WR_TRY(wr_thread_resolve_device(options->device, &device));
     if (!options->source) WR_TRY(wr_source_check(device->backend, device->ordinal, options->memory));
+    wr_mempool_tidy(&device->cache);
     WR_TRY(wr_mempool_name_new(true, &name));
     WR_TRY(wr_mempool_create(&device->cache, options, name, WR_HELD_BY_USER, &pool));
     *out = wr_mempool_id_of(name);
@@ -109,7 +110,9 @@ weir_status weir_mempool_unref(weir_mempool pool)
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
     WR_TRY(find(pool, &found, &name));
-    return name == 0 ? WEIR_OK : wr_mempool_unref(found, name, WR_HELD_BY_USER);
+    if (name == 0) return WEIR_OK;
+    wr_mempool_tidy(found->cache);
+    return wr_mempool_unref(found, name, WR_HELD_BY_USER);
 }
 
 /* ---- routes ------------------------------------------------------------------------------------------------------- */
@@ -128,7 +131,7 @@ weir_status weir_mempool_leave(weir_mempool pool)
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
     WR_TRY(find(pool, &found, &name));
-    return wr_thread_leave_pool(found);
+    return wr_thread_leave_pool(name); /* {0, 0} is left on whichever device it was entered */
 }
 
 weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream)

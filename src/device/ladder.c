@@ -11,6 +11,8 @@
 #include "pool/stitch.h"
 #include "pool/subplan.h"
 
+#include <unistd.h>
+
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
  * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
  * memory; the cache is the request's. `step` is its name in the history. */
@@ -47,10 +49,16 @@ static weir_status take_finished(wr_device *device, const wr_request *request, v
     return take(request, out);
 }
 
+/* Host memory that is to be page-locked must fit into the machine's. */
+static uint64_t most_bytes(const wr_device *device)
+{
+    return device ? device->caps.total_memory : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 static weir_status grow(wr_device *device, const wr_request *request, void **out)
 {
-    /* What cannot be there is not asked for: preparing records for it could fail in more confusing ways. */
-    if (device && request->fit.segment_bytes > device->caps.total_memory) return WEIR_OK;
+    /* What cannot be there is not asked for: preparing records for it could fail in more confusing ways, and keeps them. */
+    if (request->fit.segment_bytes > most_bytes(device)) return WEIR_OK;
     wr_cache *cache = request->pool->cache;
     weir_status status = wr_mempool_chunked(request->pool) ? wr_stitch(cache, request, WR_STITCH_IDLE, out)
                                                            : wr_cache_grow(cache, request, NULL, out);
@@ -94,8 +102,9 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
         WR_COUNT(request->pool, syncs, 1);
         wr_cache_unlock(cache);
     }
+    const uint64_t upto = wr_pending_queued(cache);
     do {
-        if (waited) WR_TRY(wr_pending_wait(cache, &waited));
+        if (waited) WR_TRY(wr_pending_wait(cache, upto, &waited));
         WR_TRY(take(request, out));
     } while (waited && !*out);
     return WEIR_OK;
@@ -315,7 +324,8 @@ weir_status wr_device_free(const wr_segment *segment, void *pointer)
 
 static weir_status await_pending(wr_cache *cache)
 {
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, &waited));
+    const uint64_t upto = wr_pending_queued(cache);
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, upto, &waited));
     return WEIR_OK;
 }
 

@@ -364,6 +364,7 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
 
 static void free_locked(wr_cache *cache, wr_block *block)
 {
+    if (WR_UNLIKELY(wr_mempool_is_orphan(block->segment->bin->pool))) cache->orphans = true;
     block->segment->bin->ledger->changes++;
     block->state = WR_BLOCK_FREE;
     wr_cache_join_free_locked(cache, block);

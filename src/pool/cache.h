@@ -116,6 +116,8 @@ typedef struct wr_cache {
     wr_lock poll_lock;            /* WR_RANK_POLL: who holds it may take uses out of the waits */
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
+    uint64_t queued_uses;         /* that were ever in them */
+    bool orphans;                 /* a block of a pool that nobody refers to was freed since wr_mempool_tidy looked */
 } wr_cache;
 
 /* A request as the policy sees it. */

@@ -59,7 +59,7 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
                   "memory pool " WR_MEMPOOL_FORMAT
                   " has freed blocks that a capturing stream uses; end the capture first",
                   WR_MEMPOOL_ARGUMENTS(name));
-        WR_TRY(wr_pending_wait(cache, &waited));
+        WR_TRY(wr_pending_wait(cache, wr_pending_queued(cache), &waited));
     }
 }
 

@@ -240,6 +240,17 @@ void wr_mempool_sweep(wr_cache *cache)
     }
 }
 
+void wr_mempool_tidy(wr_cache *cache)
+{
+    wr_cache_lock(cache);
+    const bool orphans = cache->orphans;
+    cache->orphans = false;
+    wr_cache_unlock(cache);
+    if (!orphans) return;
+    wr_cache_trim_released(cache);
+    wr_mempool_sweep(cache);
+}
+
 void wr_mempools_release(wr_cache *cache)
 {
     while (cache->pools) {

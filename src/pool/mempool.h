@@ -78,6 +78,10 @@ void wr_mempool_count_default_locked(struct wr_cache *cache);
 /* Lets go of released pools that have no memory left: no lock held, because their sources are told. */
 void wr_mempool_sweep(struct wr_cache *cache);
 
+/* Gives back what pools that nobody refers to have, if blocks of theirs were freed since this was done last, and the pools. Waits for
+ * work on that memory, which a free does not. No lock held. */
+void wr_mempool_tidy(struct wr_cache *cache);
+
 /* At close: all of them, default one included; the segments are gone. */
 void wr_mempools_release(struct wr_cache *cache);
 
@@ -90,10 +94,16 @@ static inline uint32_t wr_mempool_references(const wr_mempool *pool)
     return pool->held[WR_HELD_BY_USER] + pool->held[WR_HELD_BY_ROUTE] + pool->held[WR_HELD_BY_GRAPH];
 }
 
+/* Nobody refers to it; blocks of it may be live. Lock held. */
+static inline bool wr_mempool_is_orphan(const wr_mempool *pool)
+{
+    return pool->is_private && wr_mempool_references(pool) == 0;
+}
+
 /* Whether the pool's idle segments may be given back for anybody's sake: nobody counts on them. Lock held. */
 static inline bool wr_mempool_reclaimable(const wr_mempool *pool)
 {
-    return !pool->is_private || wr_mempool_references(pool) == 0;
+    return !pool->is_private || wr_mempool_is_orphan(pool);
 }
 
 static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)

@@ -47,13 +47,14 @@ static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_str
 {
     const uint64_t id = atomic_load(&stream->id);
     if (block->segment->bin->stream == stream || id == 0) return WEIR_OK; /* 0: it has just ended, its work before */
+    /* Also where the stream is known: a block that was parked while it was being recorded comes back with that use. */
+    WR_ENSURE(wr_block_mark_used(block), WEIR_ERR_DOUBLE_FREE,
+              "%p was freed by another thread meanwhile (%s, %zu bytes)", (void *)block->base, cache->name,
+              block->bytes);
     for (const wr_use *u = block->uses; u; u = u->next_of_block)
         if (u->wait->stream_id == id) return WEIR_OK;
     wr_use *use = NULL;
     wr_wait *wait = NULL;
-    WR_ENSURE(wr_block_mark_used(block), WEIR_ERR_DOUBLE_FREE,
-              "%p was freed by another thread meanwhile (%s, %zu bytes)", (void *)block->base, cache->name,
-              block->bytes);
     WR_TRY(wr_record_use(cache, &use));
     weir_status status = wait_for_stream_locked(cache, stream, id, events, &wait);
     if (status != WEIR_OK) {
@@ -119,6 +120,7 @@ void wr_pending_start(wr_cache *cache, wr_block *block)
             w->first = u;
         w->last = u;
         u->next_in_wait = NULL;
+        u->serial = ++cache->queued_uses;
         atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
     }
     wr_cache_unlock(cache);
@@ -246,10 +248,10 @@ static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
 }
 
 /* Pops the stream's first use when its work is over. Poll lock held. */
-static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it)
+static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it, uint64_t upto)
 {
     wr_use *use = first_use(cache, wait);
-    if (!use) return WEIR_ERR_NOT_READY;
+    if (!use || use->serial > upto) return WEIR_ERR_NOT_READY;
     weir_status status = ask(cache, wait, use, wait_for_it);
     if (status != WEIR_OK) return status;
     void *event = use->event;
@@ -271,7 +273,7 @@ static wr_wait *first_wait(wr_cache *cache)
 static void poll_all(wr_cache *cache)
 {
     for (wr_wait *w = first_wait(cache); w; w = w->next)
-        while (try_first(cache, w, false) == WEIR_OK) continue;
+        while (try_first(cache, w, false, UINT64_MAX) == WEIR_OK) continue;
     wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
     wr_cache_unlock(cache);
@@ -292,12 +294,20 @@ void wr_pending_poll(wr_cache *cache)
     wr_lock_release(&cache->poll_lock);
 }
 
-weir_status wr_pending_wait(wr_cache *cache, bool *waited)
+uint64_t wr_pending_queued(wr_cache *cache)
+{
+    wr_cache_lock(cache);
+    const uint64_t queued = cache->queued_uses;
+    wr_cache_unlock(cache);
+    return queued;
+}
+
+weir_status wr_pending_wait(wr_cache *cache, uint64_t upto, bool *waited)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&cache->poll_lock);
     for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = w->next)
-        status = try_first(cache, w, true);
+        status = try_first(cache, w, true, upto);
     poll_all(cache);
     wr_lock_release(&cache->poll_lock);
     *waited = status == WEIR_OK;

@@ -28,7 +28,8 @@ struct wr_use {
     wr_use *next_in_wait; /* also links unused records */
     wr_block *block;
     wr_wait *wait;
-    void *event; /* NULL: none could be recorded yet; the stream itself is asked */
+    void *event;     /* NULL: none could be recorded yet; the stream itself is asked */
+    uint64_t serial; /* in the order in which uses were queued, from 1 */
 };
 
 /* Says that `stream` uses the live block at `address`. `events` is the pool of the stream's device. */
@@ -64,8 +65,12 @@ void wr_pending_poll(wr_cache *cache);
 /* The same, waiting for that thread. */
 void wr_pending_flush(wr_cache *cache);
 
-/* Waits for the oldest use of one stream, then polls. *waited: whether there was any that can be waited for. */
-WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, bool *waited);
+/* How many uses were ever queued. Who waits for pending frees waits for those only: others may free more all the time. */
+uint64_t wr_pending_queued(wr_cache *cache);
+
+/* Waits for the oldest use of one stream that is among the first `upto` ever queued, then polls. *waited: whether there was any
+ * that can be waited for. */
+WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, uint64_t upto, bool *waited);
 
 /* Nothing needs to be waited for on this stream any more: its work is over, and it is about to be destroyed. */
 void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id);

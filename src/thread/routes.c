@@ -63,13 +63,13 @@ weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
     return WEIR_OK;
 }
 
-weir_status wr_thread_leave_pool(const wr_mempool *pool)
+weir_status wr_thread_leave_pool(wr_mempool_name name)
 {
     wr_thread *t = wr_thread_current;
     const bool any = !wr_thread_is_void(t) && t->route_count > 0;
     WR_ENSURE(any, WEIR_ERR_POOL_MISMATCH, "weir_mempool_leave: this thread has entered no pool");
     const wr_route *innermost = &t->routes[t->route_count - 1].route;
-    WR_ENSURE(innermost->pool == pool, WEIR_ERR_POOL_MISMATCH,
+    WR_ENSURE(innermost->name == name, WEIR_ERR_POOL_MISMATCH,
               "weir_mempool_leave: the pool entered last is " WR_MEMPOOL_FORMAT "; leave that one first",
               WR_MEMPOOL_ARGUMENTS(innermost->name));
     t->route_count--;

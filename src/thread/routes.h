@@ -44,7 +44,7 @@ wr_front *wr_thread_find_named_front(uint64_t stream_id, wr_mempool_name name);
 /* Takes over the caller's reference of the pool. */
 WR_CHECKED weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool);
 
-/* Ends the innermost route, which must be to the pool, and gives its reference back. */
-WR_CHECKED weir_status wr_thread_leave_pool(const wr_mempool *pool);
+/* Ends the innermost route, which must be to the pool of that name, and gives its reference back. */
+WR_CHECKED weir_status wr_thread_leave_pool(wr_mempool_name name);
 
 #endif

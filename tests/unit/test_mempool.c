@@ -596,6 +596,16 @@ static void the_blocks_of_a_pool_can_be_listed(void **state)
     assert_null(blocks[1].base);
 }
 
+static void the_default_pool_is_left_on_whichever_device_it_was_entered(void **state)
+{
+    (void)state;
+    const weir_mempool all = { 0 };
+    assert_ok(weir_mempool_enter(all));
+    assert_ok(weir_device_set_current(1));
+    assert_ok(weir_mempool_leave(all));
+    assert_ok(weir_device_set_current(0));
+}
+
 static void routing_defers_no_free(void **state)
 {
     (void)state;
@@ -758,6 +768,20 @@ static void a_source_is_kept_until_its_last_block_is_gone(void **state)
     assert_int_equal(counts.releases, 1);
 }
 
+static void a_pool_whose_last_block_went_late_goes_with_the_next_one_made(void **state)
+{
+    (void)state;
+    counting_source counts = { 0 };
+    weir_mempool pool = pool_with(&counts, 0);
+    void *block = alloc_from(pool, MIB);
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_free(block));
+    pool = plain();
+    assert_int_equal(counts.frees, counts.allocs);
+    assert_int_equal(counts.releases, 1);
+    assert_ok(weir_mempool_unref(pool));
+}
+
 static void closing_gives_a_source_its_memory_and_releases_it(void **state)
 {
     (void)state;
@@ -807,6 +831,7 @@ int main(void)
         test(without_splitting_a_large_segment_serves_no_small_request),
         test(the_numbers_of_a_pool_are_its_own),
         test(the_blocks_of_a_pool_can_be_listed),
+        test(the_default_pool_is_left_on_whichever_device_it_was_entered),
         test(routing_defers_no_free),
         test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),
         test(a_pool_lends_nothing_while_the_device_has_memory),
@@ -815,6 +840,7 @@ int main(void)
         test(a_released_pool_lends_nothing),
         test(a_source_is_asked_once_per_segment),
         test(a_source_is_kept_until_its_last_block_is_gone),
+        test(a_pool_whose_last_block_went_late_goes_with_the_next_one_made),
         test(closing_gives_a_source_its_memory_and_releases_it),
     };
     return cmocka_run_group_tests_name("mempool", tests, NULL, NULL);

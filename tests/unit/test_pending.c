@@ -5,7 +5,11 @@
 
 #include <cmocka.h>
 
+#include "device/device.h"
 #include "host_support.h"
+#include "pool/address.h"
+#include "pool/pending.h"
+#include "pool/starts.h"
 
 /* Blocks of this size have a segment to themselves, so that reuse shows in the address. */
 #define OWN (12 * MIB)
@@ -372,6 +376,50 @@ static void closing_with_frees_pending_across_devices_works(void **state)
     { #test " (weir)", test, open_with_streams, close_host, (void *)(uintptr_t)"weir" },                               \
         { #test " (torch)", test, open_with_streams, close_host, (void *)(uintptr_t)"torch" }
 
+/* ---- races --------------------------------------------------------------------------------------------------------- */
+
+static void free_used_by_other(void *block)
+{
+    assert_ok(weir_fill(block, 1, OWN, other));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+}
+
+/* Who waits until nothing is pending waits for ever beside threads that free all the time. */
+static void what_is_freed_later_is_not_waited_for(void **state)
+{
+    (void)state;
+    bool waited = false;
+    void *first = alloc_on(OWN, home), *second = alloc_on(OWN, home);
+    const wr_segment *segment = wr_address_find(first);
+    wr_cache *cache = segment->cache;
+    hold(other);
+    free_used_by_other(first);
+    const uint64_t upto = wr_pending_queued(cache);
+    free_used_by_other(second);
+    assert_ok(wr_pending_wait(cache, upto, &waited));
+    assert_true(waited);
+    assert_ok(wr_pending_wait(cache, upto, &waited));
+    assert_false(waited);
+    assert_int_equal(stats_of(0).pending_frees, 1);
+    let_run(other);
+}
+
+/* As when a free took the block before its mark was changed, and it was handed out again. */
+static void a_stream_that_a_block_came_back_with_can_be_recorded(void **state)
+{
+    (void)state;
+    hold(other);
+    void *block = alloc_on(4096, home);
+    assert_ok(weir_record_stream(block, other));
+    wr_block_mark_as(wr_starts_block_at(wr_address_find(block), block), WR_MARK_PARKABLE);
+    assert_ok(weir_fill(block, 1, 4096, other));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_ptr_not_equal(alloc_on(4096, home), block);
+    let_run(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +447,8 @@ int main(void)
         BOTH(a_recorded_stream_may_be_destroyed_after_the_free),
         BOTH(a_recorded_stream_of_another_device_may_be_destroyed),
         BOTH(closing_with_frees_pending_across_devices_works),
+        BOTH(what_is_freed_later_is_not_waited_for),
+        BOTH(a_stream_that_a_block_came_back_with_can_be_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -440,6 +440,20 @@ static void what_the_program_frees_on_any_node_serves(void **state)
     assert_ok(weir_reclaim_remove(free_that, block));
 }
 
+/* Records for so many bytes would stay. */
+static void what_the_machine_does_not_have_leaves_nothing(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    (void)pinned(4096);
+    const uint64_t records = wr_meta_live();
+    for (int power = 47; power < 60; power++) {
+        assert_status(weir_pinned_alloc((size_t)1 << power, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
+        assert_non_null(strstr(weir_error_text(), "out of pinned host memory: asked for"));
+    }
+    assert_int_equal(wr_meta_live(), records);
+}
+
 static void impossible_sizes_are_refused(void **state)
 {
     (void)state;
@@ -766,6 +780,7 @@ int main(void)
         on_devices(pending_blocks_are_waited_for_before_giving_up),
         on_devices(the_program_is_asked_to_free),
         on_nodes(what_the_program_frees_on_any_node_serves),
+        on_devices(what_the_machine_does_not_have_leaves_nothing),
         on_devices(impossible_sizes_are_refused),
         on_devices(trimming_keeps_what_is_asked_and_what_is_in_use),
         on_devices(trimming_does_not_wait_for_a_stream),

@@ -102,9 +102,9 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
         WR_COUNT(request->pool, syncs, 1);
         wr_cache_unlock(cache);
     }
-    const uint64_t upto = wr_pending_queued(cache);
+    const uint64_t newest = wr_pending_queued(cache);
     do {
-        if (waited) WR_TRY(wr_pending_wait(cache, upto, &waited));
+        if (waited) WR_TRY(wr_pending_wait(cache, newest, &waited));
         WR_TRY(take(request, out));
     } while (waited && !*out);
     return WEIR_OK;
@@ -324,8 +324,8 @@ weir_status wr_device_free(const wr_segment *segment, void *pointer)
 
 static weir_status await_pending(wr_cache *cache)
 {
-    const uint64_t upto = wr_pending_queued(cache);
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, upto, &waited));
+    const uint64_t newest = wr_pending_queued(cache);
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
     return WEIR_OK;
 }
 

@@ -297,8 +297,8 @@ weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag,
     wr_segment *list = NULL;
     bool paused = false;
     /* Blocks that still wait after this, for streams that are capturing elsewhere, are kept like those in use. */
-    const uint64_t upto = wr_pending_queued(cache);
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, upto, &waited));
+    const uint64_t newest = wr_pending_queued(cache);
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
     wr_lock_acquire(&cache->move_lock);
     weir_status status = begin(cache, tag, true, &list);
     if (status == WEIR_OK) {

@@ -248,10 +248,10 @@ static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
 }
 
 /* Pops the stream's first use when its work is over. Poll lock held. */
-static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it, uint64_t upto)
+static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it, uint64_t newest)
 {
     wr_use *use = first_use(cache, wait);
-    if (!use || use->serial > upto) return WEIR_ERR_NOT_READY;
+    if (!use || use->serial > newest) return WEIR_ERR_NOT_READY;
     weir_status status = ask(cache, wait, use, wait_for_it);
     if (status != WEIR_OK) return status;
     void *event = use->event;
@@ -302,12 +302,12 @@ uint64_t wr_pending_queued(wr_cache *cache)
     return queued;
 }
 
-weir_status wr_pending_wait(wr_cache *cache, uint64_t upto, bool *waited)
+weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&cache->poll_lock);
     for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = w->next)
-        status = try_first(cache, w, true, upto);
+        status = try_first(cache, w, true, newest);
     poll_all(cache);
     wr_lock_release(&cache->poll_lock);
     *waited = status == WEIR_OK;

@@ -68,9 +68,9 @@ void wr_pending_flush(wr_cache *cache);
 /* How many uses were ever queued. Who waits for pending frees waits for those only: others may free more all the time. */
 uint64_t wr_pending_queued(wr_cache *cache);
 
-/* Waits for the oldest use of one stream that is among the first `upto` ever queued, then polls. *waited: whether there was any
+/* Waits for the oldest use of one stream that is among the first `newest` that were ever queued, then polls. *waited: whether there was any
  * that can be waited for. */
-WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, uint64_t upto, bool *waited);
+WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited);
 
 /* Nothing needs to be waited for on this stream any more: its work is over, and it is about to be destroyed. */
 void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id);

@@ -395,11 +395,11 @@ static void what_is_freed_later_is_not_waited_for(void **state)
     wr_cache *cache = segment->cache;
     hold(other);
     free_used_by_other(first);
-    const uint64_t upto = wr_pending_queued(cache);
+    const uint64_t newest = wr_pending_queued(cache);
     free_used_by_other(second);
-    assert_ok(wr_pending_wait(cache, upto, &waited));
+    assert_ok(wr_pending_wait(cache, newest, &waited));
     assert_true(waited);
-    assert_ok(wr_pending_wait(cache, upto, &waited));
+    assert_ok(wr_pending_wait(cache, newest, &waited));
     assert_false(waited);
     assert_int_equal(stats_of(0).pending_frees, 1);
     let_run(other);

@@ -115,7 +115,8 @@ static void play(run *r, const script_ops *ops)
             r->peer->empty();
             break;
         case SCRIPT_EMPTY_POOL:
-        case SCRIPT_RELIEVE: break; /* the recorded device was full; this one is not */
+        case SCRIPT_RELIEVE: /* the recorded device was full; this one is not */
+        case SCRIPT_REFUSED: break;
         }
     }
 }

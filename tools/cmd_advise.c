@@ -68,7 +68,7 @@ static void print_fit(table *t, const outcome *o, const request *r)
 {
     if (!r->options.device_memory) return;
     if (o->whole.oom)
-        table_cell(t, "out of memory at operation %zu", o->failed);
+        table_cell(t, "out of memory %s operation %zu", o->again ? "after" : "at", o->failed);
     else
         table_cell(t, "yes");
 }
@@ -216,6 +216,7 @@ static json_t *advice_json(const advice *a, const request *r, const char *name, 
     json_add(object, "operations", json_count(sc->operations));
     json_add(object, "device_memory", device ? json_count(device) : json_null());
     json_add(object, "context", json_count(r->options.context));
+    if (sc->refused) json_add(object, "refused", json_count(sc->refused));
     json_add(object, "settings", settings);
     json_add(object, "best", name_json(a, a->best));
     json_add(object, "second_half", check_json(a));
@@ -230,7 +231,7 @@ static void advise_bar(void *user, unsigned done, unsigned total)
 static bool advise_script(const request *r, const trace *t, const script *sc, const char *name, json_t *array)
 {
     advice a;
-    char error[1200], context[TABLE_SIZE];
+    char error[1200], context[TABLE_SIZE], first[TABLE_SIZE];
     progress bar;
     progress_begin(&bar, "advise", name);
     bool good = advise(sc, &t->settings, &r->options, advise_bar, &bar, &a, error);
@@ -243,6 +244,9 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (output_is_stdout(r->json)) return true;
     printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
            table_size(r->options.context, context));
+    if (sc->refused)
+        printf("%zu allocations failed when recorded, the first of %s; what fits has memory for them too\n",
+               sc->refused, table_size(sc->refused_first, first));
     print_settings(&a, r);
     print_best(&a);
     print_check(&a);

@@ -126,6 +126,7 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
     if (p->planned || p->learned) json_add(object, "plan", plan_json(m));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));
+    if (sc->refused) json_add(object, "refused", json_count(sc->refused));
     json_push(out->array, object);
 }
 
@@ -168,7 +169,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
         if (warm < LEARNED_PASSES - 1) warm = LEARNED_PASSES - 1;
     }
     if (p->model.peer)
-        model_measure(sc, &p->model, model_memory(r), &m);
+        model_measure(sc, &p->model, model_memory(r), false, &m);
     else if (good)
         good = measure(sc, &t->settings, &options, warm, measure_bar, &bar, &m, error);
     progress_end(&bar);
@@ -198,6 +199,20 @@ static bool replay_reproduce(const trace *t, const script *sc, const char *name,
     return result.same;
 }
 
+/* What the rows are not of, or not as recorded. */
+static void remark(const script *sc, const char *name)
+{
+    char size[TABLE_SIZE];
+    if (sc->residents)
+        cli_say("replay", "%s: %zu residents: blocks made before the first event, allocated first", name,
+                sc->residents);
+    if (sc->anomalies)
+        cli_say("replay", "%s: %zu anomalies: events that make no sense; 'weir check' names them", name, sc->anomalies);
+    if (sc->refused)
+        cli_say("replay", "%s: %zu allocations failed when recorded, the first of %s; they are not replayed", name,
+                sc->refused, table_size(sc->refused_first, size));
+}
+
 static bool replay_trace(const request *r, const char *path, report *out)
 {
     trace t;
@@ -212,11 +227,7 @@ static bool replay_trace(const request *r, const char *path, report *out)
         trace_release(&t);
         return false;
     }
-    if (sc.residents)
-        cli_say("replay", "%s: %zu residents: blocks made before the first event, allocated first", name, sc.residents);
-    if (sc.anomalies)
-        cli_say("replay", "%s: %zu anomalies: events that make no sense; 'weir check' names them", name, sc.anomalies);
-
+    remark(&sc, name);
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must stay JSON. */
     bool only_json = output_is_stdout(r->json);

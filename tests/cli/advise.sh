@@ -76,11 +76,30 @@ with_settings known "max_split_size_mb:128" 128
 expect 0 advise --json - "$scratch/known.pickle"
 json '[s["setting"] for s in rows[0]["settings"]].count("max_split_size_mb:128") == 1'
 
+# What failed when recorded must fit too, under the library and under models; a replay leaves it out and says so.
+cat >"$scratch/failed.csv" <<'END'
+Thread,Time,Action,Pointer,Size,Stream
+1,10:00:01,allocate,0x7f0000000000,1073741824,0x0
+1,10:00:02,allocate failure,0x0,21474836480,0x0
+1,10:00:03,allocate failure,0x0,1073741824,0x0
+END
+expect 0 advise --device-memory 8GiB --json - "$scratch/failed.csv"
+json 'rows[0]["refused"] == 2 and rows[0]["best"] is None'
+json 'all((s["fits"], s["failed_operation"], s["card"] >> 30) == (False, 1, 24) for s in rows[0]["settings"])'
+expect 0 advise --device-memory 8GiB "$scratch/failed.csv"
+contains "$out" "2 allocations failed when recorded, the first of 20.0 GiB; what fits has memory for them too"
+contains "$out" "out of memory after operation 1 "
+expect 0 advise --device-memory 24GiB --json - "$scratch/failed.csv"
+json 'all(s["fits"] and s["peak_reserved"] >= 21 << 30 for s in rows[0]["settings"])'
+expect 0 replay --repeat 1 --policy torch,torch-expandable,async,weir --device-memory 8GiB --json - "$scratch/failed.csv"
+json 'all((row["oom"], row["refused"], row["peak_requested"]) == (0, 2, 1 << 30) for row in rows)'
+contains "$err" "failed: 2 allocations failed when recorded, the first of 20.0 GiB; they are not replayed"
+
 # Residents, several devices, blocks that wait for streams: every snapshot goes through; one that allocates nothing is
 # said so.
 for pickle in "$DATA"/pickles/*.pickle; do
     weir advise --json - "$pickle"
-    json 'all(s["fits"] for row in rows for s in row["settings"])'
+    json 'all(s["fits"] or "refused" in row for row in rows for s in row["settings"])'
     [ "$code" = 0 ] || contains "$err" "nothing to advise"
 done
 expect 1 advise "$scratch/no-such-file"

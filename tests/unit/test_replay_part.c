@@ -116,6 +116,23 @@ static void what_the_recorded_allocator_did_is_left_out_and_what_the_program_did
     script_part_release(&part);
 }
 
+static void what_failed_stays_where_it_did(void **state)
+{
+    (void)state;
+    script_op body[] = { ALLOC(2, 300), { .kind = SCRIPT_REFUSED, .bytes = 900 }, ALLOC(3, 400) };
+    const script whole = make(body, COUNT(body));
+    script part;
+    script_part(&whole, 0, 2, &part);
+    assert_op(&part.body, 1, SCRIPT_REFUSED, 0, 900);
+    assert_int_equal(part.refused, 1);
+    assert_int_equal(part.operations, 1);
+    script_part_release(&part);
+    script_part(&whole, 2, 3, &part);
+    assert_int_equal(part.body.count, 1);
+    assert_int_equal(part.refused, 0);
+    script_part_release(&part);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +141,7 @@ int main(void)
         cmocka_unit_test(a_block_that_waits_at_the_cut_completes_at_the_end_of_the_first_part),
         cmocka_unit_test(a_block_that_waits_at_the_cut_is_not_in_the_second_part),
         cmocka_unit_test(what_the_recorded_allocator_did_is_left_out_and_what_the_program_did_stays),
+        cmocka_unit_test(what_failed_stays_where_it_did),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -143,6 +143,25 @@ static void sizes_that_cannot_be_overflow_nothing(void **state)
     ASSERT_OPS(events, false, SCRIPT_EMPTY);
 }
 
+/* ---- allocations that failed ---------------------------------------------------------------------------------------- */
+
+static void what_failed_is_told_where_it_did_and_is_no_operation(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, MIB), EVENT(OOM, 7, 3 * MIB), EVENT(FREE_REQUESTED, 0, MIB),
+                            EVENT(OOM, 7, 2 * MIB), EVENT(FREE_COMPLETED, 0, MIB) };
+    const trace t = { .events = events, .count = COUNT(events) };
+    script s;
+    char error[256];
+    ASSERT_OPS(events, false, SCRIPT_ALLOC, SCRIPT_REFUSED, SCRIPT_FREE, SCRIPT_REFUSED);
+    assert_true(script_build(&t, &s, error, sizeof error));
+    assert_int_equal(s.body.at[1].bytes, 3 * MIB);
+    assert_int_equal(s.refused, 2);
+    assert_int_equal(s.refused_first, 3 * MIB);
+    assert_int_equal(s.operations, 2);
+    script_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +175,7 @@ int main(void)
         cmocka_unit_test(what_expandable_segments_unmap_was_given_back),
         cmocka_unit_test(what_weir_maps_elsewhere_was_not_given_back),
         cmocka_unit_test(sizes_that_cannot_be_overflow_nothing),
+        cmocka_unit_test(what_failed_is_told_where_it_did_and_is_no_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

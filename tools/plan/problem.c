@@ -115,7 +115,8 @@ static bool play(builder *b, const script_ops *ops)
             break;
         case SCRIPT_EMPTY:
         case SCRIPT_EMPTY_POOL:
-        case SCRIPT_RELIEVE: break;
+        case SCRIPT_RELIEVE:
+        case SCRIPT_REFUSED: break;
         }
     }
     return true;

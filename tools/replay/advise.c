@@ -83,14 +83,14 @@ static bool run(const script *sc, const setting *s, uint64_t memory, measurement
     peer_choice choice;
     char reason[400];
     if (peer_choose(s->policy, &choice, reason, sizeof reason)) {
-        model_measure(sc, &choice, memory, out);
+        model_measure(sc, &choice, memory, true, out);
         return true;
     }
-    session_options options = { .policy = s->policy, .backend = "host", .device_memory = memory };
+    session_options options = { .policy = s->policy, .backend = "host", .device_memory = memory, .refused = true };
     return measure(sc, &s->options, &options, 0, no_progress, NULL, out, error);
 }
 
-/* The first failed operation, counted as measurement.operations is. */
+/* The first failed operation, counted as measurement.operations is; of what failed when recorded, the one before. */
 static size_t failed_operation(const script *sc, const script_op *failed)
 {
     size_t operation = 0;
@@ -137,7 +137,10 @@ static bool try_setting(const scripts *sc, const advise_options *options, outcom
         !run(&sc->first, &o->setting, memory, &o->first, error) ||
         !run(&sc->second, &o->setting, memory, &o->second, error))
         return false;
-    if (o->whole.oom) o->failed = failed_operation(&sc->whole, o->whole.oom_op);
+    if (o->whole.oom) {
+        o->failed = failed_operation(&sc->whole, o->whole.oom_op);
+        o->again = o->whole.oom_op->kind == SCRIPT_REFUSED;
+    }
     return find_card(&sc->whole, options, o, error);
 }
 

@@ -20,6 +20,7 @@ typedef struct outcome {
     setting setting;
     measurement whole, first, second; /* the job, and its halves */
     size_t failed;                    /* the operation of the job that found no memory, from 1; 0: of a resident */
+    bool again;                       /* none: what failed when recorded did, after that operation */
     uint64_t card;                    /* smallest common card that the job fits on; 0: none */
 } outcome;
 

@@ -33,6 +33,7 @@ typedef struct model {
     device *devices;
     held *slots;
     waiting *gates;
+    bool refused;
     measurement *out;
 } model;
 
@@ -41,10 +42,9 @@ static device *device_of(const model *m, uint32_t stream)
     return &m->devices[m->script->streams[stream].device];
 }
 
-static void take(model *m, const script_op *op)
+static void take(model *m, const script_op *op, held *h)
 {
     device *d = device_of(m, op->where);
-    held *h = &m->slots[op->slot];
     *h = (held){ .bytes = op->bytes, .stream = op->where };
     if (op->bytes == 0) return;
     if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, op->bytes, op->where, &h->at)) {
@@ -86,17 +86,27 @@ static void give_first(model *m, uint32_t where)
     give(m, &at->at[at->first++], m->peer->end_use ? m->peer->end_use : m->peer->free);
 }
 
+static void ask_again(model *m, const script_op *op)
+{
+    held h;
+    take(m, op, &h);
+    give(m, &h, m->peer->free);
+}
+
 static void play(model *m, const script_ops *ops)
 {
     for (size_t i = 0; i < ops->count; i++) {
         const script_op *op = &ops->at[i];
         switch ((script_kind)op->kind) {
-        case SCRIPT_ALLOC: take(m, op); break;
+        case SCRIPT_ALLOC: take(m, op, &m->slots[op->slot]); break;
         case SCRIPT_FREE: give(m, &m->slots[op->slot], m->peer->free); break;
         case SCRIPT_FREE_LATER: give_later(m, op); break;
         case SCRIPT_COMPLETE: give_first(m, op->where); break;
         case SCRIPT_EMPTY:
             if (m->peer->empty) m->peer->empty(m->devices[op->where].peer);
+            break;
+        case SCRIPT_REFUSED:
+            if (m->refused) ask_again(m, op);
             break;
         case SCRIPT_EMPTY_POOL:     /* has gone with all the rest */
         case SCRIPT_RELIEVE: break; /* peers give memory back when they themselves are short of it */
@@ -138,9 +148,9 @@ static void model_close(model *m)
     free(m->devices);
 }
 
-void model_measure(const script *sc, const peer_choice *choice, uint64_t device_memory, measurement *out)
+void model_measure(const script *sc, const peer_choice *choice, uint64_t device_memory, bool refused, measurement *out)
 {
-    model m = { .script = sc, .peer = choice->peer, .out = out };
+    model m = { .script = sc, .peer = choice->peer, .refused = refused, .out = out };
     uint64_t calls, nanoseconds, calls_before, nanoseconds_before, calls_open, nanoseconds_open;
     *out = (measurement){ .operations = sc->operations, .ns_per_op_cold = NAN, .ns_per_op_warm = NAN };
     snprintf(out->backend, sizeof out->backend, "model");

@@ -34,7 +34,8 @@ static void follow(state *at, const script_op *op)
     case SCRIPT_COMPLETE: at->pending[op->where]--; break;
     case SCRIPT_EMPTY:
     case SCRIPT_EMPTY_POOL:
-    case SCRIPT_RELIEVE: break;
+    case SCRIPT_RELIEVE:
+    case SCRIPT_REFUSED: break;
     }
 }
 
@@ -69,7 +70,7 @@ void script_part(const script *whole, size_t from, size_t to, script *out)
     out->before = out->body = out->after = (script_ops){ 0 };
     out->segments = NULL;
     out->segment_count = out->segment_capacity = 0;
-    out->operations = 0;
+    out->operations = out->refused = 0;
     out->duration_ns = 0;
 
     state_open(&at, whole);
@@ -92,6 +93,7 @@ void script_part(const script *whole, size_t from, size_t to, script *out)
         follow(&at, op);
         add(&out->body, *op);
         out->operations += script_op_is_operation(op);
+        out->refused += op->kind == SCRIPT_REFUSED;
     }
     add_end(out, &at);
     free(gone);

@@ -160,7 +160,7 @@ static bool serve_plan(session *s, const weir_plan *plan)
 
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options)
 {
-    *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0 };
+    *s = (session){ .script = sc, .torch = strcmp(options->policy, "torch") == 0, .refused = options->refused };
     if (!open_library(s, recorded, options) || !make_streams(s) || !make_pools(s)) goto fail;
 
     weir_status status = gates_open(&s->gates, sc->gates, sc->gate_count, s->host);
@@ -182,7 +182,6 @@ fail:
 
 static weir_status alloc_failed(session *s, const script_op *op, weir_status status)
 {
-    s->slots[op->slot] = NULL;
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
     s->oom++;
     if (!s->oom_op) s->oom_op = op;
@@ -198,11 +197,22 @@ static weir_status relieve(const session *s, int device)
     return weir_empty_cache(device);
 }
 
-static weir_status allocate(const session *s, const script_op *op)
+static weir_status allocate(session *s, const script_op *op, void **out)
 {
     const weir_mempool pool = s->pools[op->where];
-    return pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], &s->slots[op->slot])
-                     : weir_alloc_on(op->bytes, s->streams[op->where], &s->slots[op->slot]);
+    const weir_status status = pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], out)
+                                         : weir_alloc_on(op->bytes, s->streams[op->where], out);
+    if (status == WEIR_OK) return WEIR_OK;
+    *out = NULL;
+    return alloc_failed(s, op, status);
+}
+
+/* The program got no further then: nobody knows how long it would have kept the memory. */
+static weir_status ask_again(session *s, const script_op *op)
+{
+    void *pointer;
+    const weir_status status = allocate(s, op, &pointer);
+    return status == WEIR_OK ? weir_free(pointer) : status;
 }
 
 static bool play(session *s, const script_ops *ops)
@@ -213,10 +223,7 @@ static bool play(session *s, const script_ops *ops)
         const script_op *op = &ops->at[i];
         weir_status status = WEIR_OK;
         switch ((script_kind)op->kind) {
-        case SCRIPT_ALLOC:
-            status = allocate(s, op);
-            if (status != WEIR_OK) status = alloc_failed(s, op, status);
-            break;
+        case SCRIPT_ALLOC: status = allocate(s, op, &slots[op->slot]); break;
         case SCRIPT_FREE: status = weir_free(slots[op->slot]); break;
         case SCRIPT_FREE_LATER: status = gate_free(&s->gates, op->where, slots[op->slot]); break;
         case SCRIPT_COMPLETE: status = gate_pass(&s->gates, op->where); break;
@@ -226,6 +233,9 @@ static bool play(session *s, const script_ops *ops)
             break;
         case SCRIPT_EMPTY: status = weir_empty_cache((int)op->where); break;
         case SCRIPT_EMPTY_POOL: status = weir_mempool_empty_cache(s->pools[op->where]); break;
+        case SCRIPT_REFUSED:
+            if (s->refused) status = ask_again(s, op);
+            break;
         }
         if (status != WEIR_OK) {
             char what[64];

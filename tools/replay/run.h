@@ -15,6 +15,7 @@ typedef struct session_options {
     uint64_t device_memory; /* 0: as the environment says */
     uint64_t history;       /* events kept; 0: recording off */
     const weir_plan *plan;  /* to be served; NULL: none */
+    bool refused;           /* what failed when recorded is asked for, and freed at once */
     bool learn;             /* between passes the library plans what they repeat; peaks are of the last pass */
 } session_options;
 
@@ -22,6 +23,7 @@ typedef struct session {
     const script *script;
     const char *backend;
     bool host, torch;
+    bool refused;         /* as in the options */
     bool picks_what_goes; /* short of memory, the policy gives back some segments, not all */
     weir_stream *streams; /* by the script's index */
     weir_mempool *pools;  /* the same; {0, 0} is the default one */

@@ -270,6 +270,14 @@ static void judge_reliefs(builder *b)
     }
 }
 
+/* What the recorded allocator did before and after is as without it. */
+static void on_refused(builder *b, const weir_event *event)
+{
+    script *s = b->s;
+    if (s->refused++ == 0) s->refused_first = event->size;
+    add_op(&s->body, SCRIPT_REFUSED, 0, stream_of(b, event), event->size);
+}
+
 static void on_event(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
@@ -298,6 +306,7 @@ static void on_event(builder *b, const weir_event *event)
         if (d->free_open) free_was_early(b, event->device);
         on_memory(b, event);
         break;
+    case WEIR_EVENT_OOM: on_refused(b, event); return;
     default: return;
     }
     d->last_kind = event->kind;

@@ -15,7 +15,8 @@ typedef enum script_kind {
     SCRIPT_COMPLETE,   /* the first that waits at gate `where` */
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
     SCRIPT_EMPTY_POOL, /* nobody used the private pool of stream `where` any more: its idle memory went */
-    SCRIPT_RELIEVE     /* the allocator that was recorded gave memory back to get other memory; not of every policy */
+    SCRIPT_RELIEVE,    /* the allocator that was recorded gave memory back to get other memory; not of every policy */
+    SCRIPT_REFUSED     /* `bytes` on stream `where` were not to be had; only for those who ask whether they would be */
 } script_kind;
 
 typedef struct script_op {
@@ -50,8 +51,10 @@ typedef struct script {
     size_t slots;
     size_t operations; /* allocations and frees in the body */
     size_t residents;
-    size_t anomalies;     /* events that make no sense where they stand */
-    uint64_t duration_ns; /* from the first event to the last, as recorded; 0 when there are no times */
+    size_t anomalies;       /* events that make no sense where they stand */
+    size_t refused;         /* allocations in the body that failed when recorded */
+    uint64_t refused_first; /* bytes that the first of them asked for */
+    uint64_t duration_ns;   /* from the first event to the last, as recorded; 0 when there are no times */
 
     script_stream *streams;
     size_t stream_count, stream_capacity;

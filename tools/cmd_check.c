@@ -183,6 +183,18 @@ static void count_live(const void *node, VISIT visit, void *closure)
     c->incomplete_frees += b->pending;
 }
 
+/* Those that the file lists and no event is about. */
+static void count_listed(check *c, const trace *t)
+{
+    for (size_t i = 0; i < t->live_count; i++) {
+        const trace_live *l = &t->live[i];
+        if (map_find(&c->seen, l->device, l->address)) continue;
+        c->live_blocks++;
+        c->live_bytes += l->requested ? l->requested : l->bytes;
+        c->incomplete_frees += l->pending;
+    }
+}
+
 /* Blocks that the file lists as live and no event made prove that recording began late. */
 static bool begins_late(const trace *t)
 {
@@ -211,6 +223,7 @@ static void examine(check *c, const trace *t, json_t *misuses)
         }
     }
     twalk_r(c->live, count_live, c);
+    count_listed(c, t);
     tdestroy(c->live, free);
     map_release(&c->seen);
 }
@@ -218,6 +231,13 @@ static void examine(check *c, const trace *t, json_t *misuses)
 static bool well_formed(const check *c)
 {
     return c->unmatched_frees + c->double_frees + c->overlaps == 0;
+}
+
+static void print_beginning(const check *c, const trace *t)
+{
+    printf("%s: begins late: ", c->name);
+    if (t->dropped) printf("%" PRIu64 " events lost, ", t->dropped);
+    printf("%" PRIu64 " frees of blocks from before\n", c->residents);
 }
 
 static void print_summary(const check *c, const trace *t)
@@ -230,9 +250,7 @@ static void print_summary(const check *c, const trace *t)
     if (faults)
         printf("%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n", c->name,
                c->unmatched_frees, c->double_frees, c->overlaps);
-    if (c->begins_late)
-        printf("%s: begins late: %" PRIu64 " events lost, %" PRIu64 " frees of blocks from before\n", c->name,
-               t->dropped, c->residents);
+    if (c->begins_late) print_beginning(c, t);
     if (t->stacks.lost)
         printf("%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n", c->name,
                t->stacks.lost);
@@ -257,7 +275,7 @@ static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
     json_add(object, "overlaps", json_count(c->overlaps));
     json_add(object, "incomplete_frees", json_count(c->incomplete_frees));
     json_add(object, "begins_late", json_boolean(c->begins_late));
-    json_add(object, "dropped", json_count(t->dropped));
+    json_add(object, "dropped", c->begins_late && !t->dropped ? json_null() : json_count(t->dropped));
     json_add(object, "residents", json_count(c->residents));
     json_add(object, "stacks_lost", json_count(t->stacks.lost));
     json_add(object, "live_blocks", json_count(c->live_blocks));

@@ -39,6 +39,19 @@ static void an_unknown_action_elsewhere_does_not_matter(void **state)
     trace_release(&t);
 }
 
+static void annotations_of_the_program_are_passed_over(void **state)
+{
+    (void)state;
+    trace t;
+    read_text(TRACES("(l" EVENT("user_defined", "I0\n", "I1\n") "aa(l" EVENT("alloc", "I5\n", "I2\n") "a" EVENT(
+                  "user_defined", "I0\n", "I3\n") "aa(l" EVENT("user_defined", "I0\n", "I4\n") "aa"),
+              &t);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.events[0].size, 5);
+    assert_int_equal(t.events[0].device, 1);
+    trace_release(&t);
+}
+
 static void unusable_fields_are_refused(void **state)
 {
     (void)state;
@@ -275,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_unknown_action_is_named),
         cmocka_unit_test(an_unknown_action_elsewhere_does_not_matter),
+        cmocka_unit_test(annotations_of_the_program_are_passed_over),
         cmocka_unit_test(unusable_fields_are_refused),
         cmocka_unit_test(a_time_may_be_a_float),
         cmocka_unit_test(something_else_among_the_events_is_refused),

@@ -225,6 +225,7 @@ static void *extend(snapshot *s, list *l)
 static bool add_event(snapshot *s, list *l, const dict *d)
 {
     word action = dict_word(d, WORD_ACTION);
+    if (action == WORD_USER_DEFINED) return true;
     if (action < WORD_ALLOC || action > WORD_SNAPSHOT) {
         stray(s, l, "the event action \"%.64s\" is unknown", dict_text(d, WORD_ACTION));
         return true;
@@ -437,7 +438,7 @@ static bool collect_events(snapshot *s, const pickle_value *traces)
     bool good = bounds != NULL;
     for (size_t i = 0; i < devices && good; i++) {
         list *l = ((list **)outer->items)[i];
-        if (!l) continue;
+        if (!l || !l->items) continue;
         weir_event *own = l->items;
         for (size_t k = 0; k < l->count; k++) own[k].device = (int16_t)i;
         bounds[runs++] = count;

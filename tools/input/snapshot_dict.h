@@ -64,6 +64,7 @@
     X(SEGMENT_UNMAP, "segment_unmap")                                                                                  \
     X(OOM, "oom")                                                                                                      \
     X(SNAPSHOT, "snapshot")                                                                                            \
+    X(USER_DEFINED, "user_defined") /* an annotation of the program's */                                               \
     /* states of a block */                                                                                            \
     X(INACTIVE, "inactive")                                                                                            \
     X(ACTIVE_ALLOCATED, "active_allocated")                                                                            \

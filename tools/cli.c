@@ -3,6 +3,7 @@
 #include "command.h"
 #include "output/file.h"
 #include "output/progress.h"
+#include "output/text.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -226,10 +227,12 @@ bool cli_trace(const char *command, const char *path, trace *out)
     bool good = trace_read(path, out, &error, bar.shown ? read_progress : NULL, &bar);
     progress_end(&bar);
     if (!good) {
+        char why[sizeof error.text]; /* it may quote the file */
+        text_plain(error.text, why, sizeof why);
         if (error.offset)
-            cli_say(command, "%s: at byte %llu: %s", path, (unsigned long long)error.offset, error.text);
+            cli_say(command, "%s: at byte %llu: %s", path, (unsigned long long)error.offset, why);
         else
-            cli_say(command, "%s: %s", path, error.text);
+            cli_say(command, "%s: %s", path, why);
     }
     return good;
 }

@@ -5,6 +5,7 @@
 #include "output/json.h"
 #include "output/stack.h"
 #include "output/table.h"
+#include "output/text.h"
 #include "timeline/summary.h"
 
 #include <inttypes.h>
@@ -88,14 +89,10 @@ static void cell_pool(table *t, const uint64_t pool[2])
         table_cell(t, "default");
 }
 
-/* A text from the trace: what would move a terminal's cursor does not. */
 static void cell_text(table *t, const char *text)
 {
     char shown[200];
-    snprintf(shown, sizeof shown, "%s", text);
-    for (char *c = shown; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
-    table_cell(t, "%s", shown);
+    table_cell(t, "%s", text_plain(text, shown, sizeof shown));
 }
 
 static void finish(table *t)

@@ -12,6 +12,25 @@ contains "$out" 'train.py:12:step\with é and a?line' # a newline in a name does
 contains "$out" "OUT OF MEMORY"
 contains "$out" "1.00 TiB"
 
+# Nor does anything in it reach the terminal but as a character: C0, DEL, C1, what turns the direction, no UTF-8; and a
+# long one ends with a whole character.
+python3 - "$scratch/hostile.weirtrace" <<'END'
+import struct, sys
+events = b"".join(struct.pack("<6Q2HII", time, 4096 << time, 1000 >> time, 0, 0, 0, 1, 0, 1, time + 1) for time in range(2))
+frames = ["a\x1b[2Jb\x7fc\u009b31md\u202ee\u2066f\u00e9\u2028".encode() + b"\x9b\xc0\x80\xff", 150 * "\u00e9".encode()]
+data = struct.pack("<8s2H3I2Q2I2Q", b"weirtrc\n", 1, 3, 64, 60, 0, 2, 0, 2, 2, 0, 0) + events
+data += b"".join(struct.pack("<I", len(frame)) + frame for frame in frames) + struct.pack("<4I", 1, 0, 1, 1)
+open(sys.argv[1], "wb").write(data)
+END
+expect 0 stat "$scratch/hostile.weirtrace"
+contains "$out" $'a?[2Jb?c?31md?e?f\u00e9\u2028????'
+python3 -c 'import sys
+text = open(sys.argv[1], "rb").read().decode()
+assert 98 < text.count("\u00e9") < 101, text' "$scratch/out" || die "cut: $out"
+printf '\x80\x04}X\x0d\x00\x00\x00device_traces]]}X\x06\x00\x00\x00actionX\x05\x00\x00\x00\x1b]0;xsaas.' >"$scratch/hostile.pickle"
+expect 1 check "$scratch/hostile.pickle"
+contains "$err" '"?]0;x" is unknown'
+
 expect 0 stat --json - "$small"
 json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["requested"]["active"] == 8000'
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'

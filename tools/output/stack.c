@@ -1,6 +1,6 @@
 #include "output/stack.h"
 
-#include <string.h>
+#include "output/text.h"
 
 enum { SHOWN = 6 };
 
@@ -18,8 +18,7 @@ bool stack_print(FILE *out, const trace_stacks *s, uint32_t stack)
     const size_t first = s->first[stack], end = s->first[stack + 1];
     for (size_t i = first; i < end && i < first + SHOWN; i++) {
         if (i > first) fputs(", ", out);
-        for (const char *c = s->frames[s->items[i]]; *c; c++)
-            putc((unsigned char)*c < ' ' || *c == 127 ? '?' : *c, out);
+        text_print(out, s->frames[s->items[i]]);
     }
     if (end - first > SHOWN) fputs(", ...", out);
     return true;

@@ -10,7 +10,7 @@
 /* Its frames, innermost first. */
 json_t *stack_json(const trace_stacks *s, uint32_t stack);
 
-/* The innermost frames, ", " between them; what would move a terminal's cursor does not. False: there are none. */
+/* The innermost frames, ", " between them; as text.h has it. False: there are none. */
 bool stack_print(FILE *out, const trace_stacks *s, uint32_t stack);
 
 #endif

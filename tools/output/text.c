@@ -1,0 +1,64 @@
+#include "output/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* The bytes of the character in UTF-8; 0 when they are none. */
+static size_t decode(const unsigned char *at, uint32_t *out)
+{
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 }; /* shorter ones must be written as such */
+    const size_t bytes = *at < 0x80 ? 1 : *at < 0xc0 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : *at < 0xf8 ? 4 : 0;
+    *out = bytes < 2 ? *at : *at & (0x7fU >> bytes);
+    for (size_t i = 1; i < bytes; i++) {
+        if ((at[i] & 0xc0) != 0x80) return 0;
+        *out = *out << 6 | (at[i] & 0x3fU);
+    }
+    const bool surrogate = *out >= 0xd800 && *out < 0xe000;
+    return bytes && *out >= least[bytes] && *out < 0x110000 && !surrogate ? bytes : 0;
+}
+
+static bool is_seen(uint32_t character)
+{
+    if (character < ' ' || (character >= 0x7f && character < 0xa0)) return false;
+    const bool turns = (character >= 0x202a && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
+    return !turns;
+}
+
+/* The next character, and how many bytes show it. */
+static const char *next(const char **at, size_t *shown)
+{
+    uint32_t character;
+    const char *from = *at;
+    const size_t bytes = decode((const unsigned char *)from, &character);
+    *at += bytes ? bytes : 1;
+    if (bytes && is_seen(character)) {
+        *shown = bytes;
+        return from;
+    }
+    *shown = 1;
+    return "?";
+}
+
+const char *text_plain(const char *text, char *to, size_t size)
+{
+    size_t used = 0;
+    while (*text) {
+        size_t bytes;
+        const char *from = next(&text, &bytes);
+        if (used + bytes >= size) break;
+        memcpy(to + used, from, bytes);
+        used += bytes;
+    }
+    to[used] = '\0';
+    return to;
+}
+
+void text_print(FILE *out, const char *text)
+{
+    while (*text) {
+        size_t bytes;
+        const char *from = next(&text, &bytes);
+        fwrite(from, 1, bytes, out);
+    }
+}

@@ -1,0 +1,17 @@
+/*
+ * text: words that came out of a file, as people may see them on a terminal. What would do something there instead of
+ * being seen becomes a question mark: control characters, C1's and those that turn the direction of writing included,
+ * and bytes that are no UTF-8.
+ */
+#ifndef WEIR_TOOLS_OUTPUT_TEXT_H
+#define WEIR_TOOLS_OUTPUT_TEXT_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/* As much as fits with its end; no character is cut. Returns `to`. */
+const char *text_plain(const char *text, char *to, size_t size);
+
+void text_print(FILE *out, const char *text);
+
+#endif

@@ -136,7 +136,7 @@ static void print_best(const advice *a)
         if (strcmp(o->setting.name, "default") == 0)
             printf("    leave " VARIABLE " unset\n");
         else
-            printf("    " VARIABLE "=%s    (" NEWER_VARIABLE " in newer releases)\n", o->setting.name);
+            printf("    " VARIABLE "='%s'    (" NEWER_VARIABLE " in newer releases)\n", o->setting.name);
     } else {
         puts("Best of PyTorch: no setting fits");
     }

@@ -10,7 +10,7 @@ small=$DATA/traces/graphsage.pickle.gz
 expect 0 advise "$small"
 [ -z "$err" ] || die "$err"
 contains "$out" "graphsage: 9177 operations; 614 MiB of each card are kept for the context"
-contains "$out" "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync    (PYTORCH_ALLOC_CONF in newer releases)"
+contains "$out" "PYTORCH_CUDA_ALLOC_CONF='backend:cudaMallocAsync'    (PYTORCH_ALLOC_CONF in newer releases)"
 contains "$out" "weir.torch.install()"
 contains "$out" "held on the second half: yes, 1.0"
 [[ $out != *garbage_collection_threshold* && $out != *FITS* ]] || die "advice for a device that was not given: $out"
@@ -75,6 +75,12 @@ json 'rows[0]["settings"][-2]["peak_reserved"] != rows[0]["settings"][0]["peak_r
 with_settings known "max_split_size_mb:128" 128
 expect 0 advise --json - "$scratch/known.pickle"
 json '[s["setting"] for s in rows[0]["settings"]].count("max_split_size_mb:128") == 1'
+
+# Unless it is none: as a line to paste it would be a command.
+# shellcheck disable=SC2016 # is to stay as it is
+with_settings hostile 'roundup_power2_divisions:2;touch ${IFS}hostile' 0
+expect 0 advise "$scratch/hostile.pickle"
+[[ $out != *touch* ]] || die "a command is advised: $out"
 
 # What failed when recorded must fit too, under the library and under models; a replay leaves it out and says so.
 cat >"$scratch/failed.csv" <<'END'

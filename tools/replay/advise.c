@@ -37,10 +37,18 @@ static const struct {
 enum { KNOWN = sizeof known / sizeof *known };
 static_assert(KNOWN + 2 <= ADVISE_SETTINGS, "room for the recorded setting and weir");
 
+/* Whole, and with nothing that a shell or a terminal would take for something else: it is offered as a line to paste. */
+static bool is_plain(const char *config)
+{
+    const size_t length = strspn(config, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:.,[]>-");
+    return config[length] == '\0' && length + 1 < sizeof((trace_settings *)0)->config;
+}
+
 /* Of the native allocator, and none of those above. */
 static bool recorded_is_another(const trace_settings *recorded)
 {
     if (!recorded->known || recorded->expandable_segments || !recorded->config[0]) return false;
+    if (!is_plain(recorded->config)) return false;
     if (strstr(recorded->config, "expandable_segments:True") || strstr(recorded->config, "cudaMallocAsync"))
         return false;
     for (size_t i = 0; i < KNOWN; i++)

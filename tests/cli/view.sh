@@ -47,6 +47,13 @@ assert [path.get("class") for path in svg.iter(space + "path")].count("line rese
 assert [path.get("class") for path in svg.iter(space + "path")].count("oom") == 1
 EOF
 
+# Sizes that no device has come to an end.
+for size in 9223372036854775808 17870283321406128128 18446744073709551615; do
+    printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,%s,0\n' "$size" >"$scratch/huge.csv"
+    timeout 10 "$WEIR" view "$scratch/huge.csv" -o "$scratch/picture.svg" || die "view of $size bytes"
+    [ "$(grep -c 'iB</text>' "$scratch/picture.svg")" -lt 12 ] || die "a long scale for $size bytes"
+done
+
 # Under policy torch the recorded job comes out as it was recorded; every policy has the same operations.
 expect 0 stat --json "$scratch/one" "$DATA"/traces/graphsage.pickle.gz
 python3 -c 'import json, sys; json.dump(2 * json.load(open(sys.argv[1])), open(sys.argv[2], "w"))' "$scratch/one" "$scratch/stat"

@@ -129,10 +129,12 @@ static void draw_scales(const plot *p)
     int floor = p->top + p->height;
     fprintf(p->to, "<path class=\"rule\" d=\"M%d %dV%dH%d\"/>\n", LEFT, p->top, floor, WIDTH - RIGHT);
     uint64_t step = step_of(p->most, (unsigned)p->height / 45, true);
-    for (uint64_t bytes = 0; bytes <= p->most; bytes += step) {
+    for (uint64_t left = p->most;; left -= step) {
+        const uint64_t bytes = p->most - left;
         char size[TABLE_SIZE];
         fprintf(p->to, "<text class=\"quiet\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 8,
                 y_of(p, bytes) + 4, table_size(bytes, size));
+        if (left < step) break;
     }
     step = step_of(p->moments, 10, false);
     for (uint64_t moment = 0; moment < p->moments; moment += step)
@@ -190,7 +192,8 @@ static void common_scale(const view_track *tracks, const timeline_series *series
         if (reserved > p->most) p->most = reserved;
         if (l->moments > p->moments) p->moments = l->moments;
     }
-    p->most += p->most / 32; /* a line at the top is not cut */
+    const uint64_t margin = p->most / 32; /* a line at the top is not cut */
+    p->most += margin < UINT64_MAX - p->most ? margin : UINT64_MAX - p->most;
 }
 
 void view_svg(FILE *to, const view_track *tracks, size_t count)

@@ -1,6 +1,7 @@
 #include "input.h"
 
 #include "csv.h"
+#include "frees.h"
 #include "native.h"
 #include "pools.h"
 #include "snapshot.h"
@@ -23,12 +24,13 @@ typedef struct input_format {
     const char *name;
     bool (*detect)(const uint8_t *head, size_t count);
     bool (*read)(source *s, const trace_limits *limits, trace *out);
+    bool leaves_out; /* a recorder may write one half of a free only */
 } input_format;
 
 static const input_format formats[] = {
-    { "weir", native_detect, native_read },
-    { "pytorch-snapshot", snapshot_detect, snapshot_read },
-    { "rmm-csv", csv_detect, csv_read },
+    { "weir", native_detect, native_read, false },
+    { "pytorch-snapshot", snapshot_detect, snapshot_read, true },
+    { "rmm-csv", csv_detect, csv_read, false },
 };
 
 static bool read_as_found(source *s, const trace_limits *limits, trace *out)
@@ -42,6 +44,7 @@ static bool read_as_found(source *s, const trace_limits *limits, trace *out)
         if (!formats[i].read(s, limits, out)) return false;
         source_need(s, 1); /* at the end of gzip data its checksum is compared */
         if (s->failed) return false;
+        if (formats[i].leaves_out && !frees_pair(s, limits, out)) return false;
         if (!pools_tell(out)) return source_fail_memory(s);
         weir_event *exact = out->count ? realloc(out->events, out->count * sizeof *exact) : NULL;
         if (exact) out->events = exact;

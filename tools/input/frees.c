@@ -1,0 +1,103 @@
+#include "frees.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { REQUESTED = 1, COMPLETED = 2 };
+
+static int half_of(const weir_event *e)
+{
+    return e->kind == WEIR_EVENT_FREE_REQUESTED ? REQUESTED : e->kind == WEIR_EVENT_FREE_COMPLETED ? COMPLETED : 0;
+}
+
+typedef struct pairing {
+    trace *t;
+    uint8_t halves[INT16_MAX + 1]; /* by device: those that it has */
+    bool *waits;                   /* by live block: whether its free was met */
+} pairing;
+
+static bool is_alone(const pairing *p, const weir_event *e)
+{
+    return half_of(e) != 0 && p->halves[e->device] != (REQUESTED | COMPLETED);
+}
+
+/* The block at the end that waits at the event's address; `live_count`: none. */
+static size_t waiting_at(const trace *t, const weir_event *e)
+{
+    size_t low = 0, high = t->live_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const trace_live *l = &t->live[middle];
+        if (l->device != e->device ? l->device < e->device : l->address < e->address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const bool found = low < t->live_count && t->live[low].device == e->device && t->live[low].address == e->address;
+    return found && t->live[low].pending ? low : t->live_count;
+}
+
+/* Going back, the first request at the address of a block that waits is that block's. */
+static bool waits(pairing *p, const weir_event *e)
+{
+    const size_t at = half_of(e) == REQUESTED ? waiting_at(p->t, e) : p->t->live_count;
+    if (at == p->t->live_count || p->waits[at]) return false;
+    p->waits[at] = true;
+    return true;
+}
+
+static void put(trace *t, size_t at, weir_event e, weir_event_kind kind, uint32_t stack)
+{
+    e.kind = (uint16_t)kind;
+    t->events[at] = e;
+    if (t->stacks.of) t->stacks.of[at] = stack;
+}
+
+/* From the end, so that nothing is overwritten before it has moved; then what there was too much room for goes. */
+static void spread(pairing *p, size_t room)
+{
+    trace *t = p->t;
+    size_t to = room;
+    for (size_t i = t->count; i-- > 0;) {
+        const weir_event e = t->events[i];
+        const uint32_t stack = trace_stack(t, i);
+        if (is_alone(p, &e) && !waits(p, &e)) {
+            put(t, --to, e, WEIR_EVENT_FREE_COMPLETED, stack);
+            put(t, --to, e, WEIR_EVENT_FREE_REQUESTED, stack);
+        } else {
+            put(t, --to, e, (weir_event_kind)e.kind, stack);
+        }
+    }
+    t->count = room - to;
+    memmove(t->events, t->events + to, t->count * sizeof *t->events);
+    if (t->stacks.of) memmove(t->stacks.of, t->stacks.of + to, t->count * sizeof *t->stacks.of);
+}
+
+static bool make_room(pairing *p, size_t room)
+{
+    trace *t = p->t;
+    weir_event *events = realloc(t->events, room * sizeof *events);
+    if (events) t->events = events;
+    uint32_t *of = t->stacks.of ? realloc(t->stacks.of, room * sizeof *of) : NULL;
+    if (of) t->stacks.of = of;
+    p->waits = calloc(t->live_count + 1, sizeof *p->waits);
+    return events && p->waits && (of || !t->stacks.of);
+}
+
+bool frees_pair(source *s, const trace_limits *limits, trace *t)
+{
+    pairing p = { .t = t };
+    size_t room = t->count;
+    for (size_t i = 0; i < t->count; i++) p.halves[t->events[i].device] |= (uint8_t)half_of(&t->events[i]);
+    for (size_t i = 0; i < t->count; i++) room += is_alone(&p, &t->events[i]);
+    if (room == t->count) return true;
+    if (room > limits->events)
+        return source_fail(s, source_offset(s),
+                           "more than %" PRIu64 " events, the limit, with the halves of frees that it leaves out",
+                           limits->events);
+    const bool good = make_room(&p, room);
+    if (good) spread(&p, room);
+    free(p.waits);
+    return good || source_fail_memory(s);
+}

@@ -98,6 +98,19 @@ expect 0 convert "$scratch/late.pickle" -o "$scratch/late.weirtrace"
 expect 0 view "$scratch/late.pickle" "$scratch/late.weirtrace" -o "$scratch/report.html"
 tracks "tracks[0]['frames'] == tracks[1]['frames'] != [] and tracks[0]['stacks'] == tracks[1]['stacks']"
 
+# What is reserved is what the replay says, also where a part of what was mapped for blocks from before is unmapped later.
+python3 - "$DATA"/traces/graphsage.pickle.gz "$scratch/half.pickle" <<'EOF'
+import gzip, pickle, sys
+snapshot = pickle.load(gzip.open(sys.argv[1]))
+events = snapshot["device_traces"][0]
+snapshot["device_traces"][0] = events[len(events) // 2 :]
+pickle.dump(snapshot, open(sys.argv[2], "wb"))
+EOF
+expect 0 view --policy weir,torch "$scratch/half.pickle" -o "$scratch/report.html"
+"$WEIR" replay --policy weir,torch --repeat 1 --json "$scratch/replay" "$scratch/half.pickle" >"$scratch/table" 2>&1
+replayed=$(python3 -c 'import json, sys; print([row["peak_reserved"] for row in json.load(open(sys.argv[1]))])' "$scratch/replay")
+tracks "[track['peaks']['reserved'] for track in tracks] == $replayed"
+
 "$WEIR" view --format html -o - - <"$DATA/pickles/snapshot-4.pickle" >"$scratch/page"
 grep -q '<title>stdin</title>' "$scratch/page" || die "no page on stdout"
 expect 1 view "$scratch/nothing" -o "$scratch/none.html"

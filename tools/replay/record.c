@@ -3,6 +3,7 @@
 #include "grow.h"
 #include "replay/map.h"
 #include "replay/run.h"
+#include "timeline/ranges.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -167,33 +168,43 @@ static void add_live(trace *out, size_t *capacity, const weir_event *e)
                                                  .device = e->device };
 }
 
-static void add_segment(trace *out, size_t *capacity, const weir_event *e)
+/* Of segments and mappings that the first `count` events made, what no later one gave back. */
+static void list_segments(trace *out, size_t count)
 {
-    out->segments = grow_array(out->segments, out->segment_count + 1, capacity, sizeof *out->segments);
-    out->segments[out->segment_count++] =
-        (trace_segment){ e->address, e->size, e->stream, { e->pool[0], e->pool[1] }, e->device };
+    ranges held = { 0 };
+    for (size_t i = 0; i < out->count; i++) {
+        const weir_event *e = &out->events[i];
+        const bool taken = e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
+        const bool given = e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP;
+        if (taken || given) ranges_cut(&held, e->device, e->address, e->size, NULL, NULL);
+        if (taken && i < count) ranges_add(&held, (range){ e->address, e->size, (uint32_t)i, e->device });
+    }
+    out->segments = grow_new(held.count, sizeof *out->segments);
+    for (size_t i = 0; i < held.count; i++) {
+        const range *r = &held.at[i];
+        const weir_event *e = &out->events[r->number];
+        out->segments[out->segment_count++] =
+            (trace_segment){ r->address, r->bytes, e->stream, { e->pool[0], e->pool[1] }, r->device };
+    }
+    ranges_release(&held);
 }
 
 /* The first `count` events made what was there before the trace began. They go, and what is left of them at the end is
  * listed, as in a snapshot. */
 static void forget(trace *out, size_t count)
 {
-    size_t live_capacity = 0, segment_capacity = 0;
-    map freed = { 0 }, given = { 0 };
+    size_t live_capacity = 0;
+    map freed = { 0 };
     for (size_t i = count; i < out->count; i++) {
         const weir_event *e = &out->events[i];
         if (e->kind == WEIR_EVENT_FREE_REQUESTED) map_put(&freed, e->device, e->address)->state = 1;
-        if (e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP)
-            map_put(&given, e->device, e->address)->state = 1;
     }
     for (size_t i = 0; i < count; i++) {
         const weir_event *e = &out->events[i];
-        bool segment = e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
         if (e->kind == WEIR_EVENT_ALLOC && !map_find(&freed, e->device, e->address)) add_live(out, &live_capacity, e);
-        if (segment && !map_find(&given, e->device, e->address)) add_segment(out, &segment_capacity, e);
     }
     map_release(&freed);
-    map_release(&given);
+    list_segments(out, count);
     out->count -= count;
     memmove(out->events, out->events + count, out->count * sizeof *out->events);
     if (out->stacks.of) memmove(out->stacks.of, out->stacks.of + count, out->count * sizeof *out->stacks.of);

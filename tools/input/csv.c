@@ -31,6 +31,7 @@ typedef struct log_reader {
     uint32_t *thread_numbers;  /* 0: free slot */
     size_t thread_slots;
     uint32_t threads;
+    uint64_t empty; /* live allocations of 0 bytes */
 } log_reader;
 
 static bool is(span field, const char *text)
@@ -234,6 +235,17 @@ static bool read_fields(log_reader *r, const span *fields, weir_event *e)
     return r->place[THREAD] < 0 || thread_number(r, thread, &e->thread);
 }
 
+/* Of 0 bytes: several may have one address, and none has memory. Some logs give frees no size: those of blocks stay. */
+static bool is_empty(log_reader *r, const weir_event *e, bool allocates)
+{
+    if (e->size != 0 || (!allocates && r->empty == 0)) return false;
+    if (allocates)
+        r->empty++;
+    else
+        r->empty--;
+    return true;
+}
+
 static bool read_row(log_reader *r, const char *line, size_t length)
 {
     span fields[COLUMNS_MAX];
@@ -246,8 +258,10 @@ static bool read_row(log_reader *r, const char *line, size_t length)
     if (!read_fields(r, fields, &e)) return false;
 
     span action = fields[r->place[ACTION]];
-    if (is(action, "allocate")) return add(r, e, WEIR_EVENT_ALLOC);
-    if (is(action, "free")) return add(r, e, WEIR_EVENT_FREE_REQUESTED) && add(r, e, WEIR_EVENT_FREE_COMPLETED);
+    const bool allocates = is(action, "allocate"), frees = is(action, "free");
+    if ((allocates || frees) && is_empty(r, &e, allocates)) return true;
+    if (allocates) return add(r, e, WEIR_EVENT_ALLOC);
+    if (frees) return add(r, e, WEIR_EVENT_FREE_REQUESTED) && add(r, e, WEIR_EVENT_FREE_COMPLETED);
     if (!is(action, "allocate failure")) return fail_field(r, ACTION, action);
     e.address = 0; /* free device bytes: the log does not tell */
     return add(r, e, WEIR_EVENT_OOM);

@@ -37,10 +37,7 @@ typedef struct request {
 static bool take_option(request *r, int option)
 {
     switch (option) {
-    case 'm':
-        if (cli_size(optarg, &r->options.device_memory) && r->options.device_memory) return true;
-        cli_usage("advise", "--device-memory '%s' is no size; write it as 24GiB or 512M", optarg);
-        return false;
+    case 'm': return cli_device_memory("advise", optarg, &r->options.device_memory);
     case 'c':
         if (cli_size(optarg, &r->options.context) && r->options.context <= MOST_CONTEXT) return true;
         cli_usage("advise", "--context '%s' is no size of at most 7 GiB; write it as 0.6GiB or 500M", optarg);

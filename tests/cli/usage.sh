@@ -86,6 +86,10 @@ expect 2 advise
 contains "$err" "which trace?"
 expect 2 advise --context 1x x
 contains "$err" "--context '1x' is no size"
+for size in 0 1MiB 100TiB 24x; do
+    expect 2 advise --device-memory "$size" x
+    contains "$err" "--device-memory '$size' is no size from 2 MiB to 16 TiB"
+done
 expect 2 advise --device-memory 512MiB x
 contains "$err" "the context's 614 MiB"
 expect 2 check

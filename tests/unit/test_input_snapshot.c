@@ -166,10 +166,12 @@ static void segments_are_listed_by_place(void **state)
     trace t;
     read_text(
         "(dS'segments'\n(l(dS'device'\nI0\nsS'address'\nI65536\nsS'total_size'\nI4096\nsS'stream'\nI7\nsS'blocks'\n"
-        "(lsa(dS'device'\nI0\nsS'address'\nI512\nsS'total_size'\nI1024\nsS'blocks'\n(lsas.",
+        "(lsa(dS'device'\nI0\nsS'address'\nI512\nsS'total_size'\nI1024\nsS'is_expandable'\nI01\nsS'blocks'\n(lsas.",
         &t);
     assert_int_equal(t.segment_count, 2);
     assert_int_equal(t.segments[0].address, 512);
+    assert_true(t.segments[0].mapped);
+    assert_false(t.segments[1].mapped);
     assert_int_equal(t.segments[1].bytes, 4096);
     assert_int_equal(t.segments[1].stream, 7);
     trace_release(&t);

@@ -112,6 +112,29 @@ static void a_part_of_a_mapped_range_is_unmapped(void **state)
     timeline_release(&l);
 }
 
+static void what_was_mapped_before_is_of_one_piece_with_what_comes(void **state)
+{
+    (void)state;
+    enum { K = 1024 };
+    weir_event events[] = { EVENT(SEGMENT_UNMAP, 60 * K, 20 * K), EVENT(SEGMENT_MAP, 60 * K, 20 * K),
+                            EVENT(ALLOC, 50 * K, K) };
+    trace_segment segments[] = { { .address = 0, .bytes = 80 * K, .mapped = true },
+                                 { .address = 80 * K, .bytes = 7 * K } };
+    trace t = TRACE(events);
+    t.segments = segments;
+    t.segment_count = COUNT(segments);
+    timeline l;
+    timeline_build(&t, &l);
+    summary s;
+    summarize(&l, 0, &s);
+    assert_int_equal(s.requested.reserved, 87 * K);
+    assert_int_equal(s.requested.segments, 2);
+    assert_int_equal(s.requested.holes, 3);
+    assert_int_equal(s.requested.largest_hole, 50 * K);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
 static void events_without_a_pool_get_that_of_their_segment(void **state)
 {
     (void)state;
@@ -243,6 +266,7 @@ int main(void)
         cmocka_unit_test(blocks_from_before_are_there_from_the_start),
         cmocka_unit_test(segments_from_before_are_found_backwards),
         cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),
+        cmocka_unit_test(what_was_mapped_before_is_of_one_piece_with_what_comes),
         cmocka_unit_test(events_without_a_pool_get_that_of_their_segment),
         cmocka_unit_test(events_that_make_no_sense_are_counted),
         cmocka_unit_test(an_empty_trace_has_two_moments),

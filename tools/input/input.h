@@ -34,6 +34,7 @@ typedef struct trace_live {
 typedef struct trace_segment {
     uint64_t address, bytes, stream, pool[2];
     int16_t device;
+    bool mapped; /* it grows by mapping, so pieces side by side are of one */
 } trace_segment;
 
 /* Where allocations were made: distinct stacks of distinct frames, where the file has them. */

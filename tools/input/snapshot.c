@@ -307,8 +307,9 @@ static bool add_range(snapshot *s, const dict *d, uint64_t address, const trace_
     if (!dict_number(d, WORD_TOTAL_SIZE, &bytes) || bytes == 0) return true;
     if (!grow((void **)&t->segments, &s->segment_capacity, t->segment_count + 1, sizeof *t->segments))
         return source_fail_memory(s->s);
+    const bool mapped = dict_true(d, WORD_IS_EXPANDABLE);
     t->segments[t->segment_count++] =
-        (trace_segment){ address, bytes, common->stream, { common->pool[0], common->pool[1] }, common->device };
+        (trace_segment){ address, bytes, common->stream, { common->pool[0], common->pool[1] }, common->device, mapped };
     return true;
 }
 
@@ -540,8 +541,7 @@ static bool collect_settings(snapshot *s, const dict *d)
     trace_settings *to = &s->out->settings;
     const pickle_value *value;
     to->known = true;
-    if ((value = dict_get(d, WORD_EXPANDABLE_SEGMENTS)) && value->type == PICKLE_BOOL)
-        to->expandable_segments = value->boolean;
+    to->expandable_segments = dict_true(d, WORD_EXPANDABLE_SEGMENTS);
     if ((value = dict_get(d, WORD_MAX_SPLIT_SIZE)) && value->type == PICKLE_INT && value->number > 0)
         to->max_split_size = (uint64_t)value->number; /* -1 and 2^64-1: unlimited */
     if ((value = dict_get(d, WORD_GC_THRESHOLD)) && value->type == PICKLE_FLOAT) to->gc_threshold = value->real;

@@ -77,6 +77,12 @@ bool dict_pool(const dict *d, word key, uint64_t out[2])
     return true;
 }
 
+bool dict_true(const dict *d, word key)
+{
+    const pickle_value *value = dict_get(d, key);
+    return value && value->type == PICKLE_BOOL && value->boolean;
+}
+
 bool dict_time_ns(const dict *d, uint64_t *out)
 {
     const pickle_value *value = dict_get(d, WORD_TIME_US);

@@ -25,6 +25,7 @@
     X(HISTORY, "history")                                                                                              \
     X(REAL_SIZE, "real_size")                                                                                          \
     X(TOTAL_SIZE, "total_size")                                                                                        \
+    X(IS_EXPANDABLE, "is_expandable")                                                                                  \
     X(FRAMES, "frames")                                                                                                \
     X(FILENAME, "filename")                                                                                            \
     X(NAME, "name")                                                                                                    \
@@ -104,6 +105,8 @@ bool dict_number(const dict *d, word key, uint64_t *out);
 /* Addresses and streams, which some writers give as signed numbers. */
 bool dict_address(const dict *d, word key, uint64_t *out);
 bool dict_pool(const dict *d, word key, uint64_t out[2]);
+/* Whether it is there, and True. */
+bool dict_true(const dict *d, word key);
 bool dict_time_ns(const dict *d, uint64_t *out);
 
 /* WORD_NONE: no known word. */

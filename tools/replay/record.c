@@ -183,8 +183,9 @@ static void list_segments(trace *out, size_t count)
     for (size_t i = 0; i < held.count; i++) {
         const range *r = &held.at[i];
         const weir_event *e = &out->events[r->number];
+        const bool mapped = e->kind == WEIR_EVENT_SEGMENT_MAP;
         out->segments[out->segment_count++] =
-            (trace_segment){ r->address, r->bytes, e->stream, { e->pool[0], e->pool[1] }, r->device };
+            (trace_segment){ r->address, r->bytes, e->stream, { e->pool[0], e->pool[1] }, r->device, mapped };
     }
     ranges_release(&held);
 }

@@ -183,6 +183,12 @@ static void on_segment_free(builder *b, const weir_event *e)
     if (ranges_cut(&b->held, e->device, e->address, e->size, end_segment, b) == 0) b->l->malformed++;
 }
 
+/* A range's number while those at the beginning are looked for. */
+static uint32_t piece(uint32_t lane, bool mapped)
+{
+    return lane << 1 | mapped;
+}
+
 /* From the segments at the end, where the trace lists them, back to those at the beginning. */
 static void add_first_segments(builder *b)
 {
@@ -191,7 +197,8 @@ static void add_first_segments(builder *b)
     for (size_t i = 0; i < t->segment_count; i++) {
         const trace_segment *s = &t->segments[i];
         ranges_cut(&first, s->device, s->address, s->bytes, NULL, NULL);
-        ranges_add(&first, (range){ s->address, s->bytes, lane_index(b, s->device, s->stream, s->pool), s->device });
+        const uint32_t lane = lane_index(b, s->device, s->stream, s->pool);
+        ranges_add(&first, (range){ s->address, s->bytes, piece(lane, s->mapped), s->device });
     }
     for (size_t i = t->count; i-- > 0;) {
         const weir_event *e = &t->events[i];
@@ -199,13 +206,16 @@ static void add_first_segments(builder *b)
         bool given = e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP;
         if (!taken && !given) continue;
         ranges_cut(&first, e->device, e->address, e->size, NULL, NULL);
-        uint32_t lane = given ? lane_index(b, e->device, e->stream, e->pool) : 0;
-        if (given) ranges_add(&first, (range){ e->address, e->size, lane, e->device });
+        if (given) {
+            const uint32_t lane = lane_index(b, e->device, e->stream, e->pool);
+            const bool mapped = e->kind == WEIR_EVENT_SEGMENT_UNMAP;
+            ranges_add(&first, (range){ e->address, e->size, piece(lane, mapped), e->device });
+        }
         b->l->has_segments = true;
     }
     for (size_t i = 0; i < first.count; i++) {
         range *r = &first.at[i];
-        r->number = add_segment(b, r, 0, r->number, false);
+        r->number = add_segment(b, r, 0, r->number >> 1, r->number & 1);
         ranges_add(&b->held, *r);
     }
     b->l->has_segments |= t->segment_count > 0;

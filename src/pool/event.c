@@ -5,6 +5,7 @@
 #include "pool/stream.h"
 
 #include <assert.h>
+#include <time.h>
 
 void wr_events_init(wr_event_pool *pool, const weir_backend *backend, int device)
 {
@@ -101,19 +102,27 @@ weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event)
     return status;
 }
 
-static weir_status ask_inside(const wr_event_pool *pool, void *native, bool wait)
+static weir_status ask_once(const wr_event_pool *pool, void *native, bool *captures)
 {
-    if (wr_gate_captures() || wr_stream_capturing(pool->backend, pool->device, native)) return WEIR_ERR_NOT_READY;
-    return wait ? wr_driver(pool->backend, stream_synchronize, pool->device, native)
-                : wr_driver(pool->backend, stream_query, pool->device, native);
-}
-
-weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait)
-{
+    weir_status status = WEIR_ERR_NOT_READY;
     wr_gate_enter();
-    weir_status status = ask_inside(pool, native, wait);
+    *captures = wr_gate_captures() || wr_stream_capturing(pool->backend, pool->device, native);
+    if (!*captures) status = wr_driver(pool->backend, stream_query, pool->device, native);
     wr_gate_leave();
     return status;
+}
+
+/* Asks again and again, since waiting for the stream inside the gate would keep captures from beginning for as long. */
+weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait)
+{
+    struct timespec nap = { 0, 10000 };
+    for (;;) {
+        bool captures = false;
+        weir_status status = ask_once(pool, native, &captures);
+        if (!wait || captures || status != WEIR_ERR_NOT_READY) return status;
+        nanosleep(&nap, NULL);
+        if (nap.tv_nsec < 1000000) nap.tv_nsec *= 2;
+    }
 }
 
 static weir_status chain_inside(const wr_event_pool *pool, void *event, void *from, wr_stream *to, bool *touched,

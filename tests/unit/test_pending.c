@@ -11,6 +11,10 @@
 #include "pool/pending.h"
 #include "pool/starts.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+
 /* Blocks of this size have a segment to themselves, so that reuse shows in the address. */
 #define OWN (12 * MIB)
 
@@ -308,6 +312,47 @@ static void without_an_event_the_stream_itself_is_asked(void **state)
     assert_ok(weir_host_fail_clear());
 }
 
+/* A held stream would be run by whoever waits for it. */
+static sem_t may_end;
+
+static void wait_to_end(void *unused)
+{
+    (void)unused;
+    while (sem_wait(&may_end) != 0) continue;
+}
+
+static void *empty_the_cache(void *unused)
+{
+    (void)weir_empty_cache(0); /* refused for want of events, once it has waited */
+    return unused;
+}
+
+static void a_capture_begins_while_a_stream_without_an_event_is_waited_for(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    weir_graph graph;
+    const weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    for (uint64_t nth = 1; nth <= 64; nth++) assert_ok(weir_host_fail(WEIR_BACKEND_event_create, nth, WEIR_ERR_DRIVER));
+    void *block = alloc_on(OWN, home);
+    weir_stream elsewhere = new_stream(1);
+    sem_init(&may_end, 0, 0);
+    assert_ok(weir_stream_callback(other, wait_to_end, NULL));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    const uint64_t asked = calls_of(WEIR_BACKEND_stream_query) + calls_of(WEIR_BACKEND_stream_synchronize);
+    assert_int_equal(pthread_create(&thread, NULL, empty_the_cache, NULL), 0);
+    while (calls_of(WEIR_BACKEND_stream_query) + calls_of(WEIR_BACKEND_stream_synchronize) == asked) sched_yield();
+    assert_ok(weir_graph_begin(elsewhere, &options, &graph));
+    assert_ok(weir_graph_destroy(graph));
+    sem_post(&may_end);
+    pthread_join(thread, NULL);
+    sem_destroy(&may_end);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void an_event_that_could_not_be_recorded_is_recorded_later(void **state)
 {
     (void)state;
@@ -442,6 +487,7 @@ int main(void)
         BOTH(empty_cache_waits_for_pending_frees),
         BOTH(freed_and_unknown_pointers_cannot_be_recorded),
         BOTH(without_an_event_the_stream_itself_is_asked),
+        BOTH(a_capture_begins_while_a_stream_without_an_event_is_waited_for),
         BOTH(an_event_that_could_not_be_recorded_is_recorded_later),
         BOTH(a_recorded_stream_may_be_destroyed_before_the_free),
         BOTH(a_recorded_stream_may_be_destroyed_after_the_free),

@@ -209,9 +209,9 @@ static weir_status begin_closed(const wr_graph *g, weir_capture_mode mode, uint6
 static weir_status begin(wr_graph *g, weir_capture_mode mode)
 {
     uint64_t id = 0;
-    wr_gate_close();
+    wr_gate_close_to_begin();
     weir_status status = begin_closed(g, mode, &id);
-    wr_gate_open();
+    wr_gate_open_begun();
     if (status != WEIR_OK) return status;
     g->capture_id = id;
     wr_capture_begun(g->capture, id);

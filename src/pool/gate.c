@@ -1,18 +1,32 @@
 #include "pool/gate.h"
 
+#include "base/compiler.h"
+#include "base/lock.h"
+
 #include <sched.h>
 #include <stdatomic.h>
+#include <time.h>
 
 static atomic_uint inside, closed, captures;
+
+/* What is waited for takes microseconds, unless the driver is slow or whoever is inside is not running. */
+static void wait_a_little(unsigned *turns)
+{
+    static const struct timespec nap = { 0, 50000 };
+    if (++*turns < 100)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
 
 /* Each side says what it does before it looks at the other, so one of them sees the other. */
 void wr_gate_enter(void)
 {
-    for (;;) {
+    for (unsigned turns = 0;;) {
         atomic_fetch_add(&inside, 1);
         if (atomic_load(&closed) == 0) return;
         atomic_fetch_sub(&inside, 1);
-        while (atomic_load(&closed) != 0) sched_yield();
+        while (atomic_load(&closed) != 0) wait_a_little(&turns);
     }
 }
 
@@ -23,14 +37,70 @@ void wr_gate_leave(void)
 
 void wr_gate_close(void)
 {
+    unsigned turns = 0;
     atomic_fetch_add(&closed, 1);
-    while (atomic_load(&inside) != 0) sched_yield();
+    while (atomic_load(&inside) != 0) wait_a_little(&turns);
 }
 
 void wr_gate_open(void)
 {
     atomic_fetch_sub(&closed, 1);
 }
+
+/* ---- beginnings --------------------------------------------------------------------------------------------------- */
+
+static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "bars");
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static unsigned bars, beginning, waiting; /* under the lock */
+static unsigned long turn;                /* the same: how often those that waited were let begin */
+static WR_THREAD_LOCAL unsigned own_bars;
+
+/* Who has a bar may hold locks and may need others' to go on, so it never waits for a beginning that waits for bars. */
+void wr_gate_bar(void)
+{
+    if (own_bars++ > 0) return;
+    wr_lock_acquire(&lock);
+    while (beginning != 0) wr_lock_wait(&lock, &changed);
+    bars++;
+    wr_lock_release(&lock);
+}
+
+void wr_gate_lift_bar(void)
+{
+    if (--own_bars > 0) return;
+    wr_lock_acquire(&lock);
+    if (--bars == 0 && waiting != 0) {
+        beginning += waiting;
+        waiting = 0;
+        turn++;
+        pthread_cond_broadcast(&changed);
+    }
+    wr_lock_release(&lock);
+}
+
+void wr_gate_close_to_begin(void)
+{
+    wr_lock_acquire(&lock);
+    if (bars == 0 || own_bars > 0) {
+        beginning++;
+    } else {
+        const unsigned long now = turn;
+        waiting++;
+        while (turn == now) wr_lock_wait(&lock, &changed);
+    }
+    wr_lock_release(&lock);
+    wr_gate_close();
+}
+
+void wr_gate_open_begun(void)
+{
+    wr_gate_open();
+    wr_lock_acquire(&lock);
+    if (--beginning == 0) pthread_cond_broadcast(&changed);
+    wr_lock_release(&lock);
+}
+
+/* ---- captures that are known -------------------------------------------------------------------------------------- */
 
 void wr_gate_capture_comes(void)
 {

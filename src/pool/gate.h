@@ -2,8 +2,10 @@
  * gate: keeps weir's own calls about streams apart from the beginnings and ends of captures. Asking a stream whether it
  * captures and then recording an event on it, or querying it, are two calls; a capture that began in between would be
  * ended by the second. Who makes such calls enters the gate; who begins or ends a capture closes it and waits until
- * nobody is inside. Captures that weir is not told of do not come by here.
- * Owner: the process. No lock: counters. Nobody enters or closes it while inside, or while it has closed it.
+ * nobody is inside. Nobody waits for a device's work inside: who must, and would end captures by it, bars their
+ * beginnings instead, and those sleep. Captures that weir is not told of do not come by here.
+ * Owner: the process. Locks: entering and closing are counters; bars have a lock of their own (WR_RANK_LEAF), held to count
+ * only. Nobody enters or closes the gate, or takes the lock of a stream table, while inside, or while he has closed it.
  */
 #ifndef WR_POOL_GATE_H
 #define WR_POOL_GATE_H
@@ -14,9 +16,18 @@
 void wr_gate_enter(void);
 void wr_gate_leave(void);
 
-/* Waits until nobody is inside. */
+/* For the end of a capture. Waits until nobody is inside. */
 void wr_gate_close(void);
 void wr_gate_open(void);
+
+/* For its beginning: the same, once nobody bars it. */
+void wr_gate_close_to_begin(void);
+void wr_gate_open_begun(void);
+
+/* No other thread begins a capture until the bar is lifted; those that would begin then come before whoever bars them next.
+ * Nests. */
+void wr_gate_bar(void);
+void wr_gate_lift_bar(void);
 
 /* One capture more is known, before it begins; one less, after it ended. */
 void wr_gate_capture_comes(void);

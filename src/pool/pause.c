@@ -3,8 +3,8 @@
 #include "base/log.h"
 #include "pool/count.h"
 #include "pool/front.h"
-#include "pool/gate.h"
 #include "pool/pending.h"
+#include "pool/quiet.h"
 #include "pool/source.h"
 #include "pool/starts.h"
 
@@ -246,32 +246,16 @@ static void unback_all(const wr_cache *cache, wr_segment *list)
 
 /* ---- pausing ------------------------------------------------------------------------------------------------------ */
 
-static weir_status finish_work(const wr_cache *cache, wr_stream_table *streams)
+static weir_status prepare(const wr_cache *cache, wr_segment *list, weir_pause_mode mode)
 {
-    weir_status status = WEIR_OK;
-    wr_gate_enter(); /* no capture begins meanwhile */
-    const bool capturing = wr_streams_any_capturing(streams);
-    if (!capturing) status = wr_driver(cache->backend, device_synchronize, cache->device);
-    wr_gate_leave();
-    WR_ENSURE(
-        !capturing, WEIR_ERR_CAPTURE,
-        "device %d: a stream is capturing, and waiting for the device would end its capture; pause before or after",
-        cache->device);
-    return status;
-}
-
-static weir_status prepare(const wr_cache *cache, wr_stream_table *streams, wr_segment *list, weir_pause_mode mode)
-{
-    WR_TRY(finish_work(cache, streams));
     for (wr_segment *s = list; s; s = s->listed) WR_TRY(drop_copy(cache, s));
     return mode == WEIR_PAUSE_KEEP ? keep_contents(cache, list) : WEIR_OK;
 }
 
 /* *paused: what they are now, also on failure. */
-static weir_status pause_listed(const wr_cache *cache, wr_stream_table *streams, wr_segment *list, weir_pause_mode mode,
-                                bool *paused)
+static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pause_mode mode, bool *paused)
 {
-    weir_status status = list ? prepare(cache, streams, list, mode) : WEIR_OK;
+    weir_status status = list ? prepare(cache, list, mode) : WEIR_OK;
     *paused = status == WEIR_OK;
     if (status == WEIR_OK) {
         announce(list, NULL, WEIR_RANGE_LEAVING);
@@ -292,10 +276,23 @@ static weir_status pause_listed(const wr_cache *cache, wr_stream_table *streams,
     return status;
 }
 
+/* With no lock that beginning a capture takes, so that this may wait for what is to come after that. */
+static weir_status finish_present_work(wr_cache *cache, wr_stream_table *streams, const char *tag)
+{
+    bool any = false;
+    wr_cache_lock(cache);
+    weir_status status = check_pools_locked(cache, tag);
+    for (const wr_mempool *pool = cache->pools; pool && !any; pool = pool->next)
+        any = is_named(pool, tag) && !pool->paused && pool->segments != 0;
+    wr_cache_unlock(cache);
+    return any && status == WEIR_OK ? wr_quiet_synchronize(cache->events, streams, "weir_pause") : status;
+}
+
 weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag, weir_pause_mode mode)
 {
     wr_segment *list = NULL;
     bool paused = false;
+    WR_TRY(finish_present_work(cache, streams, tag));
     /* Blocks that still wait after this, for streams that are capturing elsewhere, are kept like those in use. */
     const uint64_t newest = wr_pending_queued(cache);
     for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
@@ -303,7 +300,8 @@ weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag,
     weir_status status = begin(cache, tag, true, &list);
     if (status == WEIR_OK) {
         wr_fronts_empty(cache);
-        status = pause_listed(cache, streams, list, mode, &paused);
+        if (list) status = wr_quiet_synchronize(cache->events, streams, "weir_pause");
+        if (status == WEIR_OK) status = pause_listed(cache, list, mode, &paused);
         end(cache, paused);
     }
     wr_lock_release(&cache->move_lock);

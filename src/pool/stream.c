@@ -198,17 +198,46 @@ bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
 }
 
 /* With the lock, so that no stream is destroyed while the driver is asked about it. */
-bool wr_streams_any_capturing(wr_stream_table *table)
+weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
 {
-    bool capturing = false;
+    weir_status status = WEIR_OK;
+    *captured = false;
     wr_lock_acquire(&table->lock);
-    for (uint32_t i = 0; i < table->used && !capturing; i++) {
+    for (uint32_t i = 0; i < table->used && status == WEIR_OK && !*captured; i++) {
         const wr_stream *s = &table->records[i];
         if (atomic_load_explicit(&s->id, memory_order_relaxed) == 0) continue;
-        capturing = wr_stream_capturing(table->backend, table->device, s->native);
+        status = wr_stream_captured(table->backend, table->device, s->native, captured);
     }
     wr_lock_release(&table->lock);
-    return capturing;
+    return status;
+}
+
+bool wr_streams_any_capturing(wr_stream_table *table)
+{
+    bool captured = false;
+    return wr_streams_captured(table, &captured) != WEIR_OK || captured;
+}
+
+/* With the lock, as above. */
+bool wr_streams_any_busy(wr_stream_table *table)
+{
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&table->lock);
+    for (uint32_t i = 0; i < table->used && status != WEIR_ERR_NOT_READY; i++) {
+        const wr_stream *s = &table->records[i];
+        if (atomic_load_explicit(&s->id, memory_order_relaxed) == 0) continue;
+        status = wr_driver(table->backend, stream_query, table->device, s->native);
+    }
+    wr_lock_release(&table->lock);
+    return status == WEIR_ERR_NOT_READY;
+}
+
+uint32_t wr_streams_used(wr_stream_table *table)
+{
+    wr_lock_acquire(&table->lock);
+    const uint32_t used = table->used;
+    wr_lock_release(&table->lock);
+    return used;
 }
 
 bool wr_stream_claim(wr_stream_table *table, wr_stream *stream, uint64_t id)

@@ -67,6 +67,111 @@ static void entering_waits_until_all_have_opened_it(void **state)
     assert_true(atomic_load(&passed));
 }
 
+static void *begin_it(void *unused)
+{
+    wr_gate_close_to_begin();
+    atomic_store(&passed, true);
+    wr_gate_open_begun();
+    return unused;
+}
+
+static void *bar_it(void *unused)
+{
+    wr_gate_bar();
+    atomic_store(&passed, true);
+    wr_gate_lift_bar();
+    return unused;
+}
+
+static void a_beginning_waits_for_all_bars_and_an_end_for_none(void **state)
+{
+    (void)state;
+    pthread_t beginning, other;
+    wr_gate_bar();
+    wr_gate_bar();
+    assert_true(passes(&other, close_it));
+    pthread_join(other, NULL);
+    wr_gate_open();
+    assert_false(passes(&beginning, begin_it));
+    wr_gate_lift_bar();
+    assert_true(passes(&other, bar_it)); /* who bars too waits for no beginning that waits */
+    pthread_join(other, NULL);
+    atomic_store(&passed, false);
+    assert_true(passes(&other, enter_it));
+    pthread_join(other, NULL);
+    atomic_store(&passed, false);
+    wr_gate_lift_bar();
+    pthread_join(beginning, NULL);
+    assert_true(atomic_load(&passed));
+}
+
+static void a_bar_waits_for_a_beginning_that_goes_on(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    wr_gate_close_to_begin();
+    assert_false(passes(&thread, bar_it));
+    wr_gate_open_begun();
+    pthread_join(thread, NULL);
+    assert_true(atomic_load(&passed));
+}
+
+static void who_bars_beginnings_may_begin(void **state)
+{
+    (void)state;
+    wr_gate_bar();
+    begin_it(NULL);
+    wr_gate_lift_bar();
+}
+
+static void *bar_again_and_again(void *stop)
+{
+    while (!atomic_load((atomic_bool *)stop)) {
+        wr_gate_bar();
+        const struct timespec moment = { 0, 1000000 };
+        nanosleep(&moment, NULL);
+        wr_gate_lift_bar();
+    }
+    return NULL;
+}
+
+static void one_beginning_comes_between_two_bars(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    atomic_bool stop = false;
+    assert_int_equal(pthread_create(&thread, NULL, bar_again_and_again, &stop), 0);
+    for (int i = 0; i < 50; i++) begin_it(NULL);
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+}
+
+static uint64_t processor_ns(pthread_t thread)
+{
+    clockid_t clock;
+    struct timespec used;
+    assert_int_equal(pthread_getcpuclockid(thread, &clock), 0);
+    assert_int_equal(clock_gettime(clock, &used), 0);
+    return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+}
+
+static void whoever_waits_sleeps(void **state)
+{
+    (void)state;
+    void *(*const waits[])(void *) = { begin_it, enter_it, close_it };
+    for (int i = 0; i < 3; i++) {
+        pthread_t thread;
+        (i == 0 ? wr_gate_bar : i == 1 ? wr_gate_close : wr_gate_enter)();
+        const struct timespec while_ = { 0, 180000000 };
+        assert_false(passes(&thread, waits[i]));
+        nanosleep(&while_, NULL);
+        assert_in_range(processor_ns(thread), 0, 60000000); /* of 200 ms */
+        (i == 0 ? wr_gate_lift_bar : i == 1 ? wr_gate_open : wr_gate_leave)();
+        pthread_join(thread, NULL);
+        if (i == 2) wr_gate_open();
+    }
+}
+
 static void known_captures_are_counted(void **state)
 {
     (void)state;
@@ -84,6 +189,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closing_waits_for_those_inside),
         cmocka_unit_test(entering_waits_until_all_have_opened_it),
+        cmocka_unit_test(a_beginning_waits_for_all_bars_and_an_end_for_none),
+        cmocka_unit_test(a_bar_waits_for_a_beginning_that_goes_on),
+        cmocka_unit_test(who_bars_beginnings_may_begin),
+        cmocka_unit_test(one_beginning_comes_between_two_bars),
+        cmocka_unit_test(whoever_waits_sleeps),
         cmocka_unit_test(known_captures_are_counted),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);

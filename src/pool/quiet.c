@@ -1,0 +1,70 @@
+#include "pool/quiet.h"
+
+#include "pool/gate.h"
+
+/* Where new work keeps coming no look finds the device idle: then the last of it is left to whoever waits for the device. */
+enum { WAITS = 4 };
+
+/* An event behind the present work of the stream of that index, or NULL. With the table's lock, so that the stream is not
+ * destroyed meanwhile. */
+static weir_status mark(wr_event_pool *events, wr_stream_table *streams, uint32_t index, void **event)
+{
+    weir_status status = WEIR_OK;
+    *event = NULL;
+    wr_lock_acquire(&streams->lock);
+    const wr_stream *s = &streams->records[index];
+    if (atomic_load_explicit(&s->id, memory_order_relaxed) != 0) status = wr_event_behind(events, s->native, event);
+    wr_lock_release(&streams->lock);
+    return status;
+}
+
+static weir_status wait_for_present_work(wr_event_pool *events, wr_stream_table *streams)
+{
+    const uint32_t used = wr_streams_used(streams);
+    for (uint32_t i = 0; i < used; i++) {
+        void *event = NULL;
+        WR_TRY(mark(events, streams, i, &event));
+        if (!event) continue;
+        weir_status status = wr_driver(events->backend, event_synchronize, events->device, event);
+        wr_event_put(events, event);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+/* A stream that may be joining a capture of another device must not be asked for its work. */
+static bool may_be_busy(wr_stream_table *streams)
+{
+    return wr_gate_captures() || wr_streams_any_busy(streams);
+}
+
+weir_status wr_quiet_begin(wr_event_pool *events, wr_stream_table *streams)
+{
+    for (int waits = 0;; waits++) {
+        bool captured = false;
+        wr_gate_bar();
+        weir_status status = wr_streams_captured(streams, &captured);
+        if (status == WEIR_OK && !captured && (waits == WAITS || !may_be_busy(streams))) return WEIR_OK;
+        wr_gate_lift_bar();
+        if (status != WEIR_OK) return status;
+        if (captured) return WEIR_ERR_CAPTURE;
+        WR_TRY(wait_for_present_work(events, streams));
+    }
+}
+
+void wr_quiet_end(void)
+{
+    wr_gate_lift_bar();
+}
+
+weir_status wr_quiet_synchronize(wr_event_pool *events, wr_stream_table *streams, const char *call)
+{
+    weir_status status = wr_quiet_begin(events, streams);
+    WR_ENSURE(status != WEIR_ERR_CAPTURE, WEIR_ERR_CAPTURE,
+              "%s: a stream is capturing, and waiting for device %d would end its capture; wait before or after", call,
+              streams->device);
+    if (status != WEIR_OK) return status;
+    status = wr_driver(streams->backend, device_synchronize, streams->device);
+    wr_quiet_end();
+    return status;
+}

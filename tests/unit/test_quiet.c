@@ -1,0 +1,166 @@
+/*
+ * Waiting for whole devices while others capture: neither ends a capture, nor is waited for by what begins one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "graph_support.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+
+static weir_stream stream;
+
+static int open_both(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    stream = new_stream(0);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "a"));
+    (void)alloc_from(pool, MIB, stream);
+    return 0;
+}
+
+/* Work that goes on until it is let end; a held stream would be run by whoever waits for it. */
+static sem_t may_end;
+
+static void wait_to_end(void *unused)
+{
+    (void)unused;
+    while (sem_wait(&may_end) != 0) continue;
+}
+
+static void occupy(weir_stream busy)
+{
+    sem_init(&may_end, 0, 0);
+    assert_ok(weir_stream_callback(busy, wait_to_end, NULL));
+}
+
+static void let_end(void)
+{
+    sem_post(&may_end);
+}
+
+/* A thread that waits for device 0, by a call that does. */
+typedef struct waiter {
+    pthread_t thread;
+    weir_status (*call)(void);
+    weir_status status;
+} waiter;
+
+static weir_status pause_it(void)
+{
+    return weir_pause(0, "a", WEIR_PAUSE_DROP);
+}
+
+static void *wait_for_device(void *argument)
+{
+    waiter *w = argument;
+    w->status = w->call();
+    return NULL;
+}
+
+static uint64_t waits(void)
+{
+    return calls_of(WEIR_BACKEND_event_synchronize) + calls_of(WEIR_BACKEND_device_synchronize);
+}
+
+/* Returns when the thread waits. */
+static void start_waiting(waiter *w, weir_status (*call)(void))
+{
+    *w = (waiter){ .call = call, .status = WEIR_ERR_INTERNAL };
+    const uint64_t before = waits();
+    assert_int_equal(pthread_create(&w->thread, NULL, wait_for_device, w), 0);
+    while (waits() == before) sched_yield();
+}
+
+static weir_status end_waiting(const waiter *w)
+{
+    pthread_join(w->thread, NULL);
+    return w->status;
+}
+
+static void captures_begin_while_pools_wait_for_their_device_to_be_paused(void **state)
+{
+    (void)state;
+    waiter w;
+    for (int device = 0; device < 2; device++) {
+        occupy(stream);
+        start_waiting(&w, pause_it);
+        weir_graph graph = begin_on(new_stream(device)); /* which the stream's work may be waiting for */
+        assert_ok(weir_graph_end(graph));
+        let_end();
+        assert_ok(end_waiting(&w));
+        assert_ok(weir_resume(0, "a"));
+    }
+}
+
+static void a_pause_that_met_a_capture_changes_nothing(void **state)
+{
+    (void)state;
+    waiter w;
+    weir_stream other = new_stream(0);
+    occupy(stream);
+    start_waiting(&w, pause_it);
+    weir_graph graph = begin_on(other);
+    let_end();
+    assert_status(end_waiting(&w), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_end(graph));
+    launch_and_wait(graph, other);
+    assert_ok(pause_it());
+    assert_ok(weir_resume(0, "a"));
+}
+
+/* Each time when it has been waited for, there is more. */
+static atomic_int left;
+
+static void queue_again(void *unused)
+{
+    const struct timespec moment = { 0, 2000000 };
+    (void)unused;
+    nanosleep(&moment, NULL);
+    if (atomic_fetch_sub(&left, 1) > 0) (void)weir_stream_callback(stream, queue_again, NULL);
+}
+
+static void a_device_that_is_never_idle_is_paused_all_the_same(void **state)
+{
+    (void)state;
+    atomic_store(&left, 1000000);
+    queue_again(NULL);
+    assert_ok(pause_it());
+    assert_true(atomic_exchange(&left, 0) > 0);
+    assert_ok(weir_stream_synchronize(stream));
+    assert_ok(weir_resume(0, "a"));
+}
+
+static void beside_captures_of_other_devices_streams_are_not_asked(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 20 };
+    weir_graph graph = begin_on(new_stream(1));
+    const uint64_t queries = calls_of(WEIR_BACKEND_stream_query);
+    start_slow_work(stream, &work);
+    assert_ok(pause_it());
+    assert_true(atomic_load(&work.done));
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_query), queries); /* a stream may be joining that capture */
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_resume(0, "a"));
+}
+
+#define QUIET_TEST(test) cmocka_unit_test_setup_teardown(test, open_both, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        QUIET_TEST(captures_begin_while_pools_wait_for_their_device_to_be_paused),
+        QUIET_TEST(a_pause_that_met_a_capture_changes_nothing),
+        QUIET_TEST(a_device_that_is_never_idle_is_paused_all_the_same),
+        QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

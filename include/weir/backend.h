@@ -85,9 +85,10 @@ enum weir_backend_entry {
 
 /** The table. */
 typedef struct weir_backend {
-    size_t size;      /**< sizeof(weir_backend) the back end was compiled with */
-    const char *name; /**< "cuda", "hip", "host" */
-    bool forks;       /**< a child of fork() may go on with it while no device is open; drivers cannot */
+    size_t size;               /**< sizeof(weir_backend) the back end was compiled with */
+    const char *name;          /**< "cuda", "hip", "host" */
+    bool forks;                /**< a child of fork() may go on with it while no device is open; drivers cannot */
+    bool synchronize_ends_all; /**< device_synchronize ends captures of every device (HIP), not of its own only */
 
     /** Finds and initialises the driver; no context is created. @return WEIR_ERR_NO_LIBRARY naming what was looked
      *  for. Called once before anything else. */

@@ -645,7 +645,8 @@ typedef enum weir_pause_mode {
  * are left alone.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for one whose memory is not weir's
  *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a stream
- *         of the device captures; WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
+ *         of the device captures (on AMD's devices, of any); WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the
+ *         contents. Since 0.1.
  */
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
 

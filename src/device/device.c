@@ -17,9 +17,20 @@ static size_t region_bytes(const wr_device *d, unsigned debug)
     return fine && d->caps.chunk_aliases ? d->caps.total_memory / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
 }
 
+static weir_status captured_anywhere(bool *captured)
+{
+    *captured = false;
+    for (int i = 0; i < WR_DEVICE_MAX && !*captured; i++) {
+        wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
+        if (d) WR_TRY(wr_streams_captured(&d->streams, captured));
+    }
+    return WEIR_OK;
+}
+
 static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
 {
     WR_TRY(wr_streams_init(&d->streams, d->backend, d->ordinal, &d->caps));
+    if (d->backend->synchronize_ends_all) d->streams.captured_anywhere = captured_anywhere;
     wr_events_init(&d->events, d->backend, d->ordinal);
     weir_status status =
         wr_cache_init(&d->cache, d->backend, d->ordinal, runtime->policy, &runtime->policy_options, &d->events,

@@ -18,6 +18,11 @@ static weir_status mark(wr_event_pool *events, wr_stream_table *streams, uint32_
     return status;
 }
 
+static weir_status would_end_a_capture(wr_stream_table *streams, bool *would)
+{
+    return streams->captured_anywhere ? streams->captured_anywhere(would) : wr_streams_captured(streams, would);
+}
+
 static weir_status wait_for_present_work(wr_event_pool *events, wr_stream_table *streams)
 {
     const uint32_t used = wr_streams_used(streams);
@@ -43,7 +48,7 @@ weir_status wr_quiet_begin(wr_event_pool *events, wr_stream_table *streams)
     for (int waits = 0;; waits++) {
         bool captured = false;
         wr_gate_bar();
-        weir_status status = wr_streams_captured(streams, &captured);
+        weir_status status = would_end_a_capture(streams, &captured);
         if (status == WEIR_OK && !captured && (waits == WAITS || !may_be_busy(streams))) return WEIR_OK;
         wr_gate_lift_bar();
         if (status != WEIR_OK) return status;
@@ -61,8 +66,8 @@ weir_status wr_quiet_synchronize(wr_event_pool *events, wr_stream_table *streams
 {
     weir_status status = wr_quiet_begin(events, streams);
     WR_ENSURE(status != WEIR_ERR_CAPTURE, WEIR_ERR_CAPTURE,
-              "%s: a stream is capturing, and waiting for device %d would end its capture; wait before or after", call,
-              streams->device);
+              "%s: a stream %sis capturing, and waiting for device %d would end its capture; wait before or after",
+              call, streams->captured_anywhere ? "of some device " : "", streams->device);
     if (status != WEIR_OK) return status;
     status = wr_driver(streams->backend, device_synchronize, streams->device);
     wr_quiet_end();

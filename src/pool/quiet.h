@@ -1,7 +1,7 @@
 /*
- * quiet: a time at which waiting for a whole device ends no capture: no stream that weir knows there captures, and no capture
- * begins (pool/gate.h). Work that was there before is waited for ahead of it, so that beginnings are barred for as long as
- * one last look takes, and what is done in that time.
+ * quiet: a time at which waiting for a whole device ends no capture: no stream that weir knows there (on any device, where
+ * the back end says so) captures, and no capture begins (pool/gate.h). Work that was there before is waited for ahead of
+ * it, so that beginnings are barred for as long as one last look takes, and what is done in that time.
  * Owner: the thread that began it, which ends it. No lock; while it waits for work ahead of it, it bars nobody.
  */
 #ifndef WR_POOL_QUIET_H

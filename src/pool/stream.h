@@ -49,6 +49,8 @@ typedef struct wr_stream_table {
     wr_lock lock;
     const weir_backend *backend;
     int32_t device, priority_least, priority_greatest;
+    /* The same as wr_streams_captured of all devices, where waiting for one ends captures of all; else NULL. Constant. */
+    weir_status (*captured_anywhere)(bool *captured);
     wr_stream *records; /* WR_STREAM_MAX of them in lazily backed memory; record 0 is the default stream */
     uint32_t used;      /* records touched so far */
     uint32_t *free_indices;

@@ -205,6 +205,48 @@ static void recorded_streams_keep_a_block_until_they_are_done(void **state)
     assert_ok(weir_stream_destroy(one));
 }
 
+/* ---- captures --------------------------------------------------------------------------------------------------- */
+
+static weir_graph begin_on_device(int device, weir_stream *stream)
+{
+    weir_graph graph;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.mode = WEIR_CAPTURE_RELAXED;
+    assert_ok(weir_stream_create(device, WEIR_PRIORITY_DEFAULT, stream));
+    assert_ok(weir_graph_begin(*stream, &options, &graph));
+    return graph;
+}
+
+static void end_unharmed(weir_graph graph, weir_stream stream)
+{
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_stream_synchronize(stream));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+static void pausing_leaves_captures_of_all_devices_alone(void **state)
+{
+    (void)state;
+    weir_stream stream;
+    void *block;
+    weir_mempool pool;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.memory = WEIR_MEMORY_MAPPED;
+    options.device = 0;
+    options.tag[0] = 'a';
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &block));
+    for (int device = 0; device < 2; device++) {
+        weir_graph graph = begin_on_device(device, &stream);
+        assert_int_equal(weir_pause(0, "a", WEIR_PAUSE_DROP), WEIR_ERR_CAPTURE);
+        end_unharmed(graph, stream);
+    }
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_DROP));
+    assert_ok(weir_resume(0, "a"));
+    assert_ok(weir_free(block));
+}
+
 #define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
 
 static const struct CMUnitTest tests[] = {
@@ -214,6 +256,7 @@ static const struct CMUnitTest tests[] = {
     library_test(memory_is_given_back_by_trimming_only),
     library_test(out_of_memory_is_told_and_overcome),
     library_test(recorded_streams_keep_a_block_until_they_are_done),
+    library_test(pausing_leaves_captures_of_all_devices_alone),
 };
 
 int main(void)

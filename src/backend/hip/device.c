@@ -284,6 +284,7 @@ static weir_status clock_ns(uint64_t *now)
 const weir_backend wr_backend_hip = {
     .size = sizeof(weir_backend),
     .name = "hip",
+    .synchronize_ends_all = true,
     .open = wr_hip_open,
     .close = close_all,
     .device_count = device_count,

@@ -213,7 +213,8 @@ WEIR_API weir_status weir_device_get_current(int *device);
  *  Since 0.1. */
 WEIR_API weir_status weir_device_set_current(int device);
 
-/** Waits until all work on the device has completed. Since 0.1. */
+/** Waits until all work on the device has completed. @return WEIR_ERR_CAPTURE, not harming it, while a stream of the device
+ *  that weir knows captures (on AMD's devices, a stream of any): waiting would end that capture. Since 0.1. */
 WEIR_API weir_status weir_device_synchronize(int device);
 
 /** Lets kernels on `device` access memory of `peer`, of any kind, what it has now and what it will have. Enabling twice

@@ -4,6 +4,7 @@
 #include "device/debug.h"
 #include "device/pinned.h"
 #include "pool/pending.h"
+#include "pool/quiet.h"
 #include "pool/share.h"
 #include "thread/thread.h"
 
@@ -64,7 +65,7 @@ weir_status weir_device_synchronize(int device)
 {
     wr_device *d = NULL;
     WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_driver(d->backend, device_synchronize, d->ordinal));
+    WR_TRY(wr_quiet_synchronize(&d->events, &d->streams, "weir_device_synchronize"));
     note_wait(d, NULL, NULL);
     return WEIR_OK;
 }

@@ -10,6 +10,7 @@
 #include "pool/address.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
+#include "pool/quiet.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -429,7 +430,7 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
         (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is memory that was freed already", pointer);
         return explain(WEIR_ERR_DOUBLE_FREE, &k);
     }
-    weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
+    weir_status status = wr_quiet_synchronize(&device->events, &device->streams, "weir_free");
     if (status == WEIR_OK) status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);
     set_live(d, pointer, status != WEIR_OK, status == WEIR_OK ? &here : NULL);
     return status;

@@ -190,6 +190,21 @@ static void inside_a_capture_blocks_are_the_graphs(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+static void a_block_of_the_drivers_is_not_freed_beside_a_capture(void **state)
+{
+    (void)state;
+    open_with("nosub");
+    weir_stream stream = new_stream(0);
+    weir_graph graph;
+    const weir_graph_options o = WEIR_GRAPH_OPTIONS_INIT;
+    void *block = alloc(1000);
+    assert_ok(weir_graph_begin(stream, &o, &graph));
+    assert_status(weir_free(block), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 /* ---- the option ------------------------------------------------------------------------------------------------------- */
 
 static void words_that_are_none_are_refused(void **state)
@@ -246,6 +261,7 @@ int main(void)
         DEBUG(what_was_freed_is_forgotten_in_time),
         DEBUG(each_block_can_be_the_drivers_own),
         DEBUG(inside_a_capture_blocks_are_the_graphs),
+        DEBUG(a_block_of_the_drivers_is_not_freed_beside_a_capture),
         DEBUG(failures_leave_nothing_behind),
         cmocka_unit_test(words_that_are_none_are_refused),
     };

@@ -247,6 +247,19 @@ static void pausing_leaves_captures_of_all_devices_alone(void **state)
     assert_ok(weir_free(block));
 }
 
+static void waiting_for_a_device_leaves_captures_of_all_alone(void **state)
+{
+    (void)state;
+    weir_stream stream;
+    for (int device = 0; device < 2; device++) {
+        weir_graph graph = begin_on_device(device, &stream);
+        assert_int_equal(weir_device_synchronize(0), WEIR_ERR_CAPTURE);
+        assert_int_equal(weir_device_synchronize(1), WEIR_ERR_CAPTURE);
+        end_unharmed(graph, stream);
+    }
+    assert_ok(weir_device_synchronize(0));
+}
+
 #define library_test(test) cmocka_unit_test_setup_teardown(test, open_library, close_library)
 
 static const struct CMUnitTest tests[] = {
@@ -257,6 +270,7 @@ static const struct CMUnitTest tests[] = {
     library_test(out_of_memory_is_told_and_overcome),
     library_test(recorded_streams_keep_a_block_until_they_are_done),
     library_test(pausing_leaves_captures_of_all_devices_alone),
+    library_test(waiting_for_a_device_leaves_captures_of_all_alone),
 };
 
 int main(void)

@@ -58,6 +58,11 @@ static weir_status pause_it(void)
     return weir_pause(0, "a", WEIR_PAUSE_DROP);
 }
 
+static weir_status synchronize_it(void)
+{
+    return weir_device_synchronize(0);
+}
+
 static void *wait_for_device(void *argument)
 {
     waiter *w = argument;
@@ -152,6 +157,43 @@ static void beside_captures_of_other_devices_streams_are_not_asked(void **state)
     assert_ok(weir_resume(0, "a"));
 }
 
+/* ---- waiting for a device ------------------------------------------------------------------------------------------ */
+
+static void waiting_for_a_device_leaves_its_captures_alone(void **state)
+{
+    (void)state;
+    weir_stream other = new_stream(0);
+    weir_graph graph = begin_on(other);
+    assert_status(weir_device_synchronize(0), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "weir_device_synchronize"));
+    assert_ok(weir_device_synchronize(1)); /* no capture there */
+    assert_ok(weir_graph_end(graph));
+    launch_and_wait(graph, other);
+    assert_ok(weir_device_synchronize(0));
+}
+
+static void captures_begin_while_a_device_is_waited_for(void **state)
+{
+    (void)state;
+    waiter w;
+    for (int device = 0; device < 2; device++) {
+        occupy(stream);
+        start_waiting(&w, synchronize_it);
+        weir_graph graph = begin_on(new_stream(device));
+        assert_ok(weir_graph_end(graph));
+        let_end();
+        assert_ok(end_waiting(&w));
+    }
+}
+
+static void a_device_that_is_lost_is_said_to_be(void **state)
+{
+    (void)state;
+    assert_ok(weir_host_lose_device(0));
+    assert_status(weir_device_synchronize(0), WEIR_ERR_DEVICE_LOST);
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+}
+
 #define QUIET_TEST(test) cmocka_unit_test_setup_teardown(test, open_both, close_host)
 
 int main(void)
@@ -161,6 +203,9 @@ int main(void)
         QUIET_TEST(a_pause_that_met_a_capture_changes_nothing),
         QUIET_TEST(a_device_that_is_never_idle_is_paused_all_the_same),
         QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),
+        QUIET_TEST(waiting_for_a_device_leaves_its_captures_alone),
+        QUIET_TEST(captures_begin_while_a_device_is_waited_for),
+        cmocka_unit_test_setup(a_device_that_is_lost_is_said_to_be, open_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,8 @@ typedef struct library {
     atomic_bool gives_nothing;                                       /* create says success and gives none */
     atomic_size_t bytes;                                             /* that each create takes of its device */
     atomic_int slow_creates;                                         /* so many next creates wait at the gate */
+    atomic_int slow_destroys;                                        /* the same of destroys */
+    void (*on_destroy)(void);                                        /* each destroy calls it */
     sem_t arrived, gate;
 } library;
 
@@ -53,13 +55,18 @@ static inline bool take_one(atomic_int *number)
     return false;
 }
 
+static inline void dawdle(library *l, atomic_int *number)
+{
+    if (!take_one(number)) return;
+    sem_post(&l->arrived);
+    wait_for(&l->gate);
+}
+
 static inline void enter_create(library *l)
 {
     int inside = atomic_fetch_add(&l->creating, 1) + 1, most = atomic_load(&l->most_creating);
     while (inside > most && !atomic_compare_exchange_weak(&l->most_creating, &most, inside)) continue;
-    if (!take_one(&l->slow_creates)) return;
-    sem_post(&l->arrived);
-    wait_for(&l->gate);
+    dawdle(l, &l->slow_creates);
 }
 
 static inline int library_create(void *user, int device, void **handle)
@@ -88,6 +95,8 @@ static inline int library_destroy(void *user, void *handle)
     library *l = user;
     thing *t = handle;
     atomic_fetch_add(&l->destroys, 1);
+    dawdle(l, &l->slow_destroys);
+    if (l->on_destroy) l->on_destroy();
     if (t->memory) (void)wr_runtime_global.backend->segment_free(t->device, t->memory, t->bytes);
     if (t->fed) t->feeder->free(t->feeder->context, t->fed, NULL, true);
     free(t);

@@ -905,7 +905,8 @@ typedef struct weir_handle_ops {
 
 #define WEIR_HANDLE_OPS_INIT .size = sizeof(weir_handle_ops)
 
-/** Destroying one synchronises the device and would end a stream capture: it waits until none is underway. */
+/** Destroying one synchronises the device and would end a stream capture: it waits until none is underway. In other threads
+ *  weir_graph_begin() waits while one is destroyed, so `destroy` must not wait for such a thread. */
 #define WEIR_HANDLE_DESTROY_SYNCS 1u
 /** The first create on a device must finish before others start. */
 #define WEIR_HANDLE_FIRST_ALONE 2u

@@ -4,6 +4,7 @@
 #include "base/meta.h"
 #include "observe/metrics.h"
 #include "pool/handle_bind.h"
+#include "pool/quiet.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -392,12 +393,10 @@ static void unlink_locked(wr_handle_pool *pool, const wr_handle *handle)
     pool->stats.hits += atomic_load_explicit(&handle->hits, memory_order_relaxed);
 }
 
-static weir_status destroy_handle(wr_handle_pool *pool, wr_handle *handle)
+static void forget_handle(wr_handle *handle)
 {
-    weir_status status = destroy_native(pool, handle->native); /* single-shot, whatever it says */
     wr_handle_drop_workspaces(handle);
     wr_meta_free(handle);
-    return status;
 }
 
 void wr_handle_hold(wr_handle *handle)
@@ -427,30 +426,64 @@ static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
     return h;
 }
 
+static bool has_unheld(const wr_handle *list)
+{
+    while (list && list->graphs != 0) list = list->next_idle;
+    return list != NULL;
+}
+
+static bool any_to_destroy(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    const bool any = has_unheld(pool->idle) || has_unheld(pool->doomed);
+    wr_lock_release(&pool->lock);
+    return any;
+}
+
+/* Somebody may have needed the last of them by now: then NULL. */
+static wr_handle *take_out(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
+    if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
+    if (h) {
+        unlink_locked(pool, h);
+        wake_creator_locked(pool);
+    }
+    wr_lock_release(&pool->lock);
+    return h;
+}
+
+static void doom_idle(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    for (wr_handle *h; (h = take_unheld_locked(&pool->idle, &pool->stats.idle));) {
+        h->state = WR_HANDLE_DOOMED;
+        h->next_idle = pool->doomed;
+        pool->doomed = h;
+        pool->stats.doomed++;
+    }
+    wr_lock_release(&pool->lock);
+}
+
+/* Looks for captures before each: one that began after the last was destroyed counts. */
 weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;
     const bool harmful = pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
-    const bool wait = harmful && wr_streams_any_capturing(pool->site.streams);
-    for (;;) {
-        wr_lock_acquire(&pool->lock);
-        wr_handle *h = take_unheld_locked(&pool->idle, &pool->stats.idle);
-        if (!h && !wait) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
-        if (h && wait) {
-            h->state = WR_HANDLE_DOOMED;
-            h->next_idle = pool->doomed;
-            pool->doomed = h;
-            pool->stats.doomed++;
-        } else if (h) {
-            unlink_locked(pool, h);
+    while (any_to_destroy(pool)) {
+        if (harmful && wr_quiet_begin(pool->site.events, pool->site.streams) != WEIR_OK) {
+            doom_idle(pool);
+            break;
         }
-        if (h) wake_creator_locked(pool);
-        wr_lock_release(&pool->lock);
-        if (!h) return first;
-        if (wait) continue;
-        wr_keep_first(&first, destroy_handle(pool, h));
+        wr_handle *h = take_out(pool);
+        if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* single-shot, whatever it says */
+        if (harmful) wr_quiet_end();
+        if (!h) break;
+        forget_handle(h);
         ++*destroyed;
     }
+    return first;
 }
 
 weir_status wr_handle_pool_release(wr_handle_pool *pool)
@@ -459,7 +492,8 @@ weir_status wr_handle_pool_release(wr_handle_pool *pool)
     while (pool->all) {
         wr_handle *h = pool->all;
         pool->all = h->next;
-        wr_keep_first(&first, destroy_handle(pool, h));
+        wr_keep_first(&first, destroy_native(pool, h->native));
+        forget_handle(h);
     }
     pthread_cond_destroy(&pool->first_created);
     wr_lock_destroy(&pool->lock);

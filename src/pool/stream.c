@@ -212,12 +212,6 @@ weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
     return status;
 }
 
-bool wr_streams_any_capturing(wr_stream_table *table)
-{
-    bool captured = false;
-    return wr_streams_captured(table, &captured) != WEIR_OK || captured;
-}
-
 /* With the lock, as above. */
 bool wr_streams_any_busy(wr_stream_table *table)
 {

@@ -112,9 +112,6 @@ bool wr_stream_capturing(const weir_backend *backend, int device, void *native);
 /* Whether any stream weir knows on the device is capturing. Foreign streams that weir was never told of are not seen. */
 WR_CHECKED weir_status wr_streams_captured(wr_stream_table *table, bool *captured);
 
-/* The same; when the driver cannot tell, yes. */
-bool wr_streams_any_capturing(wr_stream_table *table);
-
 /* Whether any of them has work. None captures, or comes to. */
 bool wr_streams_any_busy(wr_stream_table *table);
 

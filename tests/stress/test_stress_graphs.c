@@ -1,6 +1,7 @@
 /*
  * Threads that capture at the same time on one device, each on its own streams, some sharing a pool, while another
- * thread allocates, frees recorded blocks and empties the cache. Every replay is checked.
+ * thread allocates, frees recorded blocks, empties the cache and has handles destroyed that must not be beside a capture.
+ * Every replay is checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,7 +19,7 @@
 
 enum { CAPTURERS = 4, ROUNDS = SANITIZED ? 200 : 2000, STEPS = 12 };
 
-static library lib = { .name = "graphs at once" };
+static library lib = { .name = "graphs at once" }, syncs = { .name = "synchronises when destroyed" };
 static weir_mempool shared;
 static atomic_int failures;
 static atomic_bool stop;
@@ -84,6 +85,19 @@ static void *capture_often(void *argument)
     return NULL;
 }
 
+/* Which ends the captures that are underway. */
+static void synchronize(void)
+{
+    (void)WORKS(wr_runtime_global.backend->device_synchronize(0));
+}
+
+static bool use_and_trim(void)
+{
+    weir_lease lease;
+    return WORKS(weir_handle_borrow(syncs.kind, WEIR_STREAM_CURRENT, 0, &lease)) && WORKS(weir_handle_return(lease)) &&
+           WORKS(weir_handles_trim(syncs.kind, 0, NULL));
+}
+
 static void *disturb(void *argument)
 {
     const capturer *all = argument;
@@ -101,6 +115,7 @@ static void *disturb(void *argument)
         if (!WORKS(weir_free(block))) break;
         if (i % 16 == 0 && !WORKS(weir_empty_cache(0))) break;
         if (i % 32 == 0 && !WORKS(weir_handles_trim(lib.kind, 0, NULL))) break;
+        if (i % 4 == 0 && !use_and_trim()) break;
     }
     return NULL;
 }
@@ -111,6 +126,8 @@ static void captures_at_once_compute_what_each_recorded(void **state)
     capturer all[CAPTURERS];
     pthread_t disturber;
     library_start(&lib);
+    library_start(&syncs);
+    syncs.on_destroy = synchronize;
     open_host((weir_settings){ .host_memory = 1024 * MIB });
     assert_ok(weir_mempool_reserve(&shared));
     weir_stream keeper_stream = new_stream(0);
@@ -137,12 +154,14 @@ static void captures_at_once_compute_what_each_recorded(void **state)
     assert_int_equal(reserved_on(0), 0);
     close_host(state);
     library_end(&lib);
+    library_end(&syncs);
 }
 
 static int register_library(void **state)
 {
     (void)state;
     library_register(&lib, 0);
+    library_register(&syncs, WEIR_HANDLE_DESTROY_SYNCS);
     library_works_in_memory_of_weirs(&lib);
     return 0;
 }

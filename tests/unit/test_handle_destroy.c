@@ -12,6 +12,8 @@
 
 #include "base/meta.h"
 
+#include <sched.h>
+
 /* `syncs` must not be destroyed during a capture; `hungry` has a code for "no memory". */
 static library plain = { .name = "plain" }, other = { .name = "other" }, syncs = { .name = "syncs" },
                hungry = { .name = "hungry" };
@@ -178,6 +180,123 @@ static void creating_during_a_capture_leaves_it_alone(void **state)
     (void)get_on(&plain, b);
     (void)get_on(&other, a);
     end_capture(a);
+}
+
+/* A thread that begins a capture. */
+typedef struct beginner {
+    pthread_t thread;
+    weir_stream stream;
+    atomic_bool begun;
+    weir_graph graph;
+} beginner;
+
+static void *begin_elsewhere(void *argument)
+{
+    beginner *b = argument;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    options.mode = WEIR_CAPTURE_RELAXED;
+    if (weir_graph_begin(b->stream, &options, &b->graph) == WEIR_OK) atomic_store(&b->begun, true);
+    return NULL;
+}
+
+static void *trim_elsewhere(void *destroyed)
+{
+    (void)weir_handles_trim(syncs.kind, 0, destroyed);
+    return NULL;
+}
+
+/* The thread begins in a while, or is waiting by then. */
+static void start_beginning(beginner *b, weir_stream stream)
+{
+    const struct timespec while_ = { 0, 50000000 };
+    *b = (beginner){ .stream = stream };
+    assert_int_equal(pthread_create(&b->thread, NULL, begin_elsewhere, b), 0);
+    nanosleep(&while_, NULL);
+}
+
+static void end_beginning(beginner *b)
+{
+    pthread_join(b->thread, NULL);
+    assert_true(atomic_load(&b->begun));
+}
+
+static void captures_begin_between_two_destroys_and_keep_the_second_off(void **state)
+{
+    (void)state;
+    beginner b;
+    pthread_t trimmer;
+    uint64_t destroyed = 0;
+    weir_stream a = new_stream(0);
+    make_idle(&syncs, 0, 3);
+    atomic_store(&syncs.slow_destroys, 1);
+    assert_int_equal(pthread_create(&trimmer, NULL, trim_elsewhere, &destroyed), 0);
+    wait_for(&syncs.arrived);
+    start_beginning(&b, a);
+    assert_false(atomic_load(&b.begun)); /* it would be ended */
+    sem_post(&syncs.gate);
+    pthread_join(trimmer, NULL);
+    end_beginning(&b);
+    assert_int_equal(destroyed, 1);
+    assert_int_equal(numbers_of(&syncs, 0).doomed, 2);
+    assert_ok(weir_graph_end(b.graph));
+    assert_ok(weir_graph_destroy(b.graph));
+    assert_int_equal(trim(&syncs, 0), 2);
+}
+
+/* What destroys may do, though somebody waits to begin a capture just then. */
+static weir_stream used_by_destroys;
+static beginner beside_destroys;
+
+static void use_weir(void)
+{
+    syncs.on_destroy = NULL;
+    start_beginning(&beside_destroys, new_stream(0));
+    assert_false(atomic_load(&beside_destroys.begun));
+    void *block = alloc(4 * MIB);
+    assert_ok(weir_record_stream(block, used_by_destroys));
+    assert_ok(weir_free(block)); /* an event on the stream */
+    assert_ok(weir_device_synchronize(0));
+    assert_int_equal(trim(&syncs, 0), 1);
+    assert_false(atomic_load(&beside_destroys.begun));
+}
+
+static void a_destroy_may_call_weir_while_a_capture_waits_to_begin(void **state)
+{
+    (void)state;
+    used_by_destroys = new_stream(0);
+    make_idle(&syncs, 0, 2);
+    syncs.on_destroy = use_weir;
+    assert_int_equal(trim(&syncs, 0), 1);
+    end_beginning(&beside_destroys);
+    assert_int_equal(numbers_of(&syncs, 0).live, 0);
+    assert_ok(weir_graph_destroy(beside_destroys.graph));
+}
+
+static void wait_at_gate(void *unused)
+{
+    (void)unused;
+    wait_for(&syncs.gate);
+}
+
+static void captures_begin_while_a_destroy_has_work_to_wait_for(void **state)
+{
+    (void)state;
+    beginner b;
+    pthread_t trimmer;
+    uint64_t destroyed = 0;
+    weir_stream busy = new_stream(0), a = new_stream(0);
+    make_idle(&syncs, 0, 1);
+    assert_ok(weir_stream_callback(busy, wait_at_gate, NULL));
+    const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
+    assert_int_equal(pthread_create(&trimmer, NULL, trim_elsewhere, &destroyed), 0);
+    while (calls_of(WEIR_BACKEND_event_synchronize) == waits) sched_yield();
+    start_beginning(&b, a);
+    end_beginning(&b);
+    assert_ok(weir_graph_end(b.graph));
+    sem_post(&syncs.gate);
+    pthread_join(trimmer, NULL);
+    assert_int_equal(destroyed, 1);
+    assert_ok(weir_graph_destroy(b.graph));
 }
 
 /* ---- out of memory ------------------------------------------------------------------------------------------------ */
@@ -383,6 +502,9 @@ int main(void)
         HANDLE_TEST(a_destroy_is_not_done_twice_also_when_it_fails),
         HANDLE_TEST(a_destroy_that_synchronises_waits_until_no_capture_is_underway),
         HANDLE_TEST(a_capture_on_another_device_is_no_reason_to_wait),
+        HANDLE_TEST(captures_begin_between_two_destroys_and_keep_the_second_off),
+        HANDLE_TEST(a_destroy_may_call_weir_while_a_capture_waits_to_begin),
+        HANDLE_TEST(captures_begin_while_a_destroy_has_work_to_wait_for),
         HANDLE_TEST(a_doomed_handle_is_taken_over_when_it_is_needed),
         HANDLE_TEST(creating_during_a_capture_leaves_it_alone),
         HANDLE_TEST(idle_handles_are_dropped_before_the_program_is_asked),

@@ -208,7 +208,8 @@ static weir_status watched_stream_destroy(int device, void *native)
 static void *ask_about_all(void *unused)
 {
     (void)unused;
-    return wr_streams_any_capturing(&table) ? &table : NULL;
+    bool captured = true;
+    return wr_streams_captured(&table, &captured) != WEIR_OK || captured ? &table : NULL;
 }
 
 static void no_stream_is_destroyed_while_the_driver_is_asked_about_it(void **state)

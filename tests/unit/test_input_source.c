@@ -99,14 +99,14 @@ static void a_window_boundary_does_not_show(void **state)
     assert_non_null(text);
     at = (size_t)snprintf(text, capacity, "Thread,Time,Action,Pointer,Size,Stream\n");
     for (int i = 0; i < ROWS; i++)
-        at += (size_t)snprintf(text + at, capacity - at, "1,00:00:01.000000,allocate,0x%x,%d,0\n", i, i);
+        at += (size_t)snprintf(text + at, capacity - at, "1,00:00:01.000000,allocate,0x%x,%d,0\n", i, i + 1);
     uint8_t *zipped = malloc(capacity);
     assert_non_null(zipped);
     size_t count = gzip(text, at, zipped, capacity);
     trace t;
     assert_true(read_exact(zipped, count, NULL, &t, NULL));
     assert_int_equal(t.count, ROWS);
-    for (int i = 0; i < ROWS; i++) assert_int_equal(t.events[i].size, i);
+    for (int i = 0; i < ROWS; i++) assert_int_equal(t.events[i].size, i + 1);
     trace_release(&t);
     free(zipped);
     free(text);

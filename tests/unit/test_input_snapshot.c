@@ -228,6 +228,28 @@ static void old_blocks_are_placed_and_measured(void **state)
     trace_release(&t);
 }
 
+/* Also where there are no events: a list of segments alone. */
+static void live_blocks_have_their_stacks(void **state)
+{
+    (void)state;
+#define STACKED_BLOCKS                                                                                                 \
+    "(l(dS'device'\nI0\nsS'address'\nI512\nsS'blocks'\n(l" BLOCK(                                                      \
+        "512", "active_allocated") "a"                                                                                 \
+                                   "(dS'size'\nI512\nsS'state'\nS'active_allocated'\nsS'frames'\n(l" FRAME(            \
+                                       "a.py", "1", "f") "asasa"
+    static const char *const texts[] = { "(dS'segments'\n" STACKED_BLOCKS "s.", STACKED_BLOCKS "." };
+    for (size_t i = 0; i < 2; i++) {
+        trace t;
+        read_text(texts[i], &t);
+        assert_int_equal(t.live_count, 2);
+        assert_int_equal(t.live[0].stack, 0);
+        assert_int_equal(t.live[1].stack, 1);
+        assert_int_equal(t.stacks.count, 2);
+        assert_string_equal(t.stacks.frames[t.stacks.items[t.stacks.first[1]]], "a.py:1:f");
+        trace_release(&t);
+    }
+}
+
 static void an_unknown_block_state_is_named(void **state)
 {
     (void)state;
@@ -303,6 +325,7 @@ int main(void)
         cmocka_unit_test(devices_are_merged_by_time_each_in_its_own_order),
         cmocka_unit_test(too_many_events_are_refused),
         cmocka_unit_test(old_blocks_are_placed_and_measured),
+        cmocka_unit_test(live_blocks_have_their_stacks),
         cmocka_unit_test(an_unknown_block_state_is_named),
         cmocka_unit_test(live_blocks_come_by_device_and_address),
         cmocka_unit_test(a_pickle_of_something_else_is_refused),

@@ -62,13 +62,14 @@ static void blocks_from_before_are_there_from_the_start(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(ALLOC, 0, 1), EVENT(FREE_REQUESTED, 512, 10), EVENT(FREE_COMPLETED, 1024, 100) };
-    trace_live live[] = { { .address = 0, .requested = 1 }, { .address = 2048, .bytes = 1000 } };
+    trace_live live[] = { { .address = 0, .requested = 1 }, { .address = 2048, .bytes = 1000, .stack = 7 } };
     trace t = TRACE(events);
     t.live = live;
     t.live_count = COUNT(live);
     timeline l;
     timeline_build(&t, &l);
     assert_int_equal(l.residents, 3);
+    for (size_t i = 0; i < l.block_count; i++) assert_int_equal(l.blocks[i].stack, l.blocks[i].address == 2048 ? 7 : 0);
     assert_int_equal(level_at(&l, 0).requested, 1010);
     assert_int_equal(level_at(&l, 0).active, 1110);
     assert_int_equal(level_at(&l, 2).requested, 1001);

@@ -26,6 +26,7 @@ typedef struct trace_settings {
 /* A block that was live when the snapshot was taken (PyTorch snapshots list them). */
 typedef struct trace_live {
     uint64_t address, bytes, requested, stream, pool[2];
+    uint32_t stack; /* where it was allocated; 0: not known */
     int16_t device;
     bool pending; /* freed, waiting for a stream */
 } trace_live;

@@ -14,6 +14,7 @@
 
 typedef struct block {
     uint64_t address, size, requested;
+    uint32_t stack;
     word state;
     bool placed; /* the address is known */
 } block;
@@ -240,8 +241,7 @@ static bool add_event(snapshot *s, list *l, const dict *d)
     }
     if (++s->events > s->limits->events)
         return source_fail(s->s, source_offset(s->s), "more than %" PRIu64 " events, the limit", s->limits->events);
-    uint64_t stack;
-    if (dict_number(d, WORD_FRAMES, &stack)) e.thread = (uint32_t)stack; /* until part_stacks */
+    e.thread = dict_stack(d); /* until part_stacks */
     weir_event *at = extend(s, l);
     if (!at) return false;
     *at = e;
@@ -259,7 +259,7 @@ static bool add_frame(snapshot *s, list *l, const pickle_value *item)
 
 static bool add_block(snapshot *s, list *l, const dict *d)
 {
-    block b = { .state = dict_word(d, WORD_STATE), .placed = dict_has(d, WORD_ADDRESS) };
+    block b = { .stack = dict_stack(d), .state = dict_word(d, WORD_STATE), .placed = dict_has(d, WORD_ADDRESS) };
     if (b.state < WORD_INACTIVE || b.state > WORD_ACTIVE_AWAITING_FREE) {
         stray(s, l, "the block state \"%.64s\" is unknown", dict_text(d, WORD_STATE));
         return true;
@@ -345,6 +345,7 @@ static bool add_segment(snapshot *s, list *l, const dict *d)
             at->address = address;
             at->bytes = b->size;
             at->requested = b->requested;
+            at->stack = b->stack;
             at->pending = b->state != WORD_ACTIVE_ALLOCATED;
         }
         address += b->size;
@@ -555,7 +556,7 @@ static bool collect_settings(snapshot *s, const dict *d)
 static bool take_result(void *user, pickle_value value)
 {
     snapshot *s = user;
-    if (value.type == PICKLE_LIST) return collect_live(s, &value); /* memory_snapshot(): only segments */
+    if (value.type == PICKLE_LIST) return collect_live(s, &value) && part_stacks(s); /* memory_snapshot() */
 
     const dict *top = as_dict(&value);
     const pickle_value *traces = dict_get(top, WORD_DEVICE_TRACES), *segments = dict_get(top, WORD_SEGMENTS);
@@ -564,7 +565,7 @@ static bool take_result(void *user, pickle_value value)
         return source_fail(
             s->s, source_offset(s->s),
             "the pickle has neither \"device_traces\" nor \"segments\": it is no PyTorch memory snapshot");
-    if (traces && (!collect_events(s, traces) || !part_stacks(s))) return false;
+    if ((traces && !collect_events(s, traces)) || !part_stacks(s)) return false;
     if (segments && !collect_live(s, segments)) return false;
     return !settings || collect_settings(s, settings);
 }

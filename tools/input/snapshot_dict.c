@@ -94,6 +94,12 @@ bool dict_time_ns(const dict *d, uint64_t *out)
     return dict_number(d, WORD_TIME_US, out) && !__builtin_mul_overflow(*out, (uint64_t)1000, out);
 }
 
+uint32_t dict_stack(const dict *d)
+{
+    uint64_t number;
+    return dict_number(d, WORD_FRAMES, &number) ? (uint32_t)number : 0;
+}
+
 word dict_word(const dict *d, word key)
 {
     const pickle_value *value = dict_get(d, key);

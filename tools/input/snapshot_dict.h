@@ -108,6 +108,8 @@ bool dict_pool(const dict *d, word key, uint64_t out[2]);
 /* Whether it is there, and True. */
 bool dict_true(const dict *d, word key);
 bool dict_time_ns(const dict *d, uint64_t *out);
+/* The number that the reader puts in the place of frames; 0: there are none. */
+uint32_t dict_stack(const dict *d);
 
 /* WORD_NONE: no known word. */
 word dict_word(const dict *d, word key);

@@ -280,6 +280,7 @@ static void add_last_blocks(builder *b)
                          .pool = { v->pool[0], v->pool[1] },
                          .device = v->device };
         timeline_block *block = add_resident(b, &e);
+        block->stack = v->stack;
         if (v->pending) block->freed = 0;
     }
 }

@@ -210,7 +210,7 @@ void wr_pending_chain(wr_cache *cache, wr_block *block)
     wr_lock_release(&cache->poll_lock);
 }
 
-/* The use's first in line; its block is reclaimed with its last use. Poll lock and cache lock held. */
+/* The first in line; its block is reclaimed with its last use. Poll lock and cache lock held. */
 static void complete_locked(wr_cache *cache, wr_wait *wait)
 {
     wr_use *use = wait->first;
@@ -223,20 +223,19 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
     wr_use **link = &block->uses;
     while (*link != use) link = &(*link)->next_of_block;
     *link = use->next_of_block;
-    wr_record_use_done(cache, use);
+    use->block = NULL;
+    if (use->holders == 0) wr_record_use_done(cache, use);
     if (block->uses) return;
     wr_count_waited(block);
     wr_cache_reclaim_locked(cache, block);
 }
 
-/* Asks the driver about a use, without the cache's lock. `wait` for it, or just look. */
-static weir_status ask(const wr_cache *cache, wr_wait *wait, wr_use *use, bool wait_for_it)
+/* Asks the driver about a use, without the cache's lock. Where no event could be recorded it may `wait` for the stream. */
+static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, bool wait_for_it)
 {
-    if (!use->event) use->event = mark(wait);
-    if (use->event && wait_for_it) return wr_driver(cache->backend, event_synchronize, wait->device, use->event);
     if (use->event) return wr_driver(cache->backend, event_query, wait->device, use->event);
     if (atomic_load(&wait->ended)) return WEIR_OK;
-    return wr_event_ask_stream(wait->events, wait->native, wait_for_it); /* no event could be recorded */
+    return wr_event_ask_stream(wait->events, wait->native, wait_for_it);
 }
 
 static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
@@ -247,19 +246,65 @@ static wr_use *first_use(wr_cache *cache, const wr_wait *wait)
     return use;
 }
 
-/* Pops the stream's first use when its work is over. Poll lock held. */
-static weir_status try_first(wr_cache *cache, wr_wait *wait, bool wait_for_it, uint64_t newest)
+/* Poll lock held. */
+static void pop_first(wr_cache *cache, wr_wait *wait)
 {
-    wr_use *use = first_use(cache, wait);
-    if (!use || use->serial > newest) return WEIR_ERR_NOT_READY;
-    weir_status status = ask(cache, wait, use, wait_for_it);
-    if (status != WEIR_OK) return status;
-    void *event = use->event;
     wr_cache_lock(cache);
+    void *event = wait->first->holders == 0 ? wait->first->event : NULL;
     complete_locked(cache, wait);
     wr_cache_unlock(cache);
     if (event) wr_event_put(wait->events, event);
-    return WEIR_OK;
+}
+
+/* Pops the stream's first use when its work is over. Poll lock held. */
+static weir_status try_first(wr_cache *cache, wr_wait *wait)
+{
+    wr_use *use = first_use(cache, wait);
+    if (!use) return WEIR_ERR_NOT_READY;
+    if (!use->event) use->event = mark(wait);
+    const weir_status status = ask(cache, wait, use, false);
+    if (status == WEIR_OK) pop_first(cache, wait);
+    return status;
+}
+
+static void hold(wr_cache *cache, wr_use *use)
+{
+    wr_cache_lock(cache);
+    use->holders++;
+    wr_cache_unlock(cache);
+}
+
+/* True: it was popped meanwhile, and `wait` may be no more. */
+static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
+{
+    wr_cache_lock(cache);
+    const bool popped = use->block == NULL, last = --use->holders == 0 && popped;
+    void *event = use->event;
+    if (last) wr_record_use_done(cache, use);
+    wr_cache_unlock(cache);
+    if (last) wr_event_put(events, event);
+    return popped;
+}
+
+/* The same, waiting for the work; without the poll lock then, which others need for streams that have nothing to do with it. */
+static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest)
+{
+    wr_use *use = first_use(cache, wait);
+    if (!use || use->serial > newest) return WEIR_ERR_NOT_READY;
+    if (!use->event) use->event = mark(wait);
+    weir_status status = WEIR_OK;
+    if (use->event) {
+        wr_event_pool *events = wait->events;
+        hold(cache, use);
+        wr_lock_release(&cache->poll_lock);
+        status = wr_driver(cache->backend, event_synchronize, events->device, use->event);
+        wr_lock_acquire(&cache->poll_lock);
+        if (let_go(cache, use, events)) return WEIR_OK;
+    } else {
+        status = ask(cache, wait, use, true);
+    }
+    if (status == WEIR_OK) pop_first(cache, wait);
+    return status;
 }
 
 static wr_wait *first_wait(wr_cache *cache)
@@ -273,7 +318,7 @@ static wr_wait *first_wait(wr_cache *cache)
 static void poll_all(wr_cache *cache)
 {
     for (wr_wait *w = first_wait(cache); w; w = w->next)
-        while (try_first(cache, w, false, UINT64_MAX) == WEIR_OK) continue;
+        while (try_first(cache, w) == WEIR_OK) continue;
     wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
     wr_cache_unlock(cache);
@@ -306,8 +351,11 @@ weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&cache->poll_lock);
-    for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = w->next)
-        status = try_first(cache, w, true, newest);
+    wr_wait *next = first_wait(cache);
+    for (wr_wait *w; (w = next) && status == WEIR_ERR_NOT_READY;) {
+        next = w->next; /* only who did not wait goes on */
+        status = await_first(cache, w, newest);
+    }
     poll_all(cache);
     wr_lock_release(&cache->poll_lock);
     *waited = status == WEIR_OK;

@@ -28,8 +28,9 @@ struct wr_use {
     wr_use *next_in_wait; /* also links unused records */
     wr_block *block;
     wr_wait *wait;
-    void *event;     /* NULL: none could be recorded yet; the stream itself is asked */
-    uint64_t serial; /* in the order in which uses were queued, from 1 */
+    void *event;      /* NULL: none could be recorded yet; the stream itself is asked */
+    uint64_t serial;  /* in the order in which uses were queued, from 1 */
+    uint32_t holders; /* threads that wait for the event without a lock: it and the record stay for the last of them */
 };
 
 /* Says that `stream` uses the live block at `address`. `events` is the pool of the stream's device. */

@@ -15,6 +15,10 @@
 #include <sched.h>
 #include <semaphore.h>
 
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+
 /* Blocks of this size have a segment to themselves, so that reuse shows in the address. */
 #define OWN (12 * MIB)
 
@@ -450,6 +454,74 @@ static void what_is_freed_later_is_not_waited_for(void **state)
     let_run(other);
 }
 
+static sem_t begun;
+
+static void work_for_others(void *unused)
+{
+    (void)unused;
+    sem_post(&begun);
+    while (sem_wait(&may_end) != 0) continue;
+}
+
+static void *empty_and_tell(void *unused)
+{
+    (void)unused;
+    return weir_empty_cache(0) == WEIR_OK ? NULL : &begun;
+}
+
+/* What is waited for may itself wait for what those threads do next. */
+static void who_waits_for_a_free_keeps_no_other_stream_from_ending(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *failed = NULL;
+    const uint64_t asked = calls_of(WEIR_BACKEND_event_synchronize);
+    sem_init(&begun, 0, 0);
+    sem_init(&may_end, 0, 0);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_stream_callback(other, work_for_others, NULL));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    while (sem_wait(&begun) != 0) continue;
+    assert_int_equal(pthread_create(&thread, NULL, empty_and_tell, NULL), 0);
+    while (calls_of(WEIR_BACKEND_event_synchronize) == asked) sched_yield();
+    assert_ok(weir_stream_destroy(third));
+    assert_ok(weir_free(alloc_on(4096, home)));
+    sem_post(&may_end);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    sem_destroy(&begun);
+    sem_destroy(&may_end);
+}
+
+/* Both come back with one event. */
+static void two_may_wait_for_one_free(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    const uint64_t asked = calls_of(WEIR_BACKEND_event_synchronize);
+    sem_init(&begun, 0, 0);
+    sem_init(&may_end, 0, 0);
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_stream_callback(other, work_for_others, NULL));
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    while (sem_wait(&begun) != 0) continue;
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, empty_and_tell, NULL), 0);
+    while (calls_of(WEIR_BACKEND_event_synchronize) < asked + 2) sched_yield();
+    sem_post(&may_end);
+    for (int i = 0; i < 2; i++) {
+        void *failed = NULL;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    assert_ok(weir_validate(0));
+    sem_destroy(&begun);
+    sem_destroy(&may_end);
+}
+
 /* As when a free took the block before its mark was changed, and it was handed out again. */
 static void a_stream_that_a_block_came_back_with_can_be_recorded(void **state)
 {
@@ -494,6 +566,8 @@ int main(void)
         BOTH(a_recorded_stream_of_another_device_may_be_destroyed),
         BOTH(closing_with_frees_pending_across_devices_works),
         BOTH(what_is_freed_later_is_not_waited_for),
+        BOTH(who_waits_for_a_free_keeps_no_other_stream_from_ending),
+        BOTH(two_may_wait_for_one_free),
         BOTH(a_stream_that_a_block_came_back_with_can_be_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,8 +17,9 @@ extern "C" {
 /**
  * The statistics of all open devices, their pools, streams and kinds of handles, and of pinned memory, as one JSON
  * object. Works as snprintf: writes at most `capacity` bytes with the terminating NUL (nothing when it is 0), and into
- * `*length` how long the text is without it; a length of `capacity` or more means that it was cut. The numbers of a
- * device's memory, pools and streams are of one instant. Costs time by the number of blocks. Since 0.1.
+ * `*length` how long the text is without it; a length of `capacity` or more means that it was cut. The text is UTF-8:
+ * bytes of names and tags that are not become U+FFFD. The numbers of a device's memory, pools and streams are of one
+ * instant. Costs time by the number of blocks. Since 0.1.
  */
 WEIR_API weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length);
 
@@ -105,7 +106,8 @@ typedef struct weir_snapshot_options {
 
 /**
  * Writes where every block is, and, where recording is on, the events that led there, to a file, which is replaced whole
- * or not at all. Each device is seen at one instant. Nobody waits for the file: what is written is copied first.
+ * or not at all. Each device is seen at one instant. Nobody waits for the file: what is written is copied first. Bytes of
+ * labels and file names that are not UTF-8 become U+FFFD.
  * @param options NULL: the defaults.
  * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */

@@ -1,5 +1,7 @@
 #include "observe/emit.h"
 
+#include "base/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +28,9 @@ void wr_emit_format(wr_emit *e, const char *format, ...)
 
 void wr_emit_finish(wr_emit *e)
 {
-    if (e->capacity) e->buffer[e->length < e->capacity ? e->length : e->capacity - 1] = '\0';
+    if (e->capacity == 0) return;
+    const bool cut = e->length >= e->capacity;
+    e->buffer[cut ? wr_utf8_whole(e->buffer, e->capacity - 1) : e->length] = '\0';
 }
 
 /* ---- JSON --------------------------------------------------------------------------------------------------------- */
@@ -34,14 +38,16 @@ void wr_emit_finish(wr_emit *e)
 static void quote(wr_emit *e, const char *text)
 {
     wr_emit_bytes(e, "\"", 1);
-    for (; *text; text++) {
+    for (const char *end = text + strlen(text); text != end;) {
         const unsigned char c = (unsigned char)*text;
+        size_t bytes;
+        const char *character = wr_utf8_next(&text, end, &bytes);
         if (c == '"' || c == '\\')
             wr_emit_format(e, "\\%c", c);
         else if (c < 0x20)
             wr_emit_format(e, "\\u%04x", c);
         else
-            wr_emit_bytes(e, text, 1);
+            wr_emit_bytes(e, character, bytes);
     }
     wr_emit_bytes(e, "\"", 1);
 }

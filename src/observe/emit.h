@@ -21,10 +21,10 @@ typedef struct wr_emit {
 void wr_emit_bytes(wr_emit *e, const char *bytes, size_t count);
 void wr_emit_format(wr_emit *e, const char *format, ...) WR_PRINTF(2, 3);
 
-/* Writes the terminating NUL, over the last byte when there is no room for it. */
+/* Writes the terminating NUL, over the last character when there is no room for it. */
 void wr_emit_finish(wr_emit *e);
 
-/* JSON: "key": before a value that is a member; NULL in an array. */
+/* JSON: "key": before a value that is a member; NULL in an array. What of a string is no UTF-8 becomes U+FFFD. */
 void wr_json_open(wr_emit *e, const char *key, char bracket); /* '{' or '[' */
 void wr_json_close(wr_emit *e, char bracket);                 /* '}' or ']' */
 void wr_json_string(wr_emit *e, const char *key, const char *text);

@@ -1,6 +1,7 @@
 #include "observe/output.h"
 
 #include "base/thread_number.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,6 +54,15 @@ void wr_output_write(wr_output *out, const void *bytes, size_t count)
     } else {
         memcpy(out->buffer + out->used, bytes, count);
         out->used += count;
+    }
+}
+
+void wr_output_text(wr_output *out, const char *text, size_t count)
+{
+    for (const char *end = text + count; text != end;) {
+        size_t bytes;
+        const char *character = wr_utf8_next(&text, end, &bytes);
+        wr_output_write(out, character, bytes);
     }
 }
 

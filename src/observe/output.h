@@ -23,6 +23,9 @@ void wr_output_to(wr_output *out, int descriptor);
 
 void wr_output_write(wr_output *out, const void *bytes, size_t count);
 
+/* What is no UTF-8 becomes U+FFFD: wr_utf8_bytes() in all. */
+void wr_output_text(wr_output *out, const char *text, size_t count);
+
 /* Writes what is left and puts the file in its place (`path` as given to open; NULL: the caller's descriptor stays open). */
 WR_CHECKED weir_status wr_output_close(wr_output *out, const char *call, const char *path);
 

@@ -1,5 +1,7 @@
 #include "observe/pickle.h"
 
+#include "base/utf8.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -54,8 +56,8 @@ void wr_pickle_end(wr_pickle *p)
 void wr_pickle_string(wr_pickle *p, const char *text, size_t length)
 {
     put(p, BINUNICODE);
-    put_little_endian(p, length, 4);
-    wr_output_write(p->out, text, length);
+    put_little_endian(p, wr_utf8_bytes(text, length), 4);
+    wr_output_text(p->out, text, length);
 }
 
 void wr_pickle_word(wr_pickle *p, unsigned number, const char *text)

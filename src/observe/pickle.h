@@ -32,7 +32,7 @@ void wr_pickle_keep(wr_pickle *p, uint32_t number);
 void wr_pickle_again(wr_pickle *p, uint32_t number);
 
 void wr_pickle_word(wr_pickle *p, unsigned number, const char *text);
-void wr_pickle_string(wr_pickle *p, const char *text, size_t length);
+void wr_pickle_string(wr_pickle *p, const char *text, size_t length); /* as wr_output_text() */
 void wr_pickle_unsigned(wr_pickle *p, uint64_t number);
 void wr_pickle_signed(wr_pickle *p, int64_t number);
 void wr_pickle_bool(wr_pickle *p, bool value);

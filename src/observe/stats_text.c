@@ -1,5 +1,7 @@
 #include "observe/stats_text.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -114,13 +116,15 @@ static const facet of_gauge = { "", "", 0, false };
 static const char *const prefixes[WR_SCOPES] = { "weir_device", "weir_memory",  "weir_pool",
                                                  "weir_stream", "weir_handles", "weir_pinned" };
 
-/* A label's value. Newlines, quotes and backslashes are escaped, as the format wants. */
+/* A label's value. Newlines, quotes and backslashes are escaped, as the format wants, and what is no UTF-8 replaced. */
 static void label(wr_emit *e, const char *name, const char *text)
 {
     wr_emit_format(e, "%s=\"", name);
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\' || *text == '\n') wr_emit_bytes(e, "\\", 1);
-        wr_emit_bytes(e, *text == '\n' ? "n" : text, 1);
+    for (const char *end = text + strlen(text); text != end;) {
+        size_t bytes;
+        const char *character = wr_utf8_next(&text, end, &bytes);
+        if (*character == '"' || *character == '\\' || *character == '\n') wr_emit_bytes(e, "\\", 1);
+        wr_emit_bytes(e, *character == '\n' ? "n" : character, bytes);
     }
     wr_emit_bytes(e, "\"", 1);
 }

@@ -1,5 +1,7 @@
 #include "observe/trace.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 void wr_trace_write_header(wr_output *out, uint64_t events, uint64_t dropped, const wr_stack_set *set)
@@ -36,13 +38,14 @@ static void write_frame(wr_output *out, const wr_frame *frame)
     char name[WR_FRAME_NAME];
     wr_frame_name(frame, name);
     const size_t object = frame->object ? strlen(frame->object) : 0;
-    const uint32_t length = (uint32_t)(strlen(name) + object + (object != 0));
+    const size_t file = object ? wr_utf8_bytes(frame->object, object) + 1 : 0;
+    const uint32_t length = (uint32_t)(file + wr_utf8_bytes(name, strlen(name)));
     wr_output_write(out, &length, sizeof length);
     if (object) {
-        wr_output_write(out, frame->object, object);
+        wr_output_text(out, frame->object, object);
         wr_output_byte(out, ':');
     }
-    wr_output_write(out, name, strlen(name));
+    wr_output_text(out, name, strlen(name));
 }
 
 void wr_trace_write_stacks(wr_output *out, const wr_stack_set *set)

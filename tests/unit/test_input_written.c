@@ -376,6 +376,27 @@ static void the_events_of_one_pool_are_its_own(void **state)
     end_scene(&s);
 }
 
+static void bytes_that_are_no_utf8_leave_a_snapshot_readable(void **state)
+{
+    (void)state;
+    trace t;
+    need_python();
+    assert_ok(weir_history_label_push("caf\xE9 \xED\xA0\x80\xC3\xA9"));
+    alloc(512);
+    assert_ok(weir_history_label_pop());
+    assert_ok(weir_snapshot_save(path, NULL));
+    run("python3 -c '\n"
+        "import pickle\n"
+        "events = pickle.load(open(\"snapshot\", \"rb\"))[\"device_traces\"][0]\n"
+        "r = chr(0xfffd)\n"
+        "assert events[1][\"user_metadata\"] == \"caf\" + r + \" \" + 3 * r + chr(0xe9), events\n"
+        "'");
+    read_back(&t);
+    assert_int_equal(t.live_count, 1);
+    trace_release(&t);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void numbers_are_what_python_reads(void **state)
 {
     (void)state;
@@ -429,6 +450,7 @@ int main(void)
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
         RECORDING(a_snapshot_says_when_older_events_are_gone),
         RECORDING(the_events_of_one_pool_are_its_own),
+        RECORDING(bytes_that_are_no_utf8_leave_a_snapshot_readable),
         cmocka_unit_test(numbers_are_what_python_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "observe/emit.h"
 #include "observe/metrics.h"
 #include "weir/observe.h"
 
@@ -133,6 +134,43 @@ static void json_is_read_by_a_parser_and_says_what_the_calls_say(void **state)
         "assert d[\"handles\"][0][\"kind\"] == \"texts\"\n"
         "assert s[\"pinned\"][\"requested_bytes\"][\"all\"][\"current\"] == 100\n"
         "'");
+}
+
+static void make_pool(const char *tag)
+{
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    o.device = 0;
+    snprintf(o.tag, sizeof o.tag, "%s", tag);
+    assert_ok(weir_mempool_create(&o, &pool));
+}
+
+static void bytes_that_are_no_utf8_are_replaced(void **state)
+{
+    (void)state;
+    make_pool("caf\xE9\xE2\x82\"\xC3\xA9");
+    char *json = text(weir_stats_json), *metrics = text(weir_stats_openmetrics);
+    assert_non_null(strstr(json, "\"tag\":\"caf\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\\\"\xC3\xA9\""));
+    assert_non_null(strstr(metrics, "tag=\"caf\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\\\"\xC3\xA9\""));
+    free(json);
+    free(metrics);
+}
+
+static void a_character_is_not_cut_in_two(void **state)
+{
+    (void)state;
+    static const char whole[] = "\"ab\xE2\x82\xAC\"";
+    static const size_t kept[] = { 0, 0, 1, 2, 3, 3, 3, 6, 7 }; /* by capacity */
+    for (size_t capacity = 1; capacity < sizeof kept / sizeof *kept; capacity++) {
+        char buffer[16] = "xxxxxxxxxxxxxxx";
+        wr_emit e = { .buffer = buffer, .capacity = capacity };
+        wr_json_string(&e, NULL, "ab\xE2\x82\xAC");
+        wr_emit_finish(&e);
+        assert_int_equal(e.length, sizeof whole - 1);
+        assert_int_equal(strlen(buffer), kept[capacity]);
+        assert_memory_equal(buffer, whole, kept[capacity]);
+        assert_int_equal(buffer[capacity], 'x');
+    }
 }
 
 static void a_short_buffer_is_filled_and_ended(void **state)
@@ -336,6 +374,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HOST(openmetrics_is_read_by_a_strict_parser),
         HOST(json_is_read_by_a_parser_and_says_what_the_calls_say),
+        HOST(bytes_that_are_no_utf8_are_replaced),
+        cmocka_unit_test(a_character_is_not_cut_in_two),
         HOST(a_short_buffer_is_filled_and_ended),
         HOST(without_any_use_there_is_text_too),
         HOST(peaks_and_totals_are_reset_each_alone),

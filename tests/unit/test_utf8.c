@@ -1,0 +1,81 @@
+/*
+ * Text of any bytes, as readers get it who insist on UTF-8.
+ */
+#include "base/utf8.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <string.h>
+
+#define R "\xEF\xBF\xBD"
+
+static void check(const char *text, const char *expected)
+{
+    char got[64] = "";
+    const char *end = text + strlen(text);
+    size_t at = 0, bytes = 0;
+    assert_int_equal(wr_utf8_bytes(text, strlen(text)), strlen(expected));
+    while (text != end) {
+        const char *character = wr_utf8_next(&text, end, &bytes);
+        memcpy(got + at, character, bytes);
+        at += bytes;
+    }
+    assert_string_equal(got, expected);
+}
+
+static void characters_stay(void **state)
+{
+    (void)state;
+    static const char *const texts[] = { "",
+                                         "weir",
+                                         "caf\xC3\xA9",
+                                         "\x01\x7F\xC2\x80\xDF\xBF",
+                                         "\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF",
+                                         "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF" };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) check(texts[i], texts[i]);
+}
+
+static void bytes_that_begin_no_character_are_replaced(void **state)
+{
+    (void)state;
+    check("caf\xE9", "caf" R);
+    check("\xE9t\xE9", R "t" R);
+    check("\x80\xBF\xC0\xC1\xF5\xFF", R R R R R R);
+    check("\xC3\xC3\xA9\xC3", R "\xC3\xA9" R);
+}
+
+static void what_is_cut_off_overlong_or_a_surrogate_is_replaced(void **state)
+{
+    (void)state;
+    check("a\xE2\x82", "a" R R);
+    check("\xF0\x9F\x98z", R R R "z");
+    check("\xC0\xAF\xE0\x9F\xBF\xF0\x8F\xBF\xBF", R R R R R R R R R);
+    check("\xED\xA0\x80\xED\xBF\xBF", R R R R R R);
+    check("\xF4\x90\x80\x80", R R R R);
+}
+
+static void a_cut_leaves_whole_characters(void **state)
+{
+    (void)state;
+    static const char text[] = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80";
+    static const size_t whole[] = { 0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10 };
+    for (size_t count = 0; count < sizeof whole / sizeof *whole; count++)
+        assert_int_equal(wr_utf8_whole(text, count), whole[count]);
+    assert_int_equal(wr_utf8_whole("\x80\x80\x80\x80\x80", 5), 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(characters_stay),
+        cmocka_unit_test(bytes_that_begin_no_character_are_replaced),
+        cmocka_unit_test(what_is_cut_off_overlong_or_a_surrogate_is_replaced),
+        cmocka_unit_test(a_cut_leaves_whole_characters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

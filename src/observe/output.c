@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* What killed processes can have left behind under names that come again: in containers all processes may be number 1. */
+enum { NAMES = 1000 };
+
 void wr_output_to(wr_output *out, int descriptor)
 {
     out->descriptor = descriptor;
@@ -20,11 +23,14 @@ void wr_output_to(wr_output *out, int descriptor)
 weir_status wr_output_open(wr_output *out, const char *call, const char *path)
 {
     wr_output_to(out, -1);
-    const int length =
-        snprintf(out->beside, sizeof out->beside, "%s.%ld.%u.tmp", path, (long)getpid(), wr_thread_number());
-    WR_ENSURE(length < (int)sizeof out->beside, WEIR_ERR_IO, "%s: the path is longer than %zu bytes", call,
-              sizeof out->beside);
-    out->descriptor = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    for (unsigned name = 0; out->descriptor < 0 && name < NAMES; name++) {
+        const int length = snprintf(out->beside, sizeof out->beside, "%s.%ld.%u.%u.tmp", path, (long)getpid(),
+                                    wr_thread_number(), name);
+        WR_ENSURE(length < (int)sizeof out->beside, WEIR_ERR_IO, "%s: the path is longer than %zu bytes", call,
+                  sizeof out->beside);
+        out->descriptor = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (out->descriptor < 0 && errno != EEXIST) break;
+    }
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot create %s: %s", call, out->beside, strerror(errno));
     return WEIR_OK;
 }

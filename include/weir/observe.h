@@ -113,7 +113,8 @@ typedef struct weir_snapshot_options {
  */
 WEIR_API weir_status weir_snapshot_save(const char *path, const weir_snapshot_options *options);
 
-/** The same to a descriptor: a pipe, a socket, a file that is open. It stays the caller's. Since 0.1. */
+/** The same to a descriptor: a pipe, a socket, a file that is open. It stays the caller's. Waits for room also where the
+ *  descriptor is non-blocking; what nobody reads any more is WEIR_ERR_IO, without a SIGPIPE. Since 0.1. */
 WEIR_API weir_status weir_snapshot_write(int descriptor, const weir_snapshot_options *options);
 
 #ifdef __cplusplus

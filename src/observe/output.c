@@ -5,8 +5,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What killed processes can have left behind under names that come again: in containers all processes may be number 1. */
@@ -35,18 +39,45 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
     return WEIR_OK;
 }
 
+/* A descriptor of the caller's may be one that does not wait. */
+static void wait_for_room(int descriptor)
+{
+    struct pollfd one = { .fd = descriptor, .events = POLLOUT };
+    (void)poll(&one, 1, -1); /* whatever it is that came: the next write tells */
+}
+
+/* The errno; 0: all is written. */
+static int write_all(int descriptor, const char *bytes, size_t count)
+{
+    while (count != 0) {
+        const ssize_t written = write(descriptor, bytes, count);
+        if (written >= 0) {
+            bytes += written;
+            count -= (size_t)written;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            wait_for_room(descriptor);
+        } else if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+/* A pipe that nobody reads is an error like others, not the end of the program: the signal goes to the thread that wrote,
+ * and is taken away before anybody sees it, unless one was waiting already. */
 static void write_out(wr_output *out, const char *bytes, size_t count)
 {
-    while (count != 0 && out->error == 0) {
-        const ssize_t written = write(out->descriptor, bytes, count);
-        if (written < 0 && errno == EINTR) continue;
-        if (written < 0) {
-            out->error = errno;
-            return;
-        }
-        bytes += written;
-        count -= (size_t)written;
-    }
+    static const struct timespec at_once;
+    sigset_t broken, before, waiting;
+    if (count == 0 || out->error) return;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    sigpending(&waiting);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    out->error = write_all(out->descriptor, bytes, count);
+    if (out->error == EPIPE && !sigismember(&waiting, SIGPIPE))
+        while (sigtimedwait(&broken, NULL, &at_once) < 0 && errno == EINTR) continue;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void wr_output_write(wr_output *out, const void *bytes, size_t count)

@@ -15,6 +15,8 @@
 #include "weir/observe.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -246,6 +248,65 @@ static void a_snapshot_goes_into_a_pipe(void **state)
     close(ends[1]);
 }
 
+typedef struct slow_reader {
+    int from;
+    size_t read;
+} slow_reader;
+
+static void *read_slowly(void *of_reader)
+{
+    slow_reader *r = of_reader;
+    char bytes[1000];
+    for (ssize_t count = 1; count > 0; r->read += (size_t)count) {
+        usleep(100);
+        count = read(r->from, bytes, sizeof bytes);
+        assert_true(count >= 0);
+    }
+    return NULL;
+}
+
+static void a_slow_reader_is_waited_for_also_by_what_does_not_block(void **state)
+{
+    (void)state;
+    int ends[2];
+    pthread_t thread;
+    for (int i = 0; i < 3000; i++) alloc(512);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(fcntl(ends[1], F_SETPIPE_SZ, 4096), 4096);
+    slow_reader reader = { .from = ends[0] };
+    assert_int_equal(pthread_create(&thread, NULL, read_slowly, &reader), 0);
+    assert_ok(weir_snapshot_write(ends[1], NULL));
+    close(ends[1]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_in_range(reader.read, 100000, 10000000);
+    close(ends[0]);
+}
+
+/* Its signal does not reach the program, neither now nor later, and one that the program waits for stays. */
+static void a_reader_that_is_gone_is_an_error(void **state)
+{
+    (void)state;
+    int ends[2];
+    sigset_t broken, waiting, mask;
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    close(ends[0]);
+    assert_status(weir_snapshot_write(ends[1], NULL), WEIR_ERR_IO);
+    assert_non_null(strstr(weir_error_text(), "Broken pipe"));
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &broken, &mask), 0);
+    assert_int_equal(sigismember(&mask, SIGPIPE), 0);
+    assert_status(weir_snapshot_write(ends[1], NULL), WEIR_ERR_IO);
+    assert_int_equal(sigpending(&waiting), 0);
+    assert_int_equal(sigismember(&waiting, SIGPIPE), 0);
+    assert_int_equal(pthread_kill(pthread_self(), SIGPIPE), 0);
+    assert_status(weir_snapshot_write(ends[1], NULL), WEIR_ERR_IO);
+    assert_int_equal(sigwaitinfo(&broken, NULL), SIGPIPE);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, &mask, NULL), 0);
+    close(ends[1]);
+}
+
 /* As killed processes of the same number leave them, which in a container is always 1. */
 static void what_was_left_half_written_is_no_hindrance(void **state)
 {
@@ -462,6 +523,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_blocks_can_be_written_as_a_trace, open_segments, close_host),
         RECORDING(one_pool_or_one_device_can_be_asked_about),
         RECORDING(a_snapshot_goes_into_a_pipe),
+        RECORDING(a_slow_reader_is_waited_for_also_by_what_does_not_block),
+        RECORDING(a_reader_that_is_gone_is_an_error),
         RECORDING(what_was_left_half_written_is_no_hindrance),
         RECORDING(what_cannot_be_written_is_refused_with_the_reason),
         RECORDING(want_of_memory_is_told),

@@ -67,7 +67,7 @@ typedef struct desk {
     label_stack *labels; /* NULL: none */
     uint32_t label;      /* a number for the innermost; 0: none */
     uint32_t last_label; /* number given out */
-    bool watched;        /* this thread's end */
+    pid_t watched;       /* the process in which this thread's end is; 0: none */
 } desk;
 
 static WR_THREAD_LOCAL desk mine;
@@ -75,7 +75,6 @@ static WR_THREAD_LOCAL desk mine;
 static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static bool exit_key_made;
-static pid_t exit_process; /* in a child of fork the locks may be held by threads that it does not have */
 
 static void put_down(pen *p)
 {
@@ -97,22 +96,22 @@ static void at_thread_exit(void *of_thread)
     desk *d = of_thread;
     wr_meta_free(d->labels);
     d->labels = NULL;
-    d->watched = false;
-    for (int i = 0; i < PENS && getpid() == exit_process; i++)
+    const bool own = d->watched == getpid(); /* in a child of fork threads that it does not have may hold the locks */
+    d->watched = 0;
+    for (int i = 0; i < PENS && own; i++)
         if (d->pens[i].serial) put_down(&d->pens[i]);
 }
 
 static void make_exit_key(void)
 {
     exit_key_made = pthread_key_create(&exit_key, at_thread_exit) == 0;
-    exit_process = getpid();
 }
 
 static void watch_thread(void)
 {
     pthread_once(&exit_key_once, make_exit_key);
     if (exit_key_made) (void)pthread_setspecific(exit_key, &mine); /* else pages of ended threads stay with them */
-    mine.watched = true;
+    mine.watched = getpid();
 }
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
@@ -179,7 +178,7 @@ static bool has_room(const pen *p)
 /* False: there is no memory for a page, and the event is lost. */
 static WR_NOINLINE bool refill(wr_history *history, pen *p)
 {
-    if (!mine.watched) watch_thread();
+    if (mine.watched != getpid()) watch_thread();
     if (p->serial && p->serial != history->serial) put_down(p);
     p->serial = history->serial;
     wr_lock_acquire(&history->lock);

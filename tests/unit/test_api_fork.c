@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "host_support.h"
 #include "weir/trace.h"
 
@@ -210,6 +211,42 @@ static void a_child_of_a_closed_library_may_open_it(void **state)
     open_idle(state);
 }
 
+static void *allocate_once(void *unused)
+{
+    (void)unused;
+    void *block = NULL;
+    return (void *)(intptr_t)(weir_alloc(512, &block) != WEIR_OK || weir_free(block) != WEIR_OK);
+}
+
+static int threads_that_end_leave_their_pages_to_others(void)
+{
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "host";
+    settings.host_memory = 64 * MIB;
+    settings.history = 1000;
+    EXPECT(weir_open(&settings), WEIR_OK);
+    uint64_t after_one = 0;
+    for (int i = 0; i < 50; i++) {
+        pthread_t thread;
+        void *failed = NULL;
+        if (pthread_create(&thread, NULL, allocate_once, NULL) || pthread_join(thread, &failed) || failed) return 1;
+        if (i == 0) after_one = wr_meta_live();
+    }
+    if (wr_meta_live() != after_one) fprintf(stderr, "child: each thread takes memory that stays\n");
+    return wr_meta_live() != after_one;
+}
+
+/* A label is what a program can have said before, without the library's being open. */
+static void a_child_forked_after_a_label_records_in_few_pages(void **state)
+{
+    (void)state;
+    assert_ok(weir_close());
+    assert_ok(weir_history_label_push("startup"));
+    assert_ok(weir_history_label_pop());
+    in_a_child(threads_that_end_leave_their_pages_to_others);
+    open_idle(state);
+}
+
 /* Locks that other threads hold at the fork stay held in the child, which has none of those threads. */
 typedef struct busy {
     atomic_bool stop;
@@ -329,6 +366,7 @@ int main(void)
         IN_USE(grandchildren_are_refused_in_turn),
         cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),
         cmocka_unit_test_setup_teardown(a_child_of_a_closed_library_may_open_it, open_idle, close_host),
+        cmocka_unit_test_setup_teardown(a_child_forked_after_a_label_records_in_few_pages, open_idle, close_host),
         IN_USE(a_fork_while_threads_hold_locks_does_not_hang_the_child),
         cmocka_unit_test_setup_teardown(a_fork_while_threads_hold_locks_does_not_hang_the_child, open_with_stacks,
                                         close_host),

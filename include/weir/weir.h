@@ -903,7 +903,13 @@ typedef struct weir_handle_ops {
     uint32_t reserved;
 } weir_handle_ops;
 
+/** In braces of the program's own. C names what else it sets behind it: `{ WEIR_HANDLE_OPS_INIT, .name = "cholmod" }`. C++,
+ *  of every standard, sets members one by one: `weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT }; ops.name = "cholmod";`. */
+#ifdef __cplusplus
+#define WEIR_HANDLE_OPS_INIT sizeof(weir_handle_ops), NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0
+#else
 #define WEIR_HANDLE_OPS_INIT .size = sizeof(weir_handle_ops)
+#endif
 
 /** Destroying one synchronises the device and would end a stream capture: it waits until none is underway. In other threads
  *  weir_graph_begin() waits while one is destroyed, so `destroy` must not wait for such a thread. */

@@ -11,6 +11,9 @@ read -ra private <<<"$(pkg-config --static --libs weir)"
 warnings=(-Wall -Wextra -pedantic -Werror)
 
 "$cc" -std=c11 "${warnings[@]}" "${cflags[@]}" "$sources/program.c" -o c_shared "${libs[@]}" -Wl,-rpath,"$libdir"
+for standard in 11 14 20; do
+    "$cxx" -std=c++$standard "${warnings[@]}" "${cflags[@]}" "$sources/program.cpp" -fsyntax-only
+done
 "$cxx" -std=c++17 "${warnings[@]}" "${cflags[@]}" "$sources/program.cpp" -o cpp_shared "${libs[@]}" -Wl,-rpath,"$libdir" -pthread
 # The archive by name: -lweir would take the shared library.
 static=("${private[@]/#-lweir/$libdir/libweir.a}")

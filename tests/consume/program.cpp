@@ -30,6 +30,31 @@ static void allocate_on_own_stream()
     require(weir_stream_destroy(stream) == WEIR_OK, "weir_stream_destroy");
 }
 
+static int start(void *, int, void **handle)
+{
+    static int only;
+    *handle = &only;
+    return 0;
+}
+
+static int finish(void *, void *)
+{
+    return 0;
+}
+
+static void register_a_kind()
+{
+    weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT };
+    weir_handle_kind kind = 0;
+    void *handle = nullptr;
+    require(ops.size == sizeof ops && !ops.user && ops.flags == 0, "WEIR_HANDLE_OPS_INIT");
+    ops.name = "program";
+    ops.create = start;
+    ops.destroy = finish;
+    require(weir_handle_kind_register(&ops, &kind) == WEIR_OK, "weir_handle_kind_register");
+    require(weir_handle_get(kind, &handle) == WEIR_OK && handle, "weir_handle_get");
+}
+
 int main()
 {
     const std::string version = std::to_string(WEIR_VERSION_MAJOR) + "." + std::to_string(WEIR_VERSION_MINOR) + "." +
@@ -40,6 +65,7 @@ int main()
     settings.backend = "host";
     require(weir_open(&settings) == WEIR_OK, "weir_open");
     std::thread(allocate_on_own_stream).join();
+    register_a_kind();
 
     weir_memory_stats stats = {};
     stats.size = sizeof stats;

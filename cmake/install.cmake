@@ -8,8 +8,19 @@ if(TARGET weir-tool)
     install(TARGETS weir-tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Where the prefix lies as seen from the installed files, so that a tree may be moved.
-file(RELATIVE_PATH WEIR_PC_TO_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+# Where the prefix lies as seen from the installed files, so that a tree may be moved; but not what was given as an
+# absolute path, which need not lie in the prefix.
+file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+set(WEIR_PC_PREFIX "\${pcfiledir}/${to_prefix}")
+if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+    set(WEIR_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+endif()
+foreach(folder LIBDIR INCLUDEDIR)
+    set(WEIR_PC_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+    if(IS_ABSOLUTE ${CMAKE_INSTALL_${folder}})
+        set(WEIR_PC_${folder} ${CMAKE_INSTALL_${folder}})
+    endif()
+endforeach()
 configure_file(cmake/weir.pc.in weir.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -1,5 +1,6 @@
 #include "base/options.h"
 
+#include "base/edits.h"
 #include "base/size.h"
 
 #include <ctype.h>
@@ -26,9 +27,6 @@ static const option table[WR_OPTION_COUNT] = {
 #include "base/options.def"
 #undef X
 };
-
-/* A variable that no option is known by is reported with the nearest one; names longer than this are cut for that. */
-enum { NAME_MAX_COMPARED = 48 };
 
 /* No version of weir_settings comes near this; more is a `size` that was never set. */
 enum { SETTINGS_SIZE_MAX = 4096 };
@@ -233,33 +231,12 @@ WR_CHECKED static weir_status read_settings(wr_options *options, const weir_sett
     return WEIR_OK;
 }
 
-/* Edits that turn one name into the other (Levenshtein). */
-static size_t distance(const char *name, size_t length, const char *known)
-{
-    size_t row[NAME_MAX_COMPARED + 1];
-    if (length > NAME_MAX_COMPARED) length = NAME_MAX_COMPARED;
-    for (size_t i = 0; i <= length; i++) row[i] = i;
-
-    for (size_t k = 0; known[k] != '\0'; k++) {
-        size_t diagonal = row[0];
-        row[0] = k + 1;
-        for (size_t i = 1; i <= length; i++) {
-            size_t best = diagonal + (name[i - 1] != known[k]);
-            if (row[i] + 1 < best) best = row[i] + 1;
-            if (row[i - 1] + 1 < best) best = row[i - 1] + 1;
-            diagonal = row[i];
-            row[i] = best;
-        }
-    }
-    return row[length];
-}
-
 WR_CHECKED static weir_status refuse_unknown(const wr_options *options, const char *name, size_t length)
 {
     int nearest = 0;
     size_t least = SIZE_MAX;
     for (int id = 0; id < WR_OPTION_COUNT; id++) {
-        size_t edits = distance(name, length, options->value[id].environment);
+        size_t edits = wr_edits(name, length, options->value[id].environment);
         if (edits >= least) continue;
         least = edits;
         nearest = id;

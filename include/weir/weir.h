@@ -147,7 +147,8 @@ typedef struct weir_settings {
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the
  * library opens it. Opening does not touch any device; a device is opened when first used.
- * @return WEIR_ERR_BUSY when it is open already; WEIR_ERR_OPTION naming the bad option, its value and its range;
+ * @return WEIR_ERR_BUSY when it is open already; WEIR_ERR_OPTION naming the bad option, its value and its range, or a
+ *         variable WEIR_... that means nothing and the nearest that does;
  *         WEIR_ERR_NO_LIBRARY when the named back end is not there. Since 0.1.
  */
 WEIR_API weir_status weir_open(const weir_settings *settings);
@@ -773,7 +774,7 @@ WEIR_API weir_status weir_pinned_stats_reset(void);
 /**
  * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
  * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its
- * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly.
+ * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly (such a variable of no library fails weir_open()).
  */
 typedef int32_t weir_handle_kind;
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VARIABLE_SIZE = 48, REASONS_SIZE = 768 };
+enum { REASONS_SIZE = 768 };
 
 /* What was tried and why it failed, a line each. */
 typedef struct attempts {
@@ -15,9 +15,9 @@ typedef struct attempts {
     size_t length;
 } attempts;
 
-static void name_variable(const char *name, char variable[VARIABLE_SIZE])
+void wr_dl_variable(const char *name, char variable[WR_DL_VARIABLE])
 {
-    snprintf(variable, VARIABLE_SIZE, "WEIR_LIB_%s", name);
+    snprintf(variable, WR_DL_VARIABLE, "WEIR_LIB_%s", name);
     for (char *c = variable; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
 }
 
@@ -55,8 +55,8 @@ void *wr_dl_present(const char *soname)
 weir_status wr_dl_open(const char *name, const char *const *sonames, void **library)
 {
     attempts tried = { .length = 0 };
-    char variable[VARIABLE_SIZE];
-    name_variable(name, variable);
+    char variable[WR_DL_VARIABLE];
+    wr_dl_variable(name, variable);
 
     const char *chosen = secure_getenv(variable);
     if (chosen != NULL) {
@@ -99,8 +99,8 @@ weir_status wr_dl_symbol(void *library, const char *name, const char *symbol, vo
         return WEIR_OK;
     }
 
-    char variable[VARIABLE_SIZE];
-    name_variable(name, variable);
+    char variable[WR_DL_VARIABLE];
+    wr_dl_variable(name, variable);
     return wr_fail(WEIR_ERR_INCOMPATIBLE,
                    "library %s (%s) has no symbol %s; set %s to the path of a version that has it", name,
                    file_name(library), symbol, variable);

@@ -16,6 +16,10 @@
  */
 WR_CHECKED weir_status wr_dl_open(const char *name, const char *const *sonames, void **library);
 
+/* That variable's name. */
+#define WR_DL_VARIABLE 48
+void wr_dl_variable(const char *name, char variable[WR_DL_VARIABLE]);
+
 /* WEIR_ERR_INCOMPATIBLE names the symbol and the library's file. */
 WR_CHECKED weir_status wr_dl_symbol(void *library, const char *name, const char *symbol, void **address);
 

@@ -32,8 +32,8 @@ typedef struct wr_options {
 } wr_options;
 
 /* Fills all options. WEIR_ERR_OPTION names the first bad value, where it came from, its type and range; variables
- * that start with WEIR_ but name no option (WEIR_LIB_* excepted) are reported the same way, with the nearest known
- * name. `settings` may be NULL; one with a larger size than known, whose tail is not all zero, is refused. */
+ * that start with WEIR_ but name no option are reported the same way, with the nearest known name; WEIR_LIB_* are left to
+ * backend/variables.h. `settings` may be NULL; one with a larger size than known, whose tail is not all zero, is refused. */
 WR_CHECKED weir_status wr_options_read(wr_options *options, const weir_settings *settings);
 
 /* As wr_options_read, with the environment given as an array of "NAME=value" (NULL-terminated): for tests. */

@@ -1,5 +1,6 @@
 #include "device/runtime.h"
 
+#include "backend/variables.h"
 #include "base/bias.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -13,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 wr_runtime wr_runtime_global = {
     .epoch = 1,
@@ -123,6 +125,7 @@ static weir_status check_plan_option(const wr_options *options)
 static weir_status open_locked(const weir_settings *settings)
 {
     WR_TRY(wr_options_read(&rt->options, settings));
+    WR_TRY(wr_variables_check((const char *const *)environ));
     apply_log_option(&rt->options);
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
     WR_TRY(wr_debug_parse(rt->options.value[WR_OPTION_debug].text, &rt->debug));

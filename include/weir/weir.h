@@ -129,9 +129,12 @@ typedef struct weir_settings {
     uint64_t host_devices;   /**< host back end: number of devices (default 1) */
     uint64_t host_memory;    /**< host back end: memory per device (default 80 GiB; costs RAM only when touched) */
     uint64_t max_split_size; /**< blocks of at least this size are never split; 0: always split (PyTorch's option) */
-    uint64_t large_segment;  /**< segment size for requests of 1 to 10 MiB; default 20 MiB */
+    uint64_t
+        large_segment; /**< segment size for requests of 1 to 10 MiB; default 20 MiB. Chunks of policy "weir" have none */
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
-    double gc_threshold; /**< share of memory_limit above which idle segments are collected by age; 0: off */
+    double gc_threshold; /**< share of memory_limit, or of what weir_memory_limit_set() says, above which idle segments
+                              are collected by age: without a limit none is. 0: off. Any other, limit or not, has policy
+                              "weir" work with segments instead of chunks (docs/memory.md) */
     uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
     const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
     const char

@@ -850,7 +850,8 @@ WEIR_API weir_status weir_handle_return(weir_lease lease);
 WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
 
 /** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. Handles whose destruction
- *  would end a stream capture are kept until a later call. `destroyed` may be NULL. Since 0.1. */
+ *  would end a stream capture are kept until a later call. `destroyed` may be NULL.
+ *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same. Since 0.1. */
 WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed);
 
 /** Numbers of one kind on one device. Set `size` first. */

@@ -159,8 +159,11 @@ WEIR_API weir_status weir_open(const weir_settings *settings);
 /**
  * Gives everything back: all device memory (blocks still allocated too), streams and events of weir's own. The one
  * place where weir frees resources on shutdown; a process that just exits leaves that to the driver. No other weir
- * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, but
- * for what needs no device: weir_version(), error texts, weir_handle_kind_register() and weir_handle_kind_info_get().
+ * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, unless
+ * an argument is bad in itself, and but for what needs no device: weir_version(), names, texts and errors (also as JSON),
+ * weir_free() and weir_pinned_free() of NULL, weir_handle_kind_register(), weir_handle_kind_info_get(), labels of the
+ * history, weir_plan_decode() and weir_plan_encode(), and what destroys objects of the program's own (a plan, a
+ * checkpoint). weir/host.h says what its calls return.
  * @return WEIR_OK also when it was not open; the first failure of a driver call otherwise, everything else having
  *         been released all the same; WEIR_ERR_FORKED in a forked child, touching nothing. Since 0.1.
  */

@@ -10,6 +10,9 @@
 
 #include "base/meta.h"
 #include "host_support.h"
+#include "weir/observe.h"
+#include "weir/plan.h"
+#include "weir/trace.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -105,6 +108,33 @@ static void a_closed_library_refuses_every_call(void **state)
     assert_int_equal(count, 7);
     assert_null(name);
     assert_null(pointer);
+}
+
+static void a_closed_library_answers_what_needs_no_device(void **state)
+{
+    (void)state;
+    char text[256];
+    uint8_t bytes[256];
+    size_t length = 0;
+    uint64_t nanoseconds = 0;
+    weir_plan *plan = NULL;
+    const weir_plan empty = { 0 };
+    weir_handle_kind_info kind = { .size = sizeof kind };
+    open_small();
+    assert_ok(weir_close());
+    assert_ok(weir_free(NULL));
+    assert_ok(weir_pinned_free(NULL));
+    assert_ok(weir_error_json(text, sizeof text, &length));
+    assert_status(weir_handle_kind_info_get(WEIR_HANDLE_KIND_MAX, &kind), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_history_label_push("closed"));
+    assert_ok(weir_history_label_pop());
+    assert_ok(weir_plan_encode(&empty, bytes, sizeof bytes, &length));
+    assert_ok(weir_plan_decode(bytes, length, &plan));
+    weir_plan_destroy(plan);
+    assert_ok(weir_host_cost(WEIR_BACKEND_segment_alloc, 4096, &nanoseconds));
+    assert_status(weir_host_fail_clear(), WEIR_ERR_NOT_SUPPORTED);
+    assert_status(weir_host_stream_hold(0, NULL), WEIR_ERR_NOT_SUPPORTED);
+    assert_status(weir_alloc(1, NULL), WEIR_ERR_INVALID_ARGUMENT);
 }
 
 static void closing_twice_is_fine(void **state)
@@ -287,6 +317,7 @@ int main(void)
         cmocka_unit_test_teardown(the_first_call_opens_the_library_with_the_environments_options, close_it),
         cmocka_unit_test_teardown(opening_twice_is_refused_and_harmless, close_it),
         cmocka_unit_test(a_closed_library_refuses_every_call),
+        cmocka_unit_test(a_closed_library_answers_what_needs_no_device),
         cmocka_unit_test(closing_twice_is_fine),
         cmocka_unit_test(the_library_can_be_opened_again_and_again),
         cmocka_unit_test(closing_gives_memory_in_use_back),

@@ -112,14 +112,21 @@ static weir_status ask_once(const wr_event_pool *pool, void *native, bool *captu
     return status;
 }
 
-/* Asks again and again, since waiting for the stream inside the gate would keep captures from beginning for as long. */
-weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait)
+/* Waiting for the stream inside the gate would keep captures from beginning for as long: an event is waited for, or, while
+ * the driver has none, the stream asked again and again. */
+weir_status wr_event_ask_stream(wr_event_pool *pool, void *native, bool wait)
 {
     struct timespec nap = { 0, 10000 };
     for (;;) {
+        void *event = NULL;
         bool captures = false;
         weir_status status = ask_once(pool, native, &captures);
         if (!wait || captures || status != WEIR_ERR_NOT_READY) return status;
+        if (wr_event_behind(pool, native, &event) == WEIR_OK && event) {
+            status = wr_driver(pool->backend, event_synchronize, pool->device, event);
+            wr_event_put(pool, event);
+            return status;
+        }
         nanosleep(&nap, NULL);
         if (nap.tv_nsec < 1000000) nap.tv_nsec *= 2;
     }

@@ -30,7 +30,7 @@ WR_CHECKED weir_status wr_event_behind(wr_event_pool *pool, void *native, void *
 
 /* WEIR_OK when a native stream of the pool's device has no work left, now or, to be waited for, then. WEIR_ERR_NOT_READY
  * when it has, or asking could end a capture which it is in or joins. */
-WR_CHECKED weir_status wr_event_ask_stream(const wr_event_pool *pool, void *native, bool wait);
+WR_CHECKED weir_status wr_event_ask_stream(wr_event_pool *pool, void *native, bool wait);
 
 /* Later work on `to` waits for the work now on the native stream `from`, of the pool's device, and `to` counts that. Unless
  * either captures: then *chained is false and nothing happened. */

@@ -117,7 +117,8 @@ typedef struct wr_cache {
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
     uint64_t queued_uses;         /* that were ever in them */
-    bool orphans;                 /* a block of a pool that nobody refers to was freed since wr_mempool_tidy looked */
+    bool
+        orphans; /* pools that nobody refers to may have idle memory: since wr_mempool_tidy looked, or in spite of it */
 } wr_cache;
 
 /* A request as the policy sees it. */

@@ -472,10 +472,10 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
     weir_status first = WEIR_OK;
     const bool harmful = pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
     while (any_to_destroy(pool)) {
-        if (harmful && wr_quiet_begin(pool->site.events, pool->site.streams) != WEIR_OK) {
-            doom_idle(pool);
-            break;
-        }
+        const weir_status quiet = harmful ? wr_quiet_begin(pool->site.events, pool->site.streams) : WEIR_OK;
+        if (quiet == WEIR_ERR_CAPTURE) doom_idle(pool);
+        if (quiet != WEIR_OK && quiet != WEIR_ERR_CAPTURE) wr_keep_first(&first, quiet);
+        if (quiet != WEIR_OK) break;
         wr_handle *h = take_out(pool);
         if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* single-shot, whatever it says */
         if (harmful) wr_quiet_end();

@@ -167,6 +167,7 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     const bool there = wr_mempool_name_of(pool) == name && pool->held[holder] > 0;
     if (there) pool->held[holder]--;
     const bool last = there && wr_mempool_references(pool) == 0;
+    if (last) cache->orphans = true;
     wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
@@ -184,6 +185,7 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
     assert(pool->held[holder] > 0);
     pool->held[holder]--;
     const bool last = wr_mempool_references(pool) == 0;
+    if (last) cache->orphans = true;
     wr_cache_unlock(cache);
     if (last) wr_fronts_empty_in(cache, name);
 }

@@ -287,7 +287,7 @@ static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
 }
 
 /* The same, waiting for the work; without the poll lock then, which others need for streams that have nothing to do with it. */
-static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest)
+static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *went_away)
 {
     wr_use *use = first_use(cache, wait);
     if (!use || use->serial > newest) return WEIR_ERR_NOT_READY;
@@ -297,6 +297,7 @@ static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest)
         wr_event_pool *events = wait->events;
         hold(cache, use);
         wr_lock_release(&cache->poll_lock);
+        *went_away = true;
         status = wr_driver(cache->backend, event_synchronize, events->device, use->event);
         wr_lock_acquire(&cache->poll_lock);
         if (let_go(cache, use, events)) return WEIR_OK;
@@ -351,11 +352,9 @@ weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&cache->poll_lock);
-    wr_wait *next = first_wait(cache);
-    for (wr_wait *w; (w = next) && status == WEIR_ERR_NOT_READY;) {
-        next = w->next; /* only who did not wait goes on */
-        status = await_first(cache, w, newest);
-    }
+    bool went_away = false; /* then the list may be another */
+    for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = went_away ? NULL : w->next)
+        status = await_first(cache, w, newest, &went_away);
     poll_all(cache);
     wr_lock_release(&cache->poll_lock);
     *waited = status == WEIR_OK;

@@ -5,17 +5,17 @@
 /* Where new work keeps coming no look finds the device idle: then the last of it is left to whoever waits for the device. */
 enum { WAITS = 4 };
 
-/* An event behind the present work of the stream of that index, or NULL. With the table's lock, so that the stream is not
- * destroyed meanwhile. */
-static weir_status mark(wr_event_pool *events, wr_stream_table *streams, uint32_t index, void **event)
+/* An event behind the present work of the stream of that index, or NULL: then that is left to who waits for the device. With the
+ * table's lock, so that the stream is not destroyed meanwhile. */
+static void *mark(wr_event_pool *events, wr_stream_table *streams, uint32_t index)
 {
-    weir_status status = WEIR_OK;
-    *event = NULL;
+    void *event = NULL;
     wr_lock_acquire(&streams->lock);
     const wr_stream *s = &streams->records[index];
-    if (atomic_load_explicit(&s->id, memory_order_relaxed) != 0) status = wr_event_behind(events, s->native, event);
+    const bool there = atomic_load_explicit(&s->id, memory_order_relaxed) != 0;
+    if (there && wr_event_behind(events, s->native, &event) != WEIR_OK) event = NULL;
     wr_lock_release(&streams->lock);
-    return status;
+    return event;
 }
 
 static weir_status would_end_a_capture(wr_stream_table *streams, bool *would)
@@ -27,8 +27,7 @@ static weir_status wait_for_present_work(wr_event_pool *events, wr_stream_table 
 {
     const uint32_t used = wr_streams_used(streams);
     for (uint32_t i = 0; i < used; i++) {
-        void *event = NULL;
-        WR_TRY(mark(events, streams, i, &event));
+        void *event = mark(events, streams, i);
         if (!event) continue;
         weir_status status = wr_driver(events->backend, event_synchronize, events->device, event);
         wr_event_put(events, event);

@@ -263,7 +263,7 @@ weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempo
     return spared(status);
 }
 
-/* What cannot be given back now is when somebody needs it. */
+/* What cannot be given back now is next time, or when somebody needs it. */
 void wr_cache_trim_released(wr_cache *cache)
 {
     size_t released = 0;
@@ -273,7 +273,11 @@ void wr_cache_trim_released(wr_cache *cache)
     for (const wr_mempool *pool = cache->pools->next; pool; pool = pool->next)
         if (wr_mempool_reclaimable(pool)) tail = hide_pool_locked(pool, tail);
     wr_cache_unlock(cache);
-    (void)give_back_list(cache, list, &released);
+    if (give_back_list(cache, list, &released) != WEIR_OK) {
+        wr_cache_lock(cache);
+        cache->orphans = true;
+        wr_cache_unlock(cache);
+    }
     wr_lock_release(&cache->move_lock);
 }
 

@@ -61,6 +61,20 @@ static void what_has_no_bytes_is_passed_over(void **state)
     trace_release(&t);
 }
 
+/* Of a block, where frees have no size, though an allocation of 0 bytes is live elsewhere. */
+static void a_free_without_a_size_is_of_its_address(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,00:00:00.0,allocate,(nil),0,0\n1,00:00:00.0,allocate,0x1000,512,0\n"
+                    "1,00:00:00.0,free,0x1000,0,0\n1,00:00:00.0,free,(nil),0,0\n",
+             &t);
+    assert_int_equal(t.count, 3);
+    assert_int_equal(t.events[1].kind, WEIR_EVENT_FREE_REQUESTED);
+    assert_int_equal(t.events[1].address, 0x1000);
+    trace_release(&t);
+}
+
 static void times_of_old_logs_and_of_other_tools_are_read(void **state)
 {
     (void)state;
@@ -178,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_become_events),
         cmocka_unit_test(what_has_no_bytes_is_passed_over),
+        cmocka_unit_test(a_free_without_a_size_is_of_its_address),
         cmocka_unit_test(times_of_old_logs_and_of_other_tools_are_read),
         cmocka_unit_test(midnight_goes_on),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),

@@ -782,6 +782,23 @@ static void a_pool_whose_last_block_went_late_goes_with_the_next_one_made(void *
     assert_ok(weir_mempool_unref(pool));
 }
 
+/* As while the stream of its memory captures. */
+static void a_pool_that_could_not_go_goes_with_the_one_after(void **state)
+{
+    (void)state;
+    counting_source counts = { 0 };
+    weir_mempool pool = pool_with(&counts, 0);
+    void *block = alloc_from(pool, MIB);
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_free(block));
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_OUT_OF_MEMORY));
+    pool = plain();
+    assert_int_equal(counts.frees, 0);
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(counts.frees, counts.allocs);
+    assert_int_equal(counts.releases, 1);
+}
+
 static void closing_gives_a_source_its_memory_and_releases_it(void **state)
 {
     (void)state;
@@ -841,6 +858,7 @@ int main(void)
         test(a_source_is_asked_once_per_segment),
         test(a_source_is_kept_until_its_last_block_is_gone),
         test(a_pool_whose_last_block_went_late_goes_with_the_next_one_made),
+        test(a_pool_that_could_not_go_goes_with_the_one_after),
         test(closing_gives_a_source_its_memory_and_releases_it),
     };
     return cmocka_run_group_tests_name("mempool", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "csv.h"
 
+#include "empties.h"
 #include "grow.h"
 
 #include <ctype.h>
@@ -31,7 +32,7 @@ typedef struct log_reader {
     uint32_t *thread_numbers;  /* 0: free slot */
     size_t thread_slots;
     uint32_t threads;
-    uint64_t empty; /* live allocations of 0 bytes */
+    void *empties; /* allocations of 0 bytes that are live */
 } log_reader;
 
 static bool is(span field, const char *text)
@@ -235,15 +236,12 @@ static bool read_fields(log_reader *r, const span *fields, weir_event *e)
     return r->place[THREAD] < 0 || thread_number(r, thread, &e->thread);
 }
 
-/* Of 0 bytes: several may have one address, and none has memory. Some logs give frees no size: those of blocks stay. */
-static bool is_empty(log_reader *r, const weir_event *e, bool allocates)
+/* Of 0 bytes: nothing happens. Some logs give frees no size: those of blocks stay. */
+static bool pass_empty(log_reader *r, const weir_event *e, bool allocates, bool *passed)
 {
-    if (e->size != 0 || (!allocates && r->empty == 0)) return false;
-    if (allocates)
-        r->empty++;
-    else
-        r->empty--;
-    return true;
+    *passed = e->size == 0 && (allocates || empties_remove(&r->empties, e->address));
+    if (!*passed || !allocates) return true;
+    return empties_add(&r->empties, e->address) || source_fail_memory(r->s);
 }
 
 static bool read_row(log_reader *r, const char *line, size_t length)
@@ -259,7 +257,9 @@ static bool read_row(log_reader *r, const char *line, size_t length)
 
     span action = fields[r->place[ACTION]];
     const bool allocates = is(action, "allocate"), frees = is(action, "free");
-    if ((allocates || frees) && is_empty(r, &e, allocates)) return true;
+    bool passed = false;
+    if ((allocates || frees) && !pass_empty(r, &e, allocates, &passed)) return false;
+    if (passed) return true;
     if (allocates) return add(r, e, WEIR_EVENT_ALLOC);
     if (frees) return add(r, e, WEIR_EVENT_FREE_REQUESTED) && add(r, e, WEIR_EVENT_FREE_COMPLETED);
     if (!is(action, "allocate failure")) return fail_field(r, ACTION, action);
@@ -293,6 +293,7 @@ bool csv_read(source *s, const trace_limits *limits, trace *out)
 
     bool good = true;
     while (good && (line = next_line(&r, &length))) good = read_row(&r, line, length);
+    empties_release(r.empties);
     free(r.thread_ids);
     free(r.thread_numbers);
     return good && !s->failed;

@@ -19,10 +19,15 @@ wr_block *wr_bin_smallest(wr_bin *bin)
     return wr_bin_smallest_from(bin, 0);
 }
 
+static wr_block *largest_up_to(wr_bin *bin, unsigned range)
+{
+    struct wr_free_tree *tree = down_from(&bin->free, range);
+    return tree ? RB_MAX(wr_free_tree, tree) : NULL;
+}
+
 wr_block *wr_bin_largest(wr_bin *bin)
 {
-    struct wr_free_tree *tree = down_from(&bin->free, WR_FREE_RANGES - 1);
-    return tree ? RB_MAX(wr_free_tree, tree) : NULL;
+    return largest_up_to(bin, WR_FREE_RANGES - 1);
 }
 
 /* Those beside the one in the tree come before it. */
@@ -32,6 +37,17 @@ wr_block *wr_bin_larger(wr_bin *bin, wr_block *block)
     if (block->beside) return block->next_equal ? block->next_equal : wr_free_best_of(tree, block->bytes);
     wr_block *larger = RB_NEXT(wr_free_tree, NULL, block);
     return larger ? wr_free_first(larger) : wr_bin_smallest_from(bin, block->range + 1u);
+}
+
+/* Those beside the one in the tree come after it. */
+wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block)
+{
+    wr_block *beside = block->beside ? block->next_equal : block->equal;
+    if (beside) return beside;
+    if (block->beside) block = wr_free_best_of(&bin->free.trees[block->range], block->bytes);
+    wr_block *smaller = RB_PREV(wr_free_tree, NULL, block);
+    if (smaller || block->range == 0) return smaller;
+    return largest_up_to(bin, block->range - 1u);
 }
 
 /* ---- segments ----------------------------------------------------------------------------------------------------- */

@@ -161,7 +161,8 @@ struct wr_bin {
 /* Bin: free blocks by size, then as said above. pool/bin.h has what is done with each of them. */
 wr_block *wr_bin_smallest(wr_bin *bin);
 wr_block *wr_bin_largest(wr_bin *bin);
-wr_block *wr_bin_larger(wr_bin *bin, wr_block *block); /* the next one; NULL: none */
+wr_block *wr_bin_larger(wr_bin *bin, wr_block *block);  /* the next one; NULL: none */
+wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the other way, from the largest on */
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 

@@ -13,13 +13,14 @@
 #include "pool/flow.h"
 #include "pool/mempool.h"
 
+#include <sys/queue.h>
+
 typedef struct wr_import wr_import;
 typedef struct wr_slab wr_slab;
 typedef struct wr_starts wr_starts;
 typedef struct wr_wait wr_wait;
 typedef struct wr_chunk wr_chunk;
 typedef struct wr_slot wr_slot;
-typedef struct wr_extent wr_extent;
 typedef struct wr_serving wr_serving;
 typedef struct wr_subplan wr_subplan;
 
@@ -39,19 +40,22 @@ typedef struct wr_chunks {
         region_bytes; /* constant: addresses of the first stream's first region; 0: there are no chunks but segments */
     wr_chunk *first;
     size_t count;
-    uint64_t addresses;    /* of all regions */
-    uint64_t reclaimed_at; /* the same when those were looked for that could go, and then did */
-    uint64_t mapped_bytes; /* of all slots */
-    uint64_t moments;      /* at which slots became stale */
-    uint64_t moved_bytes;  /* of chunks that were mapped again, since one was given back or refused */
-    size_t gathered_at;    /* what was held when all that was parked was taken, since one was given back; 0: not yet */
-    bool mixed;            /* small blocks are served among large ones, until a chunk is made */
+    size_t bytes;                     /* of all chunks */
+    LIST_HEAD(, wr_slot) short_parts; /* whose part is one of less than WR_PART_USUAL */
+    uint64_t addresses;               /* of all regions */
+    uint64_t reclaimed_at;            /* the same when those were looked for that could go, and then did */
+    uint64_t mapped_bytes;            /* of all slots */
+    uint64_t moments;                 /* at which slots became stale */
+    uint64_t moved_bytes;             /* of chunks that were mapped again, since one was given back or refused */
+    size_t gathered_at; /* what was held when all that was parked was taken, since one was given back; 0: not yet */
+    bool mixed;         /* small blocks are served among large ones, until a chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 
     /* scratch of who has both locks */
-    wr_extent *extents; /* the last survey's, by region and address */
-    size_t extent_count, extent_capacity;
+    uint64_t surveys;
+    wr_chunk **whole; /* wholly free, as of the last one */
+    size_t whole_count, whole_capacity;
     uint64_t marks;
 } wr_chunks;
 

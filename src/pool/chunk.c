@@ -9,21 +9,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Free blocks below this are not looked at: no part of a chunk is smaller. */
-#define SURVEYED_FROM WR_CHUNK_PART_LEAST
-
 wr_bin *wr_chunk_bin(const wr_chunk *chunk)
 {
     const wr_slot *slot = chunk->slots;
     while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
     return slot->region->bin;
-}
-
-uint64_t wr_chunks_held_locked(const wr_cache *cache)
-{
-    uint64_t held = 0;
-    for (const wr_chunk *k = cache->chunks.first; k; k = k->next) held += k->bytes;
-    return held;
 }
 
 size_t wr_chunk_parts(const wr_chunk *chunk)
@@ -148,6 +138,17 @@ static void forget_stale(wr_slot *slot)
     TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
 }
 
+/* Its part is another one than before. */
+static void list_part(wr_cache *cache, wr_slot *slot)
+{
+    const size_t part = slot->to - slot->from;
+    const bool listed = slot->short_part.le_prev != NULL, is_short = part > 0 && part < WR_PART_USUAL;
+    if (is_short && !listed) LIST_INSERT_HEAD(&cache->chunks.short_parts, slot, short_part);
+    if (is_short || !listed) return;
+    LIST_REMOVE(slot, short_part);
+    slot->short_part.le_prev = NULL;
+}
+
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
     wr_region_take_locked(slot->region, slot->at + from, to - from);
@@ -157,6 +158,7 @@ void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
         slot->from = to;
     else
         slot->to = from;
+    list_part(cache, slot);
     if (wr_slot_is_stale(slot)) note_stale(cache, slot);
 }
 
@@ -170,6 +172,7 @@ void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
         slot->to = to;
     else
         slot->from = from;
+    list_part(cache, slot);
     slot->chunk->away -= to - from;
     wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, from, to);
     wr_region_give_locked(slot->region, slot->at + from, to - from);
@@ -188,54 +191,75 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
 
 /* ---- the survey --------------------------------------------------------------------------------------------------- */
 
-static weir_status note_extent(wr_chunks *c, wr_slot *slot, size_t from, size_t to)
+static void count_free(wr_chunks *c, wr_chunk *chunk, size_t bytes)
 {
-    if (c->extent_count == c->extent_capacity) {
-        const size_t capacity = c->extent_capacity ? c->extent_capacity * 2 : 64;
-        void *extents = c->extents;
-        WR_TRY(wr_meta_resize(&extents, capacity * sizeof(wr_extent), "free pieces of chunks"));
-        c->extents = extents;
-        c->extent_capacity = capacity;
-    }
-    c->extents[c->extent_count++] = (wr_extent){ slot, from, to };
-    slot->chunk->free_bytes += to - from;
-    return WEIR_OK;
+    if (chunk->surveyed != c->surveys) chunk->free_bytes = 0;
+    chunk->surveyed = c->surveys;
+    chunk->free_bytes += bytes;
+    if (chunk->free_bytes == chunk->bytes) c->whole[c->whole_count++] = chunk;
 }
 
-static weir_status survey_block(wr_chunks *c, const wr_block *block)
+bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out)
 {
     const wr_segment *segment = block->segment;
     const wr_region *region = segment->region;
     const size_t from = (size_t)(block->base - segment->base), to = from + block->bytes;
-    for (uint32_t i = wr_region_find(region, from); i < region->count && region->slots[i]->at < to; i++) {
-        wr_slot *s = region->slots[i];
-        const size_t first = s->at + s->from > from ? s->at + s->from : from;
-        const size_t last = s->at + s->to < to ? s->at + s->to : to;
-        if (first < last) WR_TRY(note_extent(c, s, first, last));
-    }
-    return WEIR_OK;
+    if (index >= region->count || region->slots[index]->at >= to) return false;
+    wr_slot *s = region->slots[index];
+    const size_t first = s->at + s->from, last = s->at + s->to;
+    *out = (wr_piece){ .slot = s, .from = first > from ? first : from, .to = last < to ? last : to };
+    return true;
 }
 
-static int by_place(const void *left, const void *right)
+static void survey_block(wr_chunks *c, const wr_block *block)
 {
-    const wr_extent *a = left, *b = right;
-    if (a->slot->region != b->slot->region) return a->slot->region->base < b->slot->region->base ? -1 : 1;
-    return a->from < b->from ? -1 : a->from > b->from;
+    wr_piece piece;
+    if (!block->segment->region) return;
+    for (uint32_t i = wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
+         wr_block_piece(block, i, &piece); i++)
+        if (piece.from < piece.to) count_free(c, piece.slot->chunk, piece.to - piece.from);
+}
+
+static void survey_blocks(wr_cache *cache)
+{
+    const wr_mempool *pool = cache->pools;
+    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
+        wr_bin *bin = pool->bins[i];
+        wr_block *block = bin ? wr_bin_best_fit(bin, WR_PART_USUAL) : NULL;
+        for (; block; block = wr_bin_larger(bin, block)) survey_block(&cache->chunks, block);
+    }
+}
+
+/* Those that lie in smaller blocks. */
+static void survey_short_parts(wr_chunks *c)
+{
+    wr_slot *s;
+    LIST_FOREACH(s, &c->short_parts, short_part) {
+        const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
+        const wr_block *block = wr_starts_block_at(s->region, from);
+        const bool free = block->state == WR_BLOCK_FREE && block->base + block->bytes >= to;
+        if (free && block->bytes < WR_PART_USUAL) count_free(c, s->chunk, s->to - s->from);
+    }
+}
+
+static weir_status reserve_whole(wr_chunks *c)
+{
+    void *whole = c->whole;
+    if (c->count <= c->whole_capacity) return WEIR_OK;
+    WR_TRY(wr_meta_resize(&whole, 2 * c->count * sizeof(wr_chunk *), "free chunks"));
+    c->whole = whole;
+    c->whole_capacity = 2 * c->count;
+    return WEIR_OK;
 }
 
 weir_status wr_chunks_survey_locked(wr_cache *cache)
 {
     wr_chunks *c = &cache->chunks;
-    const wr_mempool *pool = cache->pools;
-    c->extent_count = 0;
-    for (wr_chunk *k = c->first; k; k = k->next) k->free_bytes = 0;
-    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
-        if (!pool->bins[i]) continue;
-        wr_bin *bin = pool->bins[i];
-        for (wr_block *b = wr_bin_best_fit(bin, SURVEYED_FROM); b; b = wr_bin_larger(bin, b))
-            if (b->segment->region) WR_TRY(survey_block(c, b));
-    }
-    if (c->extent_count) qsort(c->extents, c->extent_count, sizeof(wr_extent), by_place);
+    WR_TRY(reserve_whole(c));
+    c->surveys++;
+    c->whole_count = 0;
+    survey_blocks(cache);
+    survey_short_parts(c);
     return WEIR_OK;
 }
 
@@ -270,14 +294,21 @@ static void set_end(wr_region *region)
     region->end = last ? last->at + last->chunk->bytes : 0;
 }
 
+static void set_slot(wr_region *region, uint32_t index, wr_slot *slot)
+{
+    region->slots[index] = slot;
+    slot->index = index;
+}
+
 void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
     const uint32_t place = wr_region_find(region, slot->at);
     assert(region->count < region->capacity);
-    for (uint32_t i = region->count++; i > place; i--) region->slots[i] = region->slots[i - 1];
-    region->slots[place] = slot;
+    for (uint32_t i = region->count++; i > place; i--) set_slot(region, i, region->slots[i - 1]);
+    set_slot(region, place, slot);
     set_end(region);
+    list_part(cache, slot);
     slot->next_of_chunk = slot->chunk->slots;
     slot->chunk->slots = slot;
     if (wr_slot_is_stale(slot)) note_stale(cache, slot);
@@ -287,11 +318,12 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
-    const uint32_t place = wr_region_find(region, slot->at);
-    assert(region->slots[place] == slot);
+    assert(region->slots[slot->index] == slot);
     region->count--;
-    for (uint32_t i = place; i < region->count; i++) region->slots[i] = region->slots[i + 1];
+    for (uint32_t i = slot->index; i < region->count; i++) set_slot(region, i, region->slots[i + 1]);
     set_end(region);
+    if (slot->short_part.le_prev) LIST_REMOVE(slot, short_part);
+    slot->short_part.le_prev = NULL;
     wr_slot **link = &slot->chunk->slots;
     while (*link != slot) link = &(*link)->next_of_chunk;
     *link = slot->next_of_chunk;
@@ -317,6 +349,7 @@ void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk)
     if (c->first) c->first->prev = chunk;
     c->first = chunk;
     c->count++;
+    c->bytes += chunk->bytes;
     count_chunk(cache, chunk, true);
 }
 
@@ -329,5 +362,6 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk)
     else
         c->first = chunk->next;
     c->count--;
+    c->bytes -= chunk->bytes;
     count_chunk(cache, chunk, false);
 }

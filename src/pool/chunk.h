@@ -27,8 +27,10 @@ struct wr_chunk {
     wr_slot *slots;        /* where it is mapped */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     size_t away;           /* bytes in no slot's part, because who has the move lock deals with them */
-    size_t free_bytes;     /* as last surveyed */
+    uint64_t surveyed;     /* the last survey that found something free of it, */
+    size_t free_bytes;     /* and how much */
     uint64_t mark;         /* of who deals with it, in one pass */
+    bool serves;           /* wholly free: whoever looks for addresses to be used again may use it */
 };
 
 struct wr_slot {
@@ -37,8 +39,10 @@ struct wr_slot {
     size_t at;              /* where the chunk begins in the region */
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
     uint64_t stale_since;   /* in the cache's count of such moments; anew when the driver did not take it back */
+    uint32_t index;         /* among the region's */
     wr_slot *next_of_chunk; /* also links unused records */
     TAILQ_ENTRY(wr_slot) stale;
+    LIST_ENTRY(wr_slot) short_part;
 };
 
 struct wr_region {
@@ -52,10 +56,10 @@ struct wr_region {
 };
 
 /* A free piece of a slot's part, as offsets in the region. */
-struct wr_extent {
+typedef struct wr_piece {
     wr_slot *slot;
     size_t from, to;
-};
+} wr_piece;
 
 #define WR_CHUNK_LEAST WR_SEGMENT_UNIT
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
@@ -63,23 +67,21 @@ struct wr_extent {
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where it is nearly so */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
+#define WR_PART_USUAL WR_CHUNK_USUAL          /* few are of less */
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
 {
     return slot->from == slot->to;
 }
 
-/* After wr_chunks_survey_locked. */
-static inline bool wr_chunk_is_free(const wr_chunk *chunk)
+/* As last surveyed. */
+static inline bool wr_chunk_is_free(const wr_cache *cache, const wr_chunk *chunk)
 {
-    return chunk->free_bytes == chunk->bytes;
+    return chunk->surveyed == cache->chunks.surveys && chunk->free_bytes == chunk->bytes;
 }
 
 /* The bin that the chunk's memory serves. */
 wr_bin *wr_chunk_bin(const wr_chunk *chunk);
-
-/* The memory of all chunks. */
-uint64_t wr_chunks_held_locked(const wr_cache *cache);
 
 /* How many of its slots use it. */
 size_t wr_chunk_parts(const wr_chunk *chunk);
@@ -114,8 +116,13 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
 /* No slot of a free chunk has a part any more. Returns one that had. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* Finds what is free of every chunk, and the free pieces. */
+/* Finds the chunks that are wholly free. Takes as long as there are free blocks of WR_PART_USUAL or more, and parts of less: no
+ * other block has all of a part. */
 WR_CHECKED weir_status wr_chunks_survey_locked(wr_cache *cache);
+
+/* What is free in a block of the slot of that index; `from` is not below `to`: nothing. False: the slot lies behind the block. The
+ * first that does not lie before it has the index wr_region_find() gives. */
+bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out);
 
 /* -- records (records.c), taken before something is done that could not be undone */
 

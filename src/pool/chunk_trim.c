@@ -184,12 +184,13 @@ static weir_status list_free(wr_cache *cache, bool planned, wr_chunk ***list, si
 {
     void *made = NULL;
     wr_cache_lock(cache);
+    const wr_chunks *c = &cache->chunks;
     weir_status status = wr_chunks_survey_locked(cache);
-    if (status == WEIR_OK) status = wr_meta_alloc((cache->chunks.count + 1) * sizeof(wr_chunk *), "free chunks", &made);
+    if (status == WEIR_OK) status = wr_meta_alloc((c->whole_count + 1) * sizeof(wr_chunk *), "free chunks", &made);
     *list = made;
     *count = 0;
-    for (wr_chunk *k = cache->chunks.first; k && status == WEIR_OK; k = k->next)
-        if (wr_chunk_is_free(k) && (planned || wr_chunk_bin(k)->class != WR_PLANNED)) (*list)[(*count)++] = k;
+    for (size_t i = 0; i < c->whole_count && status == WEIR_OK; i++)
+        if (planned || wr_chunk_bin(c->whole[i])->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
     wr_cache_unlock(cache);
     if (status == WEIR_OK) qsort(*list, *count, sizeof(wr_chunk *), largest_first);
     return status;
@@ -386,6 +387,6 @@ weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment)
 
 void wr_chunks_release(wr_cache *cache)
 {
-    wr_meta_free(cache->chunks.extents);
+    wr_meta_free(cache->chunks.whole);
     cache->chunks = (wr_chunks){ 0 };
 }

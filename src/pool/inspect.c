@@ -173,7 +173,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
 /* What the walk over all blocks adds up to, to be held against the statistics. */
 typedef struct totals {
     uint64_t segments, reserved, paused, live, live_bytes, pending, pending_bytes, requested, split, split_bytes,
-        free_blocks, slots;
+        free_blocks, slots, short_parts;
 } totals;
 
 #define VALID(condition, ...) WR_ENSURE(condition, WEIR_ERR_INTERNAL, "validate: " __VA_ARGS__)
@@ -237,13 +237,15 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
     size_t end = 0, parts = 0, present = 0;
     for (uint32_t i = 0; i < region->count; i++) {
         const wr_slot *s = region->slots[i];
-        VALID(s->region == segment && s->at >= end, "slot %u of region %p is out of order", i, (void *)segment->base);
+        VALID(s->region == segment && s->index == i && s->at >= end, "slot %u of region %p is out of order", i,
+              (void *)segment->base);
         VALID(s->from <= s->to && s->to <= s->chunk->bytes, "slot %u of region %p: its part is not in its chunk", i,
               (void *)segment->base);
         VALID(wr_address_find(segment->base + s->at) == segment, "slot %u of region %p is not in the address map", i,
               (void *)segment->base);
         end = s->at + s->chunk->bytes;
         parts += s->to - s->from;
+        t->short_parts += !wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL;
         for (const wr_block *b = wr_starts_block_at(segment, segment->base + s->at + s->from);
              !wr_slot_is_stale(s) && b->base < segment->base + s->at + s->to; b = b->next)
             VALID(b->state != WR_BLOCK_ABSENT, "block %p is absent from a slot's part", (void *)b->base);
@@ -275,22 +277,28 @@ static weir_status validate_chunk(const wr_chunk *chunk)
 /* After the regions: their slots are those of the chunks. */
 static weir_status validate_chunks(const wr_chunks *c, totals *t)
 {
-    size_t count = 0;
-    uint64_t mapped = 0, slots = 0;
+    size_t count = 0, bytes = 0;
+    uint64_t mapped = 0, slots = 0, listed = 0;
+    const wr_slot *s;
     for (const wr_chunk *k = c->first; k; k = k->next) {
         WR_TRY(validate_chunk(k));
         count++;
         t->segments++;
         t->reserved += k->bytes;
-        for (const wr_slot *s = k->slots; s; s = s->next_of_chunk) {
+        bytes += k->bytes;
+        for (s = k->slots; s; s = s->next_of_chunk) {
             slots++;
             mapped += k->bytes;
         }
     }
+    LIST_FOREACH(s, &c->short_parts, short_part) listed += !wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL;
+    VALID(listed == t->short_parts, "%llu short parts of chunks, %llu of them listed",
+          (unsigned long long)t->short_parts, (unsigned long long)listed);
     VALID(slots == t->slots, "chunks have %llu slots, regions %llu", (unsigned long long)slots,
           (unsigned long long)t->slots);
-    VALID(count == c->count && mapped == c->mapped_bytes, "%zu chunks, mapped in %llu bytes, counted as %zu, %llu",
-          count, (unsigned long long)mapped, c->count, (unsigned long long)c->mapped_bytes);
+    VALID(count == c->count && bytes == c->bytes && mapped == c->mapped_bytes,
+          "%zu chunks of %zu bytes, mapped in %llu, counted as %zu of %zu in %llu", count, bytes,
+          (unsigned long long)mapped, c->count, c->bytes, (unsigned long long)c->mapped_bytes);
     return WEIR_OK;
 }
 

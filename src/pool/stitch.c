@@ -87,9 +87,9 @@ static weir_status prepare(attempt *a)
 
 /* ---- out of everybody's sight, and back --------------------------------------------------------------------------- */
 
-static bool is_end(const wr_stitch_step *s)
+static bool is_end(const wr_cache *cache, const wr_stitch_step *s)
 {
-    return s->origin && !wr_chunk_is_free(s->slot->chunk);
+    return s->origin && !wr_chunk_is_free(cache, s->slot->chunk);
 }
 
 /* What will be mapped elsewhere is nobody's until then. */
@@ -100,7 +100,7 @@ static void take_locked(attempt *a)
     if (p->tail && a->hold) wr_block_hold_locked(a->held = wr_region_tail(p->region));
     for (size_t i = 0; i < p->count; i++) {
         wr_stitch_step *s = &p->steps[i];
-        if (is_end(s))
+        if (is_end(p->cache, s))
             wr_slot_leave_locked(p->cache, s->origin, s->slot->from, s->slot->to);
         else if (s->origin)
             s->origin = wr_chunk_leave_locked(p->cache, s->slot->chunk);

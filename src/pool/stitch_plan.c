@@ -6,6 +6,7 @@
 #include "pool/count.h"
 #include "pool/serve.h"
 #include "pool/stitch_bounds.h"
+#include "pool/stitch_run.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@
 
 /* ---- what there is ------------------------------------------------------------------------------------------------ */
 
-static bool may_take(const wr_stitch_plan *p, const wr_bin *from)
+bool wr_stitch_may_take(const wr_stitch_plan *p, const wr_bin *from)
 {
     const wr_bin *small = p->bin->class == WR_SMALL ? p->bin : from;
     if (from->class == p->bin->class || from->class == WR_PLANNED || p->bin->class == WR_PLANNED) return true;
@@ -62,18 +63,19 @@ static int own_first_then_largest(const void *left, const void *right)
 
 static weir_status list_spare(wr_stitch_plan *p)
 {
-    wr_chunks *c = &p->cache->chunks;
+    const wr_chunks *c = &p->cache->chunks;
     if (!p->spare) {
         void *made = NULL;
-        WR_TRY(wr_meta_alloc((c->count + 1) * sizeof(wr_chunk *), "free chunks", &made));
+        WR_TRY(wr_meta_alloc((c->whole_count + 1) * sizeof(wr_chunk *), "free chunks", &made));
         p->spare = made;
     }
     p->spare_count = p->spare_bytes = 0;
-    for (wr_chunk *k = c->first; k; k = k->next) {
-        if (!wr_chunk_is_free(k) || in_tail(p, k)) continue;
+    for (size_t i = 0; i < c->whole_count; i++) {
+        wr_chunk *k = c->whole[i];
+        if (in_tail(p, k)) continue;
         const wr_bin *bin = wr_chunk_bin(k);
         const bool own = bin->stream == p->bin->stream;
-        if (!may_take(p, bin) || (!own && !p->foreign)) continue;
+        if (!wr_stitch_may_take(p, bin) || (!own && !p->foreign)) continue;
         if (p->range && p->region && has_part_in(k, p->region)) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
@@ -84,138 +86,69 @@ static weir_status list_spare(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* Whether a free piece reaches the end (or else the beginning) of its chunk, and belongs to no free tail. */
-static bool reaches(const wr_stitch_plan *p, const wr_extent *e, bool suffix)
+static size_t piece_bytes(const wr_piece *piece)
 {
-    const wr_slot *s = e->slot;
-    const bool there = suffix ? e->to == s->at + s->chunk->bytes : e->from == s->at;
-    return there && !(p->tail && s->region == p->region && e->to > p->region->region->end - p->tail);
+    return piece->slot ? piece->to - piece->from : 0;
+}
+
+/* Whether a free piece reaches the end (or else the beginning) of its chunk, and belongs to no free tail. */
+static bool reaches(const wr_stitch_plan *p, const wr_piece *piece, bool suffix)
+{
+    const wr_slot *s = piece->slot;
+    const bool there = suffix ? piece->to == s->at + s->chunk->bytes : piece->from == s->at;
+    return there && !(p->tail && s->region == p->region && piece->to > p->region->region->end - p->tail);
 }
 
 /* What stays of the slot's part is none, or large enough to be noticed once it is free. */
-static wr_extent leave_enough(wr_extent e, bool suffix)
+static wr_piece leave_enough(wr_piece end, bool suffix)
 {
-    const wr_slot *s = e.slot;
-    const size_t left = suffix ? e.from - (s->at + s->from) : s->at + s->to - e.to;
+    const wr_slot *s = end.slot;
+    const size_t left = suffix ? end.from - (s->at + s->from) : s->at + s->to - end.to;
     const size_t kept = left && left < WR_CHUNK_PART_LEAST ? WR_CHUNK_PART_LEAST - left : 0;
-    if (e.to - e.from <= kept) return (wr_extent){ 0 };
+    if (piece_bytes(&end) <= kept) return (wr_piece){ 0 };
     if (suffix)
-        e.from += kept;
+        end.from += kept;
     else
-        e.to -= kept;
-    return e;
+        end.to -= kept;
+    return end;
 }
 
-/* Whether pieces of what the bin has may serve: of the stream's other class when nothing else does. */
-static bool may_use(const wr_stitch_plan *p, const wr_bin *bin)
+/* The larger one; `not_this`: a chunk that is taken already. */
+static void keep_larger(const wr_stitch_plan *p, const wr_piece *piece, bool suffix, const wr_chunk *not_this,
+                        wr_piece *best)
 {
-    return bin == p->bin || bin == p->open ||
-           (p->forced && !p->range && bin->stream == p->bin->stream && bin->class != WR_PLANNED);
+    const wr_chunk *chunk = piece->slot->chunk;
+    if (piece->from >= piece->to || wr_chunk_is_free(p->cache, chunk) || chunk == not_this) return;
+    if (!reaches(p, piece, suffix)) return;
+    const wr_piece end = leave_enough(*piece, suffix);
+    if (piece_bytes(&end) > piece_bytes(best)) *best = end;
 }
 
-/* The largest free end of a chunk of the stream that is in use. */
-static wr_extent best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
+/* Of large blocks first, since none is larger than its block. */
+static void look_for_end(const wr_stitch_plan *p, wr_bin *bin, bool suffix, const wr_chunk *not_this, wr_piece *best)
 {
-    const wr_chunks *c = &p->cache->chunks;
     const size_t least = p->forced ? WR_CHUNK_LEAST : END_LEAST;
-    wr_extent best = { 0 };
-    for (size_t i = 0; i < c->extent_count; i++) {
-        const wr_extent *e = &c->extents[i];
-        const wr_chunk *chunk = e->slot->chunk;
-        if (!may_use(p, e->slot->region->bin) || wr_chunk_is_free(chunk) || chunk == not_this) continue;
-        if (!reaches(p, e, suffix)) continue;
-        const wr_extent end = leave_enough(*e, suffix);
-        if (end.slot && end.to - end.from >= least && end.to - end.from > best.to - best.from) best = end;
+    wr_block *block = bin ? wr_bin_largest(bin) : NULL;
+    wr_piece piece;
+    for (; block && block->bytes >= least && block->bytes > piece_bytes(best); block = wr_bin_smaller(bin, block)) {
+        if (!block->segment->region) continue;
+        for (uint32_t i = wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
+             wr_block_piece(block, i, &piece); i++)
+            keep_larger(p, &piece, suffix, not_this, best);
     }
-    return best;
+    if (piece_bytes(best) < least) *best = (wr_piece){ 0 };
 }
 
-static size_t extent_bytes(const wr_extent *e)
+/* The largest free end of a chunk of the stream that is in use: of the other class when nothing else serves. */
+static wr_piece best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
 {
-    return e->slot ? e->to - e->from : 0;
-}
-
-/* ---- addresses that can be used again ----------------------------------------------------------------------------- */
-
-/* A run of neighbouring addresses that are free, or could be. */
-typedef struct run {
-    const wr_segment *region;
-    size_t from, to;
-    uint64_t mark; /* of the chunks in it: none may be in it twice */
-} run;
-
-static void keep_shortest(const wr_stitch_plan *p, const run *now, run *best)
-{
-    const size_t bytes = now->to - now->from;
-    if (now->region && bytes >= p->request->fit.block_bytes && (!best->region || bytes < best->to - best->from))
-        *best = *now;
-}
-
-/* A piece behind the run's end goes on with it, unless it is a chunk that is in the run already. */
-static void add_piece(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size_t from, size_t to)
-{
-    const bool whole = wr_chunk_is_free(slot->chunk);
-    if (now->region != slot->region || now->to != from || (whole && slot->chunk->mark == now->mark)) {
-        keep_shortest(p, now, best);
-        *now = (run){ .region = slot->region, .from = from, .mark = ++p->cache->chunks.marks };
-    }
-    if (whole) slot->chunk->mark = now->mark;
-    now->to = to;
-}
-
-static void add_slot(wr_stitch_plan *p, run *now, run *best, wr_slot *slot, size_t *next)
-{
-    const wr_chunks *c = &p->cache->chunks;
-    const bool whole = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream &&
-                       may_take(p, wr_chunk_bin(slot->chunk));
-    if (whole) add_piece(p, now, best, slot, slot->at, slot->at + slot->chunk->bytes);
-    for (; *next < c->extent_count && c->extents[*next].slot == slot; ++*next)
-        if (!whole) add_piece(p, now, best, slot, c->extents[*next].from, c->extents[*next].to);
-}
-
-static void add_runs(wr_stitch_plan *p, const wr_bin *bin, run *best)
-{
-    const wr_chunks *c = &p->cache->chunks;
-    run now = { 0 };
-    for (const wr_segment *segment = bin->segments; segment; segment = segment->next) {
-        size_t next = 0;
-        if (!segment->region) continue;
-        while (next < c->extent_count && c->extents[next].slot->region != segment) next++;
-        for (uint32_t i = 0; i < segment->region->count; i++) add_slot(p, &now, best, segment->region->slots[i], &next);
-    }
-    keep_shortest(p, &now, best);
-}
-
-/* The shortest run that is long enough. */
-static run find_run(wr_stitch_plan *p)
-{
-    run best = { 0 };
-    add_runs(p, p->bin, &best);
-    if (!best.region && p->open) add_runs(p, p->open, &best);
     const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
-    const wr_bin *last = p->forced ? wr_mempool_bin(p->request->pool, p->request->stream, other) : NULL;
-    if (!best.region && last) add_runs(p, last, &best);
+    const bool any = p->forced && !p->range;
+    wr_piece best = { 0 };
+    look_for_end(p, p->bin, suffix, not_this, &best);
+    look_for_end(p, p->open, suffix, not_this, &best);
+    if (any) look_for_end(p, wr_mempool_bin(p->request->pool, p->request->stream, other), suffix, not_this, &best);
     return best;
-}
-
-/* The slots at the beginning of the run get their chunks, as far as the request needs it. */
-static weir_status use_run(wr_stitch_plan *p, const run *found)
-{
-    wr_region *region = found->region->region;
-    const size_t to = found->from + p->request->fit.block_bytes;
-    const uint32_t first = wr_region_find(region, found->from);
-    uint32_t last = first;
-    while (last < region->count && region->slots[last]->at < to) last++;
-    size_t records = 0;
-    for (uint32_t i = first; i < last; i++) records += 2 * (wr_chunk_parts(region->slots[i]->chunk) + 1);
-    WR_TRY(wr_records_spare_blocks(p->cache, records));
-    for (uint32_t i = first; i < last; i++) {
-        wr_slot *slot = region->slots[i];
-        if (!wr_chunk_is_free(slot->chunk) || slot->to - slot->from == slot->chunk->bytes) continue;
-        (void)wr_chunk_leave_locked(p->cache, slot->chunk);
-        wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
-    }
-    return WEIR_OK;
 }
 
 /* ---- planning ----------------------------------------------------------------------------------------------------- */
@@ -319,7 +252,7 @@ static size_t choose_spare(wr_stitch_plan *p, size_t bytes)
     return 0;
 }
 
-static weir_status plan_end(wr_stitch_plan *p, const wr_extent *end)
+static weir_status plan_end(wr_stitch_plan *p, const wr_piece *end)
 {
     return add_step(p, end->slot, end->slot->chunk, end->from - end->slot->at, end->to - end->slot->at);
 }
@@ -327,10 +260,10 @@ static weir_status plan_end(wr_stitch_plan *p, const wr_extent *end)
 /* What the tail, what is spare and an end that begins the range lack, another end is to bring. */
 static size_t add_prefix(wr_stitch_plan *p)
 {
-    const size_t need = p->request->fit.block_bytes, got = p->tail + extent_bytes(&p->suffix) + p->spare_bytes;
+    const size_t need = p->request->fit.block_bytes, got = p->tail + piece_bytes(&p->suffix) + p->spare_bytes;
     const wr_chunk *taken = p->suffix.slot ? p->suffix.slot->chunk : NULL;
-    p->prefix = got < need ? best_end(p, false, taken) : (wr_extent){ 0 };
-    return got + extent_bytes(&p->prefix);
+    p->prefix = got < need ? best_end(p, false, taken) : (wr_piece){ 0 };
+    return got + piece_bytes(&p->prefix);
 }
 
 /* Where the tail and what is spare are not enough, ends of chunks in use begin and end the new range. */
@@ -339,15 +272,15 @@ static weir_status choose_ends(wr_stitch_plan *p)
     const size_t need = p->request->fit.block_bytes, tail = p->tail;
     wr_segment *region = p->region;
     if (tail + p->spare_bytes >= need) return WEIR_OK;
-    const wr_extent suffix = best_end(p, true, NULL);
+    const wr_piece suffix = best_end(p, true, NULL);
     const size_t with_tail = add_prefix(p);
-    if (extent_bytes(&suffix) <= tail + (p->forced ? 0 : END_GAIN)) return WEIR_OK;
+    if (piece_bytes(&suffix) <= tail + (p->forced ? 0 : END_GAIN)) return WEIR_OK;
     p->suffix = suffix;
     p->region = empty_region(p);
     p->tail = 0;
     WR_TRY(list_spare(p)); /* what was the tail is spare too */
     if (add_prefix(p) >= need || !p->forced || with_tail < need) return WEIR_OK;
-    p->suffix = (wr_extent){ 0 };
+    p->suffix = (wr_piece){ 0 };
     p->region = region;
     p->tail = tail;
     WR_TRY(list_spare(p));
@@ -371,9 +304,9 @@ static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
         return WEIR_ERR_BUSY;
     }
     wr_serve_distrust_locked(p->cache, p->bin->stream);
-    if (!p->forced && extent_bytes(&p->prefix) < PREFIX_LEAST) {
-        bytes += extent_bytes(&p->prefix);
-        p->prefix = (wr_extent){ 0 };
+    if (!p->forced && piece_bytes(&p->prefix) < PREFIX_LEAST) {
+        bytes += piece_bytes(&p->prefix);
+        p->prefix = (wr_piece){ 0 };
     }
     return plan_new(p, bytes, p->prefix.slot ? wr_round_up(bytes, WR_SEGMENT_UNIT) : SIZE_MAX);
 }
@@ -383,7 +316,7 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
     WR_TRY(list_spare(p));
     WR_TRY(choose_ends(p));
     const size_t need = p->request->fit.block_bytes;
-    const size_t given = p->tail + extent_bytes(&p->suffix) + extent_bytes(&p->prefix);
+    const size_t given = p->tail + piece_bytes(&p->suffix) + piece_bytes(&p->prefix);
     if (p->suffix.slot) WR_TRY(plan_end(p, &p->suffix));
     const size_t missing = given < need ? choose_spare(p, need - given) : 0;
     for (size_t i = 0; i < p->spare_count; i++) {
@@ -408,7 +341,7 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
  * may have work queued that uses it. */
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
-    const bool there = wr_chunk_is_free(slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
+    const bool there = wr_chunk_is_free(p->cache, slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
     if (!there) slot->region->region->broken = true;
     WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere",
               p->cache->device);
@@ -524,16 +457,16 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(wr_chunks_survey_locked(p->cache));
-    p->held = wr_chunks_held_locked(p->cache);
+    p->held = p->cache->chunks.bytes;
     p->pressed = p->forced || wr_stitch_is_tight(p->cache, p->held);
     if (p->range) return plan_range(p, served);
     if (!wr_serve_trusts_locked(p->cache, p->bin->stream))
         p->open = wr_mempool_bin(p->request->pool, p->request->stream, WR_PLANNED);
-    const run found = find_run(p);
+    const wr_stitch_run found = wr_stitch_run_find(p);
     *served = found.region != NULL;
     if (*served) {
         p->serves = found.region->bin;
-        return use_run(p, &found);
+        return wr_stitch_run_use(p, &found);
     }
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;

@@ -39,8 +39,8 @@ typedef struct wr_stitch_plan {
 
     wr_chunk **spare; /* free chunks, those of the stream first, then by size, largest first */
     size_t spare_count, spare_bytes;
-    uint64_t chosen;          /* the mark of those that are taken */
-    wr_extent suffix, prefix; /* free ends of chunks in use; slot NULL: none */
+    uint64_t chosen;         /* the mark of those that are taken */
+    wr_piece suffix, prefix; /* free ends of chunks in use; slot NULL: none */
 
     wr_stitch_step *steps;
     size_t count, capacity;
@@ -49,6 +49,9 @@ typedef struct wr_stitch_plan {
 /* *served: a free block has become large enough, or the range has memory, and there is nothing to do.
  * Errors: WEIR_ERR_BUSY where `gather` is set. */
 WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served);
+
+/* Whether the request may have memory of that bin, of its stream: not of the other class where that is for little. */
+bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 
 /* Gives back what the plan consists of; the chunks that were to be made are none. */
 void wr_stitch_plan_release_locked(wr_stitch_plan *plan);

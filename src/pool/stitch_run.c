@@ -1,0 +1,147 @@
+#include "pool/stitch_run.h"
+
+#include "pool/bin.h"
+#include "pool/starts.h"
+
+/* Free blocks below this neither begin nor end a run: no part of a chunk is smaller. */
+#define PIECE_LEAST WR_CHUNK_PART_LEAST
+
+/* ---- neighbours --------------------------------------------------------------------------------------------------- */
+
+/* The slot right before or behind; NULL: nothing is mapped there. */
+static wr_slot *before(const wr_slot *slot)
+{
+    const wr_region *region = slot->region->region;
+    wr_slot *left = slot->index > 0 ? region->slots[slot->index - 1] : NULL;
+    return left && left->at + left->chunk->bytes == slot->at ? left : NULL;
+}
+
+static wr_slot *behind(const wr_slot *slot)
+{
+    const wr_region *region = slot->region->region;
+    wr_slot *right = slot->index + 1 < region->count ? region->slots[slot->index + 1] : NULL;
+    return right && slot->at + slot->chunk->bytes == right->at ? right : NULL;
+}
+
+/* The free block that the offset lies in; NULL: none, or one that is too small. */
+static const wr_block *free_at(const wr_segment *region, size_t offset)
+{
+    const wr_block *block = wr_starts_block_at(region, region->base + offset);
+    return block->state == WR_BLOCK_FREE && block->bytes >= PIECE_LEAST ? block : NULL;
+}
+
+/* Where what is free right before the slot begins, and what is free right behind it ends: a region's own end is absent. */
+static size_t free_before(const wr_slot *slot)
+{
+    const wr_block *block = slot->at > 0 ? free_at(slot->region, slot->at - 1) : NULL;
+    return block ? (size_t)(block->base - slot->region->base) : slot->at;
+}
+
+static size_t free_behind(const wr_slot *slot)
+{
+    const size_t end = slot->at + slot->chunk->bytes;
+    const wr_block *block = free_at(slot->region, end);
+    return block ? (size_t)(block->base - slot->region->base) + block->bytes : end;
+}
+
+/* ---- finding one -------------------------------------------------------------------------------------------------- */
+
+static bool serves(const wr_stitch_plan *p, const wr_slot *slot)
+{
+    return wr_chunk_is_free(p->cache, slot->chunk) && slot->chunk->serves;
+}
+
+static bool is_shorter(const wr_stitch_run *a, const wr_stitch_run *b)
+{
+    const size_t of_a = a->to - a->from, of_b = b->to - b->from;
+    return of_a != of_b ? of_a < of_b : a->region->base + a->from < b->region->base + b->from;
+}
+
+static void keep_shortest(const wr_stitch_plan *p, const wr_stitch_run *now, wr_stitch_run *best)
+{
+    if (now->to - now->from < p->request->fit.block_bytes) return;
+    if (!best->region || is_shorter(now, best)) *best = *now;
+}
+
+static wr_stitch_run begin(const wr_stitch_plan *p, const wr_slot *slot, size_t from)
+{
+    return (wr_stitch_run){ .region = slot->region, .from = from, .mark = ++p->cache->chunks.marks };
+}
+
+/* From the first of neighbouring slots that serve to the last. A chunk that is in the run already begins another. */
+static void look_along(const wr_stitch_plan *p, wr_slot *slot, wr_stitch_run *best)
+{
+    wr_stitch_run now = begin(p, slot, free_before(slot));
+    wr_slot *last = slot;
+    for (; slot && serves(p, slot); slot = behind(slot)) {
+        if (slot->chunk->mark == now.mark) {
+            keep_shortest(p, &now, best);
+            now = begin(p, slot, slot->at);
+        }
+        slot->chunk->mark = now.mark;
+        now.to = slot->at + slot->chunk->bytes;
+        last = slot;
+    }
+    now.to = free_behind(last);
+    keep_shortest(p, &now, best);
+}
+
+static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *best)
+{
+    const wr_chunks *c = &p->cache->chunks;
+    for (size_t i = 0; i < c->whole_count; i++) {
+        if (!c->whole[i]->serves) continue;
+        for (wr_slot *s = c->whole[i]->slots; s; s = s->next_of_chunk) {
+            const wr_slot *left = before(s);
+            if (s->region->bin == bin && !(left && serves(p, left))) look_along(p, s, best);
+        }
+    }
+}
+
+/* A free block there is a run, too: of the request's own bin none is large enough. */
+static void look_in_other(const wr_stitch_plan *p, wr_bin *bin, wr_stitch_run *best)
+{
+    const wr_block *block = bin ? wr_bin_best_fit(bin, p->request->fit.block_bytes) : NULL;
+    if (!bin || best->region) return;
+    if (block && block->segment->region) {
+        const size_t from = (size_t)(block->base - block->segment->base);
+        *best = (wr_stitch_run){ .region = block->segment, .from = from, .to = from + block->bytes };
+    }
+    look_in(p, bin, best);
+}
+
+wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
+{
+    const wr_chunks *c = &p->cache->chunks;
+    const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
+    wr_stitch_run best = { 0 };
+    for (size_t i = 0; i < c->whole_count; i++) {
+        const wr_bin *bin = wr_chunk_bin(c->whole[i]);
+        c->whole[i]->serves = bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
+    }
+    look_in(p, p->bin, &best);
+    look_in_other(p, p->open, &best);
+    if (p->forced) look_in_other(p, wr_mempool_bin(p->request->pool, p->request->stream, other), &best);
+    return best;
+}
+
+/* ---- using it ----------------------------------------------------------------------------------------------------- */
+
+weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *found)
+{
+    wr_region *region = found->region->region;
+    const size_t to = found->from + p->request->fit.block_bytes;
+    const uint32_t first = wr_region_find(region, found->from);
+    uint32_t last = first;
+    while (last < region->count && region->slots[last]->at < to) last++;
+    size_t records = 0;
+    for (uint32_t i = first; i < last; i++) records += 2 * (wr_chunk_parts(region->slots[i]->chunk) + 1);
+    WR_TRY(wr_records_spare_blocks(p->cache, records));
+    for (uint32_t i = first; i < last; i++) {
+        wr_slot *slot = region->slots[i];
+        if (!wr_chunk_is_free(p->cache, slot->chunk) || slot->to - slot->from == slot->chunk->bytes) continue;
+        (void)wr_chunk_leave_locked(p->cache, slot->chunk);
+        wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
+    }
+    return WEIR_OK;
+}

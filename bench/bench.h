@@ -72,6 +72,7 @@ bool bench_handles(const bench_options *options);
 bool bench_costs(const bench_options *options);
 bool bench_alloc(const bench_options *options);
 bool bench_replay(const bench_options *options);
+bool bench_many(const bench_options *options);
 bool bench_history(const bench_options *options);
 
 #endif

@@ -14,6 +14,9 @@
 /* Of the addresses of a stream's first region small blocks have a share. */
 enum { SMALL_ADDRESSES_SHARE = 8 };
 
+/* New memory of which is asked first whether there is so much: some ten chunks, or fifty. */
+#define ASKED_FROM ((size_t)1 << 30)
+
 /* One try. */
 typedef struct attempt {
     wr_stitch_plan plan;
@@ -183,8 +186,24 @@ static weir_status reserve(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
+/* So much in many chunks is not asked for in vain: that, and giving back what there was, took half a second on a full device. The
+ * driver's figure may leave out what it could still find, so where that is too little one chunk of all asks. */
+static weir_status check_room(const wr_stitch_plan *p)
+{
+    const weir_backend *backend = p->cache->backend;
+    const int device = p->cache->device;
+    uint64_t free_bytes = 0, total_bytes = 0;
+    weir_chunk all = 0;
+    if (p->created < ASKED_FROM) return WEIR_OK;
+    WR_TRY(wr_driver(backend, device_memory, device, &free_bytes, &total_bytes));
+    if (p->created <= free_bytes) return WEIR_OK;
+    WR_TRY(wr_driver(backend, vm_create, device, p->created, &all));
+    return wr_driver(backend, vm_destroy, device, all, p->created);
+}
+
 static weir_status call_driver(attempt *a)
 {
+    WR_TRY(check_room(&a->plan));
     if (a->plan.fresh) WR_TRY(reserve(&a->plan));
     WR_TRY(own_all_work(a));
     return map_all(a);

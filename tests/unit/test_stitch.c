@@ -358,6 +358,54 @@ static void all_of_a_limit_can_be_had(void **state)
     }
 }
 
+/* Making chunks, and giving them back once one is refused, takes long where they are many. */
+static void what_there_is_no_room_for_is_not_begun(void **state)
+{
+    void *none = NULL;
+    (void)state;
+    (void)alloc(10240 * MIB);
+    const uint64_t mapped = calls_of(WEIR_BACKEND_vm_map), destroyed = calls_of(WEIR_BACKEND_vm_destroy);
+    assert_status(weir_alloc(8192 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), mapped);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy), destroyed);
+    (void)alloc(6144 * MIB);
+    assert_ok(weir_validate(0));
+}
+
+static weir_status says_that_all_is_used(int device, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    (void)device;
+    *free_bytes = 0;
+    *total_bytes = 16384 * MIB;
+    return WEIR_OK;
+}
+
+static void room_that_the_drivers_figure_leaves_out_is_found(void **state)
+{
+    wr_cache *cache = front_of(alloc(512))->cache;
+    const weir_backend *real = cache->backend;
+    weir_backend wrong = *real;
+    (void)state;
+    wrong.device_memory = says_that_all_is_used;
+    cache->backend = &wrong;
+    (void)alloc(8192 * MIB);
+    cache->backend = real;
+    assert_in_range(reserved_on(0), 8192 * MIB, 8300 * MIB);
+    assert_ok(weir_validate(0));
+}
+
+static void a_device_that_does_not_tell_what_is_free_fails_a_large_request(void **state)
+{
+    void *none = NULL;
+    (void)state;
+    (void)alloc(512);
+    assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_alloc(2048 * MIB, &none), WEIR_ERR_DRIVER);
+    assert_ok(weir_validate(0));
+    (void)alloc(2048 * MIB);
+    assert_ok(weir_validate(0));
+}
+
 /* As what a language model keeps of its tokens does: at each of them each block is replaced by one that is a bit larger. */
 static void blocks_that_grow_by_a_bit_take_no_memory_of_each_other(void **state)
 {
@@ -967,6 +1015,10 @@ int main(void)
         STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
         STITCH_TEST(small_blocks_among_large_ones_leave_what_is_parked),
         STITCH_TEST(all_of_a_limit_can_be_had),
+        cmocka_unit_test_setup_teardown(what_there_is_no_room_for_is_not_begun, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(room_that_the_drivers_figure_leaves_out_is_found, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(a_device_that_does_not_tell_what_is_free_fails_a_large_request, open_large_host,
+                                        close_host),
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         STITCH_TEST(short_ends_serve_where_memory_is_short),
         STITCH_TEST(a_tail_that_serves_is_kept_where_memory_is_short),

@@ -68,6 +68,7 @@ static const curve curves[WEIR_BACKEND_ENTRY_COUNT] = {
 
 static const uint64_t constants[WEIR_BACKEND_ENTRY_COUNT] = {
     [WEIR_BACKEND_device_get_current] = 19,
+    [WEIR_BACKEND_device_memory] = 7000, /* on a machine before that */
     [WEIR_BACKEND_vm_reserve] = 2000, /* assumed, as vm_release: addresses only */
     [WEIR_BACKEND_vm_release] = 2000,
     [WEIR_BACKEND_stream_create] = 288000,

@@ -164,6 +164,32 @@ static void reservation_takes_a_hint(void **state)
     assert_ok(b->vm_release(0, base, 2 * caps.granularity));
 }
 
+/* On a device that is half full: it would be some thousand chunks. */
+static void what_there_is_no_room_for_is_refused_with_few_calls(void **state)
+{
+    weir_settings settings = { .size = sizeof settings, .backend = "cuda" };
+    weir_device_info info = { .size = sizeof info };
+    uint64_t before, after;
+    void *half, *none = NULL;
+    (void)state;
+    assert_ok(b->open(&config));
+    assert_ok(b->device_open(0, &caps));
+    assert_ok(b->close());
+    if (caps.total_memory < 8192 * MIB) skip(); /* a stand-in: what is too much for it is little */
+    assert_ok(weir_open(&settings));
+    assert_ok(weir_alloc(caps.total_memory / 2, &half));
+    assert_ok(weir_device_info_get(0, &info));
+    assert_ok(weir_driver_calls(&before));
+    assert_status(weir_alloc(info.free_memory + caps.total_memory / 64, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_driver_calls(&after));
+    print_message("%llu calls of the driver\n", (unsigned long long)(after - before));
+    assert_in_range(after - before, 1, 40);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(alloc_on(caps.total_memory / 64, WEIR_STREAM_CURRENT)));
+    assert_ok(weir_free(half));
+    assert_ok(weir_close());
+}
+
 static void whole_library_runs(void **state)
 {
     (void)state;
@@ -184,6 +210,7 @@ int main(void)
         device_test(scope_protects_other_peoples_calls),
         device_test(virtual_memory_is_legal_while_capturing),
         device_test(reservation_takes_a_hint),
+        cmocka_unit_test(what_there_is_no_room_for_is_refused_with_few_calls),
         cmocka_unit_test(whole_library_runs),
     };
     const int missing = no_gpu();

@@ -225,8 +225,9 @@ static void survey_blocks(wr_cache *cache)
     const wr_mempool *pool = cache->pools;
     for (uint32_t i = 0; i < pool->bin_capacity; i++) {
         wr_bin *bin = pool->bins[i];
-        wr_block *block = bin ? wr_bin_best_fit(bin, WR_PART_USUAL) : NULL;
-        for (; block; block = wr_bin_larger(bin, block)) survey_block(&cache->chunks, block);
+        if (!bin || bin->part_bytes < WR_PART_USUAL) continue;
+        for (wr_block *b = wr_bin_best_fit(bin, WR_PART_USUAL); b; b = wr_bin_larger(bin, b))
+            survey_block(&cache->chunks, b);
     }
 }
 

@@ -80,10 +80,11 @@ size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
     return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
 }
 
-static size_t streams_with_chunks(const wr_mempool *pool)
+/* No more than `most` are counted, and none is one. */
+static size_t streams_with_chunks(const wr_mempool *pool, size_t most)
 {
     size_t count = 0;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
+    for (uint32_t i = WR_LARGE; i < pool->bin_capacity && count < most; i += WR_BINS)
         count += pool->bins[i] && pool->bins[i]->part_bytes;
     return count ? count : 1;
 }
@@ -98,8 +99,9 @@ static size_t left_of_limit(const wr_cache *cache)
 
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
-    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->cache->pools);
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
+    const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many it is the least there is */
+    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->cache->pools, enough);
     const size_t left = left_of_limit(p->cache);
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
@@ -131,7 +133,7 @@ static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
 {
     const bool little = !p->range && !p->pressed && (int64_t)p->request->requested <= most / LITTLE_PART;
-    return most / (little && streams_with_chunks(p->cache->pools) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
+    return most / (little && streams_with_chunks(p->cache->pools, 2) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
 }
 
 bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)

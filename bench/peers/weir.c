@@ -1,5 +1,6 @@
 /* weir itself, through its public header. */
 #include "peers.h"
+#include "weir/host.h"
 
 #include <stdlib.h>
 
@@ -32,6 +33,12 @@ static int bind(void *user, void *handle, void *native_stream)
     return 0;
 }
 
+/* No peer touches what it allocates, and what mapping files costs is nothing of a device's. */
+static bool omit_contents(void)
+{
+    return strcmp(backend, "host") != 0 || weir_host_omit_contents() == WEIR_OK;
+}
+
 static const char *open_policy(const char *policy)
 {
     weir_settings settings = WEIR_SETTINGS_INIT;
@@ -40,7 +47,7 @@ static const char *open_policy(const char *policy)
                                   .bind = bind };
     settings.backend = backend;
     settings.policy = policy;
-    if (weir_open(&settings) == WEIR_OK && weir_device_set_current(0) == WEIR_OK &&
+    if (weir_open(&settings) == WEIR_OK && omit_contents() && weir_device_set_current(0) == WEIR_OK &&
         weir_device_info_get(0, &info) == WEIR_OK &&
         (standin_kind || weir_handle_kind_register(&ops, &standin_kind) == WEIR_OK))
         return NULL;

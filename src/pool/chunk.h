@@ -67,7 +67,7 @@ typedef struct wr_piece {
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where it is nearly so */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
-#define WR_PART_USUAL WR_CHUNK_USUAL          /* few are of less */
+#define WR_PART_USUAL WR_CHUNK_USUAL          /* of less are few, but where streams are many or memory is short */
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
 {
@@ -116,8 +116,8 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
 /* No slot of a free chunk has a part any more. Returns one that had. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* Finds the chunks that are wholly free. Takes as long as there are free blocks of WR_PART_USUAL or more, and parts of less: no
- * other block has all of a part. */
+/* Finds the chunks that are wholly free. Takes as long as there are streams, slots in free blocks of WR_PART_USUAL or more, and parts
+ * of less: no other block has all of a part. */
 WR_CHECKED weir_status wr_chunks_survey_locked(wr_cache *cache);
 
 /* What is free in a block of the slot of that index; `from` is not below `to`: nothing. False: the slot lies behind the block. The

@@ -291,7 +291,10 @@ static weir_status validate_chunks(const wr_chunks *c, totals *t)
             mapped += k->bytes;
         }
     }
-    LIST_FOREACH(s, &c->short_parts, short_part) listed += !wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL;
+    LIST_FOREACH(s, &c->short_parts, short_part) {
+        VALID(!wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL && ++listed <= t->short_parts,
+              "a slot at %zu is among the short parts, or too many are", s->at);
+    }
     VALID(listed == t->short_parts, "%llu short parts of chunks, %llu of them listed",
           (unsigned long long)t->short_parts, (unsigned long long)listed);
     VALID(slots == t->slots, "chunks have %llu slots, regions %llu", (unsigned long long)slots,

@@ -194,11 +194,15 @@ static weir_status check_room(const wr_stitch_plan *p)
     const int device = p->cache->device;
     uint64_t free_bytes = 0, total_bytes = 0;
     weir_chunk all = 0;
-    if (p->created < ASKED_FROM) return WEIR_OK;
-    WR_TRY(wr_driver(backend, device_memory, device, &free_bytes, &total_bytes));
-    if (p->created <= free_bytes) return WEIR_OK;
+    const bool told =
+        p->created >= ASKED_FROM && wr_driver(backend, device_memory, device, &free_bytes, &total_bytes) == WEIR_OK;
+    if (!told || p->created <= free_bytes) return WEIR_OK;
     WR_TRY(wr_driver(backend, vm_create, device, p->created, &all));
-    return wr_driver(backend, vm_destroy, device, all, p->created);
+    weir_status status = wr_driver(backend, vm_destroy, device, all, p->created);
+    if (status != WEIR_OK)
+        wr_log(WR_LOG_WARN, "device %d: %zu bytes asked for as a trial were not taken back: %s", device, p->created,
+               weir_error_text());
+    return status;
 }
 
 static weir_status call_driver(attempt *a)

@@ -6,13 +6,11 @@
 #include "pool/count.h"
 #include "pool/serve.h"
 #include "pool/stitch_bounds.h"
+#include "pool/stitch_end.h"
 #include "pool/stitch_run.h"
 
 #include <assert.h>
 #include <stdlib.h>
-
-/* Ends of chunks in use that are worth a mapping of their own; when nothing else helps all of them are. */
-#define END_LEAST ((size_t)16 << 20)
 
 /* A free beginning of a chunk in use ends a range, and what is behind it stays in the middle of its chunk. So where new memory
  * is needed all the same, the beginning must be so large, and what is new no more than what is missing. */
@@ -84,71 +82,6 @@ static weir_status list_spare(wr_stitch_plan *p)
     }
     qsort(p->spare, p->spare_count, sizeof(wr_chunk *), own_first_then_largest);
     return WEIR_OK;
-}
-
-static size_t piece_bytes(const wr_piece *piece)
-{
-    return piece->slot ? piece->to - piece->from : 0;
-}
-
-/* Whether a free piece reaches the end (or else the beginning) of its chunk, and belongs to no free tail. */
-static bool reaches(const wr_stitch_plan *p, const wr_piece *piece, bool suffix)
-{
-    const wr_slot *s = piece->slot;
-    const bool there = suffix ? piece->to == s->at + s->chunk->bytes : piece->from == s->at;
-    return there && !(p->tail && s->region == p->region && piece->to > p->region->region->end - p->tail);
-}
-
-/* What stays of the slot's part is none, or large enough to be noticed once it is free. */
-static wr_piece leave_enough(wr_piece end, bool suffix)
-{
-    const wr_slot *s = end.slot;
-    const size_t left = suffix ? end.from - (s->at + s->from) : s->at + s->to - end.to;
-    const size_t kept = left && left < WR_CHUNK_PART_LEAST ? WR_CHUNK_PART_LEAST - left : 0;
-    if (piece_bytes(&end) <= kept) return (wr_piece){ 0 };
-    if (suffix)
-        end.from += kept;
-    else
-        end.to -= kept;
-    return end;
-}
-
-/* The larger one; `not_this`: a chunk that is taken already. */
-static void keep_larger(const wr_stitch_plan *p, const wr_piece *piece, bool suffix, const wr_chunk *not_this,
-                        wr_piece *best)
-{
-    const wr_chunk *chunk = piece->slot->chunk;
-    if (piece->from >= piece->to || wr_chunk_is_free(p->cache, chunk) || chunk == not_this) return;
-    if (!reaches(p, piece, suffix)) return;
-    const wr_piece end = leave_enough(*piece, suffix);
-    if (piece_bytes(&end) > piece_bytes(best)) *best = end;
-}
-
-/* Of large blocks first, since none is larger than its block. */
-static void look_for_end(const wr_stitch_plan *p, wr_bin *bin, bool suffix, const wr_chunk *not_this, wr_piece *best)
-{
-    const size_t least = p->forced ? WR_CHUNK_LEAST : END_LEAST;
-    wr_block *block = bin ? wr_bin_largest(bin) : NULL;
-    wr_piece piece;
-    for (; block && block->bytes >= least && block->bytes > piece_bytes(best); block = wr_bin_smaller(bin, block)) {
-        if (!block->segment->region) continue;
-        for (uint32_t i = wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
-             wr_block_piece(block, i, &piece); i++)
-            keep_larger(p, &piece, suffix, not_this, best);
-    }
-    if (piece_bytes(best) < least) *best = (wr_piece){ 0 };
-}
-
-/* The largest free end of a chunk of the stream that is in use: of the other class when nothing else serves. */
-static wr_piece best_end(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
-{
-    const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
-    const bool any = p->forced && !p->range;
-    wr_piece best = { 0 };
-    look_for_end(p, p->bin, suffix, not_this, &best);
-    look_for_end(p, p->open, suffix, not_this, &best);
-    if (any) look_for_end(p, wr_mempool_bin(p->request->pool, p->request->stream, other), suffix, not_this, &best);
-    return best;
 }
 
 /* ---- planning ----------------------------------------------------------------------------------------------------- */
@@ -260,10 +193,10 @@ static weir_status plan_end(wr_stitch_plan *p, const wr_piece *end)
 /* What the tail, what is spare and an end that begins the range lack, another end is to bring. */
 static size_t add_prefix(wr_stitch_plan *p)
 {
-    const size_t need = p->request->fit.block_bytes, got = p->tail + piece_bytes(&p->suffix) + p->spare_bytes;
+    const size_t need = p->request->fit.block_bytes, got = p->tail + wr_piece_bytes(&p->suffix) + p->spare_bytes;
     const wr_chunk *taken = p->suffix.slot ? p->suffix.slot->chunk : NULL;
-    p->prefix = got < need ? best_end(p, false, taken) : (wr_piece){ 0 };
-    return got + piece_bytes(&p->prefix);
+    p->prefix = got < need ? wr_stitch_end_best(p, false, taken) : (wr_piece){ 0 };
+    return got + wr_piece_bytes(&p->prefix);
 }
 
 /* Where the tail and what is spare are not enough, ends of chunks in use begin and end the new range. */
@@ -272,9 +205,9 @@ static weir_status choose_ends(wr_stitch_plan *p)
     const size_t need = p->request->fit.block_bytes, tail = p->tail;
     wr_segment *region = p->region;
     if (tail + p->spare_bytes >= need) return WEIR_OK;
-    const wr_piece suffix = best_end(p, true, NULL);
+    const wr_piece suffix = wr_stitch_end_best(p, true, NULL);
     const size_t with_tail = add_prefix(p);
-    if (piece_bytes(&suffix) <= tail + (p->forced ? 0 : END_GAIN)) return WEIR_OK;
+    if (wr_piece_bytes(&suffix) <= tail + (p->forced ? 0 : END_GAIN)) return WEIR_OK;
     p->suffix = suffix;
     p->region = empty_region(p);
     p->tail = 0;
@@ -304,8 +237,8 @@ static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
         return WEIR_ERR_BUSY;
     }
     wr_serve_distrust_locked(p->cache, p->bin->stream);
-    if (!p->forced && piece_bytes(&p->prefix) < PREFIX_LEAST) {
-        bytes += piece_bytes(&p->prefix);
+    if (!p->forced && wr_piece_bytes(&p->prefix) < PREFIX_LEAST) {
+        bytes += wr_piece_bytes(&p->prefix);
         p->prefix = (wr_piece){ 0 };
     }
     return plan_new(p, bytes, p->prefix.slot ? wr_round_up(bytes, WR_SEGMENT_UNIT) : SIZE_MAX);
@@ -316,7 +249,7 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
     WR_TRY(list_spare(p));
     WR_TRY(choose_ends(p));
     const size_t need = p->request->fit.block_bytes;
-    const size_t given = p->tail + piece_bytes(&p->suffix) + piece_bytes(&p->prefix);
+    const size_t given = p->tail + wr_piece_bytes(&p->suffix) + wr_piece_bytes(&p->prefix);
     if (p->suffix.slot) WR_TRY(plan_end(p, &p->suffix));
     const size_t missing = given < need ? choose_spare(p, need - given) : 0;
     for (size_t i = 0; i < p->spare_count; i++) {

@@ -394,14 +394,28 @@ static void room_that_the_drivers_figure_leaves_out_is_found(void **state)
     assert_ok(weir_validate(0));
 }
 
-static void a_device_that_does_not_tell_what_is_free_fails_a_large_request(void **state)
+static void a_device_that_does_not_tell_what_is_free_serves_all_the_same(void **state)
 {
-    void *none = NULL;
     (void)state;
     (void)alloc(512);
     assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, 1, WEIR_ERR_DRIVER));
-    assert_status(weir_alloc(2048 * MIB, &none), WEIR_ERR_DRIVER);
+    (void)alloc(2048 * MIB);
     assert_ok(weir_validate(0));
+}
+
+static void a_trial_that_the_driver_does_not_take_back_fails_the_request(void **state)
+{
+    wr_cache *cache = front_of(alloc(512))->cache;
+    const weir_backend *real = cache->backend;
+    weir_backend wrong = *real;
+    void *none = NULL;
+    (void)state;
+    wrong.device_memory = says_that_all_is_used;
+    cache->backend = &wrong;
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_alloc(2048 * MIB, &none), WEIR_ERR_DRIVER);
+    cache->backend = real;
+    assert_int_equal(reserved_on(0), 2 * MIB);
     (void)alloc(2048 * MIB);
     assert_ok(weir_validate(0));
 }
@@ -1017,7 +1031,9 @@ int main(void)
         STITCH_TEST(all_of_a_limit_can_be_had),
         cmocka_unit_test_setup_teardown(what_there_is_no_room_for_is_not_begun, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(room_that_the_drivers_figure_leaves_out_is_found, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(a_device_that_does_not_tell_what_is_free_fails_a_large_request, open_large_host,
+        cmocka_unit_test_setup_teardown(a_device_that_does_not_tell_what_is_free_serves_all_the_same, open_large_host,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_trial_that_the_driver_does_not_take_back_fails_the_request, open_large_host,
                                         close_host),
         STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
         STITCH_TEST(short_ends_serve_where_memory_is_short),

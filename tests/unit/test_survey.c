@@ -12,6 +12,7 @@
 #include "host_support.h"
 #include "pool/bin.h"
 #include "pool/starts.h"
+#include "pool/stitch_end.h"
 #include "pool/stitch_run.h"
 #include "random_support.h"
 
@@ -89,14 +90,14 @@ static bool serves(const wr_stitch_plan *p, const wr_chunk *chunk)
     return is_wholly_free(chunk) && bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
 }
 
-/* Of all runs of the bin's regions that are long enough; 0: there are none. */
-static size_t shortest_run(const wr_stitch_plan *p)
+/* Of all runs of a bin's regions that are long enough; 0: there are none. */
+static size_t shortest_run_in(const wr_stitch_plan *p, const wr_bin *bin)
 {
     const size_t need = p->request->fit.block_bytes;
     static chain now;
     size_t shortest = 0;
     now = (chain){ 0 };
-    for (const wr_segment *segment = p->bin->segments; segment; segment = segment->next)
+    for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
         for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
             const wr_slot *s = segment->region->slots[i];
             const size_t from = s->at + s->from, to = s->at + s->to;
@@ -112,6 +113,55 @@ static size_t shortest_run(const wr_stitch_plan *p)
         }
     end_chain(&now, need, &shortest);
     return shortest;
+}
+
+static wr_bin *other_bin(const wr_stitch_plan *p)
+{
+    return wr_mempool_bin(p->request->pool, p->request->stream, p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL);
+}
+
+/* Of the other class when nothing else serves: there a free block may be all that is needed. */
+static size_t shortest_run(const wr_stitch_plan *p)
+{
+    const size_t own = shortest_run_in(p, p->bin);
+    wr_bin *other = p->forced ? other_bin(p) : NULL;
+    if (own || !other) return own;
+    const wr_block *block = wr_bin_best_fit(other, p->request->fit.block_bytes);
+    const size_t run = shortest_run_in(p, other);
+    return block && (!run || block->bytes < run) ? block->bytes : run;
+}
+
+/* Of a free block in a slot's part, as much as may be taken of the end of the chunk; 0: it does not reach that. */
+static size_t end_of(const wr_slot *s, const wr_block *b, bool suffix)
+{
+    const size_t part = s->at + s->from, behind = s->at + s->to, end = offset_of(b) + b->bytes;
+    const size_t from = offset_of(b) > part ? offset_of(b) : part, to = end < behind ? end : behind;
+    const size_t left = suffix ? from - part : behind - to;
+    const size_t kept = left && left < WR_CHUNK_PART_LEAST ? WR_CHUNK_PART_LEAST - left : 0;
+    const bool reaches = suffix ? to == s->at + s->chunk->bytes : from == s->at;
+    return b->state == WR_BLOCK_FREE && reaches && to - from > kept ? to - from - kept : 0;
+}
+
+static size_t largest_end_in(const wr_bin *bin, bool suffix)
+{
+    size_t largest = 0;
+    for (const wr_segment *segment = bin->segments; segment; segment = segment->next)
+        for (uint32_t i = 0; segment->region && i < segment->region->count; i++) {
+            const wr_slot *s = segment->region->slots[i];
+            if (wr_slot_is_stale(s) || is_wholly_free(s->chunk)) continue;
+            for (const wr_block *b = first_of_part(s); b && offset_of(b) < s->at + s->to; b = b->next)
+                if (end_of(s, b, suffix) > largest) largest = end_of(s, b, suffix);
+        }
+    return largest;
+}
+
+/* Of those that are worth it; 0: there are none. */
+static size_t largest_end(const wr_stitch_plan *p, bool suffix)
+{
+    const wr_bin *other = p->forced ? other_bin(p) : NULL;
+    const size_t own = largest_end_in(p->bin, suffix), more = other ? largest_end_in(other, suffix) : 0;
+    const size_t largest = own > more ? own : more;
+    return largest >= (p->forced ? WR_CHUNK_LEAST : 16 * MIB) ? largest : 0;
 }
 
 /* ---- a program ---------------------------------------------------------------------------------------------------- */
@@ -193,29 +243,63 @@ static void a_survey_finds_the_chunks_that_are_wholly_free(void **state)
     run_program(look_at_chunks);
 }
 
-static unsigned runs;
+static unsigned found_some;
 
-/* More than any free block has, since those are looked for before. */
+/* A plan for a request of either class that no free block of it serves, since those are looked for before; false: there is none. */
+static bool plan_one(wr_cache *cache, wr_stream *stream, uint32_t *random, wr_request *request, wr_stitch_plan *plan)
+{
+    const wr_class class = next_random(random) % 4 ? WR_LARGE : WR_SMALL;
+    wr_bin *bin = wr_mempool_bin(cache->pools, stream, class);
+    const wr_block *largest = bin ? wr_bin_largest(bin) : NULL;
+    const size_t more = class == WR_LARGE ? 512 + next_random(random) % 16 * MIB : 512;
+    const size_t bytes = (largest ? largest->bytes : 0) + more;
+    if (!bin || (class == WR_SMALL && bytes > MIB)) return false;
+    *request = wr_cache_request(cache->pools, 0, stream, class == WR_LARGE && bytes < 2 * MIB ? 2 * MIB : bytes);
+    *plan = (wr_stitch_plan){ .cache = cache, .request = request, .bin = bin, .forced = next_random(random) % 2 };
+    plan->pressed = plan->forced || next_random(random) % 2;
+    assert_ok(wr_chunks_survey_locked(cache));
+    return true;
+}
+
 static void look_for_run(wr_cache *cache, wr_stream *stream, uint32_t *random)
 {
-    wr_bin *bin = wr_mempool_bin(cache->pools, stream, WR_LARGE);
-    const wr_block *largest = bin ? wr_bin_largest(bin) : NULL;
-    if (!bin) return;
-    const size_t bytes = (largest ? largest->bytes : 0) + 512 + next_random(random) % 16 * MIB;
-    const wr_request request = wr_cache_request(cache->pools, 0, stream, bytes < 2 * MIB ? 2 * MIB : bytes);
-    const wr_stitch_plan plan = { .cache = cache, .request = &request, .bin = bin };
-    assert_ok(wr_chunks_survey_locked(cache));
+    wr_request request;
+    wr_stitch_plan plan;
+    if (!plan_one(cache, stream, random, &request, &plan)) return;
     const wr_stitch_run found = wr_stitch_run_find(&plan);
     assert_int_equal(found.to - found.from, shortest_run(&plan));
-    runs += found.region != NULL;
+    found_some += found.region != NULL;
 }
 
 static void the_shortest_run_of_free_addresses_is_found(void **state)
 {
     (void)state;
-    runs = 0;
+    found_some = 0;
     run_program(look_for_run);
-    assert_true(runs > STEPS / LOOK_EVERY / 100);
+    assert_true(found_some > STEPS / LOOK_EVERY / 100);
+}
+
+static void look_for_ends(wr_cache *cache, wr_stream *stream, uint32_t *random)
+{
+    wr_request request;
+    wr_stitch_plan plan;
+    if (!plan_one(cache, stream, random, &request, &plan)) return;
+    for (int suffix = 0; suffix < 2; suffix++) {
+        const wr_piece end = wr_stitch_end_best(&plan, suffix, NULL);
+        assert_int_equal(wr_piece_bytes(&end), largest_end(&plan, suffix));
+        found_some += end.slot != NULL;
+        if (!end.slot) continue;
+        const wr_piece next = wr_stitch_end_best(&plan, suffix, end.slot->chunk);
+        assert_true(!next.slot || next.slot->chunk != end.slot->chunk);
+    }
+}
+
+static void the_largest_free_end_of_a_chunk_in_use_is_found(void **state)
+{
+    (void)state;
+    found_some = 0;
+    run_program(look_for_ends);
+    assert_true(found_some > STEPS / LOOK_EVERY / 100);
 }
 
 int main(void)
@@ -225,6 +309,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_survey_finds_the_chunks_that_are_wholly_free, open_limited_host, close_host),
         cmocka_unit_test_setup_teardown(the_shortest_run_of_free_addresses_is_found, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(the_shortest_run_of_free_addresses_is_found, open_limited_host, close_host),
+        cmocka_unit_test_setup_teardown(the_largest_free_end_of_a_chunk_in_use_is_found, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(the_largest_free_end_of_a_chunk_in_use_is_found, open_limited_host, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

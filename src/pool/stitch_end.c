@@ -1,0 +1,65 @@
+#include "pool/stitch_end.h"
+
+#include "pool/bin.h"
+
+/* Ends that are worth a mapping of their own; when nothing else helps all of them are. */
+#define END_LEAST ((size_t)16 << 20)
+
+/* Whether a free piece reaches the end (or else the beginning) of its chunk, and belongs to no free tail. */
+static bool reaches(const wr_stitch_plan *p, const wr_piece *piece, bool suffix)
+{
+    const wr_slot *s = piece->slot;
+    const bool there = suffix ? piece->to == s->at + s->chunk->bytes : piece->from == s->at;
+    return there && !(p->tail && s->region == p->region && piece->to > p->region->region->end - p->tail);
+}
+
+/* What stays of the slot's part is none, or large enough to be noticed once it is free. */
+static wr_piece leave_enough(wr_piece end, bool suffix)
+{
+    const wr_slot *s = end.slot;
+    const size_t left = suffix ? end.from - (s->at + s->from) : s->at + s->to - end.to;
+    const size_t kept = left && left < WR_CHUNK_PART_LEAST ? WR_CHUNK_PART_LEAST - left : 0;
+    if (wr_piece_bytes(&end) <= kept) return (wr_piece){ 0 };
+    if (suffix)
+        end.from += kept;
+    else
+        end.to -= kept;
+    return end;
+}
+
+/* The larger one; `not_this`: a chunk that is taken already. */
+static void keep_larger(const wr_stitch_plan *p, const wr_piece *piece, bool suffix, const wr_chunk *not_this,
+                        wr_piece *best)
+{
+    const wr_chunk *chunk = piece->slot->chunk;
+    if (piece->from >= piece->to || wr_chunk_is_free(p->cache, chunk) || chunk == not_this) return;
+    if (!reaches(p, piece, suffix)) return;
+    const wr_piece end = leave_enough(*piece, suffix);
+    if (wr_piece_bytes(&end) > wr_piece_bytes(best)) *best = end;
+}
+
+/* Of large blocks first, since none is larger than its block. */
+static void look_for_end(const wr_stitch_plan *p, wr_bin *bin, bool suffix, const wr_chunk *not_this, wr_piece *best)
+{
+    const size_t least = p->forced ? WR_CHUNK_LEAST : END_LEAST;
+    wr_block *block = bin ? wr_bin_largest(bin) : NULL;
+    wr_piece piece;
+    for (; block && block->bytes >= least && block->bytes > wr_piece_bytes(best); block = wr_bin_smaller(bin, block)) {
+        if (!block->segment->region) continue;
+        for (uint32_t i = wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
+             wr_block_piece(block, i, &piece); i++)
+            keep_larger(p, &piece, suffix, not_this, best);
+    }
+    if (wr_piece_bytes(best) < least) *best = (wr_piece){ 0 };
+}
+
+wr_piece wr_stitch_end_best(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
+{
+    const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
+    const bool any = p->forced && !p->range;
+    wr_piece best = { 0 };
+    look_for_end(p, p->bin, suffix, not_this, &best);
+    look_for_end(p, p->open, suffix, not_this, &best);
+    if (any) look_for_end(p, wr_mempool_bin(p->request->pool, p->request->stream, other), suffix, not_this, &best);
+    return best;
+}

@@ -7,7 +7,6 @@
 #include "pool/starts.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 wr_bin *wr_chunk_bin(const wr_chunk *chunk)
 {
@@ -138,15 +137,18 @@ static void forget_stale(wr_slot *slot)
     TAILQ_REMOVE(&slot->region->region->stale, slot, stale);
 }
 
+static void unlist_part(wr_slot *slot)
+{
+    if (slot->short_part.le_prev) LIST_REMOVE(slot, short_part);
+    slot->short_part.le_prev = NULL;
+}
+
 /* Its part is another one than before. */
 static void list_part(wr_cache *cache, wr_slot *slot)
 {
     const size_t part = slot->to - slot->from;
-    const bool listed = slot->short_part.le_prev != NULL, is_short = part > 0 && part < WR_PART_USUAL;
-    if (is_short && !listed) LIST_INSERT_HEAD(&cache->chunks.short_parts, slot, short_part);
-    if (is_short || !listed) return;
-    LIST_REMOVE(slot, short_part);
-    slot->short_part.le_prev = NULL;
+    unlist_part(slot);
+    if (part > 0 && part < WR_PART_USUAL) LIST_INSERT_HEAD(&cache->chunks.short_parts, slot, short_part);
 }
 
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
@@ -199,6 +201,11 @@ static void count_free(wr_chunks *c, wr_chunk *chunk, size_t bytes)
     if (chunk->free_bytes == chunk->bytes) c->whole[c->whole_count++] = chunk;
 }
 
+uint32_t wr_block_first_slot(const wr_block *block)
+{
+    return wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
+}
+
 bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out)
 {
     const wr_segment *segment = block->segment;
@@ -215,8 +222,7 @@ static void survey_block(wr_chunks *c, const wr_block *block)
 {
     wr_piece piece;
     if (!block->segment->region) return;
-    for (uint32_t i = wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
-         wr_block_piece(block, i, &piece); i++)
+    for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++)
         if (piece.from < piece.to) count_free(c, piece.slot->chunk, piece.to - piece.from);
 }
 
@@ -323,8 +329,7 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     region->count--;
     for (uint32_t i = slot->index; i < region->count; i++) set_slot(region, i, region->slots[i + 1]);
     set_end(region);
-    if (slot->short_part.le_prev) LIST_REMOVE(slot, short_part);
-    slot->short_part.le_prev = NULL;
+    unlist_part(slot);
     wr_slot **link = &slot->chunk->slots;
     while (*link != slot) link = &(*link)->next_of_chunk;
     *link = slot->next_of_chunk;

@@ -120,8 +120,10 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
  * of less: no other block has all of a part. */
 WR_CHECKED weir_status wr_chunks_survey_locked(wr_cache *cache);
 
-/* What is free in a block of the slot of that index; `from` is not below `to`: nothing. False: the slot lies behind the block. The
- * first that does not lie before it has the index wr_region_find() gives. */
+/* The first slot of its region that a block does not lie behind: its index. */
+uint32_t wr_block_first_slot(const wr_block *block);
+
+/* What is free in a block of the slot of that index; `from` is not below `to`: nothing. False: the slot lies behind the block. */
 bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out);
 
 /* -- records (records.c), taken before something is done that could not be undone */

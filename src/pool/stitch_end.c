@@ -46,8 +46,7 @@ static void look_for_end(const wr_stitch_plan *p, wr_bin *bin, bool suffix, cons
     wr_piece piece;
     for (; block && block->bytes >= least && block->bytes > wr_piece_bytes(best); block = wr_bin_smaller(bin, block)) {
         if (!block->segment->region) continue;
-        for (uint32_t i = wr_region_find(block->segment->region, (size_t)(block->base - block->segment->base));
-             wr_block_piece(block, i, &piece); i++)
+        for (uint32_t i = wr_block_first_slot(block); wr_block_piece(block, i, &piece); i++)
             keep_larger(p, &piece, suffix, not_this, best);
     }
     if (wr_piece_bytes(best) < least) *best = (wr_piece){ 0 };
@@ -55,11 +54,9 @@ static void look_for_end(const wr_stitch_plan *p, wr_bin *bin, bool suffix, cons
 
 wr_piece wr_stitch_end_best(const wr_stitch_plan *p, bool suffix, const wr_chunk *not_this)
 {
-    const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
-    const bool any = p->forced && !p->range;
     wr_piece best = { 0 };
     look_for_end(p, p->bin, suffix, not_this, &best);
     look_for_end(p, p->open, suffix, not_this, &best);
-    if (any) look_for_end(p, wr_mempool_bin(p->request->pool, p->request->stream, other), suffix, not_this, &best);
+    if (p->forced && !p->range) look_for_end(p, wr_stitch_other_bin(p), suffix, not_this, &best);
     return best;
 }

@@ -2,8 +2,6 @@
 
 #include "base/meta.h"
 #include "base/size.h"
-#include "pool/bin.h"
-#include "pool/count.h"
 #include "pool/serve.h"
 #include "pool/stitch_bounds.h"
 #include "pool/stitch_end.h"

@@ -53,6 +53,13 @@ WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served)
 /* Whether the request may have memory of that bin, of its stream: not of the other class where that is for little. */
 bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 
+/* The stream's bin of the other class; NULL: there is none. */
+static inline wr_bin *wr_stitch_other_bin(const wr_stitch_plan *plan)
+{
+    const wr_class other = plan->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
+    return wr_mempool_bin(plan->request->pool, plan->request->stream, other);
+}
+
 /* Gives back what the plan consists of; the chunks that were to be made are none. */
 void wr_stitch_plan_release_locked(wr_stitch_plan *plan);
 

@@ -3,9 +3,6 @@
 #include "pool/bin.h"
 #include "pool/starts.h"
 
-/* Free blocks below this neither begin nor end a run: no part of a chunk is smaller. */
-#define PIECE_LEAST WR_CHUNK_PART_LEAST
-
 /* ---- neighbours --------------------------------------------------------------------------------------------------- */
 
 /* The slot right before or behind; NULL: nothing is mapped there. */
@@ -23,11 +20,11 @@ static wr_slot *behind(const wr_slot *slot)
     return right && slot->at + slot->chunk->bytes == right->at ? right : NULL;
 }
 
-/* The free block that the offset lies in; NULL: none, or one that is too small. */
+/* The free block that the offset lies in; NULL: none, or one that is smaller than any part. */
 static const wr_block *free_at(const wr_segment *region, size_t offset)
 {
     const wr_block *block = wr_starts_block_at(region, region->base + offset);
-    return block->state == WR_BLOCK_FREE && block->bytes >= PIECE_LEAST ? block : NULL;
+    return block->state == WR_BLOCK_FREE && block->bytes >= WR_CHUNK_PART_LEAST ? block : NULL;
 }
 
 /* Where what is free right before the slot begins, and what is free right behind it ends: a region's own end is absent. */
@@ -101,8 +98,8 @@ static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *b
 /* A free block there is a run, too: of the request's own bin none is large enough. */
 static void look_in_other(const wr_stitch_plan *p, wr_bin *bin, wr_stitch_run *best)
 {
-    const wr_block *block = bin ? wr_bin_best_fit(bin, p->request->fit.block_bytes) : NULL;
     if (!bin || best->region) return;
+    const wr_block *block = wr_bin_best_fit(bin, p->request->fit.block_bytes);
     if (block && block->segment->region) {
         const size_t from = (size_t)(block->base - block->segment->base);
         *best = (wr_stitch_run){ .region = block->segment, .from = from, .to = from + block->bytes };
@@ -113,7 +110,6 @@ static void look_in_other(const wr_stitch_plan *p, wr_bin *bin, wr_stitch_run *b
 wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
 {
     const wr_chunks *c = &p->cache->chunks;
-    const wr_class other = p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;
     wr_stitch_run best = { 0 };
     for (size_t i = 0; i < c->whole_count; i++) {
         const wr_bin *bin = wr_chunk_bin(c->whole[i]);
@@ -121,7 +117,7 @@ wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
     }
     look_in(p, p->bin, &best);
     look_in_other(p, p->open, &best);
-    if (p->forced) look_in_other(p, wr_mempool_bin(p->request->pool, p->request->stream, other), &best);
+    if (p->forced) look_in_other(p, wr_stitch_other_bin(p), &best);
     return best;
 }
 

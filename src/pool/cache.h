@@ -57,6 +57,7 @@ typedef struct wr_chunks {
     wr_chunk **whole; /* wholly free, as of the last one */
     size_t whole_count, whole_capacity;
     uint64_t marks;
+    uint64_t requests; /* under the move lock */
 } wr_chunks;
 
 typedef struct wr_cache {

@@ -14,6 +14,9 @@
 /* Of the addresses of a stream's first region small blocks have a share. */
 enum { SMALL_ADDRESSES_SHARE = 8 };
 
+/* Plans that come to nothing for streams with work queued, each without those that had some before: then others are not asked. */
+enum { BUSY_MOST = 4 };
+
 /* New memory of which is asked first whether there is so much: some ten chunks, or fifty. */
 #define ASKED_FROM ((size_t)1 << 30)
 
@@ -124,19 +127,22 @@ static void put_back_locked(attempt *a)
 /* ---- the driver --------------------------------------------------------------------------------------------------- */
 
 /* Memory of another stream can be used once its work is over, or waited for. */
-static weir_status own_work(attempt *a, const wr_stream *from)
+static weir_status own_work(attempt *a, wr_stream *from)
 {
     wr_event_pool *events = a->plan.cache->events;
     wr_stream *to = a->plan.bin->stream;
     bool chained = true;
     weir_status status = a->effort == WR_STITCH_CHAINED ? wr_event_chain_uncaptured(events, from->native, to, &chained)
                                                         : wr_event_ask_stream(events, from->native, false);
-    a->busy = !chained || status == WEIR_ERR_NOT_READY;
-    return a->busy && status == WEIR_OK ? WEIR_ERR_BUSY : status;
+    const bool busy = !chained || status == WEIR_ERR_NOT_READY;
+    if (!busy) return status;
+    from->found_busy = a->plan.serial;
+    a->busy = true;
+    return WEIR_OK;
 }
 
 /* Whose the step's memory is. */
-static const wr_stream *stream_of(const wr_stitch_plan *p, size_t step)
+static wr_stream *stream_of(const wr_stitch_plan *p, size_t step)
 {
     const wr_slot *origin = p->steps[step].origin;
     return (origin ? origin->region->bin : p->bin)->stream;
@@ -146,12 +152,12 @@ static weir_status own_all_work(attempt *a)
 {
     const wr_stitch_plan *p = &a->plan;
     for (size_t i = 0; i < p->count; i++) {
-        const wr_stream *from = stream_of(p, i);
+        wr_stream *from = stream_of(p, i);
         bool asked = from == p->bin->stream;
         for (size_t j = 0; j < i && !asked; j++) asked = stream_of(p, j) == from;
         if (!asked) WR_TRY(own_work(a, from));
     }
-    return WEIR_OK;
+    return a->busy ? WEIR_ERR_BUSY : WEIR_OK;
 }
 
 static weir_status map_all(attempt *a)
@@ -367,7 +373,7 @@ static weir_status try_once(attempt *a, void **out)
     undo(a);
     wr_cache_lock(cache);
     cache->growing -= p->created; /* not before: the limit is of what is there */
-    if (p->created)
+    if (p->created && !a->busy)
         cache->chunks.moved_bytes = 0; /* who is refused does not ask for more than it needs again at once */
     end_locked(a);
     wr_cache_unlock(cache);
@@ -376,7 +382,8 @@ static weir_status try_once(attempt *a, void **out)
 
 weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
 {
-    bool forced = effort == WR_STITCH_CHAINED, foreign = true, hold = false, again = true;
+    bool forced = effort == WR_STITCH_CHAINED, hold = false, again = true;
+    int busy = 0;
     bool gather = forced, gathered = false;
     weir_status status = WEIR_OK;
     wr_bin *bin = NULL;
@@ -384,11 +391,17 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
               "device %d: %zu bytes asked, there are %zu in all", cache->device, request->fit.block_bytes,
               cache->chunks.region_bytes);
     wr_lock_acquire(&cache->move_lock);
+    const uint64_t serial = ++cache->chunks.requests;
     for (*out = NULL; again;) {
         if (gather) wr_fronts_empty(cache);
         gathered = gathered || gather;
         attempt a = {
-            .plan = { .cache = cache, .request = request, .forced = forced, .foreign = foreign, .gathered = gathered },
+            .plan = { .cache = cache,
+                      .request = request,
+                      .forced = forced,
+                      .foreign = busy < BUSY_MOST,
+                      .serial = serial,
+                      .gathered = gathered },
             .effort = effort,
             .hold = hold
         };
@@ -397,7 +410,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
         gather = a.plan.gather;
         again = a.busy || gather || (status == WEIR_OK && !*out) || (status == WEIR_ERR_OUT_OF_MEMORY && !forced);
         if (a.busy)
-            foreign = false;
+            busy++;
         else if (status == WEIR_OK)
             hold = true;
         else if (!gather)

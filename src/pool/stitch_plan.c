@@ -57,6 +57,11 @@ static int own_first_then_largest(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
+static bool may_have_of(const wr_stitch_plan *p, const wr_stream *other)
+{
+    return p->foreign && other->found_busy != p->serial;
+}
+
 static weir_status list_spare(wr_stitch_plan *p)
 {
     const wr_chunks *c = &p->cache->chunks;
@@ -71,7 +76,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         if (in_tail(p, k)) continue;
         const wr_bin *bin = wr_chunk_bin(k);
         const bool own = bin->stream == p->bin->stream;
-        if (!wr_stitch_may_take(p, bin) || (!own && !p->foreign)) continue;
+        if (!wr_stitch_may_take(p, bin) || (!own && !may_have_of(p, bin->stream))) continue;
         if (p->range && p->region && has_part_in(k, p->region)) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;

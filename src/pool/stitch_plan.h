@@ -23,7 +23,8 @@ typedef struct wr_stitch_plan {
     const wr_stitch_range *range; /* what is to have memory; NULL: whatever serves the request */
     wr_bin *open;                 /* planned places of the stream, which is not served; NULL: none */
     bool forced;                  /* use what is there before anything new, however little is held */
-    bool foreign;                 /* also what other streams have */
+    bool foreign;                 /* also what other streams have, */
+    uint64_t serial;              /* but those that this request found busy */
     bool gathered;                /* what others have parked is free by now */
     bool gather;                  /* is set where that may serve instead of new memory */
     size_t held;                  /* in chunks, of all streams */

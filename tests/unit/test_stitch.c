@@ -627,6 +627,30 @@ static void free_memory_of_a_busy_stream_is_left_while_there_is_room(void **stat
     let_run(other);
 }
 
+static void free_memory_of_an_idle_stream_is_used_though_others_are_busy(void **state)
+{
+    (void)state;
+    enum { BUSY = 3 };
+    weir_stream busy[BUSY], idle = new_stream(0);
+    void *theirs[BUSY];
+    for (int i = 0; i < BUSY; i++) {
+        busy[i] = new_stream(0);
+        theirs[i] = alloc_on(64 * MIB, busy[i]);
+    }
+    assert_ok(weir_free(alloc_on(64 * MIB, idle)));
+    for (int i = 0; i < BUSY; i++) {
+        make_busy(busy[i]);
+        assert_ok(weir_free(theirs[i]));
+    }
+    assert_int_equal(reserved_on(0), (BUSY + 1) * 64 * MIB);
+    (void)alloc(64 * MIB);
+    assert_int_equal(reserved_on(0), (BUSY + 1) * 64 * MIB);
+    for (int i = 0; i < BUSY; i++) {
+        assert_int_equal(queued_on(busy[i]), 1);
+        let_run(busy[i]);
+    }
+}
+
 static void out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets(void **state)
 {
     (void)state;
@@ -1052,6 +1076,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_names_no_plans_where_they_are_made, open_planning, close_host),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used),
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
+        STITCH_TEST(free_memory_of_an_idle_stream_is_used_though_others_are_busy),
         STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),
         STITCH_TEST(what_an_ended_stream_had_is_the_default_streams),
         STITCH_TEST(addresses_that_queued_work_may_use_stay),

@@ -224,9 +224,6 @@ WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment,
  * is harmless when the stream's work is over, and asking again is fine. */
 WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir);
 
-/* Waits for the work of a stream: before memory of it goes. WEIR_ERR_CAPTURE while it captures. */
-WR_CHECKED weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream);
-
 /* -- for the other files of this folder; the lock is held ----------------------------------------------------------- */
 
 /* Whether the request's pool is there and serves requests. */

@@ -17,7 +17,7 @@
 #ifndef WR_POOL_CHUNK_H
 #define WR_POOL_CHUNK_H
 
-#include "pool/cache.h"
+#include "pool/trim_wait.h"
 
 #include <sys/queue.h>
 
@@ -148,9 +148,9 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 /* -- without the cache's lock, with the move lock (chunk_trim.c) */
 
 /* Gives free chunks back to the driver, largest first, until `enough` bytes are, or all and the regions that are without any then. */
-WR_CHECKED weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released);
+WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_cache *cache, size_t enough, size_t *released);
 
-/* The same, but no chunks of planned places. */
+/* The same, but no chunks of planned places, and with the work on them waited for. */
 WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released);
 
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */

@@ -152,19 +152,20 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     return status;
 }
 
-static weir_status trim_chunk(wr_cache *cache, wr_chunk *chunk, size_t *released)
+static weir_status trim_chunk(wr_trim_wait *wait, wr_cache *cache, wr_chunk *chunk, size_t *released)
 {
     const size_t bytes = chunk->bytes;
     wr_slot *home = NULL;
     wr_block *aside = NULL;
+    if (wr_trim_wait_busy(wait, wr_chunk_bin(chunk)->stream)) return WEIR_OK;
     WR_TRY(take_out(cache, chunk, &home, &aside));
     if (!home) return WEIR_OK;
-    weir_status status = wr_cache_finish_work(cache, home->region->bin->stream);
+    weir_status status = wr_trim_wait_stream(wait, home->region->bin->stream);
     if (status == WEIR_OK) status = unmap_others(cache, chunk, home);
     if (status == WEIR_OK) status = give_back(cache, chunk, home);
     if (status != WEIR_OK) {
         put_in(cache, home, &aside);
-        return status;
+        return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
     }
     wr_cache_lock(cache);
     wr_records_put_back(cache, &aside);
@@ -232,26 +233,27 @@ static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
     return first;
 }
 
-static weir_status trim(wr_cache *cache, bool planned, size_t enough, size_t *released)
+static weir_status trim(wr_trim_wait *wait, wr_cache *cache, bool planned, size_t enough, size_t *released)
 {
     wr_chunk **list = NULL;
     size_t count = 0;
     weir_status first = list_free(cache, planned, &list, &count);
     for (size_t i = 0; i < count && *released < enough; i++)
-        wr_keep_first(&first, trim_chunk(cache, list[i], released));
+        wr_keep_first(&first, trim_chunk(wait, cache, list[i], released));
     wr_meta_free(list);
     return first;
 }
 
 weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released)
 {
-    return trim(cache, false, enough, released);
+    wr_trim_wait wait = { .cache = cache, .waits = true };
+    return trim(&wait, cache, false, enough, released);
 }
 
-weir_status wr_chunks_trim(wr_cache *cache, size_t enough, size_t *released)
+weir_status wr_chunks_trim(wr_trim_wait *wait, wr_cache *cache, size_t enough, size_t *released)
 {
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
-    weir_status first = trim(cache, true, enough, released);
+    weir_status first = trim(wait, cache, true, enough, released);
     if (*released >= enough) return first;
     const weir_status status = release_regions(cache, cache->pools);
     if (enough == SIZE_MAX) wr_keep_first(&first, status); /* else the memory is what was wanted */

@@ -395,16 +395,14 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     for (*out = NULL; again;) {
         if (gather) wr_fronts_empty(cache);
         gathered = gathered || gather;
-        attempt a = {
-            .plan = { .cache = cache,
-                      .request = request,
-                      .forced = forced,
-                      .foreign = busy < BUSY_MOST,
-                      .serial = serial,
-                      .gathered = gathered },
-            .effort = effort,
-            .hold = hold
-        };
+        attempt a = { .plan = { .cache = cache,
+                                .request = request,
+                                .forced = forced,
+                                .foreign = busy < BUSY_MOST,
+                                .serial = serial,
+                                .gathered = gathered },
+                      .effort = effort,
+                      .hold = hold };
         status = try_once(&a, out);
         bin = a.plan.bin;
         gather = a.plan.gather;

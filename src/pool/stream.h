@@ -39,7 +39,7 @@ typedef struct wr_stream {
     _Atomic(struct wr_front *) fronts; /* of all pools, youngest first */
     atomic_uint_fast64_t queued;       /* how often weir queued something of its own on it */
     atomic_uint guests;                /* threads that use `native` though nobody gave them the stream */
-    uint64_t found_busy; /* the last request that would have had memory of it, but for its work. Lock: the move lock */
+    uint64_t found_busy;               /* the last request that was put off by its work; under the move lock */
     bool ending;                       /* a thread has claimed it to end it; under the table's lock */
 } wr_stream;
 

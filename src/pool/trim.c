@@ -84,26 +84,12 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_record_segment_done(cache, segment);
 }
 
-/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
- * memory have no such stream: all uses of them were waited for. */
-weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
-{
-    if (wr_cache_is_host(cache)) return WEIR_OK;
-    void *event = NULL;
-    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
-    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
-              cache->name, stream->native);
-    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
-    wr_event_put(cache->events, event);
-    return status;
-}
-
-/* Gives a hidden segment back; one that the driver refuses to take comes into sight again. */
-static weir_status give_back(wr_cache *cache, wr_segment *segment)
+/* Gives a hidden segment back; one that the driver refuses to take, or that is not to be waited for, comes into sight again. */
+static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *segment)
 {
     const size_t held = wr_segment_held(segment);
     wr_range range = wr_range_of(segment);
-    weir_status status = wr_cache_finish_work(cache, segment->bin->stream);
+    weir_status status = wr_trim_wait_stream(wait, segment->bin->stream);
     wr_cache_lock(cache);
     if (status == WEIR_OK)
         leave_locked(cache, segment);
@@ -127,17 +113,17 @@ static weir_status give_back(wr_cache *cache, wr_segment *segment)
 
 /* Gives back the segments of a list linked by `next`, in order. All are tried; the first failure is returned. Pools that
  * this leaves without memory and references are gone afterwards. */
-static weir_status give_back_list(wr_cache *cache, wr_segment *list, size_t *released)
+static weir_status give_back_list(wr_trim_wait *wait, wr_cache *cache, wr_segment *list, size_t *released)
 {
     weir_status first = WEIR_OK;
     while (list) {
         wr_segment *segment = list;
         list = segment->next;
         const size_t bytes = wr_segment_held(segment);
-        weir_status status = give_back(cache, segment);
+        weir_status status = give_back(wait, cache, segment);
         if (status == WEIR_OK)
             *released += bytes;
-        else
+        else if (status != WEIR_ERR_NOT_READY)
             wr_keep_first(&first, status);
     }
     wr_mempool_sweep(cache);
@@ -174,14 +160,14 @@ static bool may_trim(const wr_mempool *pool, const wr_mempool *own)
     return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
 }
 
-static weir_status trim_all(wr_cache *cache, const wr_mempool *own, size_t *released)
+static weir_status trim_all(wr_trim_wait *wait, wr_cache *cache, const wr_mempool *own, size_t *released)
 {
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (may_trim(pool, own)) tail = hide_pool_locked(pool, tail);
     wr_cache_unlock(cache);
-    return give_back_list(cache, list, released);
+    return give_back_list(wait, cache, list, released);
 }
 
 typedef bool (*segment_filter)(const wr_segment *segment, const void *argument);
@@ -199,9 +185,16 @@ static wr_segment *choose_idle_locked(const wr_cache *cache, segment_filter pass
     return best;
 }
 
-static bool trimmable(const wr_segment *segment, const void *own)
+/* Who trims, and what is found on the way. */
+typedef struct trimming {
+    const wr_mempool *own;
+    wr_trim_wait *wait;
+} trimming;
+
+static bool trimmable(const wr_segment *segment, const void *argument)
 {
-    return may_trim(segment->bin->pool, own);
+    const trimming *t = argument;
+    return may_trim(segment->bin->pool, t->own) && !wr_trim_wait_busy(t->wait, segment->bin->stream);
 }
 
 static bool larger(const wr_segment *candidate, const wr_segment *best)
@@ -214,17 +207,17 @@ static bool smaller(const wr_segment *candidate, const wr_segment *best)
     return candidate->bytes < best->bytes;
 }
 
-static weir_status trim_enough(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
+static weir_status trim_enough(const trimming *t, wr_cache *cache, size_t enough, size_t *released)
 {
     weir_status status = WEIR_OK;
-    while (status == WEIR_OK && *released < enough) {
+    while (status == WEIR_OK && *released < enough && t->wait->count < WR_TRIM_WAIT_STREAMS) {
         wr_cache_lock(cache);
-        wr_segment *segment = choose_idle_locked(cache, trimmable, own, larger);
+        wr_segment *segment = choose_idle_locked(cache, trimmable, t, larger);
         if (segment) hide_locked(segment);
         wr_cache_unlock(cache);
         if (!segment) break;
         segment->next = NULL;
-        status = give_back_list(cache, segment, released);
+        status = give_back_list(t->wait, cache, segment, released);
     }
     return status;
 }
@@ -235,36 +228,55 @@ static weir_status spared(weir_status status)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
-weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
+static weir_status trim_once(const trimming *t, wr_cache *cache, size_t enough, size_t *released)
 {
-    size_t total = 0;
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    if (enough != SIZE_MAX) status = trim_enough(cache, own, enough, &total);
-    if (status == WEIR_ERR_CAPTURE) status = trim_all(cache, own, &total);
-    if (total < enough) wr_keep_first(&status, wr_chunks_trim(cache, enough, &total));
+    if (enough != SIZE_MAX) status = trim_enough(t, cache, enough, released);
+    if (status == WEIR_ERR_CAPTURE) status = trim_all(t->wait, cache, t->own, released);
+    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(t->wait, cache, enough, released));
     wr_lock_release(&cache->move_lock);
-    *released = total;
     return spared(status);
 }
 
-weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released)
+weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
+{
+    wr_trim_wait wait = { .cache = cache };
+    const trimming t = { own, &wait };
+    weir_status status;
+    *released = 0;
+    do status = trim_once(&t, cache, enough, released);
+    while (wr_trim_wait_again(&wait, *released >= enough));
+    return status;
+}
+
+static weir_status trim_pool_once(wr_trim_wait *wait, wr_cache *cache, const wr_mempool *pool, wr_mempool_name name,
+                                  size_t *released)
 {
     wr_segment *list = NULL;
-    *released = 0;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty_in(cache, name);
     wr_cache_lock(cache);
     if (wr_mempool_name_of(pool) == name && may_trim(pool, pool)) (void)hide_pool_locked(pool, &list);
     wr_cache_unlock(cache);
-    weir_status status = give_back_list(cache, list, released);
+    weir_status status = give_back_list(wait, cache, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
 
+weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released)
+{
+    wr_trim_wait wait = { .cache = cache };
+    weir_status status;
+    *released = 0;
+    do status = trim_pool_once(&wait, cache, pool, name, released);
+    while (wr_trim_wait_again(&wait, false));
+    return status;
+}
+
 /* What cannot be given back now is next time, or when somebody needs it. */
-void wr_cache_trim_released(wr_cache *cache)
+static void trim_released_once(wr_trim_wait *wait, wr_cache *cache)
 {
     size_t released = 0;
     wr_segment *list = NULL, **tail = &list;
@@ -273,12 +285,19 @@ void wr_cache_trim_released(wr_cache *cache)
     for (const wr_mempool *pool = cache->pools->next; pool; pool = pool->next)
         if (wr_mempool_reclaimable(pool)) tail = hide_pool_locked(pool, tail);
     wr_cache_unlock(cache);
-    if (give_back_list(cache, list, &released) != WEIR_OK) {
+    if (give_back_list(wait, cache, list, &released) != WEIR_OK) {
         wr_cache_lock(cache);
         cache->orphans = true;
         wr_cache_unlock(cache);
     }
     wr_lock_release(&cache->move_lock);
+}
+
+void wr_cache_trim_released(wr_cache *cache)
+{
+    wr_trim_wait wait = { .cache = cache };
+    do trim_released_once(&wait, cache);
+    while (wr_trim_wait_again(&wait, false));
 }
 
 /* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until
@@ -306,6 +325,7 @@ static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *reque
 
 weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, size_t *released)
 {
+    wr_trim_wait wait = { .cache = cache, .waits = true };
     *released = 0;
     if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
@@ -313,7 +333,7 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
     wr_cache_lock(cache);
     wr_segment *list = hide_oversize_locked(cache, request);
     wr_cache_unlock(cache);
-    weir_status status = give_back_list(cache, list, released);
+    weir_status status = give_back_list(&wait, cache, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
@@ -381,6 +401,7 @@ static wr_segment *hide_collectable(wr_cache *cache)
 /* As give_back_list, counting what the driver took. */
 static weir_status collect_list(wr_cache *cache, wr_segment *list)
 {
+    wr_trim_wait wait = { .cache = cache, .waits = true };
     weir_status first = WEIR_OK;
     uint64_t collected = 0;
     while (list) {
@@ -388,7 +409,7 @@ static weir_status collect_list(wr_cache *cache, wr_segment *list)
         size_t released = 0;
         list = segment->next;
         segment->next = NULL;
-        wr_keep_first(&first, give_back_list(cache, segment, &released));
+        wr_keep_first(&first, give_back_list(&wait, cache, segment, &released));
         collected += released != 0;
     }
     wr_cache_lock(cache);

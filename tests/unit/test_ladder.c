@@ -298,6 +298,50 @@ static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **sta
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
+/* Work that lasts until it is told to end. */
+static void last(void *ends)
+{
+    while (!atomic_load((atomic_bool *)ends)) continue;
+}
+
+static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(void **state)
+{
+    (void)state;
+    atomic_bool ends = false;
+    weir_status emptied = WEIR_ERR_INTERNAL;
+    pthread_t thread;
+    void *block = alloc_on(20 * MIB, one);
+    assert_ok(weir_stream_callback(one, last, &ends));
+    assert_ok(weir_free(block));
+    const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
+    assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
+    while (calls_of(WEIR_BACKEND_event_synchronize) == waits) continue;
+    alloc_on(24 * MIB, two);
+    assert_int_equal(reserved_on(0), 44 * MIB);
+    atomic_store(&ends, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(emptied, WEIR_OK);
+    assert_int_equal(reserved_on(0), 24 * MIB);
+}
+
+static void memory_without_work_on_it_is_given_back_first(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool = { 0, 0 };
+    void *block = alloc_on(32 * MIB, one), *served = NULL;
+    leave_idle(30 * MIB, two);
+    make_busy(one);
+    assert_ok(weir_free(block));
+    const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 24 * MIB, three, &served));
+    assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), waits);
+    assert_status(weir_stream_query(one), WEIR_ERR_NOT_READY);
+    let_run(one);
+}
+
 static int open_oversize(void **state)
 {
     return open_with(*state, (weir_settings){ .max_split_size = 21 * MIB });
@@ -695,6 +739,9 @@ int main(void)
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
         ALL(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
+        ALL(others_get_memory_while_work_on_what_is_given_back_is_waited_for),
+        POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "weir"),
+        POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "segments"),
         POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
         POLICY(an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request, open_oversize, "torch"),
         ALL(a_hit_after_the_pressure_needs_nothing),

@@ -791,7 +791,7 @@ static void a_pool_that_could_not_go_goes_with_the_one_after(void **state)
     void *block = alloc_from(pool, MIB);
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_free(block));
-    assert_ok(weir_host_fail(WEIR_BACKEND_event_synchronize, 1, WEIR_ERR_OUT_OF_MEMORY));
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_query, 1, WEIR_ERR_OUT_OF_MEMORY));
     pool = plain();
     assert_int_equal(counts.frees, 0);
     assert_ok(weir_mempool_unref(pool));

@@ -1,0 +1,65 @@
+#include "pool/trim_wait.h"
+
+#include "pool/event.h"
+
+/* Where new work keeps coming no look finds a stream idle. */
+enum { ROUNDS = 4 };
+
+bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
+{
+    for (size_t i = 0; i < wait->count; i++)
+        if (wait->busy[i].stream == stream) return true;
+    return false;
+}
+
+/* One too many is met again in the next round. */
+static void note(wr_trim_wait *wait, const wr_stream *stream)
+{
+    void *event = NULL;
+    if (wait->count == WR_TRIM_WAIT_STREAMS || wr_trim_wait_busy(wait, stream)) return;
+    if (wr_event_behind(wait->cache->events, stream->native, &event) != WEIR_OK) event = NULL;
+    wait->busy[wait->count].stream = stream;
+    wait->busy[wait->count++].event = event;
+}
+
+weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
+{
+    const wr_cache *cache = wait->cache;
+    if (wait->waits || wr_cache_is_host(cache)) return wr_cache_finish_work(cache, stream);
+    if (wr_trim_wait_busy(wait, stream)) return WEIR_ERR_NOT_READY;
+    weir_status status = wr_event_ask_stream(cache->events, stream->native, false);
+    if (status == WEIR_ERR_NOT_READY) note(wait, stream);
+    return status;
+}
+
+/* What becomes of a wait that fails the next look at the stream tells. */
+bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
+{
+    wr_event_pool *events = wait->cache->events;
+    const bool again = wait->count != 0 && !enough;
+    bool waited = false;
+    for (size_t i = 0; i < wait->count; i++) {
+        void *event = wait->busy[i].event;
+        if (!event) continue;
+        if (again) (void)wr_driver(events->backend, event_synchronize, events->device, event);
+        wr_event_put(events, event);
+        waited = true;
+    }
+    wait->count = 0;
+    wait->waits = !waited || ++wait->rounds == ROUNDS;
+    return again;
+}
+
+/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
+ * memory have no such stream: all uses of them were waited for. */
+weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
+{
+    if (wr_cache_is_host(cache)) return WEIR_OK;
+    void *event = NULL;
+    WR_TRY(wr_event_behind(cache->events, stream->native, &event));
+    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
+              cache->name, stream->native);
+    weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
+    wr_event_put(cache->events, event);
+    return status;
+}

@@ -1,0 +1,38 @@
+/*
+ * trim_wait: the work that is queued on memory which is to go to the driver. First goes what has none; then the work on the rest
+ * is waited for with no lock held, so that other threads get memory meanwhile, which that work may be waiting for. Only where new
+ * work keeps coming is the last of it waited for under the move lock.
+ * Owner: who gives back, on its stack. Lock: the move lock, but for wr_trim_wait_again.
+ */
+#ifndef WR_POOL_TRIM_WAIT_H
+#define WR_POOL_TRIM_WAIT_H
+
+#include "pool/cache.h"
+
+#define WR_TRIM_WAIT_STREAMS 32 /* waited for between two looks at what there is */
+
+/* Zeroed but for the cache: nothing was found yet. */
+typedef struct wr_trim_wait {
+    const wr_cache *cache;
+    bool waits; /* for each stream there and then */
+    unsigned rounds;
+    size_t count; /* of streams that had work, since memory was last looked for */
+    struct {
+        const wr_stream *stream;
+        void *event; /* behind that work; NULL: it captures, or the driver has none */
+    } busy[WR_TRIM_WAIT_STREAMS];
+} wr_trim_wait;
+
+/* Whether the stream is among those. */
+bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream);
+
+/* The stream's work is over, or was waited for. WEIR_ERR_NOT_READY: its memory stays for now; WEIR_ERR_CAPTURE: and for longer. */
+WR_CHECKED weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream);
+
+/* Waits for what was found, without the move lock. False: there is nothing more to be had, or what there was is `enough`. */
+bool wr_trim_wait_again(wr_trim_wait *wait, bool enough);
+
+/* Waits for the work of a stream: before memory of it goes. WEIR_ERR_CAPTURE while it captures. */
+WR_CHECKED weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream);
+
+#endif

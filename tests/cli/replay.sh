@@ -37,6 +37,13 @@ END
 
 small=$DATA/traces/graphsage.pickle.gz
 
+# Columns stand under their titles whatever the name of a trace is made of.
+cp "$small" réseau.pickle.gz
+expect 0 replay --policy torch --repeat 1 réseau.pickle.gz
+python3 -c 'import sys
+title, row = sys.argv[1].splitlines()
+assert title.index("POLICY") == row.index("torch"), (title, row)' "$out" || die "$out"
+
 # Running out of memory is a result.
 expect 0 replay --policy torch,weir --repeat 1 --device-memory 2GiB --json - "$small"
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'

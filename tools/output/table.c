@@ -30,21 +30,27 @@ void table_titles(table *t, const char *const *titles)
     for (size_t i = 0; i < t->columns; i++) table_cell(t, "%s", titles[i]);
 }
 
+/* Characters of UTF-8, each of which is taken to be as wide as any other. */
+static size_t characters(const char *text)
+{
+    size_t count = 0;
+    for (; *text; text++) count += ((unsigned char)*text & 0xc0) != 0x80;
+    return count;
+}
+
 void table_print(const table *t, FILE *out)
 {
     size_t width[TABLE_COLUMNS] = { 0 };
     for (size_t i = 0; i < t->count; i++) {
-        size_t length = strlen(t->cells[i]);
+        size_t length = characters(t->cells[i]);
         if (length > width[i % t->columns]) width[i % t->columns] = length;
     }
     for (size_t i = 0; i < t->count; i++) {
         size_t column = i % t->columns;
-        bool last = column + 1 == t->columns;
-        if (t->align[column] == 'r')
-            fprintf(out, "%*s", (int)width[column], t->cells[i]);
-        else
-            fprintf(out, "%-*s", last ? 0 : (int)width[column], t->cells[i]);
-        fputs(last ? "\n" : "  ", out);
+        bool last = column + 1 == t->columns, right = t->align[column] == 'r';
+        const int blanks = (int)(width[column] - characters(t->cells[i]));
+        fprintf(out, "%*s%s%*s%s", right ? blanks : 0, "", t->cells[i], right || last ? 0 : blanks, "",
+                last ? "\n" : "  ");
     }
 }
 

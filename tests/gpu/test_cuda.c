@@ -190,6 +190,45 @@ static void what_there_is_no_room_for_is_refused_with_few_calls(void **state)
     assert_ok(weir_close());
 }
 
+/* Work that lasts until it is told to end. */
+static void last(void *ends)
+{
+    while (!atomic_load((atomic_bool *)ends)) continue;
+}
+
+static void *empty(void *emptied)
+{
+    assert_ok(weir_empty_cache(0));
+    atomic_store((atomic_bool *)emptied, true);
+    return NULL;
+}
+
+static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(void **state)
+{
+    (void)state;
+    const struct timespec tenth = { 0, 100000000 };
+    atomic_bool ends = false, emptied = false;
+    weir_memory_stats stats = { .size = sizeof stats };
+    weir_stream one = { 0 }, two = { 0 };
+    pthread_t thread;
+    assert_ok(weir_stream_create(0, 0, &one));
+    assert_ok(weir_stream_create(0, 0, &two));
+    void *block = alloc_on(64 * MIB, one);
+    assert_ok(weir_stream_callback(one, last, &ends));
+    assert_ok(weir_free(block));
+    assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
+    nanosleep(&tenth, NULL); /* it waits by then */
+    block = alloc_on(48 * MIB, two);
+    assert_false(atomic_load(&emptied));
+    atomic_store(&ends, true);
+    pthread_join(thread, NULL);
+    assert_ok(weir_stats_get(0, &stats));
+    assert_int_equal(stats.reserved_bytes[WEIR_STAT_ALL].current, 48 * MIB);
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_destroy(one));
+    assert_ok(weir_stream_destroy(two));
+}
+
 static void whole_library_runs(void **state)
 {
     (void)state;
@@ -211,6 +250,8 @@ int main(void)
         device_test(virtual_memory_is_legal_while_capturing),
         device_test(reservation_takes_a_hint),
         cmocka_unit_test(what_there_is_no_room_for_is_refused_with_few_calls),
+        cmocka_unit_test_setup_teardown(others_get_memory_while_work_on_what_is_given_back_is_waited_for, open_weir,
+                                        close_valid),
         cmocka_unit_test(whole_library_runs),
     };
     const int missing = no_gpu();

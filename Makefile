@@ -32,7 +32,7 @@ bench: release
 	GLIBC_TUNABLES=$(JEMALLOC) build/release/bin/weir-bench $(ARGS)
 
 install: release
-	cmake --install build/release --prefix $(PREFIX)
+	cmake --install build/release --prefix "$(PREFIX)"
 
 release:
 	@scripts/setup build

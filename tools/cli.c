@@ -180,18 +180,19 @@ static bool are_one(const char *one, const char *other)
     return is_a && is_b && S_ISREG(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+bool cli_spares_trace(const char *command, const char *input, const char *path)
+{
+    if (!path || output_is_stdout(path) || !are_one(path, input)) return true;
+    cli_usage(command, "%s is to be read and would be replaced; name another file for the output", path);
+    return false;
+}
+
 static bool spares(const char *command, char *const *traces, int count, const char *path)
 {
-    if (!path || output_is_stdout(path)) return true;
-    bool read = false;
-    for (int i = 0; i < count; i++) read = read || are_one(path, traces[i]);
-    if (read)
-        cli_usage(command, "%s is to be read and would be replaced; name another file for the output", path);
-    else if (trace_is_named(path))
-        cli_usage(command, "%s is named as a trace is, and no trace is written; name another file, or - for stdout",
-                  path);
-    else
-        return true;
+    for (int i = 0; i < count; i++)
+        if (!cli_spares_trace(command, traces[i], path)) return false;
+    if (!path || output_is_stdout(path) || !trace_is_named(path)) return true;
+    cli_usage(command, "%s is named as a trace is, and no trace is written; name another file, or - for stdout", path);
     return false;
 }
 

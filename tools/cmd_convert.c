@@ -44,6 +44,8 @@ int cmd_convert(int argc, char **argv)
     if (argc - optind != 1) return cli_usage("convert", "exactly one trace is converted; %d were given", argc - optind);
     if (!output) return cli_usage("convert", "where to? Name a file with -o, or - for stdout");
 
+    if (!cli_spares_trace("convert", argv[optind], output)) return COMMAND_USAGE;
+
     trace t;
     if (!cli_trace("convert", argv[optind], &t)) return COMMAND_FAILED;
 

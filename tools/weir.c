@@ -28,7 +28,9 @@ static void help(FILE *out)
 {
     fputs("usage: weir COMMAND [OPTION]... [ARGUMENT]...\n\n", out);
     for (size_t i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s  %s\n", commands[i].name, commands[i].summary);
-    fputs("\n'weir COMMAND --help' and the manual pages weir(1) and weir-COMMAND(1) say more.\n"
+    fputs("\n  -V, --version  print the library's version\n"
+          "  -h, --help     this text\n"
+          "\n'weir COMMAND --help' and the manual pages weir(1) and weir-COMMAND(1) say more.\n"
           "Exit codes: 0 good, 1 the input or the run failed, 2 usage.\n",
           out);
 }

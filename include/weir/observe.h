@@ -33,12 +33,16 @@ WEIR_API weir_status weir_stats_reset_peaks(int device);
 /** Sets running totals and counters of a device and its pools to zero. Since 0.1. */
 WEIR_API weir_status weir_stats_reset_totals(int device);
 
-/** The halves of weir_pinned_stats_reset(). Since 0.1. */
+/** One half of weir_pinned_stats_reset(): the peaks become the current values. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_reset_peaks(void);
+
+/** The other half: running totals and counters become zero. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_reset_totals(void);
 
-/** The halves of weir_handle_stats_reset(): the peak; the counters. Kind 0 is all kinds. Since 0.1. */
+/** One half of weir_handle_stats_reset(): the peak. Kind 0 is all kinds. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_reset_peaks(weir_handle_kind kind, int device);
+
+/** The other half: the counters. Kind 0 is all kinds. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_reset_totals(weir_handle_kind kind, int device);
 
 /* ---- by device and by stream ----------------------------------------------------------------------------------- */

@@ -10,6 +10,9 @@
  *   first use with the options of the environment; weir_open() is for programs that want to choose.
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
+ * - Besides what each says, any of those may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or the device is not
+ *   there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST, WEIR_ERR_OUT_OF_HOST_MEMORY, and
+ *   WEIR_ERR_OPTION where it opens the library with a bad option.
  * - Nothing is printed unless asked (WEIR_LOG), nothing is done at process exit.
  */
 #ifndef WEIR_WEIR_H
@@ -398,8 +401,8 @@ WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_inf
 WEIR_API weir_status weir_empty_cache(int device);
 
 /** Caps what weir may reserve on the device; 0 removes the cap. Memory held already stays; new growth is refused
- *  with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. The driver's context and libraries do not count.
- *  Since 0.1. */
+ *  with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. The driver's context and libraries do not count, nor pools of
+ *  WEIR_MEMORY_MANAGED or WEIR_MEMORY_PINNED. Since 0.1. */
 WEIR_API weir_status weir_memory_limit_set(int device, uint64_t bytes);
 
 /** The cap in force; 0 when none. Since 0.1. */
@@ -407,8 +410,8 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
  * Asked when an allocation is about to fail: free what you can (weir_free is allowed, no weir lock is held) and
- * return true when it is worth trying again. `needed` is the number of bytes that are missing; `device` is -1 when it is
- * pinned host memory that is.
+ * return true when it is worth trying again. `needed` is how many bytes new memory for it
+ * would have, of which some may be free; `device` is -1 when it is pinned host memory.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
@@ -518,7 +521,8 @@ WEIR_API weir_status weir_mempool_enter(weir_mempool pool);
 WEIR_API weir_status weir_mempool_leave(weir_mempool pool);
 
 /** Routes allocations on a stream, from any thread, to a pool of the stream's device; {0, 0} ends that. Holds a
- *  reference as long as it lasts, at most until the stream is destroyed. Since 0.1. */
+ *  reference as long as it lasts, at most until the stream is destroyed. @return WEIR_ERR_WRONG_DEVICE when the pool is another
+ *  device's; WEIR_ERR_POOL_MISMATCH when it was released. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream);
 
 /** Whether an allocation is routed. Called from any thread that allocates on the device; no lock is held; must not call
@@ -536,7 +540,9 @@ WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_f
  *  Since 0.1. */
 WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out);
 
-/** As weir_alloc_on(), from a named pool whatever the routes are. Since 0.1. */
+/** As weir_alloc_on(), from a named pool whatever the routes are. @return WEIR_ERR_WRONG_DEVICE when the stream is another
+ *  device's; WEIR_ERR_POOL_MISMATCH when the pool was released, or reserved and never made; WEIR_ERR_BUSY while it is paused.
+ *  Since 0.1. */
 WEIR_API weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out);
 
 /** Gives the pool's idle segments back to their source, after waiting for its pending frees. {0, 0}: as
@@ -697,14 +703,14 @@ typedef struct weir_graph_options {
  * in the capture, from any thread, come from the graph's pool, unless a route opened later says otherwise. Memory freed
  * meanwhile is reused within the capture as soon as its order there proves that nothing else still uses it. Allocations on
  * a stream that is in a capture which weir was not told of are refused with WEIR_ERR_CAPTURE meanwhile.
- * @return WEIR_ERR_CAPTURE when the stream captures already. Since 0.1.
+ * @return WEIR_ERR_CAPTURE when the stream captures already; WEIR_ERR_INVALID_ARGUMENT when it is the default one. Since 0.1.
  */
 WEIR_API weir_status weir_graph_begin(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 
 /**
  * Tells weir of a capture that the program began itself on `stream` and is underway; a capture into the body of a
  * conditional node too (with the pool of the graph around it). The program ends the capture itself and then calls
- * weir_graph_end(). Since 0.1.
+ * weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream captures nothing. Since 0.1.
  */
 WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 
@@ -714,7 +720,7 @@ WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_optio
 WEIR_API weir_status weir_graph_end(weir_graph graph);
 
 /** Launches the graph on a stream of its device, instantiating it the first time. @return WEIR_ERR_BUSY while a pool of
- *  its is paused. Adopted graphs are launched by their owner. Since 0.1. */
+ *  its is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's. Adopted graphs are launched by their owner. Since 0.1. */
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
 /** Ends the graph, from any state: a capture underway is abandoned. Its hold on pools and handles ends; memory of it that

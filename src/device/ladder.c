@@ -49,16 +49,27 @@ static weir_status take_finished(wr_device *device, const wr_request *request, v
     return take(request, out);
 }
 
-/* Host memory that is to be page-locked must fit into the machine's. */
-static uint64_t most_bytes(const wr_device *device)
+/* Host memory that is to be page-locked must fit into the machine's. What managed memory or a program's source can give, only
+ * they know. */
+static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
 {
-    return device ? device->caps.total_memory : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (pool->source.alloc || pool->rules.memory == WEIR_MEMORY_MANAGED) return UINT64_MAX;
+    if (device && pool->rules.memory != WEIR_MEMORY_PINNED) return device->caps.total_memory;
+    return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* What cannot be there is not asked for: preparing records for it could fail in more confusing ways, and keeps them. */
+static weir_status check_most(const wr_device *device, const wr_request *request)
+{
+    const uint64_t most = most_bytes(device, request->pool);
+    WR_ENSURE(request->fit.segment_bytes <= most, WEIR_ERR_OUT_OF_MEMORY, "%s: %zu bytes asked, there are %llu in all",
+              request->pool->cache->name, request->fit.segment_bytes, (unsigned long long)most);
+    return WEIR_OK;
 }
 
 static weir_status grow(wr_device *device, const wr_request *request, void **out)
 {
-    /* What cannot be there is not asked for: preparing records for it could fail in more confusing ways, and keeps them. */
-    if (request->fit.segment_bytes > most_bytes(device)) return WEIR_OK;
+    if (check_most(device, request) != WEIR_OK) return WEIR_OK;
     wr_cache *cache = request->pool->cache;
     weir_status status = wr_mempool_chunked(request->pool) ? wr_stitch(cache, request, WR_STITCH_IDLE, out)
                                                            : wr_cache_grow(cache, request, NULL, out);

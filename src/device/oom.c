@@ -17,6 +17,7 @@ typedef struct facts {
     const wr_request *request;
     uint64_t tried;
     uint64_t free_bytes, total_bytes, outside_bytes; /* of the device */
+    bool told;                                       /* by the driver; else 0 are free, and outside */
     wr_cache_report report;
     wr_rows rows; /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
     bool planned; /* a plan is served, or looked for */
@@ -24,11 +25,13 @@ typedef struct facts {
     char refusal[256]; /* what this thread was told last */
 } facts;
 
-/* Neither the device nor the limit is why: a pool's cap is, or addresses that ran out, or a driver that counts otherwise. */
+/* Neither the device nor the limit is why: a pool's cap is, or its source, or addresses that ran out, or a driver that counts
+ * otherwise. */
 static bool has_room(const facts *f)
 {
     const uint64_t need = f->request->fit.segment_bytes, limit = f->report.limit;
-    return f->free_bytes >= need && (limit == 0 || f->report.reserved + need <= limit);
+    if (!wr_mempool_is_limited(f->request->pool)) return true;
+    return f->free_bytes >= need && (limit == 0 || f->report.limited + need <= limit);
 }
 
 static const char *advice_on_pieces(const facts *f)
@@ -47,10 +50,15 @@ static const char *advice(const facts *f)
 {
     const wr_cache_report *r = &f->report;
     const uint64_t need = f->request->fit.segment_bytes;
-    if (r->limit != 0 && f->free_bytes >= need && r->reserved + need > r->limit)
+    const bool on_device = wr_mempool_is_limited(f->request->pool);
+    if (on_device && r->limit != 0 && f->free_bytes >= need && r->limited + need > r->limit)
         return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
+    if (!on_device) return "The last refusal says what is short.";
+    if (r->kept_idle >= need)
+        return "Enough is idle in private pools, which keep it for themselves: empty one with weir_mempool_empty_cache(), or "
+               "release it.";
     if (r->split_bytes >= need) return advice_on_pieces(f);
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
@@ -149,10 +157,16 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     const wr_request *q = f->request;
     wr_emit_format(e, "out of memory on device %d (%s): ", device->ordinal, device->caps.name);
     put_size(e, "asked for ", q->requested, "");
-    wr_emit_format(e, " on stream %p", q->stream->native);
+    if (q->stream->native)
+        wr_emit_format(e, " on stream %p", q->stream->native);
+    else
+        wr_emit_format(e, " on stream 0");
     if (q->pool_name) wr_emit_format(e, " from memory pool " WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(q->pool_name));
     put_size(e, ", of ", f->total_bytes, " in all");
-    put_size(e, ", ", f->free_bytes, " free");
+    if (f->told)
+        put_size(e, ", ", f->free_bytes, " free");
+    else
+        wr_emit_format(e, ", the driver does not say how much is free");
     if (f->report.limit)
         put_size(e, ", limit ", f->report.limit, ".\n");
     else
@@ -160,7 +174,7 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     put_size(e, "weir holds ", f->report.reserved, " there: ");
     put_held(e, f);
     put_size(e, " Largest free block on this stream: ", f->report.largest_free, ".");
-    put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes).");
+    if (f->told) put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes).");
     put_list(e, "\nBy pool: ", WR_SCOPE_POOL, &f->rows);
     put_list(e, "\nBy stream: ", WR_SCOPE_STREAM, &f->rows);
     put_list(e, "\nBy kind of handle: ", WR_SCOPE_HANDLES, &f->rows);
@@ -232,16 +246,25 @@ static void count_failure(wr_mempool *pool)
     wr_cache_unlock(pool->cache);
 }
 
+/* A device that is lost has no memory for another reason. */
+static weir_status ask_driver(const wr_device *device, facts *f)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    weir_status status = wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes);
+    f->told = status == WEIR_OK;
+    if (f->told) f->free_bytes = free_bytes;
+    return status == WEIR_ERR_DEVICE_LOST ? status : WEIR_OK;
+}
+
 weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t tried)
 {
     char text[TEXT_MAX];
     facts f = { .request = request, .tried = tried, .total_bytes = device->caps.total_memory };
     snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
-    if (wr_driver(device->backend, device_memory, device->ordinal, &f.free_bytes, &f.total_bytes) != WEIR_OK)
-        f.free_bytes = 0;
+    WR_TRY(ask_driver(device, &f));
     wr_inspect_report(&device->cache, request, &f.report);
-    const uint64_t known = f.free_bytes + wr_sample_device_bytes(&device->cache);
-    f.outside_bytes = f.total_bytes > known ? f.total_bytes - known : 0;
+    const uint64_t known = f.free_bytes + f.report.limited;
+    f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;
     collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->learner.device;
     f.advice = advice(&f);

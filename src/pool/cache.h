@@ -229,6 +229,9 @@ WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream
 /* Whether the request's pool is there and serves requests. */
 WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
 
+/* What is reserved of that which the limit is for. */
+uint64_t wr_cache_limited_locked(const wr_cache *cache);
+
 /* Whether the limit leaves room for that much more; WEIR_ERR_OUT_OF_MEMORY. */
 WR_CHECKED weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes);
 

@@ -130,21 +130,31 @@ static void leave_out(const wr_bin *bin, wr_cache_report *out)
         }
 }
 
+static uint64_t idle_bytes(const wr_bin *bin)
+{
+    uint64_t bytes = 0;
+    for (const wr_segment *s = bin->segments; s; s = s->next) bytes += wr_segment_idle(s) ? s->bytes : 0;
+    return bytes;
+}
+
 static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *out)
 {
     if (bin->pool->paused) {
         leave_out(bin, out);
         return;
     }
-    const bool own = bin->stream == request->stream && bin->pool == request->pool;
+    const uint64_t idle = idle_bytes(bin);
+    out->idle_bytes += idle;
+    if (bin->pool != request->pool) {
+        const bool kept = !wr_mempool_reclaimable(bin->pool) && wr_mempool_is_limited(bin->pool);
+        if (kept) out->kept_idle += idle;
+        return;
+    }
+    const bool own = bin->stream == request->stream;
     const wr_block *largest = wr_bin_largest(bin);
     uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
     const bool serves = wr_mempool_chunked(bin->pool) ? bin->class != WR_PLANNED : bin->class == request->fit.class;
     if (serves && largest && largest->bytes > *best) *best = largest->bytes;
-    for (const wr_segment *s = bin->segments; s; s = s->next) {
-        if (!wr_segment_idle(s)) continue;
-        out->idle_bytes += s->bytes;
-    }
     if (own) return;
     for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) out->other_streams_free += b->bytes;
 }
@@ -159,6 +169,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         .allocated = (uint64_t)s->allocated_bytes[WEIR_STAT_ALL].current,
         .requested = (uint64_t)s->requested_bytes[WEIR_STAT_ALL].current,
         .limit = cache->limit,
+        .limited = wr_cache_limited_locked(cache),
         .pending_bytes = (uint64_t)(s->active_bytes[WEIR_STAT_ALL].current - s->allocated_bytes[WEIR_STAT_ALL].current),
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,

@@ -155,6 +155,13 @@ static inline bool wr_mempool_chunked(const wr_mempool *pool)
     return wr_mempool_policy(pool)->of_segments != NULL;
 }
 
+/* Whether the cache's limit is for what it holds: a device's is not for memory that lies on the host, or may. */
+static inline bool wr_mempool_is_limited(const wr_mempool *pool)
+{
+    const weir_memory_kind memory = pool->rules.memory;
+    return !pool->is_private || (memory != WEIR_MEMORY_MANAGED && memory != WEIR_MEMORY_PINNED);
+}
+
 static inline weir_mempool wr_bin_pool_id(const wr_bin *bin)
 {
     return wr_mempool_id_of(wr_mempool_name_of(bin->pool));

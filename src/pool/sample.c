@@ -126,10 +126,7 @@ weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows)
 uint64_t wr_sample_device_bytes(wr_cache *cache)
 {
     wr_cache_lock(cache);
-    int64_t bytes = cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (pool->rules.memory == WEIR_MEMORY_MANAGED || pool->rules.memory == WEIR_MEMORY_PINNED)
-            bytes -= pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const uint64_t bytes = wr_cache_limited_locked(cache);
     wr_cache_unlock(cache);
-    return (uint64_t)bytes;
+    return bytes;
 }

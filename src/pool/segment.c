@@ -77,20 +77,33 @@ typedef struct growth {
     wr_block *block;
 } growth;
 
+static uint64_t limited(const wr_mempool *pool, size_t bytes)
+{
+    return wr_mempool_is_limited(pool) ? bytes : 0;
+}
+
 static void drop_growth_locked(wr_cache *cache, const wr_request *request, growth *g)
 {
-    cache->growing -= request->fit.segment_bytes;
+    cache->growing -= limited(request->pool, request->fit.segment_bytes);
     request->pool->growing -= request->fit.segment_bytes;
     request->pool->segments--;
     if (g->block) wr_record_block_done(cache, g->block);
     if (g->segment) wr_record_segment_done(cache, g->segment);
 }
 
+uint64_t wr_cache_limited_locked(const wr_cache *cache)
+{
+    int64_t bytes = cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (!wr_mempool_is_limited(pool)) bytes -= pool->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    return (uint64_t)bytes;
+}
+
 weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes)
 {
-    const uint64_t held =
-        (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing + cache->leaving;
-    WR_ENSURE(cache->limit == 0 || (held <= cache->limit && bytes <= cache->limit - held), WEIR_ERR_OUT_OF_MEMORY,
+    if (cache->limit == 0) return WEIR_OK;
+    const uint64_t held = wr_cache_limited_locked(cache) + cache->growing + cache->leaving;
+    WR_ENSURE(held <= cache->limit && bytes <= cache->limit - held, WEIR_ERR_OUT_OF_MEMORY,
               "%s: %llu bytes held, %zu more asked, limit %llu", cache->name, (unsigned long long)held, bytes,
               (unsigned long long)cache->limit);
     return WEIR_OK;
@@ -110,13 +123,13 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
 {
     const size_t bytes = request->fit.segment_bytes;
     WR_TRY(wr_cache_check_pool_locked(request));
-    WR_TRY(wr_cache_check_limit_locked(cache, bytes));
+    if (wr_mempool_is_limited(request->pool)) WR_TRY(wr_cache_check_limit_locked(cache, bytes));
     WR_TRY(check_cap_locked(request->pool, bytes));
     WR_TRY(wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &g->bin));
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
     if (status == WEIR_OK) status = wr_record_pages(cache, bytes, &g->segment->pages);
-    cache->growing += bytes;
+    cache->growing += limited(request->pool, bytes);
     request->pool->growing += bytes;
     request->pool->segments++;
     if (status != WEIR_OK) drop_growth_locked(cache, request, g);
@@ -145,7 +158,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_bin_add_segment(g->bin, segment);
     wr_bin_insert(g->bin, block);
     wr_count(wr_counter_segment_in, g->bin, block);
-    cache->growing -= range->bytes;
+    cache->growing -= limited(pool, range->bytes);
     pool->growing -= range->bytes;
     WR_COUNT(pool, driver_allocs, 1);
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native,

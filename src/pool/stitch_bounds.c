@@ -92,8 +92,8 @@ static size_t streams_with_chunks(const wr_mempool *pool, size_t most)
 /* In whole units. */
 static size_t left_of_limit(const wr_cache *cache)
 {
-    const uint64_t held = (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + cache->growing;
     if (!cache->limit) return SIZE_MAX;
+    const uint64_t held = wr_cache_limited_locked(cache) + cache->growing;
     return held < cache->limit ? (size_t)(cache->limit - held) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
 }
 

@@ -56,7 +56,7 @@ static void leave_locked(wr_cache *cache, const wr_segment *segment)
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     unhide_locked(segment);
-    cache->leaving += wr_segment_held(segment);
+    if (wr_mempool_is_limited(segment->bin->pool)) cache->leaving += wr_segment_held(segment);
     wr_count(wr_counter_segment_out, segment->bin, segment->first);
     wr_address_remove(segment->base, segment->bytes);
 }
@@ -87,7 +87,7 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
 /* Gives a hidden segment back; one that the driver refuses to take, or that is not to be waited for, comes into sight again. */
 static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *segment)
 {
-    const size_t held = wr_segment_held(segment);
+    const uint64_t held = wr_mempool_is_limited(segment->bin->pool) ? wr_segment_held(segment) : 0;
     wr_range range = wr_range_of(segment);
     weir_status status = wr_trim_wait_stream(wait, segment->bin->stream);
     wr_cache_lock(cache);
@@ -385,9 +385,8 @@ static wr_segment *hide_aged_locked(wr_cache *cache)
 
 static bool is_over_threshold_locked(const wr_cache *cache)
 {
-    const double held = (double)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
-    return cache->limit != 0 && cache->options.gc_threshold > 0 &&
-           held > cache->options.gc_threshold * (double)cache->limit;
+    if (cache->limit == 0 || cache->options.gc_threshold <= 0) return false;
+    return (double)wr_cache_limited_locked(cache) > cache->options.gc_threshold * (double)cache->limit;
 }
 
 static wr_segment *hide_collectable(wr_cache *cache)

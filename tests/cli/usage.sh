@@ -47,6 +47,8 @@ for command in stat check advise plan replay; do
 done
 expect 2 view --format svg -o "$scratch/job" "$scratch/job.pickle" "$scratch/job"
 contains "$err" "is to be read and would be replaced"
+expect 2 convert "$scratch/job" -o "$scratch/job"
+contains "$err" "is to be read and would be replaced"
 expect 2 info --json "$scratch/job.pickle"
 contains "$err" "named as a trace"
 expect 2 plan -o "$scratch/same" --json "$scratch/same" "$scratch/job"

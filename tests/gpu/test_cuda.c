@@ -190,6 +190,24 @@ static void what_there_is_no_room_for_is_refused_with_few_calls(void **state)
     assert_ok(weir_close());
 }
 
+/* The driver moves it; nothing is touched here. */
+static void managed_memory_may_be_more_than_the_device_has(void **state)
+{
+    weir_device_info info = { .size = sizeof info };
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    void *block = NULL;
+    (void)state;
+    assert_ok(weir_device_info_get(0, &info));
+    if (info.total_memory < 8192 * MIB) skip(); /* a stand-in */
+    options.device = 0;
+    options.memory = WEIR_MEMORY_MANAGED;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, info.total_memory + 1024 * MIB, WEIR_STREAM_CURRENT, &block));
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+}
+
 /* Work that lasts until it is told to end. */
 static void last(void *ends)
 {
@@ -250,6 +268,7 @@ int main(void)
         device_test(virtual_memory_is_legal_while_capturing),
         device_test(reservation_takes_a_hint),
         cmocka_unit_test(what_there_is_no_room_for_is_refused_with_few_calls),
+        cmocka_unit_test_setup_teardown(managed_memory_may_be_more_than_the_device_has, open_weir, close_valid),
         cmocka_unit_test_setup_teardown(others_get_memory_while_work_on_what_is_given_back_is_waited_for, open_weir,
                                         close_valid),
         cmocka_unit_test(whole_library_runs),

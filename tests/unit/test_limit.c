@@ -109,6 +109,30 @@ static void idle_memory_is_reclaimed_to_stay_within_the_limit(void **state)
     assert_true(reserved_on(0) <= (int64_t)(40 * MIB));
 }
 
+static void memory_that_is_not_the_devices_does_not_count(void **state)
+{
+    (void)state;
+    static const weir_memory_kind kinds[] = { WEIR_MEMORY_MANAGED, WEIR_MEMORY_PINNED };
+    void *blocks[2];
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    for (int i = 0; i < 2; i++) {
+        weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+        weir_mempool pool = { 0, 0 };
+        options.device = 0;
+        options.memory = kinds[i];
+        assert_ok(weir_mempool_create(&options, &pool));
+        assert_ok(weir_alloc_from(pool, 30 * MIB, one, &blocks[i]));
+    }
+    alloc_on(20 * MIB, two);
+    refuse(12 * MIB, three);
+    assert_non_null(strstr(weir_error_text(), "WEIR_MEMORY_LIMIT"));
+    for (int i = 0; i < 2; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    refuse(12 * MIB, three);
+    assert_ok(weir_memory_limit_set(0, 32 * MIB));
+    alloc_on(12 * MIB, three);
+}
+
 static int open_limited(void **state)
 {
     return open_with(*state, (weir_settings){ .memory_limit = 32 * MIB });
@@ -220,6 +244,7 @@ int main(void)
         BOTH(raising_the_limit_recovers),
         BOTH(a_limit_below_what_is_held_stops_growth_only),
         BOTH(idle_memory_is_reclaimed_to_stay_within_the_limit),
+        BOTH(memory_that_is_not_the_devices_does_not_count),
         POLICY(the_option_sets_the_limit, open_limited, "weir"),
         POLICY(the_environment_has_the_last_word_on_the_limit, open_limited_by_environment, "weir"),
         BOTH(threads_that_grow_at_once_stay_within_the_limit),

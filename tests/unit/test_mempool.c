@@ -753,6 +753,26 @@ static void a_source_is_asked_once_per_segment(void **state)
     assert_int_equal(counts.releases, 1);
 }
 
+static void what_is_not_the_devices_memory_may_be_more_than_it_has(void **state)
+{
+    (void)state;
+    void *managed = NULL;
+    counting_source counts = { 0 };
+    weir_mempool_options pinned = options_on(0), moving = options_on(0);
+    pinned.memory = WEIR_MEMORY_PINNED;
+    moving.memory = WEIR_MEMORY_MANAGED;
+    const weir_mempool with_source = pool_with(&counts, 0);
+    assert_ok(weir_free(alloc_from(with_source, 80 * MIB)));
+    assert_int_equal(counts.allocs, 1);
+    assert_ok(weir_mempool_unref(with_source));
+    assert_ok(weir_free(alloc_from(make(pinned), 80 * MIB)));
+    /* The driver knows; this one takes it from the device. */
+    assert_status(weir_alloc_from(make(moving), 80 * MIB, WEIR_STREAM_CURRENT, &managed), WEIR_ERR_OUT_OF_MEMORY);
+    assert_true(calls_of(WEIR_BACKEND_managed_alloc) > 0);
+    assert_non_null(strstr(weir_error_text(), "The last refusal: host: 80.00 MiB asked"));
+    assert_non_null(strstr(weir_error_text(), "\nThe last refusal says what is short."));
+}
+
 static void a_source_is_kept_until_its_last_block_is_gone(void **state)
 {
     (void)state;
@@ -856,6 +876,7 @@ int main(void)
         test(the_oldest_pool_lends_first),
         test(a_released_pool_lends_nothing),
         test(a_source_is_asked_once_per_segment),
+        test(what_is_not_the_devices_memory_may_be_more_than_it_has),
         test(a_source_is_kept_until_its_last_block_is_gone),
         test(a_pool_whose_last_block_went_late_goes_with_the_next_one_made),
         test(a_pool_that_could_not_go_goes_with_the_one_after),

@@ -88,6 +88,7 @@ static void only_the_largest_are_named(void **state)
     (void)state;
     for (int i = 0; i < 7; i++) alloc_on(512, new_stream(0));
     refuse(60 * MIB, default_stream(0));
+    says(" on stream 0, of 64.00 MiB in all");
     says("; 3 more ");
     assert_non_null(strstr(weir_error_text(), "By stream: "));
 }
@@ -175,11 +176,60 @@ static void it_is_told_without_memory_for_it(void **state)
 
 #define HOST(test) cmocka_unit_test_setup_teardown(test, open_small, close_host)
 
+static void idle_memory_of_private_pools_is_named(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    void *block = NULL;
+    options.device = 0;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 40 * MIB, default_stream(0), &block));
+    assert_ok(weir_free(block));
+    refuse(40 * MIB, new_stream(0));
+    says("empty one with weir_mempool_empty_cache()");
+    assert_ok(weir_mempool_empty_cache(pool));
+    alloc_on(40 * MIB, new_stream(0));
+}
+
+static void a_lost_device_is_no_lack_of_memory(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    alloc_on(20 * MIB, default_stream(0));
+    assert_ok(weir_host_lose_device(0));
+    assert_status(weir_alloc_on(20 * MIB, default_stream(0), &block), WEIR_ERR_DEVICE_LOST);
+}
+
+static int close_lost(void **state)
+{
+    (void)state;
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+    return 0;
+}
+
+static void what_the_driver_does_not_tell_is_not_told(void **state)
+{
+    (void)state;
+    alloc_on(20 * MIB, default_stream(0));
+    assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, 1, WEIR_ERR_NOT_SUPPORTED));
+    refuse(60 * MIB, default_stream(0));
+    says(", the driver does not say how much is free");
+    assert_null(strstr(weir_error_text(), "Not weir's"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HOST(it_names_pools_streams_and_steps),          HOST(only_the_largest_are_named),       HOST(it_is_json_too),
-        HOST(other_errors_have_no_memory_in_their_json), HOST(it_is_told_without_memory_for_it),
+        HOST(it_names_pools_streams_and_steps),
+        HOST(only_the_largest_are_named),
+        HOST(it_is_json_too),
+        HOST(other_errors_have_no_memory_in_their_json),
+        HOST(it_is_told_without_memory_for_it),
+        HOST(what_the_driver_does_not_tell_is_not_told),
+        HOST(idle_memory_of_private_pools_is_named),
+        cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

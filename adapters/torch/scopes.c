@@ -20,6 +20,7 @@ typedef struct pool {
     scope *scopes; /* one per reference */
 } pool;
 
+/* For the lists, and not held while weir may wait for work or ask the program: that may come back here, on any thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *pools;
 static atomic_uint unknown; /* open scopes whose capture weir was not told of */
@@ -37,49 +38,62 @@ static pool *find_locked(int device, weir_mempool torchs)
     return p;
 }
 
-static weir_status add_locked(int device, weir_mempool torchs, pool **out)
-{
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    options.device = device;
-    pool *p = calloc(1, sizeof *p);
-    if (!p) return WEIR_ERR_OUT_OF_HOST_MEMORY;
-    const weir_status status = weir_mempool_create(&options, &p->ours);
-    if (status != WEIR_OK) {
-        free(p);
-        return status;
-    }
-    p->device = device;
-    p->torchs = torchs;
-    p->next = pools;
-    pools = p;
-    *out = p;
-    return WEIR_OK;
-}
-
-static weir_status remove_locked(pool *p)
+/* Without its reference to the pool of weir's. */
+static void remove_locked(pool *p)
 {
     pool **link = &pools;
     while (*link != p) link = &(*link)->next;
     *link = p->next;
-    const weir_status status = weir_mempool_unref(p->ours);
-    free(p);
-    return status;
+}
+
+static void open_locked(pool *p, scope *s, wa_filter filter)
+{
+    *s = (scope){ .next = p->scopes, .filter = filter, .open = true };
+    p->scopes = s;
+    atomic_fetch_add(&unknown, 1);
+}
+
+/* False: weir has no pool for PyTorch's yet. */
+static bool open_in_known(int device, weir_mempool torchs, scope *s, wa_filter filter)
+{
+    pthread_mutex_lock(&lock);
+    pool *p = find_locked(device, torchs);
+    if (p) open_locked(p, s, filter);
+    pthread_mutex_unlock(&lock);
+    return p != NULL;
+}
+
+static weir_status open_in_new(int device, weir_mempool torchs, scope *s, wa_filter filter)
+{
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    options.device = device;
+    pool *made = calloc(1, sizeof *made);
+    weir_status status = made ? weir_mempool_create(&options, &made->ours) : WEIR_ERR_OUT_OF_HOST_MEMORY;
+    if (status != WEIR_OK) {
+        free(made);
+        return status;
+    }
+    made->device = device;
+    made->torchs = torchs;
+    pthread_mutex_lock(&lock);
+    pool *known = find_locked(device, torchs); /* by another thread, meanwhile */
+    if (!known) {
+        made->next = pools;
+        pools = made;
+    }
+    open_locked(known ? known : made, s, filter);
+    pthread_mutex_unlock(&lock);
+    if (!known) return WEIR_OK;
+    (void)weir_mempool_unref(made->ours); /* the scope is open */
+    free(made);
+    return WEIR_OK;
 }
 
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
 {
-    weir_status status = WEIR_OK;
     scope *s = calloc(1, sizeof *s);
-    pthread_mutex_lock(&lock);
-    pool *p = find_locked(device, torchs);
-    if (!s) status = WEIR_ERR_OUT_OF_HOST_MEMORY;
-    if (status == WEIR_OK && !p) status = add_locked(device, torchs, &p);
-    if (status == WEIR_OK) {
-        *s = (scope){ .next = p->scopes, .filter = filter, .open = true };
-        p->scopes = s;
-        atomic_fetch_add(&unknown, 1);
-    }
-    pthread_mutex_unlock(&lock);
+    weir_status status = s ? WEIR_OK : WEIR_ERR_OUT_OF_HOST_MEMORY;
+    if (s && !open_in_known(device, torchs, s, filter)) status = open_in_new(device, torchs, s, filter);
     if (status != WEIR_OK) {
         filter.drop(filter.object);
         free(s);
@@ -97,15 +111,15 @@ static void close_locked(scope *s)
 
 weir_status wa_scope_end(int device, weir_mempool torchs)
 {
-    weir_status status = WEIR_OK;
+    weir_graph graph = { 0 };
     pthread_mutex_lock(&lock);
     const pool *p = find_locked(device, torchs);
     scope *s = p ? p->scopes : NULL;
     while (s && !s->open) s = s->next;
     if (s) close_locked(s);
-    if (s && s->graph.id != 0) status = weir_graph_end(s->graph);
+    if (s) graph = s->graph;
     pthread_mutex_unlock(&lock);
-    return status;
+    return graph.id != 0 ? weir_graph_end(graph) : WEIR_OK;
 }
 
 /* Graphs that share a pool are released without being told apart: all of them keep the same pool, and nothing else. */
@@ -117,14 +131,15 @@ weir_status wa_scope_release(int device, weir_mempool torchs)
     scope **link = p ? &p->scopes : NULL;
     while (link && *link && (*link)->open && (*link)->next) link = &(*link)->next;
     scope *s = link ? *link : NULL;
-    if (s) {
-        *link = s->next;
-        if (s->open) close_locked(s);
-        if (s->graph.id != 0) status = weir_graph_destroy(s->graph);
-        free(s);
-    }
-    if (p && !p->scopes) keep_first(&status, remove_locked(p));
+    if (s) *link = s->next;
+    if (s && s->open) close_locked(s);
+    const bool last = p && !p->scopes;
+    if (last) remove_locked(p);
     pthread_mutex_unlock(&lock);
+    if (s && s->graph.id != 0) status = weir_graph_destroy(s->graph);
+    if (last) keep_first(&status, weir_mempool_unref(p->ours));
+    if (last) free(p);
+    free(s);
     return status;
 }
 
@@ -135,23 +150,26 @@ static scope *in_scope_locked(const pool *p, void *native)
     return s;
 }
 
-/* A stream that captures is weir's business once it knows of the capture; any other gets memory of the pool by name. */
-static weir_status serve_locked(const pool *p, scope *s, weir_stream stream, size_t bytes, void **out, bool *served)
+/* A stream that captures is weir's business once it knows of the capture; any other gets memory of the pool by name: *named, with
+ * a reference. */
+static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, weir_mempool *named)
 {
     weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
     options.pool = p->ours;
     options.mode = WEIR_CAPTURE_RELAXED;
-    const weir_status status = weir_graph_adopt(stream, &options, &s->graph);
+    weir_status status = weir_graph_adopt(stream, &options, &s->graph);
     if (status == WEIR_OK) atomic_fetch_sub(&unknown, 1);
     if (status != WEIR_ERR_CAPTURE && status != WEIR_ERR_INVALID_ARGUMENT) return status;
-    *served = true;
-    return weir_alloc_from(p->ours, bytes, stream, out);
+    status = weir_mempool_ref(p->ours);
+    if (status == WEIR_OK) *named = p->ours;
+    return status;
 }
 
 weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, bool *served)
 {
     weir_status status = WEIR_OK;
     weir_stream stream = { 0 };
+    weir_mempool named = { 0, 0 };
     scope *s = NULL;
     if (atomic_load_explicit(&unknown, memory_order_relaxed) == 0 || bytes == 0) return WEIR_OK;
     status = wa_stream_of(device, native, &stream);
@@ -159,7 +177,11 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
     pthread_mutex_lock(&lock);
     const pool *p = pools;
     while (p && (p->device != device || !(s = in_scope_locked(p, native)))) p = p->next;
-    if (s) status = serve_locked(p, s, stream, bytes, out, served);
+    if (s) status = adopt_locked(p, s, stream, &named);
     pthread_mutex_unlock(&lock);
+    if (status != WEIR_OK || (named.capture | named.user) == 0) return status;
+    *served = true;
+    status = weir_alloc_from(named, bytes, stream, out);
+    (void)weir_mempool_unref(named); /* what it would say, the release of the scope says */
     return status;
 }

@@ -320,7 +320,8 @@ weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
               "%zu bytes of pinned host memory to be reserved: more than 1 EiB; is the size negative?", bytes);
     wr_request request = wr_cache_request(pool, 0, place, bytes);
     request.fit.segment_bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
-    const weir_status status = wr_cache_grow(pool->cache, &request, NULL, NULL);
+    weir_status status = check_most(NULL, &request);
+    if (status == WEIR_OK) status = wr_cache_grow(pool->cache, &request, NULL, NULL);
     return status == WEIR_ERR_OUT_OF_MEMORY ? wr_oom_pinned(&request, 0) : status;
 }
 

@@ -33,7 +33,7 @@ struct wr_mempool {
     wr_bin **bins; /* [stream index * WR_BINS + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
     uint32_t held[WR_HOLDERS]; /* references, by who has them */
-    uint64_t growing;          /* bytes being asked from its source right now */
+    uint64_t growing, leaving; /* bytes being asked from and given to its source right now, which its cap counts */
     uint64_t segments;         /* it has, hidden ones included, and growths underway */
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
     uint64_t lent;

@@ -112,7 +112,7 @@ weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes)
 static weir_status check_cap_locked(const wr_mempool *pool, size_t bytes)
 {
     const uint64_t cap = pool->rules.cap;
-    const uint64_t own = (uint64_t)pool->stats.reserved_bytes[WEIR_STAT_ALL].current + pool->growing;
+    const uint64_t own = (uint64_t)pool->stats.reserved_bytes[WEIR_STAT_ALL].current + pool->growing + pool->leaving;
     WR_ENSURE(cap == 0 || (own <= cap && bytes <= cap - own), WEIR_ERR_OUT_OF_MEMORY,
               "memory pool " WR_MEMPOOL_FORMAT ": %llu bytes held, %zu more asked, cap %llu",
               WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)own, bytes, (unsigned long long)cap);

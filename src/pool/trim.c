@@ -56,6 +56,7 @@ static void leave_locked(wr_cache *cache, const wr_segment *segment)
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     unhide_locked(segment);
+    segment->bin->pool->leaving += wr_segment_held(segment);
     if (wr_mempool_is_limited(segment->bin->pool)) cache->leaving += wr_segment_held(segment);
     wr_count(wr_counter_segment_out, segment->bin, segment->first);
     wr_address_remove(segment->base, segment->bytes);
@@ -87,7 +88,8 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
 /* Gives a hidden segment back; one that the driver refuses to take, or that is not to be waited for, comes into sight again. */
 static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *segment)
 {
-    const uint64_t held = wr_mempool_is_limited(segment->bin->pool) ? wr_segment_held(segment) : 0;
+    const size_t held = wr_segment_held(segment);
+    wr_mempool *pool = segment->bin->pool;
     wr_range range = wr_range_of(segment);
     weir_status status = wr_trim_wait_stream(wait, segment->bin->stream);
     wr_cache_lock(cache);
@@ -98,9 +100,10 @@ static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *se
     wr_cache_unlock(cache);
     if (status != WEIR_OK) return status;
 
-    status = wr_source_give(segment->bin->pool, segment->bin->stream, &range);
+    status = wr_source_give(pool, segment->bin->stream, &range);
     wr_cache_lock(cache);
-    cache->leaving -= held;
+    pool->leaving -= held;
+    if (wr_mempool_is_limited(pool)) cache->leaving -= held;
     if (status == WEIR_OK) {
         forget_locked(cache, segment);
     } else {

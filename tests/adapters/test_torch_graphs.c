@@ -296,6 +296,71 @@ static void captures_and_other_threads_do_not_mix(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* ---- scopes that are no captures: torch.cuda.use_mem_pool ----------------------------------------------------------- */
+
+static bool every_stream(void *argument, void *native)
+{
+    (void)argument, (void)native;
+    return true;
+}
+
+/* An old graph's pool goes, with all that it holds. */
+static bool drop_a_graph(void *block, int device, size_t needed)
+{
+    (void)needed;
+    give(*(void **)block);
+    pluggable_release_pool(device, 0, 7);
+    return true;
+}
+
+static void a_scope_may_be_released_by_who_is_asked_for_memory(void **state)
+{
+    (void)state;
+    void *old = NULL;
+    assert_ok(weir_memory_limit_set(0, 256 * MIB));
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 7, every_stream, NULL, &copies));
+    old = take(200 * MIB, default_stream(0));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 7));
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 8, every_stream, NULL, &copies));
+    assert_ok(weir_reclaim_add(drop_a_graph, &old));
+    give(take(100 * MIB, default_stream(0)));
+    assert_ok(weir_reclaim_remove(drop_a_graph, &old));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 8));
+    pluggable_release_pool(0, 0, 8);
+}
+
+/* A collective: over when the other device has come, too. */
+static void wait_for_other(void *arrived)
+{
+    while (!atomic_load((atomic_bool *)arrived)) continue;
+}
+
+static void *arrive(void *arrived)
+{
+    const struct timespec tenth = { 0, 100000000 };
+    nanosleep(&tenth, NULL); /* by then the other one waits */
+    give(take(1000, default_stream(1)));
+    atomic_store((atomic_bool *)arrived, true);
+    return NULL;
+}
+
+static void a_release_that_waits_for_work_holds_nobody_else_up(void **state)
+{
+    (void)state;
+    atomic_bool arrived = false;
+    pthread_t thread;
+    assert_good(pluggable_begin_allocate_to_pool(0, 0, 7, every_stream, NULL, &copies));
+    give(take(MIB, stream));
+    assert_good(pluggable_end_allocate_to_pool(0, 0, 7));
+    assert_ok(weir_stream_callback(stream, wait_for_other, &arrived));
+    assert_good(pluggable_begin_allocate_to_pool(1, 0, 8, every_stream, NULL, &copies));
+    assert_int_equal(pthread_create(&thread, NULL, arrive, &arrived), 0);
+    pluggable_release_pool(0, 0, 7);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_good(pluggable_end_allocate_to_pool(1, 0, 8));
+    pluggable_release_pool(1, 0, 8);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
 
 int main(void)
@@ -312,6 +377,8 @@ int main(void)
         test(what_was_never_opened_can_be_ended_and_released),
         test(running_out_inside_a_capture_can_be_caught),
         test(captures_and_other_threads_do_not_mix),
+        test(a_scope_may_be_released_by_who_is_asked_for_memory),
+        test(a_release_that_waits_for_work_holds_nobody_else_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -731,6 +731,57 @@ static weir_mempool pool_with(counting_source *counts, int device)
     return make(o);
 }
 
+/* A source that takes its time to take memory back. */
+typedef struct slow_source {
+    counting_source counts;
+    atomic_size_t out;
+    size_t most; /* was out at once */
+    atomic_bool giving;
+} slow_source;
+
+static weir_status take_counted(void *user, size_t bytes, int device, void *native_stream, void **base)
+{
+    slow_source *slow = user;
+    const size_t out = atomic_fetch_add(&slow->out, bytes) + bytes;
+    if (out > slow->most) slow->most = out;
+    return take_from_heap(user, bytes, device, native_stream, base);
+}
+
+static weir_status give_slowly(void *user, void *base, size_t bytes, int device, void *native_stream)
+{
+    slow_source *slow = user;
+    const struct timespec tenth = { 0, 100000000 };
+    atomic_store(&slow->giving, true);
+    nanosleep(&tenth, NULL);
+    atomic_fetch_sub(&slow->out, bytes);
+    return give_to_heap(user, base, bytes, device, native_stream);
+}
+
+static void *empty_pool(void *pool)
+{
+    assert_ok(weir_mempool_empty_cache(*(weir_mempool *)pool));
+    return NULL;
+}
+
+static void memory_on_its_way_back_counts_for_the_cap(void **state)
+{
+    (void)state;
+    slow_source slow = { .most = 0 };
+    const weir_segment_source source = { take_counted, give_slowly, NULL, &slow };
+    weir_mempool_options o = options_on(0);
+    pthread_t thread;
+    o.source = &source;
+    o.cap = 20 * MIB;
+    weir_mempool pool = make(o);
+    assert_ok(weir_free(alloc_from(pool, 20 * MIB)));
+    assert_int_equal(pthread_create(&thread, NULL, empty_pool, &pool), 0);
+    while (!atomic_load(&slow.giving)) continue;
+    assert_ok(weir_free(alloc_from(pool, 20 * MIB)));
+    pthread_join(thread, NULL);
+    assert_int_equal(slow.most, 20 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+}
+
 static void a_source_is_asked_once_per_segment(void **state)
 {
     (void)state;
@@ -875,6 +926,7 @@ int main(void)
         test(a_pool_with_rules_of_its_own_borrows_nothing),
         test(the_oldest_pool_lends_first),
         test(a_released_pool_lends_nothing),
+        test(memory_on_its_way_back_counts_for_the_cap),
         test(a_source_is_asked_once_per_segment),
         test(what_is_not_the_devices_memory_may_be_more_than_it_has),
         test(a_source_is_kept_until_its_last_block_is_gone),

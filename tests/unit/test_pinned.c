@@ -451,6 +451,7 @@ static void what_the_machine_does_not_have_leaves_nothing(void **state)
         assert_status(weir_pinned_alloc((size_t)1 << power, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
         assert_non_null(strstr(weir_error_text(), "out of pinned host memory: asked for"));
         assert_non_null(strstr(weir_error_text(), "The last refusal: host memory: "));
+        assert_status(weir_pinned_reserve((size_t)1 << power, WEIR_NUMA_ANY), WEIR_ERR_OUT_OF_HOST_MEMORY);
     }
     assert_int_equal(wr_meta_live(), records);
 }

@@ -216,6 +216,10 @@ weir_status wr_debug_destroy(wr_device *device)
                 wr_keep_first(&first, wr_driver(device->backend, segment_free, device->ordinal, k->base, k->bytes));
             wr_meta_free(k);
         }
+    for (wr_scratch *s = d->awaited, *next; s; s = next) {
+        next = s->next;
+        wr_meta_free(s);
+    }
     device->cache.debug = NULL;
     wr_lock_destroy(&d->lock);
     wr_meta_free(d);
@@ -242,19 +246,61 @@ static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segmen
     return NULL;
 }
 
-/* Whether the bytes behind the block are as they were, when all that the stream has to do is done; when that cannot be
- * asked, they are. */
+weir_status wr_debug_scratch(size_t bytes, wr_scratch **out)
+{
+    void *made = NULL;
+    WR_TRY(wr_meta_alloc(sizeof(wr_scratch) + bytes, "debug", &made));
+    *out = made;
+    return WEIR_OK;
+}
+
+void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited)
+{
+    if (!awaited) {
+        wr_meta_free(scratch);
+        return;
+    }
+    wr_lock_acquire(&d->lock);
+    scratch->next = d->awaited;
+    d->awaited = scratch;
+    wr_lock_release(&d->lock);
+}
+
+weir_status wr_debug_read(const wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
+                          wr_scratch *scratch, bool *awaited)
+{
+    const weir_backend *backend = device->backend;
+    WR_TRY(wr_driver(backend, copy, device->ordinal, stream->native, scratch->bytes, from, bytes));
+    weir_status status = wr_driver(backend, stream_synchronize, device->ordinal, stream->native);
+    *awaited = status != WEIR_OK;
+    return status;
+}
+
+/* Whether the bytes behind the block are as they were; when that cannot be asked, they are. */
 static bool zone_is_whole(const wr_device *device, const wr_stream *stream, const wr_known *k)
 {
-    unsigned char zone[ZONE_BYTES];
-    const weir_backend *backend = device->backend;
-    weir_status status =
-        wr_driver(backend, copy, device->ordinal, stream->native, zone, k->base + k->bytes, sizeof zone);
-    if (status == WEIR_OK) status = wr_driver(backend, stream_synchronize, device->ordinal, stream->native);
-    if (status != WEIR_OK) return true;
-    for (size_t i = 0; i < sizeof zone; i++)
-        if (zone[i] != ZONE_BYTE) return false;
-    return true;
+    wr_scratch *zone = NULL;
+    bool awaited = false, whole = true;
+    if (wr_debug_scratch(ZONE_BYTES, &zone) != WEIR_OK) return true;
+    if (wr_debug_read(device, stream, k->base + k->bytes, ZONE_BYTES, zone, &awaited) == WEIR_OK)
+        for (size_t i = 0; i < ZONE_BYTES; i++) whole = whole && zone->bytes[i] == ZONE_BYTE;
+    wr_debug_scratch_done(device->cache.debug, zone, awaited);
+    return whole;
+}
+
+void wr_debug_dropped(wr_device *device)
+{
+    wr_debug *d = device->cache.debug;
+    if (!d || !(d->flags & WR_DEBUG_REDZONE)) return;
+    wr_cache_lock(&device->cache);
+    wr_lock_acquire(&d->lock);
+    for (int i = 0; i < WR_DEBUG_BUCKETS; i++)
+        for (wr_known *k = d->buckets[i]; k; k = k->next) {
+            const wr_segment *segment = k->live && k->zoned ? wr_address_find(k->base) : NULL;
+            if (segment && segment->backing != WR_BACKED) k->zoned = false;
+        }
+    wr_lock_release(&d->lock);
+    wr_cache_unlock(&device->cache);
 }
 
 weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value, size_t bytes)

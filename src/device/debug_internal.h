@@ -64,6 +64,12 @@ typedef struct wr_told {
 typedef struct wr_poisoned wr_poisoned;
 RB_HEAD(wr_poisoned_tree, wr_poisoned);
 
+/* Where device memory is copied to, to be looked at. */
+typedef struct wr_scratch {
+    struct wr_scratch *next;
+    unsigned char bytes[];
+} wr_scratch;
+
 struct wr_debug {
     unsigned flags;
     wr_lock lock;
@@ -74,10 +80,18 @@ struct wr_debug {
     unsigned told_count;
     struct wr_poisoned_tree poisoned; /* freed memory by address, no two overlap */
     size_t poisoned_count;
+    wr_scratch *awaited; /* a copy may still come there, since waiting for it failed: kept to the end */
 };
 
 /* Where in its bucket the address is, or would be. */
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base);
+
+WR_CHECKED weir_status wr_debug_scratch(size_t bytes, wr_scratch **out);
+
+/* Reads what is there when all that the stream has to do is done. *awaited, false before: waiting for that failed. */
+WR_CHECKED weir_status wr_debug_read(const wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
+                                     wr_scratch *scratch, bool *awaited);
+void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited);
 
 /* Behind what is there: "\nallocated by thread 3: solve (solver+0x4c1d), main (solver+0x1a2b)"; nothing when the stack is
  * not known. */

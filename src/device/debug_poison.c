@@ -116,24 +116,22 @@ static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
 }
 
 /* The offset of a byte that is not what it was, in stream order; `bytes` when there is none, or nobody can tell. */
-static size_t find_written(const wr_device *device, const wr_stream *stream, const wr_poisoned *p, unsigned char *piece)
+static size_t find_written(const wr_device *device, const wr_stream *stream, const wr_poisoned *p, wr_scratch *piece,
+                           bool *awaited)
 {
     const size_t end = p->bytes < LOOKED_AT ? p->bytes : LOOKED_AT;
     for (size_t at = 0; at < end; at += PIECE) {
         const size_t count = end - at < PIECE ? end - at : PIECE;
-        weir_status status =
-            wr_driver(device->backend, copy, device->ordinal, stream->native, piece, p->base + at, count);
-        if (status == WEIR_OK) status = wr_driver(device->backend, stream_synchronize, device->ordinal, stream->native);
-        if (status != WEIR_OK) return p->bytes;
+        if (wr_debug_read(device, stream, p->base + at, count, piece, awaited) != WEIR_OK) return p->bytes;
         for (size_t i = 0; i < count; i++)
-            if (piece[i] != POISON_BYTE) return at + i;
+            if (piece->bytes[i] != POISON_BYTE) return at + i;
     }
     return p->bytes;
 }
 
-static void look_at(wr_device *device, const wr_stream *stream, const wr_poisoned *p, unsigned char *piece)
+static void look_at(wr_device *device, const wr_stream *stream, const wr_poisoned *p, wr_scratch *piece, bool *awaited)
 {
-    const size_t at = find_written(device, stream, p, piece);
+    const size_t at = find_written(device, stream, p, piece, awaited);
     if (at == p->bytes) return;
     const uint64_t number = wr_debug_stream_number(p->was.stream_id);
     wr_debug_found(device, WEIR_EVENT_LATE_WRITE, &p->was, number, p->was.freed.stack);
@@ -162,20 +160,20 @@ static wr_poisoned *take_block(wr_device *device, char *base, wr_segment **segme
 void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base)
 {
     wr_segment *segment = NULL;
-    void *piece = NULL;
-    bool mine = false;
+    wr_scratch *piece = NULL;
+    bool mine = false, awaited = false;
     if (!follows(device->cache.debug)) return;
     wr_poisoned *taken = take_block(device, base, &segment);
     const bool look =
-        taken && stream && !wr_debug_captures(device, stream) && wr_meta_alloc(PIECE, "debug", &piece) == WEIR_OK;
+        taken && stream && !wr_debug_captures(device, stream) && wr_debug_scratch(PIECE, &piece) == WEIR_OK;
     const uint64_t count = taken ? departed(device, segment, &mine) : 0;
     while (taken) {
         wr_poisoned *p = taken;
         taken = p->next;
-        if (look && p->departed == count) look_at(device, stream, p, piece);
+        if (look && !awaited && p->departed == count) look_at(device, stream, p, piece, &awaited);
         wr_meta_free(p);
     }
-    wr_meta_free(piece);
+    if (piece) wr_debug_scratch_done(device->cache.debug, piece, awaited);
 }
 
 void wr_debug_forget_poison(wr_device *device)

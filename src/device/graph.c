@@ -250,6 +250,9 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
     if (status == WEIR_OK) status = register_with(g, held, name, adopt ? id : 0);
     if (status == WEIR_OK && !adopt) status = begin(g, mode);
     if (status == WEIR_OK) {
+        wr_cache_lock(&device->cache);
+        held->made_in_vain = false;
+        wr_cache_unlock(&device->cache);
         *out = (weir_graph){ g->id };
     } else if (g) {
         unregister(g);
@@ -264,15 +267,24 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
 
 /* ---- ending ------------------------------------------------------------------------------------------------------- */
 
-/* Whether the driver still has the capture. What cannot be asked about is taken for over. */
-static bool goes_on(const wr_graph *g)
+/* Whether the driver still has the capture. */
+static weir_status ask(const wr_graph *g, bool *goes_on)
 {
     const wr_device *d = g->device;
     weir_capture_state state = WEIR_CAPTURE_NONE;
     uint64_t id = g->capture_id;
-    if (!wr_stream_find(&d->streams, g->stream_id)) return false;
-    if (wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, &id) != WEIR_OK) return false;
-    return state == WEIR_CAPTURE_INVALIDATED || (state == WEIR_CAPTURE_ACTIVE && id == g->capture_id);
+    *goes_on = false;
+    if (!wr_stream_find(&d->streams, g->stream_id)) return WEIR_OK;
+    WR_TRY(wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, &id));
+    *goes_on = state == WEIR_CAPTURE_INVALIDATED || (state == WEIR_CAPTURE_ACTIVE && id == g->capture_id);
+    return WEIR_OK;
+}
+
+/* What cannot be asked about is taken for over. */
+static bool goes_on(const wr_graph *g)
+{
+    bool on = false;
+    return ask(g, &on) == WEIR_OK && on;
 }
 
 static weir_status end_driver(const wr_graph *g, void **native)
@@ -310,7 +322,10 @@ static weir_status take_apart(wr_graph *g)
 {
     const wr_device *d = g->device;
     weir_status first = WEIR_OK;
-    if (g->state == UNDERWAY && !g->adopted && goes_on(g)) {
+    bool on = false;
+    if (g->state == UNDERWAY && !g->adopted) first = ask(g, &on);
+    if (first != WEIR_OK) first = ask(g, &on); /* drivers tell here of what failed before; nobody could end it later */
+    if (on) {
         first = end_driver(g, &g->native);
         if (first == WEIR_ERR_CAPTURE && !goes_on(g)) first = WEIR_OK; /* it was spoilt, and is over: as was asked */
     }

@@ -124,6 +124,7 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
         memset(&pool->rules, 0, sizeof *pool - offsetof(wr_mempool, rules));
         pool->held[holder] = 1;
         pool->is_private = name != 0;
+        pool->made_in_vain = holder == WR_HELD_BY_GRAPH;
         const bool of_segments = cache->policy->of_segments && (pool->is_private || cache->chunks.region_bytes == 0);
         atomic_store_explicit(&pool->policy, of_segments ? cache->policy->of_segments : cache->policy,
                               memory_order_relaxed);
@@ -198,7 +199,7 @@ static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
         if (wr_mempool_references(pool) != 0 || pool->segments != 0) continue;
         *link = pool->next;
         *name = wr_mempool_name_of(pool);
-        atomic_store_explicit(entry_of(*name), NULL, memory_order_release);
+        atomic_store_explicit(entry_of(*name), pool->made_in_vain ? &none_yet : NULL, memory_order_release);
         atomic_store_explicit(&pool->name, 0, memory_order_release);
         return pool;
     }

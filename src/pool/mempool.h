@@ -40,9 +40,10 @@ struct wr_mempool {
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
     bool is_private;
-    bool counted;            /* `stats` is kept: always for private pools, for the default one once there is another */
-    bool paused;             /* also changes with the move lock only */
-    bool changing;           /* being paused or resumed, by the holder of the move lock */
+    bool counted;      /* `stats` is kept: always for private pools, for the default one once there is another */
+    bool paused;       /* also changes with the move lock only */
+    bool made_in_vain; /* for a capture, which has not begun: when none does, its id may name a pool later still */
+    bool changing;     /* being paused or resumed, by the holder of the move lock */
     weir_memory_stats stats; /* as the cache's */
     wr_flow flow;
     wr_mempool *next; /* of the cache: oldest first; also links unused records */

@@ -63,6 +63,38 @@ static void blocks_of_streams_that_ended_are_not_looked_at(void **state)
     assert_ok(weir_free(block));
 }
 
+static void what_pausing_dropped_was_not_written_by_the_program(void **state)
+{
+    (void)state;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool pool;
+    void *before = NULL, *after = NULL;
+    open_with("redzone");
+    options.device = 0;
+    options.memory = WEIR_MEMORY_MAPPED;
+    assert_ok(weir_mempool_create(&options, &pool));
+    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &before));
+    assert_ok(weir_pause(0, NULL, WEIR_PAUSE_DROP));
+    assert_ok(weir_resume(0, NULL));
+    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &after));
+    assert_ok(weir_free(before));
+    write_at(after, 999, 2);
+    assert_status(weir_free(after), WEIR_ERR_CORRUPT);
+}
+
+/* What it asked for comes later. */
+static void a_wait_that_fails_while_a_block_is_looked_at_harms_nothing(void **state)
+{
+    (void)state;
+    open_with("redzone");
+    weir_stream stream = new_stream(0);
+    void *block = alloc_on(1000, stream);
+    make_busy(stream);
+    assert_ok(weir_host_fail(WEIR_BACKEND_stream_synchronize, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_free(block));
+    let_run(stream);
+}
+
 /* ---- poison ----------------------------------------------------------------------------------------------------------- */
 
 static void freed_memory_is_overwritten(void **state)
@@ -253,6 +285,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DEBUG(a_write_past_the_end_is_found_when_it_is_freed),
         DEBUG(blocks_of_streams_that_ended_are_not_looked_at),
+        DEBUG(what_pausing_dropped_was_not_written_by_the_program),
+        DEBUG(a_wait_that_fails_while_a_block_is_looked_at_harms_nothing),
         DEBUG(freed_memory_is_overwritten),
         DEBUG(what_other_streams_may_still_use_is_not),
         DEBUG(a_second_free_tells_of_the_first),

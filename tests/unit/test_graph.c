@@ -178,6 +178,22 @@ static void a_reserved_id_becomes_a_pool_with_the_first_capture_that_names_it(vo
     assert_status(weir_mempool_ref(id), WEIR_ERR_POOL_MISMATCH);
 }
 
+static void a_capture_that_does_not_begin_leaves_a_reserved_id_as_it_was(void **state)
+{
+    (void)state;
+    weir_mempool id;
+    weir_graph none;
+    assert_ok(weir_mempool_reserve(&id));
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_begin, 1, WEIR_ERR_DRIVER));
+    assert_status(try_begin(origin, id, &none), WEIR_ERR_DRIVER);
+    weir_graph g = begin_in(origin, id);
+    assert_true(SAME_POOL(pool_of(g), id));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_status(weir_mempool_ref(id), WEIR_ERR_POOL_MISMATCH);
+    assert_status(try_begin(origin, id, &none), WEIR_ERR_POOL_MISMATCH);
+}
+
 static void a_pool_of_a_user_outlives_its_last_reference_while_a_graph_uses_it(void **state)
 {
     (void)state;
@@ -287,6 +303,17 @@ static void an_abandoned_capture_leaves_nothing_behind(void **state)
     assert_status(weir_graph_end(g), WEIR_ERR_INVALID_ARGUMENT);
     expect_nothing_left();
     assert_ok(weir_stream_destroy(side));
+}
+
+/* As where it tells of what failed before. */
+static void a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again(void **state)
+{
+    (void)state;
+    weir_graph g = begin_unjoined();
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_stream_synchronize(origin));
+    expect_nothing_left();
 }
 
 static void *begin_globally(void *graph)
@@ -601,12 +628,14 @@ int main(void)
         on_device(a_graph_launched_inside_a_capture_is_needed_by_the_outer_one),
         on_device(two_graphs_share_a_pool_and_its_memory),
         on_device(a_reserved_id_becomes_a_pool_with_the_first_capture_that_names_it),
+        on_device(a_capture_that_does_not_begin_leaves_a_reserved_id_as_it_was),
         on_device(a_pool_of_a_user_outlives_its_last_reference_while_a_graph_uses_it),
         on_device(a_pool_of_another_device_is_refused),
         on_device(a_retained_pool_stays_as_long_as_the_graph),
         on_device(an_invalidated_capture_gives_an_empty_graph),
         on_device(unjoined_work_gives_an_empty_graph),
         on_device(an_abandoned_capture_leaves_nothing_behind),
+        on_device(a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again),
         cmocka_unit_test_setup_teardown(a_capture_of_a_thread_that_is_gone_holds_no_memory_of_weirs, open_scene,
                                         close_with_a_capture_of_another_thread),
         on_device(a_capture_ended_without_weir_is_over),

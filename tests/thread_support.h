@@ -5,6 +5,14 @@
 #define WEIR_TESTS_THREAD_SUPPORT_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* For a stream: work that lasts until it is told to end. */
+static inline void last_until(void *ends)
+{
+    while (!atomic_load((atomic_bool *)ends)) continue;
+}
 
 /* What it returns, in a thread that has ended by then. */
 static inline void *in_a_thread(void *(*work)(void *), void *argument)

@@ -410,8 +410,8 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
  * Asked when an allocation is about to fail: free what you can (weir_free is allowed, no weir lock is held) and
- * return true when it is worth trying again. `needed` is how many bytes new memory for it
- * would have, of which some may be free; `device` is -1 when it is pinned host memory.
+ * return true when it is worth trying again. `needed` is how many bytes new memory for it would have, of which some may be
+ * free; `device` is -1 when it is pinned host memory.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 

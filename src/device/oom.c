@@ -157,10 +157,7 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     const wr_request *q = f->request;
     wr_emit_format(e, "out of memory on device %d (%s): ", device->ordinal, device->caps.name);
     put_size(e, "asked for ", q->requested, "");
-    if (q->stream->native)
-        wr_emit_format(e, " on stream %p", q->stream->native);
-    else
-        wr_emit_format(e, " on stream 0");
+    wr_emit_format(e, " on stream %#llx", (unsigned long long)(uintptr_t)q->stream->native);
     if (q->pool_name) wr_emit_format(e, " from memory pool " WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(q->pool_name));
     put_size(e, ", of ", f->total_bytes, " in all");
     if (f->told)

@@ -148,7 +148,7 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 /* -- without the cache's lock, with the move lock (chunk_trim.c) */
 
 /* Gives free chunks back to the driver, largest first, until `enough` bytes are, or all and the regions that are without any then. */
-WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_cache *cache, size_t enough, size_t *released);
+WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, size_t enough, size_t *released);
 
 /* The same, but no chunks of planned places, and with the work on them waited for. */
 WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released);

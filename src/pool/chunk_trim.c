@@ -152,8 +152,9 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     return status;
 }
 
-static weir_status trim_chunk(wr_trim_wait *wait, wr_cache *cache, wr_chunk *chunk, size_t *released)
+static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *released)
 {
+    wr_cache *cache = wait->cache;
     const size_t bytes = chunk->bytes;
     wr_slot *home = NULL;
     wr_block *aside = NULL;
@@ -233,13 +234,12 @@ static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
     return first;
 }
 
-static weir_status trim(wr_trim_wait *wait, wr_cache *cache, bool planned, size_t enough, size_t *released)
+static weir_status trim(wr_trim_wait *wait, bool planned, size_t enough, size_t *released)
 {
     wr_chunk **list = NULL;
     size_t count = 0;
-    weir_status first = list_free(cache, planned, &list, &count);
-    for (size_t i = 0; i < count && *released < enough; i++)
-        wr_keep_first(&first, trim_chunk(wait, cache, list[i], released));
+    weir_status first = list_free(wait->cache, planned, &list, &count);
+    for (size_t i = 0; i < count && *released < enough; i++) wr_keep_first(&first, trim_chunk(wait, list[i], released));
     wr_meta_free(list);
     return first;
 }
@@ -247,13 +247,14 @@ static weir_status trim(wr_trim_wait *wait, wr_cache *cache, bool planned, size_
 weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache, .waits = true };
-    return trim(&wait, cache, false, enough, released);
+    return trim(&wait, false, enough, released);
 }
 
-weir_status wr_chunks_trim(wr_trim_wait *wait, wr_cache *cache, size_t enough, size_t *released)
+weir_status wr_chunks_trim(wr_trim_wait *wait, size_t enough, size_t *released)
 {
+    wr_cache *cache = wait->cache;
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
-    weir_status first = trim(wait, cache, true, enough, released);
+    weir_status first = trim(wait, true, enough, released);
     if (*released >= enough) return first;
     const weir_status status = release_regions(cache, cache->pools);
     if (enough == SIZE_MAX) wr_keep_first(&first, status); /* else the memory is what was wanted */

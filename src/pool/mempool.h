@@ -163,6 +163,12 @@ static inline bool wr_mempool_is_limited(const wr_mempool *pool)
     return !pool->is_private || (memory != WEIR_MEMORY_MANAGED && memory != WEIR_MEMORY_PINNED);
 }
 
+/* Of so many bytes of the pool's, how many the limit counts. */
+static inline uint64_t wr_mempool_limited_of(const wr_mempool *pool, size_t bytes)
+{
+    return wr_mempool_is_limited(pool) ? bytes : 0;
+}
+
 static inline weir_mempool wr_bin_pool_id(const wr_bin *bin)
 {
     return wr_mempool_id_of(wr_mempool_name_of(bin->pool));

@@ -77,14 +77,9 @@ typedef struct growth {
     wr_block *block;
 } growth;
 
-static uint64_t limited(const wr_mempool *pool, size_t bytes)
-{
-    return wr_mempool_is_limited(pool) ? bytes : 0;
-}
-
 static void drop_growth_locked(wr_cache *cache, const wr_request *request, growth *g)
 {
-    cache->growing -= limited(request->pool, request->fit.segment_bytes);
+    cache->growing -= wr_mempool_limited_of(request->pool, request->fit.segment_bytes);
     request->pool->growing -= request->fit.segment_bytes;
     request->pool->segments--;
     if (g->block) wr_record_block_done(cache, g->block);
@@ -129,7 +124,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
     if (status == WEIR_OK) status = wr_record_pages(cache, bytes, &g->segment->pages);
-    cache->growing += limited(request->pool, bytes);
+    cache->growing += wr_mempool_limited_of(request->pool, bytes);
     request->pool->growing += bytes;
     request->pool->segments++;
     if (status != WEIR_OK) drop_growth_locked(cache, request, g);
@@ -158,7 +153,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
     wr_bin_add_segment(g->bin, segment);
     wr_bin_insert(g->bin, block);
     wr_count(wr_counter_segment_in, g->bin, block);
-    cache->growing -= limited(pool, range->bytes);
+    cache->growing -= wr_mempool_limited_of(pool, range->bytes);
     pool->growing -= range->bytes;
     WR_COUNT(pool, driver_allocs, 1);
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_ALLOC, range->base, range->bytes, g->bin->stream->native,

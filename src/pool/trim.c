@@ -52,12 +52,13 @@ static void show_locked(wr_segment *segment)
  * thread may get, map and record them. */
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
 {
+    wr_mempool *pool = segment->bin->pool;
     cache->departed++;
     wr_history_record(&cache->history, WEIR_EVENT_SEGMENT_FREE, segment->base, segment->bytes,
                       segment->bin->stream->native, wr_bin_pool_id(segment->bin));
     unhide_locked(segment);
-    segment->bin->pool->leaving += wr_segment_held(segment);
-    if (wr_mempool_is_limited(segment->bin->pool)) cache->leaving += wr_segment_held(segment);
+    pool->leaving += wr_segment_held(segment);
+    cache->leaving += wr_mempool_limited_of(pool, wr_segment_held(segment));
     wr_count(wr_counter_segment_out, segment->bin, segment->first);
     wr_address_remove(segment->base, segment->bytes);
 }
@@ -86,8 +87,9 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
 }
 
 /* Gives a hidden segment back; one that the driver refuses to take, or that is not to be waited for, comes into sight again. */
-static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *segment)
+static weir_status give_back(wr_trim_wait *wait, wr_segment *segment)
 {
+    wr_cache *cache = wait->cache;
     const size_t held = wr_segment_held(segment);
     wr_mempool *pool = segment->bin->pool;
     wr_range range = wr_range_of(segment);
@@ -103,7 +105,7 @@ static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *se
     status = wr_source_give(pool, segment->bin->stream, &range);
     wr_cache_lock(cache);
     pool->leaving -= held;
-    if (wr_mempool_is_limited(pool)) cache->leaving -= held;
+    cache->leaving -= wr_mempool_limited_of(pool, held);
     if (status == WEIR_OK) {
         forget_locked(cache, segment);
     } else {
@@ -116,20 +118,20 @@ static weir_status give_back(wr_trim_wait *wait, wr_cache *cache, wr_segment *se
 
 /* Gives back the segments of a list linked by `next`, in order. All are tried; the first failure is returned. Pools that
  * this leaves without memory and references are gone afterwards. */
-static weir_status give_back_list(wr_trim_wait *wait, wr_cache *cache, wr_segment *list, size_t *released)
+static weir_status give_back_list(wr_trim_wait *wait, wr_segment *list, size_t *released)
 {
     weir_status first = WEIR_OK;
     while (list) {
         wr_segment *segment = list;
         list = segment->next;
         const size_t bytes = wr_segment_held(segment);
-        weir_status status = give_back(wait, cache, segment);
+        weir_status status = give_back(wait, segment);
         if (status == WEIR_OK)
             *released += bytes;
         else if (status != WEIR_ERR_NOT_READY)
             wr_keep_first(&first, status);
     }
-    wr_mempool_sweep(cache);
+    wr_mempool_sweep(wait->cache);
     return first;
 }
 
@@ -163,14 +165,15 @@ static bool may_trim(const wr_mempool *pool, const wr_mempool *own)
     return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
 }
 
-static weir_status trim_all(wr_trim_wait *wait, wr_cache *cache, const wr_mempool *own, size_t *released)
+static weir_status trim_all(wr_trim_wait *wait, const wr_mempool *own, size_t *released)
 {
+    wr_cache *cache = wait->cache;
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (may_trim(pool, own)) tail = hide_pool_locked(pool, tail);
     wr_cache_unlock(cache);
-    return give_back_list(wait, cache, list, released);
+    return give_back_list(wait, list, released);
 }
 
 typedef bool (*segment_filter)(const wr_segment *segment, const void *argument);
@@ -210,8 +213,9 @@ static bool smaller(const wr_segment *candidate, const wr_segment *best)
     return candidate->bytes < best->bytes;
 }
 
-static weir_status trim_enough(const trimming *t, wr_cache *cache, size_t enough, size_t *released)
+static weir_status trim_enough(const trimming *t, size_t enough, size_t *released)
 {
+    wr_cache *cache = t->wait->cache;
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && *released < enough && t->wait->count < WR_TRIM_WAIT_STREAMS) {
         wr_cache_lock(cache);
@@ -220,7 +224,7 @@ static weir_status trim_enough(const trimming *t, wr_cache *cache, size_t enough
         wr_cache_unlock(cache);
         if (!segment) break;
         segment->next = NULL;
-        status = give_back_list(t->wait, cache, segment, released);
+        status = give_back_list(t->wait, segment, released);
     }
     return status;
 }
@@ -231,14 +235,15 @@ static weir_status spared(weir_status status)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
-static weir_status trim_once(const trimming *t, wr_cache *cache, size_t enough, size_t *released)
+static weir_status trim_once(const trimming *t, size_t enough, size_t *released)
 {
+    wr_cache *cache = t->wait->cache;
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    if (enough != SIZE_MAX) status = trim_enough(t, cache, enough, released);
-    if (status == WEIR_ERR_CAPTURE) status = trim_all(t->wait, cache, t->own, released);
-    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(t->wait, cache, enough, released));
+    if (enough != SIZE_MAX) status = trim_enough(t, enough, released);
+    if (status == WEIR_ERR_CAPTURE) status = trim_all(t->wait, t->own, released);
+    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(t->wait, enough, released));
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
@@ -249,21 +254,21 @@ weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough,
     const trimming t = { own, &wait };
     weir_status status;
     *released = 0;
-    do status = trim_once(&t, cache, enough, released);
+    do status = trim_once(&t, enough, released);
     while (wr_trim_wait_again(&wait, *released >= enough));
     return status;
 }
 
-static weir_status trim_pool_once(wr_trim_wait *wait, wr_cache *cache, const wr_mempool *pool, wr_mempool_name name,
-                                  size_t *released)
+static weir_status trim_pool_once(wr_trim_wait *wait, const wr_mempool *pool, wr_mempool_name name, size_t *released)
 {
+    wr_cache *cache = wait->cache;
     wr_segment *list = NULL;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty_in(cache, name);
     wr_cache_lock(cache);
     if (wr_mempool_name_of(pool) == name && may_trim(pool, pool)) (void)hide_pool_locked(pool, &list);
     wr_cache_unlock(cache);
-    weir_status status = give_back_list(wait, cache, list, released);
+    weir_status status = give_back_list(wait, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
@@ -273,14 +278,15 @@ weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempo
     wr_trim_wait wait = { .cache = cache };
     weir_status status;
     *released = 0;
-    do status = trim_pool_once(&wait, cache, pool, name, released);
+    do status = trim_pool_once(&wait, pool, name, released);
     while (wr_trim_wait_again(&wait, false));
     return status;
 }
 
 /* What cannot be given back now is next time, or when somebody needs it. */
-static void trim_released_once(wr_trim_wait *wait, wr_cache *cache)
+static void trim_released_once(wr_trim_wait *wait)
 {
+    wr_cache *cache = wait->cache;
     size_t released = 0;
     wr_segment *list = NULL, **tail = &list;
     wr_lock_acquire(&cache->move_lock);
@@ -288,7 +294,7 @@ static void trim_released_once(wr_trim_wait *wait, wr_cache *cache)
     for (const wr_mempool *pool = cache->pools->next; pool; pool = pool->next)
         if (wr_mempool_reclaimable(pool)) tail = hide_pool_locked(pool, tail);
     wr_cache_unlock(cache);
-    if (give_back_list(wait, cache, list, &released) != WEIR_OK) {
+    if (give_back_list(wait, list, &released) != WEIR_OK) {
         wr_cache_lock(cache);
         cache->orphans = true;
         wr_cache_unlock(cache);
@@ -299,7 +305,7 @@ static void trim_released_once(wr_trim_wait *wait, wr_cache *cache)
 void wr_cache_trim_released(wr_cache *cache)
 {
     wr_trim_wait wait = { .cache = cache };
-    do trim_released_once(&wait, cache);
+    do trim_released_once(&wait);
     while (wr_trim_wait_again(&wait, false));
 }
 
@@ -336,7 +342,7 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
     wr_cache_lock(cache);
     wr_segment *list = hide_oversize_locked(cache, request);
     wr_cache_unlock(cache);
-    weir_status status = give_back_list(&wait, cache, list, released);
+    weir_status status = give_back_list(&wait, list, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
@@ -411,7 +417,7 @@ static weir_status collect_list(wr_cache *cache, wr_segment *list)
         size_t released = 0;
         list = segment->next;
         segment->next = NULL;
-        wr_keep_first(&first, give_back_list(&wait, cache, segment, &released));
+        wr_keep_first(&first, give_back_list(&wait, segment, &released));
         collected += released != 0;
     }
     wr_cache_lock(cache);

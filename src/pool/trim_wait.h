@@ -13,7 +13,7 @@
 
 /* Zeroed but for the cache: nothing was found yet. */
 typedef struct wr_trim_wait {
-    const wr_cache *cache;
+    wr_cache *cache;
     bool waits; /* for each stream there and then */
     unsigned rounds;
     size_t count; /* of streams that had work, since memory was last looked for */

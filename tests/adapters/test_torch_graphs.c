@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "graph_support.h"
 #include "pluggable.h"
+#include "thread_support.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -329,12 +330,6 @@ static void a_scope_may_be_released_by_who_is_asked_for_memory(void **state)
     pluggable_release_pool(0, 0, 8);
 }
 
-/* A collective: over when the other device has come, too. */
-static void wait_for_other(void *arrived)
-{
-    while (!atomic_load((atomic_bool *)arrived)) continue;
-}
-
 static void *arrive(void *arrived)
 {
     const struct timespec tenth = { 0, 100000000 };
@@ -352,7 +347,8 @@ static void a_release_that_waits_for_work_holds_nobody_else_up(void **state)
     assert_good(pluggable_begin_allocate_to_pool(0, 0, 7, every_stream, NULL, &copies));
     give(take(MIB, stream));
     assert_good(pluggable_end_allocate_to_pool(0, 0, 7));
-    assert_ok(weir_stream_callback(stream, wait_for_other, &arrived));
+    assert_ok(weir_stream_callback(stream, last_until,
+                                   &arrived)); /* a collective: over when the other device has come, too */
     assert_good(pluggable_begin_allocate_to_pool(1, 0, 8, every_stream, NULL, &copies));
     assert_int_equal(pthread_create(&thread, NULL, arrive, &arrived), 0);
     pluggable_release_pool(0, 0, 7);

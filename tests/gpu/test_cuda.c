@@ -208,12 +208,6 @@ static void managed_memory_may_be_more_than_the_device_has(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-/* Work that lasts until it is told to end. */
-static void last(void *ends)
-{
-    while (!atomic_load((atomic_bool *)ends)) continue;
-}
-
 static void *empty(void *emptied)
 {
     assert_ok(weir_empty_cache(0));
@@ -232,7 +226,7 @@ static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(voi
     assert_ok(weir_stream_create(0, 0, &one));
     assert_ok(weir_stream_create(0, 0, &two));
     void *block = alloc_on(64 * MIB, one);
-    assert_ok(weir_stream_callback(one, last, &ends));
+    assert_ok(weir_stream_callback(one, last_until, &ends));
     assert_ok(weir_free(block));
     assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
     nanosleep(&tenth, NULL); /* it waits by then */

@@ -117,13 +117,9 @@ static void the_route_opened_last_wins(void **state)
 static void a_pool_named_inside_a_capture_is_kept_by_the_graph(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    void *block = NULL;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &pool));
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
     weir_graph g = begin_on(origin);
-    assert_ok(weir_alloc_from(pool, MIB, origin, &block));
+    void *block = alloc_from(pool, MIB, origin);
     assert_ok(weir_fill(block, 7, MIB, origin));
     assert_ok(weir_free(block));
     assert_ok(weir_graph_end(g));

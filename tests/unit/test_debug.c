@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
-#include "host_support.h"
 #include "log_support.h"
+#include "pool_support.h"
 #include "weir/trace.h"
 
 #include <string.h>
@@ -66,17 +66,12 @@ static void blocks_of_streams_that_ended_are_not_looked_at(void **state)
 static void what_pausing_dropped_was_not_written_by_the_program(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    void *before = NULL, *after = NULL;
     open_with("redzone");
-    options.device = 0;
-    options.memory = WEIR_MEMORY_MAPPED;
-    assert_ok(weir_mempool_create(&options, &pool));
-    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &before));
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    void *before = alloc_from(pool, 1000, default_stream(0));
     assert_ok(weir_pause(0, NULL, WEIR_PAUSE_DROP));
     assert_ok(weir_resume(0, NULL));
-    assert_ok(weir_alloc_from(pool, 1000, default_stream(0), &after));
+    void *after = alloc_from(pool, 1000, default_stream(0));
     assert_ok(weir_free(before));
     write_at(after, 999, 2);
     assert_status(weir_free(after), WEIR_ERR_CORRUPT);

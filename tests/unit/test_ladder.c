@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "host_support.h"
+#include "pool_support.h"
+#include "thread_support.h"
 #include "weir/trace.h"
 
 #include <pthread.h>
@@ -298,12 +299,6 @@ static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **sta
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
-/* Work that lasts until it is told to end. */
-static void last(void *ends)
-{
-    while (!atomic_load((atomic_bool *)ends)) continue;
-}
-
 static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(void **state)
 {
     (void)state;
@@ -311,7 +306,7 @@ static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(voi
     weir_status emptied = WEIR_ERR_INTERNAL;
     pthread_t thread;
     void *block = alloc_on(20 * MIB, one);
-    assert_ok(weir_stream_callback(one, last, &ends));
+    assert_ok(weir_stream_callback(one, last_until, &ends));
     assert_ok(weir_free(block));
     const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
     assert_int_equal(pthread_create(&thread, NULL, empty, &emptied), 0);
@@ -327,16 +322,12 @@ static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(voi
 static void memory_without_work_on_it_is_given_back_first(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool = { 0, 0 };
-    void *block = alloc_on(32 * MIB, one), *served = NULL;
+    void *block = alloc_on(32 * MIB, one);
     leave_idle(30 * MIB, two);
     make_busy(one);
     assert_ok(weir_free(block));
     const uint64_t waits = calls_of(WEIR_BACKEND_event_synchronize);
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &pool));
-    assert_ok(weir_alloc_from(pool, 24 * MIB, three, &served));
+    (void)alloc_from(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")), 24 * MIB, three);
     assert_int_equal(calls_of(WEIR_BACKEND_event_synchronize), waits);
     assert_status(weir_stream_query(one), WEIR_ERR_NOT_READY);
     let_run(one);

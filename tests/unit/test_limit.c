@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "host_support.h"
+#include "pool_support.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -115,14 +115,7 @@ static void memory_that_is_not_the_devices_does_not_count(void **state)
     static const weir_memory_kind kinds[] = { WEIR_MEMORY_MANAGED, WEIR_MEMORY_PINNED };
     void *blocks[2];
     assert_ok(weir_memory_limit_set(0, 20 * MIB));
-    for (int i = 0; i < 2; i++) {
-        weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-        weir_mempool pool = { 0, 0 };
-        options.device = 0;
-        options.memory = kinds[i];
-        assert_ok(weir_mempool_create(&options, &pool));
-        assert_ok(weir_alloc_from(pool, 30 * MIB, one, &blocks[i]));
-    }
+    for (int i = 0; i < 2; i++) blocks[i] = alloc_from(make_pool(pool_options(kinds[i], "")), 30 * MIB, one);
     alloc_on(20 * MIB, two);
     refuse(12 * MIB, three);
     assert_non_null(strstr(weir_error_text(), "WEIR_MEMORY_LIMIT"));

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/meta.h"
-#include "host_support.h"
+#include "pool_support.h"
 #include "weir/observe.h"
 #include "weir/trace.h"
 
@@ -179,13 +179,8 @@ static void it_is_told_without_memory_for_it(void **state)
 static void idle_memory_of_private_pools_is_named(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    void *block = NULL;
-    options.device = 0;
-    assert_ok(weir_mempool_create(&options, &pool));
-    assert_ok(weir_alloc_from(pool, 40 * MIB, default_stream(0), &block));
-    assert_ok(weir_free(block));
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_free(alloc_from(pool, 40 * MIB, default_stream(0))));
     refuse(40 * MIB, new_stream(0));
     says("empty one with weir_mempool_empty_cache()");
     assert_ok(weir_mempool_empty_cache(pool));

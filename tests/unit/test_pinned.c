@@ -11,8 +11,8 @@
 #include "backend/backend.h"
 #include "base/meta.h"
 #include "base/numa.h"
-#include "host_support.h"
 #include "pool/locked.h"
+#include "pool_support.h"
 #include "weir/observe.h"
 
 #include <errno.h>
@@ -709,13 +709,8 @@ static void closing_takes_everything_back(void **state)
 static void a_private_pool_can_be_of_pinned_memory(void **state)
 {
     (void)state;
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    weir_mempool pool;
-    void *block = NULL;
-    options.device = 0;
-    options.memory = WEIR_MEMORY_PINNED;
-    assert_ok(weir_mempool_create(&options, &pool));
-    assert_ok(weir_alloc_from(pool, 9 * MIB, WEIR_STREAM_CURRENT, &block));
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_PINNED, ""));
+    void *block = alloc_from(pool, 9 * MIB, WEIR_STREAM_CURRENT);
     memset(block, 3, 9 * MIB);
     assert_int_equal((uintptr_t)info_of(block).segment % (2 * MIB), 0);
     assert_int_equal(info_of(block).device, 0);

@@ -6,7 +6,7 @@
  * that was freed in the recording while another stream still used it is freed when that use ended: so nobody's clock has
  * events in it, and all have the same blocks live at every moment.
  */
-#include "replay/script.h"
+#include "replay/demand.h"
 
 #include "grow.h"
 #include "output/table.h"
@@ -30,7 +30,7 @@ typedef struct outcome {
 typedef struct load {
     char name[96];
     script script;
-    uint64_t requested; /* most bytes live at a time */
+    uint64_t requested; /* most at a time */
 } load;
 
 typedef struct campaign {
@@ -48,7 +48,7 @@ typedef struct waiting {
 
 typedef struct block {
     void *pointer;
-    uint64_t stream, bytes;
+    uint64_t stream;
 } block;
 
 typedef struct run {
@@ -59,7 +59,7 @@ typedef struct run {
     block *waiters; /* so those that wait are kept apart */
     waiting *gates;
     size_t waiter_count, waiter_capacity;
-    uint64_t failed, live, live_peak, device_peak;
+    uint64_t failed, device_peak;
     bool watch; /* look at the driver's figure before memory is given back */
 } run;
 
@@ -72,16 +72,13 @@ static void watch(run *r)
 static void take(run *r, const script_op *op)
 {
     block *b = &r->slots[op->slot];
-    *b = (block){ r->peer->alloc(op->bytes, r->streams[op->where]), r->streams[op->where], op->bytes };
+    *b = (block){ r->peer->alloc(op->bytes, r->streams[op->where]), r->streams[op->where] };
     if (!b->pointer) r->failed++;
-    r->live += op->bytes;
-    if (r->live > r->live_peak) r->live_peak = r->live;
 }
 
 static void give(run *r, block *b)
 {
     if (b->pointer) r->peer->release(b->pointer, b->stream);
-    r->live -= b->bytes;
     *b = (block){ 0 };
 }
 
@@ -124,7 +121,7 @@ static void play(run *r, const script_ops *ops)
 /* Nanoseconds per operation of the trace. Afterwards nothing is allocated. */
 static double pass(run *r)
 {
-    r->failed = r->live = 0;
+    r->failed = 0;
     play(r, &r->script->before);
     const uint64_t began = bench_now_ns();
     play(r, &r->script->body);
@@ -207,29 +204,6 @@ static void measure(const bench_peer *peer, void *result, const void *context)
 
 /* ---- traces ------------------------------------------------------------------------------------------------------- */
 
-static void *nowhere(size_t bytes, uint64_t stream)
-{
-    static char somewhere;
-    (void)bytes, (void)stream;
-    return &somewhere;
-}
-
-static void forget(void *pointer, uint64_t stream)
-{
-    (void)pointer, (void)stream;
-}
-
-static void nothing(void) {}
-
-static uint64_t most_requested(const script *s)
-{
-    const bench_peer peer = { .alloc = nowhere, .release = forget, .empty = nothing };
-    run r = run_open(&peer, s);
-    (void)pass(&r);
-    run_close(&r);
-    return r.live_peak;
-}
-
 static bool load_trace(const char *path, load *out)
 {
     trace t;
@@ -248,7 +222,7 @@ static bool load_trace(const char *path, load *out)
         script_release(&out->script);
         good = false;
     }
-    if (good) out->requested = most_requested(&out->script);
+    if (good) out->requested = script_demand(&out->script, false);
     if (!good) fprintf(stderr, "weir-bench: %s cannot be replayed: %s\n", path, reason);
     return good;
 }

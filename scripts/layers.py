@@ -12,7 +12,7 @@ import sys
 
 LAYERS = ["base", "observe", "backend", "pool", "device", "thread", "api"]
 DRIVERS = {"cuda": re.compile(r"\bcu[A-Z]\w+\s*\("), "hip": re.compile(r"\bhip[A-Z]\w+\s*\(")}
-TOOLS_OF_BENCH = ["input/input.h", "replay/script.h", "output/table.h", "grow.h"]
+TOOLS_OF_BENCH = ["input/input.h", "replay/demand.h", "replay/script.h", "output/table.h", "grow.h"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)

@@ -95,7 +95,7 @@ static void print_settings(const advice *a, const request *r)
         print_card(&t, o);
         /* Figures of a job that did not get its memory are not the job's. */
         table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved, size));
-        table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved - m->peak_requested, size));
+        table_cell(&t, m->oom ? "-" : "%s", table_size(measurement_waste(m), size));
         const double ratio = measurement_ratio(m);
         table_cell(&t, m->oom || isnan(ratio) ? "-" : "%.3f", ratio);
         table_cell(&t, m->oom ? "-" : "%.2f ms", m->driver_ns / 1e6);
@@ -181,7 +181,7 @@ static json_t *outcome_json(const outcome *o)
     json_add(object, "failed_operation", fits ? json_null() : json_count(o->failed));
     json_add(object, "card", o->card ? json_count(o->card) : json_null());
     json_add(object, "peak_reserved", fits ? json_count(m->peak_reserved) : json_null());
-    json_add(object, "waste", fits ? json_count(m->peak_reserved - m->peak_requested) : json_null());
+    json_add(object, "waste", fits ? json_count(measurement_waste(m)) : json_null());
     json_add(object, "fragmentation", json_ratio(fits ? measurement_ratio(m) : NAN, 6));
     json_add(object, "driver_time_ns", fits ? json_count((uint64_t)m->driver_ns) : json_null());
     return object;

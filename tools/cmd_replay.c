@@ -71,9 +71,10 @@ typedef struct report {
 
 static void report_init(report *out)
 {
-    static const char *const titles[] = { "TRACE", "POLICY",  "BACKEND", "OPERATIONS", "REQUESTED", "RESERVED",
-                                          "RATIO", "COLD/OP", "WARM/OP", "CALLS",      "DRIVER",    "OOM" };
-    table_init(&out->rows, "lllrrrrrrrrr");
+    static const char *const titles[] = { "TRACE",    "POLICY", "BACKEND",    "OPERATIONS", "REQUESTED",
+                                          "RESERVED", "RATIO",  "WARM RATIO", "COLD/OP",    "WARM/OP",
+                                          "CALLS",    "DRIVER", "OOM" };
+    table_init(&out->rows, "lllrrrrrrrrrr");
     table_titles(&out->rows, titles);
     out->array = json_array();
 }
@@ -92,7 +93,8 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
 {
     const char *policy = p->text;
     char requested[TABLE_SIZE], reserved[TABLE_SIZE];
-    const double ratio = measurement_ratio(m), share = sc->duration_ns ? m->driver_ns / (double)sc->duration_ns : NAN;
+    const double ratio = measurement_ratio(m), ratio_warm = measurement_ratio_warm(m);
+    const double share = sc->duration_ns ? m->driver_ns / (double)sc->duration_ns : NAN;
 
     table *t = &out->rows;
     table_cell(t, "%s", name);
@@ -102,6 +104,7 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
     table_cell(t, "%s", table_size(m->peak_requested, requested));
     table_cell(t, "%s", table_size(m->peak_reserved, reserved));
     table_cell(t, isnan(ratio) ? "-" : "%.3f", ratio);
+    table_cell(t, isnan(ratio_warm) ? "-" : "%.3f", ratio_warm);
     table_cell(t, isnan(m->ns_per_op_cold) ? "-" : "%.1f ns", m->ns_per_op_cold);
     table_cell(t, isnan(m->ns_per_op_warm) ? "-" : "%.1f ns", m->ns_per_op_warm);
     table_cell(t, "%" PRIu64, m->driver_calls);
@@ -122,7 +125,11 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
     json_add(object, "driver_time_ns", isnan(m->driver_ns) ? json_null() : json_count((uint64_t)m->driver_ns));
     json_add(object, "driver_time_share", json_ratio(share, 6));
     json_add(object, "oom", json_count(m->oom));
-    if (!p->model.peer) json_add(object, "oom_warm", json_count(m->oom_warm));
+    if (!p->model.peer) {
+        json_add(object, "oom_warm", json_count(m->oom_warm));
+        json_add(object, "peak_reserved_warm", json_count(m->peak_reserved_warm));
+        json_add(object, "fragmentation_warm", json_ratio(ratio_warm, 6));
+    }
     if (p->planned || p->learned) json_add(object, "plan", plan_json(m));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));

@@ -107,25 +107,6 @@ static void *mark(wr_wait *wait)
     return event;
 }
 
-void wr_pending_start(wr_cache *cache, wr_block *block)
-{
-    for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
-
-    wr_cache_lock(cache);
-    for (wr_use *u = block->uses; u; u = u->next_of_block) {
-        wr_wait *w = u->wait;
-        if (w->last)
-            w->last->next_in_wait = u;
-        else
-            w->first = u;
-        w->last = u;
-        u->next_in_wait = NULL;
-        u->serial = ++cache->queued_uses;
-        atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
-    }
-    wr_cache_unlock(cache);
-}
-
 void wr_pending_forget_locked(wr_cache *cache, wr_block *block)
 {
     while (block->uses) {
@@ -265,6 +246,38 @@ static weir_status try_first(wr_cache *cache, wr_wait *wait)
     const weir_status status = ask(cache, wait, use, false);
     if (status == WEIR_OK) pop_first(cache, wait);
     return status;
+}
+
+/* Hits do not ask, so that without this what has long completed would be found at the next miss only: by then others were
+ * cut from larger blocks in its stead. One question too many for each event that is recorded. The block's own uses keep its
+ * waits. */
+static void poll_streams_of(wr_cache *cache, const wr_block *block)
+{
+    if (atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0) return;
+    if (!wr_lock_try(&cache->poll_lock)) return;
+    for (const wr_use *u = block->uses; u; u = u->next_of_block)
+        while (try_first(cache, u->wait) == WEIR_OK) continue;
+    wr_lock_release(&cache->poll_lock);
+}
+
+void wr_pending_start(wr_cache *cache, wr_block *block)
+{
+    poll_streams_of(cache, block);
+    for (wr_use *u = block->uses; u; u = u->next_of_block) u->event = mark(u->wait);
+
+    wr_cache_lock(cache);
+    for (wr_use *u = block->uses; u; u = u->next_of_block) {
+        wr_wait *w = u->wait;
+        if (w->last)
+            w->last->next_in_wait = u;
+        else
+            w->first = u;
+        w->last = u;
+        u->next_in_wait = NULL;
+        u->serial = ++cache->queued_uses;
+        atomic_fetch_add_explicit(&cache->pending, 1, memory_order_relaxed);
+    }
+    wr_cache_unlock(cache);
 }
 
 static void hold(wr_cache *cache, wr_use *use)

@@ -10,12 +10,13 @@ while read -r trace operations requested reserved; do
     [ -z "$err" ] || die "$trace: $err"
     json 'all(list(row) == ["trace", "policy", "backend", "operations", "peak_requested", "peak_reserved",
         "fragmentation", "ns_per_op_cold", "ns_per_op_warm", "driver_calls", "driver_time_ns",
-        "driver_time_share", "oom", "oom_warm"] for row in rows)'
+        "driver_time_share", "oom", "oom_warm", "peak_reserved_warm", "fragmentation_warm"] for row in rows)'
     json "[(row['trace'], row['policy'], row['backend']) for row in rows] == [('$trace', 'torch', 'host'),
         ('$trace', 'weir', 'host')]"
     json "all(row['operations'] == $operations and row['peak_requested'] == $requested for row in rows)"
     json "rows[0]['peak_reserved'] == $reserved"
     json 'all(abs(row["fragmentation"] - row["peak_reserved"] / row["peak_requested"]) < 1e-6 for row in rows)'
+    json 'all(row["fragmentation_warm"] >= row["fragmentation"] for row in rows)'
     json 'all(row["fragmentation"] >= 1 and row["oom"] == 0 and row["driver_calls"] > 0 for row in rows)'
     json 'all(row["ns_per_op_cold"] > 0 and row["ns_per_op_warm"] > 0 for row in rows)'
     # A call to the driver takes from 19 ns to some milliseconds there, and the jobs ran for seconds.

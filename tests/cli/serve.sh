@@ -88,11 +88,12 @@ contains "$err" "'from=x' is not a number up to 100"
 expect 2 replay --policy plan:until=5 "$small"
 contains "$err" "has no option 'until=5'"
 
-# A program that plans by itself what it repeats: the third pass holds little more than lives.
+# A program that plans by itself what it repeats: the third pass holds little more than lives, the first what weir does.
 while read -r trace most; do
-    expect 0 replay --policy learn --repeat 2 --json - "$DATA/traces/$trace.pickle.gz"
+    expect 0 replay --policy learn,weir --repeat 2 --json - "$DATA/traces/$trace.pickle.gz"
     [ -z "$err" ] || die "$trace: $err"
-    json "rows[0]['fragmentation'] <= $most and rows[0]['oom'] == 0"
+    json "rows[0]['fragmentation_warm'] <= $most < rows[1]['fragmentation_warm'] and rows[0]['oom'] == 0"
+    json "rows[0]['peak_reserved'] == rows[1]['peak_reserved']"
 done <<'END'
 resnet50_amp 1.01
 graphsage 1.01

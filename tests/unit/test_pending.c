@@ -15,10 +15,6 @@
 #include <sched.h>
 #include <semaphore.h>
 
-#include <pthread.h>
-#include <sched.h>
-#include <semaphore.h>
-
 /* Blocks of this size have a segment to themselves, so that reuse shows in the address. */
 #define OWN (12 * MIB)
 
@@ -217,6 +213,12 @@ static void frees_on_the_own_stream_record_no_event(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_event_record), 0);
 }
 
+static void free_used_on(void *block, weir_stream user)
+{
+    assert_ok(weir_record_stream(block, user));
+    assert_ok(weir_free(block));
+}
+
 static void events_are_used_again(void **state)
 {
     (void)state;
@@ -227,6 +229,33 @@ static void events_are_used_again(void **state)
     }
     assert_int_equal(calls_of(WEIR_BACKEND_event_record), 100);
     assert_int_equal(calls_of(WEIR_BACKEND_event_create), 1);
+}
+
+static void a_free_finds_what_is_over_on_its_streams(void **state)
+{
+    (void)state;
+    void *first = alloc_on(OWN, home), *second = alloc_on(OWN, home), *elsewhere = alloc_on(OWN, home);
+    hold(other);
+    free_used_on(elsewhere, third);
+    free_used_on(first, other);
+    assert_int_equal(stats_of(0).pending_frees, 2);
+    let_run(other);
+    hold(other);
+    free_used_on(second, other);
+    assert_int_equal(stats_of(0).pending_frees, 2); /* `elsewhere`, whose stream nobody asked, and `second` */
+    let_run(other);
+}
+
+static void a_free_asks_once_in_vain(void **state)
+{
+    (void)state;
+    void *blocks[10];
+    for (int i = 0; i < 10; i++) blocks[i] = alloc_on(OWN, home);
+    hold(other);
+    const uint64_t before = calls_of(WEIR_BACKEND_event_query);
+    for (int i = 0; i < 10; i++) free_used_on(blocks[i], other);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_query) - before, 9); /* of the first; before it there was none */
+    let_run(other);
 }
 
 static void a_pending_block_is_active_but_not_allocated(void **state)
@@ -554,6 +583,8 @@ int main(void)
         BOTH(a_new_use_of_the_block_knows_nothing_of_the_old_streams),
         BOTH(frees_on_the_own_stream_record_no_event),
         BOTH(events_are_used_again),
+        BOTH(a_free_finds_what_is_over_on_its_streams),
+        BOTH(a_free_asks_once_in_vain),
         BOTH(a_pending_block_is_active_but_not_allocated),
         BOTH(neighbours_do_not_merge_with_a_pending_block),
         BOTH(empty_cache_waits_for_pending_frees),

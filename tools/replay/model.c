@@ -2,6 +2,7 @@
 
 #include "grow.h"
 #include "output/table.h"
+#include "replay/demand.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,13 +12,11 @@
 typedef struct device {
     driver driver;
     void *peer;
-    uint64_t requested, requested_peak;
 } device;
 
 /* A block in use; `at.node` is NULL when there is none: nothing was asked, or there was no memory. */
 typedef struct held {
     peer_block at;
-    uint64_t bytes;
     uint32_t stream;
 } held;
 
@@ -45,13 +44,9 @@ static device *device_of(const model *m, uint32_t stream)
 static void take(model *m, const script_op *op, held *h)
 {
     device *d = device_of(m, op->where);
-    *h = (held){ .bytes = op->bytes, .stream = op->where };
+    *h = (held){ .stream = op->where };
     if (op->bytes == 0) return;
-    if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, op->bytes, op->where, &h->at)) {
-        d->requested += op->bytes;
-        if (d->requested > d->requested_peak) d->requested_peak = d->requested;
-        return;
-    }
+    if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, op->bytes, op->where, &h->at)) return;
     h->at.node = NULL;
     if (m->out->oom++) return;
     m->out->oom_op = op;
@@ -65,9 +60,7 @@ static void take(model *m, const script_op *op, held *h)
 static void give(model *m, const held *h, void (*how)(void *, const peer_block *, uint32_t))
 {
     if (!h->at.node) return;
-    device *d = device_of(m, h->stream);
-    how(d->peer, &h->at, h->stream);
-    d->requested -= h->bytes;
+    how(device_of(m, h->stream)->peer, &h->at, h->stream);
 }
 
 static void give_later(model *m, const script_op *op)
@@ -153,6 +146,7 @@ void model_measure(const script *sc, const peer_choice *choice, uint64_t device_
     model m = { .script = sc, .peer = choice->peer, .refused = refused, .out = out };
     uint64_t calls, nanoseconds, calls_before, nanoseconds_before, calls_open, nanoseconds_open;
     *out = (measurement){ .operations = sc->operations, .ns_per_op_cold = NAN, .ns_per_op_warm = NAN };
+    out->peak_requested = script_demand(sc, refused);
     snprintf(out->backend, sizeof out->backend, "model");
 
     model_open(&m, choice, device_memory);
@@ -165,9 +159,6 @@ void model_measure(const script *sc, const peer_choice *choice, uint64_t device_
     /* What a peer takes from the driver when it starts is a cost of its rules; what residents cost was not recorded. */
     out->driver_calls = calls - calls_before + calls_open;
     out->driver_ns = (double)(nanoseconds - nanoseconds_before + nanoseconds_open);
-    for (int i = 0; i < sc->devices; i++) {
-        out->peak_requested += m.devices[i].requested_peak;
-        out->peak_reserved += m.devices[i].driver.peak;
-    }
+    for (int i = 0; i < sc->devices; i++) out->peak_reserved += m.devices[i].driver.peak;
     model_close(&m);
 }

@@ -19,7 +19,7 @@ static const struct {
     { "segments", "its rules without chunks: of private pools, and of devices without virtual memory" },
     { SERVED, "policy weir serving a plan: made of the trace, or of percents of it (from=0,to=50,time=1), or a FILE" },
     { LEARNED,
-      "policy weir planning by itself what passes repeat, with plan_share=1; peaks are of the last pass, of three at least" },
+      "policy weir planning by itself what passes repeat, with plan_share=1: compare WARM RATIO, of the third pass or later" },
 };
 enum { LIBRARY = sizeof library / sizeof *library, NAMES_MOST = 32 };
 

@@ -1,6 +1,7 @@
 #include "replay/run.h"
 
 #include "grow.h"
+#include "replay/demand.h"
 #include "replay/place.h"
 #include "weir/host.h"
 #include "weir/observe.h"
@@ -282,22 +283,40 @@ bool session_pass(session *s, pass *out)
 bool session_learn(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
-        weir_status status = weir_plan_learn(device);
-        if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) status = weir_stats_reset_peaks(device);
-        if (status != WEIR_OK) return refuse(s, "cannot plan what is repeated", status);
+        const weir_status status = weir_plan_learn(device);
+        if (status != WEIR_OK && status != WEIR_ERR_NOT_READY) return refuse(s, "cannot plan what is repeated", status);
     }
     return true;
 }
 
-bool session_peaks(session *s, measurement *out)
+bool session_peak(session *s, uint64_t *reserved)
 {
-    out->peak_requested = out->peak_reserved = 0;
+    *reserved = 0;
     for (int device = 0; device < s->script->devices; device++) {
         weir_memory_stats stats = { .size = sizeof stats };
-        weir_status status = weir_stats_get(device, &stats);
+        const weir_status status = weir_stats_get(device, &stats);
         if (status != WEIR_OK) return refuse(s, "cannot read statistics", status);
-        out->peak_requested += (uint64_t)stats.requested_bytes[WEIR_STAT_ALL].peak;
-        out->peak_reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+        *reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+    }
+    return true;
+}
+
+bool session_reset_peaks(session *s)
+{
+    for (int device = 0; device < s->script->devices; device++) {
+        const weir_status status = weir_stats_reset_peaks(device);
+        if (status != WEIR_OK) return refuse(s, "cannot reset peaks", status);
+    }
+    return true;
+}
+
+/* What plans came to so far. */
+static bool count_served(session *s, measurement *out)
+{
+    for (int device = 0; device < s->script->devices; device++) {
+        weir_memory_stats stats = { .size = sizeof stats };
+        const weir_status status = weir_stats_get(device, &stats);
+        if (status != WEIR_OK) return refuse(s, "cannot read statistics", status);
         out->plan.served += stats.plan_served;
         out->plan.late += stats.plan_late;
         out->plan.missed += stats.plan_missed;
@@ -331,31 +350,54 @@ static double median(uint64_t *times, unsigned count)
     return count % 2 ? (double)times[middle] : ((double)times[middle - 1] + (double)times[middle]) / 2;
 }
 
+uint64_t measurement_waste(const measurement *m)
+{
+    return m->peak_reserved > m->peak_requested ? m->peak_reserved - m->peak_requested : 0;
+}
+
 double measurement_ratio(const measurement *m)
 {
     return m->peak_requested ? (double)m->peak_reserved / (double)m->peak_requested : NAN;
+}
+
+double measurement_ratio_warm(const measurement *m)
+{
+    if (!m->peak_reserved_warm) return NAN;
+    return m->peak_requested ? (double)m->peak_reserved_warm / (double)m->peak_requested : NAN;
+}
+
+static bool measure_warm(session *s, const session_options *options, unsigned warm, measure_progress progress,
+                         void *user, uint64_t *times, measurement *out)
+{
+    for (unsigned i = 0; i < warm; i++) {
+        pass again;
+        progress(user, i + 1, warm + 1);
+        if (options->learn && !session_learn(s)) return false;
+        /* Of the last pass only: below a peak statistics cost less. */
+        if (i == warm - 1 && !session_reset_peaks(s)) return false;
+        if (!session_pass(s, &again)) return false;
+        times[i] = again.ns;
+        out->oom_warm += again.oom;
+    }
+    return warm == 0 || session_peak(s, &out->peak_reserved_warm);
 }
 
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
              measure_progress progress, void *user, measurement *out, char error[1200])
 {
     session s;
-    pass cold = { 0 }, again = { 0 };
+    pass cold = { 0 };
     uint64_t *times = grow_new(warm, sizeof *times);
-    *out = (measurement){ .operations = sc->operations };
+    *out = (measurement){ .operations = sc->operations, .peak_requested = script_demand(sc, options->refused) };
 
     bool good = session_open(&s, sc, recorded, options);
     if (good) {
         snprintf(out->backend, sizeof out->backend, "%s", s.backend);
         progress(user, 0, warm + 1);
-        good = session_pass(&s, &cold) && session_peaks(&s, out);
-        for (unsigned i = 0; good && i < warm; i++) {
-            progress(user, i + 1, warm + 1);
-            good = (!options->learn || session_learn(&s)) && session_pass(&s, &again);
-            times[i] = again.ns;
-            out->oom_warm += again.oom;
-        }
-        if (good && options->learn) good = session_peaks(&s, out);
+        good = session_pass(&s, &cold) && session_peak(&s, &out->peak_reserved) &&
+               (options->learn || count_served(&s, out)) &&
+               measure_warm(&s, options, warm, progress, user, times, out) &&
+               (!options->learn || count_served(&s, out));
         session_close(&s);
     }
     if (good) {

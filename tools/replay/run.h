@@ -16,7 +16,7 @@ typedef struct session_options {
     uint64_t history;       /* events kept; 0: recording off */
     const weir_plan *plan;  /* to be served; NULL: none */
     bool refused;           /* what failed when recorded is asked for, and freed at once */
-    bool learn;             /* between passes the library plans what they repeat; peaks are of the last pass */
+    bool learn;             /* between passes the library plans what they repeat */
 } session_options;
 
 typedef struct session {
@@ -51,29 +51,34 @@ bool session_pass(session *s, pass *out);
 /* Between passes: the library plans what it has seen twice. */
 bool session_learn(session *s);
 
-struct measurement;
-
-/* Peaks so far of requested and reserved bytes, and what a plan came to: each device's own, summed. */
-bool session_peaks(session *s, struct measurement *out);
+/* Most bytes reserved since the session was opened or peaks were reset: each device's own peak, summed. */
+bool session_peak(session *s, uint64_t *reserved);
+bool session_reset_peaks(session *s);
 
 void session_close(session *s);
 
 /* What a trace costs under a policy. */
 typedef struct measurement {
     char backend[16];
-    uint64_t operations, peak_requested, peak_reserved, driver_calls;
-    uint64_t oom, oom_warm;                /* of the cold pass; of all warm ones */
-    double ns_per_op_cold, ns_per_op_warm; /* NAN when there are no operations */
+    uint64_t operations, driver_calls;
+    uint64_t peak_requested;                    /* the job's own, of every policy the same (replay/demand.h) */
+    uint64_t peak_reserved, peak_reserved_warm; /* of the cold pass; of the last warm one, 0 when there is none */
+    uint64_t oom, oom_warm;                     /* of the cold pass; of all warm ones */
+    double ns_per_op_cold, ns_per_op_warm;      /* NAN when there are no operations */
     double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
     const script_op *oom_op; /* the first allocation that failed, the script's; NULL when none did */
     struct {
-        uint64_t served, late, missed, resyncs; /* allocations, of the cold pass */
+        uint64_t served, late, missed, resyncs; /* allocations; of the cold pass, or of all when it is learned */
     } plan;
     char oom_text[1024], note[160];
 } measurement;
 
-/* Reserved of requested; NAN when nothing is requested. */
+/* Reserved above requested: none where work was waited for that went on when recorded. */
+uint64_t measurement_waste(const measurement *m);
+
+/* Reserved of requested; NAN when nothing is requested, or there was no warm pass. */
 double measurement_ratio(const measurement *m);
+double measurement_ratio_warm(const measurement *m);
 
 /* Called before each pass, from 0. */
 typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);

@@ -1,6 +1,7 @@
 /* weir stat: what is in a trace. */
 #include "cli.h"
 #include "command.h"
+#include "output/caller.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/stack.h"
@@ -11,6 +12,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
@@ -48,6 +50,7 @@ typedef struct stat_run {
     const trace *t;
     timeline l;
     summary s;
+    uint8_t *ranks; /* of frames, by caller.h */
 } stat_run;
 
 static double seconds(const timeline *l, uint32_t moment)
@@ -58,14 +61,6 @@ static double seconds(const timeline *l, uint32_t moment)
 static double ratio(uint64_t reserved, uint64_t requested)
 {
     return requested && reserved ? (double)reserved / (double)requested : NAN;
-}
-
-/* "" when the trace has no stack for it. */
-static const char *innermost_frame(const trace *t, uint32_t stack)
-{
-    const trace_stacks *s = &t->stacks;
-    if (stack >= s->count || s->first[stack] == s->first[stack + 1]) return "";
-    return s->frames[s->items[s->first[stack]]];
 }
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
@@ -233,7 +228,7 @@ static void print_largest(const stat_run *r)
         table_cell(&t, "%#" PRIx64, b->address);
         cell_count(&t, b->from);
         table_cell(&t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
-        if (stacks) cell_text(&t, innermost_frame(r->t, b->stack));
+        if (stacks) cell_text(&t, caller_first(&r->t->stacks, r->ranks, b->stack));
     }
     finish(&t);
 }
@@ -312,6 +307,13 @@ static void add_group(json_t *object, const summary_group *g)
     add_counts(object, g->count, g->bytes);
     json_add(object, "peak_requested", json_count(g->peak_requested));
     json_add(object, "peak_reserved", json_count(g->peak_reserved));
+}
+
+static void add_stack(json_t *object, const stat_run *r, uint32_t stack)
+{
+    const char *caller = caller_first(&r->t->stacks, r->ranks, stack);
+    json_add(object, "caller", *caller ? json_text(caller) : json_null());
+    json_add(object, "frames", stack_json(&r->t->stacks, stack));
 }
 
 static json_t *json_kinds(const summary *s)
@@ -394,7 +396,7 @@ static json_t *json_largest(const stat_run *r)
         json_add(object, "stream", json_count(lane->stream));
         json_add(object, "from", json_count(b->from));
         json_add(object, "until", b->freed == TIMELINE_NEVER ? json_null() : json_count(b->freed));
-        json_add(object, "frames", stack_json(&r->t->stacks, b->stack));
+        add_stack(object, r, b->stack);
         json_push(array, object);
     }
     return array;
@@ -410,7 +412,7 @@ static json_t *json_ooms(const stat_run *r)
         json_add(object, "bytes", json_count(o->bytes));
         json_add(object, "device", json_integer(r->l.lanes[o->lane].device));
         json_add(object, "device_free", json_count(o->device_free));
-        json_add(object, "frames", stack_json(&r->t->stacks, o->stack));
+        add_stack(object, r, o->stack);
         json_push(array, object);
     }
     return array;
@@ -450,13 +452,14 @@ static bool stat_trace(const char *path, size_t largest, bool silent, json_t *ar
     trace t;
     if (!cli_trace("stat", path, &t)) return false;
 
-    stat_run r = { .name = cli_trace_name(&t, path), .t = &t };
+    stat_run r = { .name = cli_trace_name(&t, path), .t = &t, .ranks = caller_ranks(&t.stacks) };
     timeline_build(&t, &r.l);
     summarize(&r.l, largest, &r.s);
     if (!silent) print_all(&r);
     json_push(array, json_all(&r));
     summary_release(&r.s);
     timeline_release(&r.l);
+    free(r.ranks);
     trace_release(&t);
     return true;
 }

@@ -36,7 +36,23 @@ json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["r
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
 json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
-json 'rows[0]["ooms"] == [{"operation": 2, "bytes": 1 << 40, "device": 1, "device_free": 4096, "frames": ["model.py:3:forward"]}]'
+json 'rows[0]["ooms"] == [{"operation": 2, "bytes": 1 << 40, "device": 1, "device_free": 4096, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
+
+# Of PyTorch's stacks with compiled code (stacks="all", the default) the line of the program is named, not the recorder.
+python3 - "$scratch/compiled.pickle" <<'EOF'
+import pickle, sys
+names = ["torch::unwind::unwind()", "torch::CapturedTraceback::gather(bool, bool, bool)", "at::native::empty_cuda(...)"]
+frames = [{"filename": "??", "line": 0, "name": name} for name in names] + [{"filename": "model.py", "line": 3, "name": "loss"}]
+events = [{"action": "alloc", "addr": 1 << 20, "size": 512, "stream": 0, "time_us": 1, "frames": frames}]
+events.append({"action": "oom", "addr": 0, "device_free": 1, "size": 4096, "stream": 0, "time_us": 2, "frames": frames})
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat "$scratch/compiled.pickle"
+contains "$out" "  model.py:3:loss"
+case $out in *unwind*) die "the recorder is named: $out" ;; esac
+expect 0 stat --json - "$scratch/compiled.pickle"
+json '[row["caller"] for row in rows[0]["largest"] + rows[0]["ooms"]] == ["model.py:3:loss"] * 2'
+json 'rows[0]["largest"][0]["frames"][0] == "torch::unwind::unwind()"'
 
 # What a plain count in Python says of a recorded job.
 trace=$DATA/traces/convnext_prefetch.pickle.gz

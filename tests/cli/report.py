@@ -76,6 +76,11 @@ def lives(column, prefix):
         yield start, start + life - 1 if life else None
 
 
+def texts(track, name):
+    """Frames by stack."""
+    return [[track["frames"][frame] for frame in stack] for stack in track[name]]
+
+
 def check(track, text, stat):
     column = columns(track, text)
     requested, active, reserved = {}, {}, {}
@@ -93,6 +98,10 @@ def check(track, text, stat):
     assert sum(column["block.bytes"]) == sum(life["bytes"] for life in stat["lifetimes"])
     assert len(column["oom.moment"]) == len(stat["ooms"])
     assert max(column["block.stack"], default=0) < max(1, len(track["stacks"]))
+    assert len(track["callers"]) == len(track["stacks"])
+    callers = {tuple(stack): [*caller, None][0] for stack, caller in zip(texts(track, "stacks"), texts(track, "callers"))}
+    for row in stat["largest"] + stat["ooms"]:
+        assert callers.get(tuple(row["frames"])) == row["caller"], (row, callers)
 
 
 def main():

@@ -70,6 +70,19 @@ counts = [{column["name"]: column["count"] for column in track["columns"]} for t
 assert eval(sys.argv[2]), (sys.argv[2], counts)' "$scratch/report.html" "$1" || die "$1"
 }
 
+# What the page shows first of a stack with compiled code is the lines of the program; the whole stack is there, too.
+python3 - "$scratch/compiled.pickle" <<'EOF'
+import pickle, sys
+names = ["torch::unwind::unwind()", "at::native::empty_cuda(...)"]
+frames = [{"filename": "??", "line": 0, "name": name} for name in names]
+frames += [{"filename": "model.py", "line": line, "name": "loss"} for line in range(1, 9)]
+events = [{"action": a, "addr": 1 << 20, "size": 512, "stream": 0, "time_us": 1, "frames": frames} for a in ("alloc", "oom")]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+report "$scratch/compiled.pickle"
+tracks "[tracks[0]['frames'][frame] for frame in tracks[0]['callers'][1]] == [f'model.py:{line}:loss' for line in range(1, 7)]"
+tracks "[len(stack) for stack in tracks[0]['stacks']] == [0, 10]"
+
 # Less memory: what fails is shown, and operations still stand where they stood.
 expect 0 view -p recorded -p torch,weir -m 3400M "$DATA"/traces/graphsage.pickle.gz -o "$scratch/report.html"
 "$WEIR" replay --policy torch -m 3400M --repeat 1 --json "$scratch/replay" "$DATA"/traces/graphsage.pickle.gz >"$scratch/table" 2>&1

@@ -152,7 +152,13 @@ const Data = (() => {
     return (stacks[stack] || []).map((frame) => texts[frame]);
   }
 
-  return { NEVER, read, sums, frames };
+  /* Those of them that say who asked, as weir stat has it; a few. */
+  function callers(track, stack) {
+    const { callers: numbers, frames: texts } = track.about;
+    return (numbers[stack] || []).map((frame) => texts[frame]);
+  }
+
+  return { NEVER, read, sums, frames, callers };
 })();
 
 /* Words for people. */

@@ -1,5 +1,6 @@
 /* The page: report.html with the style, the scripts and the data in their places. */
 #include "grow.h"
+#include "output/caller.h"
 #include "output/json.h"
 #include "view/assets.h"
 #include "view/columns.h"
@@ -77,6 +78,22 @@ static json_t *stacks_json(const trace_stacks *s)
     return array;
 }
 
+/* Of each stack, which frames say who asked. */
+static json_t *callers_json(const trace_stacks *s)
+{
+    uint8_t *ranks = caller_ranks(s);
+    json_t *array = json_array();
+    for (size_t i = 0; i < s->count; i++) {
+        uint32_t frames[CALLER_SHOWN];
+        const size_t count = caller_list(s, ranks, (uint32_t)i, frames);
+        json_t *callers = json_array();
+        for (size_t k = 0; k < count; k++) json_push(callers, json_count(frames[k]));
+        json_push(array, callers);
+    }
+    free(ranks);
+    return array;
+}
+
 /* The page counts these from the columns and compares. */
 static json_t *peaks_json(const timeline *l)
 {
@@ -102,6 +119,7 @@ static json_t *track_json(const view_track *track, const columns *c)
     json_add(object, "lanes", lanes_json(l));
     json_add(object, "frames", frames_json(&l->trace->stacks));
     json_add(object, "stacks", stacks_json(&l->trace->stacks));
+    json_add(object, "callers", callers_json(&l->trace->stacks));
     json_add(object, "columns", json_incref(c->about));
     return object;
 }

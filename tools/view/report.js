@@ -137,8 +137,9 @@ const Report = (() => {
   function showDetail() {
     const { track, block } = view.picked;
     const box = byId("detail");
-    box.replaceChildren(fillList(make("dl"), blockRows(track, block)));
-    const frames = Data.frames(track, track.blocks.stack[block]);
+    const rows = blockRows(track, block), frames = Data.frames(track, track.blocks.stack[block]);
+    if (frames.length) rows.push(["Caller", Data.callers(track, track.blocks.stack[block])[0]]);
+    box.replaceChildren(fillList(make("dl"), rows));
     if (!frames.length) return;
     const list = make("ol");
     list.className = "stack";
@@ -155,14 +156,14 @@ const Report = (() => {
 
   function tipLines(track, hit) {
     if (hit.block !== undefined) {
-      const frames = Data.frames(track, track.blocks.stack[hit.block]).slice(0, 6);
-      return [Text.size(track.blocks.bytes[hit.block]), ...blockRows(track, hit.block).slice(1).map(([name, value]) => `${name}: ${value}`), ...frames];
+      const rows = blockRows(track, hit.block).slice(1).map(([name, value]) => `${name}: ${value}`);
+      return [Text.size(track.blocks.bytes[hit.block]), ...rows, ...Data.callers(track, track.blocks.stack[hit.block])];
     }
     if (hit.failure !== undefined) {
       const { failures } = track;
       const free = failures.free[hit.failure] ? `, ${Text.size(failures.free[hit.failure])} free on the device` : "";
       return [`Out of memory: ${Text.size(failures.bytes[hit.failure])}`, `${Text.lane(track, failures.lane[hit.failure])}${free}`,
-        ...Data.frames(track, failures.stack[hit.failure]).slice(0, 6)];
+        ...Data.callers(track, failures.stack[hit.failure])];
     }
     if (hit.hole !== undefined)
       return [`${Text.size(hit.hole)} free`, `at ${Text.address(track, hit.address)}`, `in a segment of ${Text.size(hit.segment.bytes)}`,

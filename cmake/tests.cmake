@@ -124,7 +124,7 @@ foreach(folder unit contract fail stress gpu)
             target_sources(${target} PRIVATE ${timeline_sources})
         endif()
         if(file MATCHES "^test_output_")
-            target_sources(${target} PRIVATE tools/grow.c tools/output/caller.c)
+            target_sources(${target} PRIVATE tools/grow.c tools/output/caller.c tools/output/text.c)
         endif()
         if(file MATCHES "^test_plan_")
             target_sources(${target} PRIVATE

@@ -84,10 +84,17 @@ static void cell_pool(table *t, const uint64_t pool[2])
         table_cell(t, "default");
 }
 
-static void cell_text(table *t, const char *text)
+/* Of long ones the beginning of the path is cut, and the end of the function: the file, the line and the name stay. */
+static void cell_frame(table *t, const char *frame)
 {
-    char shown[200];
-    table_cell(t, "%s", text_plain(text, shown, sizeof shown));
+    char place[100], name[200 - sizeof place];
+    const char *function = caller_function(frame);
+    if (function == frame) {
+        char shown[sizeof place + sizeof name];
+        table_cell(t, "%s", text_plain(frame, shown, sizeof shown));
+        return;
+    }
+    table_cell(t, "%s%s", text_tail(frame, function, place, sizeof place), text_plain(function, name, sizeof name));
 }
 
 static void finish(table *t)
@@ -228,7 +235,7 @@ static void print_largest(const stat_run *r)
         table_cell(&t, "%#" PRIx64, b->address);
         cell_count(&t, b->from);
         table_cell(&t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
-        if (stacks) cell_text(&t, caller_first(&r->t->stacks, r->ranks, b->stack));
+        if (stacks) cell_frame(&t, caller_first(&r->t->stacks, r->ranks, b->stack));
     }
     finish(&t);
 }

@@ -54,6 +54,17 @@ expect 0 stat --json - "$scratch/compiled.pickle"
 json '[row["caller"] for row in rows[0]["largest"] + rows[0]["ooms"]] == ["model.py:3:loss"] * 2'
 json 'rows[0]["largest"][0]["frames"][0] == "torch::unwind::unwind()"'
 
+# Of a long path the end is shown, with the line, and the beginning of a long function.
+python3 - "$scratch/long.pickle" <<'EOF'
+import pickle, sys
+frames = [{"filename": "/home/" + 400 * "x" + "/nn/linear.py", "line": 125, "name": "forward" + 400 * "y"}]
+events = [{"action": "alloc", "addr": 1 << 20, "size": 512, "stream": 0, "time_us": 1, "frames": frames}]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat "$scratch/long.pickle"
+contains "$out" "  ...xxx"
+contains "$out" "xxx/nn/linear.py:125:forwardyyy"
+
 # What a plain count in Python says of a recorded job.
 trace=$DATA/traces/convnext_prefetch.pickle.gz
 expect 0 stat --largest 3 --json - "$trace"

@@ -40,10 +40,10 @@ static const char *next(const char **at, size_t *shown)
     return "?";
 }
 
-const char *text_plain(const char *text, char *to, size_t size)
+static char *copy(const char *text, const char *end, char *to, size_t size)
 {
     size_t used = 0;
-    while (*text) {
+    while (text < end) {
         size_t bytes;
         const char *from = next(&text, &bytes);
         if (used + bytes >= size) break;
@@ -51,6 +51,22 @@ const char *text_plain(const char *text, char *to, size_t size)
         used += bytes;
     }
     to[used] = '\0';
+    return to;
+}
+
+const char *text_plain(const char *text, char *to, size_t size)
+{
+    return copy(text, text + strlen(text), to, size);
+}
+
+const char *text_tail(const char *text, const char *end, char *to, size_t size)
+{
+    static const char cut[] = "...";
+    size_t shown = 0, bytes;
+    for (const char *at = text; at < end; shown += bytes) next(&at, &bytes);
+    if (shown < size) return copy(text, end, to, size);
+    for (; shown + sizeof cut > size; shown -= bytes) next(&text, &bytes);
+    copy(text, end, mempcpy(to, cut, sizeof cut - 1), size - (sizeof cut - 1));
     return to;
 }
 

@@ -12,6 +12,9 @@
 /* As much as fits with its end; no character is cut. Returns `to`. */
 const char *text_plain(const char *text, char *to, size_t size);
 
+/* Likewise of what lies before `end`, but as much of its end as fits, "..." before it. `size` is 5 or more. */
+const char *text_tail(const char *text, const char *end, char *to, size_t size);
+
 void text_print(FILE *out, const char *text);
 
 #endif

@@ -1,0 +1,62 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "output/text.h"
+
+#include <string.h>
+
+#define MOST 32
+
+static const char *tail(const char *text, size_t size)
+{
+    static char to[MOST];
+    assert_true(size <= sizeof to);
+    return text_tail(text, text + strlen(text), to, size);
+}
+
+static void the_end_of_a_long_text_stays(void **state)
+{
+    (void)state;
+    assert_string_equal(tail("abcdefghi", 10), "abcdefghi");
+    assert_string_equal(tail("abcdefghi", 9), "...efghi");
+    assert_string_equal(tail("abcdefghi", 5), "...i");
+}
+
+static void nothing_behind_the_end_is_shown(void **state)
+{
+    (void)state;
+    static const char text[] = "abcdefghi";
+    char to[MOST];
+    assert_string_equal(text_tail(text, text + 4, to, sizeof to), "abcd");
+    assert_string_equal(text_tail(text, text, to, sizeof to), "");
+}
+
+static void no_character_is_cut_at_either_end(void **state)
+{
+    (void)state;
+    char to[MOST];
+    assert_string_equal(tail("\u00e9\u00e9\u00e9\u00e9", 8), "...\u00e9\u00e9");
+    assert_string_equal(tail("\u00e9\u00e9\u00e9\u00e9", 7), "...\u00e9");
+    assert_string_equal(text_plain("\u00e9\u00e9", to, 4), "\u00e9");
+}
+
+static void a_tail_does_nothing_to_the_terminal(void **state)
+{
+    (void)state;
+    assert_string_equal(tail("abcdef\x1b[2J\xff", 10), "...f?[2J?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_end_of_a_long_text_stays),
+        cmocka_unit_test(nothing_behind_the_end_is_shown),
+        cmocka_unit_test(no_character_is_cut_at_either_end),
+        cmocka_unit_test(a_tail_does_nothing_to_the_terminal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -108,13 +108,13 @@ static void print_peaks(const stat_run *r)
 {
     static const char *const titles[] = { "AT THE PEAK", "OPERATION", "TIME",  "REQUESTED", "ACTIVE",      "RESERVED",
                                           "RATIO",       "SEGMENTS",  "HOLES", "IN HOLES",  "LARGEST HOLE" };
-    const summary_instant *peaks[] = { &r->s.requested, &r->s.active, &r->s.reserved };
+    const instant *peaks[] = { &r->s.requested, &r->s.active, &r->s.reserved };
     static const char *const names[] = { "requested", "active", "reserved" };
     table t;
     table_init(&t, "lrrrrrrrrrr");
     table_titles(&t, titles);
     for (size_t i = 0; i < 3; i++) {
-        const summary_instant *at = peaks[i];
+        const instant *at = peaks[i];
         table_cell(&t, "%s", names[i]);
         cell_count(&t, at->moment);
         table_cell(&t, "%.3f s", seconds(&r->l, at->moment));
@@ -287,7 +287,7 @@ static json_t *json_pool(const uint64_t pool[2])
     return array;
 }
 
-static json_t *json_instant(const stat_run *r, const summary_instant *at)
+static json_t *json_instant(const stat_run *r, const instant *at)
 {
     json_t *object = json_object();
     json_add(object, "operation", json_count(at->moment));

@@ -97,95 +97,6 @@ static void count_segments(const timeline *l, summary *s)
     free(changes);
 }
 
-/* ---- instants --------------------------------------------------------------------------------------------------- */
-
-typedef struct extent {
-    uint64_t address, bytes;
-    int device;
-    bool mapped;
-} extent;
-
-static int by_place(const void *left, const void *right)
-{
-    const extent *a = left, *b = right;
-    if (a->device != b->device) return a->device < b->device ? -1 : 1;
-    return (a->address > b->address) - (a->address < b->address);
-}
-
-static size_t blocks_at(const timeline *l, uint32_t moment, extent *out)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < l->block_count; i++) {
-        const timeline_block *b = &l->blocks[i];
-        if (b->from <= moment && moment < b->until)
-            out[count++] = (extent){ b->address, b->bytes, l->lanes[b->lane].device, false };
-    }
-    qsort(out, count, sizeof *out, by_place);
-    return count;
-}
-
-/* Pieces mapped side by side are one. */
-static size_t segments_at(const timeline *l, uint32_t moment, extent *out)
-{
-    size_t count = 0, joined = 0;
-    for (size_t i = 0; i < l->segment_count; i++) {
-        const timeline_segment *s = &l->segments[i];
-        if (s->from <= moment && moment < s->until)
-            out[count++] = (extent){ s->address, s->bytes, l->lanes[s->lane].device, s->mapped };
-    }
-    qsort(out, count, sizeof *out, by_place);
-    for (size_t i = 0; i < count; i++) {
-        extent *last = joined ? &out[joined - 1] : NULL;
-        bool one = last && last->mapped && out[i].mapped && last->device == out[i].device &&
-                   last->address + last->bytes == out[i].address;
-        if (one)
-            last->bytes += out[i].bytes;
-        else
-            out[joined++] = out[i];
-    }
-    return joined;
-}
-
-static void add_hole(summary_instant *at, uint64_t bytes)
-{
-    if (bytes < SUMMARY_HOLE) return;
-    at->holes++;
-    at->in_holes += bytes;
-    if (bytes > at->largest_hole) at->largest_hole = bytes;
-}
-
-static void count_holes(const timeline *l, summary_instant *at)
-{
-    extent *segments = grow_new(l->segment_count, sizeof *segments);
-    extent *blocks = grow_new(l->block_count, sizeof *blocks);
-    size_t block_count = blocks_at(l, at->moment, blocks), next = 0;
-    at->segments = segments_at(l, at->moment, segments);
-
-    for (size_t i = 0; i < at->segments; i++) {
-        const extent *s = &segments[i];
-        uint64_t end = s->address + s->bytes, reached = s->address;
-        while (next < block_count && by_place(&blocks[next], s) < 0) next++;
-        for (; next < block_count && blocks[next].device == s->device && blocks[next].address < end; next++) {
-            if (blocks[next].address > reached) add_hole(at, blocks[next].address - reached);
-            uint64_t block_end = blocks[next].address + blocks[next].bytes;
-            if (block_end > reached) reached = block_end;
-        }
-        if (end > reached) add_hole(at, end - reached);
-    }
-    free(segments);
-    free(blocks);
-}
-
-static summary_instant instant(const timeline *l, const timeline_series *series, const uint64_t *of)
-{
-    uint32_t m = timeline_peak(l, of);
-    summary_instant at = {
-        .moment = m, .requested = series->requested[m], .active = series->active[m], .reserved = series->reserved[m]
-    };
-    count_holes(l, &at);
-    return at;
-}
-
 /* ---- the largest ------------------------------------------------------------------------------------------------ */
 
 /* Keeps the list sorted; of equals the older stays before the younger. */
@@ -217,9 +128,9 @@ void summarize(const timeline *l, size_t largest, summary *out)
 
     timeline_series series;
     timeline_sum(l, -1, &series);
-    out->requested = instant(l, &series, series.requested);
-    out->active = instant(l, &series, series.active);
-    out->reserved = instant(l, &series, series.reserved);
+    out->requested = instant_at(l, timeline_peak(l, series.requested));
+    out->active = instant_at(l, timeline_peak(l, series.active));
+    out->reserved = instant_at(l, timeline_peak(l, series.reserved));
     timeline_series_release(&series);
     list_largest(l, largest, out);
 }

@@ -5,11 +5,10 @@
 #ifndef WEIR_TOOLS_TIMELINE_SUMMARY_H
 #define WEIR_TOOLS_TIMELINE_SUMMARY_H
 
-#include "timeline/timeline.h"
+#include "timeline/instant.h"
 
 #define SUMMARY_KINDS (WEIR_EVENT_LAST + 1)
 #define SUMMARY_SIZES 64     /* class i: from 2^i to below 2^(i+1) bytes; class 0 from 0 */
-#define SUMMARY_HOLE 512     /* fewer free bytes behind a block are its rounding, not a hole */
 #define SUMMARY_LIFETIMES 11 /* class i: from 10^i to below 10^(i+1) operations; the last: to the end */
 
 typedef struct summary_count {
@@ -23,21 +22,14 @@ typedef struct summary_group {
     uint64_t live, held;                    /* while counting */
 } summary_group;
 
-/* How the memory stood at a moment. */
-typedef struct summary_instant {
-    uint32_t moment;
-    uint64_t requested, active, reserved;
-    uint64_t segments, holes, in_holes, largest_hole; /* free between the blocks of a segment */
-} summary_instant;
-
 typedef struct summary {
     summary_count kinds[SUMMARY_KINDS];
     summary_count lifetimes[SUMMARY_LIFETIMES];
     summary_group sizes[SUMMARY_SIZES];
     summary_group *devices, *lanes;
-    size_t device_count;                         /* highest device and one */
-    summary_instant requested, active, reserved; /* at the peak of each */
-    uint32_t *largest;                           /* blocks live at the peak of requested bytes, largest first */
+    size_t device_count;                 /* highest device and one */
+    instant requested, active, reserved; /* at the peak of each */
+    uint32_t *largest;                   /* blocks live at the peak of requested bytes, largest first */
     size_t largest_count;
 } summary;
 

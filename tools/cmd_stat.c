@@ -71,6 +71,14 @@ static void cell_size(table *t, uint64_t bytes)
     table_cell(t, "%s", table_size(bytes, size));
 }
 
+static void cell_known(table *t, bool known, uint64_t bytes)
+{
+    if (known)
+        cell_size(t, bytes);
+    else
+        table_cell(t, "-");
+}
+
 static void cell_count(table *t, uint64_t count)
 {
     table_cell(t, "%" PRIu64, count);
@@ -251,9 +259,9 @@ static void print_ooms(const stat_run *r)
         const timeline_oom *o = &r->l.ooms[i];
         cell_size(&t, o->bytes);
         cell_count(&t, o->moment);
-        table_cell(&t, "%.3f s", seconds(&r->l, o->moment));
+        table_cell(&t, "%.3f s", (double)o->time / 1e9);
         table_cell(&t, "%d", r->l.lanes[o->lane].device);
-        cell_size(&t, o->device_free);
+        cell_known(&t, o->device_free, o->device_free);
     }
     finish(&t);
     if (r->l.oom_count > SHOWN_OOMS) printf("and %zu more\n", r->l.oom_count - SHOWN_OOMS);
@@ -416,9 +424,10 @@ static json_t *json_ooms(const stat_run *r)
         const timeline_oom *o = &r->l.ooms[i];
         json_t *object = json_object();
         json_add(object, "operation", json_count(o->moment));
+        json_add(object, "time_ns", json_count(o->time));
         json_add(object, "bytes", json_count(o->bytes));
         json_add(object, "device", json_integer(r->l.lanes[o->lane].device));
-        json_add(object, "device_free", json_count(o->device_free));
+        json_add(object, "device_free", o->device_free ? json_count(o->device_free) : json_null());
         add_stack(object, r, o->stack);
         json_push(array, object);
     }

@@ -36,7 +36,19 @@ json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["r
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
 json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
-json 'rows[0]["ooms"] == [{"operation": 2, "bytes": 1 << 40, "device": 1, "device_free": 4096, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
+json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
+
+# A failure has its own time, not that of the operation after it; free memory that the recording does not tell is not 0.
+python3 - "$scratch/failure.pickle" <<'EOF'
+import pickle, sys
+rows = [("alloc", 1), ("oom", 5), ("free_requested", 60), ("free_completed", 60)]
+events = [{"action": action, "addr": 0, "size": 512, "stream": 0, "time_us": time * 1000000} for action, time in rows]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat "$scratch/failure.pickle"
+contains "$out" "        512 B          2  4.000 s       0            -"
+expect 0 stat --json - "$scratch/failure.pickle"
+json 'rows[0]["ooms"][0]["time_ns"] == 4 * 10**9 and rows[0]["ooms"][0]["device_free"] is None'
 
 # Of PyTorch's stacks with compiled code (stacks="all", the default) the line of the program is named, not the recorder.
 python3 - "$scratch/compiled.pickle" <<'EOF'

@@ -165,6 +165,21 @@ static void events_that_make_no_sense_are_counted(void **state)
     timeline_release(&l);
 }
 
+static void a_failure_has_its_own_time(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(ALLOC, 0, 1), EVENT(OOM, 7, 100), EVENT(FREE_REQUESTED, 0, 1) };
+    events[1].time_ns = 5;
+    events[2].time_ns = 60;
+    trace t = TRACE(events);
+    timeline l;
+    timeline_build(&t, &l);
+    assert_int_equal(l.oom_count, 1);
+    assert_int_equal(l.ooms[0].time, 4);
+    assert_int_equal(l.ooms[0].moment, 2);
+    timeline_release(&l);
+}
+
 static void an_empty_trace_has_two_moments(void **state)
 {
     (void)state;
@@ -270,6 +285,7 @@ int main(void)
         cmocka_unit_test(what_was_mapped_before_is_of_one_piece_with_what_comes),
         cmocka_unit_test(events_without_a_pool_get_that_of_their_segment),
         cmocka_unit_test(events_that_make_no_sense_are_counted),
+        cmocka_unit_test(a_failure_has_its_own_time),
         cmocka_unit_test(an_empty_trace_has_two_moments),
         cmocka_unit_test(holes_are_between_blocks_and_larger_than_rounding),
         cmocka_unit_test(sizes_and_lifetimes_are_classed),

@@ -228,8 +228,13 @@ static void on_oom(builder *b, size_t index, const weir_event *e)
 {
     timeline *l = b->l;
     l->ooms = grow_array(l->ooms, l->oom_count + 1, &b->oom_capacity, sizeof *l->ooms);
-    l->ooms[l->oom_count++] = (timeline_oom){ e->size, e->address, b->now + 1,
-                                              lane_index(b, e->device, e->stream, e->pool), trace_stack(b->t, index) };
+    const uint64_t start = b->t->events[0].time_ns;
+    l->ooms[l->oom_count++] = (timeline_oom){ .bytes = e->size,
+                                              .device_free = e->address,
+                                              .time = e->time_ns > start ? e->time_ns - start : 0,
+                                              .moment = b->now + 1,
+                                              .lane = lane_index(b, e->device, e->stream, e->pool),
+                                              .stack = trace_stack(b->t, index) };
 }
 
 static void on_event(builder *b, size_t index, const weir_event *e)

@@ -37,6 +37,7 @@ typedef struct timeline_segment {
 
 typedef struct timeline_oom {
     uint64_t bytes, device_free; /* device_free: 0 when not known */
+    uint64_t time;               /* nanoseconds since the first event */
     uint32_t moment, lane, stack;
 } timeline_oom;
 

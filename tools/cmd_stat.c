@@ -18,14 +18,12 @@
 static const char help[] =
     "usage: weir stat [OPTION]... TRACE...\n\n"
     "Says what is in traces: events by kind, peaks of requested, active and reserved bytes with the holes at those\n"
-    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak, and failures.\n\n"
+    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak, and failures, with the\n"
+    "memory as it stood then.\n\n"
     "  -n, --largest N   how many of the largest allocations to list, 0 to 10000; default 10\n"
     "      --json FILE   the results as JSON; - is stdout, instead of the text\n"
     "  -h, --help        this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
-
-/* Out-of-memory events shown per trace; all are counted and in the JSON. */
-#define SHOWN_OOMS 10
 
 static const char *const kinds[SUMMARY_KINDS] = { [WEIR_EVENT_ALLOC] = "alloc",
                                                   [WEIR_EVENT_FREE_REQUESTED] = "free_requested",
@@ -224,47 +222,94 @@ static void print_lifetimes(const stat_run *r)
     finish(&t);
 }
 
+/* What both tables of blocks end with: no empty column where the trace has no stacks. */
+#define BLOCK_TITLES "DEVICE", "POOL", "STREAM", "ADDRESS", "SINCE", "UNTIL", "WHERE"
+
+static bool has_stacks(const stat_run *r)
+{
+    return r->t->stacks.count > 0;
+}
+
+static void cells_block(table *t, const stat_run *r, const timeline_block *b)
+{
+    const timeline_lane *lane = &r->l.lanes[b->lane];
+    table_cell(t, "%d", lane->device);
+    cell_pool(t, lane->pool);
+    table_cell(t, "%#" PRIx64, lane->stream);
+    table_cell(t, "%#" PRIx64, b->address);
+    cell_count(t, b->from);
+    table_cell(t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
+    if (has_stacks(r)) cell_frame(t, caller_first(&r->t->stacks, r->ranks, b->stack));
+}
+
 static void print_largest(const stat_run *r)
 {
-    static const char *const titles[] = { "LARGEST AT PEAK", "DEVICE", "POOL",  "STREAM",
-                                          "ADDRESS",         "SINCE",  "UNTIL", "WHERE" };
+    static const char *const titles[] = { "LARGEST AT PEAK", BLOCK_TITLES };
     if (!r->s.largest_count) return;
     table t;
-    bool stacks = r->t->stacks.count > 0; /* no empty column */
-    table_init(&t, stacks ? "rrllrrrl" : "rrllrrr");
+    table_init(&t, has_stacks(r) ? "rrllrrrl" : "rrllrrr");
     table_titles(&t, titles);
     for (size_t i = 0; i < r->s.largest_count; i++) {
         const timeline_block *b = &r->l.blocks[r->s.largest[i]];
-        const timeline_lane *lane = &r->l.lanes[b->lane];
         cell_size(&t, b->bytes);
-        table_cell(&t, "%d", lane->device);
-        cell_pool(&t, lane->pool);
-        table_cell(&t, "%#" PRIx64, lane->stream);
-        table_cell(&t, "%#" PRIx64, b->address);
-        cell_count(&t, b->from);
-        table_cell(&t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
-        if (stacks) cell_frame(&t, caller_first(&r->t->stacks, r->ranks, b->stack));
+        cells_block(&t, r, b);
     }
     finish(&t);
 }
 
 static void print_ooms(const stat_run *r)
 {
-    static const char *const titles[] = { "OUT OF MEMORY", "OPERATION", "TIME", "DEVICE", "DEVICE FREE" };
+    static const char *const titles[] = { "OUT OF MEMORY", "OPERATION", "TIME",         "DEVICE",
+                                          "DEVICE FREE",   "REQUESTED", "ACTIVE",       "RESERVED",
+                                          "HOLES",         "IN HOLES",  "LARGEST HOLE", "WHERE" };
     if (!r->l.oom_count) return;
+    const bool segments = r->l.has_segments;
     table t;
-    table_init(&t, "rrrrr");
+    table_init(&t, has_stacks(r) ? "rrrrrrrrrrrl" : "rrrrrrrrrrr");
     table_titles(&t, titles);
-    for (size_t i = 0; i < r->l.oom_count && i < SHOWN_OOMS; i++) {
+    for (size_t i = 0; i < r->s.failure_count; i++) {
         const timeline_oom *o = &r->l.ooms[i];
+        const instant *at = &r->s.failures[i];
         cell_size(&t, o->bytes);
         cell_count(&t, o->moment);
         table_cell(&t, "%.3f s", (double)o->time / 1e9);
         table_cell(&t, "%d", r->l.lanes[o->lane].device);
         cell_known(&t, o->device_free, o->device_free);
+        cell_size(&t, at->requested);
+        cell_size(&t, at->active);
+        cell_known(&t, segments, at->reserved);
+        table_cell(&t, segments ? "%" PRIu64 : "-", at->holes);
+        cell_known(&t, segments, at->in_holes);
+        cell_known(&t, segments, at->largest_hole);
+        if (has_stacks(r)) cell_frame(&t, caller_first(&r->t->stacks, r->ranks, o->stack));
     }
     finish(&t);
-    if (r->l.oom_count > SHOWN_OOMS) printf("and %zu more\n", r->l.oom_count - SHOWN_OOMS);
+    if (r->l.oom_count > r->s.failure_count) printf("and %zu more\n", r->l.oom_count - r->s.failure_count);
+}
+
+/* Who keeps the largest hole of a failure from being larger. */
+static void print_beside(const stat_run *r)
+{
+    static const char *const titles[] = { "BESIDE LARGEST HOLE", "OUT OF MEMORY AT", "SIDE", BLOCK_TITLES };
+    table t;
+    table_init(&t, has_stacks(r) ? "rrlrllrrrl" : "rrlrllrrr");
+    table_titles(&t, titles);
+    const size_t empty = t.count;
+    for (size_t i = 0; i < r->s.failure_count; i++) {
+        const uint32_t beside[] = { r->s.failures[i].below, r->s.failures[i].above };
+        for (size_t side = 0; side < 2; side++) {
+            if (beside[side] == TIMELINE_NEVER) continue;
+            const timeline_block *b = &r->l.blocks[beside[side]];
+            cell_size(&t, b->bytes);
+            cell_count(&t, r->l.ooms[i].moment);
+            table_cell(&t, side == 0 ? "below" : "above");
+            cells_block(&t, r, b);
+        }
+    }
+    if (t.count > empty)
+        finish(&t);
+    else
+        table_release(&t);
 }
 
 static void print_all(const stat_run *r)
@@ -283,6 +328,7 @@ static void print_all(const stat_run *r)
     print_lifetimes(r);
     print_largest(r);
     print_ooms(r);
+    print_beside(r);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------------------- */
@@ -397,24 +443,55 @@ static json_t *json_lifetimes(const summary *s)
     return array;
 }
 
+/* NULL for TIMELINE_NEVER. */
+static json_t *json_block(const stat_run *r, uint32_t number)
+{
+    if (number == TIMELINE_NEVER) return json_null();
+    const timeline_block *b = &r->l.blocks[number];
+    const timeline_lane *lane = &r->l.lanes[b->lane];
+    json_t *object = json_object();
+    json_add(object, "bytes", json_count(b->bytes));
+    json_add(object, "address", json_count(b->address));
+    json_add(object, "device", json_integer(lane->device));
+    json_add(object, "pool", json_pool(lane->pool));
+    json_add(object, "stream", json_count(lane->stream));
+    json_add(object, "from", json_count(b->from));
+    json_add(object, "until", b->freed == TIMELINE_NEVER ? json_null() : json_count(b->freed));
+    add_stack(object, r, b->stack);
+    return object;
+}
+
 static json_t *json_largest(const stat_run *r)
 {
     json_t *array = json_array();
-    for (size_t i = 0; i < r->s.largest_count; i++) {
-        const timeline_block *b = &r->l.blocks[r->s.largest[i]];
-        const timeline_lane *lane = &r->l.lanes[b->lane];
-        json_t *object = json_object();
-        json_add(object, "bytes", json_count(b->bytes));
-        json_add(object, "address", json_count(b->address));
-        json_add(object, "device", json_integer(lane->device));
-        json_add(object, "pool", json_pool(lane->pool));
-        json_add(object, "stream", json_count(lane->stream));
-        json_add(object, "from", json_count(b->from));
-        json_add(object, "until", b->freed == TIMELINE_NEVER ? json_null() : json_count(b->freed));
-        add_stack(object, r, b->stack);
-        json_push(array, object);
-    }
+    for (size_t i = 0; i < r->s.largest_count; i++) json_push(array, json_block(r, r->s.largest[i]));
     return array;
+}
+
+static json_t *json_beside(const stat_run *r, const instant *at)
+{
+    const timeline_lane *lane = &r->l.lanes[at->largest_lane];
+    json_t *object = json_object();
+    json_add(object, "address", json_count(at->largest_at));
+    json_add(object, "pool", json_pool(lane->pool));
+    json_add(object, "stream", json_count(lane->stream));
+    json_add(object, "below", json_block(r, at->below));
+    json_add(object, "above", json_block(r, at->above));
+    return object;
+}
+
+/* `at` is NULL for failures that were not looked into. */
+static void add_state(json_t *object, const stat_run *r, const instant *at)
+{
+    const instant *held = r->l.has_segments ? at : NULL;
+    json_add(object, "requested", at ? json_count(at->requested) : json_null());
+    json_add(object, "active", at ? json_count(at->active) : json_null());
+    json_add(object, "reserved", held ? json_count(held->reserved) : json_null());
+    json_add(object, "segments", held ? json_count(held->segments) : json_null());
+    json_add(object, "holes", held ? json_count(held->holes) : json_null());
+    json_add(object, "in_holes", held ? json_count(held->in_holes) : json_null());
+    json_add(object, "largest_hole", held ? json_count(held->largest_hole) : json_null());
+    json_add(object, "beside", held && held->holes ? json_beside(r, held) : json_null());
 }
 
 static json_t *json_ooms(const stat_run *r)
@@ -428,6 +505,7 @@ static json_t *json_ooms(const stat_run *r)
         json_add(object, "bytes", json_count(o->bytes));
         json_add(object, "device", json_integer(r->l.lanes[o->lane].device));
         json_add(object, "device_free", o->device_free ? json_count(o->device_free) : json_null());
+        add_state(object, r, i < r->s.failure_count ? &r->s.failures[i] : NULL);
         add_stack(object, r, o->stack);
         json_push(array, object);
     }

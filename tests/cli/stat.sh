@@ -36,7 +36,7 @@ json 'rows[0]["peaks"]["requested"]["requested"] == 6000 and rows[0]["peaks"]["r
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'
 json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
-json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
+json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "requested": 0, "active": 0, "reserved": 2097152, "segments": 1, "holes": 1, "in_holes": 2097152, "largest_hole": 2097152, "beside": {"address": 139706696204288, "pool": [0, 0], "stream": 0, "below": None, "above": None}, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
 
 # A failure has its own time, not that of the operation after it; free memory that the recording does not tell is not 0.
 python3 - "$scratch/failure.pickle" <<'EOF'
@@ -46,9 +46,32 @@ events = [{"action": action, "addr": 0, "size": 512, "stream": 0, "time_us": tim
 pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
 EOF
 expect 0 stat "$scratch/failure.pickle"
-contains "$out" "        512 B          2  4.000 s       0            -"
+contains "$out" "        512 B          2  4.000 s       0            -      512 B   512 B         -      -         -             -"
 expect 0 stat --json - "$scratch/failure.pickle"
 json 'rows[0]["ooms"][0]["time_ns"] == 4 * 10**9 and rows[0]["ooms"][0]["device_free"] is None'
+json '[rows[0]["ooms"][0][name] for name in ("requested", "reserved", "holes", "beside")] == [512, None, None, None]'
+
+# How the memory stood when it failed, who asked, and who is beside the largest hole; of the first ten failures.
+python3 - "$scratch/holes.pickle" <<'EOF'
+import pickle, sys
+def event(action, addr, size, name, **more):
+    return dict({"action": action, "addr": addr << 20, "size": size << 20, "stream": 0, "time_us": 1,
+                 "frames": [{"filename": name + ".py", "line": 1, "name": "f"}]}, **more)
+events = [event("segment_alloc", 64, 64, "first"), event("segment_alloc", 256, 32, "spare"), event("alloc", 64, 8, "low")]
+events += [event("alloc", 96, 8, "high"), event("segment_free", 256, 32, "spare")]
+events += [event("oom", 0, 60, "wide", device_free=1 << 20) for _ in range(11)]
+events += [event("free_requested", 64, 8, "low"), event("free_completed", 64, 8, "low")]
+pickle.dump({"segments": [], "device_traces": [events]}, open(sys.argv[1], "wb"))
+EOF
+expect 0 stat "$scratch/holes.pickle"
+contains "$out" "1.00 MiB   16.0 MiB  16.0 MiB  64.0 MiB      2  48.0 MiB      24.0 MiB  wide.py:1:f"
+contains "$out" "and 1 more"
+contains "$out" "           8.00 MiB                 3  below       0  default  0       0x4000000      1      3  low.py:1:f"
+contains "$out" "           8.00 MiB                 3  above       0  default  0       0x6000000      2    end  high.py:1:f"
+expect 0 stat --json - "$scratch/holes.pickle"
+json '[rows[0]["ooms"][0][name] >> 20 for name in ("requested", "active", "reserved", "in_holes")] == [16, 16, 64, 48]'
+json '[rows[0]["ooms"][0]["beside"][side]["caller"] for side in ("below", "above")] == ["low.py:1:f", "high.py:1:f"]'
+json 'len(rows[0]["ooms"]) == 11 and rows[0]["ooms"][9]["holes"] == 2 and rows[0]["ooms"][10]["holes"] is None'
 
 # Of PyTorch's stacks with compiled code (stacks="all", the default) the line of the program is named, not the recorder.
 python3 - "$scratch/compiled.pickle" <<'EOF'

@@ -180,6 +180,133 @@ static void a_failure_has_its_own_time(void **state)
     timeline_release(&l);
 }
 
+static instant first_failure(weir_event *events, size_t count)
+{
+    trace t = { .events = events, .count = count };
+    timeline l;
+    timeline_build(&t, &l);
+    summary s;
+    summarize(&l, 0, &s);
+    assert_int_equal(s.failure_count, 1);
+    instant at = s.failures[0];
+    summary_release(&s);
+    timeline_release(&l);
+    return at;
+}
+
+static void what_was_given_back_for_a_failure_is_gone_then(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 8192),
+                            EVENT(SEGMENT_ALLOC, 65536, 4096),
+                            EVENT(ALLOC, 0, 4096),
+                            EVENT(FREE_REQUESTED, 0, 4096),
+                            EVENT(ALLOC, 4096, 2048),
+                            EVENT(FREE_COMPLETED, 0, 4096),
+                            EVENT(SEGMENT_FREE, 65536, 4096),
+                            EVENT(OOM, 0, 9999) };
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.requested, 2048);
+    assert_int_equal(at.active, 2048);
+    assert_int_equal(at.reserved, 8192);
+    assert_int_equal(at.segments, 1);
+    assert_int_equal(at.holes, 2);
+    assert_int_equal(at.in_holes, 6144);
+    assert_int_equal(at.largest_hole, 4096);
+}
+
+static void what_comes_after_a_failure_is_not_there_then(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 8192),
+                            EVENT(ALLOC, 0, 4096),
+                            EVENT(FREE_REQUESTED, 0, 4096),
+                            EVENT(ALLOC, 4096, 2048),
+                            EVENT(OOM, 0, 9999),
+                            EVENT(FREE_COMPLETED, 0, 4096),
+                            EVENT(SEGMENT_ALLOC, 65536, 512),
+                            EVENT(FREE_REQUESTED, 4096, 2048) };
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.requested, 2048);
+    assert_int_equal(at.active, 6144);
+    assert_int_equal(at.reserved, 8192);
+    assert_int_equal(at.holes, 1);
+}
+
+static void blocks_and_segments_from_before_are_there_at_a_failure(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(OOM, 0, 9999), EVENT(FREE_REQUESTED, 0, 1024), EVENT(SEGMENT_FREE, 0, 4096) };
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.requested, 1024);
+    assert_int_equal(at.reserved, 4096);
+    assert_int_equal(at.largest_hole, 3072);
+}
+
+static void a_failure_is_of_its_device_alone(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 0, 1024), EVENT(SEGMENT_ALLOC, 0, 8192),
+                            EVENT(ALLOC, 0, 2048), EVENT(OOM, 0, 9999) };
+    for (size_t i = 2; i < COUNT(events); i++) events[i].device = 1;
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.requested, 2048);
+    assert_int_equal(at.reserved, 8192);
+    assert_int_equal(at.holes, 1);
+    assert_int_equal(at.in_holes, 6144);
+}
+
+static void blocks_beside_the_largest_hole_are_found(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 16384), EVENT(ALLOC, 1024, 1024), EVENT(ALLOC, 8192, 8192),
+                            EVENT(OOM, 0, 9999) };
+    events[0].stream = 7;
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.largest_at, 2048);
+    assert_int_equal(at.largest_lane, 0);
+    assert_int_equal(at.below, 0);
+    assert_int_equal(at.above, 1);
+}
+
+static void a_hole_at_the_end_of_a_segment_has_one_neighbour(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(SEGMENT_ALLOC, 4096, 512), EVENT(ALLOC, 0, 1024),
+                            EVENT(ALLOC, 4096, 512), EVENT(OOM, 0, 9999) };
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.largest_at, 1024);
+    assert_int_equal(at.below, 0);
+    assert_int_equal(at.above, TIMELINE_NEVER);
+}
+
+static void without_holes_nothing_is_beside_one(void **state)
+{
+    (void)state;
+    weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096), EVENT(ALLOC, 0, 4096), EVENT(OOM, 0, 9999) };
+    instant at = first_failure(events, COUNT(events));
+    assert_int_equal(at.holes, 0);
+    assert_int_equal(at.below, TIMELINE_NEVER);
+    assert_int_equal(at.above, TIMELINE_NEVER);
+}
+
+static void only_the_first_failures_are_looked_into(void **state)
+{
+    (void)state;
+    weir_event events[SUMMARY_FAILURES + 2] = { EVENT(ALLOC, 0, 1) };
+    for (size_t i = 1; i < COUNT(events); i++) events[i] = (weir_event)EVENT(OOM, 0, i);
+    trace t = TRACE(events);
+    timeline l;
+    summary s;
+    timeline_build(&t, &l);
+    summarize(&l, 0, &s);
+    assert_int_equal(l.oom_count, SUMMARY_FAILURES + 1);
+    assert_int_equal(s.failure_count, SUMMARY_FAILURES);
+    assert_int_equal(s.failures[SUMMARY_FAILURES - 1].requested, 1);
+    summary_release(&s);
+    timeline_release(&l);
+}
+
 static void an_empty_trace_has_two_moments(void **state)
 {
     (void)state;
@@ -286,6 +413,14 @@ int main(void)
         cmocka_unit_test(events_without_a_pool_get_that_of_their_segment),
         cmocka_unit_test(events_that_make_no_sense_are_counted),
         cmocka_unit_test(a_failure_has_its_own_time),
+        cmocka_unit_test(what_was_given_back_for_a_failure_is_gone_then),
+        cmocka_unit_test(what_comes_after_a_failure_is_not_there_then),
+        cmocka_unit_test(blocks_and_segments_from_before_are_there_at_a_failure),
+        cmocka_unit_test(a_failure_is_of_its_device_alone),
+        cmocka_unit_test(blocks_beside_the_largest_hole_are_found),
+        cmocka_unit_test(a_hole_at_the_end_of_a_segment_has_one_neighbour),
+        cmocka_unit_test(without_holes_nothing_is_beside_one),
+        cmocka_unit_test(only_the_first_failures_are_looked_into),
         cmocka_unit_test(an_empty_trace_has_two_moments),
         cmocka_unit_test(holes_are_between_blocks_and_larger_than_rounding),
         cmocka_unit_test(sizes_and_lifetimes_are_classed),

@@ -6,6 +6,7 @@
 
 typedef struct extent {
     uint64_t address, bytes;
+    uint32_t number; /* of the block, or of the segment */
     int device;
     bool mapped;
 } extent;
@@ -16,6 +17,12 @@ typedef struct extents {
     size_t count;
 } extents;
 
+/* After the operation of that moment; or before that event, which comes after it, if it is not TIMELINE_NEVER. */
+typedef struct point {
+    uint32_t moment, event;
+    int device; /* -1: all */
+} point;
+
 static int by_place(const void *left, const void *right)
 {
     const extent *a = left, *b = right;
@@ -23,15 +30,29 @@ static int by_place(const void *left, const void *right)
     return (a->address > b->address) - (a->address < b->address);
 }
 
-static extents blocks_at(const timeline *l, instant *at)
+static bool holds_memory(const timeline *l, const timeline_block *b, const point *p)
+{
+    if (p->device >= 0 && l->lanes[b->lane].device != p->device) return false;
+    if (p->event == TIMELINE_NEVER) return b->from <= p->moment && p->moment < b->until;
+    return b->from <= p->moment && p->event < b->gone;
+}
+
+static bool is_there(const timeline *l, const timeline_segment *s, const point *p)
+{
+    if (p->device >= 0 && l->lanes[s->lane].device != p->device) return false;
+    if (p->event == TIMELINE_NEVER) return s->from <= p->moment && p->moment < s->until;
+    return s->made <= p->event && p->event < s->gone;
+}
+
+static extents blocks_at(const timeline *l, const point *p, instant *at)
 {
     extents out = { grow_new(l->block_count, sizeof *out.at), 0 };
     for (size_t i = 0; i < l->block_count; i++) {
         const timeline_block *b = &l->blocks[i];
-        if (at->moment < b->from || b->until <= at->moment) continue;
-        out.at[out.count++] = (extent){ b->address, b->bytes, l->lanes[b->lane].device, false };
+        if (!holds_memory(l, b, p)) continue;
+        out.at[out.count++] = (extent){ b->address, b->bytes, (uint32_t)i, l->lanes[b->lane].device, false };
         at->active += b->bytes;
-        if (timeline_lives(b, at->moment)) at->requested += b->bytes;
+        if (timeline_lives(b, p->moment)) at->requested += b->bytes;
     }
     qsort(out.at, out.count, sizeof *out.at, by_place);
     return out;
@@ -54,13 +75,13 @@ static void join(extents *pieces)
     pieces->count = joined;
 }
 
-static extents segments_at(const timeline *l, instant *at)
+static extents segments_at(const timeline *l, const point *p, instant *at)
 {
     extents out = { grow_new(l->segment_count, sizeof *out.at), 0 };
     for (size_t i = 0; i < l->segment_count; i++) {
         const timeline_segment *s = &l->segments[i];
-        if (at->moment < s->from || s->until <= at->moment) continue;
-        out.at[out.count++] = (extent){ s->address, s->bytes, l->lanes[s->lane].device, s->mapped };
+        if (!is_there(l, s, p)) continue;
+        out.at[out.count++] = (extent){ s->address, s->bytes, (uint32_t)i, l->lanes[s->lane].device, s->mapped };
         at->reserved += s->bytes;
     }
     qsort(out.at, out.count, sizeof *out.at, by_place);
@@ -69,34 +90,59 @@ static extents segments_at(const timeline *l, instant *at)
     return out;
 }
 
-static void add_hole(instant *at, uint64_t bytes)
+/* From `address` to `end`, between two blocks; NULL: the segment ends there. True: it is the largest so far. */
+static bool add_hole(instant *at, uint64_t address, uint64_t end, const extent *below, const extent *above)
 {
-    if (bytes < INSTANT_HOLE) return;
+    const uint64_t bytes = end > address ? end - address : 0;
+    if (bytes < INSTANT_HOLE) return false;
     at->holes++;
     at->in_holes += bytes;
-    if (bytes > at->largest_hole) at->largest_hole = bytes;
+    if (bytes <= at->largest_hole) return false;
+    at->largest_hole = bytes;
+    at->largest_at = address;
+    at->below = below ? below->number : TIMELINE_NEVER;
+    at->above = above ? above->number : TIMELINE_NEVER;
+    return true;
 }
 
-static void count_holes(instant *at, const extents *segments, const extents *blocks)
+static void count_holes(const timeline *l, instant *at, const extents *segments, const extents *blocks)
 {
     const extent *next = blocks->at, *const last = blocks->at + blocks->count;
     for (const extent *s = segments->at; s < segments->at + segments->count; s++) {
-        uint64_t end = s->address + s->bytes, reached = s->address;
+        const uint64_t end = s->address + s->bytes;
+        uint64_t reached = s->address;
+        const extent *below = NULL; /* it reaches so far */
+        bool largest = false;
         while (next < last && by_place(next, s) < 0) next++;
         for (; next < last && next->device == s->device && next->address < end; next++) {
-            if (next->address > reached) add_hole(at, next->address - reached);
-            if (next->address + next->bytes > reached) reached = next->address + next->bytes;
+            largest |= add_hole(at, reached, next->address, below, next);
+            if (next->address + next->bytes <= reached) continue;
+            reached = next->address + next->bytes;
+            below = next;
         }
-        if (end > reached) add_hole(at, end - reached);
+        largest |= add_hole(at, reached, end, below, NULL);
+        if (largest) at->largest_lane = l->segments[s->number].lane;
     }
+}
+
+static instant at_point(const timeline *l, const point *p)
+{
+    instant at = { .moment = p->moment, .below = TIMELINE_NEVER, .above = TIMELINE_NEVER };
+    extents blocks = blocks_at(l, p, &at), segments = segments_at(l, p, &at);
+    count_holes(l, &at, &segments, &blocks);
+    free(blocks.at);
+    free(segments.at);
+    return at;
 }
 
 instant instant_at(const timeline *l, uint32_t moment)
 {
-    instant at = { .moment = moment };
-    extents blocks = blocks_at(l, &at), segments = segments_at(l, &at);
-    count_holes(&at, &segments, &blocks);
-    free(blocks.at);
-    free(segments.at);
-    return at;
+    const point p = { moment, TIMELINE_NEVER, -1 };
+    return at_point(l, &p);
+}
+
+instant instant_of_failure(const timeline *l, const timeline_oom *o)
+{
+    const point p = { o->moment - 1, o->event, l->lanes[o->lane].device };
+    return at_point(l, &p);
 }

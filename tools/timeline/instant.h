@@ -1,5 +1,5 @@
 /*
- * instant: how the memory stood at a moment of a timeline.
+ * instant: how the memory stood at a moment of a timeline, or when an allocation failed, which may be between two moments.
  */
 #ifndef WEIR_TOOLS_TIMELINE_INSTANT_H
 #define WEIR_TOOLS_TIMELINE_INSTANT_H
@@ -8,13 +8,20 @@
 
 #define INSTANT_HOLE 512 /* fewer free bytes behind a block are its rounding, not a hole */
 
+/* A hole is free between the blocks of a segment. Of the largest one: where it is, the lane of its segment, and the blocks
+ * beside it, TIMELINE_NEVER where the segment ends or there is no hole. */
 typedef struct instant {
     uint32_t moment;
     uint64_t requested, active, reserved;
-    uint64_t segments, holes, in_holes, largest_hole; /* free between the blocks of a segment */
+    uint64_t segments, holes, in_holes, largest_hole;
+    uint64_t largest_at;
+    uint32_t largest_lane, below, above;
 } instant;
 
 /* On all devices. */
 instant instant_at(const timeline *l, uint32_t moment);
+
+/* On the device of the failure: with what was given back for its sake, and without what came after it. */
+instant instant_of_failure(const timeline *l, const timeline_oom *o);
 
 #endif

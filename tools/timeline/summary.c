@@ -133,6 +133,8 @@ void summarize(const timeline *l, size_t largest, summary *out)
     out->reserved = instant_at(l, timeline_peak(l, series.reserved));
     timeline_series_release(&series);
     list_largest(l, largest, out);
+    for (; out->failure_count < l->oom_count && out->failure_count < SUMMARY_FAILURES; out->failure_count++)
+        out->failures[out->failure_count] = instant_of_failure(l, &l->ooms[out->failure_count]);
 }
 
 void summary_release(summary *s)

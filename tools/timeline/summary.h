@@ -9,6 +9,7 @@
 
 #define SUMMARY_KINDS (WEIR_EVENT_LAST + 1)
 #define SUMMARY_SIZES 64     /* class i: from 2^i to below 2^(i+1) bytes; class 0 from 0 */
+#define SUMMARY_FAILURES 10  /* the first ones are looked into */
 #define SUMMARY_LIFETIMES 11 /* class i: from 10^i to below 10^(i+1) operations; the last: to the end */
 
 typedef struct summary_count {
@@ -31,6 +32,8 @@ typedef struct summary {
     instant requested, active, reserved; /* at the peak of each */
     uint32_t *largest;                   /* blocks live at the peak of requested bytes, largest first */
     size_t largest_count;
+    instant failures[SUMMARY_FAILURES];
+    size_t failure_count;
 } summary;
 
 /* `largest`: how many of the largest blocks to list. */

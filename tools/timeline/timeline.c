@@ -17,6 +17,7 @@ typedef struct builder {
     ranges held; /* segments; number: the segment */
     size_t block_capacity, segment_capacity, lane_capacity, oom_capacity;
     uint32_t now;       /* operations so far */
+    uint32_t event;     /* the index of the event that is being looked at */
     uint32_t last_lane; /* most events are of the lane of the event before */
     bool private_pools; /* events of old recorders do not tell their pool: the segments at the end do */
 } builder;
@@ -67,7 +68,7 @@ static timeline_block *add_block(builder *b, timeline_block made, int16_t device
     return &l->blocks[l->block_count++];
 }
 
-static void on_alloc(builder *b, size_t index, const weir_event *e)
+static void on_alloc(builder *b, const weir_event *e)
 {
     b->now++;
     map_entry *old = map_find(&b->live, e->device, e->address);
@@ -76,6 +77,7 @@ static void on_alloc(builder *b, size_t index, const weir_event *e)
         b->l->malformed++;
         if (old->state == BLOCK_LIVE) block->freed = b->now;
         block->until = b->now;
+        block->gone = b->event;
     }
     uint32_t lane = block_lane(b, e->device, e->address, e->stream, e->pool);
     timeline_block made = { .address = e->address,
@@ -83,8 +85,9 @@ static void on_alloc(builder *b, size_t index, const weir_event *e)
                             .from = b->now,
                             .freed = TIMELINE_NEVER,
                             .until = TIMELINE_NEVER,
+                            .gone = TIMELINE_NEVER,
                             .lane = lane,
-                            .stack = trace_stack(b->t, index),
+                            .stack = trace_stack(b->t, b->event),
                             .thread = e->thread };
     add_block(b, made, e->device);
 }
@@ -94,11 +97,13 @@ static timeline_block *add_resident(builder *b, const weir_event *e)
 {
     uint32_t lane = block_lane(b, e->device, e->address, e->stream, e->pool);
     b->l->residents++;
-    return add_block(
-        b,
-        (timeline_block){
-            .address = e->address, .bytes = e->size, .freed = TIMELINE_NEVER, .until = TIMELINE_NEVER, .lane = lane },
-        e->device);
+    timeline_block there = { .address = e->address,
+                             .bytes = e->size,
+                             .freed = TIMELINE_NEVER,
+                             .until = TIMELINE_NEVER,
+                             .gone = TIMELINE_NEVER,
+                             .lane = lane };
+    return add_block(b, there, e->device);
 }
 
 static void on_free(builder *b, const weir_event *e)
@@ -127,6 +132,7 @@ static void on_completed(builder *b, const weir_event *e)
         found->state = BLOCK_PENDING;
     }
     timeline_block *block = &b->l->blocks[found->value];
+    if (found->state != BLOCK_GONE) block->gone = b->event;
     if (found->state == BLOCK_PENDING) {
         block->until = block->freed == b->now ? b->now : b->now + 1;
     } else {
@@ -142,7 +148,14 @@ static uint32_t add_segment(builder *b, const range *r, uint32_t from, uint32_t 
 {
     timeline *l = b->l;
     l->segments = grow_array(l->segments, l->segment_count + 1, &b->segment_capacity, sizeof *l->segments);
-    l->segments[l->segment_count] = (timeline_segment){ r->address, r->bytes, from, TIMELINE_NEVER, lane, mapped };
+    l->segments[l->segment_count] = (timeline_segment){ .address = r->address,
+                                                        .bytes = r->bytes,
+                                                        .from = from,
+                                                        .until = TIMELINE_NEVER,
+                                                        .lane = lane,
+                                                        .made = b->event,
+                                                        .gone = TIMELINE_NEVER,
+                                                        .mapped = mapped };
     return (uint32_t)l->segment_count++;
 }
 
@@ -153,6 +166,7 @@ static void end_segment(void *user, const range *old, range *left, range *right)
     uint32_t lane = s->lane;
     bool mapped = s->mapped;
     s->until = b->now + 1;
+    s->gone = b->event;
     if (left->bytes) left->number = add_segment(b, left, b->now + 1, lane, mapped);
     if (right->bytes) right->number = add_segment(b, right, b->now + 1, lane, mapped);
 }
@@ -224,7 +238,7 @@ static void add_first_segments(builder *b)
 
 /* ---- all of it -------------------------------------------------------------------------------------------------- */
 
-static void on_oom(builder *b, size_t index, const weir_event *e)
+static void on_oom(builder *b, const weir_event *e)
 {
     timeline *l = b->l;
     l->ooms = grow_array(l->ooms, l->oom_count + 1, &b->oom_capacity, sizeof *l->ooms);
@@ -234,20 +248,22 @@ static void on_oom(builder *b, size_t index, const weir_event *e)
                                               .time = e->time_ns > start ? e->time_ns - start : 0,
                                               .moment = b->now + 1,
                                               .lane = lane_index(b, e->device, e->stream, e->pool),
-                                              .stack = trace_stack(b->t, index) };
+                                              .stack = trace_stack(b->t, b->event),
+                                              .event = b->event };
 }
 
 static void on_event(builder *b, size_t index, const weir_event *e)
 {
+    b->event = (uint32_t)index;
     switch (e->kind) {
-    case WEIR_EVENT_ALLOC: on_alloc(b, index, e); break;
+    case WEIR_EVENT_ALLOC: on_alloc(b, e); break;
     case WEIR_EVENT_FREE_REQUESTED: on_free(b, e); break;
     case WEIR_EVENT_FREE_COMPLETED: on_completed(b, e); break;
     case WEIR_EVENT_SEGMENT_ALLOC:
     case WEIR_EVENT_SEGMENT_MAP: on_segment_alloc(b, e); break;
     case WEIR_EVENT_SEGMENT_FREE:
     case WEIR_EVENT_SEGMENT_UNMAP: on_segment_free(b, e); break;
-    case WEIR_EVENT_OOM: on_oom(b, index, e); break;
+    case WEIR_EVENT_OOM: on_oom(b, e); break;
     default: break;
     }
 }

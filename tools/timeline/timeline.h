@@ -25,6 +25,7 @@ typedef struct timeline_lane {
 typedef struct timeline_block {
     uint64_t address, bytes; /* as requested */
     uint32_t from, freed, until;
+    uint32_t gone; /* the event that ended it, or TIMELINE_NEVER: a failure has others of its moment behind it */
     uint32_t lane, stack, thread;
 } timeline_block;
 
@@ -32,13 +33,14 @@ typedef struct timeline_block {
 typedef struct timeline_segment {
     uint64_t address, bytes;
     uint32_t from, until, lane;
-    bool mapped; /* it is of one piece with mapped neighbours */
+    uint32_t made, gone; /* likewise the events; `made` is 0 of those from before the first, too */
+    bool mapped;         /* it is of one piece with mapped neighbours */
 } timeline_segment;
 
 typedef struct timeline_oom {
     uint64_t bytes, device_free; /* device_free: 0 when not known */
     uint64_t time;               /* nanoseconds since the first event */
-    uint32_t moment, lane, stack;
+    uint32_t moment, lane, stack, event;
 } timeline_oom;
 
 typedef struct timeline {

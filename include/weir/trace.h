@@ -101,7 +101,7 @@ static inline bool weir_decision_tried(const weir_event *decision, weir_step ste
 
 #define WEIR_TRACE_MAGIC "weirtrc\n"
 #define WEIR_TRACE_VERSION_MAJOR 1
-#define WEIR_TRACE_VERSION_MINOR 3
+#define WEIR_TRACE_VERSION_MINOR 4
 
 /** Head of a trace file: 64 bytes. */
 typedef struct weir_trace_header {
@@ -116,7 +116,9 @@ typedef struct weir_trace_header {
     uint32_t frames;       /**< texts behind the events, and */
     uint32_t stacks;       /**< stacks of them, behind those. Since version 1.2, as the next; 0 before */
     uint64_t stacks_lost;  /**< times that a stack was left out because the table of stacks was full */
-    uint64_t reserved;     /**< 0 */
+    uint32_t sections;     /**< parts behind the stacks that say what a snapshot knows beside its events: live blocks,
+                                segments, settings. Since version 1.4; 0 before */
+    uint32_t reserved;     /**< 0 */
 } weir_trace_header;
 
 /**

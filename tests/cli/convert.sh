@@ -35,6 +35,28 @@ code=0
 contains "$(<"$scratch/err")" "cannot write $scratch/folder/made: File too large"
 [ "$(ls "$scratch/folder")" = made ] && [ "$(<"$scratch/folder/made")" = old ] || die "left behind: $(ls "$scratch/folder")"
 
+# A recording that began late, as it is known by its live blocks, and the settings that it was made with stay what they were.
+python3 - "$DATA/traces/graphsage.pickle.gz" "$scratch/late.pickle" <<'END'
+import gzip, pickle, sys
+snapshot = pickle.load(gzip.open(sys.argv[1]))
+snapshot["device_traces"] = [events[len(events) // 2:] for events in snapshot["device_traces"]]
+snapshot["allocator_settings"]["max_split_size"] = 32 << 20
+pickle.dump(snapshot, open(sys.argv[2], "wb"))
+END
+expect 0 convert "$scratch/late.pickle" -o "$scratch/made.weirtrace"
+mv "$scratch/made.weirtrace" "$scratch/late.weirtrace"
+[ "$(summary "$scratch/late.pickle")" = "$(summary "$scratch/late.weirtrace")" ] || die "replays of what began late differ"
+told()
+{
+    expect 0 "$1" --json - "$2"
+    grep -v '"format"' "$scratch/out"
+}
+for command in check stat; do
+    [ "$(told $command "$scratch/late.pickle")" = "$(told $command "$scratch/late.weirtrace")" ] || die "$command differs"
+done
+expect 0 check --json - "$scratch/late.weirtrace"
+json 'rows[0]["begins_late"] and rows[0]["residents"] > 10 and rows[0]["live_blocks"] == 3'
+
 # Where allocations were made is kept.
 expect 0 convert "$DATA/pickles/snapshot-4.pickle" -o "$scratch/made.weirtrace"
 expect 0 stat --json - "$scratch/made.weirtrace"

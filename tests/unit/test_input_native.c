@@ -66,7 +66,7 @@ static void bytes_are_where_the_format_says(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
-    static const uint8_t head[32] = { 'w', 'e', 'i', 'r', 't', 'r', 'c', '\n', 1, 0, 3, 0, 64, 0, 0, 0,
+    static const uint8_t head[32] = { 'w', 'e', 'i', 'r', 't', 'r', 'c', '\n', 1, 0, 4, 0, 64, 0, 0, 0,
                                       56,  0,   0,   0,   0,   0,   0,   0,    3, 0, 0, 0, 0,  0, 0, 0 };
     assert_memory_equal(f.bytes, head, sizeof head);
     assert_int_equal(f.bytes[32], 12);
@@ -125,8 +125,8 @@ static void headers_that_make_no_sense_are_refused(void **state)
         uint8_t value;
         const char *part;
     } cases[] = {
-        { 8, 2, "trace format version 2.3: this weir reads 1.x" },
-        { 8, 0, "version 0.3" },
+        { 8, 2, "trace format version 2.4: this weir reads 1.x" },
+        { 8, 0, "version 0.4" },
         { 12, 63, "a header of 63 bytes" },
         { 16, 55, "events of 55 bytes" },
         { 18, 1, "events of 65592 bytes" },
@@ -261,6 +261,184 @@ static void stacks_that_make_no_sense_are_refused(void **state)
     free(f.bytes);
 }
 
+/* ---- sections -------------------------------------------------------------------------------------------------------- */
+
+/* Three: two live blocks, two segments, settings. */
+enum { LIVE_AT = 64 + EVENTS * 56, SEGMENTS_AT = LIVE_AT + 16 + 2 * 56, SETTINGS_AT = SEGMENTS_AT + 16 + 2 * 48 };
+static const trace_live listed[] = { { 0x1000, 1024, 1000, 7, { 1, 2 }, 0, 0, true },
+                                     { UINT64_MAX, UINT64_MAX, 1, 0, { 0, 0 }, 0, 32767, false } };
+static const trace_segment held[] = { { 0x1000, 2097152, 7, { 1, 2 }, 0, false }, { 0, 1, 0, { 0, 3 }, 1, true } };
+static const trace_settings settings = { true, true, 123, 0.8, "4,8", "max_split_size_mb:200" };
+
+static file_bytes snapshot_file(void)
+{
+    return written(&(trace){ .events = (weir_event *)(uintptr_t)sample,
+                             .count = EVENTS,
+                             .live = (trace_live *)(uintptr_t)listed,
+                             .live_count = 2,
+                             .segments = (trace_segment *)(uintptr_t)held,
+                             .segment_count = 2,
+                             .settings = settings });
+}
+
+static void live_blocks_that_were_written_are_read(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_int_equal(t.live_count, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t.live[i].address, listed[i].address);
+        assert_int_equal(t.live[i].bytes, listed[i].bytes);
+        assert_int_equal(t.live[i].requested, listed[i].requested);
+        assert_int_equal(t.live[i].stream, listed[i].stream);
+        assert_memory_equal(t.live[i].pool, listed[i].pool, sizeof listed[i].pool);
+        assert_int_equal(t.live[i].device, listed[i].device);
+        assert_int_equal(t.live[i].pending, listed[i].pending);
+    }
+    trace_release(&t);
+    free(f.bytes);
+}
+
+static void segments_that_were_written_are_read(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_int_equal(t.segment_count, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(t.segments[i].address, held[i].address);
+        assert_int_equal(t.segments[i].bytes, held[i].bytes);
+        assert_int_equal(t.segments[i].stream, held[i].stream);
+        assert_memory_equal(t.segments[i].pool, held[i].pool, sizeof held[i].pool);
+        assert_int_equal(t.segments[i].device, held[i].device);
+        assert_int_equal(t.segments[i].mapped, held[i].mapped);
+    }
+    trace_release(&t);
+    free(f.bytes);
+}
+
+static void settings_that_were_written_are_read(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    assert_int_equal(f.count, SETTINGS_AT + 16 + 28 + 3 + 21);
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_true(t.settings.known && t.settings.expandable_segments);
+    assert_int_equal(t.settings.max_split_size, 123);
+    assert_memory_equal(&t.settings.gc_threshold, &settings.gc_threshold, sizeof settings.gc_threshold);
+    assert_string_equal(t.settings.roundup_power2_divisions, "4,8");
+    assert_string_equal(t.settings.config, "max_split_size_mb:200");
+    trace_release(&t);
+    free(f.bytes);
+}
+
+static void stacks_of_live_blocks_are_kept(void **state)
+{
+    (void)state;
+    static char frame[] = "train.py:12:step";
+    static char *frames[] = { frame };
+    static uint32_t items[] = { 0 }, of[] = { 0 };
+    static size_t first[] = { 0, 0, 1 };
+    trace_live one = { .address = 512, .bytes = 512, .requested = 512, .stack = 1 };
+    file_bytes f = written(&(trace){ .live = &one, .live_count = 1, .stacks = { frames, 1, items, first, 2, of, 0 } });
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_int_equal(t.live[0].stack, 1);
+    assert_string_equal(t.stacks.frames[0], frame);
+    trace_release(&t);
+    free(f.bytes);
+}
+
+static void what_a_file_lists_is_sorted_by_place(void **state)
+{
+    (void)state;
+    trace_live blocks[] = { { .address = 1, .device = 1 }, { .address = 9 }, { .address = 2 } };
+    file_bytes f = written(&(trace){ .live = blocks, .live_count = 3 });
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_int_equal(t.live[0].address, 2);
+    assert_int_equal(t.live[1].address, 9);
+    assert_int_equal(t.live[2].address, 1);
+    trace_release(&t);
+    free(f.bytes);
+}
+
+/* A reader of version 1.3 ignores what was reserved, and does not look behind the last record. */
+static void who_does_not_know_of_sections_reads_the_events(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    f.bytes[10] = 3;
+    trace t;
+    assert_true(read_exact(f.bytes, LIVE_AT, NULL, &t, NULL));
+    assert_memory_equal(t.events, sample, sizeof sample);
+    assert_int_equal(t.live_count + t.segment_count + t.settings.known, 0);
+    trace_release(&t);
+    free(f.bytes);
+}
+
+static void sections_cut_anywhere_are_refused(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    for (size_t count = LIVE_AT; count < f.count; count++)
+        assert_int_equal(refused(f.bytes, count, NULL, "it is not complete"), count);
+    free(f.bytes);
+}
+
+static void sections_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t offset;
+        uint8_t value;
+        const char *part;
+    } cases[] = {
+        { 31, 0xff, "events, the limit is" },
+        { LIVE_AT, 0, "section 0 is of the unknown kind 0" },
+        { LIVE_AT, 4, "section 0 is of the unknown kind 4" },
+        { LIVE_AT + 4, 55, "section 0 has items of 55 bytes: 56 to 65536" },
+        { LIVE_AT + 15, 1, "section 0 has 72057594037927938 items" },
+        { LIVE_AT + 16 + 48, 1, "live block 0 has stack 1 of 0" },
+        { LIVE_AT + 16 + 53, 0x80, "live block 0 is of device -" },
+        { SEGMENTS_AT, 1, "section 1 is the second of kind 1" },
+        { SEGMENTS_AT + 16 + 41, 0x80, "segment 0 is of device -" },
+        { SETTINGS_AT + 8, 2, "section 2 has 2 items" },
+        { SETTINGS_AT + 16 + 21, 1, "the settings have a text of 259 bytes" },
+        { SETTINGS_AT + 16 + 24, 22, "the settings have a text of 22 bytes" },
+        { SETTINGS_AT + 16 + 28, 0, "the settings have a text of 3 bytes" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        file_bytes f = snapshot_file();
+        f.bytes[cases[i].offset] = cases[i].value;
+        refused(f.bytes, f.count, NULL, cases[i].part);
+        free(f.bytes);
+    }
+    file_bytes f = snapshot_file();
+    memset(f.bytes + 24, 0xff, 8);
+    refused(f.bytes, f.count, NULL, "3 sections, but no number of events");
+    free(f.bytes);
+}
+
+static void sections_of_newer_minor_versions_are_passed_over(void **state)
+{
+    (void)state;
+    file_bytes f = snapshot_file();
+    f.bytes[10] = WEIR_TRACE_VERSION_MINOR + 1;
+    f.bytes[LIVE_AT] = 200;
+    trace t;
+    assert_true(read_exact(f.bytes, f.count, NULL, &t, NULL));
+    assert_int_equal(t.live_count, 0);
+    assert_int_equal(t.segment_count, 2);
+    trace_release(&t);
+    refused(f.bytes, SEGMENTS_AT - 1, NULL, "ends inside section 0");
+    free(f.bytes);
+}
+
 static void writing_to_a_full_device_fails(void **state)
 {
     (void)state;
@@ -287,6 +465,15 @@ int main(void)
         cmocka_unit_test(who_does_not_know_of_stacks_reads_the_events),
         cmocka_unit_test(stacks_cut_anywhere_are_refused),
         cmocka_unit_test(stacks_that_make_no_sense_are_refused),
+        cmocka_unit_test(live_blocks_that_were_written_are_read),
+        cmocka_unit_test(segments_that_were_written_are_read),
+        cmocka_unit_test(settings_that_were_written_are_read),
+        cmocka_unit_test(stacks_of_live_blocks_are_kept),
+        cmocka_unit_test(what_a_file_lists_is_sorted_by_place),
+        cmocka_unit_test(who_does_not_know_of_sections_reads_the_events),
+        cmocka_unit_test(sections_cut_anywhere_are_refused),
+        cmocka_unit_test(sections_that_make_no_sense_are_refused),
+        cmocka_unit_test(sections_of_newer_minor_versions_are_passed_over),
         cmocka_unit_test(writing_to_a_full_device_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 #include "native.h"
 
 #include "grow.h"
+#include "sections.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +19,7 @@ _Static_assert(sizeof(weir_event) == EVENT_BYTES, "an event has no padding");
 
 static void put(uint8_t *to, size_t offset, size_t bytes, uint64_t value)
 {
-    for (size_t i = 0; i < bytes; i++) to[offset + i] = (uint8_t)(value >> 8 * i);
+    put_little_endian(to + offset, bytes, value);
 }
 
 /* Field by field, for the file is little endian whatever the machine is. */
@@ -68,8 +69,10 @@ static bool decode_header(source *s, weir_trace_header *h)
         .frames = (uint32_t)little_endian(from + offsetof(weir_trace_header, frames), 4),
         .stacks = (uint32_t)little_endian(from + offsetof(weir_trace_header, stacks), 4),
         .stacks_lost = little_endian(from + offsetof(weir_trace_header, stacks_lost), 8),
+        .sections = (uint32_t)little_endian(from + offsetof(weir_trace_header, sections), 4),
     };
     if (h->version_minor < 2) h->frames = h->stacks = 0, h->stacks_lost = 0; /* they were reserved */
+    if (h->version_minor < 4) h->sections = 0;
     s->at += HEADER_BYTES;
     return true;
 }
@@ -96,6 +99,9 @@ static bool check_header(source *s, const weir_trace_header *h, const trace_limi
         return source_fail(s, offsetof(weir_trace_header, stacks), "%" PRIu32 " stacks, but %s", h->stacks,
                            h->events == UNCOUNTED ? "no number of events, behind which they would be"
                                                   : "events without the number of theirs");
+    if (h->sections != 0 && h->events == UNCOUNTED)
+        return source_fail(s, offsetof(weir_trace_header, sections),
+                           "%" PRIu32 " sections, but no number of events, behind which they would be", h->sections);
     return true;
 }
 
@@ -240,7 +246,8 @@ bool native_read(source *s, const trace_limits *limits, trace *out)
             return source_fail(s, source_offset(s), "more than %" PRIu64 " events, the limit", limits->events);
         if (!read_event(s, &h, i, &capacity, &of_capacity, out)) return false;
     }
-    return read_stacks(s, limits, &h, &out->stacks) && !s->failed;
+    const bool newer = h.version_minor > WEIR_TRACE_VERSION_MINOR;
+    return read_stacks(s, limits, &h, &out->stacks) && sections_read(s, limits, h.sections, newer, out) && !s->failed;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------ */
@@ -281,6 +288,7 @@ bool trace_write_native(FILE *to, const trace *t)
     put(bytes, offsetof(weir_trace_header, frames), 4, stacked ? t->stacks.frame_count : 0);
     put(bytes, offsetof(weir_trace_header, stacks), 4, stacked ? t->stacks.count - 1 : 0);
     put(bytes, offsetof(weir_trace_header, stacks_lost), 8, t->stacks.lost);
+    put(bytes, offsetof(weir_trace_header, sections), 4, sections_count(t));
     if (fwrite(bytes, 1, HEADER_BYTES, to) != HEADER_BYTES) return false;
 
     for (size_t i = 0; i < t->count; i++) {
@@ -289,5 +297,5 @@ bool trace_write_native(FILE *to, const trace *t)
         if (fwrite(bytes, 1, event_bytes, to) != event_bytes) return false;
     }
     if (stacked && !write_stacks(to, &t->stacks)) return false;
-    return fflush(to) == 0;
+    return sections_write(to, t) && fflush(to) == 0;
 }

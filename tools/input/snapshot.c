@@ -2,6 +2,7 @@
 
 #include "grow.h"
 #include "merge.h"
+#include "sections.h"
 #include "snapshot_dict.h"
 #include "stacks.h"
 
@@ -481,36 +482,18 @@ static bool part_stacks(snapshot *s)
     return true;
 }
 
-static int by_place(int a_device, uint64_t a, int b_device, uint64_t b)
-{
-    if (a_device != b_device) return a_device < b_device ? -1 : 1;
-    return (a > b) - (a < b);
-}
-
-static int live_by_place(const void *left, const void *right)
-{
-    const trace_live *a = left, *b = right;
-    return by_place(a->device, a->address, b->device, b->address);
-}
-
-static int segments_by_place(const void *left, const void *right)
-{
-    const trace_segment *a = left, *b = right;
-    return by_place(a->device, a->address, b->device, b->address);
-}
-
 static bool collect_live(snapshot *s, const pickle_value *segments)
 {
     trace_error why;
     list *l;
     if (!need_list(s, segments, LIST_SEGMENTS, "segments", &l, &why)) return fail_at(s, &why);
     trace *t = s->out;
-    if (t->segment_count) qsort(t->segments, t->segment_count, sizeof *t->segments, segments_by_place);
-    if (!l || l->count == 0) return true;
-    t->live = l->items;
-    t->live_count = l->count;
-    l->items = NULL;
-    qsort(t->live, t->live_count, sizeof *t->live, live_by_place);
+    if (l && l->count) {
+        t->live = l->items;
+        t->live_count = l->count;
+        l->items = NULL;
+    }
+    sections_sort(t);
     return true;
 }
 

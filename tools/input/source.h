@@ -73,4 +73,9 @@ static inline uint64_t little_endian(const uint8_t *bytes, size_t count)
     return value;
 }
 
+static inline void put_little_endian(uint8_t *to, size_t count, uint64_t value)
+{
+    for (size_t i = 0; i < count; i++) to[i] = (uint8_t)(value >> 8 * i);
+}
+
 #endif

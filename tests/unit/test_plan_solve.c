@@ -334,6 +334,55 @@ static void gaps_are_filled_without_overlaps_in_any_order(void **state)
     }
 }
 
+/* More than are placed between two looks at the clock. */
+#define LATE_BLOCKS 600
+
+static void every_way_of_decoding_stops_at_the_deadline(void **state)
+{
+    (void)state;
+    uint64_t random = 17;
+    stage s;
+    stage_init(&s, &random, LATE_BLOCKS, 30);
+    decoder d;
+    decoder_init(&d, &s.l, s.p.floor);
+    d.deadline_ns = 1;
+    for (int way = DECODE_FIRST; way <= DECODE_TOP; way++) {
+        uint32_t order[LATE_BLOCKS];
+        for (uint32_t i = 0; i < s.l.count; i++) order[i] = i;
+        assert_int_equal(decode(&d, order, s.l.count, (decode_way)way, UINT64_MAX - 1, s.offset), UINT64_MAX);
+    }
+    decoder_release(&d);
+    stage_release(&s);
+}
+
+static uint64_t late_greedy(bool unanswered)
+{
+    uint64_t random = 17;
+    stage s;
+    crew c;
+    const char *how = NULL;
+    stage_init(&s, &random, LATE_BLOCKS, 30);
+    s.g.deadline_ns = 1;
+    s.g.unanswered = unanswered;
+    crew_init(&c, 2, &s.l, s.p.floor);
+    const uint64_t height = greedy(&c, &s.g, s.offset, &how);
+    crew_release(&c);
+    stage_release(&s);
+    return height;
+}
+
+static void without_an_answer_greedy_finishes_one_attempt_behind_the_deadline(void **state)
+{
+    (void)state;
+    assert_true(late_greedy(true) < UINT64_MAX);
+}
+
+static void with_an_answer_greedy_ends_at_the_deadline(void **state)
+{
+    (void)state;
+    assert_int_equal(late_greedy(false), UINT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +398,9 @@ int main(void)
         cmocka_unit_test(moves_cost_what_they_were_priced_at),
         cmocka_unit_test(annealing_lowers_what_greedy_leaves),
         cmocka_unit_test(gaps_are_filled_without_overlaps_in_any_order),
+        cmocka_unit_test(every_way_of_decoding_stops_at_the_deadline),
+        cmocka_unit_test(without_an_answer_greedy_finishes_one_attempt_behind_the_deadline),
+        cmocka_unit_test(with_an_answer_greedy_ends_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

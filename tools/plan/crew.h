@@ -18,6 +18,7 @@ typedef struct goal {
     const part *part;
     uint64_t bound; /* reaching it ends the search */
     uint64_t seed, work, began_ns, deadline_ns;
+    bool unanswered; /* there is no placement yet: one is made, however long it takes */
     plan_progress progress;
     void *user;
 } goal;

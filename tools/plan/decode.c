@@ -61,6 +61,11 @@ static uint64_t find_gap(const extent *taken, size_t count, uint64_t floor, uint
     return at != UINT64_MAX ? at : top;
 }
 
+static bool is_late(const decoder *d, size_t done)
+{
+    return d->deadline_ns && done % DONE_BETWEEN_LOOKS == 0 && clock_now_ns() > d->deadline_ns;
+}
+
 static uint64_t fill(decoder *d, const uint32_t *order, size_t count, bool best, uint64_t limit, uint64_t *offset)
 {
     uint64_t height = 0;
@@ -74,7 +79,7 @@ static uint64_t fill(decoder *d, const uint32_t *order, size_t count, bool best,
         offset[order[done]] = at;
         if (at + b->bytes > height) height = at + b->bytes;
         occupancy_add(&d->placed, order[done++]);
-        late = d->deadline_ns && done % DONE_BETWEEN_LOOKS == 0 && clock_now_ns() > d->deadline_ns;
+        late = is_late(d, done);
     }
     for (size_t i = 0; i < done; i++) occupancy_remove(&d->placed, order[i]);
     return height <= limit && done == count ? height : UINT64_MAX;
@@ -89,7 +94,7 @@ static uint64_t pile(decoder *d, const uint32_t *order, size_t count, uint64_t l
         const plan_block *b = &d->l->blocks[order[i]];
         offset[order[i]] = put_on_top(d->skyline, b);
         if (offset[order[i]] + b->bytes > height) height = offset[order[i]] + b->bytes;
-        if (height > limit) return UINT64_MAX;
+        if (height > limit || (i + 1 < count && is_late(d, i + 1))) return UINT64_MAX;
     }
     return height;
 }

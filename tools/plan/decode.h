@@ -19,7 +19,7 @@ typedef struct decoder {
     const layout *l;
     const uint64_t *floor; /* by section: what is below is taken */
     uint64_t *skyline;     /* by section */
-    uint64_t deadline_ns;  /* filling gaps stops there; 0: never */
+    uint64_t deadline_ns;  /* decoding stops there; 0: never */
     span window; /* the sections that the blocks to decode live in; all of them unless the caller narrows it */
     occupancy placed;
 } decoder;

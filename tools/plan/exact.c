@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define WORK (UINT64_C(1) << 28) /* blocks looked at in sections, all searches together: a second or so */
+#define TRIED_BETWEEN_LOOKS 1024 /* placements of a block between two looks at the clock */
 
 /* A placement under way. Blocks are numbered 0 .. count, in the order in which equals are placed. */
 typedef struct tree {
@@ -21,7 +22,8 @@ typedef struct tree {
     bool *placed;     /* by block */
     uint64_t *lowest; /* by depth and block: where it can be put at the lowest; of placed blocks where it is */
     uint64_t capacity;
-    uint64_t work; /* left */
+    uint64_t work;  /* left */
+    unsigned tried; /* placements of a block */
 } tree;
 
 typedef enum verdict { FITS, FITS_NOT, GAVE_UP } verdict;
@@ -83,6 +85,7 @@ static void tree_release(tree *t)
 static bool may_fit(tree *t, const uint64_t *lowest, uint64_t at)
 {
     t->work -= t->work < t->first[t->sections] ? t->work : t->first[t->sections];
+    if (++t->tried % TRIED_BETWEEN_LOOKS == 0 && clock_now_ns() > t->goal->deadline_ns) t->work = 0;
     for (size_t s = 0; s < t->sections; s++) {
         uint64_t total = 0, floor = UINT64_MAX;
         for (size_t k = t->first[s]; k < t->first[s + 1]; k++) {

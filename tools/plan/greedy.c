@@ -55,10 +55,11 @@ static void attempt_all(void *job, unsigned number)
         uint64_t limit = atomic_load(&r->limit);
         if (limit <= g->bound) return;
         unsigned i = atomic_fetch_add(&r->next, 1);
-        if (i >= ATTEMPTS || (i > 0 && clock_now_ns() > g->deadline_ns)) return;
+        const bool needed = g->unanswered && i == 0;
+        if (i >= ATTEMPTS || (!needed && clock_now_ns() > g->deadline_ns)) return;
 
         order_blocks(g->l, g->part, g->load, attempts[i].order, w->order);
-        w->decoder.deadline_ns = i ? g->deadline_ns : 0; /* one attempt is always finished */
+        w->decoder.deadline_ns = needed ? 0 : g->deadline_ns;
         uint64_t height = decode(&w->decoder, w->order, g->part->count, attempts[i].way, limit, w->offset);
         if (height != UINT64_MAX) finish(r, i, height, w->offset);
     }
@@ -72,6 +73,6 @@ uint64_t greedy(crew *c, const goal *g, uint64_t *offset, const char **how)
     crew_turn_to(c, g->part);
     crew_run(g->part->count < WORTH_A_THREAD ? 1 : c->count, attempt_all, &r);
     pthread_mutex_destroy(&r.lock);
-    *how = attempts[r.winner].name;
+    if (r.winner < ATTEMPTS) *how = attempts[r.winner].name;
     return r.height;
 }

@@ -14,7 +14,8 @@
 #define ROUNDS 100               /* of gap filling */
 #define WORK (UINT64_C(4) << 30) /* of annealing, in sections looked at: some seconds */
 #define MOST_STEPS 1000000
-#define COLDEST 64.0 /* bytes: below the alignment nothing is accepted that is worse */
+#define FEWEST_STEPS 16 /* fewer lower nothing, and each takes long between two looks at the clock */
+#define COLDEST 64.0    /* bytes: below the alignment nothing is accepted that is worse */
 
 /* One thread's search, and the best that it found. */
 typedef struct chain {
@@ -85,6 +86,7 @@ static void cool(hunt *h, unsigned number, uint64_t tick, uint64_t random)
     chain *c = &h->chains[number];
     uint64_t cost = anneal_cost(g), steps = (g->work ? g->work : WORK) / (cost ? cost : 1);
     if (steps > MOST_STEPS) steps = MOST_STEPS;
+    if (steps < FEWEST_STEPS || !goes_on(h, c, number, tick)) return;
 
     /* In the order of the offsets the skyline is no higher than the placement that they are from. */
     worker *w = &h->crew->at[number];

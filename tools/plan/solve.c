@@ -178,6 +178,7 @@ static void search(goal *g, unsigned threads, bool all, answer *best)
     approach piled = { 0 }, flat = { 0 }, *chosen = &piled;
     approach_greedily(&piled, g, threads, true);
     take(best, g, &piled);
+    g->unanswered = false;
     for (uint64_t slack = 4; all && slack <= 64 && goes_on(g, best); slack *= 4)
         if (!search_core(g, threads, slack, best)) break;
 
@@ -199,6 +200,7 @@ void solve(const layout *l, const solve_options *options, solution *out)
 {
     uint64_t *load = layout_load(l), began = clock_now_ns();
     goal g = { .l = l, .load = load, .seed = options->seed, .work = options->work, .began_ns = began };
+    g.unanswered = true;
     g.deadline_ns = began + (uint64_t)(options->seconds * 1e9);
     g.progress = options->progress;
     g.user = options->user;

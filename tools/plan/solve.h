@@ -10,7 +10,7 @@
 typedef struct solve_options {
     uint64_t seed;
     unsigned threads; /* at least 1 */
-    double seconds;   /* after this only what is begun is finished */
+    double seconds;   /* after this only a first placement is finished */
     uint64_t work;    /* of each exact search and annealing, in sections looked at; 0: some seconds */
     plan_progress progress;
     void *user;

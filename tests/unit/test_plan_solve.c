@@ -334,6 +334,37 @@ static void gaps_are_filled_without_overlaps_in_any_order(void **state)
     }
 }
 
+/* So many that where they are is sorted by digits; with blocks of a TiB the addresses have all of them. */
+static void gaps_between_hundreds_of_blocks_are_filled_without_overlaps(void **state)
+{
+    (void)state;
+    for (uint64_t most = 50; most < UINT64_C(1) << 40; most <<= 31) {
+        enum { COUNT = 3000 };
+        arena a = { 0 };
+        uint64_t random = 19;
+        arena_random(&a, &random, COUNT, most, 1000, 1);
+        layout l;
+        layout_init(&l, &a);
+        assert_int_equal(l.count, COUNT);
+        uint64_t *floor = calloc(l.sections, sizeof *floor), *offset = calloc(l.count, sizeof *offset);
+        assert_true(floor && offset);
+        decoder d;
+        decoder_init(&d, &l, floor);
+        for (int way = DECODE_FIRST; way <= DECODE_BEST; way++) {
+            uint32_t order[COUNT];
+            char reason[160];
+            for (uint32_t i = 0; i < COUNT; i++) order[i] = i * 7 % COUNT;
+            const uint64_t height = decode(&d, order, COUNT, (decode_way)way, UINT64_MAX - 1, offset);
+            if (!verify(&a, offset, height, reason, sizeof reason)) fail_msg("%s", reason);
+        }
+        decoder_release(&d);
+        free(floor);
+        free(offset);
+        layout_release(&l);
+        arena_release(&a);
+    }
+}
+
 /* More than are placed between two looks at the clock. */
 #define LATE_BLOCKS 600
 
@@ -398,6 +429,7 @@ int main(void)
         cmocka_unit_test(moves_cost_what_they_were_priced_at),
         cmocka_unit_test(annealing_lowers_what_greedy_leaves),
         cmocka_unit_test(gaps_are_filled_without_overlaps_in_any_order),
+        cmocka_unit_test(gaps_between_hundreds_of_blocks_are_filled_without_overlaps),
         cmocka_unit_test(every_way_of_decoding_stops_at_the_deadline),
         cmocka_unit_test(without_an_answer_greedy_finishes_one_attempt_behind_the_deadline),
         cmocka_unit_test(with_an_answer_greedy_ends_at_the_deadline),

@@ -73,12 +73,12 @@ static uint64_t fill(decoder *d, const uint32_t *order, size_t count, bool best,
     bool late = false;
     while (done < count && height <= limit && !late) {
         const plan_block *b = &d->l->blocks[order[done]];
-        occupancy_meet(&d->placed, order[done], offset);
+        occupancy_meet(&d->placed, order[done]);
         uint64_t floor = height_over(d->floor, b);
         uint64_t at = find_gap(d->placed.found, d->placed.found_count, floor, b->bytes, best);
         offset[order[done]] = at;
         if (at + b->bytes > height) height = at + b->bytes;
-        occupancy_add(&d->placed, order[done++]);
+        occupancy_add(&d->placed, order[done++], at);
         late = is_late(d, done);
     }
     for (size_t i = 0; i < done; i++) occupancy_remove(&d->placed, order[i]);

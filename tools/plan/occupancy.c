@@ -7,6 +7,11 @@
 
 #define NO_LIFE UINT32_MAX
 #define RUN 8 /* extents that are sorted by insertion before runs are merged */
+#define MANY 256
+#define ALIGNMENT_BITS 9 /* PLAN_ALIGNMENT: offsets have none below */
+#define DIGIT_BITS 8
+#define DIGITS (1 << DIGIT_BITS)
+_Static_assert(PLAN_ALIGNMENT == UINT64_C(1) << ALIGNMENT_BITS, "the digits begin where offsets differ");
 
 typedef struct ranked {
     uint32_t start, owner, part;
@@ -31,20 +36,19 @@ void occupancy_init(occupancy *t, const layout *l)
     qsort(lives, t->lives, sizeof *lives, by_start);
 
     t->start = grow_new(t->lives, sizeof *t->start);
-    t->owner = grow_new(t->lives, sizeof *t->owner);
     for (int part = 0; part < 2; part++) {
         t->rank[part] = grow_new(l->count, sizeof *t->rank[part]);
         memset(t->rank[part], 0xff, l->count * sizeof *t->rank[part]);
     }
     for (size_t i = 0; i < t->lives; i++) {
         t->start[i] = lives[i].start;
-        t->owner[i] = lives[i].owner;
         t->rank[lives[i].part][lives[i].owner] = (uint32_t)i;
     }
     free(lives);
 
     while (t->leaves < t->lives) t->leaves *= 2;
     t->latest = grow_new(2 * t->leaves, sizeof *t->latest);
+    t->taken = grow_new(t->lives, sizeof *t->taken);
     t->found = grow_new(2 * t->lives, sizeof *t->found);
     t->spare = grow_new(2 * t->lives, sizeof *t->spare);
 }
@@ -52,20 +56,21 @@ void occupancy_init(occupancy *t, const layout *l)
 void occupancy_release(occupancy *t)
 {
     free(t->start);
-    free(t->owner);
     free(t->rank[0]);
     free(t->rank[1]);
     free(t->latest);
+    free(t->taken);
     free(t->found);
     free(t->spare);
     *t = (occupancy){ 0 };
 }
 
-void occupancy_add(occupancy *t, size_t block)
+void occupancy_add(occupancy *t, size_t block, uint64_t offset)
 {
     for (int part = 0; part < 2; part++) {
         uint32_t rank = t->rank[part][block], end = t->l->blocks[block].life[part].end;
         if (rank == NO_LIFE) continue;
+        t->taken[rank] = (extent){ offset, offset + t->l->blocks[block].bytes };
         for (size_t node = t->leaves + rank; node && t->latest[node] < end; node /= 2) t->latest[node] = end;
     }
 }
@@ -97,17 +102,15 @@ static size_t started(const occupancy *t, uint32_t section)
 }
 
 /* Walks the lives below `node`, which are `width` from rank `first` on, that end behind `start`, up to rank `last`. */
-static void collect(occupancy *t, size_t node, size_t first, size_t width, uint32_t start, size_t last,
-                    const uint64_t *offset)
+static void collect(occupancy *t, size_t node, size_t first, size_t width, uint32_t start, size_t last)
 {
     if (first >= last || t->latest[node] <= start) return;
     if (width == 1) {
-        uint32_t owner = t->owner[first];
-        t->found[t->found_count++] = (extent){ offset[owner], offset[owner] + t->l->blocks[owner].bytes };
+        t->found[t->found_count++] = t->taken[first];
         return;
     }
-    collect(t, 2 * node, first, width / 2, start, last, offset);
-    collect(t, 2 * node + 1, first + width / 2, width / 2, start, last, offset);
+    collect(t, 2 * node, first, width / 2, start, last);
+    collect(t, 2 * node + 1, first + width / 2, width / 2, start, last);
 }
 
 static void sort_run(extent *e, size_t count)
@@ -120,8 +123,29 @@ static void sort_run(extent *e, size_t count)
     }
 }
 
+/* By digits of the addresses, from the lowest on: for many extents, as it compares none. */
+static void sort_many(occupancy *t)
+{
+    const size_t count = t->found_count;
+    uint64_t bits = 0;
+    for (size_t i = 0; i < count; i++) bits |= t->found[i].low;
+    for (unsigned shift = ALIGNMENT_BITS; shift < 64 && bits >> shift; shift += DIGIT_BITS) {
+        size_t at[DIGITS] = { 0 }, sum = 0;
+        for (size_t i = 0; i < count; i++) at[t->found[i].low >> shift & (DIGITS - 1)]++;
+        for (size_t digit = 0; digit < DIGITS; digit++) {
+            const size_t first = sum;
+            sum += at[digit];
+            at[digit] = first;
+        }
+        for (size_t i = 0; i < count; i++) t->spare[at[t->found[i].low >> shift & (DIGITS - 1)]++] = t->found[i];
+        extent *sorted = t->spare;
+        t->spare = t->found;
+        t->found = sorted;
+    }
+}
+
 /* Merge sort: qsort's calls of a comparison would be most of the planner's time. */
-static void sort_found(occupancy *t)
+static void sort_few(occupancy *t)
 {
     size_t count = t->found_count;
     for (size_t i = 0; i < count; i += RUN) sort_run(t->found + i, count - i < RUN ? count - i : RUN);
@@ -141,12 +165,15 @@ static void sort_found(occupancy *t)
     }
 }
 
-void occupancy_meet(occupancy *t, size_t block, const uint64_t *offset)
+void occupancy_meet(occupancy *t, size_t block)
 {
     t->found_count = 0;
     for (int part = 0; part < 2; part++) {
         span life = t->l->blocks[block].life[part];
-        if (life.start < life.end) collect(t, 1, 0, t->leaves, life.start, started(t, life.end), offset);
+        if (life.start < life.end) collect(t, 1, 0, t->leaves, life.start, started(t, life.end));
     }
-    sort_found(t);
+    if (t->found_count < MANY)
+        sort_few(t);
+    else
+        sort_many(t);
 }

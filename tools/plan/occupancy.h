@@ -14,9 +14,10 @@ typedef struct extent {
 
 typedef struct occupancy {
     const layout *l;
-    uint32_t *start, *owner; /* of each life, by rank */
-    uint32_t *rank[2];       /* of each block's lives; UINT32_MAX: it has none */
-    uint32_t *latest;        /* the tree: latest[1] is the root; 0 where nothing is placed */
+    uint32_t *start;   /* of each life, by rank */
+    uint32_t *rank[2]; /* of each block's lives; UINT32_MAX: it has none */
+    uint32_t *latest;  /* the tree: latest[1] is the root; 0 where nothing is placed */
+    extent *taken;     /* by rank: where the owner was when it was added, so that a walk reads them in a row */
     size_t lives, leaves;
     extent *found, *spare; /* what occupancy_meet found, and room to sort it */
     size_t found_count;
@@ -25,11 +26,11 @@ typedef struct occupancy {
 void occupancy_init(occupancy *t, const layout *l);
 void occupancy_release(occupancy *t);
 
-void occupancy_add(occupancy *t, size_t block);
+void occupancy_add(occupancy *t, size_t block, uint64_t offset);
 void occupancy_remove(occupancy *t, size_t block);
 
 /* Finds the addresses of the added blocks that meet `block`, lowest first. A block that meets it twice is there twice.
  * They are in found[0 .. found_count) until the next call. */
-void occupancy_meet(occupancy *t, size_t block, const uint64_t *offset);
+void occupancy_meet(occupancy *t, size_t block);
 
 #endif

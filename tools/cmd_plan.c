@@ -143,16 +143,20 @@ static void report_add(report *out, const char *name, const made_plan *m, const 
     }
 }
 
-/* The bar fills as the time is used up; the search may end before. */
+/* The bar fills as the blocks get their first places; then as the time is used up, before which the search may end. */
 typedef struct search_bar {
     progress bar;
     double limit;
 } search_bar;
 
-static void show_search(void *user, double seconds)
+static void show_search(void *user, double seconds, double placed)
 {
     search_bar *b = user;
-    progress_update(&b->bar, (uint64_t)(seconds * 1000), (uint64_t)(b->limit * 1000));
+    b->bar.what = placed < 1 ? "placing" : "planning";
+    if (placed < 1)
+        progress_update(&b->bar, (uint64_t)(placed * 1000), 1000);
+    else
+        progress_update(&b->bar, (uint64_t)(seconds * 1000), (uint64_t)(b->limit * 1000) + 1); /* 0 is unknown */
 }
 
 static bool plan_problem(const request *r, const problem *p, const char *name, report *out)
@@ -161,7 +165,7 @@ static bool plan_problem(const request *r, const problem *p, const char *name, r
     search_bar b = { .limit = options.seconds };
     made_plan m;
 
-    progress_begin(&b.bar, "planning", name);
+    progress_begin(&b.bar, "placing", name);
     if (b.bar.shown) options.progress = show_search;
     options.user = &b;
     uint64_t began = clock_now_ns();

@@ -83,6 +83,21 @@ END
 expect 1 plan --show "$scratch/wrong"
 contains "$err" "the plan is wrong: arena 0: allocation 1 overlaps allocation 0"
 
+# On a terminal the first placement is seen to go on, also where there is no time for more.
+python3 - "$WEIR" "$DATA/traces/gpt2_varlen.pickle.gz" >"$scratch/out" <<'END'
+import os, pty, subprocess, sys
+terminal, side = pty.openpty()
+with subprocess.Popen([sys.argv[1], "plan", "--time", "0", sys.argv[2]], stdout=subprocess.DEVNULL, stderr=side) as run:
+    os.close(side)
+    try:
+        while part := os.read(terminal, 4096):
+            sys.stdout.buffer.write(part)
+    except OSError:
+        pass
+assert run.returncode == 0
+END
+contains "$(<"$scratch/out")" "placing gpt2_varlen ["
+
 # Several traces in one table; one that cannot be read does not stop the others.
 expect 1 plan "$scratch/missing" "$scratch/log.csv"
 contains "$err" "weir plan: $scratch/missing: "

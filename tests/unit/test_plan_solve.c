@@ -414,6 +414,41 @@ static void with_an_answer_greedy_ends_at_the_deadline(void **state)
     assert_int_equal(late_greedy(false), UINT64_MAX);
 }
 
+/* What was told of the progress. */
+typedef struct told {
+    unsigned placing, planning;
+    double placed;
+    bool went_back;
+} told;
+
+static void note(void *of_told, double seconds, double placed)
+{
+    told *t = of_told;
+    assert_true(seconds >= 0 && placed >= 0 && placed <= 1);
+    t->went_back |= placed < t->placed;
+    t->placed = placed;
+    ++*(placed < 1 ? &t->placing : &t->planning);
+}
+
+static void progress_is_told_of_the_first_placement_and_then_of_the_time(void **state)
+{
+    (void)state;
+    uint64_t random = 23;
+    arena a = { 0 };
+    layout l;
+    solution s;
+    told t = { 0 };
+    solve_options options = quick;
+    options.progress = note;
+    options.user = &t;
+    arena_random(&a, &random, 3000, 50, 300, 1);
+    solve_arena(&a, &options, &l, &s);
+    assert_true(t.placing > 3000 / 256 - 1 && t.planning > 0 && !t.went_back);
+    solution_release(&s);
+    layout_release(&l);
+    arena_release(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -430,6 +465,7 @@ int main(void)
         cmocka_unit_test(annealing_lowers_what_greedy_leaves),
         cmocka_unit_test(gaps_are_filled_without_overlaps_in_any_order),
         cmocka_unit_test(gaps_between_hundreds_of_blocks_are_filled_without_overlaps),
+        cmocka_unit_test(progress_is_told_of_the_first_placement_and_then_of_the_time),
         cmocka_unit_test(every_way_of_decoding_stops_at_the_deadline),
         cmocka_unit_test(without_an_answer_greedy_finishes_one_attempt_behind_the_deadline),
         cmocka_unit_test(with_an_answer_greedy_ends_at_the_deadline),

@@ -1,9 +1,29 @@
 #include "plan/crew.h"
 
 #include "grow.h"
+#include "plan/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
+
+void goal_tell(const goal *g, size_t done)
+{
+    if (!g->progress) return;
+    const double placed = g->unanswered ? (double)(g->before + done) / (double)g->l->count : 1;
+    g->progress(g->user, (double)(clock_now_ns() - g->began_ns) * 1e-9, placed);
+}
+
+void goal_watch(const void *of_goal, size_t done)
+{
+    goal_tell(of_goal, done);
+}
+
+void goal_watch_again(const void *of_goal, size_t done)
+{
+    (void)done;
+    const goal *g = of_goal;
+    goal_tell(g, g->part->count);
+}
 
 void crew_init(crew *c, unsigned count, const layout *l, const uint64_t *floor)
 {

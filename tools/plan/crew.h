@@ -8,8 +8,9 @@
 #include "plan/decode.h"
 #include "plan/parts.h"
 
-/* Called by thread 0 now and then: seconds since the beginning. May be NULL. */
-typedef void (*plan_progress)(void *user, double seconds);
+/* Called by one thread at a time, now and then: seconds since the beginning, and which share of the blocks the first
+ * placement has placed; 1: it is made. May be NULL. */
+typedef void (*plan_progress)(void *user, double seconds, double placed);
 
 /* What is searched: offsets of one part's blocks. */
 typedef struct goal {
@@ -19,9 +20,17 @@ typedef struct goal {
     uint64_t bound; /* reaching it ends the search */
     uint64_t seed, work, began_ns, deadline_ns;
     bool unanswered; /* there is no placement yet: one is made, however long it takes */
+    size_t before;   /* blocks of the parts that were placed before this one */
     plan_progress progress;
     void *user;
 } goal;
+
+/* Tells of the progress: `done` blocks of the part are placed, and none of those behind it. */
+void goal_tell(const goal *g, size_t done);
+
+/* For decoders: the blocks are placed for the first time; or again, so that only the time goes on. */
+void goal_watch(const void *of_goal, size_t done);
+void goal_watch_again(const void *of_goal, size_t done);
 
 typedef struct worker {
     decoder decoder;

@@ -61,9 +61,12 @@ static uint64_t find_gap(const extent *taken, size_t count, uint64_t floor, uint
     return at != UINT64_MAX ? at : top;
 }
 
+/* Every so many blocks: tells who watches, and looks at the clock. */
 static bool is_late(const decoder *d, size_t done)
 {
-    return d->deadline_ns && done % DONE_BETWEEN_LOOKS == 0 && clock_now_ns() > d->deadline_ns;
+    if (done % DONE_BETWEEN_LOOKS != 0) return false;
+    if (d->watch) d->watch(d->watcher, done);
+    return d->deadline_ns && clock_now_ns() > d->deadline_ns;
 }
 
 static uint64_t fill(decoder *d, const uint32_t *order, size_t count, bool best, uint64_t limit, uint64_t *offset)

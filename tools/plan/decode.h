@@ -17,9 +17,11 @@ typedef enum decode_way {
 
 typedef struct decoder {
     const layout *l;
-    const uint64_t *floor; /* by section: what is below is taken */
-    uint64_t *skyline;     /* by section */
-    uint64_t deadline_ns;  /* decoding stops there; 0: never */
+    const uint64_t *floor;                           /* by section: what is below is taken */
+    uint64_t *skyline;                               /* by section */
+    uint64_t deadline_ns;                            /* decoding stops there; 0: never */
+    void (*watch)(const void *watcher, size_t done); /* told now and then how many blocks are placed; NULL: nobody is */
+    const void *watcher;
     span window; /* the sections that the blocks to decode live in; all of them unless the caller narrows it */
     occupancy placed;
 } decoder;

@@ -51,6 +51,9 @@ static void attempt_all(void *job, unsigned number)
     race *r = job;
     const goal *g = r->goal;
     worker *w = &r->crew->at[number];
+    decoder *d = &w->decoder;
+    d->watch = NULL;
+    d->watcher = g;
     for (;;) {
         uint64_t limit = atomic_load(&r->limit);
         if (limit <= g->bound) return;
@@ -58,9 +61,11 @@ static void attempt_all(void *job, unsigned number)
         const bool needed = g->unanswered && i == 0;
         if (i >= ATTEMPTS || (!needed && clock_now_ns() > g->deadline_ns)) return;
 
+        /* Who has the first attempt tells, and goes on to. */
+        d->watch = i == 0 ? goal_watch : d->watch ? goal_watch_again : NULL;
+        d->deadline_ns = needed ? 0 : g->deadline_ns;
         order_blocks(g->l, g->part, g->load, attempts[i].order, w->order);
-        w->decoder.deadline_ns = needed ? 0 : g->deadline_ns;
-        uint64_t height = decode(&w->decoder, w->order, g->part->count, attempts[i].way, limit, w->offset);
+        uint64_t height = decode(d, w->order, g->part->count, attempts[i].way, limit, w->offset);
         if (height != UINT64_MAX) finish(r, i, height, w->offset);
     }
 }

@@ -48,9 +48,8 @@ static void found(hunt *h, chain *c, uint64_t height, uint64_t tick, const uint6
 static bool goes_on(hunt *h, const chain *c, unsigned number, uint64_t tick)
 {
     const goal *g = h->goal;
-    uint64_t now = clock_now_ns();
-    if (number == 0 && g->progress) g->progress(g->user, (double)(now - g->began_ns) * 1e-9);
-    return c->height > g->bound && tick <= atomic_load(&h->reached) && now < g->deadline_ns;
+    if (number == 0) goal_tell(g, g->part->count);
+    return c->height > g->bound && tick <= atomic_load(&h->reached) && clock_now_ns() < g->deadline_ns;
 }
 
 /* Gap filling by decreasing weight: a block that ends above the bound gets more of it, and so a place before others. */
@@ -65,6 +64,8 @@ static uint64_t refill(hunt *h, unsigned number, uint64_t *random)
         weight[b] = (double)g->l->blocks[b].bytes * (number ? 0.8 + 0.4 * random_share(random) : 1);
     }
     w->decoder.deadline_ns = g->deadline_ns;
+    w->decoder.watch = number == 0 ? goal_watch_again : NULL;
+    w->decoder.watcher = g;
     uint64_t tick = 0;
     for (; tick < ROUNDS && goes_on(h, c, number, tick); tick++) {
         memcpy(w->order, g->part->blocks, g->part->count * sizeof *w->order);

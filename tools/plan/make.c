@@ -50,12 +50,21 @@ static uint64_t residents_of(const arena *a, const loop *l)
     return l->times && l->first < a->residents ? l->first : a->residents;
 }
 
+static double seconds_since(uint64_t began)
+{
+    return (double)(clock_now_ns() - began) * 1e-9;
+}
+
 static void plan_arena(made_plan *m, size_t number, const arena *a, const solve_options *options, bool one_stream)
 {
     layout l;
     solution s;
+    solve_options rest = *options;
+    const uint64_t began = clock_now_ns();
     layout_init(&l, a);
-    solve(&l, options, &s);
+    rest.seconds -= seconds_since(began);
+    if (rest.seconds < 0) rest.seconds = 0;
+    solve(&l, &rest, &s);
 
     size_t first = (size_t)m->plan.entry_count;
     write_entries(a, &l, s.offset, m->entries + first);
@@ -93,7 +102,7 @@ void make_plan(const problem *p, const solve_options *options, bool streams_apar
     uint64_t began = clock_now_ns();
     for (size_t i = 0; i < p->count; i++) {
         solve_options share = *options;
-        double used = (double)(clock_now_ns() - began) * 1e-9;
+        double used = seconds_since(began);
         double left = used < options->seconds ? options->seconds - used : 0;
         share.seconds = left * (double)p->arenas[i].count / (double)blocks;
         blocks -= p->arenas[i].count;

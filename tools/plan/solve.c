@@ -54,8 +54,10 @@ static void approach_greedily(approach *a, goal *g, unsigned threads, bool pilin
     a->height = grow_new(a->parts.count, sizeof *a->height);
     a->how = grow_new(a->parts.count, sizeof *a->how);
     g->floor = a->parts.floor;
-    for (size_t i = 0; i < a->parts.count; i++) {
+    g->before = a->parts.residents;
+    for (size_t i = 0; i < a->parts.count; i++, g->before += g->part->count) {
         g->part = &a->parts.at[i];
+        goal_tell(g, 0);
         a->height[i] = greedy(&a->crew, g, a->offset, &a->how[i]);
     }
     (void)highest_part(a);

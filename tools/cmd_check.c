@@ -8,6 +8,7 @@
 #include "output/table.h"
 #include "replay/map.h"
 #include "replay/reproduce.h"
+#include "segments.h"
 
 #include <inttypes.h>
 #include <search.h>
@@ -18,10 +19,10 @@
 
 static const char help[] =
     "usage: weir check [OPTION]... TRACE...\n\n"
-    "Says whether traces are well formed: that every free has its allocation, nothing is freed twice and no two live\n"
-    "blocks overlap. Says what is still live at the end. Tells of uses on streams that a block was not ordered with,\n"
-    "where the program ran with WEIR_DEBUG=streams. Exit code 1 when a trace is malformed or has such uses; blocks that\n"
-    "are live at the end are not a fault, nor is what is only suspected.\n\n"
+    "Says whether traces are well formed: that every free has its allocation, nothing is freed twice, no two live\n"
+    "blocks or segments overlap, and blocks are in segments. Says what is still live at the end. Tells of uses on streams\n"
+    "that a block was not ordered with, where the program ran with WEIR_DEBUG=streams. Exit code 1 when a trace is\n"
+    "malformed or has such uses; blocks that are live at the end are not a fault, nor is what is only suspected.\n\n"
     "      --reproduce  also replay with policy torch and compare with the recorded segments, one by one; exit code\n"
     "                   1 when they differ\n"
     "      --json FILE  the results as JSON; - is stdout, instead of the text\n"
@@ -45,7 +46,8 @@ typedef struct check {
     void *live; /* tree of block */
     map seen;   /* addresses that ever were a block's; value: the event that made the last one, and 1; 0: none did */
     uint64_t allocations, frees;
-    uint64_t unmatched_frees, double_frees, overlaps; /* faults */
+    uint64_t unmatched_frees, double_frees, overlaps;                  /* faults */
+    uint64_t segment_double_frees, segment_overlaps, outside_segments; /* likewise */
     uint64_t residents; /* blocks from before the first event, where the trace admits that it begins late */
     uint64_t incomplete_frees, live_blocks, live_bytes;
     uint64_t misuses, suspicions;
@@ -208,12 +210,25 @@ static bool begins_late(const trace *t)
     return late;
 }
 
+static void on_segments(check *c, segments *s, size_t index, const weir_event *e)
+{
+    switch (segments_follow(s, e)) {
+    case SEGMENTS_FINE: break;
+    case SEGMENTS_OVERLAP: fault(c, &c->segment_overlaps, index, e, "segment overlaps one that was not freed,"); break;
+    case SEGMENTS_SECOND_FREE: fault(c, &c->segment_double_frees, index, e, "second free of segment"); break;
+    case SEGMENTS_OUTSIDE: fault(c, &c->outside_segments, index, e, "allocation outside all segments,"); break;
+    }
+}
+
 /* Misuses go to the array. */
 static void examine(check *c, const trace *t, json_t *misuses)
 {
+    segments s;
     c->begins_late = begins_late(t);
+    segments_init(&s, t, c->begins_late);
     for (size_t i = 0; i < t->count; i++) {
         const weir_event *e = &t->events[i];
+        on_segments(c, &s, i, e);
         switch (e->kind) {
         case WEIR_EVENT_ALLOC: on_alloc(c, i, e); break;
         case WEIR_EVENT_FREE_REQUESTED: on_free(c, i, e); break;
@@ -226,11 +241,17 @@ static void examine(check *c, const trace *t, json_t *misuses)
     count_listed(c, t);
     tdestroy(c->live, free);
     map_release(&c->seen);
+    segments_release(&s);
+}
+
+static uint64_t segment_faults(const check *c)
+{
+    return c->segment_double_frees + c->segment_overlaps + c->outside_segments;
 }
 
 static bool well_formed(const check *c)
 {
-    return c->unmatched_frees + c->double_frees + c->overlaps == 0;
+    return c->unmatched_frees + c->double_frees + c->overlaps + segment_faults(c) == 0;
 }
 
 static void print_beginning(const check *c, const trace *t)
@@ -243,13 +264,17 @@ static void print_beginning(const check *c, const trace *t)
 static void print_summary(const check *c, const trace *t)
 {
     char size[TABLE_SIZE];
-    uint64_t faults = c->unmatched_frees + c->double_frees + c->overlaps;
+    const bool good = well_formed(c);
     if (c->shown > SHOWN) printf("%s: and %" PRIu64 " more faults\n", c->name, c->shown - SHOWN);
     printf("%s: %s; %s, %zu events, %" PRIu64 " allocations, %" PRIu64 " frees\n", c->name,
-           faults ? "malformed" : "well formed", t->format, t->count, c->allocations, c->frees);
-    if (faults)
+           good ? "well formed" : "malformed", t->format, t->count, c->allocations, c->frees);
+    if (!good)
         printf("%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n", c->name,
                c->unmatched_frees, c->double_frees, c->overlaps);
+    if (segment_faults(c))
+        printf("%s: %" PRIu64 " double frees of segments, %" PRIu64 " overlaps of segments, %" PRIu64
+               " allocations outside all\n",
+               c->name, c->segment_double_frees, c->segment_overlaps, c->outside_segments);
     if (c->begins_late) print_beginning(c, t);
     if (t->stacks.lost)
         printf("%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n", c->name,
@@ -281,6 +306,9 @@ static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
     json_add(object, "live_blocks", json_count(c->live_blocks));
     json_add(object, "live_bytes", json_count(c->live_bytes));
     json_add(object, "stream_misuses", misuses);
+    json_add(object, "segment_double_frees", json_count(c->segment_double_frees));
+    json_add(object, "segment_overlaps", json_count(c->segment_overlaps));
+    json_add(object, "outside_segments", json_count(c->outside_segments));
     return object;
 }
 

@@ -21,7 +21,7 @@ contains "$out" "log: live at the end: 1 blocks, 512 B"
 expect 0 check --json - "$scratch/log.csv"
 json 'list(rows[0]) == ["trace", "format", "well_formed", "events", "allocations", "frees", "unmatched_frees",
     "double_frees", "overlaps", "incomplete_frees", "begins_late", "dropped", "residents", "stacks_lost",
-    "live_blocks", "live_bytes", "stream_misuses"]'
+    "live_blocks", "live_bytes", "stream_misuses", "segment_double_frees", "segment_overlaps", "outside_segments"]'
 json 'rows[0]["live_blocks"] == 1 and rows[0]["live_bytes"] == 512 and rows[0]["incomplete_frees"] == 0'
 json "($fault) == (0, 0, 0, True)"
 
@@ -75,6 +75,70 @@ late: live at the end: 2 blocks, 7.91 KiB"
 expect 0 check --json - "$scratch/late.pickle"
 json 'rows[0]["begins_late"] and rows[0]["dropped"] is None'
 json '(rows[0]["live_blocks"], rows[0]["live_bytes"], rows[0]["incomplete_frees"]) == (2, 8096, 1)'
+
+# Segments are followed where they were recorded. take KIND:ADDRESS:SIZE... [-- ADDRESS:SIZE...]: a snapshot of such events, in MiB,
+# that lists the segments behind the --.
+take()
+{
+    python3 - "$scratch/taken.pickle" "$@" <<'END'
+import pickle, sys
+kinds = {"alloc": ["alloc"], "free": ["free_requested", "free_completed"], "take": ["segment_alloc"], "give": ["segment_free"],
+         "map": ["segment_map"], "unmap": ["segment_unmap"]}
+split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+events = []
+for text in sys.argv[2:split]:
+    kind, address, size = text.split(":")
+    events += [{"action": action, "addr": int(address) << 20, "size": int(size) << 20, "stream": 0, "time_us": len(events)}
+               for action in kinds[kind]]
+listed = [[int(number) << 20 for number in text.split(":")] for text in sys.argv[split + 1:]]
+segments = [{"device": 0, "address": address, "total_size": size, "stream": 0, "blocks": []} for address, size in listed]
+pickle.dump({"segments": segments, "device_traces": [events]}, open(sys.argv[1], "wb"))
+END
+}
+faults='rows[0]["segment_double_frees"], rows[0]["segment_overlaps"], rows[0]["outside_segments"]'
+
+take take:100:40 alloc:100:1 free:100:1 give:100:40 give:100:40
+expect 1 check "$scratch/taken.pickle"
+contains "$out" "taken: event 5: second free of segment 0x6400000 (41943040 bytes, device 0)"
+contains "$out" "taken: malformed; "
+contains "$out" "taken: 1 double frees of segments, 0 overlaps of segments, 0 allocations outside all"
+expect 1 check --json - "$scratch/taken.pickle"
+json "($faults) == (1, 0, 0) and not rows[0]['well_formed']"
+
+take take:100:40 take:120:40 alloc:100:1
+expect 1 check "$scratch/taken.pickle"
+contains "$out" "taken: event 1: segment overlaps one that was not freed, 0x7800000 (41943040 bytes, device 0)"
+expect 1 check --json - "$scratch/taken.pickle"
+json "($faults) == (0, 1, 0) and not rows[0]['well_formed']"
+
+take take:100:40 alloc:200:2 alloc:139:2
+expect 1 check "$scratch/taken.pickle"
+contains "$out" "taken: event 1: allocation outside all segments, 0xc800000 (2097152 bytes, device 0)"
+contains "$out" "taken: event 2: allocation outside all segments, 0x8b00000 (2097152 bytes, device 0)"
+expect 1 check --json - "$scratch/taken.pickle"
+json "($faults) == (0, 0, 2) and not rows[0]['well_formed']"
+
+# Of what grows by mapping pieces side by side are of one, and what was given back can be taken again.
+take map:100:20 map:120:20 alloc:110:20 free:110:20 unmap:120:20 map:120:2 alloc:119:2
+expect 0 check "$scratch/taken.pickle"
+
+# A recording that began late has memory from before: blocks are in it, and it is given back; but once.
+take alloc:500:2 take:100:40 alloc:100:1 alloc:700:2
+expect 0 check "$scratch/taken.pickle"
+take give:500:20 take:100:40 alloc:100:1 alloc:700:2
+expect 0 check "$scratch/taken.pickle"
+take give:500:20 take:100:40 alloc:510:1 give:500:20
+expect 1 check --json - "$scratch/taken.pickle"
+json "($faults) == (1, 0, 1)"
+take alloc:500:2 take:100:40 free:500:2 -- 100:40 500:20
+expect 0 check "$scratch/taken.pickle"
+
+# What a trace lists at the end is all that there was; without events of segments nothing is known of them.
+take alloc:500:2 take:100:40 alloc:700:2 -- 100:40 500:20
+expect 1 check --json - "$scratch/taken.pickle"
+json "($faults) == (0, 0, 1)"
+take alloc:500:2 alloc:700:2 -- 100:40
+expect 0 check "$scratch/taken.pickle"
 
 # What debug=streams found. make KIND:STREAM:ADDRESS:STACK...: writes a native trace of blocks of 1000 bytes.
 make()

@@ -1,0 +1,34 @@
+/*
+ * segments: the memory that a trace says was taken from the driver, followed event by event, and what makes no sense of
+ * it. Memory from before the first event is known from what was given back later, and from the segments that the file
+ * lists at the end.
+ * Owner: the caller of segments_init, until segments_release.
+ */
+#ifndef WEIR_TOOLS_SEGMENTS_H
+#define WEIR_TOOLS_SEGMENTS_H
+
+#include "input/input.h"
+#include "timeline/ranges.h"
+
+typedef struct segments {
+    ranges held;
+    ranges gone;                    /* given back, and not taken since */
+    bool knows_all;                 /* no other memory can have been held at the beginning */
+    uint8_t devices[INT16_MAX + 1]; /* what was recorded of each */
+} segments;
+
+typedef enum segments_verdict {
+    SEGMENTS_FINE,
+    SEGMENTS_OVERLAP,     /* taken while it, or a part of it, was held already */
+    SEGMENTS_SECOND_FREE, /* given back while nothing of it was held */
+    SEGMENTS_OUTSIDE      /* a block was handed out that is not, or not wholly, in memory that was held */
+} segments_verdict;
+
+/* `begins_late`: blocks are known to be from before the first event. */
+void segments_init(segments *s, const trace *t, bool begins_late);
+void segments_release(segments *s);
+
+/* Takes the next event, of any kind, into account. */
+segments_verdict segments_follow(segments *s, const weir_event *e);
+
+#endif

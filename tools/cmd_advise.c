@@ -214,6 +214,7 @@ static json_t *advice_json(const advice *a, const request *r, const char *name, 
     json_add(object, "device_memory", device ? json_count(device) : json_null());
     json_add(object, "context", json_count(r->options.context));
     if (sc->refused) json_add(object, "refused", json_count(sc->refused));
+    if (sc->residents) json_add(object, "residents", json_count(sc->residents));
     json_add(object, "settings", settings);
     json_add(object, "best", name_json(a, a->best));
     json_add(object, "second_half", check_json(a));
@@ -241,6 +242,9 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (output_is_stdout(r->json)) return true;
     printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
            table_size(r->options.context, context));
+    if (sc->residents)
+        printf("%zu residents: blocks made before the first event, allocated first; peaks from before are not known\n",
+               sc->residents);
     if (sc->refused)
         printf("%zu allocations failed when recorded, the first of %s; what fits has memory for them too\n",
                sc->refused, table_size(sc->refused_first, first));

@@ -25,6 +25,18 @@ json 'all(s["peak_reserved"] - s["waste"] == 4013864116 for s in rows[0]["settin
 json 'rows[0]["second_half"]["chosen"] == "backend:cudaMallocAsync" and rows[0]["second_half"]["held"]'
 json 'rows[0]["second_half"]["better"] is None and 1 < rows[0]["second_half"]["fragmentation"] < 1.1'
 
+# Of a recording that began late: how many blocks it does not have the beginning of.
+python3 - "$small" "$scratch/late.pickle" <<'END'
+import gzip, pickle, sys
+snapshot = pickle.load(gzip.open(sys.argv[1]))
+snapshot["device_traces"] = [events[len(events) * 9 // 10:] for events in snapshot["device_traces"]]
+pickle.dump(snapshot, open(sys.argv[2], "wb"))
+END
+expect 0 advise "$scratch/late.pickle"
+contains "$out" "40 residents: blocks made before the first event, allocated first"
+expect 0 advise --json - "$scratch/late.pickle"
+json 'rows[0]["residents"] == 40'
+
 # The best has the smallest peak of PyTorch's settings, or within 1 % of that and less time in the driver.
 expect 0 advise --json - "$DATA"/traces/*.pickle.gz
 json 'len(rows) == 5'

@@ -206,8 +206,15 @@ static bool replay_reproduce(const trace *t, const script *sc, const char *name,
     return result.same;
 }
 
+static bool asks_for_native(const request *r)
+{
+    bool asks = false;
+    for (size_t i = 0; i < r->policies.count; i++) asks |= strcmp(r->policies.at[i].text, "torch") == 0;
+    return asks;
+}
+
 /* What the rows are not of, or not as recorded. */
-static void remark(const script *sc, const char *name)
+static void remark(const request *r, const trace *t, const script *sc, const char *name)
 {
     char size[TABLE_SIZE];
     if (sc->residents)
@@ -218,6 +225,12 @@ static void remark(const script *sc, const char *name)
     if (sc->refused)
         cli_say("replay", "%s: %zu allocations failed when recorded, the first of %s; they are not replayed", name,
                 sc->refused, table_size(sc->refused_first, size));
+    if ((sc->expandable || t->settings.expandable_segments) && asks_for_native(r))
+        cli_say(
+            "replay",
+            "%s: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native "
+            "rules, not those: 'torch-expandable' does",
+            name);
 }
 
 static bool replay_trace(const request *r, const char *path, report *out)
@@ -234,7 +247,7 @@ static bool replay_trace(const request *r, const char *path, report *out)
         trace_release(&t);
         return false;
     }
-    remark(&sc, name);
+    remark(r, &t, &sc, name);
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must stay JSON. */
     bool only_json = output_is_stdout(r->json);

@@ -57,6 +57,13 @@ json "rows[0]['peak_reserved'] == 96 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
+# Where segments grew by mapping, native rules are not those that were recorded.
+make map:0:0:1000:$((64 * mib)) alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
+replay
+contains "$err" "made: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native rules"
+expect 0 replay --policy torch-expandable,weir --repeat 1 "$scratch/made.weirtrace"
+[ -z "$err" ] || die "$err"
+
 # Streams do not share blocks under policy torch, and segments are compared by the stream they were taken on.
 make segment:0:7f00:1000:$((64 * mib)) alloc:0:7f00:1000:$((64 * mib)) free:0:7f00:1000:$((64 * mib)) \
     done:0:7f00:1000:$((64 * mib)) segment:0:0:9000000:$((64 * mib)) alloc:0:0:9000000:$((64 * mib))

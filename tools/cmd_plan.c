@@ -202,6 +202,7 @@ static bool plan_trace(const request *r, const char *path, report *out)
         if (p.anomalies)
             cli_say("plan", "%s: %" PRIu64 " anomalies: events that make no sense; 'weir check' names them", name,
                     p.anomalies);
+        if (p.count == 0) cli_say("plan", "%s: allocates nothing, so there is nothing to plan", name);
         good = plan_problem(r, &p, name, out);
         problem_release(&p);
     } else {

@@ -65,6 +65,15 @@ expect 0 plan --show "$scratch/begun.weirplan"
 contains "$out" "residents: the first 2 entries"
 log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
 
+# Of a trace without allocations there is no row, and it is said why.
+log
+expect 0 plan "$scratch/log.csv"
+[ -z "$out" ] || die "rows of nothing: $out"
+contains "$err" "weir plan: log: allocates nothing, so there is nothing to plan"
+expect 0 plan --json - "$scratch/log.csv"
+json 'rows == []'
+log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
+
 # What is no plan is refused, and so is one whose blocks overlap.
 head -c 200 "$scratch/log.weirplan" >"$scratch/cut"
 expect 1 plan --show "$scratch/cut"

@@ -125,9 +125,11 @@ static bool play(builder *b, const script_ops *ops)
 /* What was never freed lives to the end. */
 static void close_arenas(problem *p)
 {
-    for (arena *a = p->arenas; a < p->arenas + p->count; a++)
+    for (size_t n = 0; n < p->count; n++) {
+        arena *a = &p->arenas[n];
         for (size_t i = 0; i < a->count; i++)
             if (a->blocks[i].end == UINT32_MAX) a->blocks[i].end = a->steps;
+    }
 }
 
 bool problem_build(const script *s, bool streams_apart, problem *out, char *error, size_t error_size)

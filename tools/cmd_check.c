@@ -49,7 +49,8 @@ typedef struct check {
     uint64_t unmatched_frees, double_frees, overlaps;                  /* faults */
     uint64_t segment_double_frees, segment_overlaps, outside_segments; /* likewise */
     uint64_t residents; /* blocks from before the first event, where the trace admits that it begins late */
-    uint64_t incomplete_frees, live_blocks, live_bytes;
+    uint64_t incomplete_frees, waiting_bytes; /* freed, not completed */
+    uint64_t live_blocks, live_bytes;         /* not freed */
     uint64_t misuses, suspicions;
     uint64_t shown;
     size_t places[SHOWN]; /* misuses shown: their events */
@@ -175,14 +176,18 @@ static void on_misuse(check *c, const trace *t, size_t index, json_t *array)
     misuse_print(c->text, c->name, t, index, made);
 }
 
+static void count_one(check *c, bool pending, uint64_t bytes)
+{
+    ++*(pending ? &c->incomplete_frees : &c->live_blocks);
+    *(pending ? &c->waiting_bytes : &c->live_bytes) += bytes;
+}
+
 static void count_live(const void *node, VISIT visit, void *closure)
 {
     check *c = closure;
     if (visit != postorder && visit != leaf) return;
     const block *b = *(block *const *)node;
-    c->live_blocks++;
-    c->live_bytes += b->bytes;
-    c->incomplete_frees += b->pending;
+    count_one(c, b->pending, b->bytes);
 }
 
 /* Those that the file lists and no event is about. */
@@ -191,9 +196,7 @@ static void count_listed(check *c, const trace *t)
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i];
         if (map_find(&c->seen, l->device, l->address)) continue;
-        c->live_blocks++;
-        c->live_bytes += l->requested ? l->requested : l->bytes;
-        c->incomplete_frees += l->pending;
+        count_one(c, l->pending, l->requested ? l->requested : l->bytes);
     }
 }
 
@@ -282,7 +285,9 @@ static void print_summary(const check *c, const trace *t)
     if (c->misuses + c->suspicions)
         printf("%s: uses on streams that a block was not ordered with: %" PRIu64 ", and %" PRIu64 " suspected\n",
                c->name, c->misuses, c->suspicions);
-    if (c->incomplete_frees) printf("%s: frees never completed: %" PRIu64 "\n", c->name, c->incomplete_frees);
+    if (c->incomplete_frees)
+        printf("%s: frees never completed: %" PRIu64 " blocks, %s\n", c->name, c->incomplete_frees,
+               table_size(c->waiting_bytes, size));
     printf("%s: live at the end: %" PRIu64 " blocks, %s\n", c->name, c->live_blocks, table_size(c->live_bytes, size));
 }
 
@@ -303,12 +308,13 @@ static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
     json_add(object, "dropped", c->begins_late && !t->dropped ? json_null() : json_count(t->dropped));
     json_add(object, "residents", json_count(c->residents));
     json_add(object, "stacks_lost", json_count(t->stacks.lost));
-    json_add(object, "live_blocks", json_count(c->live_blocks));
-    json_add(object, "live_bytes", json_count(c->live_bytes));
+    json_add(object, "live_blocks", json_count(c->live_blocks + c->incomplete_frees)); /* as long as it is waited for */
+    json_add(object, "live_bytes", json_count(c->live_bytes + c->waiting_bytes));
     json_add(object, "stream_misuses", misuses);
     json_add(object, "segment_double_frees", json_count(c->segment_double_frees));
     json_add(object, "segment_overlaps", json_count(c->segment_overlaps));
     json_add(object, "outside_segments", json_count(c->outside_segments));
+    json_add(object, "waiting_bytes", json_count(c->waiting_bytes));
     return object;
 }
 

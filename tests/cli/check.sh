@@ -21,7 +21,8 @@ contains "$out" "log: live at the end: 1 blocks, 512 B"
 expect 0 check --json - "$scratch/log.csv"
 json 'list(rows[0]) == ["trace", "format", "well_formed", "events", "allocations", "frees", "unmatched_frees",
     "double_frees", "overlaps", "incomplete_frees", "begins_late", "dropped", "residents", "stacks_lost",
-    "live_blocks", "live_bytes", "stream_misuses", "segment_double_frees", "segment_overlaps", "outside_segments"]'
+    "live_blocks", "live_bytes", "stream_misuses", "segment_double_frees", "segment_overlaps", "outside_segments",
+    "waiting_bytes"]'
 json 'rows[0]["live_blocks"] == 1 and rows[0]["live_bytes"] == 512 and rows[0]["incomplete_frees"] == 0'
 json "($fault) == (0, 0, 0, True)"
 
@@ -70,11 +71,12 @@ pickle.dump({"segments": [segment], "device_traces": [events]}, open(sys.argv[1]
 END
 expect 0 check "$scratch/late.pickle"
 contains "$out" "late: begins late: 0 frees of blocks from before
-late: frees never completed: 1
-late: live at the end: 2 blocks, 7.91 KiB"
+late: frees never completed: 1 blocks, 4.00 KiB
+late: live at the end: 1 blocks, 3.91 KiB"
 expect 0 check --json - "$scratch/late.pickle"
 json 'rows[0]["begins_late"] and rows[0]["dropped"] is None'
 json '(rows[0]["live_blocks"], rows[0]["live_bytes"], rows[0]["incomplete_frees"]) == (2, 8096, 1)'
+json 'rows[0]["waiting_bytes"] == 4096'
 
 # Segments are followed where they were recorded. take KIND:ADDRESS:SIZE... [-- ADDRESS:SIZE...]: a snapshot of such events, in MiB,
 # that lists the segments behind the --.

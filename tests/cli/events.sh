@@ -57,6 +57,13 @@ json "rows[0]['peak_reserved'] == 96 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
+# Where there is nothing to compare it is said why, in JSON too.
+make alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
+expect 1 check --reproduce --json - "$scratch/made.weirtrace"
+contains "$err" "made: there is nothing to compare: it has no segment events"
+json '(rows[0]["segment_events"], rows[0]["reproduced"]) == (None, None)'
+json 'rows[0]["not_compared"] == "there is nothing to compare: it has no segment events"'
+
 # Where segments grew by mapping, native rules are not those that were recorded.
 make map:0:0:1000:$((64 * mib)) alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
 replay

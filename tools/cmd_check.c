@@ -48,7 +48,8 @@ typedef struct check {
     uint64_t allocations, frees;
     uint64_t unmatched_frees, double_frees, overlaps;                  /* faults */
     uint64_t segment_double_frees, segment_overlaps, outside_segments; /* likewise */
-    uint64_t residents; /* blocks from before the first event, where the trace admits that it begins late */
+    uint64_t unseen_frees; /* of the unmatched ones: at an address that nothing had named */
+    uint64_t residents;    /* blocks from before the first event, where the trace admits that it begins late */
     uint64_t incomplete_frees, waiting_bytes; /* freed, not completed */
     uint64_t live_blocks, live_bytes;         /* not freed */
     uint64_t misuses, suspicions;
@@ -127,6 +128,7 @@ static void on_stray_free(check *c, size_t index, const weir_event *e, const blo
         c->residents++;
     else
         fault(c, &c->unmatched_frees, index, e, "free of what was not allocated,");
+    c->unseen_frees += !c->begins_late && !seen && !overlapped;
     see(c, e);
 }
 
@@ -274,6 +276,11 @@ static void print_summary(const check *c, const trace *t)
     if (!good)
         printf("%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n", c->name,
                c->unmatched_frees, c->double_frees, c->overlaps);
+    if (c->unseen_frees)
+        printf("%s: %" PRIu64
+               " of the unmatched frees are of addresses that the trace had not named: where it began late, "
+               "the blocks are from before, and such frees have no allocation\n",
+               c->name, c->unseen_frees);
     if (segment_faults(c))
         printf("%s: %" PRIu64 " double frees of segments, %" PRIu64 " overlaps of segments, %" PRIu64
                " allocations outside all\n",

@@ -39,6 +39,15 @@ contains "$out" "event 1: free of what was not allocated, 0x9000"
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (1, 0, 0, False)"
 
+# A log cannot show that it began late: frees of addresses that nothing had named look like that, others do not.
+log free,0x9000,512 free,0x9000,512 allocate,0x1000,1024 free,0x1200,512 free,0x8000,512
+expect 1 check "$scratch/log.csv"
+contains "$out" "log: 3 unmatched frees, 1 double frees, 0 overlaps
+log: 2 of the unmatched frees are of addresses that the trace had not named: where it began late,"
+log allocate,0x1000,1024 free,0x1200,512
+expect 1 check "$scratch/log.csv"
+[[ $out != *"began late"* ]] || die "a free inside a block is taken for one from before: $out"
+
 log allocate,0x1000,1024 free,0x1200,512
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (1, 0, 0, False)"

@@ -42,7 +42,8 @@ static void wait_at(waiting *at, uint64_t bytes)
 
 static void follow(demand *d, const script_ops *ops)
 {
-    for (const script_op *op = ops->at; op < ops->at + ops->count; op++) {
+    for (size_t i = 0; i < ops->count; i++) {
+        const script_op *op = &ops->at[i];
         const script_op **slot = &d->slots[op->slot];
         switch ((script_kind)op->kind) {
         case SCRIPT_ALLOC:

@@ -8,7 +8,7 @@
 #include "output/table.h"
 #include "replay/map.h"
 #include "replay/reproduce.h"
-#include "segments.h"
+#include "timeline/segments.h"
 
 #include <inttypes.h>
 #include <search.h>

@@ -1,4 +1,4 @@
-#include "segments.h"
+#include "timeline/segments.h"
 
 /* Of a device, while the beginning is looked for. */
 enum { SEEN_NOTHING, SEEN_BLOCKS, SEEN_SEGMENTS, SEEN_BLOCKS_FIRST };

@@ -4,8 +4,8 @@
  * lists at the end.
  * Owner: the caller of segments_init, until segments_release.
  */
-#ifndef WEIR_TOOLS_SEGMENTS_H
-#define WEIR_TOOLS_SEGMENTS_H
+#ifndef WEIR_TOOLS_TIMELINE_SEGMENTS_H
+#define WEIR_TOOLS_TIMELINE_SEGMENTS_H
 
 #include "input/input.h"
 #include "timeline/ranges.h"

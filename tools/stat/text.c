@@ -1,0 +1,278 @@
+#include "stat/run.h"
+
+#include "output/caller.h"
+#include "output/table.h"
+#include "output/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void cell_size(table *t, uint64_t bytes)
+{
+    char size[TABLE_SIZE];
+    table_cell(t, "%s", table_size(bytes, size));
+}
+
+static void cell_known(table *t, bool known, uint64_t bytes)
+{
+    if (known)
+        cell_size(t, bytes);
+    else
+        table_cell(t, "-");
+}
+
+static void cell_count(table *t, uint64_t count)
+{
+    table_cell(t, "%" PRIu64, count);
+}
+
+static void cell_pool(table *t, const uint64_t pool[2])
+{
+    if (pool[0] || pool[1])
+        table_cell(t, "%" PRIu64 ",%" PRIu64, pool[0], pool[1]);
+    else
+        table_cell(t, "default");
+}
+
+/* Of long ones the beginning of the path is cut, and the end of the function: the file, the line and the name stay. */
+static void cell_frame(table *t, const char *frame)
+{
+    char place[100], name[200 - sizeof place];
+    const char *function = caller_function(frame);
+    if (function == frame) {
+        char shown[sizeof place + sizeof name];
+        table_cell(t, "%s", text_plain(frame, shown, sizeof shown));
+        return;
+    }
+    table_cell(t, "%s%s", text_tail(frame, function, place, sizeof place), text_plain(function, name, sizeof name));
+}
+
+static void finish(table *t)
+{
+    putchar('\n');
+    table_print(t, stdout);
+    table_release(t);
+}
+
+static void print_peaks(const stat_run *r)
+{
+    static const char *const titles[] = { "AT THE PEAK", "OPERATION", "TIME",  "REQUESTED", "ACTIVE",      "RESERVED",
+                                          "RATIO",       "SEGMENTS",  "HOLES", "IN HOLES",  "LARGEST HOLE" };
+    const instant *peaks[] = { &r->s.requested, &r->s.active, &r->s.reserved };
+    static const char *const names[] = { "requested", "active", "reserved" };
+    table t;
+    table_init(&t, "lrrrrrrrrrr");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < 3; i++) {
+        const instant *at = peaks[i];
+        table_cell(&t, "%s", names[i]);
+        cell_count(&t, at->moment);
+        table_cell(&t, "%.3f s", stat_seconds(r, at->moment));
+        cell_size(&t, at->requested);
+        cell_size(&t, at->active);
+        cell_size(&t, at->reserved);
+        double overhead = stat_ratio(at->reserved, at->requested);
+        table_cell(&t, isnan(overhead) ? "-" : "%.3f", overhead);
+        cell_count(&t, at->segments);
+        cell_count(&t, at->holes);
+        cell_size(&t, at->in_holes);
+        cell_size(&t, at->largest_hole);
+    }
+    finish(&t);
+}
+
+static void print_kinds(const stat_run *r)
+{
+    static const char *const titles[] = { "EVENT", "COUNT", "BYTES" };
+    table t;
+    table_init(&t, "lrr");
+    table_titles(&t, titles);
+    for (size_t i = 1; i < SUMMARY_KINDS; i++) {
+        if (!r->s.kinds[i].count) continue;
+        table_cell(&t, "%s", stat_kinds[i]);
+        cell_count(&t, r->s.kinds[i].count);
+        cell_size(&t, r->s.kinds[i].bytes);
+    }
+    finish(&t);
+}
+
+static void cells_group(table *t, const summary_group *g)
+{
+    cell_count(t, g->count);
+    cell_size(t, g->bytes);
+    cell_size(t, g->peak_requested);
+    cell_size(t, g->peak_reserved);
+}
+
+static void print_places(const stat_run *r)
+{
+    static const char *const titles[] = { "DEVICE", "POOL",           "STREAM",       "ALLOCATIONS",
+                                          "BYTES",  "PEAK REQUESTED", "PEAK RESERVED" };
+    table t;
+    table_init(&t, "rllrrrr");
+    table_titles(&t, titles);
+    for (size_t device = 0; device < r->s.device_count; device++) {
+        size_t lanes = 0;
+        for (size_t i = 0; i < r->l.lane_count; i++) {
+            const timeline_lane *lane = &r->l.lanes[i];
+            if (lane->device != (int)device) continue;
+            lanes++;
+            cell_count(&t, device);
+            cell_pool(&t, lane->pool);
+            table_cell(&t, "%#" PRIx64, lane->stream);
+            cells_group(&t, &r->s.lanes[i]);
+        }
+        if (lanes < 2) continue;
+        cell_count(&t, device);
+        table_cell(&t, "all");
+        table_cell(&t, "all");
+        cells_group(&t, &r->s.devices[device]);
+    }
+    finish(&t);
+}
+
+static void print_sizes(const stat_run *r)
+{
+    static const char *const titles[] = { "SIZE FROM", "ALLOCATIONS", "BYTES", "PEAK REQUESTED" };
+    table t;
+    table_init(&t, "rrrr");
+    table_titles(&t, titles);
+    for (unsigned i = 0; i < SUMMARY_SIZES; i++) {
+        if (!r->s.sizes[i].count) continue;
+        cell_size(&t, i ? UINT64_C(1) << i : 0);
+        cell_count(&t, r->s.sizes[i].count);
+        cell_size(&t, r->s.sizes[i].bytes);
+        cell_size(&t, r->s.sizes[i].peak_requested);
+    }
+    finish(&t);
+}
+
+static void print_lifetimes(const stat_run *r)
+{
+    static const char *const titles[] = { "LIVES FROM", "ALLOCATIONS", "BYTES" };
+    table t;
+    table_init(&t, "rrr");
+    table_titles(&t, titles);
+    uint64_t least = 1;
+    for (unsigned i = 0; i < SUMMARY_LIFETIMES; i++, least *= 10) {
+        if (!r->s.lifetimes[i].count) continue;
+        if (i + 1 < SUMMARY_LIFETIMES)
+            table_cell(&t, "%" PRIu64 " operations", least);
+        else
+            table_cell(&t, "to the end");
+        cell_count(&t, r->s.lifetimes[i].count);
+        cell_size(&t, r->s.lifetimes[i].bytes);
+    }
+    finish(&t);
+}
+
+/* What both tables of blocks end with: no empty column where the trace has no stacks. */
+#define BLOCK_TITLES "DEVICE", "POOL", "STREAM", "ADDRESS", "SINCE", "UNTIL", "WHERE"
+
+static bool has_stacks(const stat_run *r)
+{
+    return r->t->stacks.count > 0;
+}
+
+static void cells_block(table *t, const stat_run *r, const timeline_block *b)
+{
+    const timeline_lane *lane = &r->l.lanes[b->lane];
+    table_cell(t, "%d", lane->device);
+    cell_pool(t, lane->pool);
+    table_cell(t, "%#" PRIx64, lane->stream);
+    table_cell(t, "%#" PRIx64, b->address);
+    cell_count(t, b->from);
+    table_cell(t, b->freed == TIMELINE_NEVER ? "end" : "%" PRIu32, b->freed);
+    if (has_stacks(r)) cell_frame(t, caller_first(&r->t->stacks, r->ranks, b->stack));
+}
+
+static void print_largest(const stat_run *r)
+{
+    static const char *const titles[] = { "LARGEST AT PEAK", BLOCK_TITLES };
+    if (!r->s.largest_count) return;
+    table t;
+    table_init(&t, has_stacks(r) ? "rrllrrrl" : "rrllrrr");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < r->s.largest_count; i++) {
+        const timeline_block *b = &r->l.blocks[r->s.largest[i]];
+        cell_size(&t, b->bytes);
+        cells_block(&t, r, b);
+    }
+    finish(&t);
+}
+
+static void print_ooms(const stat_run *r)
+{
+    static const char *const titles[] = { "OUT OF MEMORY", "OPERATION", "TIME",         "DEVICE",
+                                          "DEVICE FREE",   "REQUESTED", "ACTIVE",       "RESERVED",
+                                          "HOLES",         "IN HOLES",  "LARGEST HOLE", "WHERE" };
+    if (!r->l.oom_count) return;
+    const bool segments = r->l.has_segments;
+    table t;
+    table_init(&t, has_stacks(r) ? "rrrrrrrrrrrl" : "rrrrrrrrrrr");
+    table_titles(&t, titles);
+    for (size_t i = 0; i < r->s.failure_count; i++) {
+        const timeline_oom *o = &r->l.ooms[i];
+        const instant *at = &r->s.failures[i];
+        cell_size(&t, o->bytes);
+        cell_count(&t, o->moment);
+        table_cell(&t, "%.3f s", (double)o->time / 1e9);
+        table_cell(&t, "%d", r->l.lanes[o->lane].device);
+        cell_known(&t, o->device_free, o->device_free);
+        cell_size(&t, at->requested);
+        cell_size(&t, at->active);
+        cell_known(&t, segments, at->reserved);
+        table_cell(&t, segments ? "%" PRIu64 : "-", at->holes);
+        cell_known(&t, segments, at->in_holes);
+        cell_known(&t, segments, at->largest_hole);
+        if (has_stacks(r)) cell_frame(&t, caller_first(&r->t->stacks, r->ranks, o->stack));
+    }
+    finish(&t);
+    if (r->l.oom_count > r->s.failure_count) printf("and %zu more\n", r->l.oom_count - r->s.failure_count);
+}
+
+/* Who keeps the largest hole of a failure from being larger. */
+static void print_beside(const stat_run *r)
+{
+    static const char *const titles[] = { "BESIDE LARGEST HOLE", "OUT OF MEMORY AT", "SIDE", BLOCK_TITLES };
+    table t;
+    table_init(&t, has_stacks(r) ? "rrlrllrrrl" : "rrlrllrrr");
+    table_titles(&t, titles);
+    const size_t empty = t.count;
+    for (size_t i = 0; i < r->s.failure_count; i++) {
+        const uint32_t beside[] = { r->s.failures[i].below, r->s.failures[i].above };
+        for (size_t side = 0; side < 2; side++) {
+            if (beside[side] == TIMELINE_NEVER) continue;
+            const timeline_block *b = &r->l.blocks[beside[side]];
+            cell_size(&t, b->bytes);
+            cell_count(&t, r->l.ooms[i].moment);
+            table_cell(&t, side == 0 ? "below" : "above");
+            cells_block(&t, r, b);
+        }
+    }
+    if (t.count > empty)
+        finish(&t);
+    else
+        table_release(&t);
+}
+
+void stat_print(const stat_run *r)
+{
+    printf("%s: %s, %zu events, %" PRIu32 " operations in %.3f s\n", r->name, r->t->format, r->t->count,
+           r->l.moments - 2, stat_seconds(r, r->l.moments));
+    if (r->t->dropped) printf("%s: begins late: %" PRIu64 " events were lost\n", r->name, r->t->dropped);
+    if (r->l.residents) printf("%s: %zu blocks are from before the first event\n", r->name, r->l.residents);
+    if (r->l.malformed)
+        printf("%s: %zu events make no sense where they stand; weir check says which\n", r->name, r->l.malformed);
+    if (!r->l.has_segments) printf("%s: no segments are recorded, so nothing is known of reserved bytes\n", r->name);
+    print_peaks(r);
+    print_kinds(r);
+    print_places(r);
+    print_sizes(r);
+    print_lifetimes(r);
+    print_largest(r);
+    print_ooms(r);
+    print_beside(r);
+}

@@ -196,7 +196,8 @@ static void count_live(const void *node, VISIT visit, void *closure)
 static void count_listed(check *c, const trace *t)
 {
     for (size_t i = 0; i < t->live_count; i++) {
-        const trace_live *l = &t->live[i];
+        const trace_live *l = &t->live[i], *before = i > 0 ? l - 1 : NULL; /* they are sorted */
+        if (before && before->device == l->device && before->address == l->address) continue;
         if (map_find(&c->seen, l->device, l->address)) continue;
         count_one(c, l->pending, l->requested ? l->requested : l->bytes);
     }
@@ -230,7 +231,7 @@ static void examine(check *c, const trace *t, json_t *misuses)
 {
     segments s;
     c->begins_late = begins_late(t);
-    segments_init(&s, t, c->begins_late);
+    segments_init(&s, t);
     for (size_t i = 0; i < t->count; i++) {
         const weir_event *e = &t->events[i];
         on_segments(c, &s, i, e);

@@ -122,7 +122,7 @@ contains "$out" "taken: event 1: segment overlaps one that was not freed, 0x7800
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 1, 0) and not rows[0]['well_formed']"
 
-take take:100:40 alloc:200:2 alloc:139:2
+take take:100:40 alloc:200:2 alloc:139:2 -- 100:40
 expect 1 check "$scratch/taken.pickle"
 contains "$out" "taken: event 1: allocation outside all segments, 0xc800000 (2097152 bytes, device 0)"
 contains "$out" "taken: event 2: allocation outside all segments, 0x8b00000 (2097152 bytes, device 0)"
@@ -142,6 +142,10 @@ take give:500:20 take:100:40 alloc:510:1 give:500:20
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (1, 0, 1)"
 take alloc:500:2 take:100:40 free:500:2 -- 100:40 500:20
+expect 0 check "$scratch/taken.pickle"
+
+# So has one whose history was cleared meanwhile, which does not show.
+take take:100:40 alloc:100:1 alloc:700:2
 expect 0 check "$scratch/taken.pickle"
 
 # What a trace lists at the end is all that there was; without events of segments nothing is known of them.

@@ -339,7 +339,7 @@ static void gaps_between_hundreds_of_blocks_are_filled_without_overlaps(void **s
 {
     (void)state;
     for (uint64_t most = 50; most < UINT64_C(1) << 40; most <<= 31) {
-        enum { COUNT = 3000 };
+        enum { COUNT = 1000 };
         arena a = { 0 };
         uint64_t random = 19;
         arena_random(&a, &random, COUNT, most, 1000, 1);
@@ -441,9 +441,9 @@ static void progress_is_told_of_the_first_placement_and_then_of_the_time(void **
     solve_options options = quick;
     options.progress = note;
     options.user = &t;
-    arena_random(&a, &random, 3000, 50, 300, 1);
+    arena_random(&a, &random, 1000, 50, 300, 1);
     solve_arena(&a, &options, &l, &s);
-    assert_true(t.placing > 3000 / 256 - 1 && t.planning > 0 && !t.went_back);
+    assert_true(t.placing > 1000 / 256 - 1 && t.planning > 0 && !t.went_back);
     solution_release(&s);
     layout_release(&l);
     arena_release(&a);

@@ -1,8 +1,5 @@
 #include "timeline/segments.h"
 
-/* Of a device, while the beginning is looked for. */
-enum { SEEN_NOTHING, SEEN_BLOCKS, SEEN_SEGMENTS, SEEN_BLOCKS_FIRST };
-
 static bool takes(const weir_event *e)
 {
     return e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
@@ -32,27 +29,11 @@ static void find_first(segments *s, const trace *t)
     }
 }
 
-/* Which devices' segments were recorded. True when one of them had blocks before it took any, so there were others. */
-static bool note_devices(segments *s, const trace *t)
+void segments_init(segments *s, const trace *t)
 {
-    bool others = false;
-    for (size_t i = 0; i < t->count; i++) {
-        const weir_event *e = &t->events[i];
-        uint8_t *seen = &s->devices[e->device];
-        if (e->kind <= WEIR_EVENT_FREE_COMPLETED && *seen == SEEN_NOTHING) *seen = SEEN_BLOCKS;
-        if (takes(e) && *seen == SEEN_NOTHING) *seen = SEEN_SEGMENTS;
-        if (takes(e) && *seen == SEEN_BLOCKS) *seen = SEEN_BLOCKS_FIRST;
-        others |= *seen == SEEN_BLOCKS_FIRST;
-    }
-    return others;
-}
-
-void segments_init(segments *s, const trace *t, bool begins_late)
-{
-    *s = (segments){ 0 };
+    *s = (segments){ .lists_all = t->segment_count != 0 };
     find_first(s, t);
-    const bool others = note_devices(s, t) || begins_late || s->held.count != 0;
-    s->knows_all = t->segment_count != 0 || !others;
+    for (size_t i = 0; i < t->count; i++) s->recorded[t->events[i].device] |= takes(&t->events[i]);
 }
 
 void segments_release(segments *s)
@@ -76,9 +57,8 @@ static bool covered(const ranges *r, const weir_event *e)
 
 static segments_verdict on_block(const segments *s, const weir_event *e)
 {
-    const bool recorded = s->devices[e->device] == SEEN_SEGMENTS || s->devices[e->device] == SEEN_BLOCKS_FIRST;
-    if (!recorded || covered(&s->held, e)) return SEGMENTS_FINE;
-    return s->knows_all || ranges_at(&s->gone, e->device, e->address) ? SEGMENTS_OUTSIDE : SEGMENTS_FINE;
+    if (!s->recorded[e->device] || covered(&s->held, e)) return SEGMENTS_FINE;
+    return s->lists_all || ranges_at(&s->gone, e->device, e->address) ? SEGMENTS_OUTSIDE : SEGMENTS_FINE;
 }
 
 segments_verdict segments_follow(segments *s, const weir_event *e)

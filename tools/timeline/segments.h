@@ -12,9 +12,9 @@
 
 typedef struct segments {
     ranges held;
-    ranges gone;                    /* given back, and not taken since */
-    bool knows_all;                 /* no other memory can have been held at the beginning */
-    uint8_t devices[INT16_MAX + 1]; /* what was recorded of each */
+    ranges gone;                  /* given back, and not taken since */
+    bool lists_all;               /* else there may be memory from before the first event that is never named */
+    bool recorded[INT16_MAX + 1]; /* by device: its segments were */
 } segments;
 
 typedef enum segments_verdict {
@@ -24,8 +24,7 @@ typedef enum segments_verdict {
     SEGMENTS_OUTSIDE      /* a block was handed out that is not, or not wholly, in memory that was held */
 } segments_verdict;
 
-/* `begins_late`: blocks are known to be from before the first event. */
-void segments_init(segments *s, const trace *t, bool begins_late);
+void segments_init(segments *s, const trace *t);
 void segments_release(segments *s);
 
 /* Takes the next event, of any kind, into account. */

@@ -248,15 +248,26 @@ static weir_status try_first(wr_cache *cache, wr_wait *wait)
     return status;
 }
 
+/* Pops what is over of the stream, first to last. Poll lock held. */
+static void poll_stream(wr_cache *cache, wr_wait *wait)
+{
+    while (try_first(cache, wait) == WEIR_OK) continue;
+}
+
+/* Takes the poll lock if there is anything to ask for, and nobody is at it. */
+static bool begin_poll(wr_cache *cache)
+{
+    if (WR_LIKELY(atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0)) return false;
+    return wr_lock_try(&cache->poll_lock);
+}
+
 /* Hits do not ask, so that without this what has long completed would be found at the next miss only: by then others were
  * cut from larger blocks in its stead. One question too many for each event that is recorded. The block's own uses keep its
  * waits. */
 static void poll_streams_of(wr_cache *cache, const wr_block *block)
 {
-    if (atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0) return;
-    if (!wr_lock_try(&cache->poll_lock)) return;
-    for (const wr_use *u = block->uses; u; u = u->next_of_block)
-        while (try_first(cache, u->wait) == WEIR_OK) continue;
+    if (!begin_poll(cache)) return;
+    for (const wr_use *u = block->uses; u; u = u->next_of_block) poll_stream(cache, u->wait);
     wr_lock_release(&cache->poll_lock);
 }
 
@@ -331,8 +342,7 @@ static wr_wait *first_wait(wr_cache *cache)
 
 static void poll_all(wr_cache *cache)
 {
-    for (wr_wait *w = first_wait(cache); w; w = w->next)
-        while (try_first(cache, w) == WEIR_OK) continue;
+    for (wr_wait *w = first_wait(cache); w; w = w->next) poll_stream(cache, w);
     wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
     wr_cache_unlock(cache);
@@ -347,8 +357,7 @@ void wr_pending_flush(wr_cache *cache)
 
 void wr_pending_poll(wr_cache *cache)
 {
-    if (WR_LIKELY(atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0)) return;
-    if (!wr_lock_try(&cache->poll_lock)) return;
+    if (!begin_poll(cache)) return;
     poll_all(cache);
     wr_lock_release(&cache->poll_lock);
 }

@@ -69,6 +69,17 @@ static inline uint32_t trace_stack(const trace *t, size_t event)
     return t->stacks.of ? t->stacks.of[event] : 0;
 }
 
+/* Whether events of the kind take memory from the driver, or give it back. */
+static inline bool trace_kind_takes(uint16_t kind)
+{
+    return kind == WEIR_EVENT_SEGMENT_ALLOC || kind == WEIR_EVENT_SEGMENT_MAP;
+}
+
+static inline bool trace_kind_gives(uint16_t kind)
+{
+    return kind == WEIR_EVENT_SEGMENT_FREE || kind == WEIR_EVENT_SEGMENT_UNMAP;
+}
+
 /* Where and why reading failed. */
 typedef struct trace_error {
     uint64_t offset; /* byte of the (decompressed) input */

@@ -174,9 +174,8 @@ static void list_segments(trace *out, size_t count)
     ranges held = { 0 };
     for (size_t i = 0; i < out->count; i++) {
         const weir_event *e = &out->events[i];
-        const bool taken = e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
-        const bool given = e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP;
-        if (taken || given) ranges_cut(&held, e->device, e->address, e->size, NULL, NULL);
+        const bool taken = trace_kind_takes(e->kind);
+        if (taken || trace_kind_gives(e->kind)) ranges_cut(&held, e->device, e->address, e->size, NULL, NULL);
         if (taken && i < count) ranges_add(&held, (range){ e->address, e->size, (uint32_t)i, e->device });
     }
     out->segments = grow_new(held.count, sizeof *out->segments);

@@ -280,7 +280,8 @@ bool session_pass(session *s, pass *out)
     return play(s, &sc->after);
 }
 
-bool session_learn(session *s)
+/* The library plans what it has seen twice. */
+static bool learn(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
         const weir_status status = weir_plan_learn(device);
@@ -289,19 +290,26 @@ bool session_learn(session *s)
     return true;
 }
 
-bool session_peak(session *s, uint64_t *reserved)
+static bool read_stats(session *s, int device, weir_memory_stats *out)
+{
+    *out = (weir_memory_stats){ .size = sizeof *out };
+    const weir_status status = weir_stats_get(device, out);
+    return status == WEIR_OK || refuse(s, "cannot read statistics", status);
+}
+
+/* Most bytes reserved since the session was opened or peaks were reset: each device's own peak, summed. */
+static bool read_peak(session *s, uint64_t *reserved)
 {
     *reserved = 0;
     for (int device = 0; device < s->script->devices; device++) {
-        weir_memory_stats stats = { .size = sizeof stats };
-        const weir_status status = weir_stats_get(device, &stats);
-        if (status != WEIR_OK) return refuse(s, "cannot read statistics", status);
+        weir_memory_stats stats;
+        if (!read_stats(s, device, &stats)) return false;
         *reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
     }
     return true;
 }
 
-bool session_reset_peaks(session *s)
+static bool reset_peaks(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
         const weir_status status = weir_stats_reset_peaks(device);
@@ -314,9 +322,8 @@ bool session_reset_peaks(session *s)
 static bool count_served(session *s, measurement *out)
 {
     for (int device = 0; device < s->script->devices; device++) {
-        weir_memory_stats stats = { .size = sizeof stats };
-        const weir_status status = weir_stats_get(device, &stats);
-        if (status != WEIR_OK) return refuse(s, "cannot read statistics", status);
+        weir_memory_stats stats;
+        if (!read_stats(s, device, &stats)) return false;
         out->plan.served += stats.plan_served;
         out->plan.late += stats.plan_late;
         out->plan.missed += stats.plan_missed;
@@ -372,14 +379,14 @@ static bool measure_warm(session *s, const session_options *options, unsigned wa
     for (unsigned i = 0; i < warm; i++) {
         pass again;
         progress(user, i + 1, warm + 1);
-        if (options->learn && !session_learn(s)) return false;
+        if (options->learn && !learn(s)) return false;
         /* Of the last pass only: below a peak statistics cost less. */
-        if (i == warm - 1 && !session_reset_peaks(s)) return false;
+        if (i == warm - 1 && !reset_peaks(s)) return false;
         if (!session_pass(s, &again)) return false;
         times[i] = again.ns;
         out->oom_warm += again.oom;
     }
-    return warm == 0 || session_peak(s, &out->peak_reserved_warm);
+    return warm == 0 || read_peak(s, &out->peak_reserved_warm);
 }
 
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
@@ -394,7 +401,7 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
     if (good) {
         snprintf(out->backend, sizeof out->backend, "%s", s.backend);
         progress(user, 0, warm + 1);
-        good = session_pass(&s, &cold) && session_peak(&s, &out->peak_reserved) &&
+        good = session_pass(&s, &cold) && read_peak(&s, &out->peak_reserved) &&
                (options->learn || count_served(&s, out)) &&
                measure_warm(&s, options, warm, progress, user, times, out) &&
                (!options->learn || count_served(&s, out));

@@ -48,13 +48,6 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
 /* Plays the script once; afterwards nothing is allocated. */
 bool session_pass(session *s, pass *out);
 
-/* Between passes: the library plans what it has seen twice. */
-bool session_learn(session *s);
-
-/* Most bytes reserved since the session was opened or peaks were reset: each device's own peak, summed. */
-bool session_peak(session *s, uint64_t *reserved);
-bool session_reset_peaks(session *s);
-
 void session_close(session *s);
 
 /* What a trace costs under a policy. */

@@ -221,15 +221,10 @@ static bool is_mapping(const weir_event *event)
     return event->kind == WEIR_EVENT_SEGMENT_MAP || event->kind == WEIR_EVENT_SEGMENT_UNMAP;
 }
 
-static bool gives_back(uint16_t kind)
-{
-    return kind == WEIR_EVENT_SEGMENT_FREE || kind == WEIR_EVENT_SEGMENT_UNMAP;
-}
-
 static void on_given_back(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
-    if (!gives_back(d->last_kind)) {
+    if (!trace_kind_gives(d->last_kind)) {
         d->held_before = d->held;
         d->last_op = b->s->body.count;
         d->emptied = 0;
@@ -244,7 +239,7 @@ static void on_given_back(builder *b, const weir_event *event)
 static void on_taken(builder *b, const weir_event *event)
 {
     device_state *d = &b->devices[event->device];
-    if (gives_back(d->last_kind)) {
+    if (trace_kind_gives(d->last_kind)) {
         b->reliefs = grow_array(b->reliefs, b->relief_count + 1, &b->relief_capacity, sizeof *b->reliefs);
         b->reliefs[b->relief_count++] = (relief){ d->last_op, d->held_before + (double)event->size, event->device };
     }
@@ -255,7 +250,7 @@ static void on_taken(builder *b, const weir_event *event)
 static void on_memory(builder *b, const weir_event *event)
 {
     if (!is_mapping(event)) note_segment(b->s, event);
-    if (gives_back(event->kind))
+    if (trace_kind_gives(event->kind))
         on_given_back(b, event);
     else
         on_taken(b, event);

@@ -1,39 +1,41 @@
 #include "timeline/segments.h"
 
-static bool takes(const weir_event *e)
+static uint32_t number_of(segments_number number, void *user, int16_t device, uint64_t stream, const uint64_t pool[2],
+                          bool mapped)
 {
-    return e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
-}
-
-static bool gives(const weir_event *e)
-{
-    return e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP;
+    return number ? number(user, device, stream, pool, mapped) : 0;
 }
 
 /* The same bytes are there once, whatever of them was there. */
-static void put(ranges *to, int16_t device, uint64_t address, uint64_t bytes)
+static void put(ranges *to, range added)
 {
-    ranges_cut(to, device, address, bytes, NULL, NULL);
-    ranges_add(to, (range){ .address = address, .bytes = bytes, .device = device });
+    ranges_cut(to, added.device, added.address, added.bytes, NULL, NULL);
+    ranges_add(to, added);
 }
 
-/* From the segments at the end, where they are listed, back to those at the beginning. */
-static void find_first(segments *s, const trace *t)
+ranges segments_first(const trace *t, segments_number number, void *user)
 {
-    for (size_t i = 0; i < t->segment_count; i++)
-        put(&s->held, t->segments[i].device, t->segments[i].address, t->segments[i].bytes);
+    ranges first = { 0 };
+    for (size_t i = 0; i < t->segment_count; i++) {
+        const trace_segment *s = &t->segments[i];
+        put(&first, (range){ s->address, s->bytes, number_of(number, user, s->device, s->stream, s->pool, s->mapped),
+                             s->device });
+    }
     for (size_t i = t->count; i-- > 0;) {
         const weir_event *e = &t->events[i];
-        if (takes(e)) ranges_cut(&s->held, e->device, e->address, e->size, NULL, NULL);
-        if (gives(e)) put(&s->held, e->device, e->address, e->size);
+        const bool mapped = e->kind == WEIR_EVENT_SEGMENT_UNMAP;
+        if (trace_kind_takes(e->kind)) ranges_cut(&first, e->device, e->address, e->size, NULL, NULL);
+        if (trace_kind_gives(e->kind))
+            put(&first, (range){ e->address, e->size, number_of(number, user, e->device, e->stream, e->pool, mapped),
+                                 e->device });
     }
+    return first;
 }
 
 void segments_init(segments *s, const trace *t)
 {
-    *s = (segments){ .lists_all = t->segment_count != 0 };
-    find_first(s, t);
-    for (size_t i = 0; i < t->count; i++) s->recorded[t->events[i].device] |= takes(&t->events[i]);
+    *s = (segments){ .held = segments_first(t, NULL, NULL), .lists_all = t->segment_count != 0 };
+    for (size_t i = 0; i < t->count; i++) s->recorded[t->events[i].device] |= trace_kind_takes(t->events[i].kind);
 }
 
 void segments_release(segments *s)
@@ -64,14 +66,14 @@ static segments_verdict on_block(const segments *s, const weir_event *e)
 segments_verdict segments_follow(segments *s, const weir_event *e)
 {
     if (e->kind == WEIR_EVENT_ALLOC) return on_block(s, e);
-    if (takes(e)) {
-        const uint64_t known = ranges_cut(&s->held, e->device, e->address, e->size, NULL, NULL);
+    if (!trace_kind_takes(e->kind) && !trace_kind_gives(e->kind)) return SEGMENTS_FINE;
+    const range named = { .address = e->address, .bytes = e->size, .device = e->device };
+    const uint64_t known = ranges_cut(&s->held, e->device, e->address, e->size, NULL, NULL);
+    if (trace_kind_takes(e->kind)) {
         ranges_cut(&s->gone, e->device, e->address, e->size, NULL, NULL);
-        ranges_add(&s->held, (range){ .address = e->address, .bytes = e->size, .device = e->device });
+        ranges_add(&s->held, named);
         return known ? SEGMENTS_OVERLAP : SEGMENTS_FINE;
     }
-    if (!gives(e)) return SEGMENTS_FINE;
-    const uint64_t known = ranges_cut(&s->held, e->device, e->address, e->size, NULL, NULL);
-    put(&s->gone, e->device, e->address, e->size);
+    put(&s->gone, named);
     return known || e->size == 0 ? SEGMENTS_FINE : SEGMENTS_SECOND_FREE;
 }

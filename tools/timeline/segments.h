@@ -10,6 +10,13 @@
 #include "input/input.h"
 #include "timeline/ranges.h"
 
+/* What a range of memory is to be known by: from the segment at the end, or the event that gave it back. */
+typedef uint32_t (*segments_number)(void *user, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped);
+
+/* Those held at the beginning, as the end and what was given back tell: walked backwards. `number`: NULL for none. To be
+ * released with ranges_release. */
+ranges segments_first(const trace *t, segments_number number, void *user);
+
 typedef struct segments {
     ranges held;
     ranges gone;                  /* given back, and not taken since */

@@ -2,7 +2,7 @@
 
 #include "grow.h"
 #include "replay/map.h"
-#include "timeline/ranges.h"
+#include "timeline/segments.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -197,42 +197,21 @@ static void on_segment_free(builder *b, const weir_event *e)
     if (ranges_cut(&b->held, e->device, e->address, e->size, end_segment, b) == 0) b->l->malformed++;
 }
 
-/* A range's number while those at the beginning are looked for. */
-static uint32_t piece(uint32_t lane, bool mapped)
+/* Its lane, and whether it is mapped, while those at the beginning are looked for. */
+static uint32_t piece(void *of_builder, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped)
 {
-    return lane << 1 | mapped;
+    return lane_index(of_builder, device, stream, pool) << 1 | mapped;
 }
 
-/* From the segments at the end, where the trace lists them, back to those at the beginning. */
 static void add_first_segments(builder *b)
 {
-    const trace *t = b->t;
-    ranges first = { 0 };
-    for (size_t i = 0; i < t->segment_count; i++) {
-        const trace_segment *s = &t->segments[i];
-        ranges_cut(&first, s->device, s->address, s->bytes, NULL, NULL);
-        const uint32_t lane = lane_index(b, s->device, s->stream, s->pool);
-        ranges_add(&first, (range){ s->address, s->bytes, piece(lane, s->mapped), s->device });
-    }
-    for (size_t i = t->count; i-- > 0;) {
-        const weir_event *e = &t->events[i];
-        bool taken = e->kind == WEIR_EVENT_SEGMENT_ALLOC || e->kind == WEIR_EVENT_SEGMENT_MAP;
-        bool given = e->kind == WEIR_EVENT_SEGMENT_FREE || e->kind == WEIR_EVENT_SEGMENT_UNMAP;
-        if (!taken && !given) continue;
-        ranges_cut(&first, e->device, e->address, e->size, NULL, NULL);
-        if (given) {
-            const uint32_t lane = lane_index(b, e->device, e->stream, e->pool);
-            const bool mapped = e->kind == WEIR_EVENT_SEGMENT_UNMAP;
-            ranges_add(&first, (range){ e->address, e->size, piece(lane, mapped), e->device });
-        }
-        b->l->has_segments = true;
-    }
+    ranges first = segments_first(b->t, piece, b);
     for (size_t i = 0; i < first.count; i++) {
         range *r = &first.at[i];
         r->number = add_segment(b, r, 0, r->number >> 1, r->number & 1);
         ranges_add(&b->held, *r);
     }
-    b->l->has_segments |= t->segment_count > 0;
+    b->l->has_segments = b->t->segment_count > 0;
     ranges_release(&first);
 }
 
@@ -266,6 +245,7 @@ static void on_event(builder *b, size_t index, const weir_event *e)
     case WEIR_EVENT_OOM: on_oom(b, e); break;
     default: break;
     }
+    b->l->has_segments |= trace_kind_takes(e->kind) || trace_kind_gives(e->kind);
 }
 
 static bool is_operation(const weir_event *e)

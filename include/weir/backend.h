@@ -171,7 +171,7 @@ typedef struct weir_backend {
     weir_status (*graph_exec_destroy)(int device, void *exec);
     weir_status (*graph_destroy)(int device, void *graph);
 
-    /** Monotonic time in nanoseconds, for ages and time-outs. */
+    /** Monotonic time in nanoseconds: what share of a program's time mapping takes. Called without a lock; no driver. */
     weir_status (*clock_ns)(uint64_t *now);
     /** This thread's last driver failure: native code and text. Optional. */
     weir_status (*last_error)(int64_t *native, const char **text);

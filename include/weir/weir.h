@@ -990,7 +990,8 @@ WEIR_API weir_status weir_stats_get(int device, weir_memory_stats *out);
 /** Sets peaks to current values and running totals and counters to zero. Since 0.1. */
 WEIR_API weir_status weir_stats_reset(int device);
 
-/** Calls made to the back end since the library was opened, on all devices. A hit makes none. Since 0.1. */
+/** Calls made to the back end since the library was opened, on all devices, but for questions to its clock. A hit makes none.
+ *  Since 0.1. */
 WEIR_API weir_status weir_driver_calls(uint64_t *count);
 
 /** Checks every structure of the device's allocator and of that of pinned memory; for tests and debugging, O(blocks).

@@ -32,7 +32,7 @@ WR_CHECKED weir_status wr_backend_open(const char *name, const weir_backend_conf
 /* Closes it and clears the counts. */
 weir_status wr_backend_close(const weir_backend *backend);
 
-/* Sum of wr_driver_calls. */
+/* Sum of wr_driver_calls, but for the clock's: no driver is called for that. */
 uint64_t wr_backend_calls(void);
 
 /* "event_query" for WEIR_BACKEND_event_query. */

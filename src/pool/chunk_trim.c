@@ -139,7 +139,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     if (status == WEIR_OK) {
         WR_COUNT(pool, driver_frees, 1);
         cache->ledger.changes++;
-        cache->chunks.moved_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
+        cache->chunks.dear_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
         cache->chunks.gathered_at = 0;
         cache->chunks.mixed = false;
         wr_slot_record_done(cache, home);

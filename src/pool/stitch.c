@@ -7,6 +7,7 @@
 #include "pool/count.h"
 #include "pool/source.h"
 #include "pool/starts.h"
+#include "pool/stitch_bounds.h"
 #include "pool/stitch_plan.h"
 
 #include <assert.h>
@@ -29,6 +30,7 @@ typedef struct attempt {
     wr_block *held;  /* that tail; NULL: none */
     bool done;       /* nothing is left to do */
     bool busy;       /* another stream, whose memory was to be used, has work queued */
+    uint64_t now;    /* when the driver was called; the back end's clock */
 } attempt;
 
 /* ---- everything that could fail, first ---------------------------------------------------------------------------- */
@@ -216,6 +218,7 @@ static weir_status call_driver(attempt *a)
     WR_TRY(check_room(&a->plan));
     if (a->plan.fresh) WR_TRY(reserve(&a->plan));
     WR_TRY(own_all_work(a));
+    WR_TRY(wr_driver(a->plan.cache->backend, clock_ns, &a->now));
     return map_all(a);
 }
 
@@ -268,13 +271,15 @@ static void add_slots_locked(attempt *a)
     wr_stitch_plan *p = &a->plan;
     wr_cache *cache = p->cache;
     wr_mempool *pool = p->request->pool;
+    size_t moved = 0, moved_bytes = 0;
     for (size_t i = 0; i < p->count; i++) {
         wr_slot *slot = p->steps[i].slot;
         wr_slot_add_locked(cache, slot);
         wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, slot->from, slot->to);
         if (p->steps[i].origin) {
             slot->chunk->away -= slot->to - slot->from;
-            cache->chunks.moved_bytes += slot->chunk->bytes;
+            moved_bytes += slot->chunk->bytes;
+            moved++;
             continue;
         }
         wr_chunk_add_locked(cache, slot->chunk);
@@ -282,6 +287,7 @@ static void add_slots_locked(attempt *a)
         WR_COUNT(pool, driver_allocs, 1);
     }
     cache->growing -= p->created;
+    if (moved) wr_stitch_note_moved(cache, moved, moved_bytes, a->now);
 }
 
 static weir_status commit_locked(attempt *a)
@@ -374,7 +380,7 @@ static weir_status try_once(attempt *a, void **out)
     wr_cache_lock(cache);
     cache->growing -= p->created; /* not before: the limit is of what is there */
     if (p->created && !a->busy)
-        cache->chunks.moved_bytes = 0; /* who is refused does not ask for more than it needs again at once */
+        cache->chunks.dear_bytes = 0; /* who is refused does not ask for more than it needs again at once */
     end_locked(a);
     wr_cache_unlock(cache);
     return status;

@@ -14,9 +14,13 @@ enum { SLACK_SHARE = 40 };
  * on. */
 enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
 
-/* Mapping a chunk again, and unmapping it later, takes as long as making one. Once so many times what is held was mapped again,
- * each so many bytes more that are let one more be held, up to a share: a program that goes on for ever comes to rest, one that
- * ends before holds no more. A share of the device, or of the limit, is left to others. */
+/* Mapping a chunk again, and unmapping it later, takes so long (0007), and may take such a share of a program's time. What is
+ * mapped when that was exceeded by more than the patience is dear. */
+enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200 };
+#define MOVE_PATIENCE_NS UINT64_C(10000000000)
+
+/* Once so many times what is held was dear, each so many bytes more that are let one more be held, up to a share: a program that
+ * goes on for ever comes to rest, one that ends before holds no more. A share of the device, or of the limit, is left to others. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
 /* A new chunk is this share of what the stream has of the class, between the least and the usual size, and of large blocks less
@@ -119,12 +123,23 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
 
 /* ---- what may be held --------------------------------------------------------------------------------------------- */
 
+void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t now)
+{
+    wr_chunks *chunks = &cache->chunks;
+    const uint64_t patience_ends = now + MOVE_PATIENCE_NS;
+    if (chunks->paid_at < now) chunks->paid_at = now;
+    chunks->paid_at += count * (uint64_t)MOVE_NS * MOVE_TIME_SHARE;
+    if (chunks->paid_at <= patience_ends) return;
+    chunks->paid_at = patience_ends;
+    chunks->dear_bytes += bytes;
+}
+
 /* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
  * pool hold no chunks: it is no reason for more that they hold much. */
 static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 {
     const int64_t chunks = (int64_t)p->held;
-    const int64_t beyond = (int64_t)p->cache->chunks.moved_bytes - REST_TIMES * chunks;
+    const int64_t beyond = (int64_t)p->cache->chunks.dear_bytes - REST_TIMES * chunks;
     const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
     if (beyond <= 0 || !leaves_a(REST_LEAVES_SHARE, p->cache, held)) return 0;
     return beyond / REST_PRICE < share ? beyond / REST_PRICE : share;

@@ -59,9 +59,13 @@ static void calls_are_counted_while_open(void **state)
     (void)state;
     const weir_backend *backend;
     uint64_t now;
+    int devices;
     assert_int_equal(wr_backend_open("host", &config, &backend), WEIR_OK);
-    uint64_t before = wr_backend_calls();
-    assert_int_equal(wr_driver(backend, clock_ns, &now), WEIR_OK);
+    uint64_t before = wr_backend_calls(), counted = wr_driver_calls[WEIR_BACKEND_device_count];
+    assert_int_equal(wr_driver(backend, device_count, &devices), WEIR_OK);
+    assert_int_equal(wr_backend_calls(), before + 1);
+    assert_int_equal(wr_driver_calls[WEIR_BACKEND_device_count], counted + 1);
+    assert_int_equal(wr_driver(backend, clock_ns, &now), WEIR_OK); /* that is no driver's */
     assert_int_equal(wr_backend_calls(), before + 1);
     assert_int_equal(wr_driver_calls[WEIR_BACKEND_clock_ns], 1);
     assert_int_equal(wr_backend_close(backend), WEIR_OK);

@@ -750,7 +750,8 @@ static void map_together(char **blocks, size_t bytes, const unsigned *which, uns
     for (unsigned i = 0; i < count; i++) blocks[which[i]] = alloc(bytes);
 }
 
-enum { LONG_BLOCKS = 24, LONG_ROUNDS = 768 };
+/* So many rounds take too much of a program's time if nearly none passes, by the patience there is. */
+enum { LONG_BLOCKS = 24, LONG_ROUNDS = 768, DEAR_ROUNDS = 360, DEAR_TURN_MS = 36 };
 
 #define LONG_BLOCK (2 * CHUNK)
 #define LONG_BYTES (LONG_BLOCKS * LONG_BLOCK)
@@ -796,7 +797,18 @@ static void map_times(char *blocks[LONG_BLOCKS], uint64_t times, uint32_t *rando
 
 static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
 {
-    return run_rounds(blocks, LONG_ROUNDS, random);
+    return run_rounds(blocks, DEAR_ROUNDS + LONG_ROUNDS, random);
+}
+
+/* The same while so much of the program's time passes in each round. */
+static uint64_t run_for_long_with(unsigned milliseconds, char *blocks[LONG_BLOCKS], uint32_t *random)
+{
+    uint64_t mapped = 0;
+    for (int i = 0; i < DEAR_ROUNDS + LONG_ROUNDS; i++) {
+        assert_ok(weir_host_clock_advance((uint64_t)milliseconds * 1000000));
+        mapped += run_rounds(blocks, 1, random);
+    }
+    return mapped;
 }
 
 static void places_that_nobody_uses_are_unmapped_when_too_much_is_mapped(void **state)
@@ -883,13 +895,50 @@ static void a_program_that_goes_on_for_long_comes_to_rest(void **state)
     assert_in_range(reserved_on(0), LONG_BYTES + 1, LONG_BYTES_MOST);
 }
 
-/* What would bring it to rest is a third. */
+static void a_program_whose_time_that_hardly_takes_holds_no_more(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    assert_ok(weir_host_clock_hold(true));
+    take_long(blocks);
+    for (int i = 0; i < 4; i++) assert_true(run_for_long_with(DEAR_TURN_MS, blocks, &random) > LONG_ROUNDS);
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+}
+
+static void a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_idle(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    assert_ok(weir_host_clock_hold(true));
+    take_long(blocks);
+    assert_ok(weir_host_clock_advance(UINT64_C(3600) * 1000000000));
+    (void)run_for_long_with(DEAR_TURN_MS / 4, blocks, &random);
+    (void)run_for_long_with(DEAR_TURN_MS / 4, blocks, &random);
+    assert_in_range(reserved_on(0), LONG_BYTES + 1, LONG_BYTES_MOST);
+}
+
+static void what_is_cheap_again_brings_nobody_nearer_to_rest(void **state)
+{
+    (void)state;
+    char *blocks[LONG_BLOCKS];
+    uint32_t random = 1;
+    assert_ok(weir_host_clock_hold(true));
+    take_long(blocks);
+    (void)run_rounds(blocks, DEAR_ROUNDS + LONG_ROUNDS / 4, &random);
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+    for (int i = 0; i < 4; i++) (void)run_for_long_with(DEAR_TURN_MS + 1, blocks, &random);
+    assert_int_equal(reserved_on(0), LONG_BYTES);
+}
+
+/* What would bring it to rest is a third. In this sequence no block comes to lie across two chunks, which takes more. */
 static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
 {
     enum { TOGETHER = LONG_BLOCKS / 3 };
     (void)state;
     char *blocks[LONG_BLOCKS];
-    uint32_t random = 1;
+    uint32_t random = 4;
     uint64_t mapped = 0;
     take_long(blocks);
     for (int i = 0; i < 2 * LONG_ROUNDS; i++) {
@@ -936,7 +985,7 @@ static void who_is_refused_memory_to_rest_asks_again_much_later(void **state)
     take_long(blocks);
     const uint64_t asked = calls_of(WEIR_BACKEND_vm_create);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_create, 1, WEIR_ERR_OUT_OF_MEMORY));
-    (void)run_rounds(blocks, LONG_ROUNDS / 2, &random);
+    (void)run_rounds(blocks, DEAR_ROUNDS + LONG_ROUNDS / 2, &random);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_create), asked + 1);
     assert_int_equal(reserved_on(0), LONG_BYTES);
     (void)run_for_long(blocks, &random);
@@ -1087,6 +1136,9 @@ int main(void)
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
         STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
+        STITCH_TEST(a_program_whose_time_that_hardly_takes_holds_no_more),
+        STITCH_TEST(a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_idle),
+        STITCH_TEST(what_is_cheap_again_brings_nobody_nearer_to_rest),
         cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_come_to_rest, open_large_host, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),
         STITCH_TEST(memory_that_was_given_back_is_not_held_again_at_once),

@@ -12,6 +12,9 @@
 #include <string.h>
 #include <time.h>
 
+/* How often the clock moves in a pass. */
+enum { TICKS = 64 };
+
 static bool refuse(session *s, const char *what, weir_status status)
 {
     weir_error error = { .size = sizeof error };
@@ -51,6 +54,15 @@ static bool omit_contents(session *s)
     return status == WEIR_OK || refuse(s, "cannot leave out the contents of memory", status);
 }
 
+/* The library asks what share of a program's time it takes. */
+static bool hold_clock(session *s)
+{
+    if (!s->host || !s->script->duration_ns) return true;
+    const weir_status status = weir_host_clock_hold(true);
+    s->clock_held = status == WEIR_OK;
+    return s->clock_held || refuse(s, "cannot hold the clock", status);
+}
+
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
 {
     weir_settings settings = WEIR_SETTINGS_INIT;
@@ -74,7 +86,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     status = weir_backend_name(&s->backend);
     if (status != WEIR_OK) return refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
-    return omit_contents(s);
+    return omit_contents(s) && hold_clock(s);
 }
 
 static int by_pool_and_number(const void *left, const void *right)
@@ -216,11 +228,11 @@ static weir_status ask_again(session *s, const script_op *op)
     return status == WEIR_OK ? weir_free(pointer) : status;
 }
 
-static bool play(session *s, const script_ops *ops)
+static bool play_part(session *s, const script_ops *ops, size_t from, size_t to)
 {
     void **slots = s->slots;
 
-    for (size_t i = 0; i < ops->count; i++) {
+    for (size_t i = from; i < to; i++) {
         const script_op *op = &ops->at[i];
         weir_status status = WEIR_OK;
         switch ((script_kind)op->kind) {
@@ -243,6 +255,26 @@ static bool play(session *s, const script_ops *ops)
             snprintf(what, sizeof what, "replay stopped at operation %zu of %zu", i, ops->count);
             return refuse(s, what, status);
         }
+    }
+    return true;
+}
+
+static bool play(session *s, const script_ops *ops)
+{
+    return play_part(s, ops, 0, ops->count);
+}
+
+/* The program's time goes by meanwhile, as if its operations were spread evenly over it. */
+static bool play_body(session *s)
+{
+    const script *sc = s->script;
+    size_t from = 0;
+    for (size_t tick = 1; tick <= TICKS; tick++) {
+        const size_t to = (size_t)((double)sc->body.count * (double)tick / TICKS);
+        if (!play_part(s, &sc->body, from, to)) return false;
+        const weir_status status = s->clock_held ? weir_host_clock_advance(sc->duration_ns / TICKS) : WEIR_OK;
+        if (status != WEIR_OK) return refuse(s, "cannot move the clock", status);
+        from = to;
     }
     return true;
 }
@@ -272,7 +304,7 @@ bool session_pass(session *s, pass *out)
     if (!read_driver(s, &calls_before, &ns_before) || !play(s, &sc->before)) return false;
 
     uint64_t start = now_ns();
-    if (!play(s, &sc->body)) return false;
+    if (!play_body(s)) return false;
     uint64_t end = now_ns();
 
     if (!read_driver(s, &calls_after, &ns_after)) return false;

@@ -10,8 +10,7 @@
  * - Any thread may call any entry at any time. Entries on one stream are ordered by the caller.
  * - No entry may invalidate a stream capture that is underway on any thread, unless it is about that very stream:
  *   back ends whose driver is touchy wrap the call (CUDA: the relaxed capture-mode exchange).
- * - Failure detail is kept per thread by wr_fail_native() in the library; a table from outside the library fills
- *   last_error instead.
+ * - Failure detail is kept per thread, by wr_fail_native() in the library.
  * - Entries are in a fixed order; only the tail grows. Those marked optional may be NULL; a group is all or nothing.
  */
 #ifndef WEIR_BACKEND_H
@@ -71,7 +70,7 @@ typedef struct weir_backend_scope {
     X(copy) X(fill)                                                                                                    \
     X(capture_begin) X(capture_end) X(capture_status) X(graph_instantiate) X(graph_launch) X(graph_exec_destroy)       \
     X(graph_destroy)                                                                                                   \
-    X(clock_ns) X(last_error) X(scope_enter) X(scope_leave)                                                            \
+    X(clock_ns) X(scope_enter)               X(scope_leave)                                                            \
     X(host_register) X(host_unregister) X(managed_alloc) X(managed_free)                                               \
     X(vm_create_exportable) X(vm_export) X(vm_import) X(capture_tips) X(node_dependencies) X(stream_check)
 
@@ -173,8 +172,6 @@ typedef struct weir_backend {
 
     /** Monotonic time in nanoseconds: what share of a program's time mapping takes. Called without a lock; no driver. */
     weir_status (*clock_ns)(uint64_t *now);
-    /** This thread's last driver failure: native code and text. Optional. */
-    weir_status (*last_error)(int64_t *native, const char **text);
 
     /** For calls of other people's code (a vendor library's create): until scope_leave, the device is current for
      *  this thread, and driver calls made by it do not end a capture where that can be helped (CUDA: the relaxed

@@ -1,7 +1,8 @@
 /**
  * @file weir.h
  * @brief weir: GPU resource management for any program. The user API, in the order of the data flow:
- *        status, library, devices, streams, memory, reclaiming, statistics, history.
+ *        status, library, devices, streams, memory, private pools and graphs, sharing and pausing, reclaiming, pinned memory,
+ *        statistics. Recorded events, plans, handles and back ends have headers of their own.
  *
  * Conventions
  * - Every function that can fail returns a weir_status: 0 is good, negative is an error. Out-parameters come last
@@ -10,6 +11,8 @@
  *   first use with the options of the environment; weir_open() is for programs that want to choose.
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
+ * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes, for a `size` that is not set, and for a device
+ *   that there is none of.
  * - Besides what each says, any of those may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or the device is not
  *   there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST, WEIR_ERR_OUT_OF_HOST_MEMORY, and
  *   WEIR_ERR_OPTION where it opens the library with a bad option.
@@ -124,24 +127,24 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
-    const char
-        *backend; /**< "cuda", "hip", "host", or "auto" (default): the first that has a device, and "host" where no
-                                  other driver is; one that is there and fails is an error */
+    /** "cuda", "hip", "host", or "auto" (default): the first that has a device, and "host" where no other driver is; one that
+     *  is there and fails is an error. */
+    const char *backend;
     const char *policy;      /**< placement policy: "weir" (default), "segments" or "torch" */
     uint64_t memory_limit;   /**< bytes weir may reserve per device; 0: no limit but the device's */
     uint64_t host_devices;   /**< host back end: number of devices (default 1) */
     uint64_t host_memory;    /**< host back end: memory per device (default 80 GiB; costs RAM only when touched) */
     uint64_t max_split_size; /**< blocks of at least this size are never split; 0: always split (PyTorch's option) */
-    uint64_t
-        large_segment; /**< segment size for requests of 1 to 10 MiB; default 20 MiB. Chunks of policy "weir" have none */
+    /** Segment size for requests of 1 to 10 MiB; default 20 MiB. Chunks of policy "weir" have none. */
+    uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
     double gc_threshold; /**< share of memory_limit, or of what weir_memory_limit_set() says, above which idle segments
                               are collected by age: without a limit none is. 0: off. Any other, limit or not, has policy
                               "weir" work with segments instead of chunks (docs/memory.md) */
     uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
     const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
-    const char
-        *debug; /**< checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none */
+    /** Checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none. */
+    const char *debug;
     uint64_t history_stacks;      /**< frames of the call stack that recorded events have, up to 64; 0: none */
     uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process; default 65536 */
     const char *plan;    /**< "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's */
@@ -372,7 +375,8 @@ WEIR_API weir_status weir_record_stream(const void *pointer, weir_stream stream)
 
 /**
  * A private memory pool of one device: segments and blocks that nobody else gets. The value is its id, as PyTorch's
- * MempoolId_t: {0, n} made by a user, {n, 0} made for a graph capture, n counting from 1 and never used twice; {0, 0}
+ * MempoolId_t: {0, n} made by a user, {n, 0} made for a graph capture, n counting from 1 and never used twice: a process can
+ * make 16,777,215 of each kind, so programs that capture for ever give their graphs the pool of one before. {0, 0}
  * is the default pool. Stale ids are recognised and refused with WEIR_ERR_POOL_MISMATCH.
  */
 typedef struct weir_mempool {
@@ -504,7 +508,8 @@ WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 /**
  * One reference less. With the last one the pool is released: it no longer lends, routes to it have ended, its cached
  * memory belongs to whoever needs memory, and it is gone when its last block is freed and its memory given back, which
- * is now if no block is live. Blocks in use stay valid. Since 0.1.
+ * is now if no block is live. Blocks in use stay valid.
+ * @return WEIR_ERR_POOL_MISMATCH when the program has no reference to it, or the pool is gone. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 
@@ -512,7 +517,9 @@ WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
  * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests; among all
  * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
  * reference. Other threads may enter the same pool at the same time. Routing does nothing else: frees, trimming and the
- * out-of-memory ladder go on as always. Since 0.1.
+ * out-of-memory ladder go on as always.
+ * @return WEIR_ERR_POOL_MISMATCH when the pool is gone or a reserved id that no capture has made; WEIR_ERR_BUSY when the thread
+ *         has entered 32 without leaving one. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_enter(weir_mempool pool);
 
@@ -635,7 +642,8 @@ WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
 WEIR_API weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes);
 
 /** Maps such a segment in this process, for the device and those that weir_device_enable_peer() named; the descriptor
- *  stays the caller's. Since 0.1. */
+ *  stays the caller's. @return WEIR_ERR_INVALID_ARGUMENT when the descriptor or the size is none that weir_export() gave,
+ *  WEIR_ERR_NOT_SUPPORTED by a device that cannot share memory, WEIR_ERR_OUT_OF_MEMORY when its addresses are used up. Since 0.1. */
 WEIR_API weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base);
 
 /** Ends weir_import(). The caller has made sure that no queued work uses it. weir_close() ends those that are left.
@@ -703,14 +711,17 @@ typedef struct weir_graph_options {
  * in the capture, from any thread, come from the graph's pool, unless a route opened later says otherwise. Memory freed
  * meanwhile is reused within the capture as soon as its order there proves that nothing else still uses it. Allocations on
  * a stream that is in a capture which weir was not told of are refused with WEIR_ERR_CAPTURE meanwhile.
- * @return WEIR_ERR_CAPTURE when the stream captures already; WEIR_ERR_INVALID_ARGUMENT when it is the default one. Since 0.1.
+ * @return WEIR_ERR_CAPTURE when the stream captures already; WEIR_ERR_INVALID_ARGUMENT when it is the default one;
+ *         WEIR_ERR_POOL_MISMATCH when the options' pool is gone, WEIR_ERR_WRONG_DEVICE when it is another device's than the
+ *         stream; WEIR_ERR_NOT_SUPPORTED by a back end without graphs. Since 0.1.
  */
 WEIR_API weir_status weir_graph_begin(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 
 /**
  * Tells weir of a capture that the program began itself on `stream` and is underway; a capture into the body of a
  * conditional node too (with the pool of the graph around it). The program ends the capture itself and then calls
- * weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream captures nothing. Since 0.1.
+ * weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream captures nothing, or its capture is no longer valid; of the pool and
+ * the back end as weir_graph_begin(). Since 0.1.
  */
 WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 

@@ -194,7 +194,11 @@ weir_status weir_memory_limit_get(int device, uint64_t *bytes)
 {
     wr_device *d = NULL;
     WR_ENSURE(bytes, WEIR_ERR_INVALID_ARGUMENT, "weir_memory_limit_get: bytes is NULL");
-    WR_TRY(wr_thread_resolve_device(device, &d));
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    if (!d) {
+        *bytes = wr_runtime_global.options.value[WR_OPTION_memory_limit].number;
+        return WEIR_OK;
+    }
     wr_cache_lock(&d->cache);
     *bytes = d->cache.limit;
     wr_cache_unlock(&d->cache);

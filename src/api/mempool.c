@@ -129,9 +129,9 @@ weir_status weir_mempool_enter(weir_mempool pool)
 weir_status weir_mempool_leave(weir_mempool pool)
 {
     wr_mempool *found = NULL;
-    wr_mempool_name name = 0;
-    WR_TRY(find(pool, &found, &name));
-    return wr_thread_leave_pool(name); /* {0, 0} is left on whichever device it was entered */
+    wr_mempool_name name = 0; /* that of {0, 0}, which is left on whichever device it was entered */
+    if (pool.capture != 0 || pool.user != 0) WR_TRY(find(pool, &found, &name));
+    return wr_thread_leave_pool(name);
 }
 
 weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream)

@@ -10,24 +10,30 @@
 weir_status weir_validate(int device)
 {
     wr_device *d = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_inspect_validate(&d->cache));
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    if (d) WR_TRY(wr_inspect_validate(&d->cache));
     wr_pinned *pinned = wr_pinned_there();
     return pinned ? wr_inspect_validate(&pinned->cache) : WEIR_OK;
 }
 
 /* ---- history ------------------------------------------------------------------------------------------------------ */
 
+static weir_status check_recording(const char *call)
+{
+    WR_ENSURE(wr_runtime_global.options.value[WR_OPTION_history].number != 0, WEIR_ERR_NOT_SUPPORTED,
+              "%s: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events", call);
+    return WEIR_OK;
+}
+
 weir_status weir_history_read(int device, weir_event *events, size_t capacity, size_t *count, uint64_t *dropped)
 {
     wr_device *d = NULL;
     WR_ENSURE(count && (events || capacity == 0), WEIR_ERR_INVALID_ARGUMENT, "weir_history_read: %s is NULL",
               count ? "events" : "count");
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_ENSURE(d->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
-              "weir_history_read: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    WR_TRY(check_recording("weir_history_read"));
     uint64_t copied = 0, lost = 0;
-    wr_history_copy(&d->cache.history, events, NULL, capacity, &copied, &lost);
+    if (d) wr_history_copy(&d->cache.history, events, NULL, capacity, &copied, &lost);
     *count = (size_t)copied;
     if (dropped) *dropped = lost;
     return WEIR_OK;
@@ -36,8 +42,8 @@ weir_status weir_history_read(int device, weir_event *events, size_t capacity, s
 weir_status weir_history_clear(int device)
 {
     wr_device *d = NULL;
-    WR_TRY(wr_thread_resolve_device(device, &d));
-    wr_history_clear(&d->cache.history);
+    WR_TRY(wr_thread_look_up_device(device, &d));
+    if (d) wr_history_clear(&d->cache.history);
     return WEIR_OK;
 }
 
@@ -149,8 +155,7 @@ weir_status weir_history_save(const char *path)
     uint64_t dropped = 0;
     WR_ENSURE(path, WEIR_ERR_INVALID_ARGUMENT, "weir_history_save: path is NULL");
     WR_TRY(wr_runtime_enter());
-    WR_ENSURE(wr_runtime_global.options.value[WR_OPTION_history].number != 0, WEIR_ERR_NOT_SUPPORTED,
-              "weir_history_save: recording is off; set WEIR_HISTORY or weir_settings.history to a number of events");
+    WR_TRY(check_recording("weir_history_save"));
     weir_status status = copy_all(all, &dropped);
     if (status == WEIR_OK) status = find_stacks(all, &set);
     if (status == WEIR_OK) status = save(path, all, dropped, &set);

@@ -27,7 +27,6 @@ static const struct {
     { WEIR_BACKEND_device_get_current, WEIR_BACKEND_device_set_current },
     { WEIR_BACKEND_vm_reserve, WEIR_BACKEND_vm_access },
     { WEIR_BACKEND_capture_begin, WEIR_BACKEND_graph_destroy },
-    { WEIR_BACKEND_last_error, WEIR_BACKEND_last_error },
     { WEIR_BACKEND_scope_enter, WEIR_BACKEND_scope_leave },
     { WEIR_BACKEND_host_register, WEIR_BACKEND_host_unregister },
     { WEIR_BACKEND_managed_alloc, WEIR_BACKEND_managed_free },

@@ -12,26 +12,26 @@
 
 /* Lowest first: the order in which they may be nested. */
 typedef enum wr_lock_rank {
-    WR_RANK_OPEN,     /* opening and closing the library and its devices; may be held across driver calls */
-    WR_RANK_EXIT,     /* a thread that ends gives its handles back; closing the library keeps it from doing so late */
-    WR_RANK_KINDS,    /* the registry of handle kinds */
-    WR_RANK_GRAPH,    /* one graph: ending, launching, destroying it; held across driver calls */
-    WR_RANK_POLL,     /* one thread at a time polls a device's pending frees; may be held across driver calls */
-    WR_RANK_MOVE,     /* one thread at a time gives a device's segments back or moves them; held across driver calls */
-    WR_RANK_STREAMS,  /* a device's stream table */
-    WR_RANK_CAPTURE,  /* one capture: what it keeps and the order inside it; held across driver calls */
-    WR_RANK_HANDLES,  /* the handles of one kind on one device: never across a library or driver call */
-    WR_RANK_ROUTES,   /* a device's routes to pools, and its captures */
-    WR_RANK_RECLAIM,  /* the list of reclaim callbacks */
-    WR_RANK_FRONT,    /* freed blocks of one bin, kept whole */
-    WR_RANK_CACHE,    /* a device's blocks, segments and statistics: never across a driver call */
-    WR_RANK_CUTTING,  /* blocks of one stream, whose front is detached */
-    WR_RANK_EVENTS,   /* a device's free events */
-    WR_RANK_ADDRESS,  /* writers of the address map */
-    WR_RANK_RECORDED, /* the list of histories */
-    WR_RANK_HISTORY,  /* a device's recorded events */
-    WR_RANK_BACKEND,  /* inside a back end, one at a time */
-    WR_RANK_LEAF      /* takes no other lock */
+    WR_RANK_OPEN,      /* opening and closing the library and its devices; may be held across driver calls */
+    WR_RANK_EXIT,      /* a thread that ends gives its handles back; closing the library keeps it from doing so late */
+    WR_RANK_KINDS,     /* the registry of handle kinds */
+    WR_RANK_GRAPH,     /* one graph: ending, launching, destroying it; held across driver calls */
+    WR_RANK_POLL,      /* one thread at a time polls a device's pending frees; may be held across driver calls */
+    WR_RANK_MOVE,      /* one thread at a time gives a device's segments back or moves them; held across driver calls */
+    WR_RANK_STREAMS,   /* a device's stream table */
+    WR_RANK_CAPTURE,   /* one capture: what it keeps and the order inside it; held across driver calls */
+    WR_RANK_HANDLES,   /* the handles of one kind on one device: never across a library or driver call */
+    WR_RANK_ROUTES,    /* a device's routes to pools, and its captures */
+    WR_RANK_RECLAIM,   /* the list of reclaim callbacks */
+    WR_RANK_FRONT,     /* freed blocks of one bin, kept whole */
+    WR_RANK_CACHE,     /* a device's blocks, segments and statistics: never across a driver call */
+    WR_RANK_CUTTING,   /* blocks of one stream, whose front is detached */
+    WR_RANK_EVENTS,    /* a device's free events */
+    WR_RANK_ADDRESS,   /* writers of the address map */
+    WR_RANK_HISTORIES, /* the list of histories */
+    WR_RANK_HISTORY,   /* a device's recorded events */
+    WR_RANK_BACKEND,   /* inside a back end, one at a time */
+    WR_RANK_LEAF       /* takes no other lock */
 } wr_lock_rank;
 
 typedef struct wr_lock {

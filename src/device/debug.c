@@ -444,11 +444,6 @@ weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_d
     return status;
 }
 
-void wr_debug_handed_out(wr_device *device, void *base)
-{
-    wr_debug_unpoison(device, NULL, base);
-}
-
 /* ---- straight from the driver ------------------------------------------------------------------------------------- */
 
 wr_device *wr_debug_device_of(const void *pointer)

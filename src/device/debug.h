@@ -60,8 +60,9 @@ void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_st
 void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *pointer, bool writes, const char *by,
                   const void *caller);
 
-/* The block that begins there was handed out without wr_debug_alloc: what is in it is somebody's. */
-void wr_debug_handed_out(wr_device *device, void *base);
+/* The block that begins there was handed out, to whoever: what was freed in it is looked at, with a stream that may; NULL: it is
+ * only forgotten. */
+void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base);
 
 /* So may all memory of the device have been. */
 void wr_debug_forget_poison(wr_device *device);

@@ -133,8 +133,4 @@ void wr_debug_log_call(wr_log_level level, const char *title, const wr_call *c);
 /* Overwrites a block that is about to be freed, in stream order. */
 void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *stream, const wr_known *k, wr_call here);
 
-/* The block that begins there was handed out, to whoever: what was freed in it is looked at, with a stream that may; NULL:
- * it is only forgotten. */
-void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base);
-
 #endif

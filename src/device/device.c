@@ -68,7 +68,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
         wr_meta_free(d);
         return status;
     }
-    if (status == WEIR_OK && strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
+    if (strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
         status = wr_learner_start(&d->learner, d);
         if (status != WEIR_OK) {
             (void)wr_device_close(d);

@@ -143,11 +143,11 @@ static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name
         WR_TRY(wr_mempool_name_new(false, name));
         return wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
     }
-    WR_TRY(wr_mempool_find(id, name, &pool));
-    if (!pool) {
-        weir_status status = wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
-        if (status != WEIR_ERR_BUSY) return status;
+    for (;;) {
         WR_TRY(wr_mempool_find(id, name, &pool));
+        if (pool) break;
+        const weir_status status = wr_mempool_create(&device->cache, NULL, *name, WR_HELD_BY_GRAPH, out);
+        if (status != WEIR_ERR_BUSY) return status; /* another capture was first, and may have failed to begin since */
     }
     WR_ENSURE(pool->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
               "the graph's pool is of device %d, its stream of %d", pool->cache->device, device->ordinal);

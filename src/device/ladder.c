@@ -409,8 +409,8 @@ weir_status wr_device_resume(wr_device *device, const char *tag)
     uint64_t asked = 0;
     weir_status status = free_and_resume(device, tag, &missing);
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
-    if (wr_device_trim_handles(device, 0, &destroyed) == WEIR_OK && destroyed != 0)
-        status = free_and_resume(device, tag, &missing);
+    (void)!wr_device_trim_handles(device, 0, &destroyed); /* as in drop_idle_handles */
+    if (destroyed != 0) status = free_and_resume(device, tag, &missing);
     while (status == WEIR_ERR_OUT_OF_MEMORY && wr_runtime_reclaim(device->ordinal, missing, &asked))
         status = free_and_resume(device, tag, &missing);
     return status == WEIR_ERR_OUT_OF_MEMORY ? cannot_resume(device, missing) : status;

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Histories that are there: what a thread has of others is not touched. */
-static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_RECORDED, "histories");
+static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_HISTORIES, "histories");
 static wr_history *registry;
 
 weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)

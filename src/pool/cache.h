@@ -36,8 +36,8 @@ struct wr_ledger {
 
 /* The default pool's chunks (pool/chunk.h). */
 typedef struct wr_chunks {
-    size_t
-        region_bytes; /* constant: addresses of the first stream's first region; 0: there are no chunks but segments */
+    /* Constant: addresses of the first stream's first region; 0: there are no chunks but segments. */
+    size_t region_bytes;
     wr_chunk *first;
     size_t count;
     size_t bytes;                     /* of all chunks */

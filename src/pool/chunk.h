@@ -51,8 +51,7 @@ struct wr_region {
     TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* those that are, oldest first */
     size_t end;                                /* of the last slot, where the next one begins */
     bool closed; /* behind the end something is mapped that the driver did not take back: no slot can come there */
-    bool
-        broken; /* of planned places: some could not get their memory back, and another plan has its places elsewhere */
+    bool broken; /* some planned places could not get their memory back, and another plan has its places elsewhere */
 };
 
 /* A free piece of a slot's part, as offsets in the region. */

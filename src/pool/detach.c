@@ -129,7 +129,7 @@ static bool is_wanted(const wr_cache *cache)
 }
 
 /* Whoever wants all cutting locks has them soon, but for a thread that is not running. A mutex goes to whoever comes, again and
- * again, so the thread waits for the other's. */
+ * again, so the thread queues for the other's; nothing is read or changed under it. */
 static WR_NOINLINE void let_first(wr_cache *cache)
 {
     for (int i = 0; i < SPINS; i++) {

@@ -13,8 +13,8 @@ static inline bool wr_front_is_in(const wr_front *front, const wr_mempool *pool)
     return !pool || front->pool == pool;
 }
 
-/* What is parked there is in the cache's and the pool's sums from now on; the second where somebody goes by them. The front's lock is
- * held too. */
+/* What is parked there is in the cache's and the pool's sums from now on, which the cache's lock guards; the second where somebody
+ * goes by them. */
 void wr_front_add_up(wr_front *front);
 void wr_front_add_up_locked(wr_front *front);
 

@@ -130,11 +130,11 @@ void wr_pending_skip(wr_block *block)
 weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address)
 {
     wr_block *block = NULL;
-    wr_cache_lock(cache);
     weir_status status = WEIR_OK;
-    block = wr_starts_block_at(segment, address);
+    wr_cache_lock(cache);
     /* One that another graph keeps may have been freed by its program. */
-    if (block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
+    if (wr_address_find(address) == segment) block = wr_starts_block_at(segment, address);
+    if (!block || block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK) block->kept++;
     wr_cache_unlock(cache);
     return status;

@@ -41,8 +41,8 @@ typedef struct wr_fit {
 
 typedef struct wr_policy {
     const char *name;
-    const struct wr_policy
-        *of_segments; /* it is for memory made of chunks; this one is for what is not. NULL: it is that */
+    /* It is for memory made of chunks; this one is for what is not. NULL: it is that. */
+    const struct wr_policy *of_segments;
     bool poll_always; /* look at pending frees at every allocation, not only on a miss */
     bool rehome;      /* under pressure, move idle segments of other streams here instead of releasing them */
     bool parks; /* freed blocks wait whole for a request of their size, if one comes before anything else is missed */

@@ -20,12 +20,6 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
     *out = (wr_fit){ .block_bytes = bytes, .segment_bytes = segment, .class = small ? WR_SMALL : WR_LARGE };
 }
 
-static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)
-{
-    (void)options, (void)request, (void)candidate;
-    return true;
-}
-
 static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)
 {
     (void)options;
@@ -35,6 +29,5 @@ static bool splits(const wr_policy_options *options, const wr_fit *request, size
 const wr_policy wr_policy_pinned = {
     .name = "pinned",
     .fit = fit,
-    .takes = takes,
     .splits = splits,
 };

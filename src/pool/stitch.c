@@ -230,7 +230,11 @@ static weir_status undo_step(const wr_stitch_plan *p, const wr_stitch_step *s)
     const wr_chunk *chunk = s->slot->chunk;
     weir_status status = WEIR_OK;
     if (s->mapped) status = wr_driver(backend, vm_unmap, p->cache->device, p->region->base + s->slot->at, chunk->bytes);
-    if (status != WEIR_OK) p->region->region->closed = true;
+    if (status != WEIR_OK) {
+        wr_cache_lock(p->cache);
+        p->region->region->closed = true;
+        wr_cache_unlock(p->cache);
+    }
     if (s->made) wr_keep_first(&status, wr_driver(backend, vm_destroy, p->cache->device, chunk->handle, chunk->bytes));
     return status;
 }

@@ -116,7 +116,7 @@ WR_CHECKED weir_status wr_streams_captured(wr_stream_table *table, bool *capture
 /* Whether any of them has work. None captures, or comes to. */
 bool wr_streams_any_busy(wr_stream_table *table);
 
-/* No record of that index or beyond was ever used. */
+/* How many indices were ever used: all records lie below. */
 uint32_t wr_streams_used(wr_stream_table *table);
 
 /* Claims the stream of that id, to end it: false when it is no more, or when another thread claimed it. Who claims it

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "host_support.h"
+#include "weir/trace.h"
 
 static int open_torch(void **state)
 {
@@ -35,7 +36,7 @@ static void everything_starts_at_zero(void **state)
 static int open_two(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2, .memory_limit = 64 * MIB, .history = 100 });
     return 0;
 }
 
@@ -53,6 +54,15 @@ static void asking_opens_no_device(void **state)
     assert_ok(weir_stats_reset(1));
     assert_ok(weir_handle_stats_reset(0, 1));
     assert_ok(weir_empty_cache(1));
+    assert_ok(weir_validate(1));
+    uint64_t limit = 0, dropped = 1;
+    assert_ok(weir_memory_limit_get(1, &limit));
+    assert_int_equal(limit, 64 * MIB);
+    weir_event event;
+    size_t events = 1;
+    assert_ok(weir_history_read(1, &event, 1, &events, &dropped));
+    assert_int_equal(events + dropped, 0);
+    assert_ok(weir_history_clear(1));
     assert_int_equal(calls_of(WEIR_BACKEND_device_open), 1);
     assert_int_equal(weir_stats_get(2, &stats), WEIR_ERR_NO_DEVICE);
 }

@@ -77,7 +77,7 @@ static void entries_have_names(void **state)
     (void)state;
     assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_open), "open");
     assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_event_query), "event_query");
-    assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_last_error), "last_error");
+    assert_string_equal(wr_backend_entry_name(WEIR_BACKEND_scope_leave), "scope_leave");
     assert_non_null(wr_backend_entry_name(WEIR_BACKEND_ENTRY_COUNT));
 }
 

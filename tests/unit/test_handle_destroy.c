@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "handle_support.h"
+#include "pool_support.h"
 
 #include "base/meta.h"
 
@@ -351,6 +352,21 @@ static void a_failing_destroy_does_not_fail_the_allocation(void **state)
     assert_ok(weir_free(alloc(60 * MIB)));
 }
 
+static void a_failing_destroy_does_not_keep_what_is_paused_from_coming_back(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    void *block = alloc_from(pool, 40 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_DROP));
+    atomic_store(&plain.bytes, 16 * MIB);
+    make_idle(&plain, 0, 3);
+    atomic_store(&plain.fail_destroys, 1);
+    assert_ok(weir_resume(0, "model"));
+    assert_int_equal(atomic_load(&plain.destroys), 3);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+}
+
 static void a_create_without_memory_is_tried_again_after_caches_were_emptied(void **state)
 {
     (void)state;
@@ -510,6 +526,7 @@ int main(void)
         HANDLE_TEST(idle_handles_are_dropped_before_the_program_is_asked),
         HANDLE_TEST(handles_in_use_are_not_dropped),
         HANDLE_TEST(a_failing_destroy_does_not_fail_the_allocation),
+        HANDLE_TEST(a_failing_destroy_does_not_keep_what_is_paused_from_coming_back),
         HANDLE_TEST(a_create_without_memory_is_tried_again_after_caches_were_emptied),
         HANDLE_TEST(a_create_that_fails_for_another_reason_is_not_tried_again),
         HANDLE_TEST(a_create_that_finds_no_memory_twice_fails),

@@ -100,6 +100,29 @@ static void midnight_goes_on(void **state)
     trace_release(&t);
 }
 
+static void a_row_late_at_midnight_is_of_the_day_before(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,23:59:59.990000,allocate,0x1,1,0\n1,00:00:00.010000,allocate,0x2,1,0\n"
+                    "1,23:59:59.980000,allocate,0x3,1,0\n1,00:00:00.020000,allocate,0x4,1,0\n",
+             &t);
+    assert_int_equal(t.events[1].time_ns - t.events[2].time_ns, 30000000);
+    assert_int_equal(t.events[3].time_ns - t.events[0].time_ns, 30000000);
+    trace_release(&t);
+}
+
+static void half_a_day_without_rows_after_midnight_goes_on(void **state)
+{
+    (void)state;
+    trace t;
+    read_log(HEADER "1,23:59:59.000000,allocate,0x1,1,0\n1,00:00:01.000000,allocate,0x2,1,0\n"
+                    "1,20:00:01.000000,allocate,0x3,1,0\n",
+             &t);
+    assert_int_equal(t.events[2].time_ns - t.events[1].time_ns, UINT64_C(72000) * 1000000000);
+    trace_release(&t);
+}
+
 static void pointers_are_hexadecimal_and_streams_either(void **state)
 {
     (void)state;
@@ -195,6 +218,8 @@ int main(void)
         cmocka_unit_test(a_free_without_a_size_is_of_its_address),
         cmocka_unit_test(times_of_old_logs_and_of_other_tools_are_read),
         cmocka_unit_test(midnight_goes_on),
+        cmocka_unit_test(a_row_late_at_midnight_is_of_the_day_before),
+        cmocka_unit_test(half_a_day_without_rows_after_midnight_goes_on),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),
         cmocka_unit_test(columns_are_found_by_name),
         cmocka_unit_test(many_threads_get_small_numbers),

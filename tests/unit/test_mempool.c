@@ -264,6 +264,15 @@ static void closing_ends_pools_whatever_is_in_them(void **state)
 
 /* ---- routes ------------------------------------------------------------------------------------------------------- */
 
+static void the_default_pool_is_left_whatever_the_current_device(void **state)
+{
+    (void)state;
+    assert_ok(weir_mempool_enter(default_pool));
+    assert_ok(weir_host_fail(WEIR_BACKEND_device_get_current, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_mempool_leave(default_pool));
+    assert_status(weir_mempool_leave(default_pool), WEIR_ERR_POOL_MISMATCH);
+}
+
 static void the_pool_entered_last_serves(void **state)
 {
     (void)state;
@@ -898,6 +907,7 @@ int main(void)
         test(a_reserved_id_is_no_pool_yet),
         test(ids_that_never_were_are_refused),
         test(closing_ends_pools_whatever_is_in_them),
+        test(the_default_pool_is_left_whatever_the_current_device),
         test(the_pool_entered_last_serves),
         test(leaving_another_pool_than_the_innermost_changes_nothing),
         test(a_thread_that_entered_no_pool_is_not_routed),

@@ -9,6 +9,7 @@
 
 #define COLUMNS_MAX 32
 #define DAY_NS (UINT64_C(86400) * 1000000000)
+#define LATE_NS (UINT64_C(60) * 1000000000) /* by how much a row may come after others */
 
 typedef enum column { THREAD, TIME, ACTION, POINTER, SIZE, STREAM, COLUMN_COUNT } column;
 static const char *const column_names[] = { "Thread", "Time", "Action", "Pointer", "Size", "Stream" };
@@ -156,9 +157,10 @@ static bool parse_time(span field, uint64_t *out, bool *clock)
     return true;
 }
 
-/* Rows of racing threads may be a little out of order; half a day back is midnight. */
+/* Rows of racing threads may be a little out of order, around midnight too; half a day back is midnight. */
 static uint64_t unwrap(log_reader *r, uint64_t ns)
 {
+    if (r->days_ns && ns + LATE_NS > DAY_NS + r->last_ns) return r->days_ns - DAY_NS + ns;
     if (r->last_ns > ns + DAY_NS / 2) r->days_ns += DAY_NS;
     r->last_ns = ns;
     return r->days_ns + ns;

@@ -38,13 +38,22 @@ static bool write_bytes(const char *path, const uint8_t *bytes, size_t count)
     return false;
 }
 
+static bool encode(const char *path, const weir_plan *plan, uint8_t **bytes, size_t *count)
+{
+    weir_status status = weir_plan_encode(plan, NULL, 0, count);
+    if (status == WEIR_OK) {
+        *bytes = grow_new(*count, 1);
+        status = weir_plan_encode(plan, *bytes, *count, count);
+    }
+    if (status != WEIR_OK) cli_say("plan", "%s: not written: %s", path, weir_error_text());
+    return status == WEIR_OK;
+}
+
 bool plan_write(const char *path, const weir_plan *plan, const problem *p)
 {
-    size_t count;
-    if (weir_plan_encode(plan, NULL, 0, &count) != WEIR_OK) return false;
-    uint8_t *bytes = grow_new(count, 1);
-    bool good = weir_plan_encode(plan, bytes, count, &count) == WEIR_OK && check(path, bytes, count, p) &&
-                write_bytes(path, bytes, count);
+    uint8_t *bytes = NULL;
+    size_t count = 0;
+    bool good = encode(path, plan, &bytes, &count) && check(path, bytes, count, p) && write_bytes(path, bytes, count);
     free(bytes);
     return good;
 }

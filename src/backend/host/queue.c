@@ -103,12 +103,11 @@ weir_status wr_host_stream_new(int ordinal, int priority, wr_host_stream **out)
     wr_lock_init(&stream->lock, WR_RANK_BACKEND, "host stream");
     STAILQ_INIT(&stream->items);
 
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&stream->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-
+    if (wr_lock_condition_init(&stream->wake) != 0) {
+        wr_lock_destroy(&stream->lock);
+        wr_meta_free(stream);
+        return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "host: no condition variable for a stream");
+    }
     wr_lock_acquire(&device->list_lock);
     stream->serial = device->next_serial++;
     TAILQ_INSERT_TAIL(&device->streams, stream, link);
@@ -194,17 +193,11 @@ void wr_host_fence_reach(const wr_host_fence *fence)
 
 /* ---- workers -------------------------------------------------------------------------------------------------- */
 
-/* False when there was nothing to do for a while. The wait has a time limit, which wr_lock_wait() does not offer. */
+/* False when there was nothing to do for a while. */
 static bool sleep_until_woken(wr_host_stream *stream)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += WORKER_IDLE_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    int error = pthread_cond_timedwait(&stream->wake, &stream->lock.mutex, &until);
+    const struct timespec until = wr_lock_deadline(WORKER_IDLE_NS);
+    const int error = wr_lock_wait_until(&stream->lock, &stream->wake, &until);
     return error != ETIMEDOUT || !STAILQ_EMPTY(&stream->items);
 }
 

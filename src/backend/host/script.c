@@ -1,5 +1,5 @@
 #include "backend/host/host_internal.h"
-
+#include "base/clock.h"
 #include "base/meta.h"
 
 #include <errno.h>
@@ -31,13 +31,6 @@ static struct {
     int64_t clock_shift; /* while not: what holds in the past made it differ from the system's by */
 } script = { .lock = WR_LOCK_INITIALIZER(WR_RANK_BACKEND, "host script") };
 
-static uint64_t system_clock(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
-
 static void sleep_ns(uint64_t nanoseconds)
 {
     struct timespec left = { (time_t)(nanoseconds / 1000000000u), (long)(nanoseconds % 1000000000u) };
@@ -68,6 +61,7 @@ static weir_status take_failure_locked(enum weir_backend_entry entry)
     return due;
 }
 
+/* The stand-ins of drivers are made of this folder, without what is around it. */
 const char *wr_host_entry_name(enum weir_backend_entry entry)
 {
     static const char *const names[] = {
@@ -118,7 +112,7 @@ void wr_host_script_clear(void)
 
 static uint64_t clock_locked(void)
 {
-    return script.clock_held ? script.clock : system_clock() + (uint64_t)script.clock_shift;
+    return script.clock_held ? script.clock : wr_clock_ns(CLOCK_MONOTONIC) + (uint64_t)script.clock_shift;
 }
 
 weir_status wr_host_clock_ns(uint64_t *now)
@@ -207,7 +201,8 @@ weir_status weir_host_clock_hold(bool hold)
     wr_lock_acquire(&script.lock);
     uint64_t now = clock_locked();
     script.clock = now;
-    script.clock_shift = (int64_t)(now - system_clock()); /* goes on from where it stood, so it never steps back */
+    /* Goes on from where it stood, so it never steps back. */
+    script.clock_shift = (int64_t)(now - wr_clock_ns(CLOCK_MONOTONIC));
     script.clock_held = hold;
     wr_lock_release(&script.lock);
     return WEIR_OK;

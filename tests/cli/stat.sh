@@ -159,6 +159,9 @@ printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,100,0
 expect 0 stat "$scratch/log.csv" "$small"
 contains "$out" "no segments are recorded"
 contains "$out" "snapshot-4: "
+expect 0 stat --json - "$scratch/log.csv"
+json 'rows[0]["peak_requested"] == 100 and rows[0]["peak_reserved"] is None and rows[0]["peaks"]["reserved"] is None'
+json 'rows[0]["peaks"]["requested"]["ratio"] is None and rows[0]["devices"][0]["peak_reserved"] is None'
 expect 1 stat "$scratch/nothing" "$small"
 contains "$err" "$scratch/nothing"
 contains "$out" "snapshot-4: "

@@ -260,6 +260,7 @@ static void the_device_may_be_lost_for_good(void **state)
         const uint64_t before = wr_meta_live();
         scene s = { .failures = 0 };
         assert_ok(open_scene(*state));
+        assert_ok(weir_device_synchronize(0)); /* opens it */
         if (at > 0) growing_and_sharing(&s);
         if (at > 1) pressing(&s);
         assert_ok(weir_validate(0));

@@ -12,19 +12,33 @@ static json_t *json_pool(const uint64_t pool[2])
     return array;
 }
 
-static json_t *json_instant(const stat_run *r, const instant *at)
+static json_t *json_known(bool known, uint64_t number)
+{
+    return known ? json_count(number) : json_null();
+}
+
+/* Of segments a trace may tell nothing. `at` is NULL for failures that were not looked into. */
+static void add_state(json_t *object, const stat_run *r, const instant *at)
+{
+    static const instant untold;
+    const bool held = at && r->l.has_segments;
+    const instant *of = at ? at : &untold;
+    json_add(object, "requested", json_known(at, of->requested));
+    json_add(object, "active", json_known(at, of->active));
+    json_add(object, "reserved", json_known(held, of->reserved));
+    json_add(object, "segments", json_known(held, of->segments));
+    json_add(object, "holes", json_known(held, of->holes));
+    json_add(object, "in_holes", json_known(held, of->in_holes));
+    json_add(object, "largest_hole", json_known(held, of->largest_hole));
+}
+
+static json_t *json_peak(const stat_run *r, const instant *at)
 {
     json_t *object = json_object();
     json_add(object, "operation", json_count(at->moment));
     json_add(object, "time_ns", json_count(r->l.times[at->moment]));
-    json_add(object, "requested", json_count(at->requested));
-    json_add(object, "active", json_count(at->active));
-    json_add(object, "reserved", json_count(at->reserved));
-    json_add(object, "ratio", json_ratio(stat_ratio(at->reserved, at->requested), 4));
-    json_add(object, "segments", json_count(at->segments));
-    json_add(object, "holes", json_count(at->holes));
-    json_add(object, "in_holes", json_count(at->in_holes));
-    json_add(object, "largest_hole", json_count(at->largest_hole));
+    add_state(object, r, at);
+    json_add(object, "ratio", r->l.has_segments ? json_ratio(stat_ratio(at->reserved, at->requested), 4) : json_null());
     return object;
 }
 
@@ -34,11 +48,11 @@ static void add_counts(json_t *object, uint64_t count, uint64_t bytes)
     json_add(object, "bytes", json_count(bytes));
 }
 
-static void add_group(json_t *object, const summary_group *g)
+static void add_group(json_t *object, const stat_run *r, const summary_group *g)
 {
     add_counts(object, g->count, g->bytes);
     json_add(object, "peak_requested", json_count(g->peak_requested));
-    json_add(object, "peak_reserved", json_count(g->peak_reserved));
+    json_add(object, "peak_reserved", json_known(r->l.has_segments, g->peak_reserved));
 }
 
 static void add_stack(json_t *object, const stat_run *r, uint32_t stack)
@@ -65,7 +79,7 @@ static json_t *json_devices(const stat_run *r)
     for (size_t i = 0; i < r->s.device_count; i++) {
         json_t *object = json_object();
         json_add(object, "device", json_count(i));
-        add_group(object, &r->s.devices[i]);
+        add_group(object, r, &r->s.devices[i]);
         json_push(array, object);
     }
     return array;
@@ -80,7 +94,7 @@ static json_t *json_lanes(const stat_run *r)
         json_add(object, "device", json_integer(lane->device));
         json_add(object, "pool", json_pool(lane->pool));
         json_add(object, "stream", json_count(lane->stream));
-        add_group(object, &r->s.lanes[i]);
+        add_group(object, r, &r->s.lanes[i]);
         json_push(array, object);
     }
     return array;
@@ -151,32 +165,20 @@ static json_t *json_beside(const stat_run *r, const instant *at)
     return object;
 }
 
-/* `at` is NULL for failures that were not looked into. */
-static void add_state(json_t *object, const stat_run *r, const instant *at)
-{
-    const instant *held = r->l.has_segments ? at : NULL;
-    json_add(object, "requested", at ? json_count(at->requested) : json_null());
-    json_add(object, "active", at ? json_count(at->active) : json_null());
-    json_add(object, "reserved", held ? json_count(held->reserved) : json_null());
-    json_add(object, "segments", held ? json_count(held->segments) : json_null());
-    json_add(object, "holes", held ? json_count(held->holes) : json_null());
-    json_add(object, "in_holes", held ? json_count(held->in_holes) : json_null());
-    json_add(object, "largest_hole", held ? json_count(held->largest_hole) : json_null());
-    json_add(object, "beside", held && held->holes ? json_beside(r, held) : json_null());
-}
-
 static json_t *json_ooms(const stat_run *r)
 {
     json_t *array = json_array();
     for (size_t i = 0; i < r->l.oom_count; i++) {
         const timeline_oom *o = &r->l.ooms[i];
+        const instant *at = i < r->s.failure_count ? &r->s.failures[i] : NULL;
         json_t *object = json_object();
         json_add(object, "operation", json_count(o->moment));
         json_add(object, "time_ns", json_count(o->time));
         json_add(object, "bytes", json_count(o->bytes));
         json_add(object, "device", json_integer(r->l.lanes[o->lane].device));
-        json_add(object, "device_free", o->device_free ? json_count(o->device_free) : json_null());
-        add_state(object, r, i < r->s.failure_count ? &r->s.failures[i] : NULL);
+        json_add(object, "device_free", json_known(o->device_free, o->device_free));
+        add_state(object, r, at);
+        json_add(object, "beside", at && r->l.has_segments && at->holes ? json_beside(r, at) : json_null());
         add_stack(object, r, o->stack);
         json_push(array, object);
     }
@@ -196,11 +198,11 @@ json_t *stat_json(const stat_run *r)
     json_add(object, "malformed", json_count(r->l.malformed));
     json_add(object, "peak_requested", json_count(r->s.requested.requested));
     json_add(object, "peak_active", json_count(r->s.active.active));
-    json_add(object, "peak_reserved", json_count(r->s.reserved.reserved));
+    json_add(object, "peak_reserved", json_known(r->l.has_segments, r->s.reserved.reserved));
     json_t *peaks = json_object();
-    json_add(peaks, "requested", json_instant(r, &r->s.requested));
-    json_add(peaks, "active", json_instant(r, &r->s.active));
-    json_add(peaks, "reserved", json_instant(r, &r->s.reserved));
+    json_add(peaks, "requested", json_peak(r, &r->s.requested));
+    json_add(peaks, "active", json_peak(r, &r->s.active));
+    json_add(peaks, "reserved", r->l.has_segments ? json_peak(r, &r->s.reserved) : json_null());
     json_add(object, "peaks", peaks);
     json_add(object, "kinds", json_kinds(&r->s));
     json_add(object, "devices", json_devices(r));

@@ -56,6 +56,19 @@ static void finish(table *t)
     table_release(t);
 }
 
+/* What is held, which a trace may not tell. */
+static void cells_held(table *t, const stat_run *r, const instant *at)
+{
+    const bool known = r->l.has_segments;
+    const double overhead = known ? stat_ratio(at->reserved, at->requested) : NAN;
+    cell_known(t, known, at->reserved);
+    table_cell(t, isnan(overhead) ? "-" : "%.3f", overhead);
+    table_cell(t, known ? "%" PRIu64 : "-", at->segments);
+    table_cell(t, known ? "%" PRIu64 : "-", at->holes);
+    cell_known(t, known, at->in_holes);
+    cell_known(t, known, at->largest_hole);
+}
+
 static void print_peaks(const stat_run *r)
 {
     static const char *const titles[] = { "AT THE PEAK", "OPERATION", "TIME",  "REQUESTED", "ACTIVE",      "RESERVED",
@@ -65,20 +78,14 @@ static void print_peaks(const stat_run *r)
     table t;
     table_init(&t, "lrrrrrrrrrr");
     table_titles(&t, titles);
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < (r->l.has_segments ? 3 : 2); i++) {
         const instant *at = peaks[i];
         table_cell(&t, "%s", names[i]);
         cell_count(&t, at->moment);
         table_cell(&t, "%.3f s", stat_seconds(r, at->moment));
         cell_size(&t, at->requested);
         cell_size(&t, at->active);
-        cell_size(&t, at->reserved);
-        double overhead = stat_ratio(at->reserved, at->requested);
-        table_cell(&t, isnan(overhead) ? "-" : "%.3f", overhead);
-        cell_count(&t, at->segments);
-        cell_count(&t, at->holes);
-        cell_size(&t, at->in_holes);
-        cell_size(&t, at->largest_hole);
+        cells_held(&t, r, at);
     }
     finish(&t);
 }
@@ -98,12 +105,12 @@ static void print_kinds(const stat_run *r)
     finish(&t);
 }
 
-static void cells_group(table *t, const summary_group *g)
+static void cells_group(table *t, const stat_run *r, const summary_group *g)
 {
     cell_count(t, g->count);
     cell_size(t, g->bytes);
     cell_size(t, g->peak_requested);
-    cell_size(t, g->peak_reserved);
+    cell_known(t, r->l.has_segments, g->peak_reserved);
 }
 
 static void print_places(const stat_run *r)
@@ -122,13 +129,13 @@ static void print_places(const stat_run *r)
             cell_count(&t, device);
             cell_pool(&t, lane->pool);
             table_cell(&t, "%#" PRIx64, lane->stream);
-            cells_group(&t, &r->s.lanes[i]);
+            cells_group(&t, r, &r->s.lanes[i]);
         }
         if (lanes < 2) continue;
         cell_count(&t, device);
         table_cell(&t, "all");
         table_cell(&t, "all");
-        cells_group(&t, &r->s.devices[device]);
+        cells_group(&t, r, &r->s.devices[device]);
     }
     finish(&t);
 }

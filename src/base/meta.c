@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum { LEAST_ITEMS = 16 }; /* of an array that grows */
+
 static _Atomic uint64_t live;
 static _Atomic uint64_t failing; /* allocations until one is made to fail; 0: none is */
 
@@ -64,6 +66,21 @@ weir_status wr_meta_resize(void **memory, size_t bytes, const char *what)
     if (resized == NULL) return refuse(bytes, what);
     if (*memory == NULL) count_one();
     *memory = resized;
+    return WEIR_OK;
+}
+
+weir_status wr_meta_grow(void *items, uint32_t *capacity, size_t need, size_t item_bytes, const char *what)
+{
+    if (need <= *capacity) return WEIR_OK;
+    WR_ENSURE(need <= UINT32_MAX / 2, WEIR_ERR_OUT_OF_HOST_MEMORY, "%zu items are too many for %s", need, what);
+    uint32_t larger = *capacity ? *capacity : LEAST_ITEMS;
+    while (larger < need) larger *= 2;
+    void *memory; /* of any type: its pointer is copied, not read through another type */
+    memcpy(&memory, items, sizeof memory);
+    WR_TRY(wr_meta_resize(&memory, larger * item_bytes, what));
+    memset((char *)memory + *capacity * item_bytes, 0, (larger - *capacity) * item_bytes);
+    memcpy(items, &memory, sizeof memory);
+    *capacity = larger;
     return WEIR_OK;
 }
 

@@ -16,6 +16,10 @@ WR_CHECKED weir_status wr_meta_alloc(size_t bytes, const char *what, void **out)
 /* As realloc: new bytes are not zeroed; on failure the old memory stands. */
 WR_CHECKED weir_status wr_meta_resize(void **memory, size_t bytes, const char *what);
 
+/* Room for `need` items of an array: `items` points to its pointer. It at least doubles; what is new is zeroed. As wr_meta_resize
+ * on failure. */
+WR_CHECKED weir_status wr_meta_grow(void *items, uint32_t *capacity, size_t need, size_t item_bytes, const char *what);
+
 /* NULL is fine. */
 void wr_meta_free(void *memory);
 

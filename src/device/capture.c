@@ -20,13 +20,7 @@ static bool keeps(const wr_keeps *list, wr_kept kept)
 weir_status wr_keeps_add(wr_keeps *list, wr_kept kept)
 {
     if (keeps(list, kept)) return WEIR_OK;
-    if (list->count == list->capacity) {
-        const uint32_t capacity = list->capacity ? list->capacity * 2 : 4;
-        void *items = list->items;
-        WR_TRY(wr_meta_resize(&items, capacity * sizeof(wr_kept), "what a graph keeps"));
-        list->items = items;
-        list->capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&list->items, &list->capacity, list->count + 1, sizeof *list->items, "what a graph keeps"));
     WR_TRY(kept.keeper->hold(kept.object, kept.name));
     list->items[list->count++] = kept;
     return WEIR_OK;

@@ -52,15 +52,9 @@ void wr_graphs_release(wr_graphs *graphs)
 
 static weir_status grow_locked(wr_graphs *graphs)
 {
-    const uint32_t capacity = graphs->capacity ? graphs->capacity * 2 : 16;
-    void *slots = graphs->slots;
-    WR_ENSURE(capacity <= GRAPHS_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY, "there are %u graphs, as many as weir can name",
-              graphs->capacity);
-    WR_TRY(wr_meta_resize(&slots, capacity * sizeof(wr_graph *), "graphs"));
-    graphs->slots = slots;
-    for (uint32_t i = graphs->capacity; i < capacity; i++) graphs->slots[i] = NULL;
-    graphs->capacity = capacity;
-    return WEIR_OK;
+    WR_ENSURE(graphs->capacity < GRAPHS_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "there are %u graphs, as many as weir can name", graphs->capacity);
+    return wr_meta_grow(&graphs->slots, &graphs->capacity, graphs->capacity + 1, sizeof *graphs->slots, "graphs");
 }
 
 static weir_status publish(wr_graphs *graphs, wr_graph *graph)

@@ -56,23 +56,13 @@ static void choose_by_stream(const wr_stream *stream, wr_route *best)
 
 /* ---- by filter ---------------------------------------------------------------------------------------------------- */
 
-static weir_status make_room_locked(wr_routes *routes)
-{
-    const uint32_t count = atomic_load_explicit(&routes->filter_count, memory_order_relaxed);
-    if (count < routes->filter_capacity) return WEIR_OK;
-    const uint32_t capacity = routes->filter_capacity ? routes->filter_capacity * 2 : 8;
-    void *filters = routes->filters;
-    WR_TRY(wr_meta_resize(&filters, capacity * sizeof(wr_filter), "routes"));
-    routes->filters = filters;
-    routes->filter_capacity = capacity;
-    return WEIR_OK;
-}
-
 weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user)
 {
     wr_routes *routes = &device->routes;
     wr_lock_acquire(&routes->lock);
-    weir_status status = make_room_locked(routes);
+    const uint32_t count = atomic_load_explicit(&routes->filter_count, memory_order_relaxed);
+    weir_status status =
+        wr_meta_grow(&routes->filters, &routes->filter_capacity, count + 1, sizeof *routes->filters, "routes");
     if (status == WEIR_OK) {
         const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
         routes->filters[routes->filter_count] = (wr_filter){ route, function, user };

@@ -268,17 +268,9 @@ weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out)
 
 weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user)
 {
-    weir_status status = WEIR_OK;
     wr_lock_acquire(&rt->reclaim_lock);
-    if (rt->reclaimer_count == rt->reclaimer_capacity) {
-        uint32_t capacity = rt->reclaimer_capacity ? rt->reclaimer_capacity * 2 : 4;
-        void *grown = rt->reclaimers;
-        status = wr_meta_resize(&grown, capacity * sizeof(wr_reclaimer), "reclaim callbacks");
-        if (status == WEIR_OK) {
-            rt->reclaimers = grown;
-            rt->reclaimer_capacity = capacity;
-        }
-    }
+    weir_status status = wr_meta_grow(&rt->reclaimers, &rt->reclaimer_capacity, rt->reclaimer_count + 1,
+                                      sizeof *rt->reclaimers, "reclaim callbacks");
     if (status == WEIR_OK)
         rt->reclaimers[rt->reclaimer_count++] = (wr_reclaimer){ function, user, ++rt->reclaimers_ever };
     wr_lock_release(&rt->reclaim_lock);

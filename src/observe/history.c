@@ -145,15 +145,11 @@ static wr_page *reuse_oldest_locked(wr_history *history)
 static wr_page *make_page_locked(wr_history *history)
 {
     void *made = NULL;
-    if (history->page_count == history->page_capacity) {
-        void *grown = history->pages;
-        const uint32_t capacity = history->page_capacity ? history->page_capacity * 2 : 16;
-        if (wr_meta_resize(&grown, capacity * sizeof(wr_page *), "history") != WEIR_OK) return NULL;
-        history->pages = grown;
-        history->page_capacity = capacity;
-    }
     const size_t bytes = sizeof(wr_page) + (history->stacks ? WR_HISTORY_PAGE * sizeof(uint32_t) : 0);
-    if (wr_meta_alloc(bytes, "history", &made) != WEIR_OK) return NULL;
+    weir_status status = wr_meta_grow(&history->pages, &history->page_capacity, history->page_count + 1,
+                                      sizeof *history->pages, "history");
+    if (status == WEIR_OK) status = wr_meta_alloc(bytes, "history", &made);
+    if (status != WEIR_OK) return NULL;
     history->pages[history->page_count++] = made;
     return made;
 }

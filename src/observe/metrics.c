@@ -65,13 +65,7 @@ wr_metrics wr_metrics_of(wr_scope scope)
 
 weir_status wr_rows_add(wr_rows *rows, wr_scope scope, int32_t number, wr_row **out)
 {
-    if (rows->count == rows->capacity) {
-        void *grown = rows->row;
-        const size_t capacity = rows->capacity ? rows->capacity * 2 : 16;
-        WR_TRY(wr_meta_resize(&grown, capacity * sizeof(wr_row), "statistics"));
-        rows->row = grown;
-        rows->capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&rows->row, &rows->capacity, rows->count + 1, sizeof *rows->row, "statistics"));
     wr_row *row = &rows->row[rows->count++];
     *row = (wr_row){ .scope = scope, .device = number };
     *out = row;

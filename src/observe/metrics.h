@@ -53,7 +53,7 @@ typedef struct wr_row {
 
 typedef struct wr_rows {
     wr_row *row;
-    size_t count, capacity;
+    uint32_t count, capacity;
 } wr_rows;
 
 /* A new last row, zeroed but for scope and device. Valid until the next one. */

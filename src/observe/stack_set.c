@@ -22,13 +22,7 @@ weir_status wr_stack_set_mention(wr_stack_set *set, uint32_t stack)
 {
     const wr_stack *found = set->number ? wr_stacks_find(stack) : NULL;
     if (!found || set->number[stack]) return WEIR_OK;
-    if (set->count == set->capacity) {
-        void *grown = set->stacks;
-        const uint32_t capacity = set->capacity ? set->capacity * 2 : 64;
-        WR_TRY(wr_meta_resize(&grown, capacity * sizeof(wr_stack *), "call stacks of a file"));
-        set->stacks = grown;
-        set->capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&set->stacks, &set->capacity, set->count + 1, sizeof *set->stacks, "call stacks of a file"));
     set->stacks[set->count++] = found;
     set->number[stack] = set->count;
     return WEIR_OK;

@@ -8,23 +8,11 @@ wr_account *wr_account_locked(const wr_cache *cache, uint32_t index)
     return index < cache->account_capacity ? cache->accounts[index] : NULL;
 }
 
-static weir_status make_room(wr_cache *cache, uint32_t index)
-{
-    if (index < cache->account_capacity) return WEIR_OK;
-    uint32_t capacity = cache->account_capacity ? cache->account_capacity : 16;
-    while (capacity <= index) capacity *= 2;
-    void *accounts = cache->accounts;
-    WR_TRY(wr_meta_resize(&accounts, capacity * sizeof(wr_account *), "streams' statistics"));
-    cache->accounts = accounts;
-    for (uint32_t i = cache->account_capacity; i < capacity; i++) cache->accounts[i] = NULL;
-    cache->account_capacity = capacity;
-    return WEIR_OK;
-}
-
 weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out)
 {
     const uint32_t index = stream->index;
-    WR_TRY(make_room(cache, index));
+    WR_TRY(wr_meta_grow(&cache->accounts, &cache->account_capacity, index + 1, sizeof *cache->accounts,
+                        "streams' statistics"));
     if (!cache->accounts[index]) {
         void *made = NULL;
         WR_TRY(wr_meta_alloc(sizeof(wr_account), "stream's statistics", &made));

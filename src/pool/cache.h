@@ -56,7 +56,7 @@ typedef struct wr_chunks {
     /* scratch of who has both locks */
     uint64_t surveys;
     wr_chunk **whole; /* wholly free, as of the last one */
-    size_t whole_count, whole_capacity;
+    uint32_t whole_count, whole_capacity;
     uint64_t marks;
     uint64_t requests; /* under the move lock */
 } wr_chunks;

@@ -249,20 +249,10 @@ static void survey_short_parts(wr_chunks *c)
     }
 }
 
-static weir_status reserve_whole(wr_chunks *c)
-{
-    void *whole = c->whole;
-    if (c->count <= c->whole_capacity) return WEIR_OK;
-    WR_TRY(wr_meta_resize(&whole, 2 * c->count * sizeof(wr_chunk *), "free chunks"));
-    c->whole = whole;
-    c->whole_capacity = 2 * c->count;
-    return WEIR_OK;
-}
-
 weir_status wr_chunks_survey_locked(wr_cache *cache)
 {
     wr_chunks *c = &cache->chunks;
-    WR_TRY(reserve_whole(c));
+    WR_TRY(wr_meta_grow(&c->whole, &c->whole_capacity, c->count, sizeof *c->whole, "free chunks"));
     c->surveys++;
     c->whole_count = 0;
     survey_blocks(cache);
@@ -283,14 +273,8 @@ void wr_region_done(wr_cache *cache, wr_segment *segment)
 
 weir_status wr_region_reserve_slots(wr_region *region, size_t more)
 {
-    if (region->count + more <= region->capacity) return WEIR_OK;
-    size_t capacity = region->capacity ? region->capacity : 16;
-    while (capacity < region->count + more) capacity *= 2;
-    void *slots = region->slots;
-    WR_TRY(wr_meta_resize(&slots, capacity * sizeof(wr_slot *), "slots of a region"));
-    region->slots = slots;
-    region->capacity = (uint32_t)capacity;
-    return WEIR_OK;
+    return wr_meta_grow(&region->slots, &region->capacity, region->count + more, sizeof *region->slots,
+                        "slots of a region");
 }
 
 /* ---- what slots there are ----------------------------------------------------------------------------------------- */

@@ -24,17 +24,6 @@ weir_status wr_events_release(wr_event_pool *pool)
     return first;
 }
 
-static weir_status make_room_locked(wr_event_pool *pool)
-{
-    if (pool->made < pool->capacity) return WEIR_OK;
-    uint32_t capacity = pool->capacity ? pool->capacity * 2 : 16;
-    void *idle = pool->idle;
-    WR_TRY(wr_meta_resize(&idle, capacity * sizeof(void *), "idle events"));
-    pool->idle = idle;
-    pool->capacity = capacity;
-    return WEIR_OK;
-}
-
 weir_status wr_event_get(wr_event_pool *pool, void **event)
 {
     wr_lock_acquire(&pool->lock);
@@ -43,7 +32,7 @@ weir_status wr_event_get(wr_event_pool *pool, void **event)
         wr_lock_release(&pool->lock);
         return WEIR_OK;
     }
-    weir_status status = make_room_locked(pool);
+    weir_status status = wr_meta_grow(&pool->idle, &pool->capacity, pool->made + 1, sizeof *pool->idle, "idle events");
     if (status == WEIR_OK) pool->made++;
     wr_lock_release(&pool->lock);
     if (status != WEIR_OK) return status;

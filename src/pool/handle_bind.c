@@ -119,13 +119,8 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
             return WEIR_OK;
         }
     drop_orphans(handle);
-    if (handle->workspace_count == handle->workspace_capacity) {
-        uint32_t capacity = handle->workspace_capacity ? handle->workspace_capacity * 2 : 2;
-        void *grown = handle->workspaces;
-        WR_TRY(wr_meta_resize(&grown, capacity * sizeof(wr_workspace), "workspaces"));
-        handle->workspaces = grown;
-        handle->workspace_capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&handle->workspaces, &handle->workspace_capacity, handle->workspace_count + 1,
+                        sizeof *handle->workspaces, "workspaces"));
     void *memory = NULL;
     WR_TRY(site->alloc(site->device_context, stream, bytes, false, &memory));
     *workspace = &handle->workspaces[handle->workspace_count++];

@@ -99,15 +99,11 @@ static line *line_of(learner *l, uint64_t stream)
 static weir_status find_lines(learner *l)
 {
     void *memory = NULL;
-    size_t capacity = 0;
+    uint32_t capacity = 0;
     for (uint32_t i = 0; i < l->count; i++) {
-        line *of = line_of(l, l->births[i].stream);
-        if (!of && l->line_count == capacity) {
-            capacity = capacity ? 2 * capacity : 8;
-            void *lines = l->lines;
-            WR_TRY(wr_meta_resize(&lines, capacity * sizeof(line), "streams to learn from"));
-            l->lines = lines;
-        }
+        const line *of = line_of(l, l->births[i].stream);
+        if (!of)
+            WR_TRY(wr_meta_grow(&l->lines, &capacity, l->line_count + 1, sizeof *l->lines, "streams to learn from"));
         if (!of) l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
         line_of(l, l->births[i].stream)->count++;
     }

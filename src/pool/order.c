@@ -9,7 +9,7 @@
 /* Nodes of a graph, which are opaque. Zeroed is empty. */
 typedef struct node_list {
     void **nodes;
-    size_t count, capacity;
+    uint32_t count, capacity;
 } node_list;
 
 /* The same without duplicates, by hash. */
@@ -38,14 +38,7 @@ struct wr_ancestry {
 
 static weir_status make_room(node_list *list, size_t more)
 {
-    if (list->count + more <= list->capacity) return WEIR_OK;
-    size_t capacity = list->capacity ? list->capacity * 2 : 16;
-    while (capacity < list->count + more) capacity *= 2;
-    void *nodes = list->nodes;
-    WR_TRY(wr_meta_resize(&nodes, capacity * sizeof(void *), "nodes of a capture"));
-    list->nodes = nodes;
-    list->capacity = capacity;
-    return WEIR_OK;
+    return wr_meta_grow(&list->nodes, &list->capacity, list->count + more, sizeof *list->nodes, "nodes of a capture");
 }
 
 static size_t slot_of(const node_set *set, const void *node)

@@ -32,15 +32,7 @@ static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_clas
 weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out)
 {
     uint32_t index = stream->index * WR_BINS + class;
-    if (index >= pool->bin_capacity) {
-        uint32_t capacity = pool->bin_capacity ? pool->bin_capacity : 16;
-        while (capacity <= index) capacity *= 2;
-        void *bins = pool->bins;
-        WR_TRY(wr_meta_resize(&bins, capacity * sizeof(wr_bin *), "stream bins"));
-        pool->bins = bins;
-        for (uint32_t i = pool->bin_capacity; i < capacity; i++) pool->bins[i] = NULL;
-        pool->bin_capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&pool->bins, &pool->bin_capacity, index + 1, sizeof *pool->bins, "stream bins"));
     if (!pool->bins[index]) {
         wr_account *account = NULL;
         void *made = NULL;

@@ -118,13 +118,7 @@ static wr_segment *empty_region(const wr_stitch_plan *p)
 
 static weir_status add_step(wr_stitch_plan *p, wr_slot *origin, wr_chunk *chunk, size_t from, size_t to)
 {
-    if (p->count == p->capacity) {
-        const size_t capacity = p->capacity ? 2 * p->capacity : 16;
-        void *steps = p->steps;
-        WR_TRY(wr_meta_resize(&steps, capacity * sizeof(wr_stitch_step), "chunks to map"));
-        p->steps = steps;
-        p->capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&p->steps, &p->capacity, p->count + 1, sizeof *p->steps, "chunks to map"));
     wr_stitch_step *s = &p->steps[p->count];
     *s = (wr_stitch_step){ .origin = origin };
     WR_TRY(wr_slot_record(p->cache, &s->slot));

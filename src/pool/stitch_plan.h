@@ -44,7 +44,7 @@ typedef struct wr_stitch_plan {
     wr_piece suffix, prefix; /* free ends of chunks in use; slot NULL: none */
 
     wr_stitch_step *steps;
-    size_t count, capacity;
+    uint32_t count, capacity;
 } wr_stitch_plan;
 
 /* *served: a free block has become large enough, or the range has memory, and there is nothing to do.

@@ -42,13 +42,8 @@ static weir_status take_index_locked(wr_stream_table *table, uint32_t *index)
     }
     WR_ENSURE(table->used < WR_STREAM_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
               "device %d has %u streams, as many as weir can name; destroy some", table->device, table->used);
-    if (table->used >= table->free_capacity) {
-        uint32_t capacity = table->free_capacity ? table->free_capacity * 2 : 64;
-        void *indices = table->free_indices;
-        WR_TRY(wr_meta_resize(&indices, capacity * sizeof(uint32_t), "stream numbers"));
-        table->free_indices = indices;
-        table->free_capacity = capacity;
-    }
+    WR_TRY(wr_meta_grow(&table->free_indices, &table->free_capacity, table->used + 1, sizeof *table->free_indices,
+                        "stream numbers"));
     *index = table->used++;
     return WEIR_OK;
 }

@@ -59,6 +59,40 @@ static void resize_keeps_contents_and_counts_once(void **state)
     wr_meta_free(memory);
 }
 
+static void an_array_grows_and_what_is_new_is_zeroed(void **state)
+{
+    (void)state;
+    uint64_t *items = NULL;
+    uint32_t capacity = 0;
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_int_equal(wr_meta_grow(&items, &capacity, i + 1, sizeof *items, "a test"), WEIR_OK);
+        assert_true(capacity > i);
+        assert_int_equal(items[i], 0);
+        items[i] = i + 1;
+    }
+    for (uint32_t i = 0; i < 1000; i++) assert_int_equal(items[i], i + 1);
+    assert_int_equal(wr_meta_live(), 1);
+    wr_meta_free(items);
+}
+
+static void an_array_that_cannot_grow_stays_as_it_was(void **state)
+{
+    (void)state;
+    uint64_t *items = NULL;
+    uint32_t capacity = 0;
+    assert_int_equal(wr_meta_grow(&items, &capacity, 1, sizeof *items, "a test"), WEIR_OK);
+    uint64_t *const before = items;
+    const uint32_t had = capacity;
+    items[0] = 77;
+    wr_meta_fail_nth(1);
+    assert_int_equal(wr_meta_grow(&items, &capacity, had + 1, sizeof *items, "a test"), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_int_equal(wr_meta_grow(&items, &capacity, SIZE_MAX, sizeof *items, "a test"), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    assert_ptr_equal(items, before);
+    assert_int_equal(items[0], 77);
+    assert_int_equal(capacity, had);
+    wr_meta_free(items);
+}
+
 static void strdup_copies(void **state)
 {
     (void)state;
@@ -159,6 +193,8 @@ int main(void)
         cmocka_unit_test_teardown(zero_bytes_are_fine, check_nothing_live),
         cmocka_unit_test_teardown(free_takes_null, check_nothing_live),
         cmocka_unit_test_teardown(resize_keeps_contents_and_counts_once, check_nothing_live),
+        cmocka_unit_test_teardown(an_array_grows_and_what_is_new_is_zeroed, check_nothing_live),
+        cmocka_unit_test_teardown(an_array_that_cannot_grow_stays_as_it_was, check_nothing_live),
         cmocka_unit_test_teardown(strdup_copies, check_nothing_live),
         cmocka_unit_test_teardown(reserve_gives_zeroed_space_that_costs_nothing_yet, check_nothing_live),
         cmocka_unit_test_teardown(impossible_reservations_fail_and_leave_out_untouched, check_nothing_live),

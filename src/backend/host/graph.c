@@ -22,7 +22,7 @@ struct wr_host_capture {
     bool any_thread;
     const char *spoiled; /* what invalidated it; NULL: nothing */
     node *nodes;
-    size_t count, room;
+    uint32_t count, room;
 };
 
 /* Owner: its user, else the device. Immutable. */
@@ -97,13 +97,8 @@ static void free_capture(wr_host_capture *capture)
 /* Adds a node after the stream's last and after `other`. */
 static weir_status add_node(wr_host_capture *capture, wr_host_stream *stream, const wr_host_work *work, int64_t other)
 {
-    if (capture->count == capture->room) {
-        size_t room = capture->room > 0 ? 2 * capture->room : 16;
-        void *memory = capture->nodes;
-        WR_TRY(wr_meta_resize(&memory, room * sizeof(node), "nodes of a captured graph"));
-        capture->nodes = memory;
-        capture->room = room;
-    }
+    WR_TRY(wr_meta_grow(&capture->nodes, &capture->room, capture->count + 1, sizeof *capture->nodes,
+                        "nodes of a captured graph"));
     capture->nodes[capture->count] = (node){ .work = *work, .before = { stream->tip, other } };
     stream->tip = (int64_t)capture->count++;
     return WEIR_OK;

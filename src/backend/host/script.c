@@ -23,7 +23,7 @@ static struct {
     atomic_uint_fast64_t spent; /* nanoseconds of calls whose cost has to do with size; the others are in `calls` */
     atomic_bool armed;          /* there is a failure or a latency: unscripted calls take no lock */
     failure *failures;
-    size_t failure_count, failure_room;
+    uint32_t failure_count, failure_room;
     uint64_t latency[WEIR_BACKEND_ENTRY_COUNT]; /* nanoseconds */
     bool latencies;                             /* any is not 0 */
     bool clock_held;
@@ -137,13 +137,8 @@ weir_status wr_host_clock_ns(uint64_t *now)
 
 static weir_status add_failure_locked(enum weir_backend_entry entry, uint64_t nth, weir_status status)
 {
-    if (script.failure_count == script.failure_room) {
-        size_t room = script.failure_room > 0 ? 2 * script.failure_room : 8;
-        void *memory = script.failures;
-        WR_TRY(wr_meta_resize(&memory, room * sizeof(failure), "scripted failures"));
-        script.failures = memory;
-        script.failure_room = room;
-    }
+    WR_TRY(wr_meta_grow(&script.failures, &script.failure_room, script.failure_count + 1, sizeof *script.failures,
+                        "scripted failures"));
     script.failures[script.failure_count++] = (failure){ entry, status, nth };
     update_armed_locked();
     return WEIR_OK;

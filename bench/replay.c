@@ -6,7 +6,7 @@
  * that was freed in the recording while another stream still used it is freed when that use ended: so nobody's clock has
  * events in it, and all have the same blocks live at every moment.
  */
-#include "replay/demand.h"
+#include "script/demand.h"
 
 #include "grow.h"
 #include "output/table.h"

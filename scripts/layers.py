@@ -2,7 +2,8 @@
 """Checks who may include whom, and who may name a driver.
 
 src/: a file includes its own folder or a lower one of LAYERS, and public headers. Back ends do not include each other.
-tools/, bench/, examples/: public headers and their own. bench/ may also read traces as tools/ does and print
+tools/: public headers and its own, by the order of TOOLS; what lies in tools/ itself is for all of them, and takes from any.
+bench/, examples/: public headers and their own. bench/ may also read traces as tools/ does and print
 its tables: TOOLS_OF_BENCH.
 Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
 """
@@ -11,8 +12,9 @@ import re
 import sys
 
 LAYERS = ["base", "observe", "backend", "pool", "device", "thread", "api"]
+TOOLS = ["input", "output", "timeline", "script", "plan", "replay", "stat", "view"]
 DRIVERS = {"cuda": re.compile(r"\bcu[A-Z]\w+\s*\("), "hip": re.compile(r"\bhip[A-Z]\w+\s*\(")}
-TOOLS_OF_BENCH = ["input/input.h", "replay/demand.h", "replay/script.h", "output/table.h", "grow.h"]
+TOOLS_OF_BENCH = ["input/input.h", "script/demand.h", "script/script.h", "output/table.h", "grow.h"]
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
@@ -54,6 +56,10 @@ def refuse_outside(path, quote, name):
     if quote == "<":
         return None
     roots = [path.parent, path.parts[0]]
+    rooms = [pathlib.PurePath(path.parts[1]), pathlib.PurePath(name).parent]
+    ranks = [TOOLS.index(room.parts[0]) for room in rooms if room.parts and room.parts[0] in TOOLS]
+    if path.parts[0] == "tools" and len(ranks) == 2 and ranks[1] > ranks[0]:
+        return f"is above {rooms[0]}/ ({' < '.join(TOOLS)})"
     if path.parts[0] == "bench" and (ROOT / "tools" / name).exists():
         return None if name in TOOLS_OF_BENCH else "is not one of TOOLS_OF_BENCH"
     if any((ROOT / root / name).exists() for root in roots):

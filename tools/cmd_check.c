@@ -2,11 +2,11 @@
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
+#include "map.h"
 #include "misuse.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
-#include "replay/map.h"
 #include "replay/reproduce.h"
 #include "timeline/segments.h"
 

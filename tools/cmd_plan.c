@@ -1,13 +1,13 @@
 /* weir plan: where each allocation of a trace would go if all of it were known beforehand, and how little memory that
  * takes. */
 #include "cli.h"
+#include "clock.h"
 #include "command.h"
 #include "grow.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
-#include "plan/clock.h"
 #include "plan/file.h"
 
 #include <inttypes.h>

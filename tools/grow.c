@@ -20,15 +20,6 @@ void *grow_new(size_t count, size_t item)
 
 void *grow_array(void *array, size_t count, size_t *capacity, size_t item)
 {
-    if (count <= *capacity) return array;
-
-    size_t wanted = *capacity + *capacity / 2;
-    if (wanted < count) wanted = count;
-    if (wanted < 16) wanted = 16;
-    if (wanted > SIZE_MAX / item) stop(wanted, item);
-
-    void *grown = realloc(array, wanted * item);
-    if (!grown) stop(wanted, item);
-    *capacity = wanted;
-    return grown;
+    if (!grow_try(&array, capacity, count, item)) stop(count, item);
+    return array;
 }

@@ -90,7 +90,8 @@ def check(track, text, stat):
     for (start, end), size in zip(lives(column, "segment"), column["segment.bytes"]):
         span(reserved, start, end, size)
     for name, changes in ("requested", requested), ("active", active), ("reserved", reserved):
-        assert peak(changes) == stat["peak_" + name] == track["peaks"][name], (name, peak(changes), stat["peak_" + name])
+        told = stat["peak_" + name]  # None: of segments the trace tells nothing
+        assert peak(changes) == (told or 0) == track["peaks"][name], (name, peak(changes), stat["peak_" + name])
     assert len(column["time"]) == stat["operations"] + 2
     replayed = track["title"].endswith((", torch", ", weir"))  # it ends with its last operation
     assert abs(sum(column["time"]) - stat["duration_ns"] / 1000) < (1000 if replayed else 1)

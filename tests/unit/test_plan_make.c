@@ -9,7 +9,7 @@
 
 #include "plan/make.h"
 
-#include "replay/script.h"
+#include "script/script.h"
 
 static const solve_options quick = { .seed = 1, .threads = 1, .seconds = 30, .work = 1 << 18 };
 

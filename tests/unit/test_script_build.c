@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "input/pools.h"
-#include "replay/script.h"
+#include "script/script.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define EVENT(what, where, bytes) { .kind = WEIR_EVENT_##what, .address = (where), .size = (bytes) }

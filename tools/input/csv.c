@@ -212,7 +212,7 @@ static bool add(log_reader *r, weir_event e, weir_event_kind kind)
 {
     if (r->out->count >= r->limits->events)
         return source_fail(r->s, r->offset, "more than %" PRIu64 " events, the limit", r->limits->events);
-    if (!grow((void **)&r->out->events, &r->capacity, r->out->count + 1, sizeof e)) return source_fail_memory(r->s);
+    if (!grow_try((void **)&r->out->events, &r->capacity, r->out->count + 1, sizeof e)) return source_fail_memory(r->s);
     e.kind = (uint16_t)kind;
     r->out->events[r->out->count++] = e;
     return true;

@@ -160,7 +160,7 @@ static bool read_stack(source *s, const trace_limits *limits, size_t *capacity, 
     size_t first = out->first[out->count];
     if (frames > STACK_FRAMES_MAX || first + frames > limits->memo)
         return source_fail(s, offset, "stack %zu has %" PRIu32 " frames, more than the limit", out->count, frames);
-    if (!grow((void **)&out->items, capacity, first + frames, sizeof *out->items)) return source_fail_memory(s);
+    if (!grow_try((void **)&out->items, capacity, first + frames, sizeof *out->items)) return source_fail_memory(s);
     for (uint32_t i = 0; i < frames; i++) {
         uint32_t *item = &out->items[first + i];
         if (!read_number(s, "stack", out->count, item)) return false;
@@ -179,12 +179,12 @@ static bool read_stacks(source *s, const trace_limits *limits, const weir_trace_
     uint64_t text_bytes = 0;
     if (h->stacks == 0) return true;
     while (out->frame_count < h->frames)
-        if (!grow((void **)&out->frames, &frame_capacity, out->frame_count + 1, sizeof *out->frames))
+        if (!grow_try((void **)&out->frames, &frame_capacity, out->frame_count + 1, sizeof *out->frames))
             return source_fail_memory(s);
         else if (!read_frame(s, limits, &text_bytes, out))
             return false;
     for (uint64_t i = 0; i <= h->stacks; i++) {
-        if (!grow((void **)&out->first, &first_capacity, (size_t)i + 2, sizeof *out->first))
+        if (!grow_try((void **)&out->first, &first_capacity, (size_t)i + 2, sizeof *out->first))
             return source_fail_memory(s);
         if (i == 0) {
             out->first[0] = out->first[1] = 0;
@@ -194,7 +194,7 @@ static bool read_stacks(source *s, const trace_limits *limits, const weir_trace_
         }
     }
     /* An array even for stacks that are all empty. */
-    return grow((void **)&out->items, &item_capacity, 1, sizeof *out->items) || source_fail_memory(s);
+    return grow_try((void **)&out->items, &item_capacity, 1, sizeof *out->items) || source_fail_memory(s);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
@@ -212,8 +212,8 @@ static bool read_event(source *s, const weir_trace_header *h, uint64_t number, s
                            h->stacks);
     s->at += h->event_bytes;
     if (!known) return true;
-    if (!grow((void **)&out->events, capacity, out->count + 1, sizeof e) ||
-        (h->stacks && !grow((void **)&out->stacks.of, of_capacity, out->count + 1, sizeof stack)))
+    if (!grow_try((void **)&out->events, capacity, out->count + 1, sizeof e) ||
+        (h->stacks && !grow_try((void **)&out->stacks.of, of_capacity, out->count + 1, sizeof stack)))
         return source_fail_memory(s);
     if (h->stacks) out->stacks.of[out->count] = stack;
     out->events[out->count++] = e;
@@ -236,7 +236,7 @@ bool native_read(source *s, const trace_limits *limits, trace *out)
 
     /* Room is made as events come, not for as many as the header says: that may be a lie. */
     size_t capacity = 0, of_capacity = 0;
-    if (h.stacks && !grow((void **)&out->stacks.of, &of_capacity, 1, sizeof *out->stacks.of))
+    if (h.stacks && !grow_try((void **)&out->stacks.of, &of_capacity, 1, sizeof *out->stacks.of))
         return source_fail_memory(s); /* also where there are no events */
     for (uint64_t i = 0; i < h.events; i++) {
         size_t have = source_need(s, h.event_bytes);

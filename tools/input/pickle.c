@@ -72,7 +72,7 @@ static bool push(pickle *p, pickle_value value)
 {
     if (p->count >= p->limits->stack)
         return FAIL(p, "more than %" PRIu64 " values on the stack, the limit", p->limits->stack);
-    if (!grow((void **)&p->stack, &p->capacity, p->count + 1, sizeof *p->stack)) return source_fail_memory(p->s);
+    if (!grow_try((void **)&p->stack, &p->capacity, p->count + 1, sizeof *p->stack)) return source_fail_memory(p->s);
     p->stack[p->count++] = value;
     return true;
 }
@@ -229,7 +229,7 @@ static bool op_mark(pickle *p)
 {
     if (p->mark_count >= p->limits->depth)
         return FAIL(p, "nested deeper than %" PRIu64 ", the limit", p->limits->depth);
-    if (!grow((void **)&p->marks, &p->mark_capacity, p->mark_count + 1, sizeof *p->marks))
+    if (!grow_try((void **)&p->marks, &p->mark_capacity, p->mark_count + 1, sizeof *p->marks))
         return source_fail_memory(p->s);
     p->marks[p->mark_count++] = p->count;
     return true;
@@ -399,7 +399,7 @@ static bool memo_put(pickle *p, uint64_t index)
     pickle_value *top = &p->stack[p->count - 1];
     uint32_t atom = is_container(*top) ? container_atom(top->type) : top->tag;
     if (atom == ATOM_UNSET && !atoms_scalar(&p->atoms, *top, &atom)) return false;
-    if (!grow((void **)&p->memo, &p->memo_capacity, index + 1, sizeof *p->memo)) return source_fail_memory(p->s);
+    if (!grow_try((void **)&p->memo, &p->memo_capacity, index + 1, sizeof *p->memo)) return source_fail_memory(p->s);
     while (p->memo_count <= index) p->memo[p->memo_count++] = ATOM_UNSET;
     if (p->memo[index] == ATOM_UNSET) p->memo_used++;
     p->memo[index] = atom;

@@ -85,7 +85,7 @@ static bool add(atom_table *t, pickle_value value, uint32_t *atom)
     if (t->count >= limit)
         return source_fail(t->s, source_offset(t->s), "more than %" PRIu64 " distinct values, the limit",
                            t->limits->memo);
-    if (!grow((void **)&t->values, &t->capacity, t->count + 1, sizeof *t->values)) return source_fail_memory(t->s);
+    if (!grow_try((void **)&t->values, &t->capacity, t->count + 1, sizeof *t->values)) return source_fail_memory(t->s);
     *atom = (uint32_t)t->count;
     value.tag = *atom;
     t->values[t->count++] = value;

@@ -129,10 +129,11 @@ static bool read_item(source *s, const section *head, uint64_t number, size_t *c
 {
     switch (head->kind) {
     case SECTION_LIVE:
-        if (!grow((void **)&out->live, capacity, out->live_count + 1, sizeof *out->live)) return source_fail_memory(s);
+        if (!grow_try((void **)&out->live, capacity, out->live_count + 1, sizeof *out->live))
+            return source_fail_memory(s);
         return read_live(s, number, &out->stacks, &out->live[out->live_count++]);
     case SECTION_SEGMENTS:
-        if (!grow((void **)&out->segments, capacity, out->segment_count + 1, sizeof *out->segments))
+        if (!grow_try((void **)&out->segments, capacity, out->segment_count + 1, sizeof *out->segments))
             return source_fail_memory(s);
         return read_segment(s, number, &out->segments[out->segment_count++]);
     default: return read_settings(s, head, &out->settings);

@@ -217,7 +217,7 @@ static list_kind kind_of(const pickle_value *item)
 /* One more item at the end of the list; NULL: the error is set. */
 static void *extend(snapshot *s, list *l)
 {
-    if (!grow(&l->items, &l->capacity, l->count + 1, item_bytes[l->kind])) {
+    if (!grow_try(&l->items, &l->capacity, l->count + 1, item_bytes[l->kind])) {
         (void)source_fail_memory(s->s);
         return NULL;
     }
@@ -306,7 +306,7 @@ static bool add_range(snapshot *s, const dict *d, uint64_t address, const trace_
     uint64_t bytes;
     trace *t = s->out;
     if (!dict_number(d, WORD_TOTAL_SIZE, &bytes) || bytes == 0) return true;
-    if (!grow((void **)&t->segments, &s->segment_capacity, t->segment_count + 1, sizeof *t->segments))
+    if (!grow_try((void **)&t->segments, &s->segment_capacity, t->segment_count + 1, sizeof *t->segments))
         return source_fail_memory(s->s);
     const bool mapped = dict_true(d, WORD_IS_EXPANDABLE);
     t->segments[t->segment_count++] =
@@ -449,7 +449,7 @@ static bool collect_events(snapshot *s, const pickle_value *traces)
             events = own;
             capacity = l->capacity;
         } else {
-            good = grow((void **)&events, &capacity, count + l->count, sizeof *events);
+            good = grow_try((void **)&events, &capacity, count + l->count, sizeof *events);
             if (good) memcpy(events + count, own, l->count * sizeof *events);
             free(own);
         }

@@ -46,7 +46,7 @@ static uint32_t *find(stack_table *t, stack_index *x, uint64_t hash, same_as sam
 /* Gives the free slot the next number. */
 static bool number_slot(stack_table *t, stack_index *x, uint32_t *slot, uint64_t hash)
 {
-    if (!grow((void **)&x->hashes, &x->capacity, x->count + 1, sizeof *x->hashes)) return source_fail_memory(t->s);
+    if (!grow_try((void **)&x->hashes, &x->capacity, x->count + 1, sizeof *x->hashes)) return source_fail_memory(t->s);
     x->hashes[x->count] = hash;
     *slot = (uint32_t)++x->count;
     return true;
@@ -65,7 +65,7 @@ bool stacks_frame(stack_table *t, stack_frame frame, uint32_t *number)
     if (!slot) return false;
     if (!*slot) {
         size_t count = t->frame_index.count;
-        if (!grow((void **)&t->frames, &t->frame_capacity, count + 1, sizeof *t->frames))
+        if (!grow_try((void **)&t->frames, &t->frame_capacity, count + 1, sizeof *t->frames))
             return source_fail_memory(t->s);
         t->frames[count] = frame;
         if (!number_slot(t, &t->frame_index, slot, hash)) return false;
@@ -91,8 +91,8 @@ static bool add_stack(stack_table *t, const run *r)
 {
     size_t stacks = t->stack_index.count;
     if (r->count > MOST - t->item_count ||
-        !grow((void **)&t->items, &t->item_capacity, t->item_count + r->count, sizeof *t->items) ||
-        !grow((void **)&t->first, &t->first_capacity, stacks + 2, sizeof *t->first))
+        !grow_try((void **)&t->items, &t->item_capacity, t->item_count + r->count, sizeof *t->items) ||
+        !grow_try((void **)&t->first, &t->first_capacity, stacks + 2, sizeof *t->first))
         return source_fail_memory(t->s);
     if (r->count) memcpy(t->items + t->item_count, r->frames, r->count * sizeof *r->frames);
     t->first[stacks] = t->item_count;

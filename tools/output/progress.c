@@ -1,20 +1,14 @@
 #include "output/progress.h"
 
+#include "clock.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BAR 30
 #define REDRAW_NS 100000000
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 void progress_begin(progress *p, const char *what, const char *name)
 {
@@ -26,7 +20,7 @@ void progress_begin(progress *p, const char *what, const char *name)
 void progress_update(progress *p, uint64_t done, uint64_t total)
 {
     if (!p->shown) return;
-    uint64_t now = now_ns();
+    uint64_t now = clock_now_ns();
     if (now < p->next_ns) return;
     p->next_ns = now + REDRAW_NS;
 

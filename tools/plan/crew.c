@@ -1,7 +1,7 @@
 #include "plan/crew.h"
 
+#include "clock.h"
 #include "grow.h"
-#include "plan/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>

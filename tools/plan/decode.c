@@ -1,7 +1,7 @@
 #include "plan/decode.h"
 
+#include "clock.h"
 #include "grow.h"
-#include "plan/clock.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 #include "plan/exact.h"
 
+#include "clock.h"
 #include "grow.h"
-#include "plan/clock.h"
 #include "plan/order.h"
 
 #include <stdlib.h>

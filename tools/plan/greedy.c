@@ -1,6 +1,6 @@
 #include "plan/greedy.h"
 
-#include "plan/clock.h"
+#include "clock.h"
 #include "plan/order.h"
 
 #include <pthread.h>

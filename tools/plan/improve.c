@@ -1,8 +1,8 @@
 #include "plan/improve.h"
 
+#include "clock.h"
 #include "grow.h"
 #include "plan/anneal.h"
-#include "plan/clock.h"
 #include "plan/order.h"
 #include "plan/random.h"
 

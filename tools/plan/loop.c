@@ -1,7 +1,7 @@
 #include "plan/loop.h"
 
 #include "grow.h"
-#include "replay/map.h"
+#include "map.h"
 
 #include <stdlib.h>
 

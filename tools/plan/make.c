@@ -1,7 +1,7 @@
 #include "plan/make.h"
 
+#include "clock.h"
 #include "grow.h"
-#include "plan/clock.h"
 #include "plan/verify.h"
 
 #include <inttypes.h>

@@ -6,7 +6,7 @@
 #ifndef WEIR_TOOLS_PLAN_PROBLEM_H
 #define WEIR_TOOLS_PLAN_PROBLEM_H
 
-#include "replay/script.h"
+#include "script/script.h"
 
 /* Sizes are rounded up to this, and offsets are multiples of it: what the allocator gives. */
 #define PLAN_ALIGNMENT ((uint64_t)512)

@@ -1,7 +1,7 @@
 #include "plan/solve.h"
 
+#include "clock.h"
 #include "grow.h"
-#include "plan/clock.h"
 #include "plan/core.h"
 #include "plan/exact.h"
 #include "plan/greedy.h"

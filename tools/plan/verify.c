@@ -1,7 +1,7 @@
 #include "plan/verify.h"
 
 #include "grow.h"
-#include "timeline/ranges.h"
+#include "ranges.h"
 
 #include <inttypes.h>
 #include <search.h>

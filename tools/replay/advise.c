@@ -1,7 +1,7 @@
 #include "replay/advise.h"
 
 #include "replay/model.h"
-#include "replay/part.h"
+#include "script/part.h"
 
 #include <assert.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "grow.h"
 #include "output/table.h"
-#include "replay/demand.h"
+#include "script/demand.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef WEIR_TOOLS_REPLAY_PLACE_H
 #define WEIR_TOOLS_REPLAY_PLACE_H
 
-#include "replay/script.h"
+#include "script/script.h"
 #include "weir/host.h"
 
 /* The recorded SEGMENT_ALLOCs of a device in order, with gaps between segments closed, so that *span bytes of address

@@ -1,9 +1,9 @@
 #include "replay/record.h"
 
 #include "grow.h"
-#include "replay/map.h"
+#include "map.h"
 #include "replay/run.h"
-#include "timeline/ranges.h"
+#include "ranges.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

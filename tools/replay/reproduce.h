@@ -5,7 +5,7 @@
 #ifndef WEIR_TOOLS_REPLAY_REPRODUCE_H
 #define WEIR_TOOLS_REPLAY_REPRODUCE_H
 
-#include "replay/script.h"
+#include "script/script.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,9 @@
 #include "replay/run.h"
 
+#include "clock.h"
 #include "grow.h"
-#include "replay/demand.h"
 #include "replay/place.h"
+#include "script/demand.h"
 #include "weir/host.h"
 #include "weir/observe.h"
 
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* How often the clock moves in a pass. */
 enum { TICKS = 64 };
@@ -279,13 +279,6 @@ static bool play_body(session *s)
     return true;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 /* Driver calls so far, and what they would have taken. */
 static bool read_driver(session *s, uint64_t *calls, uint64_t *ns)
 {
@@ -303,9 +296,9 @@ bool session_pass(session *s, pass *out)
 
     if (!read_driver(s, &calls_before, &ns_before) || !play(s, &sc->before)) return false;
 
-    uint64_t start = now_ns();
+    uint64_t start = clock_now_ns();
     if (!play_body(s)) return false;
-    uint64_t end = now_ns();
+    uint64_t end = clock_now_ns();
 
     if (!read_driver(s, &calls_after, &ns_after)) return false;
     *out = (pass){ end - start, calls_after - calls_before, s->oom, ns_after - ns_before };

@@ -7,7 +7,7 @@
 #define WEIR_TOOLS_REPLAY_RUN_H
 
 #include "replay/gate.h"
-#include "replay/script.h"
+#include "script/script.h"
 #include "weir/plan.h"
 
 typedef struct session_options {
@@ -55,7 +55,7 @@ void session_close(session *s);
 typedef struct measurement {
     char backend[16];
     uint64_t operations, driver_calls;
-    uint64_t peak_requested;                    /* the job's own, of every policy the same (replay/demand.h) */
+    uint64_t peak_requested;                    /* the job's own, of every policy the same (script/demand.h) */
     uint64_t peak_reserved, peak_reserved_warm; /* of the cold pass; of the last warm one, 0 when there is none */
     uint64_t oom, oom_warm;                     /* of the cold pass; of all warm ones */
     double ns_per_op_cold, ns_per_op_warm;      /* NAN when there are no operations */

@@ -2,7 +2,7 @@
 
 #include "cli.h"
 #include "plan/file.h"
-#include "replay/part.h"
+#include "script/part.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #define WEIR_TOOLS_TIMELINE_SEGMENTS_H
 
 #include "input/input.h"
-#include "timeline/ranges.h"
+#include "ranges.h"
 
 /* What a range of memory is to be known by: from the segment at the end, or the event that gave it back. */
 typedef uint32_t (*segments_number)(void *user, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped);

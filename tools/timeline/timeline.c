@@ -1,7 +1,7 @@
 #include "timeline/timeline.h"
 
 #include "grow.h"
-#include "replay/map.h"
+#include "map.h"
 #include "timeline/segments.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "replay/map.h"
+#include "map.h"
 
 #include "grow.h"
 

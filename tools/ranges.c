@@ -1,4 +1,4 @@
-#include "timeline/ranges.h"
+#include "ranges.h"
 
 #include "grow.h"
 

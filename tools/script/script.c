@@ -1,7 +1,7 @@
-#include "replay/script.h"
+#include "script/script.h"
 
 #include "grow.h"
-#include "replay/map.h"
+#include "map.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "replay/part.h"
+#include "script/part.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define ALLOC(n, size) { .kind = SCRIPT_ALLOC, .slot = (n), .bytes = (size) }

@@ -1,4 +1,4 @@
-#include "replay/part.h"
+#include "script/part.h"
 
 #include "grow.h"
 

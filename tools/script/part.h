@@ -4,10 +4,10 @@
  * other memory.
  * Owner: the caller, until script_part_release. The whole script must outlive its parts, which share its streams.
  */
-#ifndef WEIR_TOOLS_REPLAY_PART_H
-#define WEIR_TOOLS_REPLAY_PART_H
+#ifndef WEIR_TOOLS_SCRIPT_PART_H
+#define WEIR_TOOLS_SCRIPT_PART_H
 
-#include "replay/script.h"
+#include "script/script.h"
 
 /* Operations `from` to below `to` of the body. What is live at `from` is allocated before, in the order in which it was
  * made; what is live at `to` is freed after. A block that waits for a stream at `from` counts as gone. */

@@ -3,8 +3,8 @@
  * the timed loop looks nothing up.
  * Owner: the caller of script_build, until script_release. Immutable in between.
  */
-#ifndef WEIR_TOOLS_REPLAY_SCRIPT_H
-#define WEIR_TOOLS_REPLAY_SCRIPT_H
+#ifndef WEIR_TOOLS_SCRIPT_SCRIPT_H
+#define WEIR_TOOLS_SCRIPT_SCRIPT_H
 
 #include "input/input.h"
 

@@ -3,8 +3,8 @@
  * seen is known for ever.
  * Owner: the caller, until map_release. An entry is valid until the next map_put.
  */
-#ifndef WEIR_TOOLS_REPLAY_MAP_H
-#define WEIR_TOOLS_REPLAY_MAP_H
+#ifndef WEIR_TOOLS_MAP_H
+#define WEIR_TOOLS_MAP_H
 
 #include <stddef.h>
 #include <stdint.h>

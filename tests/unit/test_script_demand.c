@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "replay/demand.h"
+#include "script/demand.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 #define ALLOC_ON(stream, n, size) { .kind = SCRIPT_ALLOC, .where = (stream), .slot = (n), .bytes = (size) }

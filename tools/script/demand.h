@@ -2,10 +2,10 @@
  * demand: what a script has in use at its most. It is the job's own, the same under every policy: a library's statistics also
  * hold what it has not yet seen complete.
  */
-#ifndef WEIR_TOOLS_REPLAY_DEMAND_H
-#define WEIR_TOOLS_REPLAY_DEMAND_H
+#ifndef WEIR_TOOLS_SCRIPT_DEMAND_H
+#define WEIR_TOOLS_SCRIPT_DEMAND_H
 
-#include "replay/script.h"
+#include "script/script.h"
 
 /* Most bytes requested and not yet freed and complete: each device's own peak, summed. `refused`: what failed when recorded is
  * had, and freed at once. */

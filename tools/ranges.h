@@ -2,8 +2,8 @@
  * ranges: address ranges that do not overlap, each with a number, by device and address.
  * Owner: the caller, until ranges_release.
  */
-#ifndef WEIR_TOOLS_TIMELINE_RANGES_H
-#define WEIR_TOOLS_TIMELINE_RANGES_H
+#ifndef WEIR_TOOLS_RANGES_H
+#define WEIR_TOOLS_RANGES_H
 
 #include <stdbool.h>
 #include <stddef.h>

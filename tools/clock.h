@@ -1,8 +1,8 @@
 /*
- * clock: the time that searches are measured against.
+ * clock: the time in one number, which does not go back.
  */
-#ifndef WEIR_TOOLS_PLAN_CLOCK_H
-#define WEIR_TOOLS_PLAN_CLOCK_H
+#ifndef WEIR_TOOLS_CLOCK_H
+#define WEIR_TOOLS_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-#include "replay/demand.h"
+#include "script/demand.h"
 
 #include "grow.h"
 

@@ -47,6 +47,7 @@ typedef struct wr_chunks {
     uint64_t mapped_bytes;            /* of all slots */
     uint64_t moments;                 /* at which slots became stale */
     uint64_t paid_at;                 /* by then chunks mapped again have taken no more than their share of the time */
+    bool dear;                        /* the last that were took more */
     uint64_t dear_bytes;              /* of those that took more, since one was given back or refused */
     size_t gathered_at; /* what was held when all that was parked was taken, since one was given back; 0: not yet */
     bool mixed;         /* small blocks are served among large ones, until a chunk is made */

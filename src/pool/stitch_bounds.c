@@ -14,9 +14,10 @@ enum { SLACK_SHARE = 40 };
  * on. */
 enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
 
-/* Mapping a chunk again, and unmapping it later, takes so long (0007), and may take such a share of a program's time. What is
- * mapped when that was exceeded by more than the patience is dear. */
-enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200 };
+/* Mapping a chunk again, and unmapping it later, takes so long (0007), and may take such a share of a program's time; with the
+ * square of what is held for what was ever live a larger one, up to a most. What is mapped when that was exceeded by more than
+ * the patience is dear. */
+enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
 #define MOVE_PATIENCE_NS UINT64_C(10000000000)
 
 /* Once so many times what is held was dear, each so many bytes more that are let one more be held, up to a share: a program that
@@ -32,8 +33,8 @@ enum { SMALL_SHARE = 16 };
 #define SMALL_LEAST ((size_t)32 << 20)
 
 /* What streams have parked stays theirs: each finds it again without the driver. From a share of all on, and from so much, it is
- * taken where another stream would get new memory; those that use it by turns then have memory of their own for it soon, since
- * that happens again when a share more is held. */
+ * taken where another stream would get new memory. Where that comes to be dear it happens again when a share more is held only,
+ * so those that use it by turns then have memory of their own for it. */
 enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
 #define PARKED_LEAST ((size_t)64 << 20)
 
@@ -123,13 +124,25 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
 
 /* ---- what may be held --------------------------------------------------------------------------------------------- */
 
+/* The time in which so many chunks may be mapped again: less, the more is held for what was ever live. */
+static uint64_t time_for(wr_cache *cache, size_t count)
+{
+    const weir_memory_stats *stats = wr_stats_locked(cache);
+    const double held = (double)stats->reserved_bytes[WEIR_STAT_ALL].current;
+    const double most = (double)stats->requested_bytes[WEIR_STAT_ALL].peak;
+    const double times = held > most && most > 0 ? held / most : 1;
+    const double share = MOVE_TIME_SHARE / (times * times);
+    return (uint64_t)((double)count * MOVE_NS * (share > MOVE_TIME_SHARE_MOST ? share : MOVE_TIME_SHARE_MOST));
+}
+
 void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t now)
 {
     wr_chunks *chunks = &cache->chunks;
     const uint64_t patience_ends = now + MOVE_PATIENCE_NS;
     if (chunks->paid_at < now) chunks->paid_at = now;
-    chunks->paid_at += count * (uint64_t)MOVE_NS * MOVE_TIME_SHARE;
-    if (chunks->paid_at <= patience_ends) return;
+    chunks->paid_at += time_for(cache, count);
+    chunks->dear = chunks->paid_at > patience_ends;
+    if (!chunks->dear) return;
     chunks->paid_at = patience_ends;
     chunks->dear_bytes += bytes;
 }
@@ -190,7 +203,7 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 bool wr_stitch_may_gather(const wr_stitch_plan *p)
 {
     const size_t last = p->cache->chunks.gathered_at, share = p->held / PARKED_SHARE;
-    return !wr_gate_captures() && p->held >= last + last / GATHER_SHARE &&
+    return !wr_gate_captures() && (!p->cache->chunks.dear || p->held >= last + last / GATHER_SHARE) &&
            wr_fronts_parked_locked(p->cache, p->cache->pools, WR_FLOW_BYTES) >=
                (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);
 }

@@ -932,6 +932,40 @@ static void what_is_cheap_again_brings_nobody_nearer_to_rest(void **state)
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
+enum { TURN_STREAMS = 16, TURN_BLOCKS = 40, TURNS = 1000 };
+
+/* Streams that have blocks of 2 MiB by turns, and nothing in between. Returns the calls that map in the last tenth. */
+static uint64_t take_turns(unsigned milliseconds)
+{
+    weir_stream streams[TURN_STREAMS];
+    void *blocks[TURN_BLOCKS];
+    uint64_t mapped = 0;
+    assert_ok(weir_host_clock_hold(true));
+    for (int i = 0; i < TURN_STREAMS; i++) streams[i] = new_stream(0);
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (turn == TURNS - TURNS / 10) mapped = calls_of(WEIR_BACKEND_vm_map);
+        for (int i = 0; i < TURN_BLOCKS; i++) blocks[i] = alloc_on(2 * MIB, streams[turn % TURN_STREAMS]);
+        for (int i = 0; i < TURN_BLOCKS; i++) assert_ok(weir_free(blocks[i]));
+        assert_ok(weir_host_clock_advance((uint64_t)milliseconds * 1000000));
+    }
+    return calls_of(WEIR_BACKEND_vm_map) - mapped;
+}
+
+static void streams_that_take_turns_share_memory_while_that_takes_little_time(void **state)
+{
+    (void)state;
+    assert_true(take_turns(1000) > 15 * TURNS / 10);
+    assert_in_range(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, TURN_BLOCKS * 2 * MIB, 2 * TURN_BLOCKS * 2 * MIB);
+}
+
+static void streams_that_take_turns_have_more_of_their_own_where_it_takes_much(void **state)
+{
+    (void)state;
+    assert_true(take_turns(0) < 10 * TURNS / 10);
+    assert_in_range(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, TURN_STREAMS * TURN_BLOCKS * MIB,
+                    TURN_STREAMS * TURN_BLOCKS * 2 * MIB);
+}
+
 /* What would bring it to rest is a third. In this sequence no block comes to lie across two chunks, which takes more. */
 static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
 {
@@ -1139,6 +1173,10 @@ int main(void)
         STITCH_TEST(a_program_whose_time_that_hardly_takes_holds_no_more),
         STITCH_TEST(a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_idle),
         STITCH_TEST(what_is_cheap_again_brings_nobody_nearer_to_rest),
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_share_memory_while_that_takes_little_time,
+                                        open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_have_more_of_their_own_where_it_takes_much,
+                                        open_large_host, close_host),
         cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_come_to_rest, open_large_host, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),
         STITCH_TEST(memory_that_was_given_back_is_not_held_again_at_once),

@@ -80,6 +80,10 @@ static weir_status grow(wr_device *device, const wr_request *request, void **out
 
 static weir_status collect_and_grow(wr_device *device, const wr_request *request, void **out)
 {
+    bool moved = false;
+    if (!wr_mempool_chunked(request->pool)) WR_TRY(wr_cache_take_left(&device->cache, request, &moved));
+    if (moved) WR_TRY(wr_cache_take(&device->cache, request, out));
+    if (*out) return WEIR_OK;
     WR_TRY(wr_cache_collect(&device->cache));
     return grow(device, request, out);
 }

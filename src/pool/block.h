@@ -124,6 +124,13 @@ typedef enum wr_backing {
     WR_UNBACKED  /* nothing */
 } wr_backing;
 
+/* What is known of a segment whose stream ended, when the stream's work was over, and in which nobody has had a new block since. */
+typedef enum wr_left {
+    WR_LEFT_NOT,
+    WR_LEFT_QUIET, /* it was free: there is nothing to wait for */
+    WR_LEFT_IN_USE /* not all of it: its new stream may be using those blocks */
+} wr_left;
+
 struct wr_segment {
     struct wr_cache *cache; /* never changes, also when the record is recycled */
     char *base;
@@ -140,6 +147,7 @@ struct wr_segment {
     wr_pages *pages;
     _Atomic(wr_front *) front; /* the bin's */
     uint32_t blocks;
+    wr_left left;
     wr_segment *prev, *next; /* in the bin; `next` also links unused records */
 };
 

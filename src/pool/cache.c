@@ -131,6 +131,7 @@ static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
 static void make_live(wr_cache *cache, wr_block *block, size_t requested, const void *native)
 {
     const wr_bin *bin = block->segment->bin;
+    wr_segment_use(block->segment);
     block->state = WR_BLOCK_LIVE;
     block->requested = requested;
     block->uses = NULL;

@@ -116,6 +116,7 @@ typedef struct wr_cache {
 
     wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
     bool chains;       /* streams were made to wait for others by frees; under the move lock */
+    atomic_uint left;  /* segments that are */
 
     atomic_uint_fast64_t accessors; /* other devices that reach mapped memory of this one, a bit each */
     wr_import *imports;             /* memory of other processes */
@@ -203,6 +204,9 @@ WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *reques
  * other's work. *moved: whether there was one. */
 WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved);
 
+/* The same of those that streams which ended have left: nobody waits. */
+WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
+
 /* Gives idle segments back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the default pool,
  * of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
@@ -251,6 +255,14 @@ WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_reques
                                                 void **out);
 
 /* A block that is in no tree becomes live. `native`: the stream that asked for it. */
+/* Its memory may have work queued from now on. */
+static inline void wr_segment_use(wr_segment *segment)
+{
+    if (WR_LIKELY(!segment->left)) return;
+    segment->left = WR_LEFT_NOT;
+    atomic_fetch_sub_explicit(&segment->cache->left, 1, memory_order_relaxed);
+}
+
 void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native);
 
 /* A pending or live block becomes free: merged, back in its bin, counted. */

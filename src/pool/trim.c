@@ -24,6 +24,7 @@ static void hide_locked(wr_segment *segment)
     segment->cache->hidden_bytes += wr_segment_held(segment);
     segment->cache->hidden_paused += segment->bytes - wr_segment_held(segment);
     wr_subplan_forget_segment_locked(segment);
+    wr_segment_use(segment);
     wr_bin_remove(segment->bin, segment->first);
     wr_bin_drop_segment(segment->bin, segment);
 }
@@ -462,7 +463,32 @@ static bool fits_request(const wr_segment *segment, const void *argument)
            segment->bytes >= request->fit.block_bytes && wr_cache_takes(request, segment->bytes);
 }
 
-static weir_status rehome(wr_cache *cache, const wr_request *request, bool *moved)
+static void set_left_locked(wr_segment *segment, wr_left left)
+{
+    wr_segment_use(segment);
+    segment->left = left;
+    if (left) atomic_fetch_add_explicit(&segment->cache->left, 1, memory_order_relaxed);
+}
+
+static bool fits_and_is_quiet(const wr_segment *segment, const void *argument)
+{
+    return segment->left == WR_LEFT_QUIET && fits_request(segment, argument);
+}
+
+static bool fits_and_is_left(const wr_segment *segment, const void *argument)
+{
+    return segment->left && fits_request(segment, argument);
+}
+
+/* Work on the stream comes after what may use the segment now. False: it does not, and nothing changed. */
+static bool come_after(wr_cache *cache, const wr_segment *segment, wr_left left, bool may_wait, wr_stream *to)
+{
+    const wr_stream *from = segment->bin->stream;
+    if (left == WR_LEFT_QUIET) return true;
+    return may_wait ? chain(cache, from, to) : wr_event_ask_stream(cache->events, from->native, false) == WEIR_OK;
+}
+
+static weir_status rehome(wr_cache *cache, const wr_request *request, segment_filter passes, bool may_wait, bool *moved)
 {
     wr_bin *home = NULL;
     wr_segment *segment = NULL;
@@ -470,21 +496,22 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, bool *move
     wr_cache_lock(cache);
     weir_status status = wr_cache_check_pool_locked(request);
     if (status == WEIR_OK) status = wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &home);
-    if (status == WEIR_OK) segment = choose_idle_locked(cache, fits_request, request, smaller);
+    if (status == WEIR_OK) segment = choose_idle_locked(cache, passes, request, smaller);
+    const wr_left left = segment ? segment->left : WR_LEFT_NOT;
     if (segment) hide_locked(segment);
     wr_cache_unlock(cache);
     if (!segment) return status;
 
-    bool chained = chain(cache, segment->bin->stream, request->stream);
+    *moved = come_after(cache, segment, left, may_wait, request->stream);
     wr_cache_lock(cache);
-    if (chained) {
+    if (*moved) {
         segment->bin = home;
         WR_COUNT(request->pool, rehomed, 1);
         cache->ledger.changes++;
     }
     show_locked(segment);
+    if (!*moved) set_left_locked(segment, left);
     wr_cache_unlock(cache);
-    *moved = chained;
     return WEIR_OK;
 }
 
@@ -492,12 +519,31 @@ weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *mo
 {
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    weir_status status = rehome(cache, request, moved);
+    weir_status status = rehome(cache, request, fits_request, true, moved);
     wr_lock_release(&cache->move_lock);
     return status;
 }
 
-static void move_segments_locked(wr_bin *from, wr_bin *to)
+weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved)
+{
+    *moved = false;
+    if (atomic_load_explicit(&cache->left, memory_order_relaxed) == 0) return WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    weir_status status = rehome(cache, request, fits_and_is_quiet, false, moved);
+    if (status == WEIR_OK && !*moved) status = rehome(cache, request, fits_and_is_left, false, moved);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}
+
+/* A graph's pool is left alone: the graph uses what is free in it. */
+static wr_left left_by_stream(const wr_segment *segment)
+{
+    if (segment->region || segment->bin->pool->held[WR_HELD_BY_GRAPH]) return WR_LEFT_NOT;
+    return wr_segment_idle(segment) && segment->left != WR_LEFT_IN_USE ? WR_LEFT_QUIET : WR_LEFT_IN_USE;
+}
+
+/* `quiet`: the stream's work is over. */
+static void move_segments_locked(wr_bin *from, wr_bin *to, bool quiet)
 {
     while (from->segments) {
         wr_segment *segment = from->segments;
@@ -505,6 +551,7 @@ static void move_segments_locked(wr_bin *from, wr_bin *to)
             if (b->state == WR_BLOCK_FREE) wr_bin_remove(from, b);
         wr_bin_drop_segment(from, segment);
         wr_bin_add_segment(to, segment);
+        set_left_locked(segment, quiet ? left_by_stream(segment) : WR_LEFT_NOT);
         for (wr_block *b = segment->first; b; b = b->next) {
             if (b->state == WR_BLOCK_FREE) wr_bin_insert(to, b);
             if (b->state == WR_BLOCK_LIVE) wr_account_move(from->account, to->account, b->bytes);
@@ -519,13 +566,13 @@ static void drop_fence(const wr_cache *cache, wr_bin *bin)
     bin->fence = NULL;
 }
 
-static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir)
+static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir, bool quiet)
 {
     for (int class = WR_SMALL; class < WR_BINS; class ++) {
         wr_bin *old = wr_mempool_bin(pool, stream, class), *home = NULL;
         if (!old || !old->segments) continue;
         WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
-        move_segments_locked(old, home);
+        move_segments_locked(old, home, quiet);
         home->part_bytes += old->part_bytes;
         old->part_bytes = 0;
         drop_fence(pool->cache, old);
@@ -546,7 +593,7 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
     wr_fronts_close_for(cache, stream, heir); /* segments change their front */
     wr_cache_lock(cache);
     for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
-        status = forget_stream_locked(pool, stream, heir);
+        status = forget_stream_locked(pool, stream, heir, !cache->chains);
     if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
     wr_serve_forget_stream_locked(cache, stream);
     wr_subplan_forget_stream_locked(cache, stream);

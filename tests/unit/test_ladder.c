@@ -236,6 +236,80 @@ static void a_wait_that_the_driver_refuses_is_not_counted(void **state)
     assert_int_equal(queued_on(two), before);
 }
 
+/* ---- what streams that ended have left ------------------------------------------------------------------------------ */
+
+static void what_a_stream_left_serves_the_next_without_a_wait(void **state)
+{
+    (void)state;
+    void *left = leave_idle(12 * MIB, one);
+    assert_ok(weir_stream_destroy(one));
+    make_busy(default_stream(0)); /* it is that stream's now */
+    const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait), records = calls_of(WEIR_BACKEND_event_record);
+    assert_ptr_equal(alloc_on(12 * MIB, two), left);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits);
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), records);
+    assert_int_equal(info_of(left).stream.id, two.id);
+    assert_int_equal(reserved_on(0), 12 * MIB);
+    let_run(default_stream(0));
+}
+
+static void streams_that_come_and_go_hold_no_more_than_one(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    for (int i = 0; i < 20; i++) {
+        weir_stream stream = new_stream(0);
+        void *small = alloc_from(pool, 12 * MIB, stream), *large = alloc_from(pool, 30 * MIB, stream);
+        assert_ok(weir_free(small));
+        assert_ok(weir_free(large));
+        assert_ok(weir_stream_destroy(stream));
+        assert_int_equal(reserved_on(0), 42 * MIB);
+    }
+    assert_int_equal(stats_of(0).alloc_retries, 0);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+static void what_the_default_stream_has_used_since_is_its_own(void **state)
+{
+    (void)state;
+    void *left = leave_idle(12 * MIB, one);
+    assert_ok(weir_stream_destroy(one));
+    assert_ptr_equal(leave_idle(12 * MIB, default_stream(0)), left);
+    assert_true(alloc_on(12 * MIB, two) != left);
+    assert_int_equal(reserved_on(0), 24 * MIB);
+}
+
+static void blocks_in_use_when_their_stream_ended_are_left_once_the_default_stream_is_idle(void **state)
+{
+    (void)state;
+    void *block = alloc_on(12 * MIB, one);
+    assert_ok(weir_stream_destroy(one));
+    make_busy(default_stream(0)); /* with the block, perhaps */
+    assert_ok(weir_free(block));
+    assert_true(alloc_on(12 * MIB, two) != block);
+    let_run(default_stream(0));
+    assert_ok(weir_stream_synchronize(default_stream(0)));
+    assert_ptr_equal(alloc_on(12 * MIB, two), block);
+    assert_int_equal(reserved_on(0), 24 * MIB);
+}
+
+/* The graph uses what is free in its pool. */
+static void what_a_stream_left_in_a_graphs_pool_stays(void **state)
+{
+    (void)state;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    weir_graph graph;
+    options.pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_ok(weir_graph_begin(one, &options, &graph));
+    void *used = alloc_on(12 * MIB, one);
+    assert_ok(weir_free(used));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_stream_destroy(one));
+    assert_true(alloc_from(options.pool, 12 * MIB, two) != used);
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_mempool_unref(options.pool));
+}
+
 static void torch_releases_other_streams_segments_and_grows(void **state)
 {
     (void)state;
@@ -726,6 +800,11 @@ int main(void)
         SEGMENTS(segments_partly_in_use_are_not_moved),
         POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
         POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),
+        SEGMENTS(what_a_stream_left_serves_the_next_without_a_wait),
+        ALL(streams_that_come_and_go_hold_no_more_than_one),
+        SEGMENTS(what_the_default_stream_has_used_since_is_its_own),
+        SEGMENTS(blocks_in_use_when_their_stream_ended_are_left_once_the_default_stream_is_idle),
+        ALL(what_a_stream_left_in_a_graphs_pool_stays),
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),

@@ -443,7 +443,9 @@ typedef enum weir_memory_kind {
 /**
  * Where a pool gets its segments, if not from weir. Called from any thread; free and release must not call weir. alloc
  * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
- * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder. free gets what alloc gave. The stream is the native
+ * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder, other errors are the caller's. free gets
+ * what alloc gave; where it fails the pool keeps the memory, and the error is whose call wanted it given back. What is no error of
+ * weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER. The stream is the native
  * one that the segment is for. The source is used until the last block of the pool is gone, which may be after
  * weir_mempool_unref(): a free gives nothing back, so that is then done by the next weir_mempool_create(),
  * weir_mempool_unref(), weir_graph_begin() or weir_empty_cache(), or when memory is short. Then `release` (if not NULL) is called
@@ -516,7 +518,7 @@ WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 /**
  * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests; among all
  * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
- * reference. Other threads may enter the same pool at the same time. Routing does nothing else: frees, trimming and the
+ * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing does nothing else: frees, trimming and the
  * out-of-memory ladder go on as always.
  * @return WEIR_ERR_POOL_MISMATCH when the pool is gone or a reserved id that no capture has made; WEIR_ERR_BUSY when the thread
  *         has entered 32 without leaving one. Since 0.1.
@@ -528,15 +530,17 @@ WEIR_API weir_status weir_mempool_enter(weir_mempool pool);
 WEIR_API weir_status weir_mempool_leave(weir_mempool pool);
 
 /** Routes allocations on a stream, from any thread, to a pool of the stream's device; {0, 0} ends that. Holds a
- *  reference as long as it lasts, at most until the stream is destroyed. @return WEIR_ERR_WRONG_DEVICE when the pool is another
- *  device's; WEIR_ERR_POOL_MISMATCH when it was released. Since 0.1. */
+ *  reference as long as it lasts, at most until the stream is destroyed; a released pool that is not gone yet is opened again by
+ *  that, as by weir_mempool_ref(). @return WEIR_ERR_WRONG_DEVICE when the pool is another device's; WEIR_ERR_POOL_MISMATCH when it
+ *  is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream);
 
 /** Whether an allocation is routed. Called from any thread that allocates on the device; no lock is held; must not call
  *  weir. */
 typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
 
-/** Routes allocations for which `filter` says true, from any thread, to the pool. Holds a reference. Since 0.1. */
+/** Routes allocations for which `filter` says true, from any thread, to the pool. Holds a reference, as weir_mempool_route_stream().
+ *  Since 0.1. */
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** Ends such a route. The filter may still be running on another thread when this returns.

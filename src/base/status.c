@@ -54,6 +54,17 @@ static failure *own_error(void)
     return last;
 }
 
+bool wr_status_is_error(weir_status status)
+{
+    switch (status) {
+#define X(name, value, text)                                                                                           \
+    case name: return value != 0;
+        WEIR_STATUS_MAP(X)
+#undef X
+    }
+    return false;
+}
+
 const char *weir_status_name(weir_status status)
 {
     switch (status) {

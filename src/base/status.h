@@ -41,6 +41,9 @@ const char *wr_last_detail(void); /* NULL: none */
         }                                                                                                              \
     } while (0)
 
+/* One of weir's, and not WEIR_OK. */
+bool wr_status_is_error(weir_status status);
+
 /* A failure of clean-up that cannot change what the caller is told: the first one wins. */
 static inline void wr_keep_first(weir_status *kept, weir_status status)
 {

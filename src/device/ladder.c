@@ -395,7 +395,7 @@ static weir_status cannot_resume(wr_device *device, size_t missing)
     if (wr_driver(device->backend, device_memory, device->ordinal, &free_bytes, &total_bytes) != WEIR_OK)
         free_bytes = 0;
     wr_cache_lock(&device->cache);
-    const uint64_t reserved = (uint64_t)device->cache.stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const uint64_t reserved = wr_cache_limited_locked(&device->cache);
     if (device->cache.limit) wr_size_format(device->cache.limit, limit);
     wr_cache_unlock(&device->cache);
     return wr_fail(

@@ -171,7 +171,11 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     put_size(e, "weir holds ", f->report.reserved, " there: ");
     put_held(e, f);
     put_size(e, " Largest free block on this stream: ", f->report.largest_free, ".");
-    if (f->told) put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes).");
+    const uint64_t limited = f->report.limited, reserved = f->report.reserved;
+    const uint64_t unlimited = reserved > limited ? reserved - limited : 0;
+    if (f->told) put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes");
+    if (f->told && unlimited) put_size(e, ", and what is on the device of ", unlimited, " of managed and pinned pools");
+    if (f->told) wr_emit_format(e, ").");
     put_list(e, "\nBy pool: ", WR_SCOPE_POOL, &f->rows);
     put_list(e, "\nBy stream: ", WR_SCOPE_STREAM, &f->rows);
     put_list(e, "\nBy kind of handle: ", WR_SCOPE_HANDLES, &f->rows);

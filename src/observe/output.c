@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,12 +22,24 @@ void wr_output_to(wr_output *out, int descriptor)
     out->descriptor = descriptor;
     out->error = 0;
     out->used = 0;
+    out->ours = false;
     out->beside[0] = '\0';
+}
+
+static weir_status open_in_place(wr_output *out, const char *call, const char *path)
+{
+    out->descriptor = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot write %s: %s", call, path, strerror(errno));
+    return WEIR_OK;
 }
 
 weir_status wr_output_open(wr_output *out, const char *call, const char *path)
 {
+    struct stat old;
+    const bool there = lstat(path, &old) == 0;
     wr_output_to(out, -1);
+    out->ours = true;
+    if (there && !S_ISREG(old.st_mode)) return open_in_place(out, call, path);
     for (unsigned name = 0; out->descriptor < 0 && name < NAMES; name++) {
         const int length = snprintf(out->beside, sizeof out->beside, "%s.%ld.%u.%u.tmp", path, (long)getpid(),
                                     wr_thread_number(), name);
@@ -36,6 +49,7 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
         if (out->descriptor < 0 && errno != EEXIST) break;
     }
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot create %s: %s", call, out->beside, strerror(errno));
+    if (there) (void)!fchmod(out->descriptor, old.st_mode & 0777); /* who may read it now may read the new one */
     return WEIR_OK;
 }
 
@@ -105,9 +119,8 @@ void wr_output_text(wr_output *out, const char *text, size_t count)
 
 void wr_output_abandon(wr_output *out)
 {
-    if (out->beside[0] == '\0') return;
-    close(out->descriptor);
-    unlink(out->beside);
+    if (out->ours) close(out->descriptor);
+    if (out->beside[0] != '\0') unlink(out->beside);
 }
 
 weir_status wr_output_close(wr_output *out, const char *call, const char *path)
@@ -117,9 +130,10 @@ weir_status wr_output_close(wr_output *out, const char *call, const char *path)
         WR_ENSURE(out->error == 0, WEIR_ERR_IO, "%s: cannot write: %s", call, strerror(out->error));
         return WEIR_OK;
     }
+    const bool beside = out->beside[0] != '\0';
     if (close(out->descriptor) != 0 && out->error == 0) out->error = errno;
-    if (out->error == 0 && rename(out->beside, path) == 0) return WEIR_OK;
+    if (out->error == 0 && (!beside || rename(out->beside, path) == 0)) return WEIR_OK;
     if (out->error == 0) out->error = errno;
-    unlink(out->beside);
+    if (beside) unlink(out->beside);
     return wr_fail(WEIR_ERR_IO, "%s: cannot write %s: %s", call, path, strerror(out->error));
 }

@@ -1,19 +1,21 @@
 /*
  * output: bytes into a file, through a buffer. A file named by a path is written beside it and renamed, so that a reader
- * never meets half of one. Owner: the caller, on its stack. The first failure is kept, and told at the end.
+ * never meets half of one; what is no plain file (a device, a pipe, a link) is written as it is. Owner: the caller, on its stack. The first failure is kept, and told at the end.
  */
 #ifndef WR_OBSERVE_OUTPUT_H
 #define WR_OBSERVE_OUTPUT_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct wr_output {
     int descriptor;
     int error; /* errno of the first failure; 0: none */
     size_t used;
-    char beside[4096]; /* the file's name until it is complete; empty: the descriptor is the caller's */
+    bool ours;         /* the descriptor */
+    char beside[4096]; /* the file's name until it is complete; empty: it is written in its place */
     char buffer[1 << 15];
 } wr_output;
 

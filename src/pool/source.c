@@ -107,10 +107,31 @@ static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_
     }
 }
 
+/* What a program's function returned in failing may be no status, or one that sends whoever asked the wrong way. */
+static weir_status failure_of_program(weir_status status)
+{
+    switch (status) {
+    case WEIR_ERR_POOL_MISMATCH:
+    case WEIR_ERR_NOT_READY:
+    case WEIR_ERR_CAPTURE:
+    case WEIR_ERR_BUSY: return WEIR_ERR_DRIVER;
+    default: return wr_status_is_error(status) ? status : WEIR_ERR_DRIVER;
+    }
+}
+
+static weir_status give_to_program(const wr_mempool *pool, const wr_stream *stream, const wr_range *range)
+{
+    const weir_status status =
+        pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
+    if (status == WEIR_OK) return WEIR_OK;
+    return wr_fail(failure_of_program(status),
+                   "the segment source of memory pool " WR_MEMPOOL_FORMAT " did not take back %zu bytes at %p: %s (%d)",
+                   WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, range->base, weir_status_text(status), (int)status);
+}
+
 static weir_status give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
-    if (!pool->source.alloc) return give_own(pool, stream, range);
-    return pool->source.free(pool->source.user, range->base, range->bytes, pool->cache->device, stream->native);
+    return pool->source.alloc ? give_to_program(pool, stream, range) : give_own(pool, stream, range);
 }
 
 static weir_status take_from_program(const wr_mempool *pool, wr_stream *stream, wr_range *range)
@@ -120,9 +141,9 @@ static weir_status take_from_program(const wr_mempool *pool, wr_stream *stream, 
     wr_stream_note_queued(stream);
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) return WEIR_OK;
-    if (status == WEIR_ERR_POOL_MISMATCH) status = WEIR_ERR_DRIVER; /* of another pool: not this one's route */
-    return wr_fail(status, "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave no %zu bytes: %s",
-                   WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, weir_status_text(status));
+    return wr_fail(failure_of_program(status),
+                   "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave no %zu bytes: %s (%d)",
+                   WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, weir_status_text(status), (int)status);
 }
 
 static weir_status check_alignment(const wr_mempool *pool, const wr_range *range)

@@ -12,6 +12,8 @@
 #include "weir/trace.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -302,6 +304,58 @@ static void nothing_is_left_beside_the_file(void **state)
     assert_int_equal(entries, 1);
 }
 
+static void a_file_that_is_replaced_keeps_its_mode(void **state)
+{
+    (void)state;
+    struct stat now;
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_ok(weir_history_save(path));
+    assert_int_equal(stat(path, &now), 0);
+    assert_int_equal(now.st_mode & 0777, 0600);
+    assert_true(now.st_size > 0);
+}
+
+static void a_link_stays_and_what_it_leads_to_is_written(void **state)
+{
+    (void)state;
+    char link[sizeof path + 8];
+    struct stat now;
+    weir_event events[8];
+    weir_trace_header header;
+    alloc(512);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fclose(file);
+    snprintf(link, sizeof link, "%s.link", path);
+    assert_int_equal(symlink(path, link), 0);
+    assert_ok(weir_history_save(link));
+    assert_int_equal(lstat(link, &now), 0);
+    assert_true(S_ISLNK(now.st_mode));
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(load(&header, events, 8), 3);
+}
+
+static void a_pipe_is_written_and_not_replaced(void **state)
+{
+    (void)state;
+    struct stat now;
+    unsigned char first[8] = { 0 };
+    assert_int_equal(unlink(path) == 0 || errno == ENOENT, 1);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const int reader = open(path, O_RDONLY | O_NONBLOCK);
+    assert_true(reader >= 0);
+    alloc(512);
+    assert_ok(weir_history_save(path));
+    assert_int_equal(lstat(path, &now), 0);
+    assert_true(S_ISFIFO(now.st_mode));
+    assert_int_equal(read(reader, first, sizeof first), sizeof first);
+    close(reader);
+    assert_int_equal(unlink(path), 0);
+}
+
 static void a_path_that_cannot_be_written_is_refused_with_the_reason(void **state)
 {
     (void)state;
@@ -363,6 +417,9 @@ int main(void)
         RECORDING(dropped_events_are_told_in_the_file),
         RECORDING(an_existing_file_is_replaced_whole),
         RECORDING(nothing_is_left_beside_the_file),
+        RECORDING(a_file_that_is_replaced_keeps_its_mode),
+        RECORDING(a_link_stays_and_what_it_leads_to_is_written),
+        RECORDING(a_pipe_is_written_and_not_replaced),
         RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

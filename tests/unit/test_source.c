@@ -248,6 +248,42 @@ static void an_error_of_the_source_is_the_callers(void **state)
     expect_refusal(&s, pool_options(WEIR_MEMORY_DEVICE, ""), WEIR_ERR_IO, 0);
 }
 
+static void what_a_source_returns_that_is_no_error_of_its_own_is_the_drivers(void **state)
+{
+    static const int answers[] = {
+        5, -77, WEIR_ERR_POOL_MISMATCH, WEIR_ERR_NOT_READY, WEIR_ERR_CAPTURE, WEIR_ERR_BUSY
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        source s = { .answer = (weir_status)answers[i] };
+        expect_refusal(&s, pool_options(WEIR_MEMORY_DEVICE, ""), WEIR_ERR_DRIVER, 0);
+    }
+}
+
+static void a_source_that_does_not_take_back_is_named(void **state)
+{
+    static const int answers[] = {
+        5, -77, WEIR_ERR_POOL_MISMATCH, WEIR_ERR_NOT_READY, WEIR_ERR_CAPTURE, WEIR_ERR_BUSY
+    };
+    (void)state;
+    source s = make_source(512, 0);
+    weir_mempool pool = plain_pool_from(&s);
+    assert_ok(weir_free(alloc_from(pool, 3 * MIB, WEIR_STREAM_CURRENT)));
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
+        s.free_answer = (weir_status)answers[i];
+        assert_status(weir_free(&s), WEIR_ERR_UNKNOWN_POINTER); /* an older text */
+        assert_status(weir_mempool_empty_cache(pool), WEIR_ERR_DRIVER);
+        assert_non_null(strstr(weir_error_text(), "did not take back"));
+        assert_ok(weir_validate(0));
+    }
+    s.free_answer = WEIR_ERR_IO;
+    assert_status(weir_mempool_empty_cache(pool), WEIR_ERR_IO);
+    s.free_answer = WEIR_OK;
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(s.releases, 1);
+    end_source(&s);
+}
+
 static void a_source_without_memory_sends_the_request_down_the_ladder(void **state)
 {
     (void)state;
@@ -446,6 +482,8 @@ int main(void)
         SOURCE_TEST(memory_less_aligned_than_the_pool_is_refused),
         SOURCE_TEST(null_that_claims_success_is_no_memory),
         SOURCE_TEST(an_error_of_the_source_is_the_callers),
+        SOURCE_TEST(what_a_source_returns_that_is_no_error_of_its_own_is_the_drivers),
+        SOURCE_TEST(a_source_that_does_not_take_back_is_named),
         SOURCE_TEST(a_source_without_memory_sends_the_request_down_the_ladder),
         SOURCE_TEST(memory_that_is_given_twice_is_refused),
         SOURCE_TEST(pinned_and_managed_pools_work),

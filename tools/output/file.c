@@ -49,15 +49,23 @@ static bool replaceable(const char *path)
     return lstat(path, &status) != 0 || S_ISREG(status.st_mode);
 }
 
+/* Who may read what is there may read what replaces it. */
+static mode_t mode_of(const char *path)
+{
+    struct stat status;
+    if (lstat(path, &status) == 0) return status.st_mode & 0777;
+    mode_t mask = umask(0);
+    umask(mask);
+    return 0666 & ~mask;
+}
+
 static FILE *open_scratch(const char *path, char *scratch, size_t size)
 {
     snprintf(scratch, size, "%s.XXXXXX", path);
     int descriptor = mkstemp(scratch);
     if (descriptor < 0) return NULL;
 
-    mode_t mask = umask(0);
-    umask(mask);
-    (void)fchmod(descriptor, 0666 & ~mask);
+    (void)fchmod(descriptor, mode_of(path));
     FILE *stream = fdopen(descriptor, "wb");
     if (!stream) {
         int error = errno;

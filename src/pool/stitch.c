@@ -186,12 +186,20 @@ static weir_status map_all(attempt *a)
     return wr_source_share(p->cache, &range, atomic_load(&p->cache->accessors));
 }
 
+/* Addresses to grow into, or, where those run out, for what is mapped now and an absent end. */
 static weir_status reserve(wr_stitch_plan *p)
 {
+    const weir_backend *backend = p->cache->backend;
+    const int device = p->cache->device;
+    const size_t least = p->bytes + WR_SEGMENT_UNIT;
     void *base = NULL;
-    WR_TRY(wr_driver(p->cache->backend, vm_reserve, p->cache->device, p->region->bytes, 0, &base));
+    weir_status status = wr_driver(backend, vm_reserve, device, p->region->bytes, 0, &base);
+    if (status == WEIR_ERR_OUT_OF_MEMORY && !p->range && least < p->region->bytes) {
+        p->region->bytes = least;
+        status = wr_driver(backend, vm_reserve, device, least, 0, &base);
+    }
     p->region->base = base;
-    return WEIR_OK;
+    return status;
 }
 
 /* So much in many chunks is not asked for in vain: that, and giving back what there was, took half a second on a full device. The

@@ -740,6 +740,22 @@ static void addresses_that_queued_work_may_use_stay(void **state)
     assert_ok(weir_validate(0));
 }
 
+static void where_addresses_run_out_a_stream_has_what_it_needs(void **state)
+{
+    (void)state;
+    const weir_stream other = new_stream(0);
+    (void)alloc(CHUNK);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_reserve, 1, WEIR_ERR_OUT_OF_MEMORY));
+    char *block = alloc_on(CHUNK, other), *next = alloc_on(CHUNK, other);
+    assert_int_equal(reserved_on(0), 3 * CHUNK);
+    assert_true(info_of(block).segment_bytes <= 2 * CHUNK);
+    assert_ok(weir_validate(0));
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(next));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), CHUNK);
+}
+
 /* ---- giving back -------------------------------------------------------------------------------------------------- */
 
 /* The memory of some blocks of a size is mapped together, for a moment. */
@@ -1169,6 +1185,7 @@ int main(void)
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
+        STITCH_TEST(where_addresses_run_out_a_stream_has_what_it_needs),
         STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
         STITCH_TEST(a_program_whose_time_that_hardly_takes_holds_no_more),
         STITCH_TEST(a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_idle),

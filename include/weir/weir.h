@@ -280,11 +280,13 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * allocated on it stays valid, its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
- *         destroying it. Since 0.1.
+ *         destroying it. The stream stays then; when it is the driver that refuses to destroy it, its error is returned and the
+ *         stream is gone all the same. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 
-/** The calling thread's current stream of a device; the default stream until it sets one. Since 0.1. */
+/** The calling thread's current stream of a device; the default stream until it sets one, and again once another thread has
+ *  destroyed that. Since 0.1. */
 WEIR_API weir_status weir_stream_get_current(int device, weir_stream *out);
 
 /** Makes `stream` the calling thread's current stream of the stream's device. Does not change the current device.

@@ -325,8 +325,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
 /* A graph uses the free memory of its pool at every launch; what it borrowed would go back to somebody else. */
 static bool lends(const wr_mempool *pool, const wr_mempool *to)
 {
-    return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH] &&
-           !pool->paused;
+    return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH];
 }
 
 /* What is lent is plain device memory, cut as it comes. */

@@ -156,9 +156,9 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
 
 static bool chain_use(wr_wait *wait, wr_stream *to)
 {
-    bool chained = false;
-    if (!wr_wait_enter(wait)) return true;
-    weir_status status = wr_event_chain_uncaptured(wait->events, wait->native, to, &chained);
+    bool chained = true; /* where the stream has ended its work is over */
+    weir_status status = WEIR_OK;
+    if (wr_wait_enter(wait)) status = wr_event_chain_uncaptured(wait->events, wait->native, to, &chained);
     wr_wait_leave(wait);
     return status == WEIR_OK && chained;
 }

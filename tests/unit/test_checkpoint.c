@@ -441,6 +441,23 @@ static void a_segment_of_another_stream_is_refused(void **state)
     weir_checkpoint_destroy(then);
 }
 
+/* Which takes over the number of the one of then. */
+static void a_segment_of_a_later_stream_is_refused(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = from_pool_on(24 * MIB, stream);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_ok(weir_stream_destroy(stream));
+    void *again = from_pool_on(24 * MIB, new_stream(0));
+    assert_ptr_equal(again, block);
+    assert_ok(weir_free(again));
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    weir_checkpoint_destroy(then);
+}
+
 static void a_restore_that_fails_for_lack_of_records_keeps_none(void **state)
 {
     (void)state;
@@ -603,6 +620,7 @@ int main(void)
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
         both(a_segment_that_is_gone_is_refused_and_nothing_changes),
         both(a_segment_of_another_stream_is_refused),
+        both(a_segment_of_a_later_stream_is_refused),
         both(a_restore_that_fails_for_lack_of_records_keeps_none),
         both(another_pool_is_refused),
         cmocka_unit_test(a_checkpoint_outlives_the_library),

@@ -471,6 +471,27 @@ static void every_call_of_the_library_is_in_a_scope_of_the_device(void **state)
     assert_int_equal(scope_depth, 0);
 }
 
+static library picky = { .name = "picky" };
+
+static int refuse_memory(void *self, void *handle, const wr_kind_memory *memory)
+{
+    (void)self, (void)handle, (void)memory;
+    return LIBRARY_BROKEN;
+}
+
+static void a_handle_that_takes_no_memory_of_weirs_is_destroyed(void **state)
+{
+    (void)state;
+    void *handle = NULL;
+    library_register(&picky, 0);
+    library_start(&picky);
+    kind_of(&picky)->set_memory = refuse_memory;
+    assert_status(weir_handle_get_on(picky.kind, default_stream(0), &handle), WEIR_ERR_LIBRARY);
+    assert_int_equal(atomic_load(&picky.creates), 1);
+    assert_int_equal(atomic_load(&picky.destroys), 1);
+    library_end(&picky);
+}
+
 #define HANDLE_TEST(test) cmocka_unit_test_setup_teardown(test, start, end)
 
 static int start_closed(void **state)
@@ -510,6 +531,7 @@ int main(void)
         HANDLE_TEST(a_library_is_told_when_there_is_no_memory),
         HANDLE_TEST(memory_that_a_library_frees_when_it_is_destroyed_is_not_lost),
         HANDLE_TEST(every_call_of_the_library_is_in_a_scope_of_the_device),
+        HANDLE_TEST(a_handle_that_takes_no_memory_of_weirs_is_destroyed),
         cmocka_unit_test_setup_teardown(closing_frees_what_destroyed_libraries_freed, start_closed, end_closed),
     };
     return cmocka_run_group_tests(tests, register_all, NULL);

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "pool/trim_wait.h"
 #include "pool_support.h"
 #include "thread_support.h"
 #include "weir/trace.h"
@@ -201,6 +202,42 @@ static void the_smallest_idle_segment_that_fits_is_moved(void **state)
     assert_ptr_equal(alloc_on(10 * MIB, three), small);
     assert_ptr_equal(alloc_on(20 * MIB, three), large);
     assert_int_equal(stats_of(0).rehomed, 3);
+}
+
+static void a_segment_for_small_blocks_serves_no_large_request(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    leave_idle(4096, one); /* 2 MiB */
+    (void)alloc_on(20 * MIB, two);
+    assert_ok(weir_memory_limit_set(0, 22 * MIB));
+    assert_status(weir_alloc_on(3 * MIB / 2, two, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(stats_of(0).rehomed, 0);
+    assert_int_equal(stats_of(0).segment[WEIR_STAT_SMALL].current, 0); /* given back instead */
+    assert_int_equal(stats_of(0).segment[WEIR_STAT_LARGE].current, 1);
+}
+
+static void more_streams_may_be_busy_than_are_waited_for_at_once(void **state)
+{
+    enum { MANY = WR_TRIM_WAIT_STREAMS + 4 };
+    (void)state;
+    slow_work work[MANY];
+    for (int i = 0; i < MANY; i++) {
+        weir_stream stream = new_stream(0);
+        work[i] = (slow_work){ .milliseconds = 300 };
+        void *block = alloc_on(MIB, stream);
+        start_slow_work(stream, &work[i]);
+        assert_ok(weir_free(block));
+    }
+    assert_ok(weir_empty_cache(0));
+    for (int i = 0; i < MANY; i++) assert_true(atomic_load(&work[i].done));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static int open_roomy(void **state)
+{
+    open_host((weir_settings){ .policy = *state, .host_memory = 512 * MIB });
+    return 0;
 }
 
 static void segments_partly_in_use_are_not_moved(void **state)
@@ -797,6 +834,9 @@ int main(void)
         POLICY(weir_moves_an_idle_segment_instead_of_asking_the_driver, open_policy, "segments"),
         POLICY(work_on_a_moved_segment_waits_for_the_stream_it_came_from, open_policy, "segments"),
         POLICY(the_smallest_idle_segment_that_fits_is_moved, open_policy, "segments"),
+        POLICY(a_segment_for_small_blocks_serves_no_large_request, open_policy, "segments"),
+        POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_roomy, "weir"),
+        POLICY(more_streams_may_be_busy_than_are_waited_for_at_once, open_roomy, "segments"),
         SEGMENTS(segments_partly_in_use_are_not_moved),
         POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
         POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),

@@ -660,6 +660,12 @@ static void a_pool_lends_nothing_while_the_device_has_memory(void **state)
     assert_int_equal(pool_info(pool).lent, 0);
 }
 
+static bool take_any_range(void *user, weir_range_change change, void *base, size_t bytes, int device)
+{
+    (void)user, (void)change, (void)base, (void)bytes, (void)device;
+    return true;
+}
+
 static void a_pool_with_rules_of_its_own_borrows_nothing(void **state)
 {
     (void)state;
@@ -668,9 +674,13 @@ static void a_pool_with_rules_of_its_own_borrows_nothing(void **state)
     aligned.alignment = 2 * MIB;
     whole.no_split = true;
     mapped.memory = WEIR_MEMORY_MAPPED;
-    const weir_mempool pools[] = { make(aligned), make(whole), make(mapped) };
+    weir_mempool_options told = options_on(0), capped = options_on(0), exact = options_on(0);
+    told.range_changed = take_any_range;
+    capped.cap = 60 * MIB;
+    exact.deterministic = true;
+    const weir_mempool pools[] = { make(aligned), make(whole), make(mapped), make(told), make(capped), make(exact) };
     assert_ok(weir_free(alloc_from(lender(), 48 * MIB)));
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof pools / sizeof pools[0]; i++)
         assert_status(weir_alloc_from(pools[i], 40 * MIB, WEIR_STREAM_CURRENT, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_int_equal(stats_of(0).lent, 0);
 }
@@ -890,6 +900,42 @@ static void closing_gives_a_source_its_memory_and_releases_it(void **state)
     open_devices(NULL);
 }
 
+static void a_block_freed_after_others_were_made_takes_its_pool_along(void **state)
+{
+    (void)state;
+    weir_mempool_info info = { .size = sizeof info };
+    weir_mempool pool = plain();
+    void *block = alloc_from(pool, 12 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+    (void)plain(); /* looks in vain */
+    assert_ok(weir_free(block));
+    (void)plain();
+    assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void *use_and_end(void *argument)
+{
+    const weir_mempool *pool = argument;
+    assert_ok(weir_mempool_enter(*pool));
+    assert_ok(weir_mempool_unref(*pool));
+    assert_ok(weir_free(alloc(12 * MIB)));
+    (void)stats_of(0); /* nothing stays parked */
+    return NULL;
+}
+
+static void what_a_thread_left_in_a_released_pool_goes_with_the_next_one_made(void **state)
+{
+    (void)state;
+    weir_mempool_info info = { .size = sizeof info };
+    weir_mempool pool = plain();
+    (void)in_a_thread(use_and_end, &pool);
+    assert_int_equal(reserved_on(0), 12 * MIB);
+    (void)plain();
+    assert_int_equal(reserved_on(0), 0);
+    assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, open_devices, close_host)
 
 int main(void)
@@ -942,6 +988,8 @@ int main(void)
         test(a_source_is_kept_until_its_last_block_is_gone),
         test(a_pool_whose_last_block_went_late_goes_with_the_next_one_made),
         test(a_pool_that_could_not_go_goes_with_the_one_after),
+        test(a_block_freed_after_others_were_made_takes_its_pool_along),
+        test(what_a_thread_left_in_a_released_pool_goes_with_the_next_one_made),
         test(closing_gives_a_source_its_memory_and_releases_it),
     };
     return cmocka_run_group_tests_name("mempool", tests, NULL, NULL);

@@ -96,10 +96,11 @@ static void what_a_busy_stream_has_parked_stays_its_own(void **state)
     let_run(other);
 }
 
-/* Each turn takes from the other stream what it needs, until both together have enough. */
+/* Each turn takes from the other stream what it needs, until that takes too much of the time, and then until both together have
+ * enough. */
 static void streams_that_work_by_turns_come_to_have_memory_of_their_own(void **state)
 {
-    enum { TURNS = 40 };
+    enum { TURNS = 200 };
     (void)state;
     weir_stream streams[2] = { new_stream(0), new_stream(0) };
     uint64_t called = 0;

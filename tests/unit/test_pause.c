@@ -509,6 +509,22 @@ static void what_the_driver_does_not_take_is_there_again_on_resuming(void **stat
     assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy), calls_of(WEIR_BACKEND_vm_create) + 1);
 }
 
+static void a_copy_that_went_is_not_given_back_again(void **state)
+{
+    (void)state;
+    weir_mempool pool = mapped("a");
+    void *block = alloc_from(pool, 12 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    assert_ok(weir_host_fail(WEIR_BACKEND_pinned_free, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_resume(0, "a")); /* the copy stays with the segment */
+    assert_ok(weir_free(block));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_mempool_empty_cache(pool), WEIR_ERR_DRIVER); /* the copy goes, the segment stays */
+    const uint64_t freed = calls_of(WEIR_BACKEND_pinned_free);
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(calls_of(WEIR_BACKEND_pinned_free), freed);
+}
+
 static void unmapping_that_fails_is_undone(void **state)
 {
     (void)state;
@@ -615,6 +631,7 @@ int main(void)
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),
         PAUSE_TEST(what_the_driver_does_not_take_is_there_again_on_resuming),
+        PAUSE_TEST(a_copy_that_went_is_not_given_back_again),
         PAUSE_TEST(unmapping_that_fails_is_undone),
         PAUSE_TEST(pausing_that_cannot_be_undone_loses_nothing),
         PAUSE_TEST(a_copy_that_is_not_taken_back_is_not_mistaken_for_contents),

@@ -180,6 +180,18 @@ static void what_a_stream_has_live_is_counted_to_the_byte(void **state)
     for (int i = 0; i < SLOTS; i++) assert_ok(weir_free(live[i].pointer));
 }
 
+static void no_peak_is_below_what_is_live(void **state)
+{
+    (void)state;
+    weir_stream streams[] = { new_stream(0), new_stream(0) };
+    for (int i = 0; i < 400; i++) assert_ok(weir_free(alloc_on(4096, streams[i % 2])));
+    for (int i = 0; i < 2; i++) (void)alloc_on(4096, streams[i]);
+    const weir_memory_stats stats = stats_of(0);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].current, 2);
+    assert_int_equal(stats.allocation[WEIR_STAT_ALL].peak, 2);
+    assert_int_equal(stats.allocated_bytes[WEIR_STAT_ALL].peak, 8192);
+}
+
 #define PEAKS_TEST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -187,6 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
         PEAKS_TEST(what_many_streams_have_parked_is_in_no_peak),
+        PEAKS_TEST(no_peak_is_below_what_is_live),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
         PEAKS_TEST(emptying_what_is_parked_sets_no_peak),
         PEAKS_TEST(what_a_stream_has_live_is_counted_to_the_byte),

@@ -740,6 +740,40 @@ static void addresses_that_queued_work_may_use_stay(void **state)
     assert_ok(weir_validate(0));
 }
 
+/* Between the event and the look at it. */
+static void addresses_left_behind_the_event_that_tells_stay_mapped(void **state)
+{
+    (void)state;
+    const weir_stream ended = new_stream(0), mine = default_stream(0);
+    char *own = alloc(CHUNK);
+    assert_ok(weir_free(alloc_on(CHUNK, ended)));
+    assert_ok(weir_stream_destroy(ended));
+    char *theirs = alloc(CHUNK);
+    wr_cache *cache = front_of(own)->cache;
+    wr_chunks *chunks = &cache->chunks;
+    const uint64_t others = 2 * WR_REGIONS_TIMES * (chunks->region_bytes + WR_REGION_MORE);
+    const wr_segment *region = wr_address_find(own);
+    const wr_bin *bin = region->bin;
+    chunks->addresses += others;
+    make_busy(mine);
+    assert_ok(weir_free(theirs));
+    assert_ok(weir_free(own));
+    (void)alloc(2 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    assert_non_null(bin->fence);
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        if (!TAILQ_EMPTY(&s->region->stale)) TAILQ_FIRST(&s->region->stale)->stale_since = ++chunks->moments;
+    let_run(mine);
+    chunks->addresses += WR_REGION_MORE;
+    (void)alloc(2 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    chunks->addresses += WR_REGION_MORE;
+    (void)alloc(2 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 1);
+    chunks->addresses -= others + 2 * WR_REGION_MORE;
+    assert_ok(weir_validate(0));
+}
+
 static void where_addresses_run_out_a_stream_has_what_it_needs(void **state)
 {
     (void)state;
@@ -1185,6 +1219,7 @@ int main(void)
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
+        STITCH_TEST(addresses_left_behind_the_event_that_tells_stay_mapped),
         STITCH_TEST(where_addresses_run_out_a_stream_has_what_it_needs),
         STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
         STITCH_TEST(a_program_whose_time_that_hardly_takes_holds_no_more),

@@ -2,8 +2,8 @@
 
 #include "grow.h"
 #include "map.h"
-#include "replay/run.h"
 #include "ranges.h"
+#include "replay/run.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

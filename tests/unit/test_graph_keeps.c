@@ -1,0 +1,203 @@
+/*
+ * What a graph uses is nobody else's, and captures are not met by what weir asks of the driver beside them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device/capture.h"
+#include "device/device.h"
+#include "device/graph.h"
+#include "graph_support.h"
+#include "pool/event.h"
+
+static int open_small(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    return 0;
+}
+
+static int open_small_split(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB, .max_split_size = 24 * MIB });
+    return 0;
+}
+
+static wr_device *device_0(void)
+{
+    wr_device *device = NULL;
+    assert_ok(wr_runtime_device(0, &device));
+    return device;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+/* In a graph that fills a block and frees it again. */
+static weir_graph capture_a_fill(weir_stream stream, weir_mempool pool, size_t bytes)
+{
+    weir_graph graph = begin_in(stream, pool);
+    void *inside = alloc_on(bytes, stream);
+    assert_ok(weir_fill(inside, 1, bytes, stream));
+    assert_ok(weir_free(inside));
+    assert_ok(weir_graph_end(graph));
+    return graph;
+}
+
+static void what_a_graph_has_freed_is_not_given_back(weir_stream stream, size_t bytes)
+{
+    void *none = NULL;
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    weir_graph graph = capture_a_fill(stream, pool, bytes);
+    const int64_t reserved = pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current;
+    assert_status(weir_alloc_from(pool, 48 * MIB, stream, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current, reserved);
+    launch_and_wait(graph, stream);
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_alloc_from(pool, 48 * MIB, stream, &none)); /* no graph holds it any more */
+}
+
+static void its_pools_own_request_gets_nothing_that_the_graph_uses(void **state)
+{
+    (void)state;
+    what_a_graph_has_freed_is_not_given_back(new_stream(0), 24 * MIB);
+}
+
+static void an_oversize_segment_that_the_graph_uses_stays(void **state)
+{
+    (void)state;
+    what_a_graph_has_freed_is_not_given_back(new_stream(0), 30 * MIB);
+}
+
+static void a_pool_that_a_graph_holds_lends_nothing(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    weir_stream stream = new_stream(0);
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.use_on_oom = true;
+    weir_graph graph = capture_a_fill(stream, make_pool(options), 48 * MIB);
+    assert_status(weir_alloc_on(40 * MIB, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(stats_of(0).lent, 0);
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_alloc_on(40 * MIB, stream, &block));
+    assert_int_equal(stats_of(0).lent, 1);
+}
+
+/* By a thread that had found the capture before. */
+static void what_comes_after_the_end_of_a_capture_is_not_kept(void **state)
+{
+    (void)state;
+    wr_capture *capture = NULL;
+    wr_mempool *found = NULL;
+    wr_mempool_name name;
+    weir_stream stream = new_stream(0);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    weir_graph graph = begin_on(stream);
+    assert_ok(wr_capture_of(device_0(), native_of(stream), &capture));
+    assert_non_null(capture);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(wr_mempool_find(pool, &name, &found));
+    assert_ok(wr_capture_keep(capture, wr_keep_pool(found, name)));
+    assert_int_equal(pool_info(pool).graphs, 0);
+    wr_capture_unref(capture);
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(pool_info(pool).graphs, 0);
+}
+
+/* ---- questions to the driver -------------------------------------------------------------------------------------- */
+
+static void a_graph_whose_stream_has_ended_is_destroyed_without_asking_it(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    weir_stream stream = new_stream(0);
+    weir_graph graph = begin_on(stream);
+    const weir_backend *backend = device_0()->backend;
+    assert_ok(backend->capture_end(0, native_of(stream), &native)); /* by the program */
+    assert_ok(backend->graph_destroy(0, native));
+    assert_ok(weir_stream_destroy(stream));
+    const uint64_t asked = calls_of(WEIR_BACKEND_capture_status);
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), asked);
+}
+
+static void no_stream_is_asked_for_its_work_while_captures_are_known(void **state)
+{
+    (void)state;
+    wr_event_pool pool;
+    weir_stream origin = new_stream(0), side = new_stream(0);
+    wr_events_init(&pool, device_0()->backend, 0);
+    weir_graph graph = begin_on(origin);
+    const uint64_t asked = calls_of(WEIR_BACKEND_stream_query);
+    assert_status(wr_event_ask_stream(&pool, native_of(side), false), WEIR_ERR_NOT_READY);
+    assert_int_equal(calls_of(WEIR_BACKEND_stream_query), asked);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(wr_events_release(&pool));
+}
+
+static const weir_backend *real;
+static weir_stream capturing, joining;
+
+static weir_status record_and_join(int device, void *event, void *native)
+{
+    weir_status status = real->event_record(device, event, native);
+    assert_ok(weir_stream_wait(joining, capturing));
+    return status;
+}
+
+static void an_event_of_a_stream_that_joins_a_capture_meanwhile_is_thrown_away(void **state)
+{
+    (void)state;
+    wr_event_pool pool;
+    void *event = &pool;
+    capturing = new_stream(0);
+    joining = new_stream(0);
+    real = device_0()->backend;
+    weir_backend wrapped = *real;
+    wrapped.event_record = record_and_join;
+    wr_events_init(&pool, &wrapped, 0);
+    weir_graph graph = begin_on(capturing);
+    assert_ok(wr_event_behind(&pool, native_of(joining), &event));
+    assert_null(event);
+    assert_int_equal(pool.made, 0);
+    assert_ok(weir_stream_wait(capturing, joining));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(wr_events_release(&pool));
+}
+
+static void an_event_of_a_wait_inside_a_capture_is_not_used_again(void **state)
+{
+    (void)state;
+    weir_stream origin = new_stream(0), side = new_stream(0);
+    weir_graph graph = begin_on(origin);
+    const uint32_t made = device_0()->events.made;
+    assert_ok(weir_stream_wait(side, origin));
+    assert_int_equal(device_0()->events.made, made);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+}
+
+#define KEEPS_TEST(test) cmocka_unit_test_setup_teardown(test, open_small, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        KEEPS_TEST(its_pools_own_request_gets_nothing_that_the_graph_uses),
+        cmocka_unit_test_setup_teardown(an_oversize_segment_that_the_graph_uses_stays, open_small_split, close_host),
+        KEEPS_TEST(a_pool_that_a_graph_holds_lends_nothing),
+        KEEPS_TEST(what_comes_after_the_end_of_a_capture_is_not_kept),
+        KEEPS_TEST(a_graph_whose_stream_has_ended_is_destroyed_without_asking_it),
+        KEEPS_TEST(no_stream_is_asked_for_its_work_while_captures_are_known),
+        KEEPS_TEST(an_event_of_a_stream_that_joins_a_capture_meanwhile_is_thrown_away),
+        KEEPS_TEST(an_event_of_a_wait_inside_a_capture_is_not_used_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

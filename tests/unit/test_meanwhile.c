@@ -1,0 +1,298 @@
+/*
+ * What another thread does between two looks of one: while the driver, or a program's source, takes its time.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device/device.h"
+#include "pool/pending.h"
+#include "pool_support.h"
+#include "thread_support.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define SLOW_MS 150
+
+static int open_two(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 128 * MIB, .host_devices = 2 });
+    return 0;
+}
+
+static wr_device *device_0(void)
+{
+    wr_device *device = NULL;
+    assert_ok(wr_runtime_device(0, &device));
+    return device;
+}
+
+static void start(pthread_t *thread, void *(*work)(void *), void *argument)
+{
+    assert_int_equal(pthread_create(thread, NULL, work, argument), 0);
+}
+
+/* The thread's next call of the entry takes long; this returns once it has begun, and those of others do not. */
+static void start_slowly(pthread_t *thread, void *(*work)(void *), void *argument, enum weir_backend_entry entry)
+{
+    const uint64_t before = calls_of(entry);
+    assert_ok(weir_host_latency(entry, SLOW_MS * UINT64_C(1000000)));
+    start(thread, work, argument);
+    while (calls_of(entry) == before) sched_yield();
+    assert_ok(weir_host_latency(entry, 0));
+}
+
+static void *free_it(void *block)
+{
+    assert_ok(weir_free(block));
+    return NULL;
+}
+
+static void *destroy_it(void *stream)
+{
+    assert_ok(weir_stream_destroy(*(weir_stream *)stream));
+    return NULL;
+}
+
+static void *empty_cache(void *unused)
+{
+    assert_ok(weir_empty_cache(0));
+    return unused;
+}
+
+/* ---- streams that end --------------------------------------------------------------------------------------------- */
+
+static void a_stream_does_not_end_while_an_event_is_recorded_on_it(void **state)
+{
+    (void)state;
+    pthread_t freeing;
+    weir_stream home = new_stream(0), other = new_stream(0);
+    void *block = alloc_on(12 * MIB, home);
+    assert_ok(weir_record_stream(block, other));
+    start_slowly(&freeing, free_it, block, WEIR_BACKEND_event_record);
+    const wr_wait *wait = device_0()->cache.waits;
+    assert_non_null(wait);
+    assert_ok(weir_stream_destroy(other));
+    assert_int_equal(atomic_load(&wait->marking), 0);
+    pthread_join(freeing, NULL);
+    assert_ptr_equal(alloc_on(12 * MIB, home), block);
+}
+
+/* Of a deterministic pool, whose stream waits for the other one at once. */
+static void a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    pthread_t freeing, destroying;
+    weir_stream home = new_stream(0), other = new_stream(0);
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.deterministic = true;
+    void *plain = alloc_on(12 * MIB, home), *exact = alloc_from(make_pool(options), 12 * MIB, home);
+    assert_ok(weir_record_stream(plain, other));
+    assert_ok(weir_record_stream(exact, other));
+    start_slowly(&freeing, free_it, plain, WEIR_BACKEND_event_record);
+    const wr_wait *wait = device_0()->cache.waits;
+    start(&destroying, destroy_it, &other);
+    while (!atomic_load(&wait->ended)) sched_yield();
+    assert_ok(weir_free(exact));
+    pthread_join(destroying, NULL);
+    pthread_join(freeing, NULL);
+}
+
+/* ---- memory on its way -------------------------------------------------------------------------------------------- */
+
+static void a_chunk_of_which_some_was_given_out_meanwhile_stays(void **state)
+{
+    (void)state;
+    pthread_t emptying;
+    char *one = alloc(8 * MIB), *two = alloc(8 * MIB);
+    assert_ok(weir_free(one));
+    assert_ok(weir_free(two));
+    assert_int_equal(device_0()->cache.chunks.count, 2);
+    start_slowly(&emptying, empty_cache, NULL, WEIR_BACKEND_vm_destroy);
+    char *first = alloc(3 * MIB), *second = alloc(3 * MIB); /* of the other chunk, while one is with the driver */
+    assert_ok(weir_free(first));
+    (void)stats_of(0); /* not parked any more: free, and before what is in use */
+    write_pattern(second, 3 * MIB, 7);
+    pthread_join(emptying, NULL);
+    assert_true(has_pattern(second, 3 * MIB, 7));
+    assert_int_equal(device_0()->cache.chunks.count, 1);
+    assert_ok(weir_validate(0));
+}
+
+/* What it has given, and the most of it at once. */
+typedef struct slow_source {
+    atomic_size_t out;
+    atomic_size_t most;
+    atomic_bool giving;
+} slow_source;
+
+static void take_time(void)
+{
+    const struct timespec time = { .tv_nsec = SLOW_MS * 1000000 };
+    nanosleep(&time, NULL);
+}
+
+static weir_status take_slowly(void *user, size_t bytes, int device, void *stream, void **base)
+{
+    slow_source *s = user;
+    (void)device, (void)stream;
+    const size_t out = atomic_fetch_add(&s->out, bytes) + bytes;
+    if (out > atomic_load(&s->most)) atomic_store(&s->most, out);
+    take_time();
+    *base = aligned_alloc(2 * MIB, bytes);
+    return WEIR_OK;
+}
+
+static weir_status give_slowly(void *user, void *base, size_t bytes, int device, void *stream)
+{
+    slow_source *s = user;
+    (void)device, (void)stream;
+    atomic_store(&s->giving, true);
+    take_time();
+    atomic_fetch_sub(&s->out, bytes);
+    free(base);
+    return WEIR_OK;
+}
+
+static weir_mempool pool_from(slow_source *s, uint64_t cap)
+{
+    const weir_segment_source source = { take_slowly, give_slowly, NULL, s };
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.source = &source;
+    options.cap = cap;
+    return make_pool(options);
+}
+
+static void *empty_pool(void *pool)
+{
+    assert_ok(weir_mempool_empty_cache(*(weir_mempool *)pool));
+    return NULL;
+}
+
+static void memory_on_its_way_back_counts_for_the_limit(void **state)
+{
+    (void)state;
+    pthread_t emptying;
+    slow_source s = { .most = 0 };
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    weir_mempool pool = pool_from(&s, 0);
+    assert_ok(weir_free(alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT)));
+    start(&emptying, empty_pool, &pool);
+    while (!atomic_load(&s.giving)) sched_yield();
+    assert_ok(weir_free(alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT)));
+    pthread_join(emptying, NULL);
+    assert_int_equal(atomic_load(&s.most), 20 * MIB);
+    assert_ok(weir_mempool_unref(pool));
+}
+
+typedef struct taking {
+    weir_mempool pool;
+    weir_status status;
+} taking;
+
+static void *take_20_mib(void *argument)
+{
+    taking *t = argument;
+    void *block = NULL;
+    t->status = weir_alloc_from(t->pool, 20 * MIB, WEIR_STREAM_CURRENT, &block);
+    return NULL;
+}
+
+static void threads_that_grow_at_once_stay_within_the_cap(void **state)
+{
+    (void)state;
+    pthread_t threads[2];
+    slow_source s = { .most = 0 };
+    weir_mempool pool = pool_from(&s, 20 * MIB);
+    taking each[2] = { { .pool = pool }, { .pool = pool } };
+    for (int i = 0; i < 2; i++) start(&threads[i], take_20_mib, &each[i]);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal((each[0].status == WEIR_OK) + (each[1].status == WEIR_OK), 1);
+    assert_int_equal(atomic_load(&s.most), 20 * MIB);
+}
+
+static atomic_bool told, enabled;
+
+static bool wait_for_the_peer(void *user, weir_range_change change, void *base, size_t bytes, int device)
+{
+    (void)user, (void)base, (void)bytes, (void)device;
+    if (change != WEIR_RANGE_ADDED) return true;
+    atomic_store(&told, true);
+    while (!atomic_load(&enabled)) sched_yield();
+    return true;
+}
+
+static void *take_4_mib(void *pool)
+{
+    (void)alloc_from(*(weir_mempool *)pool, 4 * MIB, default_stream(0));
+    return NULL;
+}
+
+static void a_peer_enabled_while_memory_is_being_mapped_reaches_it(void **state)
+{
+    (void)state;
+    pthread_t mapping;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_MAPPED, "");
+    options.range_changed = wait_for_the_peer;
+    weir_mempool pool = make_pool(options);
+    (void)default_stream(1);
+    const uint64_t before = calls_of(WEIR_BACKEND_vm_access);
+    start(&mapping, take_4_mib, &pool);
+    while (!atomic_load(&told)) sched_yield();
+    assert_ok(weir_device_enable_peer(1, 0));
+    atomic_store(&enabled, true);
+    pthread_join(mapping, NULL);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_access), before + 2); /* the device, then the peer */
+}
+
+/* ---- work that comes ---------------------------------------------------------------------------------------------- */
+
+static slow_work late = { .milliseconds = 100 };
+static weir_stream near;
+
+static void queue_more(void *unused)
+{
+    (void)unused;
+    start_slow_work(near, &late);
+}
+
+/* The callback runs in the thread that waits for the stream of the other device. */
+static void work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses(void **state)
+{
+    (void)state;
+    near = new_stream(0);
+    weir_stream far = new_stream(1);
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    void *block = alloc_from(pool, MIB, near);
+    (void)alloc_from(pool, MIB, near);
+    hold(far);
+    assert_ok(weir_stream_callback(far, queue_more, NULL));
+    assert_ok(weir_record_stream(block, far));
+    assert_ok(weir_free(block));
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_DROP));
+    assert_true(atomic_load(&late.done));
+    assert_ok(weir_resume(0, "model"));
+    let_run(far);
+}
+
+#define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_two, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MEANWHILE_TEST(a_stream_does_not_end_while_an_event_is_recorded_on_it),
+        MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting),
+        MEANWHILE_TEST(a_chunk_of_which_some_was_given_out_meanwhile_stays),
+        MEANWHILE_TEST(memory_on_its_way_back_counts_for_the_limit),
+        MEANWHILE_TEST(threads_that_grow_at_once_stay_within_the_cap),
+        MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
+        MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

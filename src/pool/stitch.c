@@ -25,12 +25,12 @@ enum { BUSY_MOST = 4 };
 typedef struct attempt {
     wr_stitch_plan plan;
     wr_stitch_effort effort;
-    wr_block *aside; /* block records for putting things in order afterwards */
-    bool hold;       /* keep the region's tail from others meanwhile: without, it was gone before */
-    wr_block *held;  /* that tail; NULL: none */
-    bool done;       /* nothing is left to do */
-    bool busy;       /* another stream, whose memory was to be used, has work queued */
-    uint64_t now;    /* when the driver was called; the back end's clock */
+    wr_block *aside;       /* block records for putting things in order afterwards */
+    bool hold;             /* keep the region's tail from others meanwhile: without, it was gone before */
+    wr_block *held;        /* that tail; NULL: none */
+    bool done;             /* nothing is left to do */
+    bool busy;             /* another stream, whose memory was to be used, has work queued */
+    uint64_t began, ended; /* the mapping; by the back end's clock */
 } attempt;
 
 /* ---- everything that could fail, first ---------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static weir_status prepare_region(wr_stitch_plan *p)
 static weir_status spare_records(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
-    const size_t later = 2 * (p->count + 2);
+    const size_t later = 2 * ((size_t)p->count + 2);
     size_t now = 2;
     for (size_t i = 0; i < p->count; i++) now += p->steps[i].origin ? 2 * wr_chunk_parts(p->steps[i].slot->chunk) : 0;
     WR_TRY(wr_records_set_aside(p->cache, later, &a->aside));
@@ -223,11 +223,13 @@ static weir_status check_room(const wr_stitch_plan *p)
 
 static weir_status call_driver(attempt *a)
 {
+    const weir_backend *backend = a->plan.cache->backend;
     WR_TRY(check_room(&a->plan));
     if (a->plan.fresh) WR_TRY(reserve(&a->plan));
     WR_TRY(own_all_work(a));
-    WR_TRY(wr_driver(a->plan.cache->backend, clock_ns, &a->now));
-    return map_all(a);
+    WR_TRY(wr_driver(backend, clock_ns, &a->began));
+    WR_TRY(map_all(a));
+    return wr_driver(backend, clock_ns, &a->ended);
 }
 
 /* What the driver does not take back is lost until the context goes. Addresses where something stays mapped must not be
@@ -299,7 +301,8 @@ static void add_slots_locked(attempt *a)
         WR_COUNT(pool, driver_allocs, 1);
     }
     cache->growing -= p->created;
-    if (moved) wr_stitch_note_moved(cache, moved, moved_bytes, a->now);
+    const uint64_t took = (a->ended - a->began) / p->count * moved; /* of new ones mapping is a part only */
+    if (moved) wr_stitch_note_moved(cache, moved, moved_bytes, took, a->ended);
 }
 
 static weir_status commit_locked(attempt *a)

@@ -14,9 +14,9 @@ enum { SLACK_SHARE = 40 };
  * on. */
 enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
 
-/* Mapping a chunk again, and unmapping it later, takes so long (0007), and may take such a share of a program's time; with the
- * square of what is held for what was ever live a larger one, up to a most. What is mapped when that was exceeded by more than
- * the patience is dear. */
+/* Mapping a chunk again, and unmapping it later, takes so long at least (0007), and may take such a share of a program's time; with
+ * the square of what is held for what was ever live a larger one, up to a most. What is mapped when that was exceeded by more
+ * than the patience is dear. */
 enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
 #define MOVE_PATIENCE_NS UINT64_C(10000000000)
 
@@ -124,23 +124,23 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
 
 /* ---- what may be held --------------------------------------------------------------------------------------------- */
 
-/* The time in which so many chunks may be mapped again: less, the more is held for what was ever live. */
-static uint64_t time_for(wr_cache *cache, size_t count)
+/* The time in which so many nanoseconds may go to mapping: less, the more is held for what was ever live. */
+static uint64_t time_for(wr_cache *cache, uint64_t took)
 {
     const weir_memory_stats *stats = wr_stats_locked(cache);
     const double held = (double)stats->reserved_bytes[WEIR_STAT_ALL].current;
     const double most = (double)stats->requested_bytes[WEIR_STAT_ALL].peak;
     const double times = held > most && most > 0 ? held / most : 1;
     const double share = MOVE_TIME_SHARE / (times * times);
-    return (uint64_t)((double)count * MOVE_NS * (share > MOVE_TIME_SHARE_MOST ? share : MOVE_TIME_SHARE_MOST));
+    return (uint64_t)((double)took * (share > MOVE_TIME_SHARE_MOST ? share : MOVE_TIME_SHARE_MOST));
 }
 
-void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t now)
+void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t took, uint64_t now)
 {
     wr_chunks *chunks = &cache->chunks;
-    const uint64_t patience_ends = now + MOVE_PATIENCE_NS;
+    const uint64_t patience_ends = now + MOVE_PATIENCE_NS, least = (uint64_t)count * MOVE_NS;
     if (chunks->paid_at < now) chunks->paid_at = now;
-    chunks->paid_at += time_for(cache, count);
+    chunks->paid_at += time_for(cache, took > least ? took : least);
     chunks->dear = chunks->paid_at > patience_ends;
     if (!chunks->dear) return;
     chunks->paid_at = patience_ends;

@@ -21,8 +21,9 @@ size_t wr_stitch_least(const wr_stitch_plan *plan, size_t most);
  * little holds little. */
 size_t wr_stitch_cell(const wr_stitch_plan *plan);
 
-/* Chunks were mapped again, at that time of the back end's clock: with how much time that took, more may be held. */
-void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t now);
+/* Chunks were mapped again, which took so many nanoseconds, until that time of the back end's clock: where that takes too much of a
+ * program's time, more may be held. */
+void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t took, uint64_t now);
 
 /* Whether that much more may be held before what is free is looked for. */
 bool wr_stitch_has_slack(const wr_stitch_plan *plan, size_t bytes);

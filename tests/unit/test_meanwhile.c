@@ -208,7 +208,7 @@ static void threads_that_grow_at_once_stay_within_the_cap(void **state)
 {
     (void)state;
     pthread_t threads[2];
-    slow_source s = { .most = 0 };
+    static slow_source s; /* until the library is closed */
     weir_mempool pool = pool_from(&s, 20 * MIB);
     taking each[2] = { { .pool = pool }, { .pool = pool } };
     for (int i = 0; i < 2; i++) start(&threads[i], take_20_mib, &each[i]);

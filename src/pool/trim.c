@@ -535,11 +535,14 @@ weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool 
     return status;
 }
 
-/* A graph's pool is left alone: the graph uses what is free in it. */
+/* A graph's pool is left alone: the graph uses what is free in it. And whether a stream has work must not tell where blocks of a
+ * deterministic pool are. */
 static wr_left left_by_stream(const wr_segment *segment)
 {
-    if (segment->region || segment->bin->pool->held[WR_HELD_BY_GRAPH]) return WR_LEFT_NOT;
-    return wr_segment_idle(segment) && segment->left != WR_LEFT_IN_USE ? WR_LEFT_QUIET : WR_LEFT_IN_USE;
+    const wr_mempool *pool = segment->bin->pool;
+    if (segment->region || pool->held[WR_HELD_BY_GRAPH]) return WR_LEFT_NOT;
+    if (wr_segment_idle(segment) && segment->left != WR_LEFT_IN_USE) return WR_LEFT_QUIET;
+    return pool->rules.deterministic ? WR_LEFT_NOT : WR_LEFT_IN_USE;
 }
 
 /* `quiet`: the stream's work is over. */

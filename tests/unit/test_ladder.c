@@ -330,6 +330,21 @@ static void blocks_in_use_when_their_stream_ended_are_left_once_the_default_stre
     assert_int_equal(reserved_on(0), 24 * MIB);
 }
 
+/* Whether the default stream is idle must not tell where blocks are. */
+static void blocks_of_a_deterministic_pool_in_use_then_are_not_left(void **state)
+{
+    (void)state;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.deterministic = true;
+    const weir_mempool pool = make_pool(options);
+    void *used = alloc_from(pool, 12 * MIB, one), *left = alloc_from(pool, 14 * MIB, one);
+    assert_ok(weir_free(left));
+    assert_ok(weir_stream_destroy(one));
+    assert_ok(weir_free(used));
+    assert_ptr_equal(alloc_from(pool, 14 * MIB, two), left);
+    assert_true(alloc_from(pool, 12 * MIB, two) != used);
+}
+
 /* The graph uses what is free in its pool. */
 static void what_a_stream_left_in_a_graphs_pool_stays(void **state)
 {
@@ -844,6 +859,7 @@ int main(void)
         ALL(streams_that_come_and_go_hold_no_more_than_one),
         SEGMENTS(what_the_default_stream_has_used_since_is_its_own),
         SEGMENTS(blocks_in_use_when_their_stream_ended_are_left_once_the_default_stream_is_idle),
+        ALL(blocks_of_a_deterministic_pool_in_use_then_are_not_left),
         ALL(what_a_stream_left_in_a_graphs_pool_stays),
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),

@@ -263,6 +263,14 @@ static inline void wr_segment_use(wr_segment *segment)
     atomic_fetch_sub_explicit(&segment->cache->left, 1, memory_order_relaxed);
 }
 
+/* What is known of it since its stream ended. */
+static inline void wr_segment_set_left_locked(wr_segment *segment, wr_left left)
+{
+    wr_segment_use(segment);
+    segment->left = left;
+    if (left) atomic_fetch_add_explicit(&segment->cache->left, 1, memory_order_relaxed);
+}
+
 void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native);
 
 /* A pending or live block becomes free: merged, back in its bin, counted. */

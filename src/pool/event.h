@@ -36,6 +36,13 @@ WR_CHECKED weir_status wr_event_ask_stream(wr_event_pool *pool, void *native, bo
  * either captures: then *chained is false and nothing happened. */
 WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream *to, bool *chained);
 
+/* Whether later work on `to` waits for the present work of the native stream now. If not, nothing changed. */
+static inline bool wr_event_chained(wr_event_pool *pool, void *from, wr_stream *to)
+{
+    bool chained = false;
+    return wr_event_chain_uncaptured(pool, from, to, &chained) == WEIR_OK && chained;
+}
+
 /* Later work on the native stream `to`, of device `to_device`, waits for the work now on `from`, of the pool's device. */
 WR_CHECKED weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to);
 

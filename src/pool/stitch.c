@@ -301,8 +301,9 @@ static void add_slots_locked(attempt *a)
         WR_COUNT(pool, driver_allocs, 1);
     }
     cache->growing -= p->created;
+    if (moved == 0) return;
     const uint64_t took = (a->ended - a->began) / p->count * moved; /* of new ones mapping is a part only */
-    if (moved) wr_stitch_note_moved(cache, moved, moved_bytes, took, a->ended);
+    wr_stitch_note_moved(cache, moved, moved_bytes, took, a->ended);
 }
 
 static weir_status commit_locked(attempt *a)

@@ -1,0 +1,83 @@
+/*
+ * What becomes of the memory of a stream that ends: its segments are another stream's from then on.
+ */
+#include "pool/account.h"
+#include "pool/bin.h"
+#include "pool/cache.h"
+#include "pool/event.h"
+#include "pool/front.h"
+#include "pool/serve.h"
+#include "pool/subplan.h"
+#include "pool/trim_wait.h"
+
+/* A graph's pool is left alone: the graph uses what is free in it. And whether a stream has work must not tell where blocks of a
+ * deterministic pool are. */
+static wr_left left_by_stream(const wr_segment *segment)
+{
+    const wr_mempool *pool = segment->bin->pool;
+    if (segment->region || pool->held[WR_HELD_BY_GRAPH]) return WR_LEFT_NOT;
+    if (wr_segment_idle(segment) && segment->left != WR_LEFT_IN_USE) return WR_LEFT_QUIET;
+    return pool->rules.deterministic ? WR_LEFT_NOT : WR_LEFT_IN_USE;
+}
+
+/* `quiet`: the stream's work is over. */
+static void move_segments_locked(wr_bin *from, wr_bin *to, bool quiet)
+{
+    while (from->segments) {
+        wr_segment *segment = from->segments;
+        for (wr_block *b = segment->first; b; b = b->next)
+            if (b->state == WR_BLOCK_FREE) wr_bin_remove(from, b);
+        wr_bin_drop_segment(from, segment);
+        wr_bin_add_segment(to, segment);
+        wr_segment_set_left_locked(segment, quiet ? left_by_stream(segment) : WR_LEFT_NOT);
+        for (wr_block *b = segment->first; b; b = b->next) {
+            if (b->state == WR_BLOCK_FREE) wr_bin_insert(to, b);
+            if (b->state == WR_BLOCK_LIVE) wr_account_move(from->account, to->account, b->bytes);
+        }
+    }
+}
+
+/* Whether the work of a stream that ends is over is not asked any more. */
+static void drop_fence(const wr_cache *cache, wr_bin *bin)
+{
+    if (bin->fence) wr_event_put(cache->events, bin->fence);
+    bin->fence = NULL;
+}
+
+static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir, bool quiet)
+{
+    for (int class = WR_SMALL; class < WR_BINS; class ++) {
+        wr_bin *old = wr_mempool_bin(pool, stream, class), *home = NULL;
+        if (!old || !old->segments) continue;
+        WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
+        move_segments_locked(old, home, quiet);
+        home->part_bytes += old->part_bytes;
+        old->part_bytes = 0;
+        drop_fence(pool->cache, old);
+    }
+    return WEIR_OK;
+}
+
+weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
+{
+    weir_status status = WEIR_OK;
+    wr_lock_acquire(&cache->move_lock);
+    /* Since its work was waited for, a block may have been freed by which it waits for another stream (wr_pending_chain). */
+    if (cache->chains && !wr_event_chained(cache->events, stream->native, heir))
+        status = wr_cache_finish_work(cache, stream);
+    if (status != WEIR_OK) {
+        wr_lock_release(&cache->move_lock);
+        return status;
+    }
+    wr_fronts_close_for(cache, stream, heir); /* segments change their front */
+    wr_cache_lock(cache);
+    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
+        status = forget_stream_locked(pool, stream, heir, !cache->chains);
+    if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
+    wr_serve_forget_stream_locked(cache, stream);
+    wr_subplan_forget_stream_locked(cache, stream);
+    wr_cache_unlock(cache);
+    wr_fronts_open(cache);
+    wr_lock_release(&cache->move_lock);
+    return status;
+}

@@ -70,7 +70,7 @@ typedef struct weir_backend_scope {
     X(copy) X(fill)                                                                                                    \
     X(capture_begin) X(capture_end) X(capture_status) X(graph_instantiate) X(graph_launch) X(graph_exec_destroy)       \
     X(graph_destroy)                                                                                                   \
-    X(clock_ns) X(scope_enter)               X(scope_leave)                                                            \
+    X(clock_ns) X(scope_enter) X(scope_leave)                                                                          \
     X(host_register) X(host_unregister) X(managed_alloc) X(managed_free)                                               \
     X(vm_create_exportable) X(vm_export) X(vm_import) X(capture_tips) X(node_dependencies) X(stream_check)
 

@@ -447,7 +447,8 @@ typedef enum weir_memory_kind {
  * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
  * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder, other errors are the caller's. free gets
  * what alloc gave; where it fails the pool keeps the memory, and the error is whose call wanted it given back. What is no error of
- * weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER. The stream is the native
+ * weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER.
+ * The stream is the native
  * one that the segment is for. The source is used until the last block of the pool is gone, which may be after
  * weir_mempool_unref(): a free gives nothing back, so that is then done by the next weir_mempool_create(),
  * weir_mempool_unref(), weir_graph_begin() or weir_empty_cache(), or when memory is short. Then `release` (if not NULL) is called
@@ -520,7 +521,8 @@ WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 /**
  * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests; among all
  * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
- * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing does nothing else: frees, trimming and the
+ * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing does
+ * nothing else: frees, trimming and the
  * out-of-memory ladder go on as always.
  * @return WEIR_ERR_POOL_MISMATCH when the pool is gone or a reserved id that no capture has made; WEIR_ERR_BUSY when the thread
  *         has entered 32 without leaving one. Since 0.1.
@@ -541,8 +543,8 @@ WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream st
  *  weir. */
 typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
 
-/** Routes allocations for which `filter` says true, from any thread, to the pool. Holds a reference, as weir_mempool_route_stream().
- *  Since 0.1. */
+/** Routes allocations for which `filter` says true, from any thread, to the pool. Holds a reference, as
+ *  weir_mempool_route_stream(). Since 0.1. */
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** Ends such a route. The filter may still be running on another thread when this returns.
@@ -649,7 +651,8 @@ WEIR_API weir_status weir_export(const void *pointer, int *descriptor, uint64_t 
 
 /** Maps such a segment in this process, for the device and those that weir_device_enable_peer() named; the descriptor
  *  stays the caller's. @return WEIR_ERR_INVALID_ARGUMENT when the descriptor or the size is none that weir_export() gave,
- *  WEIR_ERR_NOT_SUPPORTED by a device that cannot share memory, WEIR_ERR_OUT_OF_MEMORY when its addresses are used up. Since 0.1. */
+ *  WEIR_ERR_NOT_SUPPORTED by a device that cannot share memory, WEIR_ERR_OUT_OF_MEMORY when its addresses are used up.
+ *  Since 0.1. */
 WEIR_API weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base);
 
 /** Ends weir_import(). The caller has made sure that no queued work uses it. weir_close() ends those that are left.

@@ -1,6 +1,7 @@
 /*
  * output: bytes into a file, through a buffer. A file named by a path is written beside it and renamed, so that a reader
- * never meets half of one; what is no plain file (a device, a pipe, a link) is written as it is. Owner: the caller, on its stack. The first failure is kept, and told at the end.
+ * never meets half of one; what is no plain file (a device, a pipe, a link) is written as it is. Owner: the caller, on
+ * its stack. The first failure is kept, and told at the end.
  */
 #ifndef WR_OBSERVE_OUTPUT_H
 #define WR_OBSERVE_OUTPUT_H

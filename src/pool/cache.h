@@ -116,7 +116,7 @@ typedef struct wr_cache {
 
     wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
     bool chains;       /* streams were made to wait for others by frees; under the move lock */
-    atomic_uint left;  /* segments that are */
+    atomic_uint left;  /* segments that have that set */
 
     atomic_uint_fast64_t accessors; /* other devices that reach mapped memory of this one, a bit each */
     wr_import *imports;             /* memory of other processes */
@@ -204,7 +204,7 @@ WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *reques
  * other's work. *moved: whether there was one. */
 WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved);
 
-/* The same of those that streams which ended have left: nobody waits. */
+/* The same of those that streams which ended have left, and without a wait: what they may be in use by is asked. */
 WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
 
 /* Gives idle segments back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the default pool,
@@ -254,8 +254,7 @@ wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request);
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
                                                 void **out);
 
-/* A block that is in no tree becomes live. `native`: the stream that asked for it. */
-/* Its memory may have work queued from now on. */
+/* Work may be queued on the segment from now on: what was known of it since its stream ended holds no more. Whoever cuts there. */
 static inline void wr_segment_use(wr_segment *segment)
 {
     if (WR_LIKELY(!segment->left)) return;
@@ -263,7 +262,6 @@ static inline void wr_segment_use(wr_segment *segment)
     atomic_fetch_sub_explicit(&segment->cache->left, 1, memory_order_relaxed);
 }
 
-/* What is known of it since its stream ended. */
 static inline void wr_segment_set_left_locked(wr_segment *segment, wr_left left)
 {
     wr_segment_use(segment);
@@ -271,6 +269,7 @@ static inline void wr_segment_set_left_locked(wr_segment *segment, wr_left left)
     if (left) atomic_fetch_add_explicit(&segment->cache->left, 1, memory_order_relaxed);
 }
 
+/* A block that is in no tree becomes live. `native`: the stream that asked for it. */
 void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native);
 
 /* A pending or live block becomes free: merged, back in its bin, counted. */

@@ -102,9 +102,10 @@ static weir_status find_lines(learner *l)
     uint32_t capacity = 0;
     for (uint32_t i = 0; i < l->count; i++) {
         const line *of = line_of(l, l->births[i].stream);
-        if (!of)
+        if (!of) {
             WR_TRY(wr_meta_grow(&l->lines, &capacity, l->line_count + 1, sizeof *l->lines, "streams to learn from"));
-        if (!of) l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
+            l->lines[l->line_count++] = (line){ .stream = l->births[i].stream };
+        }
         line_of(l, l->births[i].stream)->count++;
     }
     WR_TRY(wr_meta_alloc((2 * (size_t)l->count + 1) * sizeof(uint32_t), "streams to learn from", &memory));

@@ -156,11 +156,10 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
 
 static bool chain_use(wr_wait *wait, wr_stream *to)
 {
-    bool chained = true; /* where the stream has ended its work is over */
-    weir_status status = WEIR_OK;
-    if (wr_wait_enter(wait)) status = wr_event_chain_uncaptured(wait->events, wait->native, to, &chained);
+    /* Where the stream has ended its work is over. */
+    const bool chained = !wr_wait_enter(wait) || wr_event_chained(wait->events, wait->native, to);
     wr_wait_leave(wait);
-    return status == WEIR_OK && chained;
+    return chained;
 }
 
 /* With the move lock the block's stream does not end meanwhile. */

@@ -47,7 +47,8 @@ void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
 /* Frees a block that has become pending and was not started: its uses are known to be over. */
 void wr_pending_skip(wr_block *block);
 
-/* Around calls about the native stream of a wait, without the poll lock: false when the stream is no more. To be left in either case. */
+/* Around calls about the native stream of a wait, without the poll lock: false when the stream is no more. To be left in
+ * either case. */
 WR_CHECKED bool wr_wait_enter(wr_wait *wait);
 void wr_wait_leave(wr_wait *wait);
 

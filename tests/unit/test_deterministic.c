@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "device/device.h"
+#include "device_support.h"
 #include "pool_support.h"
 
 static int open_devices(void **state)
@@ -201,7 +201,6 @@ static void a_stream_that_has_ended_is_not_waited_for(void **state)
 static void streams_leave_nothing_behind_when_they_come_and_go(void **state)
 {
     (void)state;
-    wr_device *device = NULL;
     weir_mempool pool = pool_on(0, true);
     for (int i = 0; i < 20; i++) {
         weir_stream other = new_stream(0);
@@ -210,19 +209,16 @@ static void streams_leave_nothing_behind_when_they_come_and_go(void **state)
         assert_ok(weir_free(block));
         assert_ok(weir_stream_destroy(other));
     }
-    assert_ok(wr_runtime_device(0, &device));
-    assert_null(device->cache.waits);
+    assert_null(device_0()->cache.waits);
 }
 
 static void during_a_capture_a_block_waits_as_in_other_pools(void **state)
 {
     (void)state;
-    wr_device *device = NULL;
     void *graph = NULL;
     weir_stream own = new_stream(0), other = new_stream(0);
     weir_mempool pool = pool_on(0, true);
-    assert_ok(wr_runtime_device(0, &device));
-    const weir_backend *b = device->backend;
+    const weir_backend *b = device_0()->backend;
     void *one = alloc_from(pool, MIB, own), *two = alloc_from(pool, MIB, other);
     assert_ok(weir_record_stream(one, other));
     assert_ok(weir_record_stream(two, own));

@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "base/meta.h"
-#include "device/device.h"
+#include "device_support.h"
 #include "graph_support.h"
 #include "thread_support.h"
 
@@ -418,13 +418,11 @@ static void stale_ids_are_refused(void **state)
 static void a_paused_pool_makes_a_launch_wait(void **state)
 {
     (void)state;
-    wr_device *device = NULL;
-    assert_ok(wr_runtime_device(0, &device));
     weir_graph g = begin_on(origin);
     assert_ok(weir_graph_end(g));
-    device->cache.pools->next->paused = true;
+    device_0()->cache.pools->next->paused = true;
     assert_status(weir_graph_launch(g, origin), WEIR_ERR_BUSY);
-    device->cache.pools->next->paused = false;
+    device_0()->cache.pools->next->paused = false;
     launch_and_wait(g, origin);
     assert_ok(weir_graph_destroy(g));
 }

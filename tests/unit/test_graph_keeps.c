@@ -9,8 +9,8 @@
 #include <cmocka.h>
 
 #include "device/capture.h"
-#include "device/device.h"
 #include "device/graph.h"
+#include "device_support.h"
 #include "graph_support.h"
 #include "pool/event.h"
 
@@ -26,13 +26,6 @@ static int open_small_split(void **state)
     (void)state;
     open_host((weir_settings){ .host_memory = 64 * MIB, .max_split_size = 24 * MIB });
     return 0;
-}
-
-static wr_device *device_0(void)
-{
-    wr_device *device = NULL;
-    assert_ok(wr_runtime_device(0, &device));
-    return device;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * What another thread does between two looks of one: while the driver, or a program's source, takes its time.
+ * What another thread does between two looks of one, while the driver or a program takes its time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,14 +8,12 @@
 
 #include <cmocka.h>
 
-#include "device/device.h"
+#include "device_support.h"
 #include "pool/pending.h"
 #include "pool_support.h"
 #include "thread_support.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <time.h>
 
 #define SLOW_MS 150
 
@@ -24,13 +22,6 @@ static int open_two(void **state)
     (void)state;
     open_host((weir_settings){ .host_memory = 128 * MIB, .host_devices = 2 });
     return 0;
-}
-
-static wr_device *device_0(void)
-{
-    wr_device *device = NULL;
-    assert_ok(wr_runtime_device(0, &device));
-    return device;
 }
 
 static void start(pthread_t *thread, void *(*work)(void *), void *argument)
@@ -125,98 +116,6 @@ static void a_chunk_of_which_some_was_given_out_meanwhile_stays(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* What it has given, and the most of it at once. */
-typedef struct slow_source {
-    atomic_size_t out;
-    atomic_size_t most;
-    atomic_bool giving;
-} slow_source;
-
-static void take_time(void)
-{
-    const struct timespec time = { .tv_nsec = SLOW_MS * 1000000 };
-    nanosleep(&time, NULL);
-}
-
-static weir_status take_slowly(void *user, size_t bytes, int device, void *stream, void **base)
-{
-    slow_source *s = user;
-    (void)device, (void)stream;
-    const size_t out = atomic_fetch_add(&s->out, bytes) + bytes;
-    if (out > atomic_load(&s->most)) atomic_store(&s->most, out);
-    take_time();
-    *base = aligned_alloc(2 * MIB, bytes);
-    return WEIR_OK;
-}
-
-static weir_status give_slowly(void *user, void *base, size_t bytes, int device, void *stream)
-{
-    slow_source *s = user;
-    (void)device, (void)stream;
-    atomic_store(&s->giving, true);
-    take_time();
-    atomic_fetch_sub(&s->out, bytes);
-    free(base);
-    return WEIR_OK;
-}
-
-static weir_mempool pool_from(slow_source *s, uint64_t cap)
-{
-    const weir_segment_source source = { take_slowly, give_slowly, NULL, s };
-    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
-    options.source = &source;
-    options.cap = cap;
-    return make_pool(options);
-}
-
-static void *empty_pool(void *pool)
-{
-    assert_ok(weir_mempool_empty_cache(*(weir_mempool *)pool));
-    return NULL;
-}
-
-static void memory_on_its_way_back_counts_for_the_limit(void **state)
-{
-    (void)state;
-    pthread_t emptying;
-    slow_source s = { .most = 0 };
-    assert_ok(weir_memory_limit_set(0, 20 * MIB));
-    weir_mempool pool = pool_from(&s, 0);
-    assert_ok(weir_free(alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT)));
-    start(&emptying, empty_pool, &pool);
-    while (!atomic_load(&s.giving)) sched_yield();
-    assert_ok(weir_free(alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT)));
-    pthread_join(emptying, NULL);
-    assert_int_equal(atomic_load(&s.most), 20 * MIB);
-    assert_ok(weir_mempool_unref(pool));
-}
-
-typedef struct taking {
-    weir_mempool pool;
-    weir_status status;
-} taking;
-
-static void *take_20_mib(void *argument)
-{
-    taking *t = argument;
-    void *block = NULL;
-    t->status = weir_alloc_from(t->pool, 20 * MIB, WEIR_STREAM_CURRENT, &block);
-    return NULL;
-}
-
-static void threads_that_grow_at_once_stay_within_the_cap(void **state)
-{
-    (void)state;
-    pthread_t threads[2];
-    static slow_source s; /* until the library is closed */
-    weir_mempool pool = pool_from(&s, 20 * MIB);
-    taking each[2] = { { .pool = pool }, { .pool = pool } };
-    for (int i = 0; i < 2; i++) start(&threads[i], take_20_mib, &each[i]);
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
-    assert_int_equal((each[0].status == WEIR_OK) + (each[1].status == WEIR_OK), 1);
-    assert_int_equal(atomic_load(&s.most), 20 * MIB);
-}
-
 static atomic_bool told, enabled;
 
 static bool wait_for_the_peer(void *user, weir_range_change change, void *base, size_t bytes, int device)
@@ -289,8 +188,6 @@ int main(void)
         MEANWHILE_TEST(a_stream_does_not_end_while_an_event_is_recorded_on_it),
         MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting),
         MEANWHILE_TEST(a_chunk_of_which_some_was_given_out_meanwhile_stays),
-        MEANWHILE_TEST(memory_on_its_way_back_counts_for_the_limit),
-        MEANWHILE_TEST(threads_that_grow_at_once_stay_within_the_cap),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
     };

@@ -750,28 +750,35 @@ static weir_mempool pool_with(counting_source *counts, int device)
     return make(o);
 }
 
-/* A source that takes its time to take memory back. */
+/* A source that takes its time to take memory back, and, if it is to, to give it. */
 typedef struct slow_source {
     counting_source counts;
     atomic_size_t out;
-    size_t most; /* was out at once */
+    atomic_size_t most; /* was out at once */
     atomic_bool giving;
+    bool takes_slowly;
 } slow_source;
+
+static void take_time(void)
+{
+    const struct timespec tenth = { 0, 100000000 };
+    nanosleep(&tenth, NULL);
+}
 
 static weir_status take_counted(void *user, size_t bytes, int device, void *native_stream, void **base)
 {
     slow_source *slow = user;
     const size_t out = atomic_fetch_add(&slow->out, bytes) + bytes;
-    if (out > slow->most) slow->most = out;
+    if (out > atomic_load(&slow->most)) atomic_store(&slow->most, out);
+    if (slow->takes_slowly) take_time();
     return take_from_heap(user, bytes, device, native_stream, base);
 }
 
 static weir_status give_slowly(void *user, void *base, size_t bytes, int device, void *native_stream)
 {
     slow_source *slow = user;
-    const struct timespec tenth = { 0, 100000000 };
     atomic_store(&slow->giving, true);
-    nanosleep(&tenth, NULL);
+    take_time();
     atomic_fetch_sub(&slow->out, bytes);
     return give_to_heap(user, base, bytes, device, native_stream);
 }
@@ -782,23 +789,66 @@ static void *empty_pool(void *pool)
     return NULL;
 }
 
-static void memory_on_its_way_back_counts_for_the_cap(void **state)
+static weir_mempool pool_of_slow(slow_source *slow, uint64_t cap)
 {
-    (void)state;
-    slow_source slow = { .most = 0 };
-    const weir_segment_source source = { take_counted, give_slowly, NULL, &slow };
+    const weir_segment_source source = { take_counted, give_slowly, NULL, slow };
     weir_mempool_options o = options_on(0);
-    pthread_t thread;
     o.source = &source;
-    o.cap = 20 * MIB;
-    weir_mempool pool = make(o);
+    o.cap = cap;
+    return make(o);
+}
+
+static void no_more_than_20_mib_are_out_at_once(uint64_t cap)
+{
+    slow_source slow = { .most = 0 };
+    pthread_t thread;
+    weir_mempool pool = pool_of_slow(&slow, cap);
     assert_ok(weir_free(alloc_from(pool, 20 * MIB)));
     assert_int_equal(pthread_create(&thread, NULL, empty_pool, &pool), 0);
     while (!atomic_load(&slow.giving)) continue;
     assert_ok(weir_free(alloc_from(pool, 20 * MIB)));
     pthread_join(thread, NULL);
-    assert_int_equal(slow.most, 20 * MIB);
+    assert_int_equal(atomic_load(&slow.most), 20 * MIB);
     assert_ok(weir_mempool_unref(pool));
+}
+
+static void memory_on_its_way_back_counts_for_the_cap(void **state)
+{
+    (void)state;
+    no_more_than_20_mib_are_out_at_once(20 * MIB);
+}
+
+static void memory_on_its_way_back_counts_for_the_limit(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 20 * MIB));
+    no_more_than_20_mib_are_out_at_once(0);
+}
+
+typedef struct taking {
+    weir_mempool pool;
+    weir_status status;
+} taking;
+
+static void *take_20_mib(void *argument)
+{
+    taking *t = argument;
+    void *block = NULL;
+    t->status = weir_alloc_from(t->pool, 20 * MIB, WEIR_STREAM_CURRENT, &block);
+    return NULL;
+}
+
+static void threads_that_grow_at_once_stay_within_the_cap(void **state)
+{
+    static slow_source slow = { .takes_slowly = true }; /* until the library is closed */
+    (void)state;
+    pthread_t threads[2];
+    weir_mempool pool = pool_of_slow(&slow, 20 * MIB);
+    taking each[2] = { { .pool = pool }, { .pool = pool } };
+    for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, take_20_mib, &each[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    assert_int_equal((each[0].status == WEIR_OK) + (each[1].status == WEIR_OK), 1);
+    assert_int_equal(atomic_load(&slow.most), 20 * MIB);
 }
 
 static void a_source_is_asked_once_per_segment(void **state)
@@ -983,6 +1033,8 @@ int main(void)
         test(the_oldest_pool_lends_first),
         test(a_released_pool_lends_nothing),
         test(memory_on_its_way_back_counts_for_the_cap),
+        test(memory_on_its_way_back_counts_for_the_limit),
+        test(threads_that_grow_at_once_stay_within_the_cap),
         test(a_source_is_asked_once_per_segment),
         test(what_is_not_the_devices_memory_may_be_more_than_it_has),
         test(a_source_is_kept_until_its_last_block_is_gone),

@@ -713,65 +713,73 @@ static void streams_that_come_and_go_leave_few_addresses(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* As if other streams had so many. */
-static void addresses_that_queued_work_may_use_stay(void **state)
+/* The default stream's chunks and an ended one's are mapped one behind the other, with work queued on what was there; and as if
+ * other streams had so many addresses that what nobody uses is looked for. */
+typedef struct scarce {
+    wr_chunks *chunks;
+    const wr_bin *bin; /* of the default stream */
+    uint64_t others;
+} scarce;
+
+static scarce make_addresses_scarce(void)
 {
-    (void)state;
-    const weir_stream ended = new_stream(0), mine = default_stream(0);
+    const weir_stream ended = new_stream(0);
     char *own = alloc(CHUNK);
     assert_ok(weir_free(alloc_on(CHUNK, ended)));
     assert_ok(weir_stream_destroy(ended));
     char *theirs = alloc(CHUNK);
+    const wr_segment *region = wr_address_find(own);
     wr_chunks *chunks = &front_of(own)->cache->chunks;
     const uint64_t others = 2 * WR_REGIONS_TIMES * (chunks->region_bytes + WR_REGION_MORE);
     chunks->addresses += others;
-    make_busy(mine);
+    make_busy(default_stream(0));
     assert_ok(weir_free(theirs));
     assert_ok(weir_free(own));
     (void)alloc(2 * CHUNK);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_map), 3); /* one behind the other */
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
-    let_run(mine);
-    chunks->addresses += WR_REGION_MORE;
+    return (scarce){ chunks, region->bin, others };
+}
+
+/* By a request, with more of them in use elsewhere than before. */
+static void look_for_addresses(scarce *s)
+{
+    s->chunks->addresses += WR_REGION_MORE;
+    s->others += WR_REGION_MORE;
     (void)alloc(2 * CHUNK);
+}
+
+static void end_scarcity(const scarce *s)
+{
+    s->chunks->addresses -= s->others;
+    assert_ok(weir_validate(0));
+}
+
+static void addresses_that_queued_work_may_use_stay(void **state)
+{
+    (void)state;
+    scarce s = make_addresses_scarce();
+    let_run(default_stream(0));
+    look_for_addresses(&s);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 1);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_release), 1);
-    chunks->addresses -= others + WR_REGION_MORE;
-    assert_ok(weir_validate(0));
+    end_scarcity(&s);
 }
 
 /* Between the event and the look at it. */
 static void addresses_left_behind_the_event_that_tells_stay_mapped(void **state)
 {
     (void)state;
-    const weir_stream ended = new_stream(0), mine = default_stream(0);
-    char *own = alloc(CHUNK);
-    assert_ok(weir_free(alloc_on(CHUNK, ended)));
-    assert_ok(weir_stream_destroy(ended));
-    char *theirs = alloc(CHUNK);
-    wr_cache *cache = front_of(own)->cache;
-    wr_chunks *chunks = &cache->chunks;
-    const uint64_t others = 2 * WR_REGIONS_TIMES * (chunks->region_bytes + WR_REGION_MORE);
-    const wr_segment *region = wr_address_find(own);
-    const wr_bin *bin = region->bin;
-    chunks->addresses += others;
-    make_busy(mine);
-    assert_ok(weir_free(theirs));
-    assert_ok(weir_free(own));
-    (void)alloc(2 * CHUNK);
+    scarce s = make_addresses_scarce();
+    assert_non_null(s.bin->fence);
+    for (const wr_segment *r = s.bin->segments; r; r = r->next)
+        if (!TAILQ_EMPTY(&r->region->stale)) TAILQ_FIRST(&r->region->stale)->stale_since = ++s.chunks->moments;
+    let_run(default_stream(0));
+    look_for_addresses(&s);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
-    assert_non_null(bin->fence);
-    for (const wr_segment *s = bin->segments; s; s = s->next)
-        if (!TAILQ_EMPTY(&s->region->stale)) TAILQ_FIRST(&s->region->stale)->stale_since = ++chunks->moments;
-    let_run(mine);
-    chunks->addresses += WR_REGION_MORE;
-    (void)alloc(2 * CHUNK);
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
-    chunks->addresses += WR_REGION_MORE;
-    (void)alloc(2 * CHUNK);
+    look_for_addresses(&s);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 1);
-    chunks->addresses -= others + 2 * WR_REGION_MORE;
-    assert_ok(weir_validate(0));
+    end_scarcity(&s);
 }
 
 static void where_addresses_run_out_a_stream_has_what_it_needs(void **state)
@@ -810,6 +818,13 @@ enum { LONG_BLOCKS = 24, LONG_ROUNDS = 768, DEAR_ROUNDS = 360, DEAR_TURN_MS = 36
 static void take_long(char *blocks[LONG_BLOCKS])
 {
     for (int i = 0; i < LONG_BLOCKS; i++) blocks[i] = alloc(LONG_BLOCK);
+}
+
+/* The same with a clock that moves by hand. */
+static void take_long_by_hand(char *blocks[LONG_BLOCKS])
+{
+    assert_ok(weir_host_clock_hold(true));
+    take_long(blocks);
 }
 
 /* The memory of three blocks that are no neighbours is mapped together: others each time. Returns the calls that map. */
@@ -950,8 +965,7 @@ static void a_program_whose_time_that_hardly_takes_holds_no_more(void **state)
     (void)state;
     char *blocks[LONG_BLOCKS];
     uint32_t random = 1;
-    assert_ok(weir_host_clock_hold(true));
-    take_long(blocks);
+    take_long_by_hand(blocks);
     for (int i = 0; i < 4; i++) assert_true(run_for_long_with(DEAR_TURN_MS, blocks, &random) > LONG_ROUNDS);
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
@@ -961,8 +975,7 @@ static void a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_id
     (void)state;
     char *blocks[LONG_BLOCKS];
     uint32_t random = 1;
-    assert_ok(weir_host_clock_hold(true));
-    take_long(blocks);
+    take_long_by_hand(blocks);
     assert_ok(weir_host_clock_advance(UINT64_C(3600) * 1000000000));
     (void)run_for_long_with(DEAR_TURN_MS / 4, blocks, &random);
     (void)run_for_long_with(DEAR_TURN_MS / 4, blocks, &random);
@@ -974,8 +987,7 @@ static void what_is_cheap_again_brings_nobody_nearer_to_rest(void **state)
     (void)state;
     char *blocks[LONG_BLOCKS];
     uint32_t random = 1;
-    assert_ok(weir_host_clock_hold(true));
-    take_long(blocks);
+    take_long_by_hand(blocks);
     (void)run_rounds(blocks, DEAR_ROUNDS + LONG_ROUNDS / 4, &random);
     assert_int_equal(reserved_on(0), LONG_BYTES);
     for (int i = 0; i < 4; i++) (void)run_for_long_with(DEAR_TURN_MS + 1, blocks, &random);

@@ -42,30 +42,28 @@ static void watch_signals(void)
 
 /* ---- files ---------------------------------------------------------------------------------------------------------- */
 
-/* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is. */
-static bool replaceable(const char *path)
+/* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is. Who may read what is there may read
+ * what replaces it: *mode. */
+static bool replaceable(const char *path, mode_t *mode)
 {
     struct stat status;
-    return lstat(path, &status) != 0 || S_ISREG(status.st_mode);
-}
-
-/* Who may read what is there may read what replaces it. */
-static mode_t mode_of(const char *path)
-{
-    struct stat status;
-    if (lstat(path, &status) == 0) return status.st_mode & 0777;
+    if (lstat(path, &status) == 0) {
+        *mode = status.st_mode & 0777;
+        return S_ISREG(status.st_mode);
+    }
     mode_t mask = umask(0);
     umask(mask);
-    return 0666 & ~mask;
+    *mode = 0666 & ~mask;
+    return true;
 }
 
-static FILE *open_scratch(const char *path, char *scratch, size_t size)
+static FILE *open_scratch(const char *path, mode_t mode, char *scratch, size_t size)
 {
     snprintf(scratch, size, "%s.XXXXXX", path);
     int descriptor = mkstemp(scratch);
     if (descriptor < 0) return NULL;
 
-    (void)fchmod(descriptor, mode_of(path));
+    (void)fchmod(descriptor, mode);
     FILE *stream = fdopen(descriptor, "wb");
     if (!stream) {
         int error = errno;
@@ -88,11 +86,12 @@ bool output_open(const char *command, const char *path, output_file *file)
         file->stream = stdout;
         return true;
     }
-    if (replaceable(path)) {
+    mode_t mode;
+    if (replaceable(path, &mode)) {
         size_t size = strlen(path) + sizeof ".XXXXXX";
         file->scratch = grow_new(size, 1);
         watch_signals();
-        file->stream = open_scratch(path, file->scratch, size);
+        file->stream = open_scratch(path, mode, file->scratch, size);
         if (file->stream) atomic_store(&unfinished, file->scratch);
     } else {
         file->stream = fopen(path, "wb");

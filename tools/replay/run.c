@@ -54,13 +54,16 @@ static bool omit_contents(session *s)
     return status == WEIR_OK || refuse(s, "cannot leave out the contents of memory", status);
 }
 
-/* The library asks what share of a program's time it takes. */
+/* The back end's clock moves as the recorded one did: the library asks what share of a program's time it takes. */
+static bool moves_clock(const session *s)
+{
+    return s->host && s->script->duration_ns != 0;
+}
+
 static bool hold_clock(session *s)
 {
-    if (!s->host || !s->script->duration_ns) return true;
-    const weir_status status = weir_host_clock_hold(true);
-    s->clock_held = status == WEIR_OK;
-    return s->clock_held || refuse(s, "cannot hold the clock", status);
+    const weir_status status = moves_clock(s) ? weir_host_clock_hold(true) : WEIR_OK;
+    return status == WEIR_OK || refuse(s, "cannot hold the clock", status);
 }
 
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
@@ -272,7 +275,7 @@ static bool play_body(session *s)
     for (size_t tick = 1; tick <= TICKS; tick++) {
         const size_t to = (size_t)((double)sc->body.count * (double)tick / TICKS);
         if (!play_part(s, &sc->body, from, to)) return false;
-        const weir_status status = s->clock_held ? weir_host_clock_advance(sc->duration_ns / TICKS) : WEIR_OK;
+        const weir_status status = moves_clock(s) ? weir_host_clock_advance(sc->duration_ns / TICKS) : WEIR_OK;
         if (status != WEIR_OK) return refuse(s, "cannot move the clock", status);
         from = to;
     }

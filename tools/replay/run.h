@@ -23,7 +23,6 @@ typedef struct session {
     const script *script;
     const char *backend;
     bool host, torch;
-    bool clock_held;      /* the back end's clock moves as the recorded one did */
     bool refused;         /* as in the options */
     bool picks_what_goes; /* short of memory, the policy gives back some segments, not all */
     weir_stream *streams; /* by the script's index */

@@ -435,7 +435,7 @@ WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
 /** What the segments of a pool are made of. */
 typedef enum weir_memory_kind {
-    WEIR_MEMORY_DEVICE = 0,     /**< plain device memory */
+    WEIR_MEMORY_DEVICE = 0,     /**< plain device memory: in chunks, as the default pool's, where its rules allow it */
     WEIR_MEMORY_MAPPED = 1,     /**< virtual memory mapped on physical chunks: can be paused (weir_pause()) */
     WEIR_MEMORY_EXPORTABLE = 2, /**< the same, and its segments can be given to other processes */
     WEIR_MEMORY_MANAGED = 3,    /**< memory that the driver moves between host and device */
@@ -560,7 +560,7 @@ WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out)
  *  Since 0.1. */
 WEIR_API weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out);
 
-/** Gives the pool's idle segments back to their source, after waiting for its pending frees. {0, 0}: as
+/** Gives the pool's idle segments and free chunks back, after waiting for its pending frees. {0, 0}: as
  *  weir_empty_cache() of the current device. @return WEIR_ERR_BUSY while a graph holds it (a graph uses free memory of its
  *  pool too) or while it is paused. Since 0.1. */
 WEIR_API weir_status weir_mempool_empty_cache(weir_mempool pool);
@@ -612,6 +612,7 @@ typedef struct weir_checkpoint weir_checkpoint;
 
 /**
  * Notes every block of a private pool, after waiting for its pending frees. Costs time and memory by the number of blocks.
+ * From the first checkpoint on what the pool has free is not mapped elsewhere (policy weir).
  * Give it back with weir_checkpoint_destroy(); it may outlive the pool, and the library being closed.
  * @return WEIR_ERR_BUSY when the pool has pending frees that a capture holds up, or while it is paused;
  *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too, and for one that lends.
@@ -623,11 +624,11 @@ WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint 
  * Puts a pool back to a checkpoint: blocks that are live now are freed, those that were live then are live again at the
  * same addresses, on the same streams, with whatever they contain now; a pointer from then is good again, and one that was
  * freed by this is not, unless it is such a pointer. Streams recorded on a block that is live then and now stay recorded.
- * The segments of then must still be there; segments that came later are free afterwards. Nothing changes on failure.
+ * The memory of then must still be there; what came later is free afterwards. Nothing changes on failure.
  * `freed` is told of each block that was live before, `restored` of each that is live now (either may be NULL), after the
  * change, without any lock. Nobody else may use the pool meanwhile.
- * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when a segment is gone or went to another stream;
- *         WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block in a segment of then that is live now, was not
+ * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of then was given back or went to another
+ *         stream; WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block that is live now, lies where another one was
  *         then, and is recorded on a stream: weir_free() it first, so that the stream can be waited for. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,

@@ -48,6 +48,7 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
     wr_routes_init(&d->routes);
     wr_captures_init(&d->captures);
     wr_graphs_init(&d->graphs);
+    d->cache.streams = &d->streams;
     d->cache.limit = runtime->options.value[WR_OPTION_memory_limit].number;
     return WEIR_OK;
 }

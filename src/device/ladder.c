@@ -50,11 +50,15 @@ static weir_status take_finished(wr_device *device, const wr_request *request, v
 }
 
 /* Host memory that is to be page-locked must fit into the machine's. What managed memory or a program's source can give, only
- * they know. */
+ * they know. The pool may be gone, and its record another's: then the request is refused in what follows. */
 static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
 {
-    if (pool->source.alloc || pool->rules.memory == WEIR_MEMORY_MANAGED) return UINT64_MAX;
-    if (device && pool->rules.memory != WEIR_MEMORY_PINNED) return device->caps.total_memory;
+    wr_cache_lock(pool->cache);
+    const weir_memory_kind memory = pool->rules.memory;
+    const bool unknown = pool->source.alloc || memory == WEIR_MEMORY_MANAGED;
+    wr_cache_unlock(pool->cache);
+    if (unknown) return UINT64_MAX;
+    if (device && memory != WEIR_MEMORY_PINNED) return device->caps.total_memory;
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -358,7 +362,7 @@ weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
     WR_ENSURE(!paused, WEIR_ERR_BUSY, "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     WR_TRY(await_pending(&device->cache));
-    return wr_cache_trim_pool(&device->cache, pool, wr_mempool_name_of(pool), &released);
+    return wr_cache_trim_pool(&device->cache, wr_mempool_name_of(pool), &released);
 }
 
 weir_status wr_device_empty_cache(wr_device *device)

@@ -1,5 +1,7 @@
 #include "pool/bin.h"
 
+#include "pool/cache.h"
+
 /* The last range up to this one that has blocks; NULL: none. */
 static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)
 {
@@ -69,4 +71,10 @@ void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment)
         segment->prev->next = segment->next;
     else
         bin->segments = segment->next;
+}
+
+void wr_bin_drop_fence(wr_bin *bin)
+{
+    if (bin->fence) wr_event_put(bin->pool->cache->events, bin->fence);
+    bin->fence = NULL;
 }

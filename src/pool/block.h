@@ -173,6 +173,7 @@ wr_block *wr_bin_larger(wr_bin *bin, wr_block *block);  /* the next one; NULL: n
 wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the other way, from the largest on */
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
+void wr_bin_drop_fence(wr_bin *bin); /* with the move lock, or when nobody else has the bin */
 
 static inline wr_class wr_block_class(const wr_block *block)
 {

@@ -116,8 +116,10 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
 {
     wr_bin *bin = wr_cache_bin_locked(request->pool, request);
     wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
-    if (WR_UNLIKELY(request->pool->subplans != NULL)) block = wr_subplan_choose_locked(request, block);
-    if (block) block = spare_tail(block);
+    if (WR_UNLIKELY(request->pool->subplans != NULL))
+        block = wr_subplan_choose_locked(request, block);
+    else if (block)
+        block = spare_tail(block);
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
@@ -331,10 +333,7 @@ static bool lends(const wr_mempool *pool, const wr_mempool *to)
 /* What is lent is plain device memory, cut as it comes. */
 static bool may_borrow(const wr_mempool *pool)
 {
-    const weir_mempool_options *rules = &pool->rules;
-    return !pool->is_private ||
-           (rules->memory == WEIR_MEMORY_DEVICE && !pool->source.alloc && !rules->range_changed && rules->cap == 0 &&
-            rules->alignment <= 512 && !rules->no_split && !rules->deterministic);
+    return !pool->is_private || (wr_mempool_is_plain(pool) && pool->rules.cap == 0 && pool->rules.alignment <= 512);
 }
 
 static weir_status borrow_locked(wr_cache *cache, const wr_request *request, void **out)

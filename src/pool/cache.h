@@ -34,23 +34,22 @@ struct wr_ledger {
     uint64_t changes; /* blocks freed, segments given back or moved: what may help who found nothing */
 };
 
-/* The default pool's chunks (pool/chunk.h). */
+/* What chunks there are (pool/chunk.h). */
 typedef struct wr_chunks {
     /* Constant: addresses of the first stream's first region; 0: there are no chunks but segments. */
     size_t region_bytes;
     wr_chunk *first;
     size_t count;
-    size_t bytes;                     /* of all chunks */
-    LIST_HEAD(, wr_slot) short_parts; /* whose part is one of less than WR_PART_USUAL */
-    uint64_t addresses;               /* of all regions */
-    uint64_t reclaimed_at;            /* the same when those were looked for that could go, and then did */
-    uint64_t mapped_bytes;            /* of all slots */
-    uint64_t moments;                 /* at which slots became stale */
-    uint64_t paid_at;                 /* by then chunks mapped again have taken no more than their share of the time */
-    bool dear;                        /* the last that were took more */
-    uint64_t dear_bytes;              /* of those that took more, since one was given back or refused */
-    size_t gathered_at; /* what was held when all that was parked was taken, since one was given back; 0: not yet */
-    bool mixed;         /* small blocks are served among large ones, until a chunk is made */
+    size_t bytes, largest; /* of all chunks; of one, ever */
+    uint64_t addresses;    /* of all regions */
+    uint64_t reclaimed_at; /* the same when those were looked for that could go, and then did */
+    uint64_t mapped_bytes; /* of all slots */
+    uint64_t moments;      /* at which slots became stale */
+    uint64_t paid_at;      /* by then chunks mapped again have taken no more than their share of the time */
+    bool dear;             /* the last that were took more */
+    uint64_t dear_bytes;   /* of those that took more, since one was given back or refused */
+    size_t gathered_at;    /* what was held when all that was parked was taken, since one was given back; 0: not yet */
+    bool mixed;            /* small blocks are served among large ones, until a chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 
@@ -70,9 +69,10 @@ typedef struct wr_cache {
         debug; /* NULL: off. device/debug.h. Read by every free that does not park: not beside the lock, which others write */
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
-    int device;            /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
-    char name[16];         /* "device 0": for messages */
-    wr_event_pool *events; /* the device's */
+    int device;               /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
+    char name[16];            /* "device 0": for messages */
+    wr_event_pool *events;    /* the device's */
+    wr_stream_table *streams; /* the same */
 
     wr_lock lock;
     uint64_t limit;            /* bytes; 0: none */
@@ -207,12 +207,12 @@ WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *reques
 /* The same of those that streams which ended have left, and without a wait: what they may be in use by is asked. */
 WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
 
-/* Gives idle segments back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the default pool,
+/* Gives idle segments and free chunks back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the default pool,
  * of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
 
-/* Gives all idle segments of one pool back, if it still has that name and no graph holds it. */
-weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released);
+/* Gives all that the pool of that name has idle back, if there still is one and no graph holds it. */
+weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released);
 
 /* Gives back what pools that were released have idle. */
 void wr_cache_trim_released(wr_cache *cache);
@@ -240,6 +240,10 @@ uint64_t wr_cache_limited_locked(const wr_cache *cache);
 
 /* Whether the limit leaves room for that much more; WEIR_ERR_OUT_OF_MEMORY. */
 WR_CHECKED weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes);
+
+/* The same of a pool's own cap. */
+uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool);
+WR_CHECKED weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes);
 
 /* May the request have a free block of that size? */
 bool wr_cache_takes(const wr_request *request, size_t candidate);

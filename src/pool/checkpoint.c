@@ -1,7 +1,6 @@
 #include "pool/checkpoint.h"
 
 #include "base/meta.h"
-#include "pool/address.h"
 #include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/cut.h"
@@ -138,6 +137,7 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
     weir_status status = lock_quiet(pool, name);
     if (status == WEIR_OK) {
         status = save_locked(pool, name, out);
+        pool->fixed |= status == WEIR_OK;
         unlock(cache);
     }
     wr_fronts_open(cache);
@@ -158,6 +158,8 @@ typedef struct old_block {
 typedef struct change {
     wr_cache *cache;
     const weir_checkpoint *to;
+    wr_segment **now; /* the pool's, by address */
+    size_t now_count;
     old_block *old;
     size_t old_count;
     wr_block *records; /* two for each block that becomes live: it is cut out of the middle */
@@ -183,20 +185,59 @@ static weir_status get_records_locked(change *c)
     return WEIR_OK;
 }
 
-static weir_status check_segments_locked(const change *c)
+static int by_base(const void *a, const void *b)
 {
-    for (size_t i = 0; i < c->to->segment_count; i++) {
-        const saved_segment *then = &c->to->segments[i];
-        const wr_segment *now = wr_address_find(then->base);
-        const bool there = now && now->cache == c->cache && now->base == then->base && now->bytes == then->bytes;
-        WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH,
-                  "weir_mempool_restore: the segment of %zu bytes at %p was given back since the checkpoint",
-                  then->bytes, (void *)then->base);
-        WR_ENSURE(
-            now->bin == then->bin && now->bin->stream->id == then->stream, WEIR_ERR_POOL_MISMATCH,
-            "weir_mempool_restore: the segment of %zu bytes at %p went to another stream or pool since the checkpoint",
-            then->bytes, (void *)then->base);
-    }
+    const char *one = (*(wr_segment *const *)a)->base, *other = (*(wr_segment *const *)b)->base;
+    return one < other ? -1 : one > other;
+}
+
+static void add_now(wr_segment *segment, void *argument)
+{
+    change *c = argument;
+    if (c->now) c->now[c->now_count] = segment;
+    c->now_count++;
+}
+
+static weir_status list_now_locked(change *c, const wr_mempool *pool)
+{
+    void *memory = NULL;
+    visit_segments(pool, add_now, c);
+    WR_TRY(wr_meta_alloc((c->now_count + 1) * sizeof(wr_segment *), "segments of a pool", &memory));
+    c->now = memory;
+    c->now_count = 0;
+    visit_segments(pool, add_now, c);
+    qsort(c->now, c->now_count, sizeof(wr_segment *), by_base);
+    return WEIR_OK;
+}
+
+/* NULL: it is gone. */
+static wr_segment *now_of(const change *c, const saved_segment *then)
+{
+    wr_segment key = { .base = then->base }, *wanted = &key;
+    wr_segment **found = bsearch(&wanted, c->now, c->now_count, sizeof(wr_segment *), by_base);
+    return found && (*found)->bytes == then->bytes ? *found : NULL;
+}
+
+static bool has_memory(const wr_segment *segment, const saved_block *then)
+{
+    const wr_block *b = wr_starts_block_at(segment, then->base);
+    while (b && b->base < then->base + then->bytes && b->state != WR_BLOCK_ABSENT) b = b->next;
+    return !b || b->base >= then->base + then->bytes;
+}
+
+static weir_status check_segment_locked(const change *c, const saved_segment *then)
+{
+    const wr_segment *now = now_of(c, then);
+    WR_ENSURE(now, WEIR_ERR_POOL_MISMATCH,
+              "weir_mempool_restore: the segment of %zu bytes at %p was given back since the checkpoint", then->bytes,
+              (void *)then->base);
+    WR_ENSURE(now->bin == then->bin && now->bin->stream->id == then->stream, WEIR_ERR_POOL_MISMATCH,
+              "weir_mempool_restore: the segment of %zu bytes at %p went to another stream since the checkpoint",
+              then->bytes, (void *)then->base);
+    for (size_t k = 0; k < then->count; k++)
+        WR_ENSURE(has_memory(now, &then->live[k]), WEIR_ERR_POOL_MISMATCH,
+                  "weir_mempool_restore: memory of the block of %zu bytes at %p was given back since the checkpoint",
+                  then->live[k].bytes, (void *)then->live[k].base);
     return WEIR_OK;
 }
 
@@ -216,17 +257,30 @@ static void add_old(wr_segment *segment, void *argument)
     }
 }
 
+/* The last block of then that begins before the end of this one, if it reaches into it; NULL: none does. */
+static const saved_block *then_at(const saved_segment *segment, const wr_block *b)
+{
+    size_t low = 0, high = segment->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (segment->live[middle].base < b->base + b->bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const saved_block *last = low > 0 ? &segment->live[low - 1] : NULL;
+    return last && last->base + last->bytes > b->base ? last : NULL;
+}
+
 /* Streams may still use a recorded block after it is freed. One that lies where blocks are to be live again would have to
  * be waited for with the change half done, so it must be the very block that was there then. */
 static weir_status check_old_locked(const change *c, old_block *old)
 {
     const wr_block *b = old->block;
     const saved_segment *segment = b->uses ? saved_of(c->to, b->segment->base) : NULL;
-    if (!segment) return WEIR_OK;
-    const saved_block key = { .base = b->base };
-    const saved_block *then =
-        segment->count ? bsearch(&key, segment->live, segment->count, sizeof key, by_address) : NULL;
-    old->kept = then && then->bytes == b->bytes;
+    const saved_block *then = segment ? then_at(segment, b) : NULL;
+    if (!then) return WEIR_OK;
+    old->kept = then->base == b->base && then->bytes == b->bytes;
     WR_ENSURE(old->kept, WEIR_ERR_BUSY,
               "weir_mempool_restore: the block of %zu bytes at %p was not there at the checkpoint and is recorded on a "
               "stream; weir_free() it first, so that the stream can be waited for",
@@ -237,7 +291,8 @@ static weir_status check_old_locked(const change *c, old_block *old)
 static weir_status prepare_locked(change *c, const wr_mempool *pool)
 {
     void *memory = NULL;
-    WR_TRY(check_segments_locked(c));
+    WR_TRY(list_now_locked(c, pool));
+    for (size_t i = 0; i < c->to->segment_count; i++) WR_TRY(check_segment_locked(c, &c->to->segments[i]));
     visit_segments(pool, add_old, c);
     WR_TRY(wr_meta_alloc(c->old_count * sizeof(old_block), "blocks to be freed", &memory));
     c->old = memory;
@@ -295,7 +350,7 @@ static void apply_locked(change *c)
     }
     for (size_t i = 0; i < c->to->segment_count; i++) {
         const saved_segment *s = &c->to->segments[i];
-        for (size_t k = 0; k < s->count; k++) bring_back_locked(c, wr_address_find(s->base), &s->live[k]);
+        for (size_t k = 0; k < s->count; k++) bring_back_locked(c, now_of(c, s), &s->live[k]);
     }
 }
 
@@ -331,6 +386,7 @@ weir_status wr_checkpoint_restore(wr_mempool *pool, wr_mempool_name name, const 
             if (c.old[i].waits) wr_pending_start(cache, c.old[i].block);
         tell(&c, listener);
     }
+    wr_meta_free(c.now);
     wr_meta_free(c.old);
     return status;
 }

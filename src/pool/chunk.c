@@ -144,11 +144,11 @@ static void unlist_part(wr_slot *slot)
 }
 
 /* Its part is another one than before. */
-static void list_part(wr_cache *cache, wr_slot *slot)
+static void list_part(wr_slot *slot)
 {
     const size_t part = slot->to - slot->from;
     unlist_part(slot);
-    if (part > 0 && part < WR_PART_USUAL) LIST_INSERT_HEAD(&cache->chunks.short_parts, slot, short_part);
+    if (part > 0 && part < WR_PART_USUAL) LIST_INSERT_HEAD(&slot->region->bin->pool->short_parts, slot, short_part);
 }
 
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
@@ -160,7 +160,7 @@ void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
         slot->from = to;
     else
         slot->to = from;
-    list_part(cache, slot);
+    list_part(slot);
     if (wr_slot_is_stale(slot)) note_stale(cache, slot);
 }
 
@@ -174,7 +174,7 @@ void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
         slot->to = to;
     else
         slot->from = from;
-    list_part(cache, slot);
+    list_part(slot);
     slot->chunk->away -= to - from;
     wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, from, to);
     wr_region_give_locked(slot->region, slot->at + from, to - from);
@@ -226,22 +226,20 @@ static void survey_block(wr_chunks *c, const wr_block *block)
         if (piece.from < piece.to) count_free(c, piece.slot->chunk, piece.to - piece.from);
 }
 
-static void survey_blocks(wr_cache *cache)
+static void survey_blocks(wr_chunks *c, const wr_mempool *pool)
 {
-    const wr_mempool *pool = cache->pools;
     for (uint32_t i = 0; i < pool->bin_capacity; i++) {
         wr_bin *bin = pool->bins[i];
         if (!bin || bin->part_bytes < WR_PART_USUAL) continue;
-        for (wr_block *b = wr_bin_best_fit(bin, WR_PART_USUAL); b; b = wr_bin_larger(bin, b))
-            survey_block(&cache->chunks, b);
+        for (wr_block *b = wr_bin_best_fit(bin, WR_PART_USUAL); b; b = wr_bin_larger(bin, b)) survey_block(c, b);
     }
 }
 
 /* Those that lie in smaller blocks. */
-static void survey_short_parts(wr_chunks *c)
+static void survey_short_parts(wr_chunks *c, const wr_mempool *pool)
 {
     wr_slot *s;
-    LIST_FOREACH(s, &c->short_parts, short_part) {
+    LIST_FOREACH(s, &pool->short_parts, short_part) {
         const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
         const wr_block *block = wr_starts_block_at(s->region, from);
         const bool free = block->state == WR_BLOCK_FREE && block->base + block->bytes >= to;
@@ -249,15 +247,20 @@ static void survey_short_parts(wr_chunks *c)
     }
 }
 
-weir_status wr_chunks_survey_locked(wr_cache *cache)
+weir_status wr_chunks_survey_begin_locked(wr_cache *cache)
 {
     wr_chunks *c = &cache->chunks;
     WR_TRY(wr_meta_grow(&c->whole, &c->whole_capacity, c->count, sizeof *c->whole, "free chunks"));
     c->surveys++;
     c->whole_count = 0;
-    survey_blocks(cache);
-    survey_short_parts(c);
     return WEIR_OK;
+}
+
+void wr_chunks_survey_locked(const wr_mempool *pool)
+{
+    wr_chunks *c = &pool->cache->chunks;
+    survey_blocks(c, pool);
+    survey_short_parts(c, pool);
 }
 
 /* ---- records ------------------------------------------------------------------------------------------------------ */
@@ -299,7 +302,7 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     for (uint32_t i = region->count++; i > place; i--) set_slot(region, i, region->slots[i - 1]);
     set_slot(region, place, slot);
     set_end(region);
-    list_part(cache, slot);
+    list_part(slot);
     slot->next_of_chunk = slot->chunk->slots;
     slot->chunk->slots = slot;
     if (wr_slot_is_stale(slot)) note_stale(cache, slot);
@@ -321,14 +324,16 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     cache->chunks.mapped_bytes -= slot->chunk->bytes;
 }
 
-static void count_chunk(wr_cache *cache, const wr_chunk *chunk, bool comes)
+static void count_in(weir_memory_stats *stats, const wr_chunk *chunk)
 {
-    wr_mempool *pool = cache->pools;
-    weir_memory_stats *all[] = { &cache->stats, pool->counted ? &pool->stats : NULL };
-    for (int i = 0; i < 2 && all[i]; i++) {
-        (comes ? wr_stat_add : wr_stat_remove)(all[i]->segment, WEIR_STAT_LARGE, 1);
-        (comes ? wr_stat_add : wr_stat_remove)(all[i]->reserved_bytes, WEIR_STAT_LARGE, chunk->bytes);
-    }
+    wr_stat_add(stats->segment, WEIR_STAT_LARGE, 1);
+    wr_stat_add(stats->reserved_bytes, WEIR_STAT_LARGE, chunk->bytes);
+}
+
+static void count_out(weir_memory_stats *stats, const wr_chunk *chunk)
+{
+    wr_stat_remove(stats->segment, WEIR_STAT_LARGE, 1);
+    wr_stat_remove(stats->reserved_bytes, WEIR_STAT_LARGE, chunk->bytes);
 }
 
 void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk)
@@ -340,7 +345,9 @@ void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk)
     c->first = chunk;
     c->count++;
     c->bytes += chunk->bytes;
-    count_chunk(cache, chunk, true);
+    if (chunk->bytes > c->largest) c->largest = chunk->bytes;
+    count_in(&cache->stats, chunk);
+    if (chunk->pool->counted) count_in(&chunk->pool->stats, chunk);
 }
 
 void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk)
@@ -353,5 +360,14 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk)
         c->first = chunk->next;
     c->count--;
     c->bytes -= chunk->bytes;
-    count_chunk(cache, chunk, false);
+    count_out(&cache->stats, chunk);
+    if (chunk->pool->counted) count_out(&chunk->pool->stats, chunk);
+}
+
+void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to)
+{
+    if (chunk->pool == to) return;
+    if (chunk->pool->counted) count_out(&chunk->pool->stats, chunk);
+    if (to->counted) count_in(&to->stats, chunk);
+    chunk->pool = to;
 }

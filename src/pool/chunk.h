@@ -1,6 +1,6 @@
 /*
- * chunk: what the default pool is made of where the device has virtual memory. A chunk is physical memory, mapped whole at
- * one place or more: its slots. A slot uses a part of the chunk; the parts of a chunk's slots never overlap and fill it, so
+ * chunk: what pools are made of where the device has virtual memory, the default one and those like it. A chunk is physical
+ * memory, mapped whole at one place or more: its slots. A slot uses a part of the chunk; the parts of a chunk's slots never overlap and fill it, so
  * each byte is handed out at one address only. A slot without a part is stale: still mapped, and nobody's, until its chunk
  * is wanted at that place again, or too much is mapped. That memory can be had at another address without waiting is what
  * keeps free memory from being in the wrong place: work queued at the old address runs before work queued later at the new
@@ -12,6 +12,11 @@
  *
  * Chunks of 2 MiB to 112 MiB: the cost of virtual memory is per handle and hardly per byte, while what is free in a chunk
  * that is partly in use can serve only requests that fit there. docs/decisions/0007 has the figures behind the numbers.
+ *
+ * A chunk is one pool's: all parts of it are. Wholly free ones of the default pool may become a private pool's, which keeps them
+ * until it gives them back; where they were in the default pool are stale slots then. All slots of a pool that graphs use stay
+ * mapped: a launch writes to each address that the capture had, in the order of the capture. Nothing of a pool of which a
+ * checkpoint was taken is mapped elsewhere.
  * Owner: the cache. Lock: changed with both the move lock and the cache's, read with either. Records are recycled.
  */
 #ifndef WR_POOL_CHUNK_H
@@ -24,6 +29,7 @@
 struct wr_chunk {
     weir_chunk handle;
     size_t bytes;
+    wr_mempool *pool;
     wr_slot *slots;        /* where it is mapped */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     size_t away;           /* bytes in no slot's part, because who has the move lock deals with them */
@@ -115,9 +121,10 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
 /* No slot of a free chunk has a part any more. Returns one that had. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* Finds the chunks that are wholly free. Takes as long as there are streams, slots in free blocks of WR_PART_USUAL or more, and parts
- * of less: no other block has all of a part. */
-WR_CHECKED weir_status wr_chunks_survey_locked(wr_cache *cache);
+/* Finds the chunks that are wholly free, pool by pool. Takes as long as the pool has streams, slots in free blocks of
+ * WR_PART_USUAL or more, and parts of less: no other block has all of a part. */
+WR_CHECKED weir_status wr_chunks_survey_begin_locked(wr_cache *cache);
+void wr_chunks_survey_locked(const wr_mempool *pool);
 
 /* The first slot of its region that a block does not lie behind: its index. */
 uint32_t wr_block_first_slot(const wr_block *block);
@@ -144,12 +151,18 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot);
 void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk);
 void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 
+/* It has no part in the pool that it was of. */
+void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
+
 /* -- without the cache's lock, with the move lock (chunk_trim.c) */
 
-/* Gives free chunks back to the driver, largest first, until `enough` bytes are, or all and the regions that are without any then. */
-WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, size_t enough, size_t *released);
+/* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are, or all and the regions that are
+ * without any then. A pool that this leaves without memory and references is for wr_mempool_sweep. */
+typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
+WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
+                                      size_t *released);
 
-/* The same, but no chunks of planned places, and with the work on them waited for. */
+/* The same of the default pool, but no chunks of planned places, and with the work on them waited for. */
 WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released);
 
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
@@ -157,6 +170,13 @@ void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);
 
 /* What a region has besides twice what it was made for, so that it can grow. */
 #define WR_REGION_MORE ((size_t)1 << 30)
+
+/* What a region must have left besides a request: what is rounded up, and chunks that are larger than needed. */
+static inline size_t wr_region_left(const wr_cache *cache)
+{
+    const size_t largest = cache->chunks.largest;
+    return 4 * (largest > WR_CHUNK_TIGHT ? largest : WR_CHUNK_TIGHT);
+}
 
 /* Regions together reserve at most so many times the addresses of the first, but for what requests need: a process has 128 TiB. */
 #define WR_REGIONS_TIMES 32

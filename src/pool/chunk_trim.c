@@ -16,7 +16,7 @@
 
 /* So many times what is held may be mapped before stale slots are unmapped: that costs as much as mapping. More addresses are for
  * many streams. */
-enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24 };
+enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */
 
@@ -126,16 +126,18 @@ static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
  * twice; the limit still counts it. */
 static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
 {
-    wr_mempool *pool = cache->pools;
+    wr_mempool *pool = chunk->pool;
     wr_cache_lock(cache);
     hide_slot_locked(cache, home);
     wr_chunk_drop_locked(cache, chunk);
     cache->leaving += chunk->bytes;
+    pool->leaving += chunk->bytes;
     wr_cache_unlock(cache);
 
     weir_status status = drop_memory(cache, home);
     wr_cache_lock(cache);
     cache->leaving -= chunk->bytes;
+    pool->leaving -= chunk->bytes;
     if (status == WEIR_OK) {
         WR_COUNT(pool, driver_frees, 1);
         cache->ledger.changes++;
@@ -152,6 +154,14 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     return status;
 }
 
+static bool is_graphed(wr_cache *cache, const wr_chunk *chunk)
+{
+    wr_cache_lock(cache);
+    const bool graphed = chunk->pool->graphed;
+    wr_cache_unlock(cache);
+    return graphed;
+}
+
 static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *released)
 {
     wr_cache *cache = wait->cache;
@@ -159,6 +169,7 @@ static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *relea
     wr_slot *home = NULL;
     wr_block *aside = NULL;
     if (wr_trim_wait_busy(wait, wr_chunk_bin(chunk)->stream)) return WEIR_OK;
+    if (is_graphed(cache, chunk)) WR_TRY(wr_trim_wait_device(wait));
     WR_TRY(take_out(cache, chunk, &home, &aside));
     if (!home) return WEIR_OK;
     weir_status status = wr_trim_wait_stream(wait, home->region->bin->stream);
@@ -182,17 +193,26 @@ static int largest_first(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
-static weir_status list_free(wr_cache *cache, bool planned, wr_chunk ***list, size_t *count)
+/* Whose chunks go. */
+typedef struct trimming {
+    wr_mempool_filter passes;
+    const void *argument;
+    bool planned; /* also those of planned places */
+} trimming;
+
+static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***list, size_t *count)
 {
     void *made = NULL;
     wr_cache_lock(cache);
     const wr_chunks *c = &cache->chunks;
-    weir_status status = wr_chunks_survey_locked(cache);
+    weir_status status = wr_chunks_survey_begin_locked(cache);
+    for (const wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
+        if (t->passes(pool, t->argument)) wr_chunks_survey_locked(pool);
     if (status == WEIR_OK) status = wr_meta_alloc((c->whole_count + 1) * sizeof(wr_chunk *), "free chunks", &made);
     *list = made;
     *count = 0;
     for (size_t i = 0; i < c->whole_count && status == WEIR_OK; i++)
-        if (planned || wr_chunk_bin(c->whole[i])->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
+        if (t->planned || wr_chunk_bin(c->whole[i])->class != WR_PLANNED) (*list)[(*count)++] = c->whole[i];
     wr_cache_unlock(cache);
     if (status == WEIR_OK) qsort(*list, *count, sizeof(wr_chunk *), largest_first);
     return status;
@@ -211,6 +231,7 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
     wr_cache_lock(cache);
     if (status == WEIR_OK) {
         cache->chunks.addresses -= segment->bytes;
+        bin->pool->segments--;
         wr_starts_remove(segment->first);
         wr_region_done(cache, segment);
     } else {
@@ -220,12 +241,13 @@ static weir_status release_region(wr_cache *cache, wr_segment *segment)
     return status;
 }
 
-static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
+static weir_status release_regions(wr_cache *cache, const trimming *t)
 {
     weir_status first = WEIR_OK;
-    wr_segment *list = NULL;
+    wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
-    (void)wr_mempool_list_locked(pool, &list);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        if (wr_mempool_chunked(pool) && t->passes(pool, t->argument)) tail = wr_mempool_list_locked(pool, tail);
     wr_cache_unlock(cache);
     for (wr_segment *s = list, *next; s; s = next) {
         next = s->listed;
@@ -234,42 +256,53 @@ static weir_status release_regions(wr_cache *cache, const wr_mempool *pool)
     return first;
 }
 
-static weir_status trim(wr_trim_wait *wait, bool planned, size_t enough, size_t *released)
+static weir_status trim(wr_trim_wait *wait, const trimming *t, size_t enough, size_t *released)
 {
     wr_chunk **list = NULL;
     size_t count = 0;
-    weir_status first = list_free(wait->cache, planned, &list, &count);
+    weir_status first = list_free(wait->cache, t, &list, &count);
     for (size_t i = 0; i < count && *released < enough; i++) wr_keep_first(&first, trim_chunk(wait, list[i], released));
     wr_meta_free(list);
     return first;
 }
 
+static bool is_default(const wr_mempool *pool, const void *argument)
+{
+    (void)argument;
+    return !pool->is_private;
+}
+
 weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache, .waits = true };
-    return trim(&wait, false, enough, released);
+    const trimming t = { .passes = is_default };
+    return trim(&wait, &t, enough, released);
 }
 
-weir_status wr_chunks_trim(wr_trim_wait *wait, size_t enough, size_t *released)
+weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
+                           size_t *released)
 {
     wr_cache *cache = wait->cache;
+    const trimming t = { .passes = passes, .argument = argument, .planned = true };
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
-    weir_status first = trim(wait, true, enough, released);
+    weir_status first = trim(wait, &t, enough, released);
     if (*released >= enough) return first;
-    const weir_status status = release_regions(cache, cache->pools);
+    const weir_status status = release_regions(cache, &t);
     if (enough == SIZE_MAX) wr_keep_first(&first, status); /* else the memory is what was wanted */
     return first;
 }
 
 /* ---- stale slots -------------------------------------------------------------------------------------------------- */
 
-static uint64_t bytes_too_many(wr_cache *cache)
+/* Graphs may use stale slots at every launch. */
+static uint64_t bytes_too_many(wr_cache *cache, const wr_bin *bin)
 {
     wr_cache_lock(cache);
     const uint64_t mapped = cache->chunks.mapped_bytes;
     const uint64_t most = MAPPED_TIMES * (uint64_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current;
+    const bool graphed = bin->pool->graphed;
     wr_cache_unlock(cache);
-    return mapped > most ? mapped - most : 0;
+    return mapped > most && !graphed ? mapped - most : 0;
 }
 
 /* Work queued before a slot became stale may still use it: an event behind it tells. *moment: slots that were stale then
@@ -300,7 +333,7 @@ static wr_slot *oldest_stale(const wr_bin *bin)
 
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
 {
-    uint64_t moment = 0, many = bytes_too_many(cache);
+    uint64_t moment = 0, many = bytes_too_many(cache, bin);
     if (many == 0 || !pass_fence(cache, bin, &moment)) return;
     for (wr_slot *slot; many > 0 && (slot = oldest_stale(bin)) && slot->stale_since <= moment;) {
         const size_t bytes = slot->chunk->bytes;
@@ -312,7 +345,7 @@ void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
 static bool is_left_locked(const wr_segment *segment)
 {
     const wr_region *region = segment->region;
-    if (!region || region->closed || segment->bin->class == WR_PLANNED) return false;
+    if (!region || region->closed || segment->bin->class == WR_PLANNED || segment->bin->pool->graphed) return false;
     for (uint32_t i = 0; i < region->count; i++)
         if (!wr_slot_is_stale(region->slots[i])) return false;
     return true;
@@ -335,11 +368,12 @@ static void reclaim_region(wr_cache *cache, wr_segment *segment)
 void wr_chunks_reclaim_addresses(wr_cache *cache)
 {
     wr_chunks *c = &cache->chunks;
-    wr_segment *list = NULL;
+    wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
-    const bool many =
-        c->addresses > RECLAIM_TIMES * (uint64_t)(c->region_bytes + WR_REGION_MORE) && c->addresses > c->reclaimed_at;
-    if (many) (void)wr_mempool_list_locked(cache->pools, &list);
+    const bool many = c->addresses > RECLAIM_TIMES * (uint64_t)(c->region_bytes + WR_REGION_MORE) &&
+                      c->addresses > c->reclaimed_at + c->reclaimed_at / RECLAIM_SHARE;
+    for (const wr_mempool *pool = cache->pools; pool && many; pool = pool->next)
+        if (wr_mempool_chunked(pool)) tail = wr_mempool_list_locked(pool, tail);
     wr_cache_unlock(cache);
     if (!many) return;
     for (wr_segment *next; list; list = next) {

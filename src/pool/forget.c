@@ -37,13 +37,6 @@ static void move_segments_locked(wr_bin *from, wr_bin *to, bool quiet)
     }
 }
 
-/* Whether the work of a stream that ends is over is not asked any more. */
-static void drop_fence(const wr_cache *cache, wr_bin *bin)
-{
-    if (bin->fence) wr_event_put(cache->events, bin->fence);
-    bin->fence = NULL;
-}
-
 static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir, bool quiet)
 {
     for (int class = WR_SMALL; class < WR_BINS; class ++) {
@@ -53,7 +46,7 @@ static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *strea
         move_segments_locked(old, home, quiet);
         home->part_bytes += old->part_bytes;
         old->part_bytes = 0;
-        drop_fence(pool->cache, old);
+        wr_bin_drop_fence(old); /* whether the work of a stream that ends is over is not asked any more */
     }
     return WEIR_OK;
 }

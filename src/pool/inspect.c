@@ -137,6 +137,15 @@ static uint64_t idle_bytes(const wr_bin *bin)
     return bytes;
 }
 
+/* In blocks that may have whole chunks. */
+static uint64_t free_in_chunks(wr_bin *bin)
+{
+    uint64_t bytes = 0;
+    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b))
+        bytes += b->segment->region && b->bytes >= WR_CHUNK_LEAST ? b->bytes : 0;
+    return bytes;
+}
+
 static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *out)
 {
     if (bin->pool->paused) {
@@ -147,7 +156,7 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     out->idle_bytes += idle;
     if (bin->pool != request->pool) {
         const bool kept = !wr_mempool_reclaimable(bin->pool) && wr_mempool_is_limited(bin->pool);
-        if (kept) out->kept_idle += idle;
+        if (kept) out->kept_idle += idle + free_in_chunks(bin);
         return;
     }
     const bool own = bin->stream == request->stream;
@@ -275,6 +284,8 @@ static weir_status validate_chunk(const wr_chunk *chunk)
     size_t covered = 0;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
         VALID(s->chunk == chunk, "a slot of chunk %#llx is another's", (unsigned long long)chunk->handle);
+        VALID(wr_slot_is_stale(s) || s->region->bin->pool == chunk->pool, "a part of chunk %#llx is in another pool",
+              (unsigned long long)chunk->handle);
         covered += s->to - s->from;
         for (const wr_slot *o = s->next_of_chunk; o; o = o->next_of_chunk)
             VALID(o->to <= s->from || s->to <= o->from || wr_slot_is_stale(o) || wr_slot_is_stale(s),
@@ -285,29 +296,39 @@ static weir_status validate_chunk(const wr_chunk *chunk)
     return WEIR_OK;
 }
 
-/* After the regions: their slots are those of the chunks. */
-static weir_status validate_chunks(const wr_chunks *c, totals *t)
+/* Those of a pool. */
+static weir_status validate_chunks(const wr_mempool *pool, totals *t)
 {
-    size_t count = 0, bytes = 0;
-    uint64_t mapped = 0, slots = 0, listed = 0;
+    uint64_t listed = 0;
     const wr_slot *s;
-    for (const wr_chunk *k = c->first; k; k = k->next) {
+    for (const wr_chunk *k = pool->cache->chunks.first; k; k = k->next) {
+        if (k->pool != pool) continue;
         WR_TRY(validate_chunk(k));
-        count++;
         t->segments++;
         t->reserved += k->bytes;
-        bytes += k->bytes;
-        for (s = k->slots; s; s = s->next_of_chunk) {
-            slots++;
-            mapped += k->bytes;
-        }
     }
-    LIST_FOREACH(s, &c->short_parts, short_part) {
+    LIST_FOREACH(s, &pool->short_parts, short_part) {
         VALID(!wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL && ++listed <= t->short_parts,
               "a slot at %zu is among the short parts, or too many are", s->at);
     }
     VALID(listed == t->short_parts, "%llu short parts of chunks, %llu of them listed",
           (unsigned long long)t->short_parts, (unsigned long long)listed);
+    return WEIR_OK;
+}
+
+/* After the regions: their slots are those of the chunks. */
+static weir_status validate_slots(const wr_chunks *c, const totals *t)
+{
+    size_t count = 0, bytes = 0;
+    uint64_t mapped = 0, slots = 0;
+    for (const wr_chunk *k = c->first; k; k = k->next) {
+        count++;
+        bytes += k->bytes;
+        for (const wr_slot *s = k->slots; s; s = s->next_of_chunk) {
+            slots++;
+            mapped += k->bytes;
+        }
+    }
     VALID(slots == t->slots, "chunks have %llu slots, regions %llu", (unsigned long long)slots,
           (unsigned long long)t->slots);
     VALID(count == c->count && bytes == c->bytes && mapped == c->mapped_bytes,
@@ -404,7 +425,7 @@ static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals
     totals t = { 0 };
     for (uint32_t i = 0; i < pool->bin_capacity; i++)
         if (pool->bins[i]) WR_TRY(validate_bin(pool->bins[i], &t));
-    if (wr_mempool_chunked(pool)) WR_TRY(validate_chunks(&cache->chunks, &t));
+    if (wr_mempool_chunked(pool)) WR_TRY(validate_chunks(pool, &t));
     VALID(wr_subplans_agree_locked(pool), "a plan has places in a segment that is not there");
     if (pool->counted && cache->hidden == 0) WR_TRY(validate_stats(wr_pool_stats_locked(pool), &t));
     sum->segments += t.segments;
@@ -417,6 +438,7 @@ static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals
     sum->requested += t.requested;
     sum->split += t.split;
     sum->split_bytes += t.split_bytes;
+    sum->slots += t.slots;
     return WEIR_OK;
 }
 
@@ -445,6 +467,7 @@ static weir_status validate_locked(wr_cache *cache)
     const weir_memory_stats *s = wr_stats_locked(cache);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
+    WR_TRY(validate_slots(&cache->chunks, &t));
     for (uint32_t i = 0; i < cache->account_capacity; i++) WR_TRY(validate_account(cache, i));
     return WEIR_OK;
 }

@@ -1,7 +1,7 @@
 #include "pool/mempool.h"
 
 #include "base/meta.h"
-#include "pool/cache.h"
+#include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/detach.h"
 #include "pool/subplan.h"
@@ -114,6 +114,21 @@ static weir_status claim(wr_mempool_name name, wr_mempool *pool)
     return WEIR_OK;
 }
 
+static void hold_locked(wr_mempool *pool, wr_holder holder)
+{
+    pool->held[holder]++;
+    if (holder == WR_HELD_BY_GRAPH) pool->graphed = true;
+}
+
+/* Chunks are for pools like the default one. They and their parts begin at multiples of WR_CHUNK_PART_LEAST, or of a block. */
+static const wr_policy *policy_for(const wr_cache *cache, const wr_mempool *pool)
+{
+    const wr_policy *policy = cache->policy;
+    const bool like_default = wr_mempool_is_plain(pool) && pool->rules.alignment <= WR_CHUNK_PART_LEAST;
+    const bool chunked = cache->chunks.region_bytes != 0 && (!pool->is_private || like_default);
+    return policy->of_segments && !chunked ? policy->of_segments : policy;
+}
+
 weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules, wr_mempool_name name,
                               wr_holder holder, wr_mempool **out)
 {
@@ -122,17 +137,15 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
     weir_status status = wr_record_mempool(cache, &pool);
     if (status == WEIR_OK) {
         memset(&pool->rules, 0, sizeof *pool - offsetof(wr_mempool, rules));
-        pool->held[holder] = 1;
+        hold_locked(pool, holder);
         pool->is_private = name != 0;
         pool->made_in_vain = holder == WR_HELD_BY_GRAPH;
-        const bool of_segments = cache->policy->of_segments && (pool->is_private || cache->chunks.region_bytes == 0);
-        atomic_store_explicit(&pool->policy, of_segments ? cache->policy->of_segments : cache->policy,
-                              memory_order_relaxed);
-        atomic_store_explicit(&pool->alignment, rules ? rules->alignment : 0, memory_order_relaxed);
-        atomic_store_explicit(&pool->name, name, memory_order_release);
         if (rules) pool->rules = *rules;
         if (rules && rules->source) pool->source = *rules->source;
         pool->rules.source = NULL;
+        atomic_store_explicit(&pool->policy, policy_for(cache, pool), memory_order_relaxed);
+        atomic_store_explicit(&pool->alignment, pool->rules.alignment, memory_order_relaxed);
+        atomic_store_explicit(&pool->name, name, memory_order_release);
         pool->counted = pool->is_private;
         status = claim(name, pool);
         if (status != WEIR_OK) {
@@ -154,7 +167,7 @@ weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder hol
     wr_cache *cache = pool->cache;
     wr_cache_lock(cache);
     const bool there = wr_mempool_name_of(pool) == name;
-    if (there) pool->held[holder]++;
+    if (there) hold_locked(pool, holder);
     wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone", WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
@@ -173,7 +186,7 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
     /* What cannot be given back now (a stream is capturing, the driver refuses) is when somebody needs it. */
-    if (last) (void)wr_cache_trim_pool(cache, pool, name, &released);
+    if (last) (void)wr_cache_trim_pool(cache, name, &released);
     if (last) wr_mempool_sweep(cache);
     return WEIR_OK;
 }
@@ -208,7 +221,10 @@ static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 
 static void free_bins(const wr_mempool *pool)
 {
-    for (uint32_t i = 0; i < pool->bin_capacity; i++) wr_meta_free(pool->bins[i]);
+    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
+        if (pool->bins[i]) wr_bin_drop_fence(pool->bins[i]);
+        wr_meta_free(pool->bins[i]);
+    }
     wr_meta_free(pool->bins);
 }
 

@@ -10,6 +10,8 @@
 #include "pool/block.h"
 #include "pool/flow.h"
 
+#include <sys/queue.h>
+
 /* Who refers to a pool. */
 typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR_HOLDERS } wr_holder;
 
@@ -34,11 +36,15 @@ struct wr_mempool {
     uint32_t bin_capacity;
     uint32_t held[WR_HOLDERS]; /* references, by who has them */
     uint64_t growing, leaving; /* bytes being asked from and given to its source right now, which its cap counts */
-    uint64_t segments;         /* it has, hidden ones included, and growths underway */
+    uint64_t segments;         /* it has, regions and hidden ones included, and growths underway */
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
+    LIST_HEAD(, wr_slot) short_parts;         /* of chunks (pool/chunk.h): those of less than WR_PART_USUAL */
+    bool fixed; /* a checkpoint has had its addresses: what it holds stays where it is, and only goes */
+    bool
+        graphed; /* graphs have: until the device is idle, work that nobody told weir of may use all that was ever mapped */
     bool is_private;
     bool counted;      /* `stats` is kept: always for private pools, for the default one once there is another */
     bool paused;       /* also changes with the move lock only */
@@ -107,6 +113,13 @@ static inline bool wr_mempool_reclaimable(const wr_mempool *pool)
     return !pool->is_private || wr_mempool_is_orphan(pool);
 }
 
+/* Whether what it has free may be given back for the sake of `own`, which may be NULL: a graph uses the free memory of its pool
+ * at every launch, and other pools' is kept for them. Lock held. */
+static inline bool wr_mempool_trimmable(const wr_mempool *pool, const wr_mempool *own)
+{
+    return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
+}
+
 static inline wr_mempool_name wr_mempool_name_of(const wr_mempool *pool)
 {
     return atomic_load_explicit(&pool->name, memory_order_acquire);
@@ -148,6 +161,14 @@ static inline bool wr_mempool_may_park(const wr_mempool *pool)
 static inline const wr_policy *wr_mempool_policy(const wr_mempool *pool)
 {
     return atomic_load_explicit(&pool->policy, memory_order_relaxed);
+}
+
+/* Whether it is of plain device memory, cut as it comes. */
+static inline bool wr_mempool_is_plain(const wr_mempool *pool)
+{
+    const weir_mempool_options *rules = &pool->rules;
+    return rules->memory == WEIR_MEMORY_DEVICE && !pool->source.alloc && !rules->range_changed && !rules->no_split &&
+           !rules->deterministic;
 }
 
 /* Whether it is made of chunks. */

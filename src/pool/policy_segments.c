@@ -1,6 +1,6 @@
 /*
- * weir's own rules for segments: of private pools, and of devices without virtual memory. PyTorch's sizes, with everything
- * that can be cut off cut off, and pending frees looked at only when they are needed.
+ * weir's own rules for segments: of devices without virtual memory, and of private pools whose rules are about segments.
+ * PyTorch's sizes, with everything that can be cut off cut off, and pending frees looked at only when they are needed.
  */
 #include "base/size.h"
 #include "pool/policy.h"

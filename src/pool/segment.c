@@ -96,13 +96,20 @@ weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes)
     return WEIR_OK;
 }
 
-static weir_status check_cap_locked(const wr_mempool *pool, size_t bytes)
+uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool)
 {
     const uint64_t cap = pool->rules.cap;
     const uint64_t own = (uint64_t)pool->stats.reserved_bytes[WEIR_STAT_ALL].current + pool->growing + pool->leaving;
-    WR_ENSURE(cap == 0 || (own <= cap && bytes <= cap - own), WEIR_ERR_OUT_OF_MEMORY,
+    if (cap == 0) return UINT64_MAX;
+    return own < cap ? cap - own : 0;
+}
+
+weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
+{
+    const uint64_t cap = pool->rules.cap, left = wr_cache_left_of_cap_locked(pool);
+    WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY,
               "memory pool " WR_MEMPOOL_FORMAT ": %llu bytes held, %zu more asked, cap %llu",
-              WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)own, bytes, (unsigned long long)cap);
+              WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)(cap - left), bytes, (unsigned long long)cap);
     return WEIR_OK;
 }
 
@@ -111,7 +118,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     const size_t bytes = request->fit.segment_bytes;
     WR_TRY(wr_cache_check_pool_locked(request));
     if (wr_mempool_is_limited(request->pool)) WR_TRY(wr_cache_check_limit_locked(cache, bytes));
-    WR_TRY(check_cap_locked(request->pool, bytes));
+    WR_TRY(wr_cache_check_cap_locked(request->pool, bytes));
     WR_TRY(wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &g->bin));
     weir_status status = wr_record_segment(cache, &g->segment);
     if (status == WEIR_OK) status = wr_record_block(cache, &g->block);
@@ -213,7 +220,7 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
 static weir_status release_bin(wr_bin *bin)
 {
     weir_status first = WEIR_OK;
-    if (bin->fence) wr_event_put(bin->pool->cache->events, bin->fence);
+    wr_bin_drop_fence(bin);
     for (wr_segment *s = bin->segments; s; s = s->next) {
         if (s->region) {
             wr_keep_first(&first, wr_chunks_release_region(bin->pool->cache, s));

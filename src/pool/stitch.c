@@ -12,8 +12,12 @@
 
 #include <assert.h>
 
-/* Of the addresses of a stream's first region small blocks have a share. */
-enum { SMALL_ADDRESSES_SHARE = 8 };
+/* Of the addresses of a stream's first region small blocks have a share, and private pools, which may be many. */
+enum { SMALL_ADDRESSES_SHARE = 8, PRIVATE_ADDRESSES_SHARE = 16 };
+
+/* What a private pool's region has to grow into at least: so much, and so many times what its bin has in others. */
+#define PRIVATE_MORE ((size_t)128 << 20)
+enum { PRIVATE_TIMES = 8 };
 
 /* Plans that come to nothing for streams with work queued, each without those that had some before: then others are not asked. */
 enum { BUSY_MOST = 4 };
@@ -42,20 +46,35 @@ static uint64_t addresses_left(const wr_cache *cache)
     return most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
 }
 
+/* Addresses for what the request needs, and to grow into. */
+static size_t least_region_bytes(const wr_stitch_plan *p)
+{
+    const size_t twice = 2 * p->request->fit.block_bytes;
+    if (p->range) return p->range->bytes;
+    if (!p->request->pool->is_private) return twice + WR_REGION_MORE;
+    return twice + wr_region_left(p->cache) + PRIVATE_MORE + PRIVATE_TIMES * p->bin->part_bytes;
+}
+
+/* The bin's first region has more. */
+static size_t region_bytes(const wr_stitch_plan *p)
+{
+    const size_t share = (p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1) *
+                         (p->request->pool->is_private ? PRIVATE_ADDRESSES_SHARE : 1);
+    const size_t least = least_region_bytes(p), first = addresses_left(p->cache) / WR_REGIONS_TIMES / share;
+    const size_t units = least / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
+    const bool more = !p->bin->segments && first > units * WR_SEGMENT_UNIT;
+    return (more ? first / WR_SEGMENT_UNIT : units) * WR_SEGMENT_UNIT;
+}
+
 /* The region's records; its addresses come later. */
 static weir_status prepare_region(wr_stitch_plan *p)
 {
     wr_cache *cache = p->cache;
-    const size_t bytes = p->range ? p->range->bytes : 2 * p->request->fit.block_bytes + WR_REGION_MORE;
-    const size_t units = bytes / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
     wr_segment *segment = NULL;
     void *made = NULL;
     WR_TRY(wr_record_segment(cache, &segment));
     segment->base = NULL;
-    segment->bytes = units * WR_SEGMENT_UNIT;
-    const size_t first =
-        addresses_left(cache) / WR_REGIONS_TIMES / (p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1);
-    if (!p->bin->segments && first > segment->bytes) segment->bytes = first / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
+    segment->bytes = region_bytes(p);
     segment->first = NULL;
     weir_status status = wr_record_pages(cache, segment->bytes, &segment->pages);
     if (status == WEIR_OK) status = wr_record_block(cache, &segment->first);
@@ -65,6 +84,7 @@ static weir_status prepare_region(wr_stitch_plan *p)
         wr_region_done(cache, segment);
         return status;
     }
+    p->request->pool->segments++;
     p->region = segment;
     p->fresh = true;
     return WEIR_OK;
@@ -84,10 +104,10 @@ static weir_status spare_records(attempt *a)
 static weir_status prepare(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
-    WR_ENSURE(!p->forced || p->created < p->bytes, WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: nothing that is held can be mapped together for %zu bytes", p->cache->device,
-              p->request->fit.block_bytes);
     WR_TRY(wr_cache_check_limit_locked(p->cache, p->created));
+    WR_TRY(wr_cache_check_cap_locked(p->request->pool, p->created));
+    if (p->forced && p->created == p->bytes)
+        return WEIR_ERR_OUT_OF_MEMORY; /* why there is nothing new was said before */
     if (!p->region) WR_TRY(prepare_region(p));
     WR_TRY(wr_region_reserve_slots(p->region->region, p->count));
     return spare_records(a);
@@ -114,6 +134,7 @@ static void take_locked(attempt *a)
             s->origin = wr_chunk_leave_locked(p->cache, s->slot->chunk);
     }
     p->cache->growing += p->created;
+    p->request->pool->growing += p->created;
 }
 
 static void put_back_locked(attempt *a)
@@ -280,6 +301,12 @@ static void add_region_locked(wr_stitch_plan *p)
     p->fresh = false;
 }
 
+static void stop_growing_locked(const wr_stitch_plan *p)
+{
+    p->cache->growing -= p->created;
+    p->request->pool->growing -= p->created;
+}
+
 static void add_slots_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
@@ -291,6 +318,7 @@ static void add_slots_locked(attempt *a)
         wr_slot_add_locked(cache, slot);
         wr_slot_note(cache, slot, WEIR_EVENT_SEGMENT_MAP, slot->from, slot->to);
         if (p->steps[i].origin) {
+            wr_chunk_pass_locked(slot->chunk, pool);
             slot->chunk->away -= slot->to - slot->from;
             moved_bytes += slot->chunk->bytes;
             moved++;
@@ -300,7 +328,7 @@ static void add_slots_locked(attempt *a)
         cache->chunks.mixed = false;
         WR_COUNT(pool, driver_allocs, 1);
     }
-    cache->growing -= p->created;
+    stop_growing_locked(p);
     if (moved == 0) return;
     const uint64_t took = (a->ended - a->began) / p->count * moved; /* of new ones mapping is a part only */
     wr_stitch_note_moved(cache, moved, moved_bytes, took, a->ended);
@@ -347,6 +375,7 @@ static weir_status begin_locked(attempt *a, const wr_front_hold *h, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     bool served = false;
+    WR_TRY(wr_cache_check_pool_locked(p->request));
     if (h->front) wr_front_empty_locked(h->front);
     WR_TRY(serve_locked(a, out));
     if (a->done) return WEIR_OK;
@@ -364,15 +393,23 @@ static void end_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
     wr_records_put_back(a->plan.cache, &a->aside);
-    if (p->fresh) wr_region_done(p->cache, p->region);
+    if (p->fresh) {
+        p->request->pool->segments--;
+        wr_region_done(p->cache, p->region);
+    }
     wr_stitch_plan_release_locked(p);
+}
+
+static wr_front_hold lock_front(const wr_request *request)
+{
+    return wr_front_lock(request->pool->cache, wr_front_find(request->stream, request->pool_name));
 }
 
 static weir_status try_once(attempt *a, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     wr_cache *cache = p->cache;
-    wr_front_hold h = wr_front_lock_stream(cache, p->request->stream);
+    wr_front_hold h = lock_front(p->request);
     weir_status status = begin_locked(a, &h, out);
     const bool over = status != WEIR_OK || a->done;
     if (over) end_locked(a);
@@ -380,7 +417,7 @@ static weir_status try_once(attempt *a, void **out)
     if (over) return status;
 
     status = call_driver(a);
-    h = wr_front_lock_stream(cache, p->request->stream);
+    h = lock_front(p->request);
     if (status == WEIR_OK) status = commit_locked(a);
     const bool failed = status != WEIR_OK;
     if (failed) {
@@ -394,12 +431,18 @@ static weir_status try_once(attempt *a, void **out)
 
     undo(a);
     wr_cache_lock(cache);
-    cache->growing -= p->created; /* not before: the limit is of what is there */
+    stop_growing_locked(p); /* not before: the limit is of what is there */
     if (p->created && !a->busy)
         cache->chunks.dear_bytes = 0; /* who is refused does not ask for more than it needs again at once */
     end_locked(a);
     wr_cache_unlock(cache);
     return status;
+}
+
+/* What was asked for in vain may have kept the pool, which was released meanwhile. */
+static void sweep_for(const wr_request *request)
+{
+    if (request->pool_name != 0) wr_mempool_sweep(request->pool->cache);
 }
 
 weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
@@ -436,9 +479,10 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
         else if (!gather)
             forced = true;
     }
-    if (bin) wr_chunks_unmap_stale(cache, bin);
+    if (status == WEIR_OK && bin) wr_chunks_unmap_stale(cache, bin);
     wr_chunks_reclaim_addresses(cache);
     wr_lock_release(&cache->move_lock);
+    if (status != WEIR_OK) sweep_for(request);
     return status;
 }
 

@@ -2,7 +2,9 @@
  * stitch: making room for a request that no free block of its stream fits, in a pool made of chunks. What there is comes
  * first: addresses whose chunks are free by now are used again, without any call of the driver; as long as little more is
  * held than was ever live, new chunks are added behind the last ones; beyond that free chunks, and free ends of chunks in
- * use, are mapped together at new addresses, and only what is still missing is new.
+ * use, are mapped together at new addresses, and only what is still missing is new. A private pool gets free chunks of the
+ * default one, too; not one with a cap, nor one that graphs use: what was queued on its streams before may still be running
+ * where a graph is launched.
  * Lock: none held by the caller; takes the move lock for all of it, and lets go of the cache's for each call of the driver.
  */
 #ifndef WR_POOL_STITCH_H
@@ -16,7 +18,7 @@ typedef enum wr_stitch_effort {
     WR_STITCH_CHAINED /* of others too, whose present work the stream then waits for */
 } wr_stitch_effort;
 
-/* Serves the request. WEIR_ERR_OUT_OF_MEMORY: there is not enough. */
+/* Serves the request. WEIR_ERR_OUT_OF_MEMORY: there is not enough. WEIR_ERR_POOL_MISMATCH, WEIR_ERR_BUSY: as wr_cache_take. */
 WR_CHECKED weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out);
 
 /* A range of a region that is to have memory. */

@@ -94,20 +94,26 @@ static size_t streams_with_chunks(const wr_mempool *pool, size_t most)
     return count ? count : 1;
 }
 
-/* In whole units. */
-static size_t left_of_limit(const wr_cache *cache)
+static uint64_t left_of_limit(const wr_cache *cache)
 {
-    if (!cache->limit) return SIZE_MAX;
+    if (!cache->limit) return UINT64_MAX;
     const uint64_t held = wr_cache_limited_locked(cache) + cache->growing;
-    return held < cache->limit ? (size_t)(cache->limit - held) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT : 0;
+    return held < cache->limit ? cache->limit - held : 0;
+}
+
+/* What the limit and the pool's cap leave, in whole units. */
+static size_t left_of_both(const wr_stitch_plan *p)
+{
+    const uint64_t limit = left_of_limit(p->cache), cap = wr_cache_left_of_cap_locked(p->request->pool);
+    return (size_t)(limit < cap ? limit : cap) / WR_SEGMENT_UNIT * WR_SEGMENT_UNIT;
 }
 
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
     const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many it is the least there is */
-    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->cache->pools, enough);
-    const size_t left = left_of_limit(p->cache);
+    const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool, enough);
+    const size_t left = left_of_both(p);
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     if (least > most) least = most;
@@ -147,8 +153,8 @@ void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t 
     chunks->dear_bytes += bytes;
 }
 
-/* What may be held beyond the slack, for a program that has had its chunks mapped again and again. Others than the default
- * pool hold no chunks: it is no reason for more that they hold much. */
+/* What may be held beyond the slack, for a program that has had its chunks mapped again and again. It is no reason for more that
+ * much is held in segments. */
 static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 {
     const int64_t chunks = (int64_t)p->held;
@@ -161,7 +167,7 @@ static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
 {
     const bool little = !p->range && !p->pressed && (int64_t)p->request->requested <= most / LITTLE_PART;
-    return most / (little && streams_with_chunks(p->cache->pools, 2) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
+    return most / (little && streams_with_chunks(p->request->pool, 2) == 1 ? LITTLE_SLACK_SHARE : SLACK_SHARE);
 }
 
 bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
@@ -191,7 +197,7 @@ static size_t small_bytes(const wr_mempool *pool)
 static bool small_stay_few(const wr_stitch_plan *p, size_t bytes)
 {
     const size_t share = p->held / SMALL_SHARE;
-    return small_bytes(p->cache->pools) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
+    return small_bytes(p->request->pool) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
 }
 
 bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)

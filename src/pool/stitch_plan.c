@@ -21,9 +21,6 @@
 /* By so much an end must be more than the free tail which is given up for it. */
 #define END_GAIN ((size_t)4 << 20)
 
-/* What a region must have left besides a request: what is rounded up, and chunks that are larger than needed. */
-#define REGION_LEFT (4 * WR_CHUNK_MOST)
-
 /* ---- what there is ------------------------------------------------------------------------------------------------ */
 
 bool wr_stitch_may_take(const wr_stitch_plan *p, const wr_bin *from)
@@ -57,9 +54,10 @@ static int own_first_then_largest(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
+/* What graphs use is in use wherever they are launched: that the stream has no work says nothing of it. */
 static bool may_have_of(const wr_stitch_plan *p, const wr_stream *other)
 {
-    return p->foreign && other->found_busy != p->serial;
+    return p->foreign && other->found_busy != p->serial && !p->request->pool->graphed;
 }
 
 static weir_status list_spare(wr_stitch_plan *p)
@@ -91,7 +89,7 @@ static weir_status list_spare(wr_stitch_plan *p)
 
 static bool has_room(const wr_segment *segment, size_t bytes)
 {
-    return !segment->region->closed && segment->bytes - segment->region->end >= bytes + REGION_LEFT;
+    return !segment->region->closed && segment->bytes - segment->region->end >= bytes + wr_region_left(segment->cache);
 }
 
 /* The region with the largest free tail that has addresses left; NULL: a new one. */
@@ -132,7 +130,7 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
 {
     wr_chunk *chunk = NULL;
     WR_TRY(wr_chunk_record(p->cache, &chunk));
-    *chunk = (wr_chunk){ .bytes = bytes };
+    *chunk = (wr_chunk){ .bytes = bytes, .pool = p->request->pool };
     weir_status status = add_step(p, NULL, chunk, 0, bytes);
     if (status == WEIR_OK)
         p->created += bytes;
@@ -233,7 +231,7 @@ static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
         p->cache->chunks.gathered_at = p->held;
         return WEIR_ERR_BUSY;
     }
-    wr_serve_distrust_locked(p->cache, p->bin->stream);
+    if (!p->request->pool->is_private) wr_serve_distrust_locked(p->cache, p->bin->stream);
     if (!p->forced && wr_piece_bytes(&p->prefix) < PREFIX_LEAST) {
         bytes += wr_piece_bytes(&p->prefix);
         p->prefix = (wr_piece){ 0 };
@@ -384,12 +382,32 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 
 /* ---- a plan ------------------------------------------------------------------------------------------------------- */
 
+/* Nothing of it may be mapped elsewhere. */
+static weir_status plan_fixed(wr_stitch_plan *p, bool *served)
+{
+    *served = p->forced && p->bin->class == WR_SMALL && use_bin(p, WR_LARGE);
+    if (*served) return WEIR_OK;
+    choose_region(p);
+    return plan_new(p, p->request->fit.block_bytes - p->tail, SIZE_MAX);
+}
+
+static weir_status survey(const wr_stitch_plan *p)
+{
+    const wr_mempool *own = p->request->pool;
+    WR_TRY(wr_chunks_survey_begin_locked(p->cache));
+    if (own->fixed) return WEIR_OK;
+    wr_chunks_survey_locked(own);
+    if (own->is_private && own->rules.cap == 0 && !own->graphed) wr_chunks_survey_locked(p->cache->pools);
+    return WEIR_OK;
+}
+
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
-    WR_TRY(wr_chunks_survey_locked(p->cache));
+    WR_TRY(survey(p));
     p->held = p->cache->chunks.bytes;
     p->pressed = p->forced || wr_stitch_is_tight(p->cache, p->held);
     if (p->range) return plan_range(p, served);
+    if (p->request->pool->fixed) return plan_fixed(p, served);
     if (!wr_serve_trusts_locked(p->cache, p->bin->stream))
         p->open = wr_mempool_bin(p->request->pool, p->request->stream, WR_PLANNED);
     const wr_stitch_run found = wr_stitch_run_find(p);

@@ -160,21 +160,29 @@ static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
     return tail;
 }
 
-/* A graph uses the free memory of its pool at every launch; other pools' memory is kept for them. */
-static bool may_trim(const wr_mempool *pool, const wr_mempool *own)
-{
-    return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
-}
-
-static weir_status trim_all(wr_trim_wait *wait, const wr_mempool *own, size_t *released)
+/* Of pools that pass. */
+static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
 {
     wr_cache *cache = wait->cache;
     wr_segment *list = NULL, **tail = &list;
     wr_cache_lock(cache);
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (may_trim(pool, own)) tail = hide_pool_locked(pool, tail);
+        if (passes(pool, argument)) tail = hide_pool_locked(pool, tail);
     wr_cache_unlock(cache);
     return give_back_list(wait, list, released);
+}
+
+static weir_status trim_all(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
+{
+    weir_status first = trim_segments(wait, passes, argument, released);
+    wr_keep_first(&first, wr_chunks_trim(wait, passes, argument, SIZE_MAX, released));
+    wr_mempool_sweep(wait->cache);
+    return first;
+}
+
+static bool passes_for(const wr_mempool *pool, const void *own)
+{
+    return wr_mempool_trimmable(pool, own);
 }
 
 typedef bool (*segment_filter)(const wr_segment *segment, const void *argument);
@@ -201,7 +209,7 @@ typedef struct trimming {
 static bool trimmable(const wr_segment *segment, const void *argument)
 {
     const trimming *t = argument;
-    return may_trim(segment->bin->pool, t->own) && !wr_trim_wait_busy(t->wait, segment->bin->stream);
+    return wr_mempool_trimmable(segment->bin->pool, t->own) && !wr_trim_wait_busy(t->wait, segment->bin->stream);
 }
 
 static bool larger(const wr_segment *candidate, const wr_segment *best)
@@ -243,8 +251,9 @@ static weir_status trim_once(const trimming *t, size_t enough, size_t *released)
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
     if (enough != SIZE_MAX) status = trim_enough(t, enough, released);
-    if (status == WEIR_ERR_CAPTURE) status = trim_all(t->wait, t->own, released);
-    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(t->wait, enough, released));
+    if (status == WEIR_ERR_CAPTURE) status = trim_segments(t->wait, passes_for, t->own, released);
+    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(t->wait, passes_for, t->own, enough, released));
+    wr_mempool_sweep(cache);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
@@ -260,28 +269,35 @@ weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough,
     return status;
 }
 
-static weir_status trim_pool_once(wr_trim_wait *wait, const wr_mempool *pool, wr_mempool_name name, size_t *released)
+static bool passes_named(const wr_mempool *pool, const void *name)
+{
+    return wr_mempool_name_of(pool) == *(const wr_mempool_name *)name && wr_mempool_trimmable(pool, pool);
+}
+
+static weir_status trim_pool_once(wr_trim_wait *wait, wr_mempool_name name, size_t *released)
 {
     wr_cache *cache = wait->cache;
-    wr_segment *list = NULL;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty_in(cache, name);
-    wr_cache_lock(cache);
-    if (wr_mempool_name_of(pool) == name && may_trim(pool, pool)) (void)hide_pool_locked(pool, &list);
-    wr_cache_unlock(cache);
-    weir_status status = give_back_list(wait, list, released);
+    weir_status status = trim_all(wait, passes_named, &name, released);
     wr_lock_release(&cache->move_lock);
     return spared(status);
 }
 
-weir_status wr_cache_trim_pool(wr_cache *cache, const wr_mempool *pool, wr_mempool_name name, size_t *released)
+weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache };
     weir_status status;
     *released = 0;
-    do status = trim_pool_once(&wait, pool, name, released);
+    do status = trim_pool_once(&wait, name, released);
     while (wr_trim_wait_again(&wait, false));
     return status;
+}
+
+static bool passes_released(const wr_mempool *pool, const void *argument)
+{
+    (void)argument;
+    return wr_mempool_is_orphan(pool);
 }
 
 /* What cannot be given back now is next time, or when somebody needs it. */
@@ -289,13 +305,8 @@ static void trim_released_once(wr_trim_wait *wait)
 {
     wr_cache *cache = wait->cache;
     size_t released = 0;
-    wr_segment *list = NULL, **tail = &list;
     wr_lock_acquire(&cache->move_lock);
-    wr_cache_lock(cache);
-    for (const wr_mempool *pool = cache->pools->next; pool; pool = pool->next)
-        if (wr_mempool_reclaimable(pool)) tail = hide_pool_locked(pool, tail);
-    wr_cache_unlock(cache);
-    if (give_back_list(wait, list, &released) != WEIR_OK) {
+    if (trim_all(wait, passes_released, NULL, &released) != WEIR_OK) {
         wr_cache_lock(cache);
         cache->orphans = true;
         wr_cache_unlock(cache);

@@ -1,6 +1,7 @@
 #include "pool/trim_wait.h"
 
 #include "pool/event.h"
+#include "pool/quiet.h"
 
 /* Where new work keeps coming no look finds a stream idle. */
 enum { ROUNDS = 4 };
@@ -30,6 +31,15 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
     weir_status status = wr_event_ask_stream(cache->events, stream->native, false);
     if (status == WEIR_ERR_NOT_READY) note(wait, stream);
     return status;
+}
+
+weir_status wr_trim_wait_device(wr_trim_wait *wait)
+{
+    const wr_cache *cache = wait->cache;
+    if (wait->quiet) return WEIR_OK;
+    WR_TRY(wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used"));
+    wait->quiet = true;
+    return WEIR_OK;
 }
 
 /* What becomes of a wait that fails the next look at the stream tells. */

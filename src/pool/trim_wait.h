@@ -15,6 +15,7 @@
 typedef struct wr_trim_wait {
     wr_cache *cache;
     bool waits; /* for each stream there and then */
+    bool quiet; /* the device was waited for */
     unsigned rounds;
     size_t count; /* of streams that had work, since memory was last looked for */
     struct {
@@ -28,6 +29,9 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream);
 
 /* The stream's work is over, or was waited for. WEIR_ERR_NOT_READY: its memory stays for now; WEIR_ERR_CAPTURE: and for longer. */
 WR_CHECKED weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream);
+
+/* The device was waited for, once: graphs may run on streams that weir was not told of. WEIR_ERR_CAPTURE: that would end one. */
+WR_CHECKED weir_status wr_trim_wait_device(wr_trim_wait *wait);
 
 /* Waits for what was found, without the move lock. False: there is nothing more to be had, or what there was is `enough`. */
 bool wr_trim_wait_again(wr_trim_wait *wait, bool enough);

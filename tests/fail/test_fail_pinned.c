@@ -166,9 +166,9 @@ static void run_checkpoint(scene *s)
     give(s, 1);
     (void)!weir_mempool_checkpoint(s->pool, &s->checkpoint);
     give(s, 2);
-    give(s, 4);
     take(s, 1, 50000);
-    take(s, 5, 22 * MIB);
+    take(s, 5, 22 * MIB); /* where nothing was then */
+    give(s, 4);
     if (s->blocks[5] && s->streams[1].id) (void)!weir_record_stream(s->blocks[5], s->streams[1]);
     try_to_restore(s);
 }

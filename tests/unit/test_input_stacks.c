@@ -129,7 +129,7 @@ static void other_calls_have_theirs(void **state)
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < i; k++) assert_int_not_equal(stack_of(&t, kinds[i], 0), stack_of(&t, kinds[k], 0));
     for (int i = 0; i < 4; i++) assert_non_null(strstr(innermost(&t, stack_of(&t, kinds[i], 0)), "unit_input_stacks"));
-    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_FREE, 0), 0); /* of a call that notes none */
+    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_UNMAP, 0), 0); /* of a call that notes none */
     trace_release(&t);
 }
 

@@ -450,7 +450,7 @@ static void the_events_of_one_pool_are_its_own(void **state)
         "pool = s[\"segments\"][0][\"segment_pool_id\"]\n"
         "assert pool != (0, 0) and not s[\"device_traces\"][1]\n"
         "told = [(e[\"action\"], e[\"pool_id\"], e[\"user_metadata\"]) for e in s[\"device_traces\"][0]]\n"
-        "assert told == [(\"segment_alloc\", pool, \"first\"), (\"alloc\", pool, \"first\"), (\"snapshot\", (0, 0), \"\")], told\n"
+        "assert told == [(\"segment_map\", pool, \"first\"), (\"alloc\", pool, \"first\"), (\"snapshot\", (0, 0), \"\")], told\n"
         "'");
     end_scene(&s);
 }

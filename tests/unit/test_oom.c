@@ -187,6 +187,13 @@ static void idle_memory_of_private_pools_is_named(void **state)
     alloc_on(40 * MIB, new_stream(0));
 }
 
+static int open_small_chunks(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 64 * MIB });
+    return 0;
+}
+
 static void a_lost_device_is_no_lack_of_memory(void **state)
 {
     (void)state;
@@ -224,6 +231,8 @@ int main(void)
         HOST(it_is_told_without_memory_for_it),
         HOST(what_the_driver_does_not_tell_is_not_told),
         HOST(idle_memory_of_private_pools_is_named),
+        { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_chunks,
+          close_host, NULL },
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1136,15 +1136,6 @@ static void a_peer_reaches_each_new_place(void **state)
 
 /* ---- where there are none ----------------------------------------------------------------------------------------- */
 
-static void private_pools_have_segments(void **state)
-{
-    (void)state;
-    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, "a"));
-    (void)alloc_from(pool, 30 * MIB, default_stream(0));
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), 0);
-    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), 1);
-}
-
 static int open_max_split(void **state)
 {
     (void)state;
@@ -1248,7 +1239,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_last_eighth_of_a_device_is_left_to_others, open_nearly_full, close_host),
         STITCH_TEST(emptying_the_cache_gives_back_all_there_was),
         STITCH_TEST(a_peer_reaches_each_new_place),
-        STITCH_TEST(private_pools_have_segments),
         cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_max_split, close_host),
         cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_collecting, close_host),
     };

@@ -428,7 +428,7 @@ static void a_capture_that_departs_uses_the_segment(void **state)
     serve(&s);
     weir_graph graph = begin_on(origin);
     char *first = alloc_on(bytes_of(0), origin);
-    blocks[0] = alloc_on(22 * MIB, origin); /* one alone may be a chance */
+    blocks[0] = alloc_on(18 * MIB, origin); /* one alone may be a chance */
     for (int i = 1; i < 8; i++) blocks[i] = alloc_on(i % 2 ? 700 : 9 * MIB, origin);
     for (int i = 1; i < 8; i++) assert_true(blocks[i] > first && blocks[i] < first + s.arenas[0].bytes);
     assert_int_equal(segments_of(pool_of(graph)), 2);

@@ -229,7 +229,8 @@ static void look_at_chunks(wr_cache *cache, wr_stream *stream, uint32_t *random)
     size_t free = 0;
     (void)stream;
     (void)random;
-    assert_ok(wr_chunks_survey_locked(cache));
+    assert_ok(wr_chunks_survey_begin_locked(cache));
+    wr_chunks_survey_locked(cache->pools);
     for (const wr_chunk *k = cache->chunks.first; k; k = k->next) {
         assert_int_equal(wr_chunk_is_free(cache, k), is_wholly_free(k));
         free += is_wholly_free(k);
@@ -257,7 +258,8 @@ static bool plan_one(wr_cache *cache, wr_stream *stream, uint32_t *random, wr_re
     *request = wr_cache_request(cache->pools, 0, stream, class == WR_LARGE && bytes < 2 * MIB ? 2 * MIB : bytes);
     *plan = (wr_stitch_plan){ .cache = cache, .request = request, .bin = bin, .forced = next_random(random) % 2 };
     plan->pressed = plan->forced || next_random(random) % 2;
-    assert_ok(wr_chunks_survey_locked(cache));
+    assert_ok(wr_chunks_survey_begin_locked(cache));
+    wr_chunks_survey_locked(cache->pools);
     return true;
 }
 

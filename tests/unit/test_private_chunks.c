@@ -1,0 +1,397 @@
+/*
+ * Private pools made of chunks: what they get of the default pool's memory, what is theirs alone, and what of a graph's pool, or of
+ * one with a checkpoint, stays where it is.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "device_support.h"
+#include "graph_support.h"
+#include "pool/chunk.h"
+#include "pool/mempool.h"
+#include "random_support.h"
+
+#define CHUNK (8 * MIB)
+#define CHUNKS 8 /* free, they are as much as others get of what is parked */
+
+static weir_stream origin;
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    origin = new_stream(0);
+    return 0;
+}
+
+static weir_mempool plain_pool(void)
+{
+    return make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+}
+
+static int64_t reserved_by(weir_mempool pool)
+{
+    return pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current;
+}
+
+static uint64_t chunks_made(void)
+{
+    return calls_of(WEIR_BACKEND_vm_create);
+}
+
+/* Blocks of a chunk each. */
+static void take_chunks(char *blocks[CHUNKS], weir_mempool pool)
+{
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        blocks[i] = alloc_from(pool, CHUNK, origin);
+        write_pattern(blocks[i], CHUNK, i);
+    }
+}
+
+static void free_every_other(char *blocks[CHUNKS])
+{
+    for (int i = 0; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+}
+
+static void assert_others_kept(char *blocks[CHUNKS])
+{
+    for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
+}
+
+static void leave_free_in_the_default_pool(void)
+{
+    char *blocks[CHUNKS];
+    take_chunks(blocks, (weir_mempool){ 0, 0 });
+    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+}
+
+/* ---- which are ---------------------------------------------------------------------------------------------------- */
+
+static void a_pool_is_made_of_chunks(void **state)
+{
+    (void)state;
+    (void)alloc_from(plain_pool(), 30 * MIB, origin);
+    assert_int_not_equal(chunks_made(), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), 0);
+}
+
+static void rules_about_segments_mean_segments(void **state)
+{
+    (void)state;
+    weir_mempool_options whole = pool_options(WEIR_MEMORY_DEVICE, ""), certain = whole, aligned = whole;
+    whole.no_split = true;
+    certain.deterministic = true;
+    aligned.alignment = 2 * MIB;
+    (void)alloc_from(make_pool(whole), MIB, origin);
+    (void)alloc_from(make_pool(certain), MIB, origin);
+    (void)alloc_from(make_pool(aligned), MIB, origin);
+    assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), 3);
+    assert_int_equal(chunks_made(), 0);
+}
+
+/* ---- what is free ------------------------------------------------------------------------------------------------- */
+
+static void what_is_free_in_pieces_serves_a_larger_request(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    const weir_mempool pool = plain_pool();
+    take_chunks(blocks, pool);
+    free_every_other(blocks);
+    const uint64_t made = chunks_made();
+    char *large = alloc_from(pool, CHUNKS / 2 * CHUNK, origin);
+    memset(large, 1, CHUNKS / 2 * CHUNK);
+    assert_int_equal(chunks_made(), made);
+    assert_int_equal(reserved_by(pool), CHUNKS * CHUNK);
+    assert_others_kept(blocks);
+}
+
+static void blocks_stay_aligned_where_pieces_are_mapped_together(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 12 };
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.alignment = MIB;
+    const weir_mempool pool = make_pool(options);
+    void *blocks[BLOCKS] = { NULL };
+    uint32_t random = 1;
+    for (int i = 0; i < 1000; i++) {
+        void **block = &blocks[next_random(&random) % BLOCKS];
+        assert_ok(weir_free(*block));
+        *block = alloc_from(pool, 1 + next_random(&random) % (size_t)(40 * MIB), origin);
+        assert_int_equal((uintptr_t)*block % MIB, 0);
+    }
+    assert_true(calls_of(WEIR_BACKEND_vm_map) > chunks_made());
+    assert_ok(weir_validate(0));
+}
+
+static void what_the_default_pool_has_free_becomes_the_pools(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool(), default_pool = { 0, 0 };
+    leave_free_in_the_default_pool();
+    const uint64_t made = chunks_made();
+    memset(alloc_from(pool, 5 * CHUNK, origin), 1, 5 * CHUNK);
+    assert_int_equal(chunks_made(), made);
+    assert_int_equal(reserved_by(pool), 5 * CHUNK);
+    assert_int_equal(reserved_by(default_pool), (CHUNKS - 5) * CHUNK);
+    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
+}
+
+static void it_goes_back_to_the_driver_and_not_to_the_default_pool(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool(), default_pool = { 0, 0 };
+    leave_free_in_the_default_pool();
+    assert_ok(weir_free(alloc_from(pool, 5 * CHUNK, origin)));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(reserved_by(pool), 0);
+    assert_int_equal(reserved_by(default_pool), (CHUNKS - 5) * CHUNK);
+    memset(alloc_on((CHUNKS - 5) * CHUNK, origin), 1, (CHUNKS - 5) * CHUNK);
+}
+
+static void what_a_pool_in_use_has_free_is_nobody_elses(void **state)
+{
+    (void)state;
+    const weir_mempool one = plain_pool(), other = plain_pool();
+    assert_ok(weir_free(alloc_from(one, 7 * CHUNK, origin)));
+    (void)alloc_from(other, 4 * CHUNK, origin);
+    (void)alloc_on(4 * CHUNK, origin);
+    assert_int_equal(reserved_by(one), 7 * CHUNK);
+    assert_int_equal(reserved_on(0), 15 * CHUNK);
+}
+
+static void what_a_stream_that_ended_left_serves_the_next_one(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool();
+    for (int i = 0; i < 20; i++) {
+        const weir_stream stream = new_stream(0);
+        assert_ok(weir_free(alloc_from(pool, 4 * CHUNK, stream)));
+        assert_ok(weir_stream_destroy(stream));
+    }
+    assert_true(reserved_by(pool) <= (int64_t)(5 * CHUNK));
+}
+
+static void a_cap_can_be_used_up(void **state)
+{
+    (void)state;
+    void *none = NULL;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.cap = 24 * MIB;
+    leave_free_in_the_default_pool();
+    const weir_mempool pool = make_pool(options);
+    (void)alloc_from(pool, 17 * MIB, origin);
+    void *small = alloc_from(pool, 100, origin);
+    (void)alloc_from(pool, 4 * MIB, origin);
+    assert_int_equal(reserved_by(pool), 24 * MIB);
+    assert_status(weir_alloc_from(pool, 2 * MIB, origin, &none), WEIR_ERR_OUT_OF_MEMORY);
+    assert_non_null(strstr(weir_error_text(), "cap 25165824"));
+    assert_ok(weir_free(small)); /* its chunk goes, and another one may come */
+    (void)alloc_from(pool, 2 * MIB, origin);
+    assert_int_equal(reserved_by(pool), 24 * MIB);
+}
+
+static void a_pool_with_a_cap_takes_nothing_of_the_default_pools(void **state)
+{
+    (void)state;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    const weir_mempool default_pool = { 0, 0 };
+    options.cap = 64 * MIB;
+    leave_free_in_the_default_pool();
+    (void)alloc_from(make_pool(options), 4 * CHUNK, origin);
+    assert_int_equal(reserved_by(default_pool), CHUNKS * CHUNK);
+}
+
+static void a_pool_goes_with_its_addresses(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    weir_mempool_info info = { .size = sizeof info };
+    const weir_mempool pool = plain_pool();
+    take_chunks(blocks, pool);
+    free_every_other(blocks);
+    void *large = alloc_from(pool, CHUNKS / 2 * CHUNK, origin);
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_mempool_info_get(pool, &info)); /* blocks of it are live */
+    assert_ok(weir_free(large));
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_empty_cache(0));
+    assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), calls_of(WEIR_BACKEND_vm_release));
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
+}
+
+/* ---- graphs ------------------------------------------------------------------------------------------------------- */
+
+/* In a graph that fills chunks, frees every other one and fills what those are mapped together to. */
+static weir_graph capture_pieces(weir_stream stream, weir_mempool pool, char *blocks[CHUNKS], char **large)
+{
+    weir_graph graph = begin_in(stream, pool);
+    for (int i = 0; i < CHUNKS; i++) {
+        blocks[i] = alloc_on(CHUNK, stream);
+        assert_ok(weir_fill(blocks[i], (unsigned char)(i + 1), CHUNK, stream));
+    }
+    free_every_other(blocks);
+    *large = alloc_on(CHUNKS / 2 * CHUNK, stream);
+    assert_ok(weir_fill(*large, 100, CHUNKS / 2 * CHUNK, stream));
+    assert_ok(weir_graph_end(graph));
+    return graph;
+}
+
+static void assert_filled(const char *block, size_t bytes, char with)
+{
+    for (size_t i = 0; i < bytes; i += 4096) assert_int_equal(block[i], with);
+    assert_int_equal(block[bytes - 1], with);
+}
+
+static void a_graph_writes_to_each_address_that_it_has(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS], *large;
+    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
+    assert_int_equal(reserved_by(pool_of(graph)), CHUNKS * CHUNK);
+    for (int launch = 0; launch < 2; launch++) {
+        for (int i = 1; i < CHUNKS; i += 2) memset(blocks[i], 0, CHUNK);
+        memset(large, 0, CHUNKS / 2 * CHUNK);
+        launch_and_wait(graph, origin);
+        for (int i = 1; i < CHUNKS; i += 2) assert_filled(blocks[i], CHUNK, (char)(i + 1));
+        assert_filled(large, CHUNKS / 2 * CHUNK, 100);
+    }
+}
+
+/* Elsewhere they are when far more is mapped than there is. */
+static void what_a_graph_has_stays_mapped(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS], *large;
+    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
+    wr_chunks *chunks = &device_0()->cache.chunks;
+    chunks->mapped_bytes += 1024 * CHUNKS * CHUNK;
+    assert_ok(weir_free(large));
+    (void)alloc_from(pool_of(graph), (CHUNKS / 2 + 1) * CHUNK, origin);
+    chunks->mapped_bytes -= 1024 * CHUNKS * CHUNK;
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
+    launch_and_wait(graph, origin);
+}
+
+/* Work of before the capture may still run when the graph is launched elsewhere. */
+static void a_capture_takes_nothing_of_the_default_pools(void **state)
+{
+    (void)state;
+    const weir_mempool default_pool = { 0, 0 };
+    leave_free_in_the_default_pool();
+    const weir_graph graph = begin_on(origin);
+    (void)alloc_on(4 * CHUNK, origin);
+    assert_int_equal(reserved_by(default_pool), CHUNKS * CHUNK);
+    assert_ok(weir_graph_end(graph));
+}
+
+static void streams_of_a_graphs_pool_take_nothing_of_each_other(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool();
+    const weir_graph graph = begin_in(origin, pool);
+    assert_ok(weir_free(alloc_on(7 * CHUNK, origin)));
+    assert_ok(weir_graph_end(graph));
+    (void)alloc_from(pool, 4 * CHUNK, new_stream(0));
+    assert_int_equal(reserved_by(pool), 11 * CHUNK);
+}
+
+/* Where the program launches it is nothing that weir knows. */
+static void what_graphs_have_used_goes_when_the_device_is_idle(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 50 };
+    char *blocks[CHUNKS], *large;
+    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
+    assert_ok(weir_free(large));
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    start_slow_work(new_stream(0), &work);
+    assert_ok(weir_graph_destroy(graph));
+    assert_true(atomic_load(&work.done));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
+}
+
+static void or_once_no_stream_captures(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS], *large;
+    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
+    assert_ok(weir_free(large));
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    const weir_graph other = begin_on(new_stream(0));
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
+    assert_ok(weir_graph_end(other));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------------------------- */
+
+static void what_a_checkpoint_has_noted_is_mapped_nowhere_else(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    weir_checkpoint *then = NULL;
+    const weir_mempool pool = plain_pool();
+    take_chunks(blocks, pool);
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    free_every_other(blocks);
+    (void)alloc_from(pool, CHUNKS / 2 * CHUNK, origin);
+    assert_int_equal(reserved_by(pool), (CHUNKS + CHUNKS / 2) * CHUNK);
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    for (unsigned i = 0; i < CHUNKS; i++) assert_true(has_pattern(blocks[i], CHUNK, i));
+    weir_checkpoint_destroy(then);
+}
+
+static void memory_given_back_since_is_told(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    weir_checkpoint *then = NULL;
+    const weir_mempool pool = plain_pool();
+    take_chunks(blocks, pool);
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(blocks[3]));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_POOL_MISMATCH);
+    assert_non_null(strstr(weir_error_text(), "memory of the block of 8388608 bytes"));
+    assert_int_equal(pool_stats(pool).allocation[WEIR_STAT_ALL].current, CHUNKS - 1);
+    weir_checkpoint_destroy(then);
+}
+
+#define PRIVATE(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        PRIVATE(a_pool_is_made_of_chunks),
+        PRIVATE(rules_about_segments_mean_segments),
+        PRIVATE(what_is_free_in_pieces_serves_a_larger_request),
+        PRIVATE(blocks_stay_aligned_where_pieces_are_mapped_together),
+        PRIVATE(what_the_default_pool_has_free_becomes_the_pools),
+        PRIVATE(it_goes_back_to_the_driver_and_not_to_the_default_pool),
+        PRIVATE(what_a_pool_in_use_has_free_is_nobody_elses),
+        PRIVATE(what_a_stream_that_ended_left_serves_the_next_one),
+        PRIVATE(a_cap_can_be_used_up),
+        PRIVATE(a_pool_with_a_cap_takes_nothing_of_the_default_pools),
+        PRIVATE(a_pool_goes_with_its_addresses),
+        PRIVATE(a_graph_writes_to_each_address_that_it_has),
+        PRIVATE(what_a_graph_has_stays_mapped),
+        PRIVATE(a_capture_takes_nothing_of_the_default_pools),
+        PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
+        PRIVATE(what_graphs_have_used_goes_when_the_device_is_idle),
+        PRIVATE(or_once_no_stream_captures),
+        PRIVATE(what_a_checkpoint_has_noted_is_mapped_nowhere_else),
+        PRIVATE(memory_given_back_since_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

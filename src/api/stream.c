@@ -144,7 +144,7 @@ static void end_waits(uint64_t stream_id)
 static weir_status refuse_captured(const wr_device *d, const wr_stream *s, const char *call)
 {
     bool captured = false;
-    WR_TRY(wr_stream_captured(d->backend, d->ordinal, s->native, &captured));
+    WR_TRY(wr_stream_ask_captured(d->backend, d->ordinal, s->native, &captured));
     WR_ENSURE(
         !captured, WEIR_ERR_CAPTURE,
         "%s: the stream, or one that it synchronises with, is capturing, which this would end; end that capture first",

@@ -331,6 +331,18 @@ static weir_status take_apart(wr_graph *g)
     return first;
 }
 
+/* Whoever launches an adopted graph need not have waited for that: PyTorch does not, and leaves it to cudaFree. */
+static void note_launches(const wr_keeps *kept)
+{
+    for (uint32_t i = 0; i < kept->count; i++) {
+        wr_mempool *pool = wr_kept_pool(&kept->items[i]);
+        if (!pool) continue;
+        wr_cache_lock(pool->cache);
+        pool->stray = true;
+        wr_cache_unlock(pool->cache);
+    }
+}
+
 weir_status wr_graph_destroy(weir_graph id)
 {
     wr_graph *g = find(id, true);
@@ -339,6 +351,7 @@ weir_status wr_graph_destroy(weir_graph id)
     weir_status status = take_apart(g);
     wr_keeps kept = g->kept;
     g->kept = (wr_keeps){ 0 };
+    if (g->adopted) note_launches(&kept);
     wr_graph_done(g);
     wr_keeps_release(&kept);
     return status;

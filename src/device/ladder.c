@@ -50,9 +50,10 @@ static weir_status take_finished(wr_device *device, const wr_request *request, v
 }
 
 /* Host memory that is to be page-locked must fit into the machine's. What managed memory or a program's source can give, only
- * they know. The pool may be gone, and its record another's: then the request is refused in what follows. */
+ * they know. A private pool may be gone, and its record another's: then the request is refused in what follows. */
 static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
 {
+    if (device && wr_mempool_chunked(pool)) return device->caps.total_memory;
     wr_cache_lock(pool->cache);
     const weir_memory_kind memory = pool->rules.memory;
     const bool unknown = pool->source.alloc || memory == WEIR_MEMORY_MANAGED;

@@ -154,12 +154,12 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     return status;
 }
 
-static bool is_graphed(wr_cache *cache, const wr_chunk *chunk)
+static bool may_be_launched(wr_cache *cache, const wr_chunk *chunk)
 {
     wr_cache_lock(cache);
-    const bool graphed = chunk->pool->graphed;
+    const bool stray = chunk->pool->stray;
     wr_cache_unlock(cache);
-    return graphed;
+    return stray;
 }
 
 static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *released)
@@ -169,7 +169,7 @@ static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *relea
     wr_slot *home = NULL;
     wr_block *aside = NULL;
     if (wr_trim_wait_busy(wait, wr_chunk_bin(chunk)->stream)) return WEIR_OK;
-    if (is_graphed(cache, chunk)) WR_TRY(wr_trim_wait_device(wait));
+    if (may_be_launched(cache, chunk)) WR_TRY(wr_trim_wait_device(wait));
     WR_TRY(take_out(cache, chunk, &home, &aside));
     if (!home) return WEIR_OK;
     weir_status status = wr_trim_wait_stream(wait, home->region->bin->stream);

@@ -368,7 +368,10 @@ static bool may_lend(wr_cache *cache, const place *at)
     wr_cache_lock(cache);
     const bool there = served_locked(cache, at->lender) != NULL;
     wr_cache_unlock(cache);
-    return there && !wr_stream_capturing(cache->backend, cache->device, at->lender->native);
+    bool captured = true;
+    if (there && wr_stream_ask_captured(cache->backend, cache->device, at->lender->native, &captured) != WEIR_OK)
+        captured = true;
+    return there && !captured;
 }
 
 /* A lent place is served as to its lender. */

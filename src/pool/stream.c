@@ -1,6 +1,7 @@
 #include "pool/stream.h"
 
 #include "base/meta.h"
+#include "pool/gate.h"
 
 #include <assert.h>
 #include <sched.h>
@@ -186,6 +187,14 @@ weir_status wr_stream_captured(const weir_backend *backend, int device, void *na
     return WEIR_OK;
 }
 
+weir_status wr_stream_ask_captured(const weir_backend *backend, int device, void *native, bool *captured)
+{
+    wr_gate_enter();
+    weir_status status = wr_stream_captured(backend, device, native, captured);
+    wr_gate_leave();
+    return status;
+}
+
 bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
 {
     bool captured = false;
@@ -201,7 +210,7 @@ weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
     for (uint32_t i = 0; i < table->used && status == WEIR_OK && !*captured; i++) {
         const wr_stream *s = &table->records[i];
         if (atomic_load_explicit(&s->id, memory_order_relaxed) == 0) continue;
-        status = wr_stream_captured(table->backend, table->device, s->native, captured);
+        status = wr_stream_ask_captured(table->backend, table->device, s->native, captured);
     }
     wr_lock_release(&table->lock);
     return status;

@@ -107,7 +107,11 @@ WR_CHECKED weir_status wr_stream_capture_state(const weir_backend *backend, int 
 /* Whether work queued on the native stream now would be captured instead of run, or end a capture of another one. */
 WR_CHECKED weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured);
 
-/* The same; when the driver cannot tell, yes. */
+/* The same, of a stream whose capture another thread may be ending: by which NVIDIA's driver crashes (580.159) if it is asked just
+ * then. So neither begins nor ends meanwhile; not for who is inside the gate already (pool/gate.h). */
+WR_CHECKED weir_status wr_stream_ask_captured(const weir_backend *backend, int device, void *native, bool *captured);
+
+/* As wr_stream_captured; when the driver cannot tell, yes. */
 bool wr_stream_capturing(const weir_backend *backend, int device, void *native);
 
 /* Whether any stream weir knows on the device is capturing. Foreign streams that weir was never told of are not seen. */

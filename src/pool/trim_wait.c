@@ -1,6 +1,7 @@
 #include "pool/trim_wait.h"
 
 #include "pool/event.h"
+#include "pool/gate.h"
 #include "pool/quiet.h"
 
 /* Where new work keeps coming no look finds a stream idle. */
@@ -37,6 +38,8 @@ weir_status wr_trim_wait_device(wr_trim_wait *wait)
 {
     const wr_cache *cache = wait->cache;
     if (wait->quiet) return WEIR_OK;
+    if (wr_gate_captures())
+        return WEIR_ERR_CAPTURE; /* those that the program ends itself must not be asked about just then */
     WR_TRY(wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used"));
     wait->quiet = true;
     return WEIR_OK;

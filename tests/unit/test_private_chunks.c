@@ -229,10 +229,9 @@ static void a_pool_goes_with_its_addresses(void **state)
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------- */
 
-/* In a graph that fills chunks, frees every other one and fills what those are mapped together to. */
-static weir_graph capture_pieces(weir_stream stream, weir_mempool pool, char *blocks[CHUNKS], char **large)
+/* Fills chunks, frees every other one and fills what those are mapped together to. */
+static void fill_pieces(weir_stream stream, char *blocks[CHUNKS], char **large)
 {
-    weir_graph graph = begin_in(stream, pool);
     for (int i = 0; i < CHUNKS; i++) {
         blocks[i] = alloc_on(CHUNK, stream);
         assert_ok(weir_fill(blocks[i], (unsigned char)(i + 1), CHUNK, stream));
@@ -240,7 +239,36 @@ static weir_graph capture_pieces(weir_stream stream, weir_mempool pool, char *bl
     free_every_other(blocks);
     *large = alloc_on(CHUNKS / 2 * CHUNK, stream);
     assert_ok(weir_fill(*large, 100, CHUNKS / 2 * CHUNK, stream));
+}
+
+static void free_pieces(char *blocks[CHUNKS], char *large)
+{
+    assert_ok(weir_free(large));
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+}
+
+static weir_graph capture_pieces(char *blocks[CHUNKS], char **large)
+{
+    const weir_graph graph = begin_on(origin);
+    fill_pieces(origin, blocks, large);
     assert_ok(weir_graph_end(graph));
+    return graph;
+}
+
+/* As a program captures that launches its graphs itself. */
+static weir_graph capture_and_adopt_pieces(void)
+{
+    const weir_backend *backend = device_0()->backend;
+    char *blocks[CHUNKS], *large;
+    weir_graph graph = { 0 };
+    void *native = NULL;
+    assert_ok(backend->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &graph));
+    fill_pieces(origin, blocks, &large);
+    assert_ok(backend->capture_end(0, native_of(origin), &native));
+    assert_ok(weir_graph_end(graph));
+    assert_ok(backend->graph_destroy(0, native));
+    free_pieces(blocks, large);
     return graph;
 }
 
@@ -254,7 +282,7 @@ static void a_graph_writes_to_each_address_that_it_has(void **state)
 {
     (void)state;
     char *blocks[CHUNKS], *large;
-    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
+    const weir_graph graph = capture_pieces(blocks, &large);
     assert_int_equal(reserved_by(pool_of(graph)), CHUNKS * CHUNK);
     for (int launch = 0; launch < 2; launch++) {
         for (int i = 1; i < CHUNKS; i += 2) memset(blocks[i], 0, CHUNK);
@@ -270,7 +298,7 @@ static void what_a_graph_has_stays_mapped(void **state)
 {
     (void)state;
     char *blocks[CHUNKS], *large;
-    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
+    const weir_graph graph = capture_pieces(blocks, &large);
     wr_chunks *chunks = &device_0()->cache.chunks;
     chunks->mapped_bytes += 1024 * CHUNKS * CHUNK;
     assert_ok(weir_free(large));
@@ -303,15 +331,24 @@ static void streams_of_a_graphs_pool_take_nothing_of_each_other(void **state)
     assert_int_equal(reserved_by(pool), 11 * CHUNK);
 }
 
+static void a_graphs_memory_goes_with_it(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS], *large;
+    const weir_graph graph = capture_pieces(blocks, &large), other = begin_on(new_stream(0));
+    free_pieces(blocks, large);
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
+    assert_ok(weir_graph_end(other));
+}
+
 /* Where the program launches it is nothing that weir knows. */
-static void what_graphs_have_used_goes_when_the_device_is_idle(void **state)
+static void an_adopted_ones_goes_when_the_device_is_idle(void **state)
 {
     (void)state;
     slow_work work = { .milliseconds = 50 };
-    char *blocks[CHUNKS], *large;
-    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
-    assert_ok(weir_free(large));
-    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    const weir_graph graph = capture_and_adopt_pieces();
     start_slow_work(new_stream(0), &work);
     assert_ok(weir_graph_destroy(graph));
     assert_true(atomic_load(&work.done));
@@ -322,11 +359,7 @@ static void what_graphs_have_used_goes_when_the_device_is_idle(void **state)
 static void or_once_no_stream_captures(void **state)
 {
     (void)state;
-    char *blocks[CHUNKS], *large;
-    const weir_graph graph = capture_pieces(origin, (weir_mempool){ 0, 0 }, blocks, &large);
-    assert_ok(weir_free(large));
-    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
-    const weir_graph other = begin_on(new_stream(0));
+    const weir_graph graph = capture_and_adopt_pieces(), other = begin_on(new_stream(0));
     assert_ok(weir_graph_destroy(graph));
     assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
     assert_ok(weir_graph_end(other));
@@ -388,7 +421,8 @@ int main(void)
         PRIVATE(what_a_graph_has_stays_mapped),
         PRIVATE(a_capture_takes_nothing_of_the_default_pools),
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
-        PRIVATE(what_graphs_have_used_goes_when_the_device_is_idle),
+        PRIVATE(a_graphs_memory_goes_with_it),
+        PRIVATE(an_adopted_ones_goes_when_the_device_is_idle),
         PRIVATE(or_once_no_stream_captures),
         PRIVATE(what_a_checkpoint_has_noted_is_mapped_nowhere_else),
         PRIVATE(memory_given_back_since_is_told),

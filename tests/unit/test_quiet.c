@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "graph_support.h"
+#include "pool/gate.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -159,6 +160,32 @@ static void beside_captures_of_other_devices_streams_are_not_asked(void **state)
 
 /* ---- waiting for a device ------------------------------------------------------------------------------------------ */
 
+static atomic_bool waited_for;
+
+static void *wait_for_all(void *unused)
+{
+    assert_ok(weir_device_synchronize(0));
+    atomic_store(&waited_for, true);
+    return unused;
+}
+
+static void no_stream_is_asked_while_a_capture_is_being_ended(void **state)
+{
+    (void)state;
+    const struct timespec while_ = { 0, 20000000 };
+    pthread_t thread;
+    const uint64_t asked = calls_of(WEIR_BACKEND_capture_status);
+    atomic_store(&waited_for, false);
+    wr_gate_close();
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, NULL), 0);
+    nanosleep(&while_, NULL);
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), asked);
+    wr_gate_open();
+    pthread_join(thread, NULL);
+    assert_true(atomic_load(&waited_for));
+    assert_true(calls_of(WEIR_BACKEND_capture_status) > asked);
+}
+
 static void waiting_for_a_device_leaves_its_captures_alone(void **state)
 {
     (void)state;
@@ -203,6 +230,7 @@ int main(void)
         QUIET_TEST(a_pause_that_met_a_capture_changes_nothing),
         QUIET_TEST(a_device_that_is_never_idle_is_paused_all_the_same),
         QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),
+        QUIET_TEST(no_stream_is_asked_while_a_capture_is_being_ended),
         QUIET_TEST(waiting_for_a_device_leaves_its_captures_alone),
         QUIET_TEST(captures_begin_while_a_device_is_waited_for),
         cmocka_unit_test_setup(a_device_that_is_lost_is_said_to_be, open_both),

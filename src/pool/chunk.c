@@ -336,6 +336,20 @@ static void count_out(weir_memory_stats *stats, const wr_chunk *chunk)
     wr_stat_remove(stats->reserved_bytes, WEIR_STAT_LARGE, chunk->bytes);
 }
 
+static void join_pool(const wr_chunk *chunk)
+{
+    wr_mempool *pool = chunk->pool;
+    pool->chunk_bytes += chunk->bytes;
+    if (pool->counted) count_in(&pool->stats, chunk);
+}
+
+static void leave_pool(const wr_chunk *chunk)
+{
+    wr_mempool *pool = chunk->pool;
+    pool->chunk_bytes -= chunk->bytes;
+    if (pool->counted) count_out(&pool->stats, chunk);
+}
+
 void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk)
 {
     wr_chunks *c = &cache->chunks;
@@ -347,7 +361,7 @@ void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk)
     c->bytes += chunk->bytes;
     if (chunk->bytes > c->largest) c->largest = chunk->bytes;
     count_in(&cache->stats, chunk);
-    if (chunk->pool->counted) count_in(&chunk->pool->stats, chunk);
+    join_pool(chunk);
 }
 
 void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk)
@@ -361,13 +375,13 @@ void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk)
     c->count--;
     c->bytes -= chunk->bytes;
     count_out(&cache->stats, chunk);
-    if (chunk->pool->counted) count_out(&chunk->pool->stats, chunk);
+    leave_pool(chunk);
 }
 
 void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to)
 {
     if (chunk->pool == to) return;
-    if (chunk->pool->counted) count_out(&chunk->pool->stats, chunk);
-    if (to->counted) count_in(&to->stats, chunk);
+    leave_pool(chunk);
     chunk->pool = to;
+    join_pool(chunk);
 }

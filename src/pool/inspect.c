@@ -300,13 +300,16 @@ static weir_status validate_chunk(const wr_chunk *chunk)
 static weir_status validate_chunks(const wr_mempool *pool, totals *t)
 {
     uint64_t listed = 0;
+    size_t bytes = 0;
     const wr_slot *s;
     for (const wr_chunk *k = pool->cache->chunks.first; k; k = k->next) {
         if (k->pool != pool) continue;
         WR_TRY(validate_chunk(k));
         t->segments++;
         t->reserved += k->bytes;
+        bytes += k->bytes;
     }
+    VALID(bytes == pool->chunk_bytes, "a pool's chunks have %zu bytes, counted as %zu", bytes, pool->chunk_bytes);
     LIST_FOREACH(s, &pool->short_parts, short_part) {
         VALID(!wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL && ++listed <= t->short_parts,
               "a slot at %zu is among the short parts, or too many are", s->at);

@@ -41,7 +41,8 @@ struct wr_mempool {
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
-    LIST_HEAD(, wr_slot) short_parts;         /* of chunks (pool/chunk.h): those of less than WR_PART_USUAL */
+    size_t chunk_bytes;                       /* of all its chunks (pool/chunk.h) */
+    LIST_HEAD(, wr_slot) short_parts;         /* of those: parts of less than WR_PART_USUAL */
     bool fixed;   /* a checkpoint has had its addresses: what it holds stays where it is, and only goes */
     bool graphed; /* graphs have: what was ever mapped stays so, as long as there is memory of the pool's */
     bool stray; /* of those, programs had some that they launch themselves: only an idle device tells that none runs */

@@ -86,7 +86,7 @@ static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const 
 static uint64_t held_elsewhere_locked(const wr_cache *cache)
 {
     const wr_mempool *pool = cache->pools;
-    uint64_t held = cache->chunks.bytes;
+    uint64_t held = cache->pools->chunk_bytes;
     for (uint32_t i = WR_PLANNED; i < pool->bin_capacity; i += WR_BINS)
         if (pool->bins[i]) held -= pool->bins[i]->part_bytes;
     return held;

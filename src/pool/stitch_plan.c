@@ -228,7 +228,7 @@ static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
     p->gather = !p->gathered && p->foreign && wr_stitch_may_gather(p);
     if (p->gather) {
-        p->cache->chunks.gathered_at = p->held;
+        p->cache->chunks.gathered_at = p->cache->chunks.bytes;
         return WEIR_ERR_BUSY;
     }
     if (!p->request->pool->is_private) wr_serve_distrust_locked(p->cache, p->bin->stream);
@@ -404,8 +404,8 @@ static weir_status survey(const wr_stitch_plan *p)
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(survey(p));
-    p->held = p->cache->chunks.bytes;
-    p->pressed = p->forced || wr_stitch_is_tight(p->cache, p->held);
+    p->held = p->request->pool->chunk_bytes;
+    p->pressed = p->forced || wr_stitch_is_tight(p->cache, p->cache->chunks.bytes);
     if (p->range) return plan_range(p, served);
     if (p->request->pool->fixed) return plan_fixed(p, served);
     if (!wr_serve_trusts_locked(p->cache, p->bin->stream))

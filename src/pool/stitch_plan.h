@@ -27,7 +27,7 @@ typedef struct wr_stitch_plan {
     uint64_t serial;              /* but those that this request found busy */
     bool gathered;                /* what others have parked is free by now */
     bool gather;                  /* is set where that may serve instead of new memory */
-    size_t held;                  /* in chunks, of all streams */
+    size_t held;                  /* in the pool's chunks, of all streams */
     bool pressed;                 /* memory is short, or may become so */
 
     wr_segment *region; /* that the slots go to */

@@ -113,7 +113,7 @@ wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *p)
     wr_stitch_run best = { 0 };
     for (size_t i = 0; i < c->whole_count; i++) {
         const wr_bin *bin = wr_chunk_bin(c->whole[i]);
-        c->whole[i]->serves = bin->pool == p->bin->pool && bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
+        c->whole[i]->serves = bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
     }
     look_in(p, p->bin, &best);
     look_in_other(p, p->open, &best);

@@ -28,6 +28,13 @@ static int open_default(void **state)
     return 0;
 }
 
+static int open_large(void **state)
+{
+    const int result = open_large_host(state);
+    origin = new_stream(0);
+    return result;
+}
+
 static weir_mempool plain_pool(void)
 {
     return make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
@@ -62,11 +69,13 @@ static void assert_others_kept(char *blocks[CHUNKS])
     for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
 }
 
+/* And not parked: whoever asks for statistics looks there, too. */
 static void leave_free_in_the_default_pool(void)
 {
     char *blocks[CHUNKS];
     take_chunks(blocks, (weir_mempool){ 0, 0 });
     for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+    assert_int_equal(reserved_by((weir_mempool){ 0, 0 }), CHUNKS * CHUNK);
 }
 
 /* ---- which are ---------------------------------------------------------------------------------------------------- */
@@ -165,6 +174,20 @@ static void what_a_pool_in_use_has_free_is_nobody_elses(void **state)
     assert_int_equal(reserved_on(0), 15 * CHUNK);
 }
 
+/* Others get what a stream has parked from a 16th of the default pool's chunks on. */
+static void what_private_pools_hold_keeps_nothing_parked(void **state)
+{
+    (void)state;
+    const weir_mempool pool = plain_pool();
+    char *blocks[CHUNKS];
+    take_chunks(blocks, (weir_mempool){ 0, 0 });
+    assert_ok(weir_free(alloc_from(pool, 160 * CHUNK, origin)));
+    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+    const uint64_t made = chunks_made();
+    (void)alloc_on(CHUNKS * CHUNK, new_stream(0));
+    assert_int_equal(chunks_made(), made);
+}
+
 static void what_a_stream_that_ended_left_serves_the_next_one(void **state)
 {
     (void)state;
@@ -225,6 +248,28 @@ static void a_pool_goes_with_its_addresses(void **state)
     assert_int_equal(reserved_on(0), 0);
     assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), calls_of(WEIR_BACKEND_vm_release));
     assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
+}
+
+/* The event that tells which of its places are of no use any more. */
+static void a_pool_that_goes_leaves_no_event(void **state)
+{
+    (void)state;
+    char *blocks[CHUNKS];
+    const weir_mempool pool = plain_pool();
+    wr_device *device = device_0();
+    take_chunks(blocks, pool);
+    free_every_other(blocks);
+    make_busy(origin);
+    device->cache.chunks.mapped_bytes += 1024 * CHUNKS * CHUNK;
+    void *large = alloc_from(pool, CHUNKS / 2 * CHUNK, origin);
+    device->cache.chunks.mapped_bytes -= 1024 * CHUNKS * CHUNK;
+    assert_int_not_equal(device->events.made, device->events.idle_count);
+    let_run(origin);
+    assert_ok(weir_free(large));
+    for (int i = 1; i < CHUNKS; i += 2) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(device->events.made, device->events.idle_count);
 }
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------- */
@@ -413,10 +458,13 @@ int main(void)
         PRIVATE(what_the_default_pool_has_free_becomes_the_pools),
         PRIVATE(it_goes_back_to_the_driver_and_not_to_the_default_pool),
         PRIVATE(what_a_pool_in_use_has_free_is_nobody_elses),
+        { "what_private_pools_hold_keeps_nothing_parked", what_private_pools_hold_keeps_nothing_parked, open_large,
+          close_host, NULL },
         PRIVATE(what_a_stream_that_ended_left_serves_the_next_one),
         PRIVATE(a_cap_can_be_used_up),
         PRIVATE(a_pool_with_a_cap_takes_nothing_of_the_default_pools),
         PRIVATE(a_pool_goes_with_its_addresses),
+        PRIVATE(a_pool_that_goes_leaves_no_event),
         PRIVATE(a_graph_writes_to_each_address_that_it_has),
         PRIVATE(what_a_graph_has_stays_mapped),
         PRIVATE(a_capture_takes_nothing_of_the_default_pools),

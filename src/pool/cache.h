@@ -207,8 +207,8 @@ WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *reques
 /* The same of those that streams which ended have left, and without a wait: what they may be in use by is asked. */
 WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
 
-/* Gives idle segments and free chunks back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the default pool,
- * of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
+/* Gives idle segments and free chunks back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the
+ * default pool, of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
 
 /* Gives all that the pool of that name has idle back, if there still is one and no graph holds it. */

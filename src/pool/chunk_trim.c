@@ -63,9 +63,17 @@ static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
 
 /* ---- whole chunks ------------------------------------------------------------------------------------------------- */
 
-/* Since the survey somebody may have been given some of it. */
-static bool is_free_locked(const wr_chunk *chunk)
+/* Whose chunks go. */
+typedef struct trimming {
+    wr_mempool_filter passes;
+    const void *argument;
+    bool planned; /* also those of planned places */
+} trimming;
+
+/* Since the survey somebody may have been given some of it, or a graph have come to use the pool. */
+static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
 {
+    if (!t->passes(chunk->pool, t->argument)) return false;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
         if (wr_slot_is_stale(s)) continue;
         const char *from = s->region->base + s->at + s->from, *to = s->region->base + s->at + s->to;
@@ -76,13 +84,13 @@ static bool is_free_locked(const wr_chunk *chunk)
 }
 
 /* Out of use, but still held and mapped. *home is a slot that it had a part in; NULL: it is in use. */
-static weir_status take_out(wr_cache *cache, wr_chunk *chunk, wr_slot **home, wr_block **aside)
+static weir_status take_out(wr_cache *cache, const trimming *t, wr_chunk *chunk, wr_slot **home, wr_block **aside)
 {
     *home = NULL;
     wr_cache_lock(cache);
     weir_status status = wr_records_set_aside(cache, 2, aside);
     if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * wr_chunk_parts(chunk));
-    if (status == WEIR_OK && is_free_locked(chunk)) *home = wr_chunk_leave_locked(cache, chunk);
+    if (status == WEIR_OK && may_go_locked(t, chunk)) *home = wr_chunk_leave_locked(cache, chunk);
     if (!*home) wr_records_put_back(cache, aside);
     wr_cache_unlock(cache);
     return status;
@@ -162,7 +170,7 @@ static bool may_be_launched(wr_cache *cache, const wr_chunk *chunk)
     return stray;
 }
 
-static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *released)
+static weir_status trim_chunk(wr_trim_wait *wait, const trimming *t, wr_chunk *chunk, size_t *released)
 {
     wr_cache *cache = wait->cache;
     const size_t bytes = chunk->bytes;
@@ -170,7 +178,7 @@ static weir_status trim_chunk(wr_trim_wait *wait, wr_chunk *chunk, size_t *relea
     wr_block *aside = NULL;
     if (wr_trim_wait_busy(wait, wr_chunk_bin(chunk)->stream)) return WEIR_OK;
     if (may_be_launched(cache, chunk)) WR_TRY(wr_trim_wait_device(wait));
-    WR_TRY(take_out(cache, chunk, &home, &aside));
+    WR_TRY(take_out(cache, t, chunk, &home, &aside));
     if (!home) return WEIR_OK;
     weir_status status = wr_trim_wait_stream(wait, home->region->bin->stream);
     if (status == WEIR_OK) status = unmap_others(cache, chunk, home);
@@ -192,13 +200,6 @@ static int largest_first(const void *left, const void *right)
     if (a->bytes != b->bytes) return a->bytes > b->bytes ? -1 : 1;
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
-
-/* Whose chunks go. */
-typedef struct trimming {
-    wr_mempool_filter passes;
-    const void *argument;
-    bool planned; /* also those of planned places */
-} trimming;
 
 static weir_status list_free(wr_cache *cache, const trimming *t, wr_chunk ***list, size_t *count)
 {
@@ -261,7 +262,8 @@ static weir_status trim(wr_trim_wait *wait, const trimming *t, size_t enough, si
     wr_chunk **list = NULL;
     size_t count = 0;
     weir_status first = list_free(wait->cache, t, &list, &count);
-    for (size_t i = 0; i < count && *released < enough; i++) wr_keep_first(&first, trim_chunk(wait, list[i], released));
+    for (size_t i = 0; i < count && *released < enough; i++)
+        wr_keep_first(&first, trim_chunk(wait, t, list[i], released));
     wr_meta_free(list);
     return first;
 }

@@ -15,6 +15,9 @@
 #include "pool/mempool.h"
 #include "random_support.h"
 
+#include <pthread.h>
+#include <time.h>
+
 #define CHUNK (8 * MIB)
 #define CHUNKS 8 /* free, they are as much as others get of what is parked */
 
@@ -301,20 +304,37 @@ static weir_graph capture_pieces(char *blocks[CHUNKS], char **large)
 }
 
 /* As a program captures that launches its graphs itself. */
-static weir_graph capture_and_adopt_pieces(void)
+static weir_graph adopt_what(void (*captured)(void), weir_mempool pool)
 {
     const weir_backend *backend = device_0()->backend;
-    char *blocks[CHUNKS], *large;
     weir_graph graph = { 0 };
     void *native = NULL;
     assert_ok(backend->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
-    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &graph));
-    fill_pieces(origin, blocks, &large);
+    assert_ok(try_adopt(origin, pool, &graph));
+    captured();
     assert_ok(backend->capture_end(0, native_of(origin), &native));
     assert_ok(weir_graph_end(graph));
     assert_ok(backend->graph_destroy(0, native));
-    free_pieces(blocks, large);
     return graph;
+}
+
+static void use_pieces(void)
+{
+    char *blocks[CHUNKS], *large;
+    fill_pieces(origin, blocks, &large);
+    free_pieces(blocks, large);
+}
+
+static void use_a_block(void)
+{
+    void *block = alloc_on(CHUNK, origin);
+    assert_ok(weir_fill(block, 1, CHUNK, origin));
+    assert_ok(weir_free(block));
+}
+
+static weir_graph adopt_pieces(weir_mempool pool)
+{
+    return adopt_what(use_pieces, pool);
 }
 
 static void assert_filled(const char *block, size_t bytes, char with)
@@ -393,7 +413,7 @@ static void an_adopted_ones_goes_when_the_device_is_idle(void **state)
 {
     (void)state;
     slow_work work = { .milliseconds = 50 };
-    const weir_graph graph = capture_and_adopt_pieces();
+    const weir_graph graph = adopt_pieces((weir_mempool){ 0, 0 });
     start_slow_work(new_stream(0), &work);
     assert_ok(weir_graph_destroy(graph));
     assert_true(atomic_load(&work.done));
@@ -401,10 +421,39 @@ static void an_adopted_ones_goes_when_the_device_is_idle(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
 }
 
+static weir_mempool emptied;
+
+static void *empty_it(void *unused)
+{
+    (void)!weir_mempool_empty_cache(emptied);
+    return unused;
+}
+
+/* While the device is waited for so that memory can go, a capture comes to use it. */
+static void what_a_graph_has_come_to_use_stays(void **state)
+{
+    (void)state;
+    const struct timespec while_ = { 0, 20000000 };
+    slow_work work = { .milliseconds = 100 };
+    pthread_t thread;
+    emptied = plain_pool();
+    const weir_graph adopted = adopt_pieces(emptied);
+    assert_ok(weir_graph_destroy(adopted));
+    const int64_t reserved = reserved_by(emptied);
+    start_slow_work(new_stream(0), &work);
+    assert_int_equal(pthread_create(&thread, NULL, empty_it, NULL), 0);
+    nanosleep(&while_, NULL);
+    const weir_graph graph = adopt_what(use_a_block, emptied);
+    assert_false(atomic_load(&work.done));
+    pthread_join(thread, NULL);
+    assert_int_equal(reserved_by(emptied), reserved);
+    assert_ok(weir_graph_destroy(graph));
+}
+
 static void or_once_no_stream_captures(void **state)
 {
     (void)state;
-    const weir_graph graph = capture_and_adopt_pieces(), other = begin_on(new_stream(0));
+    const weir_graph graph = adopt_pieces((weir_mempool){ 0, 0 }), other = begin_on(new_stream(0));
     assert_ok(weir_graph_destroy(graph));
     assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
     assert_ok(weir_graph_end(other));
@@ -471,6 +520,7 @@ int main(void)
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
         PRIVATE(a_graphs_memory_goes_with_it),
         PRIVATE(an_adopted_ones_goes_when_the_device_is_idle),
+        PRIVATE(what_a_graph_has_come_to_use_stays),
         PRIVATE(or_once_no_stream_captures),
         PRIVATE(what_a_checkpoint_has_noted_is_mapped_nowhere_else),
         PRIVATE(memory_given_back_since_is_told),

@@ -1,10 +1,10 @@
 /*
  * chunk: what pools are made of where the device has virtual memory, the default one and those like it. A chunk is
  * physical memory, mapped whole at one place or more: its slots. A slot uses a part of the chunk; the parts of a chunk's slots
- * never overlap and fill it, so each byte is handed out at one address only. A slot without a part is stale: still mapped, and nobody's, until its chunk
- * is wanted at that place again, or too much is mapped. That memory can be had at another address without waiting is what
- * keeps free memory from being in the wrong place: work queued at the old address runs before work queued later at the new
- * one, when both are on one stream.
+ * never overlap and fill it, so each byte is handed out at one address only. A slot without a part is stale: still mapped,
+ * and nobody's, until its chunk is wanted at that place again, or too much is mapped. That memory can be had at another
+ * address without waiting is what keeps free memory from being in the wrong place: work queued at the old address runs
+ * before work queued later at the new one, when both are on one stream.
  *
  *   region, a segment of reserved addresses of one bin, filled from the front
  *     slots, by address, never moved                |  chunk A  | chunk B | chunk A |  (reserved)

@@ -58,8 +58,8 @@ static size_t least_region_bytes(const wr_stitch_plan *p)
 /* The bin's first region has more. */
 static size_t region_bytes(const wr_stitch_plan *p)
 {
-    const size_t share = (p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1) *
-                         (p->request->pool->is_private ? PRIVATE_ADDRESSES_SHARE : 1);
+    const size_t small = p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1;
+    const size_t share = small * (p->request->pool->is_private ? PRIVATE_ADDRESSES_SHARE : 1);
     const size_t least = least_region_bytes(p), first = addresses_left(p->cache) / WR_REGIONS_TIMES / share;
     const size_t units = least / WR_SEGMENT_UNIT + 2; /* rounded up, and always an absent end */
     const bool more = !p->bin->segments && first > units * WR_SEGMENT_UNIT;

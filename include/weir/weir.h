@@ -13,6 +13,9 @@
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
  * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes, for a `size` that is not set, and for a device
  *   that there is none of.
+ * - Structures begin with their `size`, which their initialiser or the program sets, so that a program compiled with a newer header
+ *   can run with an older library: what the library does not know is refused where the program gives it, unless it is zero, and
+ *   zero where the library fills it in.
  * - Besides what each says, any of those may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or the device is not
  *   there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST, WEIR_ERR_OUT_OF_HOST_MEMORY, and
  *   WEIR_ERR_OPTION where it opens the library with a bad option.

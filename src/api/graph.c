@@ -2,6 +2,7 @@
  * Graphs as users see them: check, find the graph, call down.
  */
 #include "device/graph.h"
+#include "base/sized.h"
 #include "thread/thread.h"
 
 static weir_status open_graph(const char *call, weir_stream stream, const weir_graph_options *options, bool adopt,
@@ -10,8 +11,7 @@ static weir_status open_graph(const char *call, weir_stream stream, const weir_g
     wr_device *device = NULL;
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "%s: out is NULL", call);
-    WR_ENSURE(options && options->size >= sizeof *options, WEIR_ERR_INVALID_ARGUMENT,
-              "%s: options is NULL or was not initialised with WEIR_GRAPH_OPTIONS_INIT", call);
+    WR_TRY(wr_sized_check_in(call, "options", "WEIR_GRAPH_OPTIONS_INIT", options, sizeof *options));
     WR_ENSURE((unsigned)options->mode <= WEIR_CAPTURE_RELAXED, WEIR_ERR_INVALID_ARGUMENT,
               "%s: options.mode is %d, which is none of enum weir_capture_mode", call, (int)options->mode);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));

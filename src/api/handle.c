@@ -1,6 +1,7 @@
 /*
  * Library handles as users see them.
  */
+#include "base/sized.h"
 #include "device/kinds.h"
 #include "thread/handles.h"
 
@@ -131,8 +132,7 @@ weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle
 {
     wr_device *d = NULL;
     wr_kind *known = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_handle_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_handle_stats_get", "weir_handle_stats", out, sizeof *out));
     WR_TRY(wr_thread_look_up_device(device, &d));
     WR_TRY(wr_kind_find(kind, &known));
     wr_handle_pool *pool = d ? atomic_load(&d->handles[kind]) : NULL;
@@ -140,25 +140,24 @@ weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle
         wr_handle_pool_stats(pool, out);
     else
         *out = (weir_handle_stats){ .size = out->size };
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }
 
 weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out)
 {
     wr_kind *k = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_handle_kind_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_handle_kind_info_get", "weir_handle_kind_info", out, sizeof *out));
     WR_TRY(wr_runtime_check_fork());
     WR_TRY(wr_kind_find(kind, &k));
     if (k->load) WR_TRY(k->load(k->self));
     snprintf(out->name, sizeof out->name, "%s", k->name);
     k->describe(k->self, out);
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }
 
 weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind)
 {
-    WR_ENSURE(ops && kind && ops->size >= sizeof *ops, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_kind_register: %s",
-              !ops || !kind ? "ops or kind is NULL" : "ops.size is not set");
+    WR_ENSURE(kind, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_kind_register: kind is NULL");
+    WR_TRY(wr_sized_check_in("weir_handle_kind_register", "ops", "WEIR_HANDLE_OPS_INIT", ops, sizeof *ops));
     return wr_kind_register(ops, kind);
 }

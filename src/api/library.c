@@ -1,6 +1,7 @@
 /*
  * Opening, closing and asking about the library.
  */
+#include "base/sized.h"
 #include "device/runtime.h"
 #include "thread/thread.h"
 
@@ -32,11 +33,10 @@ weir_status weir_backend_name(const char **name)
 
 weir_status weir_option_get(unsigned index, weir_option_info *out)
 {
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_option_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_option_get", "weir_option_info", out, sizeof *out));
     WR_TRY(wr_runtime_enter());
     WR_ENSURE(index < WR_OPTION_COUNT, WEIR_ERR_INVALID_ARGUMENT, "weir_option_get: there are %d options, not %u",
               WR_OPTION_COUNT, index + 1);
     wr_options_describe(&wr_runtime_global.options, (wr_option_id)index, out);
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }

@@ -1,6 +1,7 @@
 /*
  * Memory as users see it: check, find the context, call down.
  */
+#include "base/sized.h"
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
@@ -167,10 +168,9 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
 weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
 {
     wr_segment *segment = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_pointer_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_pointer_info_get", "weir_pointer_info", out, sizeof *out));
     WR_TRY(find_segment("weir_pointer_info_get", pointer, &segment));
-    return wr_inspect_pointer(segment->cache, segment, pointer, out);
+    return wr_sized_fill(out, sizeof *out, wr_inspect_pointer(segment->cache, segment, pointer, out));
 }
 
 weir_status weir_empty_cache(int device)

@@ -2,6 +2,7 @@
  * Memory pools as users see them: check, find the pool, call down.
  */
 #include "base/meta.h"
+#include "base/sized.h"
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/checkpoint.h"
@@ -53,8 +54,7 @@ static void let_go(wr_mempool *pool, wr_holder holder)
 
 static weir_status check_options(const weir_mempool_options *o)
 {
-    WR_ENSURE(o && o->size >= sizeof *o, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_create: options is NULL or was not initialised with WEIR_MEMPOOL_OPTIONS_INIT");
+    WR_TRY(wr_sized_check_in("weir_mempool_create", "options", "WEIR_MEMPOOL_OPTIONS_INIT", o, sizeof *o));
     WR_ENSURE(
         o->device != WEIR_DEVICE_UNNAMED, WEIR_ERR_INVALID_ARGUMENT,
         "weir_mempool_create: options.device was not set; a pool belongs to one device (WEIR_DEVICE_CURRENT names "
@@ -259,20 +259,18 @@ weir_status weir_mempool_info_get(weir_mempool pool, weir_mempool_info *out)
 {
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_mempool_info_get", "weir_mempool_info", out, sizeof *out));
     WR_TRY(find(pool, &found, &name));
-    return wr_inspect_pool(found, name, out);
+    return wr_sized_fill(out, sizeof *out, wr_inspect_pool(found, name, out));
 }
 
 weir_status weir_mempool_stats_get(weir_mempool pool, weir_memory_stats *out)
 {
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_mempool_stats_get", "weir_memory_stats", out, sizeof *out));
     WR_TRY(find(pool, &found, &name));
-    return wr_inspect_pool_stats(found, name, out);
+    return wr_sized_fill(out, sizeof *out, wr_inspect_pool_stats(found, name, out));
 }
 
 weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count)

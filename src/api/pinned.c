@@ -2,6 +2,7 @@
  * Pinned host memory as users see it: check, find the cache, call down.
  */
 #include "device/pinned.h"
+#include "base/sized.h"
 #include "device/capture.h"
 #include "device/ladder.h"
 #include "pool/address.h"
@@ -148,8 +149,7 @@ weir_status weir_pinned_trim(uint64_t keep)
 
 weir_status weir_pinned_stats_get(weir_memory_stats *out)
 {
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_pinned_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_pinned_stats_get", "weir_memory_stats", out, sizeof *out));
     WR_TRY(wr_runtime_enter());
     const size_t size = out->size;
     wr_pinned *pinned = wr_pinned_there();
@@ -161,5 +161,5 @@ weir_status weir_pinned_stats_get(weir_memory_stats *out)
     }
     *out = stats;
     out->size = size;
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }

@@ -3,6 +3,7 @@
  */
 #include "pool/snapshot.h"
 #include "base/meta.h"
+#include "base/sized.h"
 #include "device/device.h"
 #include "thread/thread.h"
 
@@ -36,7 +37,7 @@ static weir_status find_pool(const char *call, const weir_snapshot_options *o, s
 static weir_status find_scope(const char *call, const weir_snapshot_options *o, scope *s)
 {
     wr_device *device = NULL;
-    WR_ENSURE(o->size >= sizeof *o, WEIR_ERR_INVALID_ARGUMENT, "%s: options.size is not set", call);
+    WR_TRY(wr_sized_check_in(call, "options", "WEIR_SNAPSHOT_OPTIONS_INIT", o, sizeof *o));
     *s = (scope){ .device = -1, .what = { .history = !o->without_history && o->format == WEIR_SNAPSHOT_PICKLE } };
     WR_ENSURE(o->format == WEIR_SNAPSHOT_PICKLE || o->format == WEIR_SNAPSHOT_TRACE, WEIR_ERR_INVALID_ARGUMENT,
               "%s: there is no format %d", call, (int)o->format);

@@ -1,6 +1,7 @@
 /*
  * Statistics as users see them: the numbers, and all of them as text.
  */
+#include "base/sized.h"
 #include "device/kinds.h"
 #include "device/pinned.h"
 #include "observe/stats_text.h"
@@ -14,13 +15,12 @@
 weir_status weir_stats_get(int device, weir_memory_stats *out)
 {
     wr_device *d = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_stats_get", "weir_memory_stats", out, sizeof *out));
     const size_t size = out->size;
     WR_TRY(wr_thread_look_up_device(device, &d));
     if (!d) {
         *out = (weir_memory_stats){ .size = size };
-        return WEIR_OK;
+        return wr_sized_fill(out, sizeof *out, WEIR_OK);
     }
     wr_fronts_close(&d->cache);
     wr_cache_lock(&d->cache);
@@ -28,7 +28,7 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
     wr_cache_unlock(&d->cache);
     wr_fronts_open(&d->cache);
     out->size = size;
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }
 
 /* ---- resets ------------------------------------------------------------------------------------------------------- */
@@ -136,11 +136,10 @@ weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats *out)
 {
     wr_device *d = NULL;
     wr_stream *s = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stream_stats_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_stream_stats_get", "weir_stream_stats", out, sizeof *out));
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     wr_sample_stream(&d->cache, s, out);
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }
 
 /* ---- devices ------------------------------------------------------------------------------------------------------ */
@@ -175,10 +174,9 @@ static weir_status measure(wr_device *device, weir_device_memory *out)
 weir_status weir_device_memory_get(int device, weir_device_memory *out)
 {
     wr_device *d = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_device_memory_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_device_memory_get", "weir_device_memory", out, sizeof *out));
     WR_TRY(wr_thread_resolve_device(device, &d));
-    return measure(d, out);
+    return wr_sized_fill(out, sizeof *out, measure(d, out));
 }
 
 /* ---- as text ------------------------------------------------------------------------------------------------------ */

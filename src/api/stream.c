@@ -1,6 +1,7 @@
 /*
  * Devices and streams as users see them.
  */
+#include "base/sized.h"
 #include "device/debug.h"
 #include "device/pinned.h"
 #include "pool/pending.h"
@@ -29,8 +30,7 @@ weir_status weir_device_count(int *count)
 weir_status weir_device_info_get(int device, weir_device_info *out)
 {
     wr_device *d = NULL;
-    WR_ENSURE(out && out->size >= sizeof *out, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_device_info_get: out is NULL or its size is not set");
+    WR_TRY(wr_sized_check_out("weir_device_info_get", "weir_device_info", out, sizeof *out));
     WR_TRY(wr_thread_resolve_device(device, &d));
     weir_device_info info = { .size = out->size,
                               .total_memory = d->caps.total_memory,
@@ -44,7 +44,7 @@ weir_status weir_device_info_get(int device, weir_device_info *out)
     uint64_t total = 0;
     WR_TRY(wr_driver(d->backend, device_memory, d->ordinal, &info.free_memory, &total));
     *out = info;
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }
 
 weir_status weir_device_get_current(int *device)

@@ -2,6 +2,7 @@
 
 #include "base/edits.h"
 #include "base/size.h"
+#include "base/sized.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -27,9 +28,6 @@ static const option table[WR_OPTION_COUNT] = {
 #include "base/options.def"
 #undef X
 };
-
-/* No version of weir_settings comes near this; more is a `size` that was never set. */
-enum { SETTINGS_SIZE_MAX = 4096 };
 
 static bool parse_count(const char *text, uint64_t *count)
 {
@@ -195,17 +193,15 @@ WR_CHECKED static weir_status read_text_member(const option *o, const void *memb
 /* Programs built against an older weir.h give fewer members, against a newer one more. */
 WR_CHECKED static weir_status check_settings_size(const weir_settings *settings)
 {
-    WR_ENSURE(settings->size >= offsetof(weir_settings, backend) && settings->size <= SETTINGS_SIZE_MAX,
+    WR_ENSURE(settings->size >= offsetof(weir_settings, backend) &&
+                  settings->size <= sizeof *settings + WR_SIZED_MORE_MAX,
               WEIR_ERR_OPTION, "weir_settings.size is %zu, which is no size of it; initialise with WEIR_SETTINGS_INIT",
               settings->size);
-
-    const unsigned char *bytes = (const unsigned char *)settings;
-    for (size_t i = sizeof *settings; i < settings->size; i++)
-        WR_ENSURE(
-            bytes[i] == 0, WEIR_ERR_OPTION,
-            "weir_settings has a member at byte %zu that this version of weir (%zu bytes) does not know; leave it "
-            "zero or use a newer weir",
-            i, sizeof *settings);
+    const size_t unknown = wr_sized_unknown(settings, settings->size, sizeof *settings);
+    WR_ENSURE(unknown == 0, WEIR_ERR_OPTION,
+              "weir_settings has a member at byte %zu that this version of weir (%zu bytes) does not know; leave it "
+              "zero or use a newer weir",
+              unknown, sizeof *settings);
     return WEIR_OK;
 }
 

@@ -1,6 +1,7 @@
 #include "base/status.h"
 
 #include "base/log.h"
+#include "base/sized.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -95,20 +96,16 @@ const char *weir_error_text(void)
 
 weir_status weir_last_error(weir_error *out)
 {
-    WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_last_error: out is NULL");
-    WR_ENSURE(out->size >= sizeof(weir_error), WEIR_ERR_INVALID_ARGUMENT,
-              "weir_last_error: out->size is %zu, needs %zu; set it to sizeof(weir_error) before the call", out->size,
-              sizeof(weir_error));
-
+    WR_TRY(wr_sized_check_out("weir_last_error", "weir_error", out, sizeof *out));
     size_t size = out->size;
     *out = (weir_error){ .size = size, .status = bare };
-    if (!last) return WEIR_OK;
+    if (!last) return wr_sized_fill(out, sizeof *out, WEIR_OK);
     out->status = last->status;
     out->native_code = last->native_code;
     memcpy(out->library, last->library, sizeof out->library);
     if (snprintf(out->text, sizeof out->text, "%s", last->text) >= (int)sizeof out->text)
         memcpy(out->text + sizeof out->text - sizeof cut, cut, sizeof cut);
-    return WEIR_OK;
+    return wr_sized_fill(out, sizeof *out, WEIR_OK);
 }
 
 char *wr_fail_detail(size_t bytes)

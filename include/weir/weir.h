@@ -630,9 +630,10 @@ WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint 
  * The memory of then must still be there; what came later is free afterwards. Nothing changes on failure.
  * `freed` is told of each block that was live before, `restored` of each that is live now (either may be NULL), after the
  * change, without any lock. Nobody else may use the pool meanwhile.
- * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of then was given back or went to another
- *         stream; WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block that is live now, lies where another one was
- *         then, and is recorded on a stream: weir_free() it first, so that the stream can be waited for. Since 0.1.
+ * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of blocks of then was given back, and did not come
+ *         again at the same addresses, or went to another stream; WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block
+ *         that is live now, lies where another one was then, and is recorded on a stream: weir_free() it first, so that the stream
+ *         can be waited for. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
                                           void (*freed)(void *user, void *pointer),

@@ -338,7 +338,7 @@ static void note_launches(const wr_keeps *kept)
         wr_mempool *pool = wr_kept_pool(&kept->items[i]);
         if (!pool) continue;
         wr_cache_lock(pool->cache);
-        pool->stray = true;
+        pool->stray = ++pool->cache->strays;
         wr_cache_unlock(pool->cache);
     }
 }

@@ -125,8 +125,8 @@ typedef struct wr_cache {
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
     uint64_t queued_uses;         /* that were ever in them */
-    bool
-        orphans; /* pools that nobody refers to may have idle memory: since wr_mempool_tidy looked, or in spite of it */
+    uint64_t strays;              /* graphs that went and that programs may have launched themselves */
+    bool orphans; /* released pools may have idle memory: since wr_mempool_tidy looked, or in spite of it */
 } wr_cache;
 
 /* A request as the policy sees it. */
@@ -214,7 +214,7 @@ WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, siz
 /* Gives all that the pool of that name has idle back, if there still is one and no graph holds it. */
 weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released);
 
-/* Gives back what pools that were released have idle. */
+/* Gives back what pools that were released have idle. What has work on it stays until next time, or until somebody needs it. */
 void wr_cache_trim_released(wr_cache *cache);
 
 /* With max_split_size set: gives back idle oversize segments of the request's stream, just enough for it. */

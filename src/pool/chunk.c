@@ -83,7 +83,7 @@ wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes)
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
 {
     wr_block *block = wr_region_carve_locked(segment, at, bytes);
-    assert(block->state == WR_BLOCK_FREE);
+    assert(block->state == WR_BLOCK_FREE || block->state == WR_BLOCK_HELD);
     block->state = WR_BLOCK_ABSENT;
     if (block->next && block->next->state == WR_BLOCK_ABSENT) {
         wr_block *right = block->next;
@@ -189,6 +189,29 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
         home = s;
     }
     return home;
+}
+
+/* Of a chunk that is free, or held. */
+static wr_block *block_of_part(const wr_slot *slot)
+{
+    return wr_region_carve_locked(slot->region, slot->at + slot->from, slot->to - slot->from);
+}
+
+wr_slot *wr_chunk_hold_locked(wr_chunk *chunk)
+{
+    wr_slot *one = NULL;
+    for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+        if (wr_slot_is_stale(s)) continue;
+        block_of_part(s)->state = WR_BLOCK_HELD;
+        one = s;
+    }
+    return one;
+}
+
+void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk)
+{
+    for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
+        if (!wr_slot_is_stale(s)) wr_block_let_go_locked(cache, block_of_part(s));
 }
 
 /* ---- the survey --------------------------------------------------------------------------------------------------- */

@@ -99,7 +99,7 @@ wr_block *wr_region_tail(const wr_segment *segment);
 
 /* -- both locks held; block records were made sure of: two for each call of these */
 
-/* A range of a region that lies in one free block becomes absent, one that lies in an absent block becomes free. */
+/* A range of a region that lies in one free block, or is a held one, becomes absent, one that lies in an absent block becomes free. */
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
 
@@ -118,7 +118,11 @@ void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
 /* Counts and records that a part comes to the slot (SEGMENT_MAP) or goes (SEGMENT_UNMAP). */
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
 
-/* No slot of a free chunk has a part any more. Returns one that had. */
+/* The parts of a free chunk are nobody's until they are let go, or left. Returns a slot that has one. */
+wr_slot *wr_chunk_hold_locked(wr_chunk *chunk);
+void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk); /* needs no records */
+
+/* No slot of a free or held chunk has a part any more. Returns one that had. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
 /* Finds the chunks that are wholly free, pool by pool. Takes as long as the pool has streams, slots in free blocks of

@@ -83,19 +83,40 @@ static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
     return true;
 }
 
-/* Out of use, but still held and mapped. *home is a slot that it had a part in; NULL: it is in use. */
-static weir_status take_out(wr_cache *cache, const trimming *t, wr_chunk *chunk, wr_slot **home, wr_block **aside)
+/* Nobody's, but still held and mapped. *home is a slot that has a part of it; NULL: it is in use. */
+static weir_status take_out(wr_trim_wait *wait, const trimming *t, wr_chunk *chunk, wr_slot **home, wr_block **aside)
 {
+    wr_cache *cache = wait->cache;
     *home = NULL;
     wr_cache_lock(cache);
     weir_status status = wr_records_set_aside(cache, 2, aside);
     if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * wr_chunk_parts(chunk));
-    if (status == WEIR_OK && may_go_locked(t, chunk)) *home = wr_chunk_leave_locked(cache, chunk);
+    if (status == WEIR_OK && may_go_locked(t, chunk)) {
+        status = wr_trim_wait_launches_locked(wait, chunk->pool);
+        if (status == WEIR_OK) *home = wr_chunk_hold_locked(chunk);
+    }
     if (!*home) wr_records_put_back(cache, aside);
     wr_cache_unlock(cache);
     return status;
 }
 
+/* Where it was. */
+static void let_go(wr_cache *cache, wr_chunk *chunk, wr_block **aside)
+{
+    wr_cache_lock(cache);
+    wr_chunk_let_go_locked(cache, chunk);
+    wr_records_put_back(cache, aside);
+    wr_cache_unlock(cache);
+}
+
+static void leave(wr_cache *cache, wr_chunk *chunk)
+{
+    wr_cache_lock(cache);
+    (void)wr_chunk_leave_locked(cache, chunk);
+    wr_cache_unlock(cache);
+}
+
+/* All of it, in one place. */
 static void put_in(wr_cache *cache, wr_slot *home, wr_block **aside)
 {
     wr_cache_lock(cache);
@@ -162,14 +183,6 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     return status;
 }
 
-static bool may_be_launched(wr_cache *cache, const wr_chunk *chunk)
-{
-    wr_cache_lock(cache);
-    const bool stray = chunk->pool->stray;
-    wr_cache_unlock(cache);
-    return stray;
-}
-
 static weir_status trim_chunk(wr_trim_wait *wait, const trimming *t, wr_chunk *chunk, size_t *released)
 {
     wr_cache *cache = wait->cache;
@@ -177,15 +190,19 @@ static weir_status trim_chunk(wr_trim_wait *wait, const trimming *t, wr_chunk *c
     wr_slot *home = NULL;
     wr_block *aside = NULL;
     if (wr_trim_wait_busy(wait, wr_chunk_bin(chunk)->stream)) return WEIR_OK;
-    if (may_be_launched(cache, chunk)) WR_TRY(wr_trim_wait_device(wait));
-    WR_TRY(take_out(cache, t, chunk, &home, &aside));
-    if (!home) return WEIR_OK;
-    weir_status status = wr_trim_wait_stream(wait, home->region->bin->stream);
-    if (status == WEIR_OK) status = unmap_others(cache, chunk, home);
+    weir_status status = take_out(wait, t, chunk, &home, &aside);
+    if (!home) return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+    status = wr_trim_wait_stream(wait, home->region->bin->stream);
+    if (status != WEIR_OK) {
+        let_go(cache, chunk, &aside);
+        return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+    }
+    leave(cache, chunk);
+    status = unmap_others(cache, chunk, home);
     if (status == WEIR_OK) status = give_back(cache, chunk, home);
     if (status != WEIR_OK) {
         put_in(cache, home, &aside);
-        return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+        return status;
     }
     wr_cache_lock(cache);
     wr_records_put_back(cache, &aside);

@@ -38,6 +38,7 @@ struct wr_mempool {
     uint64_t growing, leaving; /* bytes being asked from and given to its source right now, which its cap counts */
     uint64_t segments;         /* it has, regions and hidden ones included, and growths underway */
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
+    uint64_t stray; /* of the graphs that used it and that programs launch themselves the last that went; 0: none did */
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
@@ -45,7 +46,6 @@ struct wr_mempool {
     LIST_HEAD(, wr_slot) short_parts;         /* of those: parts of less than WR_PART_USUAL */
     bool fixed;   /* a checkpoint has had its addresses: what it holds stays where it is, and only goes */
     bool graphed; /* graphs have: what was ever mapped stays so, as long as there is memory of the pool's */
-    bool stray; /* of those, programs had some that they launch themselves: only an idle device tells that none runs */
     bool is_private;
     bool counted;      /* `stats` is kept: always for private pools, for the default one once there is another */
     bool paused;       /* also changes with the move lock only */

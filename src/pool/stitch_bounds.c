@@ -208,7 +208,9 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 
 bool wr_stitch_may_gather(const wr_stitch_plan *p)
 {
-    const size_t last = p->cache->chunks.gathered_at, share = p->held / PARKED_SHARE;
+    const wr_mempool *own = p->request->pool;
+    const size_t all = p->held + (own->is_private ? p->cache->pools->chunk_bytes : 0);
+    const size_t last = p->cache->chunks.gathered_at, share = all / PARKED_SHARE;
     return !wr_gate_captures() && (!p->cache->chunks.dear || p->cache->chunks.bytes >= last + last / GATHER_SHARE) &&
            wr_fronts_parked_locked(p->cache, p->cache->pools, WR_FLOW_BYTES) >=
                (int64_t)(share > PARKED_LEAST ? share : PARKED_LEAST);

@@ -54,10 +54,24 @@ static int own_first_then_largest(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
+/* Whether requests of a pool are served from what the default one has free. */
+static bool has_default(const wr_mempool *pool)
+{
+    return !pool->is_private || (pool->rules.cap == 0 && !pool->graphed);
+}
+
 /* What graphs use is in use wherever they are launched: that the stream has no work says nothing of it. */
 static bool may_have_of(const wr_stitch_plan *p, const wr_stream *other)
 {
     return p->foreign && other->found_busy != p->serial && !p->request->pool->graphed;
+}
+
+/* Other pools keep what they get, and planned places would never have it back. */
+static bool is_planned(const wr_chunk *chunk)
+{
+    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
+        if (s->region->bin->class == WR_PLANNED) return true;
+    return false;
 }
 
 static weir_status list_spare(wr_stitch_plan *p)
@@ -76,6 +90,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         const bool own = bin->stream == p->bin->stream;
         if (!wr_stitch_may_take(p, bin) || (!own && !may_have_of(p, bin->stream))) continue;
         if (p->range && p->region && has_part_in(k, p->region)) continue;
+        if (k->pool != p->request->pool && is_planned(k)) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
@@ -226,7 +241,7 @@ static bool use_bin(wr_stitch_plan *p, wr_class class)
 
 static weir_status plan_missing(wr_stitch_plan *p, size_t bytes)
 {
-    p->gather = !p->gathered && p->foreign && wr_stitch_may_gather(p);
+    p->gather = !p->gathered && p->foreign && has_default(p->request->pool) && wr_stitch_may_gather(p);
     if (p->gather) {
         p->cache->chunks.gathered_at = p->cache->chunks.bytes;
         return WEIR_ERR_BUSY;
@@ -397,7 +412,7 @@ static weir_status survey(const wr_stitch_plan *p)
     WR_TRY(wr_chunks_survey_begin_locked(p->cache));
     if (own->fixed) return WEIR_OK;
     wr_chunks_survey_locked(own);
-    if (own->is_private && own->rules.cap == 0 && !own->graphed) wr_chunks_survey_locked(p->cache->pools);
+    if (own->is_private && has_default(own)) wr_chunks_survey_locked(p->cache->pools);
     return WEIR_OK;
 }
 

@@ -94,7 +94,10 @@ static weir_status give_back(wr_trim_wait *wait, wr_segment *segment)
     const size_t held = wr_segment_held(segment);
     wr_mempool *pool = segment->bin->pool;
     wr_range range = wr_range_of(segment);
-    weir_status status = wr_trim_wait_stream(wait, segment->bin->stream);
+    wr_cache_lock(cache);
+    weir_status status = wr_trim_wait_launches_locked(wait, pool);
+    wr_cache_unlock(cache);
+    if (status == WEIR_OK) status = wr_trim_wait_stream(wait, segment->bin->stream);
     wr_cache_lock(cache);
     if (status == WEIR_OK)
         leave_locked(cache, segment);
@@ -209,7 +212,9 @@ typedef struct trimming {
 static bool trimmable(const wr_segment *segment, const void *argument)
 {
     const trimming *t = argument;
-    return wr_mempool_trimmable(segment->bin->pool, t->own) && !wr_trim_wait_busy(t->wait, segment->bin->stream);
+    const wr_bin *bin = segment->bin;
+    return wr_mempool_trimmable(bin->pool, t->own) && !wr_trim_wait_busy(t->wait, bin->stream) &&
+           wr_trim_wait_launches_locked(t->wait, bin->pool) == WEIR_OK;
 }
 
 static bool larger(const wr_segment *candidate, const wr_segment *best)
@@ -300,25 +305,19 @@ static bool passes_released(const wr_mempool *pool, const void *argument)
     return wr_mempool_is_orphan(pool);
 }
 
-/* What cannot be given back now is next time, or when somebody needs it. */
-static void trim_released_once(wr_trim_wait *wait)
+void wr_cache_trim_released(wr_cache *cache)
 {
-    wr_cache *cache = wait->cache;
+    wr_trim_wait wait = { .cache = cache };
     size_t released = 0;
     wr_lock_acquire(&cache->move_lock);
-    if (trim_all(wait, passes_released, NULL, &released) != WEIR_OK) {
+    const weir_status status = trim_all(&wait, passes_released, NULL, &released);
+    if (status != WEIR_OK || wait.count || wait.device) {
         wr_cache_lock(cache);
         cache->orphans = true;
         wr_cache_unlock(cache);
     }
     wr_lock_release(&cache->move_lock);
-}
-
-void wr_cache_trim_released(wr_cache *cache)
-{
-    wr_trim_wait wait = { .cache = cache };
-    do trim_released_once(&wait);
-    while (wr_trim_wait_again(&wait, false));
+    (void)wr_trim_wait_again(&wait, true);
 }
 
 /* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until

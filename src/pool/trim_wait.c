@@ -34,22 +34,32 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
     return status;
 }
 
-weir_status wr_trim_wait_device(wr_trim_wait *wait)
+weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr_mempool *pool)
 {
-    const wr_cache *cache = wait->cache;
-    if (wait->quiet) return WEIR_OK;
+    if (pool->stray <= wait->quiet) return WEIR_OK;
+    if (wait->refused != WEIR_OK) return wait->refused;
+    wait->device = true;
+    return WEIR_ERR_NOT_READY;
+}
+
+static weir_status wait_for_device(wr_trim_wait *wait)
+{
+    wr_cache *cache = wait->cache;
+    if (wait->rounds == ROUNDS) return WEIR_ERR_NOT_READY;
     if (wr_gate_captures())
         return WEIR_ERR_CAPTURE; /* those that the program ends itself must not be asked about just then */
+    wr_cache_lock(cache);
+    const uint64_t strays = cache->strays;
+    wr_cache_unlock(cache);
     WR_TRY(wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used"));
-    wait->quiet = true;
+    wait->quiet = strays;
     return WEIR_OK;
 }
 
-/* What becomes of a wait that fails the next look at the stream tells. */
-bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
+/* What becomes of a wait that fails the next look at the stream tells. False: there was nothing to wait for. */
+static bool wait_for_streams(wr_trim_wait *wait, bool again)
 {
     wr_event_pool *events = wait->cache->events;
-    const bool again = wait->count != 0 && !enough;
     bool waited = false;
     for (size_t i = 0; i < wait->count; i++) {
         void *event = wait->busy[i].event;
@@ -59,7 +69,17 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
         waited = true;
     }
     wait->count = 0;
-    wait->waits = !waited || ++wait->rounds == ROUNDS;
+    return waited;
+}
+
+bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
+{
+    const bool streams = wait->count != 0, again = (streams || wait->device) && !enough;
+    const bool waited = wait_for_streams(wait, again);
+    if (again && wait->device) wait->refused = wait_for_device(wait);
+    wait->device = false;
+    wait->rounds += again && wait->rounds < ROUNDS;
+    wait->waits |= (streams && !waited) || wait->rounds == ROUNDS;
     return again;
 }
 

@@ -13,10 +13,8 @@
 #include "graph_support.h"
 #include "pool/chunk.h"
 #include "pool/mempool.h"
+#include "pool/not_live.h"
 #include "random_support.h"
-
-#include <pthread.h>
-#include <time.h>
 
 #define CHUNK (8 * MIB)
 #define CHUNKS 8 /* free, they are as much as others get of what is parked */
@@ -233,6 +231,43 @@ static void a_pool_with_a_cap_takes_nothing_of_the_default_pools(void **state)
     assert_int_equal(reserved_by(default_pool), CHUNKS * CHUNK);
 }
 
+static void park_chunks(void)
+{
+    char *blocks[CHUNKS];
+    take_chunks(blocks, (weir_mempool){ 0, 0 });
+    for (int i = 0; i < CHUNKS; i++) assert_ok(weir_free(blocks[i]));
+}
+
+static int64_t parked(void)
+{
+    wr_cache *cache = &device_0()->cache;
+    wr_cache_lock(cache);
+    const int64_t bytes = wr_fronts_parked_locked(cache, NULL, WR_FLOW_BYTES);
+    wr_cache_unlock(cache);
+    return bytes;
+}
+
+static void a_pool_with_a_cap_leaves_alone_what_others_have_parked(void **state)
+{
+    (void)state;
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.cap = 64 * MIB;
+    park_chunks();
+    assert_int_equal(parked(), CHUNKS * CHUNK);
+    (void)alloc_from(make_pool(options), 4 * CHUNK, new_stream(0));
+    assert_int_equal(parked(), CHUNKS * CHUNK);
+}
+
+static void what_is_little_of_all_stays_parked(void **state)
+{
+    (void)state;
+    void *most = alloc_on(160 * CHUNK, origin);
+    park_chunks();
+    (void)alloc_from(plain_pool(), 4 * CHUNK, new_stream(0));
+    assert_int_equal(parked(), CHUNKS * CHUNK);
+    assert_ok(weir_free(most));
+}
+
 static void a_pool_goes_with_its_addresses(void **state)
 {
     (void)state;
@@ -301,40 +336,6 @@ static weir_graph capture_pieces(char *blocks[CHUNKS], char **large)
     fill_pieces(origin, blocks, large);
     assert_ok(weir_graph_end(graph));
     return graph;
-}
-
-/* As a program captures that launches its graphs itself. */
-static weir_graph adopt_what(void (*captured)(void), weir_mempool pool)
-{
-    const weir_backend *backend = device_0()->backend;
-    weir_graph graph = { 0 };
-    void *native = NULL;
-    assert_ok(backend->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
-    assert_ok(try_adopt(origin, pool, &graph));
-    captured();
-    assert_ok(backend->capture_end(0, native_of(origin), &native));
-    assert_ok(weir_graph_end(graph));
-    assert_ok(backend->graph_destroy(0, native));
-    return graph;
-}
-
-static void use_pieces(void)
-{
-    char *blocks[CHUNKS], *large;
-    fill_pieces(origin, blocks, &large);
-    free_pieces(blocks, large);
-}
-
-static void use_a_block(void)
-{
-    void *block = alloc_on(CHUNK, origin);
-    assert_ok(weir_fill(block, 1, CHUNK, origin));
-    assert_ok(weir_free(block));
-}
-
-static weir_graph adopt_pieces(weir_mempool pool)
-{
-    return adopt_what(use_pieces, pool);
 }
 
 static void assert_filled(const char *block, size_t bytes, char with)
@@ -408,59 +409,6 @@ static void a_graphs_memory_goes_with_it(void **state)
     assert_ok(weir_graph_end(other));
 }
 
-/* Where the program launches it is nothing that weir knows. */
-static void an_adopted_ones_goes_when_the_device_is_idle(void **state)
-{
-    (void)state;
-    slow_work work = { .milliseconds = 50 };
-    const weir_graph graph = adopt_pieces((weir_mempool){ 0, 0 });
-    start_slow_work(new_stream(0), &work);
-    assert_ok(weir_graph_destroy(graph));
-    assert_true(atomic_load(&work.done));
-    assert_int_equal(reserved_on(0), 0);
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
-}
-
-static weir_mempool emptied;
-
-static void *empty_it(void *unused)
-{
-    (void)!weir_mempool_empty_cache(emptied);
-    return unused;
-}
-
-/* While the device is waited for so that memory can go, a capture comes to use it. */
-static void what_a_graph_has_come_to_use_stays(void **state)
-{
-    (void)state;
-    const struct timespec while_ = { 0, 20000000 };
-    slow_work work = { .milliseconds = 100 };
-    pthread_t thread;
-    emptied = plain_pool();
-    const weir_graph adopted = adopt_pieces(emptied);
-    assert_ok(weir_graph_destroy(adopted));
-    const int64_t reserved = reserved_by(emptied);
-    start_slow_work(new_stream(0), &work);
-    assert_int_equal(pthread_create(&thread, NULL, empty_it, NULL), 0);
-    nanosleep(&while_, NULL);
-    const weir_graph graph = adopt_what(use_a_block, emptied);
-    assert_false(atomic_load(&work.done));
-    pthread_join(thread, NULL);
-    assert_int_equal(reserved_by(emptied), reserved);
-    assert_ok(weir_graph_destroy(graph));
-}
-
-static void or_once_no_stream_captures(void **state)
-{
-    (void)state;
-    const weir_graph graph = adopt_pieces((weir_mempool){ 0, 0 }), other = begin_on(new_stream(0));
-    assert_ok(weir_graph_destroy(graph));
-    assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
-    assert_ok(weir_graph_end(other));
-    assert_ok(weir_empty_cache(0));
-    assert_int_equal(reserved_on(0), 0);
-}
-
 /* ---- checkpoints -------------------------------------------------------------------------------------------------- */
 
 static void what_a_checkpoint_has_noted_is_mapped_nowhere_else(void **state)
@@ -495,6 +443,47 @@ static void memory_given_back_since_is_told(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void what_had_nothing_live_then_is_not_missed(void **state)
+{
+    (void)state;
+    weir_checkpoint *then = NULL;
+    const weir_mempool pool = plain_pool();
+    char *kept = alloc_from(pool, CHUNK, origin);
+    assert_ok(weir_free(alloc_from(pool, CHUNK, new_stream(0))));
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(reserved_by(pool), CHUNK);
+    assert_ok(weir_free(kept));
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    assert_ok(weir_free(kept));
+    weir_checkpoint_destroy(then);
+}
+
+/* A chunk whose end begins a block that goes on elsewhere; its stream captures when it is to be given back. */
+static void what_could_not_be_given_back_stays_where_it_was(void **state)
+{
+    (void)state;
+    weir_checkpoint *then = NULL;
+    const weir_mempool pool = plain_pool();
+    char *first = alloc_from(pool, 20 * MIB, origin), *second = alloc_from(pool, 20 * MIB, origin);
+    assert_ok(weir_free(first));
+    char *small = alloc_from(pool, 2 * MIB, origin), *large = alloc_from(pool, 30 * MIB, origin);
+    assert_int_equal(reserved_by(pool), 52 * MIB);
+    assert_true(second < large);
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(small));
+    assert_ok(weir_free(large));
+    const weir_graph graph = begin_on(origin);
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_ok(weir_graph_end(graph));
+    assert_int_equal(reserved_by(pool), 52 * MIB);
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    write_pattern(small, 2 * MIB, 1);
+    write_pattern(large, 30 * MIB, 2);
+    assert_true(has_pattern(small, 2 * MIB, 1));
+    weir_checkpoint_destroy(then);
+}
+
 #define PRIVATE(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
 
 int main(void)
@@ -512,6 +501,9 @@ int main(void)
         PRIVATE(what_a_stream_that_ended_left_serves_the_next_one),
         PRIVATE(a_cap_can_be_used_up),
         PRIVATE(a_pool_with_a_cap_takes_nothing_of_the_default_pools),
+        { "a_pool_with_a_cap_leaves_alone_what_others_have_parked",
+          a_pool_with_a_cap_leaves_alone_what_others_have_parked, open_large, close_host, NULL },
+        { "what_is_little_of_all_stays_parked", what_is_little_of_all_stays_parked, open_large, close_host, NULL },
         PRIVATE(a_pool_goes_with_its_addresses),
         PRIVATE(a_pool_that_goes_leaves_no_event),
         PRIVATE(a_graph_writes_to_each_address_that_it_has),
@@ -519,11 +511,10 @@ int main(void)
         PRIVATE(a_capture_takes_nothing_of_the_default_pools),
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
         PRIVATE(a_graphs_memory_goes_with_it),
-        PRIVATE(an_adopted_ones_goes_when_the_device_is_idle),
-        PRIVATE(what_a_graph_has_come_to_use_stays),
-        PRIVATE(or_once_no_stream_captures),
         PRIVATE(what_a_checkpoint_has_noted_is_mapped_nowhere_else),
         PRIVATE(memory_given_back_since_is_told),
+        PRIVATE(what_had_nothing_live_then_is_not_missed),
+        PRIVATE(what_could_not_be_given_back_stays_where_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -480,6 +480,19 @@ static void private_pools_are_not_served(void **state)
     assert_int_equal(stats_of(0).plan_missed, 0);
 }
 
+static void private_pools_take_no_memory_of_places(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *again[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    assert_ok(weir_free(alloc_from(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")), 64 * MIB, default_stream(0))));
+    take_all(again, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
+}
+
 static void plans_of_several_streams_are_refused(void **state)
 {
     (void)state;
@@ -545,6 +558,7 @@ int main(void)
         SERVE_TEST(residents_of_one_size_are_apart),
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
         SERVE_TEST(private_pools_are_not_served),
+        SERVE_TEST(private_pools_take_no_memory_of_places),
         SERVE_TEST(plans_of_several_streams_are_refused),
         SERVE_TEST(plans_of_other_devices_are_refused),
         cmocka_unit_test_setup_teardown(pools_without_chunks_are_refused, open_torch, close_host),

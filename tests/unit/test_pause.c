@@ -582,6 +582,32 @@ static weir_status access_and_pause(int ordinal, void *base, size_t bytes, int a
     return status;
 }
 
+static int destroyed;
+
+static weir_status count_destroyed(int ordinal, weir_chunk chunk, size_t bytes)
+{
+    destroyed++;
+    return real->vm_destroy(ordinal, chunk, bytes);
+}
+
+/* At the end the driver is asked once more. */
+static void a_copy_that_is_never_taken_back_keeps_no_memory(void **state)
+{
+    (void)state;
+    (void)alloc_from(mapped("a"), 12 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    assert_ok(weir_host_fail(WEIR_BACKEND_pinned_free, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_resume(0, "a")); /* the copy stays with the segment */
+    assert_ok(weir_host_fail(WEIR_BACKEND_pinned_free, 1, WEIR_ERR_DRIVER));
+    driver = *real;
+    driver.vm_destroy = count_destroyed;
+    device->cache.backend = &driver;
+    destroyed = 0;
+    assert_status(weir_close(), WEIR_ERR_DRIVER);
+    assert_int_equal(destroyed, 1);
+    assert_int_equal(open_device(NULL), 0);
+}
+
 static void memory_that_comes_while_the_pool_is_being_paused_goes_back(void **state)
 {
     (void)state;
@@ -632,6 +658,7 @@ int main(void)
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),
         PAUSE_TEST(what_the_driver_does_not_take_is_there_again_on_resuming),
         PAUSE_TEST(a_copy_that_went_is_not_given_back_again),
+        PAUSE_TEST(a_copy_that_is_never_taken_back_keeps_no_memory),
         PAUSE_TEST(unmapping_that_fails_is_undone),
         PAUSE_TEST(pausing_that_cannot_be_undone_loses_nothing),
         PAUSE_TEST(a_copy_that_is_not_taken_back_is_not_mistaken_for_contents),

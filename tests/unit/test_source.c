@@ -10,6 +10,9 @@
 
 #include "pool_support.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 static int open_device(void **state)
@@ -199,6 +202,59 @@ static void a_source_may_refuse_to_take_back(void **state)
     assert_ok(weir_mempool_unref(pool));
     assert_int_equal(s.releases, 1);
     end_source(&s);
+}
+
+/* Asked for memory while its pool goes: it fails when it was told to. */
+typedef struct slow_source {
+    atomic_bool asked, answer;
+    atomic_int releases;
+    weir_mempool pool;
+} slow_source;
+
+static weir_status slow_alloc(void *user, size_t bytes, int device, void *native_stream, void **base)
+{
+    slow_source *s = user;
+    (void)bytes, (void)device, (void)native_stream, (void)base;
+    atomic_store(&s->asked, true);
+    while (!atomic_load(&s->answer)) sched_yield();
+    return WEIR_ERR_IO;
+}
+
+static weir_status slow_free(void *user, void *base, size_t bytes, int device, void *native_stream)
+{
+    (void)user, (void)base, (void)bytes, (void)device, (void)native_stream;
+    return WEIR_ERR_IO;
+}
+
+static void slow_release(void *user)
+{
+    atomic_fetch_add(&((slow_source *)user)->releases, 1);
+}
+
+static void *ask_slowly(void *user)
+{
+    void *block = NULL;
+    return weir_alloc_from(((slow_source *)user)->pool, MIB, WEIR_STREAM_CURRENT, &block) == WEIR_ERR_IO ? user : NULL;
+}
+
+static void a_pool_that_was_released_goes_when_its_source_has_failed(void **state)
+{
+    (void)state;
+    slow_source s = { .releases = 0 };
+    const weir_segment_source ops = { slow_alloc, slow_free, slow_release, &s };
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    pthread_t thread;
+    void *failed = NULL;
+    options.source = &ops;
+    s.pool = make_pool(options);
+    assert_int_equal(pthread_create(&thread, NULL, ask_slowly, &s), 0);
+    while (!atomic_load(&s.asked)) sched_yield();
+    assert_ok(weir_mempool_unref(s.pool));
+    assert_int_equal(atomic_load(&s.releases), 0);
+    atomic_store(&s.answer, true);
+    pthread_join(thread, &failed);
+    assert_ptr_equal(failed, &s);
+    assert_int_equal(atomic_load(&s.releases), 1);
 }
 
 /* ---- sources that do it wrong -------------------------------------------------------------------------------------- */
@@ -478,6 +534,7 @@ int main(void)
         SOURCE_TEST(closing_gives_everything_back_to_its_source),
         SOURCE_TEST(segments_may_begin_anywhere),
         SOURCE_TEST(a_source_may_refuse_to_take_back),
+        SOURCE_TEST(a_pool_that_was_released_goes_when_its_source_has_failed),
         SOURCE_TEST(misaligned_memory_is_refused_and_given_back),
         SOURCE_TEST(memory_less_aligned_than_the_pool_is_refused),
         SOURCE_TEST(null_that_claims_success_is_no_memory),

@@ -306,6 +306,25 @@ static void a_join_through_a_third_stream_is_proof(void **state)
     assert_ok(weir_stream_destroy(third));
 }
 
+/* What streams outside have of such a pool is no part of the graph, so nothing in that is proof. */
+static void a_block_of_another_pool_waits_for_the_end_of_the_capture(void **state)
+{
+    (void)state;
+    const weir_mempool other = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    weir_graph g = begin_on(origin);
+    void *block = alloc_from(other, 16 * MIB, origin);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_fill(block, 2, 100, side));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_not_equal(alloc_from(other, 16 * MIB, origin), block);
+    assert_int_equal(pool_stats(other).pending_frees, 1);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_ptr_equal(alloc_from(other, 16 * MIB, origin), block);
+}
+
 static void many_blocks_are_reclaimed_over_a_long_capture(void **state)
 {
     (void)state;
@@ -432,6 +451,7 @@ int main(void)
         on_device(a_join_in_the_graph_frees_what_another_stream_used),
         on_device(work_after_the_join_is_not_proven_by_it),
         on_device(a_join_through_a_third_stream_is_proof),
+        on_device(a_block_of_another_pool_waits_for_the_end_of_the_capture),
         on_device(many_blocks_are_reclaimed_over_a_long_capture),
         on_device(a_block_recorded_on_a_stream_outside_waits_for_that_streams_work),
         on_device(what_the_graph_never_proves_is_free_after_the_capture),

@@ -209,7 +209,8 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     VALID(!block->next || block->next->prev == block, "block %p: links disagree", (void *)block->base);
     if (block->state == WR_BLOCK_ABSENT || block->state == WR_BLOCK_HELD) {
         VALID(segment->region, "block %p is absent from a segment", (void *)block->base);
-        VALID(!block->next || block->next->state != block->state, "absent neighbours at %p", (void *)block->base);
+        const bool absent = block->state == WR_BLOCK_ABSENT && block->next && block->next->state == WR_BLOCK_ABSENT;
+        VALID(!absent, "absent neighbours at %p", (void *)block->base);
         return WEIR_OK;
     }
     if (block->state != WR_BLOCK_FREE) {

@@ -27,6 +27,11 @@ contains "$out" $'a?[2Jb?c?31md?e?f\u00e9\u2028????'
 python3 -c 'import sys
 text = open(sys.argv[1], "rb").read().decode()
 assert 98 < text.count("\u00e9") < 101, text' "$scratch/out" || die "cut: $out"
+expect 0 stat --json - "$scratch/hostile.weirtrace"
+python3 -c 'import sys
+text = open(sys.argv[1], "rb").read()
+assert all(byte == 10 or 32 <= byte < 128 for byte in text), text' "$scratch/out" || die "raw: $out"
+json '"\u202ee" in rows[0]["largest"][0]["frames"][0] or "\u202ee" in rows[0]["largest"][1]["frames"][0]'
 printf '\x80\x04}X\x0d\x00\x00\x00device_traces]]}X\x06\x00\x00\x00actionX\x05\x00\x00\x00\x1b]0;xsaas.' >"$scratch/hostile.pickle"
 expect 1 check "$scratch/hostile.pickle"
 contains "$err" '"?]0;x" is unknown'

@@ -71,8 +71,9 @@ bool json_write(const char *command, const json_t *value, const char *path)
 {
     output_file file;
     if (!output_open(command, path, &file)) return false;
-    /* 15 digits are what a double holds of a decimal number: 1.19 does not become 1.1899999999999999. */
-    json_dumpf(value, file.stream, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(15));
+    /* 15 digits are what a double holds of a decimal number: 1.19 does not become 1.1899999999999999. Names in a trace are
+     * whatever somebody wrote there, and a terminal obeys some characters beyond ASCII. */
+    json_dumpf(value, file.stream, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
     fputc('\n', file.stream);
     return output_commit(command, &file);
 }

@@ -175,9 +175,10 @@ void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_fence(wr_bin *bin); /* with the move lock, or when nobody else has the bin */
 
-static inline wr_class wr_block_class(const wr_block *block)
+/* Of a block in it. */
+static inline wr_class wr_bin_class_of(const wr_bin *bin, size_t bytes)
 {
-    return block->bytes <= block->segment->bin->small_max ? WR_SMALL : WR_LARGE;
+    return bytes <= bin->small_max ? WR_SMALL : WR_LARGE;
 }
 
 static inline void wr_block_mark_as(wr_block *block, wr_block_mark mark)

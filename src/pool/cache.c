@@ -160,7 +160,7 @@ static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block
     if (!rest) wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
     if (rest) {
-        const int kind = wr_count_kind(block);
+        const int kind = wr_count_kind(bin, block);
         const size_t bytes = block->bytes;
         wr_block_split(block, request->fit.block_bytes, rest);
         rest->freed_at = block->freed_at;

@@ -17,9 +17,9 @@ static inline int wr_stat_kind(wr_class class)
     return WEIR_STAT_SMALL + (int)class;
 }
 
-static inline int wr_count_kind(const wr_block *block)
+static inline int wr_count_kind(const wr_bin *bin, const wr_block *block)
 {
-    return wr_stat_kind(wr_block_class(block));
+    return wr_stat_kind(wr_bin_class_of(bin, block->bytes));
 }
 
 static inline void wr_stat_add(weir_stat *stat, int kind, size_t amount)
@@ -44,7 +44,7 @@ static inline void wr_stat_remove(weir_stat *stat, int kind, size_t amount)
 
 static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block *block)
 {
-    const int kind = wr_count_kind(block);
+    const int kind = wr_count_kind(bin, block);
     count(&bin->pool->cache->stats, kind, block);
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
@@ -122,7 +122,7 @@ static inline bool wr_bin_counts_twice(const wr_bin *bin)
 static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
 {
     wr_mempool *pool = bin->pool;
-    const int kind = wr_count_kind(block);
+    const int kind = wr_count_kind(bin, block);
     bool full = wr_flow_live(&bin->ledger->flow, kind, block);
     if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_live(&pool->flow, kind, block);
     if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
@@ -131,7 +131,7 @@ static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
 /* A live block is free, or about to be. */
 static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
 {
-    const int kind = wr_count_kind(block);
+    const int kind = wr_count_kind(bin, block);
     wr_flow_freed(&bin->ledger->flow, kind, block);
     if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_freed(&bin->pool->flow, kind, block);
 }
@@ -140,7 +140,7 @@ static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
 static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
 {
     wr_mempool *pool = bin->pool;
-    const int kind = wr_count_kind(block);
+    const int kind = wr_count_kind(bin, block);
     if (!block->prev && !block->next) return;
     bool full = wr_flow_free_in(&bin->ledger->flow, kind, block->bytes);
     if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_free_in(&pool->flow, kind, block->bytes);
@@ -149,7 +149,7 @@ static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
 
 static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
 {
-    const int kind = wr_count_kind(block);
+    const int kind = wr_count_kind(bin, block);
     if (!block->prev && !block->next) return;
     wr_flow_free_out(&bin->ledger->flow, kind, block->bytes);
     if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_free_out(&bin->pool->flow, kind, block->bytes);
@@ -172,7 +172,7 @@ static inline void wr_flow_cut(wr_flow *flow, int kind, size_t bytes, int rest_k
 static inline void wr_count_cut(const wr_bin *bin, int kind, size_t bytes, const wr_block *rest)
 {
     wr_mempool *pool = bin->pool;
-    const int rest_kind = wr_count_kind(rest);
+    const int rest_kind = wr_count_kind(bin, rest);
     bool full = false;
     wr_flow_cut(&bin->ledger->flow, kind, bytes, rest_kind, rest->bytes, &full);
     if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_cut(&pool->flow, kind, bytes, rest_kind, rest->bytes, &full);

@@ -178,7 +178,7 @@ void wr_fronts_release(wr_cache *cache);
 
 /* ---- the hit path: inlined into the calls of the program ------------------------------------------------------------ */
 
-/* Blocks of both classes differ in size, so that their size tells which they are (wr_block_class). */
+/* Blocks of both classes differ in size, so that their size tells which they are (wr_bin_class_of). */
 static inline wr_class wr_front_class(size_t block_bytes)
 {
     return block_bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;

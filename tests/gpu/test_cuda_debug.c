@@ -11,6 +11,7 @@
 #include "gpu_support.h"
 #include "weir/trace.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 static weir_stream home, other;
@@ -43,10 +44,13 @@ static void *alloc_on_home(size_t bytes)
     return block;
 }
 
+static atomic_bool rested;
+
 static void nap(void *unused)
 {
     (void)unused;
     nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+    atomic_store(&rested, true);
 }
 
 static void right_uses_are_left_alone(void **state)
@@ -89,8 +93,10 @@ static void what_is_written_after_the_free_is_told(void **state)
     assert_ok(weir_stream_callback(other, nap, NULL));
     assert_ok(weir_fill(block, 1, 1 << 20, other));
     assert_ok(weir_free(block));
+    const bool written_before = atomic_load(&rested); /* compute-sanitizer waits for each kernel */
     assert_int_equal(misuses(), 1);
     assert_ok(weir_stream_synchronize(other));
+    if (written_before) skip();
     void *next = alloc_on_home(1 << 20);
     assert_ptr_equal(next, block);
     assert_int_equal(misuses(), 2);

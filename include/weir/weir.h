@@ -167,7 +167,8 @@ WEIR_API weir_status weir_open(const weir_settings *settings);
 
 /**
  * Gives everything back: all device memory (blocks still allocated too), streams and events of weir's own. The one
- * place where weir frees resources on shutdown; a process that just exits leaves that to the driver. No other weir
+ * place where weir frees resources on shutdown; a process that just exits leaves that to the driver. Work that is queued is
+ * waited for; captures that the program began itself should be over, or the driver says no to that. No other weir
  * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, unless
  * an argument is bad in itself, and but for what needs no device: weir_version(), names, texts and errors (also as JSON),
  * weir_free() and weir_pinned_free() of NULL, weir_handle_kind_register(), weir_handle_kind_info_get(), labels of the

@@ -5,6 +5,7 @@
 #include "device/debug.h"
 #include "device/kinds.h"
 #include "pool/pending.h"
+#include "pool/quiet.h"
 
 #include <string.h>
 
@@ -82,11 +83,19 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     return WEIR_OK;
 }
 
+/* The driver refuses while the program captures: what other streams do then uses memory all the same. */
+static weir_status wait_for_work(wr_device *device)
+{
+    const weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
+    if (status != WEIR_OK) (void)!wr_quiet_wait_for_streams(&device->events, &device->streams);
+    return status;
+}
+
 weir_status wr_device_stop(wr_device *device)
 {
     wr_learner_stop(&device->learner);
     weir_status first = wr_graphs_end(device); /* captures that are underway, before the device is waited for */
-    wr_keep_first(&first, wr_driver(device->backend, device_synchronize, device->ordinal));
+    wr_keep_first(&first, wait_for_work(device));
     wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */
     wr_pending_release(&device->cache);
     wr_keep_first(&first, wr_debug_destroy(device));

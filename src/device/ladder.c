@@ -381,7 +381,7 @@ static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *m
     WR_TRY(await_pending(&device->cache));
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
         WR_TRY(wr_cache_trim(&device->cache, NULL, *missing, &released));
-        if (released != 0) status = wr_resume(&device->cache, tag, missing);
+        status = wr_resume(&device->cache, tag, missing); /* what went may have been paused, and without memory */
     }
     return status;
 }

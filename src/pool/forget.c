@@ -37,18 +37,29 @@ static void move_segments_locked(wr_bin *from, wr_bin *to, bool quiet)
     }
 }
 
-static weir_status forget_stream_locked(wr_mempool *pool, const wr_stream *stream, wr_stream *heir, bool quiet)
+/* All that could fail, of all pools, comes before the first segment moves. */
+static weir_status make_homes_locked(wr_cache *cache, const wr_stream *stream, wr_stream *heir)
+{
+    for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
+        for (int class = WR_SMALL; class < WR_BINS; class ++) {
+            const wr_bin *old = wr_mempool_bin(pool, stream, class);
+            wr_bin *home = NULL;
+            if (old && old->segments) WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
+        }
+    return WEIR_OK;
+}
+
+static void move_all_locked(const wr_mempool *pool, const wr_stream *stream, const wr_stream *heir, bool quiet)
 {
     for (int class = WR_SMALL; class < WR_BINS; class ++) {
-        wr_bin *old = wr_mempool_bin(pool, stream, class), *home = NULL;
+        wr_bin *old = wr_mempool_bin(pool, stream, class);
         if (!old || !old->segments) continue;
-        WR_TRY(wr_cache_make_bin_locked(pool, heir, (wr_class) class, &home));
+        wr_bin *home = wr_mempool_bin(pool, heir, class);
         move_segments_locked(old, home, quiet);
         home->part_bytes += old->part_bytes;
         old->part_bytes = 0;
         wr_bin_drop_fence(old); /* whether the work of a stream that ends is over is not asked any more */
     }
-    return WEIR_OK;
 }
 
 weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir)
@@ -64,11 +75,14 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
     }
     wr_fronts_close_for(cache, stream, heir); /* segments change their front */
     wr_cache_lock(cache);
-    for (wr_mempool *pool = cache->pools; pool && status == WEIR_OK; pool = pool->next)
-        status = forget_stream_locked(pool, stream, heir, !cache->chains);
-    if (status == WEIR_OK) wr_account_close_locked(cache, stream->index);
-    wr_serve_forget_stream_locked(cache, stream);
-    wr_subplan_forget_stream_locked(cache, stream);
+    status = make_homes_locked(cache, stream, heir);
+    if (status == WEIR_OK) {
+        for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
+            move_all_locked(pool, stream, heir, !cache->chains);
+        wr_account_close_locked(cache, stream->index);
+        wr_serve_forget_stream_locked(cache, stream);
+        wr_subplan_forget_stream_locked(cache, stream);
+    }
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
     wr_lock_release(&cache->move_lock);

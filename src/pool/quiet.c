@@ -23,7 +23,7 @@ static weir_status would_end_a_capture(wr_stream_table *streams, bool *would)
     return streams->captured_anywhere ? streams->captured_anywhere(would) : wr_streams_captured(streams, would);
 }
 
-static weir_status wait_for_present_work(wr_event_pool *events, wr_stream_table *streams)
+weir_status wr_quiet_wait_for_streams(wr_event_pool *events, wr_stream_table *streams)
 {
     const uint32_t used = wr_streams_used(streams);
     for (uint32_t i = 0; i < used; i++) {
@@ -52,7 +52,7 @@ weir_status wr_quiet_begin(wr_event_pool *events, wr_stream_table *streams)
         wr_gate_lift_bar();
         if (status != WEIR_OK) return status;
         if (captured) return WEIR_ERR_CAPTURE;
-        WR_TRY(wait_for_present_work(events, streams));
+        WR_TRY(wr_quiet_wait_for_streams(events, streams));
     }
 }
 

@@ -183,6 +183,28 @@ static void a_graphs_pool_survives_every_record_refused(void **state)
     fail_each_record(play_graph, *state, 10);
 }
 
+/* Memory of two pools, each of which needs a record where it would go. */
+static void a_stream_that_cannot_end_keeps_all_that_it_has(void **state)
+{
+    (void)state;
+    bool came = true;
+    for (uint64_t nth = 1; came; nth++) {
+        open_host((weir_settings){ .host_memory = MEMORY });
+        const weir_stream stream = new_stream(0);
+        void *blocks[] = { alloc_on(CHUNK, stream),
+                           alloc_from(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")), CHUNK, stream) };
+        wr_meta_fail_nth(nth);
+        const weir_status status = weir_stream_destroy(stream);
+        came = failure_came(nth);
+        for (int i = 0; i < 2; i++) {
+            const bool still = info_of(blocks[i]).stream.id == stream.id;
+            if (still != (status != WEIR_OK)) fail_msg("record %u, block %d is elsewhere", (unsigned)nth, i);
+        }
+        assert_ok(weir_validate(0));
+        assert_ok(weir_close());
+    }
+}
+
 static int warm_up(void **state)
 {
     (void)state;
@@ -201,6 +223,7 @@ int main(void)
         FAIL_TESTS,
         FAIL_TEST(a_graphs_pool_survives_every_failing_call),
         FAIL_TEST(a_graphs_pool_survives_every_record_refused),
+        cmocka_unit_test(a_stream_that_cannot_end_keeps_all_that_it_has),
     };
     return cmocka_run_group_tests(tests, warm_up, NULL);
 }

@@ -437,6 +437,22 @@ static void without_room_everything_stays_paused_and_is_kept(void **state)
     check(&g);
 }
 
+/* Of two pools one was released, and the last of its blocks was freed while it was paused. */
+static void what_went_while_it_was_paused_needs_no_room(void **state)
+{
+    (void)state;
+    const weir_mempool gone = mapped("a"), kept = mapped("a");
+    void *block = alloc_from(gone, 128 * MIB, WEIR_STREAM_CURRENT);
+    write_pattern(alloc_from(kept, 96 * MIB, WEIR_STREAM_CURRENT), MIB, 1);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    assert_ok(weir_mempool_unref(gone));
+    assert_ok(weir_free(block));
+    void *other = alloc(120 * MIB);
+    assert_ok(weir_resume(0, "a"));
+    assert_false(pool_info(kept).paused);
+    assert_ok(weir_free(other));
+}
+
 static void the_limit_holds_for_resuming(void **state)
 {
     (void)state;
@@ -653,6 +669,7 @@ int main(void)
         PAUSE_TEST(pausing_twice_is_pausing_once),
         PAUSE_TEST(pausing_leaves_a_capture_alone),
         PAUSE_TEST(without_room_everything_stays_paused_and_is_kept),
+        PAUSE_TEST(what_went_while_it_was_paused_needs_no_room),
         PAUSE_TEST(the_limit_holds_for_resuming),
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "device_support.h"
 #include "graph_support.h"
 #include "pool/gate.h"
 
@@ -213,6 +214,19 @@ static void captures_begin_while_a_device_is_waited_for(void **state)
     }
 }
 
+/* The device is not to be waited for then. */
+static void closing_beside_a_capture_of_the_programs_waits_for_other_streams(void **state)
+{
+    (void)state;
+    const weir_stream busy = new_stream(0), capturing = new_stream(0);
+    slow_work work = { .milliseconds = 100 };
+    assert_ok(device_0()->backend->capture_begin(0, native_of(capturing), WEIR_CAPTURE_RELAXED));
+    start_slow_work(busy, &work);
+    assert_ok(weir_fill(alloc_on(8 * MIB, busy), 1, 8 * MIB, busy));
+    assert_status(weir_close(), WEIR_ERR_CAPTURE);
+    assert_true(atomic_load(&work.done));
+}
+
 static void a_device_that_is_lost_is_said_to_be(void **state)
 {
     (void)state;
@@ -233,6 +247,7 @@ int main(void)
         QUIET_TEST(no_stream_is_asked_while_a_capture_is_being_ended),
         QUIET_TEST(waiting_for_a_device_leaves_its_captures_alone),
         QUIET_TEST(captures_begin_while_a_device_is_waited_for),
+        cmocka_unit_test_setup(closing_beside_a_capture_of_the_programs_waits_for_other_streams, open_both),
         cmocka_unit_test_setup(a_device_that_is_lost_is_said_to_be, open_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
  * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes, for a `size` that is not set, and for a device
  *   that there is none of.
- * - Structures begin with their `size`, which their initialiser or the program sets, so that a program compiled with a newer header
+ * - Structures with a `size` have it set by their initialiser or by the program, so that a program compiled with a newer header
  *   can run with an older library: what the library does not know is refused where the program gives it, unless it is zero, and
  *   zero where the library fills it in.
  * - Besides what each says, any of those may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or the device is not
@@ -107,7 +107,7 @@ typedef struct weir_error {
     char text[1024];     /**< as weir_error_text(), cut to fit */
 } weir_error;
 
-/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or too small.
+/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or its size is none.
  *  Since 0.1. */
 WEIR_API weir_status weir_last_error(weir_error *out);
 

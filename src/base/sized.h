@@ -24,4 +24,7 @@ WR_CHECKED weir_status wr_sized_fill(void *out, size_t known, weir_status status
 /* No version of any structure comes near so much more; it is a size that was never set. */
 #define WR_SIZED_MORE_MAX 4096
 
+/* What a later version appends to a structure fills whole words, as all of them do now: what compilers leave between or behind
+ * members may be anything. */
+
 #endif

@@ -5,6 +5,8 @@
 #include "pool/gate.h"
 #include "pool/pending.h"
 
+#include <assert.h>
+
 /* An id is a serial number that is never reused (also not after weir_close), the device, and the slot's index. */
 #define INDEX_BITS 20
 #define DEVICE_BITS 8
@@ -236,7 +238,7 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
     wr_mempool_name name = 0;
     uint64_t id = 0;
     WR_TRY(check_stream(device, stream, adopt, &id));
-    /* Memory of a stream cannot be given back while it captures, so what earlier graphs left there goes now. */
+    /* Memory of a stream cannot be given back while it captures, so what earlier graphs left there goes now, if it is idle. */
     if (!adopt) wr_pending_flush(&device->cache);
     if (!adopt) wr_cache_trim_released(&device->cache);
     WR_TRY(hold_pool(device, pool, &name, &held));
@@ -337,8 +339,9 @@ static void note_launches(const wr_keeps *kept)
     for (uint32_t i = 0; i < kept->count; i++) {
         wr_mempool *pool = wr_kept_pool(&kept->items[i]);
         if (!pool) continue;
+        assert(pool->is_private); /* nobody waits for the default one's */
         wr_cache_lock(pool->cache);
-        pool->stray = ++pool->cache->strays;
+        pool->stray = atomic_fetch_add(&pool->cache->streams->strays, 1) + 1;
         wr_cache_unlock(pool->cache);
     }
 }

@@ -125,7 +125,6 @@ typedef struct wr_cache {
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
     uint64_t queued_uses;         /* that were ever in them */
-    uint64_t strays;              /* graphs that went and that programs may have launched themselves */
     bool orphans; /* released pools may have idle memory: since wr_mempool_tidy looked, or in spite of it */
 } wr_cache;
 

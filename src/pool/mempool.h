@@ -38,7 +38,7 @@ struct wr_mempool {
     uint64_t growing, leaving; /* bytes being asked from and given to its source right now, which its cap counts */
     uint64_t segments;         /* it has, regions and hidden ones included, and growths underway */
     uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
-    uint64_t stray; /* of the graphs that used it and that programs launch themselves the last that went; 0: none did */
+    uint64_t stray;            /* of the graphs that used it the last of its streams' strays; 0: none was one */
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
@@ -86,8 +86,8 @@ void wr_mempool_count_default_locked(struct wr_cache *cache);
 /* Lets go of released pools that have no memory left: no lock held, because their sources are told. */
 void wr_mempool_sweep(struct wr_cache *cache);
 
-/* Gives back what pools that nobody refers to have, if blocks of theirs were freed since this was done last, and the pools. Waits for
- * work on that memory, which a free does not. No lock held. */
+/* Gives back what pools that nobody refers to have, if blocks of theirs were freed since this was done last, and the pools. What has
+ * work on it stays. No lock held. */
 void wr_mempool_tidy(struct wr_cache *cache);
 
 /* At close: all of them, default one included; the segments are gone. */

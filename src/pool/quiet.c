@@ -26,14 +26,14 @@ static weir_status would_end_a_capture(wr_stream_table *streams, bool *would)
 weir_status wr_quiet_wait_for_streams(wr_event_pool *events, wr_stream_table *streams)
 {
     const uint32_t used = wr_streams_used(streams);
+    weir_status first = WEIR_OK;
     for (uint32_t i = 0; i < used; i++) {
         void *event = mark(events, streams, i);
         if (!event) continue;
-        weir_status status = wr_driver(events->backend, event_synchronize, events->device, event);
+        wr_keep_first(&first, wr_driver(events->backend, event_synchronize, events->device, event));
         wr_event_put(events, event);
-        if (status != WEIR_OK) return status;
     }
-    return WEIR_OK;
+    return first;
 }
 
 /* A stream that may be joining a capture of another device must not be asked for its work. */
@@ -61,6 +61,12 @@ void wr_quiet_end(void)
     wr_gate_lift_bar();
 }
 
+static void note_quiet(wr_stream_table *streams, uint64_t strays)
+{
+    uint64_t known = atomic_load(&streams->quiet);
+    while (known < strays && !atomic_compare_exchange_weak(&streams->quiet, &known, strays)) continue;
+}
+
 weir_status wr_quiet_synchronize(wr_event_pool *events, wr_stream_table *streams, const char *call)
 {
     weir_status status = wr_quiet_begin(events, streams);
@@ -68,7 +74,9 @@ weir_status wr_quiet_synchronize(wr_event_pool *events, wr_stream_table *streams
               "%s: a stream %sis capturing, and waiting for device %d would end its capture; wait before or after",
               call, streams->captured_anywhere ? "of some device " : "", streams->device);
     if (status != WEIR_OK) return status;
+    const uint64_t strays = atomic_load(&streams->strays);
     status = wr_driver(streams->backend, device_synchronize, streams->device);
     wr_quiet_end();
+    if (status == WEIR_OK) note_quiet(streams, strays);
     return status;
 }

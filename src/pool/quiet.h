@@ -15,10 +15,11 @@
 WR_CHECKED weir_status wr_quiet_begin(wr_event_pool *events, wr_stream_table *streams);
 void wr_quiet_end(void);
 
-/* Waits for the present work of each stream that weir knows and that does not capture. */
+/* Waits for the present work of each stream that weir knows and that does not capture. All are; the first failure is returned. */
 WR_CHECKED weir_status wr_quiet_wait_for_streams(wr_event_pool *events, wr_stream_table *streams);
 
-/* Waits for the device. WEIR_ERR_CAPTURE, having harmed nothing, when that would end a capture; `call` is whose text it is. */
+/* Waits for the device, so that no graph that is gone runs there. WEIR_ERR_CAPTURE, having harmed nothing, when that would end a
+ * capture; `call` is whose text it is. */
 WR_CHECKED weir_status wr_quiet_synchronize(wr_event_pool *events, wr_stream_table *streams, const char *call);
 
 #endif

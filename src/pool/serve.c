@@ -259,7 +259,7 @@ static outcome look_locked(const wr_segment *region, const place *at)
     const wr_block *block = wr_starts_block_at(region, from);
     outcome found = block->base + block->bytes >= to ? SERVED : LACKING;
     for (; block && block->base < to; block = block->next) {
-        if (block->state == WR_BLOCK_ABSENT)
+        if (block->state == WR_BLOCK_ABSENT || block->state == WR_BLOCK_HELD)
             found = LACKING;
         else if (block->state != WR_BLOCK_FREE)
             return LATE;

@@ -67,8 +67,9 @@ static bool may_have_of(const wr_stitch_plan *p, const wr_stream *other)
 }
 
 /* Other pools keep what they get, and planned places would never have it back. */
-static bool is_planned(const wr_chunk *chunk)
+static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
 {
+    if (!atomic_load_explicit(&cache->serving, memory_order_relaxed)) return false;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
         if (s->region->bin->class == WR_PLANNED) return true;
     return false;
@@ -90,7 +91,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         const bool own = bin->stream == p->bin->stream;
         if (!wr_stitch_may_take(p, bin) || (!own && !may_have_of(p, bin->stream))) continue;
         if (p->range && p->region && has_part_in(k, p->region)) continue;
-        if (k->pool != p->request->pool && is_planned(k)) continue;
+        if (k->pool != p->request->pool && is_planned(p->cache, k)) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
         k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;

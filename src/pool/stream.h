@@ -56,6 +56,9 @@ typedef struct wr_stream_table {
     uint32_t used;      /* records touched so far */
     uint32_t *free_indices;
     uint32_t free_count, free_capacity;
+    /* Graphs that went and that the program may have launched itself, also on streams that are not in here; of those the ones that
+     * went before the device was waited for, so that none of their launches runs. */
+    atomic_uint_fast64_t strays, quiet;
     struct {
         uint32_t count, next;
         uint64_t ids[WR_STREAM_POOL_SIZE];

@@ -36,24 +36,19 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
 
 weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr_mempool *pool)
 {
-    if (pool->stray <= wait->quiet) return WEIR_OK;
+    if (pool->stray == 0 || pool->stray <= atomic_load(&wait->cache->streams->quiet)) return WEIR_OK;
     if (wait->refused != WEIR_OK) return wait->refused;
     wait->device = true;
     return WEIR_ERR_NOT_READY;
 }
 
-static weir_status wait_for_device(wr_trim_wait *wait)
+static weir_status wait_for_device(const wr_trim_wait *wait)
 {
-    wr_cache *cache = wait->cache;
+    const wr_cache *cache = wait->cache;
     if (wait->rounds == ROUNDS) return WEIR_ERR_NOT_READY;
     if (wr_gate_captures())
         return WEIR_ERR_CAPTURE; /* those that the program ends itself must not be asked about just then */
-    wr_cache_lock(cache);
-    const uint64_t strays = cache->strays;
-    wr_cache_unlock(cache);
-    WR_TRY(wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used"));
-    wait->quiet = strays;
-    return WEIR_OK;
+    return wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used");
 }
 
 /* What becomes of a wait that fails the next look at the stream tells. False: there was nothing to wait for. */

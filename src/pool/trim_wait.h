@@ -18,7 +18,6 @@ typedef struct wr_trim_wait {
     bool waits;          /* for each stream there and then */
     bool device;         /* is to be waited for, too */
     weir_status refused; /* not WEIR_OK: that was in vain, and is not tried again */
-    uint64_t quiet;      /* of the cache's strays, those of before the device was waited for */
     unsigned rounds;
     size_t count; /* of streams that had work, since memory was last looked for */
     struct {

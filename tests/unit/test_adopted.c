@@ -130,6 +130,22 @@ static void or_once_no_stream_captures(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+/* What was live then goes with a later look, once somebody has waited for the device. */
+static void what_was_freed_later_goes_once_the_device_was_waited_for(void **state)
+{
+    (void)state;
+    const weir_graph graph = adopt(NULL);
+    void *block = alloc_from(pool_of(graph), BLOCK, origin);
+    assert_ok(weir_graph_destroy(graph));
+    assert_int_equal(reserved_on(0), BLOCK);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(make_pool(pool_options(WEIR_MEMORY_DEVICE, ""))));
+    assert_int_equal(reserved_on(0), BLOCK);
+    assert_ok(weir_device_synchronize(0));
+    (void)make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 /* Those cannot be taken back by a driver that waits by itself either. */
 static void segments_that_are_mapped_go_then_too(void **state)
 {
@@ -273,10 +289,15 @@ static void what_is_in_the_way_is_asked_about_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ADOPTED(its_memory_goes_when_the_device_is_idle),   ADOPTED(or_once_no_stream_captures),
-        ADOPTED(segments_that_are_mapped_go_then_too),      ADOPTED(what_a_graph_has_come_to_use_meanwhile_stays),
-        ADOPTED(what_was_launched_meanwhile_is_waited_for), ADOPTED(who_needs_memory_is_not_held_up_by_the_wait),
-        ADOPTED(a_capture_that_begins_does_not_wait),       ADOPTED(nor_does_who_makes_a_pool),
+        ADOPTED(its_memory_goes_when_the_device_is_idle),
+        ADOPTED(or_once_no_stream_captures),
+        ADOPTED(what_was_freed_later_goes_once_the_device_was_waited_for),
+        ADOPTED(segments_that_are_mapped_go_then_too),
+        ADOPTED(what_a_graph_has_come_to_use_meanwhile_stays),
+        ADOPTED(what_was_launched_meanwhile_is_waited_for),
+        ADOPTED(who_needs_memory_is_not_held_up_by_the_wait),
+        ADOPTED(a_capture_that_begins_does_not_wait),
+        ADOPTED(nor_does_who_makes_a_pool),
         ADOPTED(what_is_in_the_way_is_asked_about_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,9 @@
 #include "pool_support.h"
 #include "weir/plan.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 enum { ENTRIES = 40, EDGE = 4096 };
 
 /* A plan of blocks of 1, 2, 3, ... half MiB, all apart; `streams` arenas of it. */
@@ -238,6 +241,33 @@ static void an_emptied_cache_gets_its_places_back(void **state)
     char *again[ENTRIES];
     take_all(again, 0, ENTRIES);
     for (int i = 1; i < ENTRIES; i++) assert_int_equal(again[i] - again[0], s.entries[i].offset);
+}
+
+static void *empty_it(void *unused)
+{
+    assert_ok(weir_empty_cache(0));
+    return unused;
+}
+
+/* Its chunk is nobody's while the stream is asked for work. */
+static void a_place_that_may_be_about_to_go_is_waited_for(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *again[ENTRIES];
+    pthread_t thread;
+    serve(&s);
+    take_all(blocks, 0, ENTRIES);
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    const uint64_t asked = calls_of(WEIR_BACKEND_stream_query), late = stats_of(0).plan_late;
+    assert_ok(weir_host_latency(WEIR_BACKEND_stream_query, 20000000));
+    assert_int_equal(pthread_create(&thread, NULL, empty_it, NULL), 0);
+    while (calls_of(WEIR_BACKEND_stream_query) == asked) sched_yield();
+    take_all(again, 0, ENTRIES);
+    pthread_join(thread, NULL);
+    assert_int_equal(stats_of(0).plan_late, late);
+    for (int i = 0; i < ENTRIES; i++) assert_int_equal(again[i] - again[0], s.entries[i].offset);
+    assert_ok(weir_host_latency(WEIR_BACKEND_stream_query, 0));
 }
 
 static void write_late(void *argument)
@@ -559,6 +589,7 @@ int main(void)
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
         SERVE_TEST(private_pools_are_not_served),
         SERVE_TEST(private_pools_take_no_memory_of_places),
+        SERVE_TEST(a_place_that_may_be_about_to_go_is_waited_for),
         SERVE_TEST(plans_of_several_streams_are_refused),
         SERVE_TEST(plans_of_other_devices_are_refused),
         cmocka_unit_test_setup_teardown(pools_without_chunks_are_refused, open_torch, close_host),

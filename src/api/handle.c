@@ -136,11 +136,10 @@ weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle
     WR_TRY(wr_thread_look_up_device(device, &d));
     WR_TRY(wr_kind_find(kind, &known));
     wr_handle_pool *pool = d ? atomic_load(&d->handles[kind]) : NULL;
-    if (pool)
-        wr_handle_pool_stats(pool, out);
-    else
-        *out = (weir_handle_stats){ .size = out->size };
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    weir_handle_stats stats = { 0 };
+    if (pool) wr_handle_pool_stats(pool, &stats);
+    wr_sized_give(out, &stats, sizeof stats);
+    return WEIR_OK;
 }
 
 weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out)
@@ -150,9 +149,11 @@ weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_in
     WR_TRY(wr_runtime_check_fork());
     WR_TRY(wr_kind_find(kind, &k));
     if (k->load) WR_TRY(k->load(k->self));
-    snprintf(out->name, sizeof out->name, "%s", k->name);
-    k->describe(k->self, out);
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    weir_handle_kind_info info = { 0 };
+    snprintf(info.name, sizeof info.name, "%s", k->name);
+    k->describe(k->self, &info);
+    wr_sized_give(out, &info, sizeof info);
+    return WEIR_OK;
 }
 
 weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_handle_kind *kind)

@@ -37,6 +37,8 @@ weir_status weir_option_get(unsigned index, weir_option_info *out)
     WR_TRY(wr_runtime_enter());
     WR_ENSURE(index < WR_OPTION_COUNT, WEIR_ERR_INVALID_ARGUMENT, "weir_option_get: there are %d options, not %u",
               WR_OPTION_COUNT, index + 1);
-    wr_options_describe(&wr_runtime_global.options, (wr_option_id)index, out);
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    weir_option_info info = { 0 };
+    wr_options_describe(&wr_runtime_global.options, (wr_option_id)index, &info);
+    wr_sized_give(out, &info, sizeof info);
+    return WEIR_OK;
 }

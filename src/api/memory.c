@@ -170,7 +170,10 @@ weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out)
     wr_segment *segment = NULL;
     WR_TRY(wr_sized_check_out("weir_pointer_info_get", "weir_pointer_info", out, sizeof *out));
     WR_TRY(find_segment("weir_pointer_info_get", pointer, &segment));
-    return wr_sized_fill(out, sizeof *out, wr_inspect_pointer(segment->cache, segment, pointer, out));
+    weir_pointer_info info = { 0 };
+    WR_TRY(wr_inspect_pointer(segment->cache, segment, pointer, &info));
+    wr_sized_give(out, &info, sizeof info);
+    return WEIR_OK;
 }
 
 weir_status weir_empty_cache(int device)

@@ -261,7 +261,10 @@ weir_status weir_mempool_info_get(weir_mempool pool, weir_mempool_info *out)
     wr_mempool_name name = 0;
     WR_TRY(wr_sized_check_out("weir_mempool_info_get", "weir_mempool_info", out, sizeof *out));
     WR_TRY(find(pool, &found, &name));
-    return wr_sized_fill(out, sizeof *out, wr_inspect_pool(found, name, out));
+    weir_mempool_info info = { 0 };
+    WR_TRY(wr_inspect_pool(found, name, &info));
+    wr_sized_give(out, &info, sizeof info);
+    return WEIR_OK;
 }
 
 weir_status weir_mempool_stats_get(weir_mempool pool, weir_memory_stats *out)
@@ -270,7 +273,10 @@ weir_status weir_mempool_stats_get(weir_mempool pool, weir_memory_stats *out)
     wr_mempool_name name = 0;
     WR_TRY(wr_sized_check_out("weir_mempool_stats_get", "weir_memory_stats", out, sizeof *out));
     WR_TRY(find(pool, &found, &name));
-    return wr_sized_fill(out, sizeof *out, wr_inspect_pool_stats(found, name, out));
+    weir_memory_stats stats = { 0 };
+    WR_TRY(wr_inspect_pool_stats(found, name, &stats));
+    wr_sized_give(out, &stats, sizeof stats);
+    return WEIR_OK;
 }
 
 weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count)

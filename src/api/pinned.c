@@ -78,7 +78,7 @@ static void let_go_of_block(void *pointer, uint64_t name)
 static weir_status keep_for_graph(wr_device *device, const wr_stream *stream, wr_segment *segment, const void *pointer)
 {
     static const wr_keeper keeper = { hold_block, let_go_of_block };
-    weir_pointer_info info = { .size = sizeof info };
+    weir_pointer_info info = { 0 };
     wr_capture *capture = NULL;
     WR_TRY(wr_capture_of(device, stream->native, &capture));
     if (!capture) return WEIR_OK;
@@ -151,7 +151,6 @@ weir_status weir_pinned_stats_get(weir_memory_stats *out)
 {
     WR_TRY(wr_sized_check_out("weir_pinned_stats_get", "weir_memory_stats", out, sizeof *out));
     WR_TRY(wr_runtime_enter());
-    const size_t size = out->size;
     wr_pinned *pinned = wr_pinned_there();
     weir_memory_stats stats = { 0 };
     if (pinned) {
@@ -159,7 +158,6 @@ weir_status weir_pinned_stats_get(weir_memory_stats *out)
         stats = *wr_stats_locked(&pinned->cache);
         wr_cache_unlock(&pinned->cache);
     }
-    *out = stats;
-    out->size = size;
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    wr_sized_give(out, &stats, sizeof stats);
+    return WEIR_OK;
 }

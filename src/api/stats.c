@@ -16,19 +16,17 @@ weir_status weir_stats_get(int device, weir_memory_stats *out)
 {
     wr_device *d = NULL;
     WR_TRY(wr_sized_check_out("weir_stats_get", "weir_memory_stats", out, sizeof *out));
-    const size_t size = out->size;
     WR_TRY(wr_thread_look_up_device(device, &d));
-    if (!d) {
-        *out = (weir_memory_stats){ .size = size };
-        return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    weir_memory_stats stats = { 0 };
+    if (d) {
+        wr_fronts_close(&d->cache);
+        wr_cache_lock(&d->cache);
+        stats = *wr_stats_locked(&d->cache);
+        wr_cache_unlock(&d->cache);
+        wr_fronts_open(&d->cache);
     }
-    wr_fronts_close(&d->cache);
-    wr_cache_lock(&d->cache);
-    *out = *wr_stats_locked(&d->cache);
-    wr_cache_unlock(&d->cache);
-    wr_fronts_open(&d->cache);
-    out->size = size;
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    wr_sized_give(out, &stats, sizeof stats);
+    return WEIR_OK;
 }
 
 /* ---- resets ------------------------------------------------------------------------------------------------------- */
@@ -138,8 +136,10 @@ weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats *out)
     wr_stream *s = NULL;
     WR_TRY(wr_sized_check_out("weir_stream_stats_get", "weir_stream_stats", out, sizeof *out));
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    wr_sample_stream(&d->cache, s, out);
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    weir_stream_stats stats = { 0 };
+    wr_sample_stream(&d->cache, s, &stats);
+    wr_sized_give(out, &stats, sizeof stats);
+    return WEIR_OK;
 }
 
 /* ---- devices ------------------------------------------------------------------------------------------------------ */
@@ -148,7 +148,7 @@ static uint64_t handles_bytes(wr_device *device)
 {
     uint64_t bytes = 0;
     for (int kind = 0; kind < WEIR_HANDLE_KIND_MAX; kind++) {
-        weir_handle_stats stats = { .size = sizeof stats };
+        weir_handle_stats stats = { 0 };
         wr_handle_pool *pool = atomic_load_explicit(&device->handles[kind], memory_order_acquire);
         if (!pool) continue;
         wr_handle_pool_stats(pool, &stats);
@@ -159,7 +159,7 @@ static uint64_t handles_bytes(wr_device *device)
 
 static weir_status measure(wr_device *device, weir_device_memory *out)
 {
-    weir_device_memory m = { .size = out->size, .handles_bytes = handles_bytes(device) };
+    weir_device_memory m = { .handles_bytes = handles_bytes(device) };
     WR_TRY(wr_driver(device->backend, device_memory, device->ordinal, &m.free_bytes, &m.total_bytes));
     m.reserved_bytes = wr_sample_device_bytes(&device->cache);
     const uint64_t known = m.free_bytes + m.reserved_bytes;
@@ -176,7 +176,10 @@ weir_status weir_device_memory_get(int device, weir_device_memory *out)
     wr_device *d = NULL;
     WR_TRY(wr_sized_check_out("weir_device_memory_get", "weir_device_memory", out, sizeof *out));
     WR_TRY(wr_thread_resolve_device(device, &d));
-    return wr_sized_fill(out, sizeof *out, measure(d, out));
+    weir_device_memory memory = { 0 };
+    WR_TRY(measure(d, &memory));
+    wr_sized_give(out, &memory, sizeof memory);
+    return WEIR_OK;
 }
 
 /* ---- as text ------------------------------------------------------------------------------------------------------ */

@@ -32,8 +32,7 @@ weir_status weir_device_info_get(int device, weir_device_info *out)
     wr_device *d = NULL;
     WR_TRY(wr_sized_check_out("weir_device_info_get", "weir_device_info", out, sizeof *out));
     WR_TRY(wr_thread_resolve_device(device, &d));
-    weir_device_info info = { .size = out->size,
-                              .total_memory = d->caps.total_memory,
+    weir_device_info info = { .total_memory = d->caps.total_memory,
                               .memory_granularity = d->caps.granularity,
                               .priority_least = d->caps.priority_least,
                               .priority_greatest = d->caps.priority_greatest,
@@ -43,8 +42,8 @@ weir_status weir_device_info_get(int device, weir_device_info *out)
     strncpy(info.backend, d->backend->name, sizeof info.backend - 1);
     uint64_t total = 0;
     WR_TRY(wr_driver(d->backend, device_memory, d->ordinal, &info.free_memory, &total));
-    *out = info;
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    wr_sized_give(out, &info, sizeof info);
+    return WEIR_OK;
 }
 
 weir_status weir_device_get_current(int *device)

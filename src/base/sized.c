@@ -45,8 +45,10 @@ weir_status wr_sized_check_in(const char *call, const char *name, const char *in
     return WEIR_OK;
 }
 
-weir_status wr_sized_fill(void *out, size_t known, weir_status status)
+void wr_sized_give(void *out, const void *value, size_t known)
 {
-    if (status == WEIR_OK) memset((char *)out + known, 0, size_of(out) - known);
-    return status;
+    const size_t size = size_of(out);
+    memcpy(out, value, known);
+    memcpy(out, &size, sizeof size);
+    memset((char *)out + known, 0, size - known);
 }

@@ -18,8 +18,8 @@ WR_CHECKED weir_status wr_sized_check_in(const char *call, const char *name, con
 /* Where the first byte is that is not known and not zero; 0: there is none. */
 size_t wr_sized_unknown(const void *structure, size_t size, size_t known);
 
-/* What is not known of `out` is zero, where it was filled in. Returns `status`. */
-WR_CHECKED weir_status wr_sized_fill(void *out, size_t known, weir_status status);
+/* `out`, which was checked, becomes `value`, which is of the known size, but keeps its own size, and what is not known is zero. */
+void wr_sized_give(void *out, const void *value, size_t known);
 
 /* No version of any structure comes near so much more; it is a size that was never set. */
 #define WR_SIZED_MORE_MAX 4096

@@ -97,15 +97,15 @@ const char *weir_error_text(void)
 weir_status weir_last_error(weir_error *out)
 {
     WR_TRY(wr_sized_check_out("weir_last_error", "weir_error", out, sizeof *out));
-    size_t size = out->size;
-    *out = (weir_error){ .size = size, .status = bare };
-    if (!last) return wr_sized_fill(out, sizeof *out, WEIR_OK);
-    out->status = last->status;
-    out->native_code = last->native_code;
-    memcpy(out->library, last->library, sizeof out->library);
-    if (snprintf(out->text, sizeof out->text, "%s", last->text) >= (int)sizeof out->text)
-        memcpy(out->text + sizeof out->text - sizeof cut, cut, sizeof cut);
-    return wr_sized_fill(out, sizeof *out, WEIR_OK);
+    weir_error error = { .status = last ? last->status : bare };
+    if (last) {
+        error.native_code = last->native_code;
+        memcpy(error.library, last->library, sizeof error.library);
+        if (snprintf(error.text, sizeof error.text, "%s", last->text) >= (int)sizeof error.text)
+            memcpy(error.text + sizeof error.text - sizeof cut, cut, sizeof cut);
+    }
+    wr_sized_give(out, &error, sizeof error);
+    return WEIR_OK;
 }
 
 char *wr_fail_detail(size_t bytes)

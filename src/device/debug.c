@@ -414,7 +414,7 @@ weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site
 static void note_recorded(const wr_segment *segment, const void *pointer, const wr_stream *stream)
 {
     wr_debug *d = segment->cache->debug;
-    weir_pointer_info info = { .size = sizeof info };
+    weir_pointer_info info = { 0 };
     if (wr_inspect_pointer(segment->cache, segment, pointer, &info) != WEIR_OK) return;
     wr_lock_acquire(&d->lock);
     wr_known *k = *wr_debug_link_locked(d, info.base);

@@ -147,7 +147,7 @@ static void look_at(wr_device *device, const wr_stream *stream, const wr_poisone
 
 static wr_poisoned *take_block(wr_device *device, char *base, wr_segment **segment)
 {
-    weir_pointer_info info = { .size = sizeof info };
+    weir_pointer_info info = { 0 };
     wr_debug *d = device->cache.debug;
     *segment = wr_address_find(base);
     if (wr_inspect_pointer(&device->cache, *segment, base, &info) != WEIR_OK) return NULL;

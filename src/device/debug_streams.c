@@ -242,7 +242,7 @@ void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *
                   const void *caller)
 {
     wr_segment *segment = wr_address_find(pointer);
-    weir_pointer_info info = { .size = sizeof info };
+    weir_pointer_info info = { 0 };
     wr_known k;
     if (!segment || wr_cache_is_host(segment->cache)) return;
     wr_device *home = wr_device_of(segment->cache);

@@ -509,12 +509,10 @@ static uint64_t hits_locked(const wr_handle_pool *pool)
 
 void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out)
 {
-    const size_t size = out->size;
     wr_lock_acquire(&pool->lock);
     *out = pool->stats;
     out->hits += hits_locked(pool);
     wr_lock_release(&pool->lock);
-    out->size = size;
 }
 
 void wr_handle_pool_stats_reset(wr_handle_pool *pool, bool peaks, bool totals)

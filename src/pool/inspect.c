@@ -22,8 +22,7 @@ weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const
     wr_cache_lock(cache);
     weir_status status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK)
-        *out = (weir_pointer_info){ .size = out->size,
-                                    .base = block->base,
+        *out = (weir_pointer_info){ .base = block->base,
                                     .bytes = block->bytes,
                                     .requested = block->requested,
                                     .segment = segment->base,
@@ -50,8 +49,7 @@ weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_m
     wr_cache_lock(cache);
     weir_status status = check_name(pool, name);
     if (status == WEIR_OK) {
-        weir_mempool_info info = { .size = out->size,
-                                   .pool = wr_mempool_id_of(name),
+        weir_mempool_info info = { .pool = wr_mempool_id_of(name),
                                    .device = cache->device,
                                    .memory = pool->rules.memory,
                                    .references = wr_mempool_references(pool),
@@ -71,11 +69,7 @@ weir_status wr_inspect_pool_stats(wr_mempool *pool, wr_mempool_name name, weir_m
     wr_fronts_close(cache);
     wr_cache_lock(cache);
     weir_status status = check_name(pool, name);
-    if (status == WEIR_OK) {
-        const size_t size = out->size;
-        *out = *wr_pool_stats_locked(pool);
-        out->size = size;
-    }
+    if (status == WEIR_OK) *out = *wr_pool_stats_locked(pool);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
     return status;

@@ -55,7 +55,7 @@ static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream
 
 void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
 {
-    weir_stream_stats stats = { .size = out->size };
+    weir_stream_stats stats = { 0 };
     wr_fronts_close(cache);
     wr_cache_lock(cache);
     add_stream_locked(cache, stream->index, &stats);

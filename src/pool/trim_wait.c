@@ -45,7 +45,7 @@ weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr_mempool *p
 static weir_status wait_for_device(const wr_trim_wait *wait)
 {
     const wr_cache *cache = wait->cache;
-    if (wait->rounds == ROUNDS) return WEIR_ERR_NOT_READY;
+    if (wait->rounds >= ROUNDS) return WEIR_ERR_NOT_READY;
     if (wr_gate_captures())
         return WEIR_ERR_CAPTURE; /* those that the program ends itself must not be asked about just then */
     return wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used");
@@ -73,8 +73,8 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
     const bool waited = wait_for_streams(wait, again);
     if (again && wait->device) wait->refused = wait_for_device(wait);
     wait->device = false;
-    wait->rounds += again && wait->rounds < ROUNDS;
-    wait->waits |= (streams && !waited) || wait->rounds == ROUNDS;
+    wait->rounds += again;
+    wait->waits |= (streams && !waited) || wait->rounds >= ROUNDS;
     return again;
 }
 

@@ -71,6 +71,19 @@ static void take_all(char *blocks[ENTRIES], int from, int to)
     }
 }
 
+static void free_all(char *blocks[ENTRIES])
+{
+    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+}
+
+/* All places have been in use and have their memory; *blocks is where they are. */
+static void serve_and_use(sample *s, char *blocks[ENTRIES])
+{
+    serve(s);
+    take_all(blocks, 0, ENTRIES);
+    free_all(blocks);
+}
+
 static void blocks_lie_as_planned(void **state)
 {
     (void)state;
@@ -91,9 +104,7 @@ static void a_second_round_calls_no_driver(void **state)
     (void)state;
     sample s = make_plan(1);
     char *blocks[ENTRIES], *again[ENTRIES];
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    serve_and_use(&s, blocks);
     const uint64_t calls = driver_calls();
     take_all(again, 0, ENTRIES);
     assert_int_equal(driver_calls(), calls);
@@ -147,7 +158,7 @@ static void a_place_whose_block_waits_for_a_stream_is_not_given_out(void **state
     take_all(blocks, 0, ENTRIES);
     hold(other);
     assert_ok(weir_record_stream(blocks[3], other));
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    free_all(blocks);
     for (int i = 0; i < 3; i++) assert_ptr_equal(take(i), blocks[i]);
     assert_ptr_not_equal(take(3), blocks[3]);
     let_run(other);
@@ -164,7 +175,7 @@ static void a_place_is_given_out_once_the_stream_is_done(void **state)
     take_all(blocks, 0, ENTRIES);
     hold(other);
     assert_ok(weir_record_stream(blocks[0], other));
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    free_all(blocks);
     let_run(other);
     assert_ptr_equal(take(0), blocks[0]);
 }
@@ -200,7 +211,7 @@ static void free_places_serve_who_would_need_more_memory(void **state)
     serve(&s);
     take_all(blocks, 0, ENTRIES);
     const int64_t reserved = reserved_on(0);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    free_all(blocks);
     for (int i = 0; i < 4; i++) (void)alloc(77 * MIB);
     assert_true(reserved_on(0) <= reserved + reserved / 100);
     for (int i = 0; i < ENTRIES; i += 3) blocks[i] = take(i);
@@ -215,7 +226,7 @@ static void memory_that_went_elsewhere_comes_back(void **state)
     serve(&s);
     take_all(blocks, 0, ENTRIES);
     const int64_t reserved = reserved_on(0);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    free_all(blocks);
     void *large = alloc(300 * MIB);
     assert_ok(weir_free(large));
     assert_ok(weir_plan_serve(0, &s.plan)); /* from the beginning */
@@ -256,9 +267,7 @@ static void a_place_that_may_be_about_to_go_is_waited_for(void **state)
     sample s = make_plan(1);
     char *blocks[ENTRIES], *again[ENTRIES];
     pthread_t thread;
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    serve_and_use(&s, blocks);
     const uint64_t asked = calls_of(WEIR_BACKEND_stream_query), late = stats_of(0).plan_late;
     assert_ok(weir_host_latency(WEIR_BACKEND_stream_query, 20000000));
     assert_int_equal(pthread_create(&thread, NULL, empty_it, NULL), 0);
@@ -282,9 +291,7 @@ static void memory_that_another_stream_works_on_does_not_come_back(void **state)
     sample s = make_plan(1);
     char *blocks[ENTRIES];
     weir_stream other = new_stream(0);
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    serve_and_use(&s, blocks);
     const uint64_t created = calls_of(WEIR_BACKEND_vm_create);
     void *large = alloc_on(300 * MIB, other);
     assert_true(calls_of(WEIR_BACKEND_vm_create) - created < 3); /* it is made of the plan's chunks */
@@ -296,7 +303,7 @@ static void memory_that_another_stream_works_on_does_not_come_back(void **state)
     take_all(blocks, 0, ENTRIES);
     let_run(other);
     for (int i = 0; i < ENTRIES; i++) assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    free_all(blocks);
 
     /* The next plan has its places elsewhere. */
     const uint64_t served = stats_of(0).plan_served;
@@ -407,7 +414,7 @@ static void blocks_outlive_their_plan(void **state)
     assert_ok(weir_plan_serve(0, NULL));
     for (int i = 0; i < ENTRIES; i++) assert_true(has_pattern(blocks[i], EDGE, (unsigned)i));
     assert_int_equal(info_of(blocks[5] + 100).bytes, bytes_of(5));
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    free_all(blocks);
     assert_status(weir_free(blocks[0]), WEIR_ERR_DOUBLE_FREE);
     assert_ok(weir_empty_cache(0));
     assert_int_equal(reserved_on(0), 0);
@@ -431,9 +438,7 @@ static void the_memory_of_a_plan_laid_down_is_at_hand(void **state)
     (void)state;
     sample s = make_plan(1);
     char *blocks[ENTRIES];
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    serve_and_use(&s, blocks);
     for (int i = 0; i < 5000; i++) assert_ok(weir_free(alloc(777 * 512)));
     const uint64_t calls = driver_calls();
     const int64_t reserved = reserved_on(0);
@@ -515,9 +520,7 @@ static void private_pools_take_no_memory_of_places(void **state)
     (void)state;
     sample s = make_plan(1);
     char *blocks[ENTRIES], *again[ENTRIES];
-    serve(&s);
-    take_all(blocks, 0, ENTRIES);
-    for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
+    serve_and_use(&s, blocks);
     assert_ok(weir_free(alloc_from(make_pool(pool_options(WEIR_MEMORY_DEVICE, "")), 64 * MIB, default_stream(0))));
     take_all(again, 0, ENTRIES);
     for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);

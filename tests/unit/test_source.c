@@ -206,29 +206,17 @@ static void a_source_may_refuse_to_take_back(void **state)
 
 /* Asked for memory while its pool goes: it fails when it was told to. */
 typedef struct slow_source {
+    source source; /* first: its other callbacks are given it */
     atomic_bool asked, answer;
-    atomic_int releases;
     weir_mempool pool;
 } slow_source;
 
 static weir_status slow_alloc(void *user, size_t bytes, int device, void *native_stream, void **base)
 {
     slow_source *s = user;
-    (void)bytes, (void)device, (void)native_stream, (void)base;
     atomic_store(&s->asked, true);
     while (!atomic_load(&s->answer)) sched_yield();
-    return WEIR_ERR_IO;
-}
-
-static weir_status slow_free(void *user, void *base, size_t bytes, int device, void *native_stream)
-{
-    (void)user, (void)base, (void)bytes, (void)device, (void)native_stream;
-    return WEIR_ERR_IO;
-}
-
-static void slow_release(void *user)
-{
-    atomic_fetch_add(&((slow_source *)user)->releases, 1);
+    return source_alloc(&s->source, bytes, device, native_stream, base);
 }
 
 static void *ask_slowly(void *user)
@@ -240,8 +228,8 @@ static void *ask_slowly(void *user)
 static void a_pool_that_was_released_goes_when_its_source_has_failed(void **state)
 {
     (void)state;
-    slow_source s = { .releases = 0 };
-    const weir_segment_source ops = { slow_alloc, slow_free, slow_release, &s };
+    slow_source s = { .source.answer = WEIR_ERR_IO };
+    const weir_segment_source ops = { slow_alloc, source_free, source_release, &s };
     weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
     pthread_t thread;
     void *failed = NULL;
@@ -250,11 +238,12 @@ static void a_pool_that_was_released_goes_when_its_source_has_failed(void **stat
     assert_int_equal(pthread_create(&thread, NULL, ask_slowly, &s), 0);
     while (!atomic_load(&s.asked)) sched_yield();
     assert_ok(weir_mempool_unref(s.pool));
-    assert_int_equal(atomic_load(&s.releases), 0);
+    assert_int_equal(s.source.releases, 0);
     atomic_store(&s.answer, true);
     pthread_join(thread, &failed);
     assert_ptr_equal(failed, &s);
-    assert_int_equal(atomic_load(&s.releases), 1);
+    assert_int_equal(s.source.releases, 1);
+    end_source(&s.source);
 }
 
 /* ---- sources that do it wrong -------------------------------------------------------------------------------------- */

@@ -450,8 +450,9 @@ typedef enum weir_memory_kind {
  * Where a pool gets its segments, if not from weir. Called from any thread; free and release must not call weir. alloc
  * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
  * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder, other errors are the caller's. free gets
- * what alloc gave; where it fails the pool keeps the memory, and the error is whose call wanted it given back. What is no error of
- * weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER.
+ * what alloc gave; where it fails the pool keeps the memory, and the error is whose call wanted it given back. Memory that no block
+ * can be made of (misaligned, refused by range_changed) is given back at once: where that fails, it is lost, which is logged. What
+ * is no error of weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER.
  * The stream is the native
  * one that the segment is for. The source is used until the last block of the pool is gone, which may be after
  * weir_mempool_unref(): a free gives nothing back, so that is then done by the next weir_mempool_create(),
@@ -473,7 +474,8 @@ typedef enum weir_range_change {
 
 /** Told of every change of a pool's ranges, in order. Must not call weir, nor take a lock that any thread holds when it calls
  *  weir: a lock of weir's is held when ranges leave. Returning false for WEIR_RANGE_ADDED refuses the memory, which goes back to
- *  its source: the allocation fails. */
+ *  its source: the allocation fails. A range that could not be given back is added again; one that is refused then is lost to the
+ *  pool, which is logged. */
 typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, size_t bytes, int device);
 
 /** What a pool is like. Initialise with WEIR_MEMPOOL_OPTIONS_INIT. Only the tail grows. */
@@ -486,8 +488,8 @@ typedef struct weir_mempool_options {
     void *range_user;
     uint64_t cap;       /**< bytes it may reserve; 0: no cap but the device's limit */
     uint64_t alignment; /**< of its blocks: a power of two up to 2 MiB; 0: 512 */
-    bool use_on_oom;    /**< lends cached blocks to requests that would otherwise fail, while no graph holds it */
-    bool no_split;      /**< a segment holds one block: what a registration must not share */
+    bool use_on_oom; /**< lends cached device memory to requests that would otherwise fail, while no graph holds it */
+    bool no_split;   /**< a segment holds one block: what a registration must not share */
     bool
         deterministic; /**< equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse
                              depend on nothing but the calls, not on addresses or on when work completes. A freed block

@@ -68,6 +68,9 @@ static weir_status check_options(const weir_mempool_options *o)
               "weir_mempool_create: options.memory says what weir takes; a pool with a source of its own has none");
     WR_ENSURE(!(o->deterministic && o->use_on_oom), WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_create: a pool that lends (use_on_oom) cannot be deterministic");
+    WR_ENSURE(!o->use_on_oom || (o->memory != WEIR_MEMORY_MANAGED && o->memory != WEIR_MEMORY_PINNED),
+              WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: a pool lends (use_on_oom) device memory, not managed or pinned memory");
     WR_ENSURE(memchr(o->tag, 0, sizeof o->tag), WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_create: options.tag has no end; %zu characters at most", sizeof o->tag - 1);
     return WEIR_OK;

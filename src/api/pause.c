@@ -2,7 +2,6 @@
  * Pausing pools, and sharing memory between processes, as users see them.
  */
 #include "pool/pause.h"
-#include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
 #include "pool/share.h"
@@ -24,9 +23,7 @@ weir_status weir_pause(int device, const char *tag, weir_pause_mode mode)
     WR_ENSURE(mode == WEIR_PAUSE_KEEP || mode == WEIR_PAUSE_DROP, WEIR_ERR_INVALID_ARGUMENT,
               "weir_pause: %d is no mode", (int)mode);
     WR_TRY(wr_thread_resolve_device(device, &d));
-    WR_TRY(wr_pause(&d->cache, &d->streams, tag, mode));
-    if (mode == WEIR_PAUSE_DROP) wr_debug_dropped(d);
-    return WEIR_OK;
+    return wr_pause(&d->cache, &d->streams, tag, mode);
 }
 
 weir_status weir_resume(int device, const char *tag)

@@ -9,6 +9,7 @@
 #include "observe/stacks.h"
 #include "pool/address.h"
 #include "pool/inspect.h"
+#include "pool/pause.h"
 #include "pool/pending.h"
 #include "pool/quiet.h"
 
@@ -233,16 +234,15 @@ bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
     return wr_captures_any(&device->captures) || wr_stream_capturing(device->backend, device->ordinal, stream->native);
 }
 
-/* The stream that the block was allocated on, held, when it can be used now; NULL: it has ended, or captures, or the block
- * is in paused memory. */
-static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k)
+/* The stream that the block was allocated on, held, when it can be used with the block's memory, which is there until
+ * wr_pause_let_on; NULL: it has ended, or captures, or the memory is paused. */
+static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k, uint32_t *dropped)
 {
-    wr_cache_lock(&device->cache);
-    const bool backed = segment->backing == WR_BACKED;
-    wr_cache_unlock(&device->cache);
-    wr_stream *stream = backed ? wr_stream_hold(&device->streams, k->stream_id) : NULL;
-    if (!stream || !wr_debug_captures(device, stream)) return stream;
+    if (!wr_pause_hold_off(&device->cache, segment, k->base, dropped)) return NULL;
+    wr_stream *stream = wr_stream_hold(&device->streams, k->stream_id);
+    if (stream && !wr_debug_captures(device, stream)) return stream;
     wr_stream_let_go(stream);
+    wr_pause_let_on(&device->cache);
     return NULL;
 }
 
@@ -288,21 +288,6 @@ static bool zone_is_whole(const wr_device *device, const wr_stream *stream, cons
     return whole;
 }
 
-void wr_debug_dropped(wr_device *device)
-{
-    wr_debug *d = device->cache.debug;
-    if (!d || !(d->flags & WR_DEBUG_REDZONE)) return;
-    wr_cache_lock(&device->cache);
-    wr_lock_acquire(&d->lock);
-    for (int i = 0; i < WR_DEBUG_BUCKETS; i++)
-        for (wr_known *k = d->buckets[i]; k; k = k->next) {
-            const wr_segment *segment = k->live && k->zoned ? wr_address_find(k->base) : NULL;
-            if (segment && segment->backing != WR_BACKED) k->zoned = false;
-        }
-    wr_lock_release(&d->lock);
-    wr_cache_unlock(&device->cache);
-}
-
 weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value, size_t bytes)
 {
     WR_TRY(wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes));
@@ -327,8 +312,10 @@ static weir_status alloc_zoned(wr_device *device, wr_mempool *pool, wr_mempool_n
                        !wr_debug_captures(device, stream);
     WR_TRY(wr_device_alloc(device, pool, name, stream, k->bytes + (zoned ? ZONE_BYTES : 0), &base));
     k->base = base;
-    wr_debug_unpoison(device, stream, base);
-    k->zoned = zoned && wr_debug_fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    const bool there = wr_pause_hold_off(&device->cache, wr_address_find(base), base, &k->dropped);
+    wr_debug_unpoison(device, there ? stream : NULL, base);
+    k->zoned = zoned && there && wr_debug_fill(device, stream, k->base + k->bytes, ZONE_BYTE, ZONE_BYTES) == WEIR_OK;
+    if (there) wr_pause_let_on(&device->cache);
     return WEIR_OK;
 }
 
@@ -378,6 +365,20 @@ static weir_status tell_broken(const wr_known *k)
     return WEIR_ERR_CORRUPT;
 }
 
+/* Looks behind a block that is about to be freed, and poisons it. True: the bytes there were written. */
+static bool look_at_freed(wr_device *device, const wr_segment *segment, const wr_known *k, wr_call here)
+{
+    uint32_t dropped = 0;
+    wr_stream *stream = hold_usable_stream(device, segment, k, &dropped);
+    if (!stream) return false;
+    const bool broken = k->zoned && k->dropped == dropped && !zone_is_whole(device, stream, k);
+    /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
+    if (device->cache.debug->flags & WR_DEBUG_POISON && !k->recorded) wr_debug_poison(device, segment, stream, k, here);
+    wr_stream_let_go(stream);
+    wr_pause_let_on(&device->cache);
+    return broken;
+}
+
 static weir_status free_checked(const wr_segment *segment, void *pointer, const wr_stream *current)
 {
     wr_device *device = wr_device_of(segment->cache);
@@ -385,11 +386,7 @@ static weir_status free_checked(const wr_segment *segment, void *pointer, const 
     wr_known k = { 0 };
     const wr_call here = this_call();
     const bool found = look_up(d, pointer, &k), live = found && k.live;
-    wr_stream *stream = live ? hold_usable_stream(device, segment, &k) : NULL;
-    const bool broken = stream && k.zoned && !zone_is_whole(device, stream, &k);
-    /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
-    if (stream && d->flags & WR_DEBUG_POISON && !k.recorded) wr_debug_poison(device, segment, stream, &k, here);
-    wr_stream_let_go(stream);
+    const bool broken = live && look_at_freed(device, segment, &k, here);
     if (live) set_live(d, pointer, false, &here); /* before the memory can be somebody else's */
     weir_status status = wr_device_free(segment, pointer);
     if (status == WEIR_OK && live) wr_debug_streams_freed(device, &k, current, here);

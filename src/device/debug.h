@@ -50,9 +50,6 @@ WR_CHECKED weir_status wr_debug_free(const wr_segment *segment, void *pointer, w
 WR_CHECKED weir_status wr_debug_record(const wr_segment *segment, const void *pointer, wr_device *device,
                                        const wr_stream *stream, const void *caller);
 
-/* The contents of what is paused were dropped, and with them what is behind the blocks. */
-void wr_debug_dropped(wr_device *device);
-
 /* The stream waits for the other's present work. NULL: the host, and all streams of the device. */
 void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other);
 

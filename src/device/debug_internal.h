@@ -42,9 +42,10 @@ typedef struct wr_known {
     weir_mempool pool;
     wr_call allocated, freed;
     bool live;
-    bool direct;   /* straight from the driver */
-    bool zoned;    /* bytes behind it are those of a red zone */
-    bool recorded; /* used by other streams */
+    bool direct;      /* straight from the driver */
+    bool zoned;       /* bytes behind it are those of a red zone, */
+    bool recorded;    /* used by other streams */
+    uint32_t dropped; /* unless the contents of its segment were dropped more often */
 
     /* with WR_DEBUG_STREAMS: */
     bool implicit; /* its stream was not named, but current */

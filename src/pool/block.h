@@ -140,6 +140,7 @@ struct wr_segment {
     wr_backing backing; /* changes with both the move lock and the cache's */
     char *copy;         /* of its contents, while paused, in pinned memory; under the move lock */
     size_t copy_bytes;
+    uint32_t dropped;   /* how often its contents were, by pausing */
     uint64_t order;     /* among segments: by address, or by age (deterministic pools) */
     wr_segment *listed; /* the next one of those that the holder of the move lock deals with */
     wr_bin *bin;

@@ -1,6 +1,7 @@
 #include "pool/pause.h"
 
 #include "base/log.h"
+#include "pool/address.h"
 #include "pool/count.h"
 #include "pool/front.h"
 #include "pool/pending.h"
@@ -9,6 +10,7 @@
 #include "pool/starts.h"
 
 #include <string.h>
+#include <time.h>
 
 /* ---- which pools -------------------------------------------------------------------------------------------------- */
 
@@ -66,6 +68,7 @@ static void set_backing_locked(wr_segment *segment, wr_backing backing)
     if (counts) wr_count(wr_counter_backing_out, segment->bin, segment->first);
     segment->backing = backing;
     segment->cache->departed++;
+    if (backing == WR_UNBACKED && !segment->copy) segment->dropped++;
     if (counts) wr_count(wr_counter_backing_in, segment->bin, segment->first);
 }
 
@@ -74,6 +77,31 @@ static void set_backing(wr_segment *segment, wr_backing backing)
     wr_cache_lock(segment->cache);
     set_backing_locked(segment, backing);
     wr_cache_unlock(segment->cache);
+}
+
+/* ---- weir's own uses ---------------------------------------------------------------------------------------------- */
+
+/* Either the pool is seen to change, or who changes it sees the hold. */
+bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
+{
+    wr_cache_lock(cache);
+    const bool there = wr_address_find(address) == segment && !segment->bin->pool->paused;
+    if (there) atomic_fetch_add(&cache->pauses_held_off, 1);
+    if (there) *dropped = segment->dropped;
+    wr_cache_unlock(cache);
+    return there;
+}
+
+void wr_pause_let_on(wr_cache *cache)
+{
+    atomic_fetch_sub(&cache->pauses_held_off, 1);
+}
+
+/* Those that began before the pools were marked; they take no lock that who pauses has. */
+static void wait_for_own_uses(const wr_cache *cache)
+{
+    const struct timespec nap = { 0, 50000 };
+    while (atomic_load(&cache->pauses_held_off) != 0) nanosleep(&nap, NULL);
 }
 
 /* ---- contents ----------------------------------------------------------------------------------------------------- */
@@ -300,6 +328,7 @@ weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag,
     weir_status status = begin(cache, tag, true, &list);
     if (status == WEIR_OK) {
         wr_fronts_empty(cache);
+        wait_for_own_uses(cache);
         if (list) status = wr_quiet_synchronize(cache->events, streams, "weir_pause");
         if (status == WEIR_OK) status = pause_listed(cache, list, mode, &paused);
         end(cache, paused);

@@ -14,6 +14,12 @@
 
 #include "pool/cache.h"
 
+/* For weir's own use of a block's memory (debugging), which the program need not know of and may free the block meanwhile: its pool
+ * is not paused before wr_pause_let_on, nor what is queued until then overtaken. False: the pool is paused, or about to be, or
+ * the segment is gone. *dropped: how often the contents of the segment were. */
+bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped);
+void wr_pause_let_on(wr_cache *cache);
+
 /* Pauses the pools of that tag; NULL: all that can be paused. All or nothing, unless the driver refuses to undo it too:
  * then the text says so, the pools stay paused and nothing is lost. `streams` is the table of the cache's device. */
 WR_CHECKED weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag, weir_pause_mode mode);

@@ -88,7 +88,7 @@ uint64_t wr_cache_limited_locked(const wr_cache *cache)
 
 weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes)
 {
-    if (cache->limit == 0) return WEIR_OK;
+    if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* more may be held than the limit, set later, allows */
     const uint64_t held = wr_cache_limited_locked(cache) + cache->growing + cache->leaving;
     WR_ENSURE(held <= cache->limit && bytes <= cache->limit - held, WEIR_ERR_OUT_OF_MEMORY,
               "%s: %llu bytes held, %zu more asked, limit %llu", cache->name, (unsigned long long)held, bytes,
@@ -207,7 +207,7 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
     if (status == WEIR_OK) status = add_range(cache, request, &g, &range, grown, out, &added);
     if (added) return status;
 
-    if (range.base) (void)wr_source_give(request->pool, request->stream, &range);
+    if (range.base) status = wr_source_give_unused(request->pool, request->stream, &range, status);
     wr_cache_lock(cache);
     drop_growth_locked(cache, request, &g);
     wr_cache_unlock(cache);

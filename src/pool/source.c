@@ -4,6 +4,8 @@
 #include "pool/cache.h"
 #include "pool/locked.h"
 
+#include <stdio.h>
+
 /* ---- mapped memory ------------------------------------------------------------------------------------------------ */
 
 weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors)
@@ -168,6 +170,25 @@ weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, con
     return WEIR_OK;
 }
 
+enum { TEXT_MAX = 512 }; /* of an error, where another one follows */
+
+/* What is not taken back, and no segment is to keep, is lost. The failure stays that of before. */
+static weir_status lose(const wr_mempool *pool, const wr_range *range, weir_status why, const char *text)
+{
+    wr_log(WR_LOG_WARN, "%s: %zu bytes at %p of memory pool " WR_MEMPOOL_FORMAT " are lost: %s", pool->cache->name,
+           range->bytes, range->base, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), weir_error_text());
+    char then[TEXT_MAX];
+    snprintf(then, sizeof then, "%s", weir_error_text());
+    return wr_fail(why, "%s; after that, %s, so that %zu bytes are lost", text, then, range->bytes);
+}
+
+static weir_status give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why)
+{
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "%s", weir_error_text());
+    return give(pool, stream, range) == WEIR_OK ? why : lose(pool, range, why, text);
+}
+
 weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out)
 {
     wr_range range = { .bytes = bytes, .backing = WR_UNBACKED };
@@ -175,11 +196,15 @@ weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t byt
     range.backing = WR_BACKED;
     weir_status status = check_alignment(pool, &range);
     if (status == WEIR_OK) status = wr_source_tell(pool, WEIR_RANGE_ADDED, &range);
-    if (status == WEIR_OK)
-        *out = range;
-    else
-        (void)give(pool, stream, &range);
-    return status;
+    if (status != WEIR_OK) return give_unused(pool, stream, &range, status);
+    *out = range;
+    return WEIR_OK;
+}
+
+weir_status wr_source_give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why)
+{
+    (void)wr_source_tell(pool, WEIR_RANGE_LEAVING, range);
+    return give_unused(pool, stream, range, why);
 }
 
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
@@ -188,9 +213,12 @@ weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_r
         WR_TRY(wr_driver(pool->cache->backend, pinned_free, pool->cache->device, range->copy, range->copy_bytes));
     range->copy = NULL;
     if (!range->left) (void)wr_source_tell(pool, WEIR_RANGE_LEAVING, range);
-    weir_status status = give(pool, stream, range);
-    if (status != WEIR_OK && !range->left) (void)wr_source_tell(pool, WEIR_RANGE_ADDED, range);
-    return status;
+    const weir_status status = give(pool, stream, range);
+    if (status == WEIR_OK || range->left) return status;
+    char text[TEXT_MAX];
+    snprintf(text, sizeof text, "%s", weir_error_text());
+    range->lost = wr_source_tell(pool, WEIR_RANGE_ADDED, range) != WEIR_OK;
+    return range->lost ? lose(pool, range, status, text) : status;
 }
 
 void wr_source_abandon(const wr_mempool *pool, const wr_range *range)

@@ -18,12 +18,16 @@ typedef struct wr_range {
     char *copy;         /* of its contents, while paused, in pinned memory */
     size_t copy_bytes;
     bool left; /* the program was told that it is leaving */
+    bool lost; /* nobody has it: it was not taken back, and the program refused to have it again */
 } wr_range;
 
 WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out);
 
-/* On failure the range is as it was, except that it may have no copy any more. */
+/* On failure the range is as it was, except that it may have no copy any more, or be lost. */
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range);
+
+/* The same of one that was just taken, and could not be used for that failure, which is returned. What is not taken back is lost. */
+weir_status wr_source_give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why);
 
 /* At close, for a range that could not be given back: what can be done without the source is. */
 void wr_source_abandon(const wr_mempool *pool, const wr_range *range);

@@ -110,7 +110,7 @@ static weir_status give_back(wr_trim_wait *wait, wr_segment *segment)
     wr_cache_lock(cache);
     pool->leaving -= held;
     cache->leaving -= wr_mempool_limited_of(pool, held);
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK || range.lost) {
         forget_locked(cache, segment);
     } else {
         segment->copy = range.copy;

@@ -77,6 +77,37 @@ static void what_pausing_dropped_was_not_written_by_the_program(void **state)
     assert_status(weir_free(after), WEIR_ERR_CORRUPT);
 }
 
+static void *to_free;
+static weir_stream freed_on;
+
+/* Between the copying of the contents and the end of the mapping. */
+static bool free_when_leaving(void *user, weir_range_change change, void *base, size_t bytes, int device)
+{
+    (void)user;
+    (void)base;
+    (void)bytes;
+    (void)device;
+    if (change != WEIR_RANGE_LEAVING || !to_free) return true;
+    make_busy(freed_on);
+    assert_ok(weir_free(to_free));
+    to_free = NULL;
+    return true;
+}
+
+static void memory_that_is_about_to_be_paused_is_left_alone(void **state)
+{
+    (void)state;
+    open_with("poison");
+    weir_mempool_options options = pool_options(WEIR_MEMORY_MAPPED, "");
+    options.range_changed = free_when_leaving;
+    freed_on = new_stream(0);
+    to_free = alloc_from(make_pool(options), 1000, freed_on);
+    assert_ok(weir_pause(0, NULL, WEIR_PAUSE_KEEP));
+    assert_null(to_free);
+    let_run(freed_on); /* what the free had queued would write where nothing is mapped */
+    assert_ok(weir_resume(0, NULL));
+}
+
 /* What it asked for comes later. */
 static void a_wait_that_fails_while_a_block_is_looked_at_harms_nothing(void **state)
 {
@@ -281,6 +312,7 @@ int main(void)
         DEBUG(a_write_past_the_end_is_found_when_it_is_freed),
         DEBUG(blocks_of_streams_that_ended_are_not_looked_at),
         DEBUG(what_pausing_dropped_was_not_written_by_the_program),
+        DEBUG(memory_that_is_about_to_be_paused_is_left_alone),
         DEBUG(a_wait_that_fails_while_a_block_is_looked_at_harms_nothing),
         DEBUG(freed_memory_is_overwritten),
         DEBUG(what_other_streams_may_still_use_is_not),

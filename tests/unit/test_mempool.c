@@ -153,6 +153,13 @@ static void creating_refuses_what_cannot_be(void **state)
     o.deterministic = o.use_on_oom = true;
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
     o = options_on(0);
+    o.use_on_oom = true;
+    o.memory = WEIR_MEMORY_PINNED;
+    assert_status(weir_mempool_create(&o, &pool),
+                  WEIR_ERR_INVALID_ARGUMENT); /* whoever borrows asked for device memory */
+    o.memory = WEIR_MEMORY_MANAGED;
+    assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
+    o = options_on(0);
     o.memory = (weir_memory_kind)17;
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
     o = options_on(0);

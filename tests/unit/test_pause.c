@@ -470,6 +470,18 @@ static void the_limit_holds_for_resuming(void **state)
     check(&f);
 }
 
+static void resuming_what_needs_no_memory_is_no_matter_of_the_limit(void **state)
+{
+    (void)state;
+    filled f = fill_pool(mapped("a"), new_stream(0));
+    (void)make_pool(pool_options(WEIR_MEMORY_MAPPED, "empty"));
+    assert_ok(weir_memory_limit_set(0, 2 * MIB)); /* less than is held */
+    assert_ok(weir_resume(0, "a"));
+    assert_ok(weir_pause(0, "empty", WEIR_PAUSE_KEEP));
+    assert_ok(weir_resume(0, "empty"));
+    check(&f);
+}
+
 static bool free_it(void *user, int ordinal, size_t needed)
 {
     void **block = user;
@@ -671,6 +683,7 @@ int main(void)
         PAUSE_TEST(without_room_everything_stays_paused_and_is_kept),
         PAUSE_TEST(what_went_while_it_was_paused_needs_no_room),
         PAUSE_TEST(the_limit_holds_for_resuming),
+        PAUSE_TEST(resuming_what_needs_no_memory_is_no_matter_of_the_limit),
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),
         PAUSE_TEST(what_the_driver_does_not_take_is_there_again_on_resuming),

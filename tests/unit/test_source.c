@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "log_support.h"
 #include "pool_support.h"
 
 #include <pthread.h>
@@ -18,7 +19,7 @@
 static int open_device(void **state)
 {
     (void)state;
-    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2 });
+    open_host((weir_settings){ .host_memory = 256 * MIB, .host_devices = 2, .log = "warn" });
     return 0;
 }
 
@@ -450,6 +451,48 @@ static void a_refused_range_goes_back(void **state)
     alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
 }
 
+static void a_refused_range_that_is_not_taken_back_is_said_to_be_lost(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    source s = make_source(0, 0);
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    options.range_changed = told;
+    options.range_user = &l;
+    weir_mempool pool = pool_from(&s, options);
+    l.refuse = 1;
+    s.free_answer = WEIR_ERR_DRIVER;
+    begin_log();
+    assert_status(weir_alloc_from(pool, MIB, WEIR_STREAM_CURRENT, &block), WEIR_ERR_BUSY);
+    assert_non_null(strstr(weir_error_text(), "the program refused"));
+    assert_non_null(strstr(weir_error_text(), "are lost"));
+    assert_non_null(strstr(end_log(), "are lost"));
+    assert_int_equal(reserved_on(0), 0);
+    s.free_answer = WEIR_OK;
+    assert_ok(weir_free(alloc_from(pool, MIB, WEIR_STREAM_CURRENT)));
+    assert_ok(weir_mempool_unref(pool));
+    assert_int_equal(s.allocs, 2);
+    assert_int_equal(s.frees, 1);
+    end_source(&s);
+}
+
+static void a_range_that_is_refused_on_its_return_is_not_handed_out(void **state)
+{
+    (void)state;
+    weir_mempool pool = told_pool();
+    void *before = alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_free(before));
+    l.refuse = 1;
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    begin_log();
+    assert_status(weir_mempool_empty_cache(pool), WEIR_ERR_DRIVER);
+    assert_non_null(strstr(end_log(), "are lost"));
+    assert_int_equal(reserved_on(0), 0);
+    assert_int_equal(l.count, 3); /* added, leaving, and not added again */
+    assert_ptr_not_equal(alloc_from(pool, MIB, WEIR_STREAM_CURRENT), before);
+    assert_ok(weir_validate(0));
+}
+
 static void pausing_tells_all_before_the_first_is_unmapped(void **state)
 {
     (void)state;
@@ -535,6 +578,8 @@ int main(void)
         SOURCE_TEST(pinned_and_managed_pools_work),
         SOURCE_TEST(ranges_are_told_when_they_come_and_before_they_go),
         SOURCE_TEST(a_refused_range_goes_back),
+        SOURCE_TEST(a_refused_range_that_is_not_taken_back_is_said_to_be_lost),
+        SOURCE_TEST(a_range_that_is_refused_on_its_return_is_not_handed_out),
         SOURCE_TEST(pausing_tells_all_before_the_first_is_unmapped),
         SOURCE_TEST(refusing_to_resume_keeps_everything_paused),
         SOURCE_TEST(what_dies_while_paused_is_told_of_once),

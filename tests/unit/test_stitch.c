@@ -269,6 +269,20 @@ static void what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short(v
     assert_int_equal(reserved_on(0), 100 * MIB);
 }
 
+static void what_needs_no_new_memory_is_served_above_the_limit(void **state)
+{
+    char *blocks[CHUNKS];
+    (void)state;
+    take_chunks(blocks, default_stream(0));
+    free_every_other(blocks);
+    const int64_t reserved = reserved_on(0);
+    assert_ok(weir_memory_limit_set(0, CHUNK));
+    const uint64_t made = calls_of(WEIR_BACKEND_vm_create);
+    (void)alloc(2 * CHUNK);
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_create), made);
+    assert_int_equal(reserved_on(0), reserved);
+}
+
 static void few_small_blocks_keep_their_chunks(void **state)
 {
     (void)state;
@@ -1036,7 +1050,7 @@ static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
     char *blocks[LONG_BLOCKS];
     uint32_t random = 4;
     uint64_t mapped = 0;
-    take_long(blocks);
+    take_long_by_hand(blocks);
     for (int i = 0; i < 2 * LONG_ROUNDS; i++) {
         if (i == LONG_ROUNDS) mapped = calls_of(WEIR_BACKEND_vm_map);
         const uint32_t r = next_random(&random);
@@ -1181,6 +1195,7 @@ int main(void)
         STITCH_TEST(small_blocks_lie_apart_again_once_there_is_memory),
         STITCH_TEST(short_memory_serves_large_blocks_among_small_ones),
         STITCH_TEST(what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short),
+        STITCH_TEST(what_needs_no_new_memory_is_served_above_the_limit),
         STITCH_TEST(few_small_blocks_keep_their_chunks),
         cmocka_unit_test_setup_teardown(free_chunks_of_many_small_blocks_serve_large_ones, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(small_blocks_have_little_of_their_own_while_large_ones_are_free,

@@ -164,9 +164,14 @@ bool cli_size(const char *text, uint64_t *bytes)
 #define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
 #define LARGEST_DEVICE ((uint64_t)16 << 40) /* as the option host_memory */
 
+bool cli_device_size(const char *text, uint64_t *bytes)
+{
+    return cli_size(text, bytes) && *bytes >= SMALLEST_DEVICE && *bytes <= LARGEST_DEVICE;
+}
+
 bool cli_device_memory(const char *command, const char *text, uint64_t *bytes)
 {
-    if (cli_size(text, bytes) && *bytes >= SMALLEST_DEVICE && *bytes <= LARGEST_DEVICE) return true;
+    if (cli_device_size(text, bytes)) return true;
     cli_usage(command, "--device-memory '%s' is no size from 2 MiB to 16 TiB; write it as 24GiB or 512M", text);
     return false;
 }

@@ -30,7 +30,10 @@ int cli_option(const char *command, int argc, char **argv, const char *letters, 
 /* "80GiB", "80 GB", "1.5g", "4096": K, M, G, T are powers of 1024, in any case, with or without "iB" or "B". */
 bool cli_size(const char *text, uint64_t *bytes);
 
-/* The value of --device-memory: at least one segment. False, having said what is wrong as a usage error. */
+/* What a device may have: at least one segment. */
+bool cli_device_size(const char *text, uint64_t *bytes);
+
+/* The value of --device-memory. False, having said what is wrong as a usage error. */
 bool cli_device_memory(const char *command, const char *text, uint64_t *bytes);
 
 /* A whole number from `least` to `most`, decimal. */

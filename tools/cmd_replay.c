@@ -113,7 +113,7 @@ static void report_add(report *out, const char *name, const policy_choice *p, co
 
     json_t *object = json_object();
     json_add(object, "trace", json_text(name));
-    json_add(object, "policy", json_string(policy));
+    json_add(object, "policy", json_text(policy));
     json_add(object, "backend", json_string(m->backend));
     json_add(object, "operations", json_count(m->operations));
     json_add(object, "peak_requested", json_count(m->peak_requested));
@@ -142,13 +142,17 @@ static void measure_bar(void *user, unsigned done, unsigned total)
     progress_update(user, done, total);
 }
 
-/* What the host back end would have. */
-static uint64_t model_memory(const request *r)
+/* With what the host back end would have. */
+static bool replay_model(const request *r, const script *sc, const policy_choice *p, measurement *m, char error[1200])
 {
-    uint64_t bytes = 0;
     const char *text = getenv("WEIR_HOST_MEMORY");
-    if (r->device_memory) return r->device_memory;
-    return text && cli_size(text, &bytes) && bytes ? bytes : MODEL_MEMORY;
+    uint64_t bytes = r->device_memory ? r->device_memory : MODEL_MEMORY;
+    if (!r->device_memory && text && text[0] && !cli_device_size(text, &bytes)) {
+        snprintf(error, 1200, "WEIR_HOST_MEMORY is \"%.200s\", which is no size from 2 MiB to 16 TiB", text);
+        return false;
+    }
+    model_measure(sc, &p->model, bytes, false, m);
+    return true;
 }
 
 static bool replay_policy(const request *r, const trace *t, const script *sc, const char *name, const policy_choice *p,
@@ -176,7 +180,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
         if (warm < LEARNED_PASSES - 1) warm = LEARNED_PASSES - 1;
     }
     if (p->model.peer)
-        model_measure(sc, &p->model, model_memory(r), false, &m);
+        good = replay_model(r, sc, p, &m, error);
     else if (good)
         good = measure(sc, &t->settings, &options, warm, measure_bar, &bar, &m, error);
     progress_end(&bar);

@@ -4,8 +4,11 @@
  *
  * They are called with the interpreter's lock, and may wait for work on a stream, of which a host function written in
  * Python may be part: that lock is let go of meanwhile, by the two functions that the Python side found in its interpreter.
+ *
+ * What is allocated in a graph capture of PyTorch's is the graph's, whoever of the two asks first.
  */
 #include "shared/streams.h"
+#include "torch/scopes.h"
 
 #include <stdatomic.h>
 
@@ -38,7 +41,8 @@ void *weir_cupy_malloc(void *unused, size_t bytes, int device)
     void *pointer = NULL;
     (void)unused;
     void *thread = save_thread();
-    const weir_status status = wa_alloc(bytes, device, current, &pointer);
+    weir_status status = wa_scope_tell(device, current);
+    if (status == WEIR_OK) status = wa_alloc(bytes, device, current, &pointer);
     restore_thread(thread);
     return status == WEIR_OK ? pointer : NULL;
 }

@@ -36,6 +36,9 @@ weir_status wa_scope_release(int device, weir_mempool torchs);
 /* Serves the request if the stream is in an open scope that weir cannot know; else *served stays false. */
 weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, bool *served);
 
+/* For requests that are not PyTorch's: weir is told of the capture that the stream is in, if a scope is open for it. */
+weir_status wa_scope_tell(int device, void *native);
+
 #ifdef __cplusplus
 }
 #endif

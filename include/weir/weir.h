@@ -11,8 +11,8 @@
  *   first use with the options of the environment; weir_open() is for programs that want to choose.
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
- * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes, for a `size` that is not set, and for a device
- *   that there is none of.
+ * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes and for a `size` that is not set, and
+ *   WEIR_ERR_NO_DEVICE for a device that there is none of.
  * - Structures with a `size` have it set by their initialiser or by the program, so that a program compiled with a newer header
  *   can run with an older library: what the library does not know is refused where the program gives it, unless it is zero, and
  *   zero where the library fills it in.
@@ -724,8 +724,9 @@ typedef struct weir_graph_options {
 #define WEIR_GRAPH_OPTIONS_INIT { sizeof(weir_graph_options), { 0, 0 }, WEIR_CAPTURE_GLOBAL }
 
 /**
- * Begins a capture on a stream (not the default one). Until weir_graph_end(), allocations on any stream that takes part
- * in the capture, from any thread, come from the graph's pool, unless a route opened later says otherwise. Memory freed
+ * Begins a capture on a stream (not the default one). Until weir_graph_end(), allocations on any stream of the
+ * device that takes part in the capture, from any thread, come from the graph's pool, unless a route opened later says otherwise;
+ * those on streams of other devices that have joined it do not, and are not kept by the graph. Memory freed
  * meanwhile is reused within the capture as soon as its order there proves that nothing else still uses it. Allocations on
  * a stream that is in a capture which weir was not told of are refused with WEIR_ERR_CAPTURE meanwhile.
  * @return WEIR_ERR_CAPTURE when the stream captures already; WEIR_ERR_INVALID_ARGUMENT when it is the default one;

@@ -194,6 +194,42 @@ static void graphs_may_share_a_pool(void **state)
     release(&two);
 }
 
+/* What adapters/python/weir/cupy.py has CuPy call. */
+void weir_cupy_use_interpreter(void *(*save)(void), void (*restore)(void *));
+void weir_cupy_use_stream(void *native);
+void *weir_cupy_malloc(void *unused, size_t bytes, int device);
+void weir_cupy_free(void *unused, void *pointer, int device);
+
+static void *let_go_of_interpreter(void)
+{
+    return NULL;
+}
+
+static void have_interpreter_again(void *thread)
+{
+    assert_null(thread);
+}
+
+static void what_cupy_asks_for_first_in_a_capture_is_the_graphs_too(void **state)
+{
+    (void)state;
+    capture c = { .stream = stream, .pool = 9 };
+    weir_cupy_use_interpreter(let_go_of_interpreter, have_interpreter_again);
+    begin(&c);
+    weir_cupy_use_stream(native_of(stream));
+    void *cupys = weir_cupy_malloc(NULL, MIB, 0), *torchs = take(MIB, stream);
+    weir_cupy_use_stream(native_of(side));
+    void *outside = weir_cupy_malloc(NULL, MIB, 0);
+    assert_true(in_private_pool(cupys));
+    assert_true(SAME_POOL(info_of(cupys).pool, info_of(torchs).pool));
+    assert_false(in_private_pool(outside));
+    weir_cupy_free(NULL, cupys, 0);
+    weir_cupy_free(NULL, outside, 0);
+    give(torchs);
+    end(&c);
+    release(&c);
+}
+
 static void a_capture_without_allocations_leaves_nothing(void **state)
 {
     (void)state;
@@ -367,6 +403,7 @@ int main(void)
         test(streams_that_join_the_capture_are_in_it),
         test(a_block_recorded_inside_is_reused_once_its_stream_was_joined),
         test(graphs_may_share_a_pool),
+        test(what_cupy_asks_for_first_in_a_capture_is_the_graphs_too),
         test(a_capture_without_allocations_leaves_nothing),
         test(a_scope_without_a_capture_routes_its_stream),
         test(pools_of_two_devices_have_nothing_in_common),

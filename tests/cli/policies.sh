@@ -55,3 +55,5 @@ json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
 contains "$err" "of 2.00 GiB are reserved already"
 WEIR_HOST_MEMORY=2GiB expect 0 replay --policy cupy --json - "$small"
 json 'rows[0]["oom"] > 0'
+WEIR_HOST_MEMORY=3gigs expect 1 replay --policy cupy --json - "$small"
+contains "$err" 'WEIR_HOST_MEMORY is "3gigs", which is no size from 2 MiB to 16 TiB'

@@ -44,6 +44,11 @@ for trace in resnet50_amp graphsage; do
     json 'rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"] and rows[1]["oom"] == 0'
 done
 
+# A name need not be UTF-8.
+cp foreign.weirplan $'f\xff.weirplan'
+expect 0 replay --policy $'plan:f\xff.weirplan' --repeat 1 --json - "$small"
+json 'len(rows) == 1 and rows[0]["policy"].startswith("plan:f")'
+
 # Nor does its own plan for a program that begins later, ends earlier, or does all in another order.
 for trace in resnet50_amp graphsage; do
     expect 0 convert "$DATA/traces/$trace.pickle.gz" -o job.weirtrace

@@ -86,6 +86,8 @@ static void a_trace_used_twice_is_refused(void **state)
     (void)state;
     REFUSED("(dS'first'\n(lp0\n" EVENT("alloc", "I1\n", "I1\n") "asS'device_traces'\ng0\ns.",
             "\"device_traces\" is shared with another place");
+    REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "aa(lp0\nag0\na"),
+            "an item of a list is shared with another place");
 }
 
 static void shared_stacks_are_fine(void **state)

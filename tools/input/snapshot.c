@@ -379,7 +379,10 @@ static void append_stray(snapshot *s, void **slot, pickle_value item)
     if (!l)
         *slot = &plain_stray;
     else if (l->kind != LIST_STRAY)
-        stray(s, l, "a list has items of different kinds");
+        stray(s, l,
+              item.type == PICKLE_OPAQUE
+                  ? "an item of a list is shared with another place of the file, which is where its content went"
+                  : "a list has items of different kinds");
     drop_value(s, item);
 }
 

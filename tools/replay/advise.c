@@ -157,18 +157,23 @@ static const measurement *part_of(const outcome *o, size_t part)
     return (const measurement *const[]){ &o->whole, &o->first, &o->second }[part];
 }
 
-/* Of PyTorch's settings that fit: the smallest peak; among those as good, the least time in the driver; then the simplest.
- * `part` is 0 for the job, 1 and 2 for its halves. */
-static size_t choose(const advice *a, size_t part)
+/* What the best of PyTorch's settings that fit reserves of a part: 0 is the job, 1 and 2 are its halves. */
+static double least_reserved(const advice *a, size_t part)
 {
     double least = INFINITY;
-    size_t best = a->count;
-    const size_t weir = a->count - 1;
-    for (size_t i = 0; i < weir; i++) {
+    for (size_t i = 0; i < a->count - 1; i++) {
         const measurement *m = part_of(&a->at[i], part);
         if (!m->oom) least = fmin(least, (double)m->peak_reserved);
     }
-    for (size_t i = 0; i < weir; i++) {
+    return least;
+}
+
+/* Of PyTorch's settings that fit: the smallest peak; among those as good, the least time in the driver; then the simplest. */
+static size_t choose(const advice *a, size_t part)
+{
+    const double least = least_reserved(a, part);
+    size_t best = a->count;
+    for (size_t i = 0; i < a->count - 1; i++) {
         const measurement *m = part_of(&a->at[i], part);
         if (m->oom || (double)m->peak_reserved > least * SAME) continue;
         if (best == a->count || m->driver_ns < part_of(&a->at[best], part)->driver_ns) best = i;
@@ -182,8 +187,8 @@ static void check_halves(advice *a)
     a->better = choose(a, 2);
     a->checked = a->at[0].first.peak_requested && a->at[0].second.peak_requested && a->chosen < a->count;
     if (!a->checked || a->better == a->count) return;
-    const measurement *chosen = &a->at[a->chosen].second, *best = &a->at[a->better].second;
-    a->held = !chosen->oom && (double)chosen->peak_reserved <= (double)best->peak_reserved * SAME;
+    const measurement *chosen = &a->at[a->chosen].second;
+    a->held = !chosen->oom && (double)chosen->peak_reserved <= least_reserved(a, 2) * SAME;
 }
 
 bool advise(const script *sc, const trace_settings *recorded, const advise_options *options, advise_progress progress,

@@ -98,6 +98,8 @@ def record_stream(array: Any, stream: Any) -> None:
     """Says that work on a stream uses the array, too: once the array is gone, its memory is not reused before that is
     over. Not needed for the stream that was current when the array was made. A default stream is that of the array's
     device."""
+    if array.size == 0:  # has no memory
+        return
     device = _device_of(stream, array.data.device_id)
     _record(array.data.ptr, stream.ptr, device)
     if stream.ptr:

@@ -34,7 +34,7 @@ def queue(stream, function):
 
 
 def array(size):
-    return types.SimpleNamespace(data=cupy.cuda.alloc(size))
+    return types.SimpleNamespace(data=cupy.cuda.alloc(size), size=size)
 
 
 def in_use():
@@ -99,6 +99,11 @@ class Cupy(unittest.TestCase):
         weir.cupy.record_stream(array(MIB), stream)
         self.assertIs(weir.cupy._streams[(0, stream.ptr)], stream)
         weir.cupy.release_stream(stream)
+        self.assertEqual(weir.cupy._streams, {})
+
+    def test_recording_a_stream_on_nothing_does_nothing(self):
+        stream = native_stream()
+        weir.cupy.record_stream(array(0), stream)
         self.assertEqual(weir.cupy._streams, {})
 
     def test_a_recorded_stream_may_be_of_another_device(self):

@@ -4,6 +4,7 @@
 #include "base/sized.h"
 #include "device/debug.h"
 #include "device/pinned.h"
+#include "pool/gate.h"
 #include "pool/pending.h"
 #include "pool/quiet.h"
 #include "pool/share.h"
@@ -140,10 +141,8 @@ static void end_waits(uint64_t stream_id)
 }
 
 /* Waiting for a stream, or asking it, would end its capture. */
-static weir_status refuse_captured(const wr_device *d, const wr_stream *s, const char *call)
+static weir_status refuse_captured(bool captured, const char *call)
 {
-    bool captured = false;
-    WR_TRY(wr_stream_ask_captured(d->backend, d->ordinal, s->native, &captured));
     WR_ENSURE(
         !captured, WEIR_ERR_CAPTURE,
         "%s: the stream, or one that it synchronises with, is capturing, which this would end; end that capture first",
@@ -151,11 +150,18 @@ static weir_status refuse_captured(const wr_device *d, const wr_stream *s, const
     return WEIR_OK;
 }
 
+static weir_status synchronize(const wr_device *d, const wr_stream *s, const char *call)
+{
+    bool captured = false;
+    WR_TRY(wr_stream_ask_captured(d->backend, d->ordinal, s->native, &captured));
+    WR_TRY(refuse_captured(captured, call));
+    return wr_driver(d->backend, stream_synchronize, d->ordinal, s->native);
+}
+
 /* No block is on the stream afterwards, nor work. */
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
-    WR_TRY(refuse_captured(d, s, "weir_stream_destroy"));
-    WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
+    WR_TRY(synchronize(d, s, "weir_stream_destroy"));
     return wr_cache_forget_stream(&d->cache, s, wr_stream_default_of(&d->streams));
 }
 
@@ -287,8 +293,13 @@ weir_status weir_stream_query(weir_stream stream)
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    WR_TRY(refuse_captured(d, s, "weir_stream_query"));
-    WR_TRY(wr_driver(d->backend, stream_query, d->ordinal, s->native));
+    bool captured = false;
+    wr_gate_enter(); /* no capture begins in between */
+    weir_status status = wr_stream_captured(d->backend, d->ordinal, s->native, &captured);
+    if (status == WEIR_OK && !captured) status = wr_driver(d->backend, stream_query, d->ordinal, s->native);
+    wr_gate_leave();
+    WR_TRY(refuse_captured(captured, "weir_stream_query"));
+    if (status != WEIR_OK) return status;
     note_wait(d, NULL, s);
     return WEIR_OK;
 }
@@ -298,8 +309,15 @@ weir_status weir_stream_synchronize(weir_stream stream)
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
-    WR_TRY(refuse_captured(d, s, "weir_stream_synchronize"));
-    WR_TRY(wr_driver(d->backend, stream_synchronize, d->ordinal, s->native));
+    weir_status status;
+    void *event = NULL; /* a capture that begins while the stream itself is waited for would be ended */
+    if (wr_event_behind(&d->events, s->native, &event) == WEIR_OK && event) {
+        status = wr_driver(d->backend, event_synchronize, d->ordinal, event);
+        wr_event_put(&d->events, event);
+    } else {
+        status = synchronize(d, s, "weir_stream_synchronize");
+    }
+    if (status != WEIR_OK) return status;
     note_wait(d, NULL, s);
     return WEIR_OK;
 }

@@ -467,3 +467,12 @@ weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind)
     *kind = &l->kind;
     return WEIR_OK;
 }
+
+/* Rows are set up under the table's lock, which nobody has. */
+bool wr_library_at_rest(void)
+{
+    if (!wr_lock_is_free(&table_lock) || !wr_lock_is_free(&environment.lock)) return false;
+    for (size_t i = 0; i < WEIR_HANDLE_KIND_MAX; i++)
+        if (table[i].row && !wr_lock_is_free(&table[i].lock)) return false;
+    return true;
+}

@@ -103,4 +103,7 @@ WR_CHECKED weir_status wr_library_one_runtime(const char *name, void *file, cons
 /* A kind that works on the row. One per row, for the life of the process. */
 WR_CHECKED weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind);
 
+/* Nobody is loading a library, or looking for one. For a child of fork. */
+bool wr_library_at_rest(void);
+
 #endif

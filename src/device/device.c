@@ -73,6 +73,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     if (strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
         status = wr_learner_start(&d->learner, d);
         if (status != WEIR_OK) {
+            (void)wr_debug_destroy(d);
             (void)wr_device_close(d);
             return status;
         }
@@ -91,11 +92,15 @@ static weir_status wait_for_work(wr_device *device)
     return status;
 }
 
-weir_status wr_device_stop(wr_device *device)
+weir_status wr_device_end_captures(wr_device *device)
 {
     wr_learner_stop(&device->learner);
-    weir_status first = wr_graphs_end(device); /* captures that are underway, before the device is waited for */
-    wr_keep_first(&first, wait_for_work(device));
+    return wr_graphs_end(device);
+}
+
+weir_status wr_device_stop(wr_device *device)
+{
+    weir_status first = wait_for_work(device);
     wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */
     wr_pending_release(&device->cache);
     wr_keep_first(&first, wr_debug_destroy(device));

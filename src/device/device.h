@@ -41,8 +41,11 @@ static inline wr_device *wr_device_of(const wr_cache *cache)
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Ends all graphs, waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is
- * closed: blocks of one wait for streams of another, with events of the other. */
+/* Ends all graphs; of all devices before the first is stopped, since some drivers spoil all captures by a wait for any device. */
+weir_status wr_device_end_captures(wr_device *device);
+
+/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is closed: blocks of
+ * one wait for streams of another, with events of the other. */
 weir_status wr_device_stop(wr_device *device);
 
 /* Releases everything of a stopped device; the first failure is returned. Runtime lock held. */

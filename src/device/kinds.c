@@ -119,7 +119,7 @@ weir_status wr_kind_register(const weir_handle_ops *ops, weir_handle_kind *numbe
 
 bool wr_kinds_at_rest(void)
 {
-    return wr_lock_is_free(&lock);
+    return wr_lock_is_free(&lock) && wr_library_at_rest();
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------ */

@@ -200,6 +200,10 @@ weir_status wr_runtime_close(void)
         wr_lock_release(&rt->exit_lock);
         for (int i = 0; i < WR_DEVICE_MAX; i++) {
             wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
+            if (d) wr_keep_first(&first, wr_device_end_captures(d));
+        }
+        for (int i = 0; i < WR_DEVICE_MAX; i++) {
+            wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
             if (d) wr_keep_first(&first, wr_device_stop(d));
         }
         wr_pinned *pinned = atomic_exchange_explicit(&rt->pinned, NULL, memory_order_acq_rel);

@@ -146,14 +146,17 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
     return status;
 }
 
+/* The streams may capture: then the wait is part of the graph. */
 weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to)
 {
     void *event = NULL;
     WR_TRY(wr_event_get(pool, &event));
+    wr_gate_enter();
     bool captured = wr_stream_capturing(pool->backend, pool->device, from);
     weir_status status = wr_driver(pool->backend, event_record, pool->device, event, from);
     captured = captured || status != WEIR_OK || wr_stream_capturing(pool->backend, pool->device, from);
     if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
+    wr_gate_leave();
     /* The wait refers to this record, so outside captures the event may be recorded again at once. */
     if (captured)
         drop(pool, event);

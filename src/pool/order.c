@@ -2,6 +2,7 @@
 
 #include "base/hash.h"
 #include "base/meta.h"
+#include "pool/gate.h"
 #include "pool/pending.h"
 
 #include <string.h>
@@ -109,7 +110,7 @@ static weir_status append_dependencies(const weir_backend *backend, int device, 
     }
 }
 
-/* WEIR_ERR_CAPTURE when the stream is not in the capture. */
+/* WEIR_ERR_CAPTURE when the stream is not in the capture. Inside the gate, since another thread may be ending that. */
 static weir_status append_markers(const weir_backend *backend, int device, void *native, uint64_t capture,
                                   node_list *list)
 {
@@ -157,7 +158,10 @@ bool wr_order_defer(wr_order *order, wr_block *block, const wr_mempool *pool, ui
     wr_deferred *d = memory;
     d->block = block;
     d->stream_id = atomic_load_explicit(&own->id, memory_order_relaxed);
-    if (collect_markers(block, own, capture, &d->markers) != WEIR_OK) {
+    wr_gate_enter();
+    const weir_status collected = collect_markers(block, own, capture, &d->markers);
+    wr_gate_leave();
+    if (collected != WEIR_OK) {
         wr_meta_free(d->markers.nodes);
         wr_meta_free(d);
         return false;
@@ -216,7 +220,9 @@ static weir_status walk(const weir_backend *backend, const wr_stream *stream, no
 static bool learn(const weir_backend *backend, const wr_stream *stream, wr_ancestry *ancestry)
 {
     node_list open = { 0 };
+    wr_gate_enter();
     const bool learnt = walk(backend, stream, &ancestry->known, &open) == WEIR_OK;
+    wr_gate_leave();
     wr_meta_free(open.nodes);
     if (learnt) return true;
     /* A node that is known stands for all before it, which was not seen to its end. */

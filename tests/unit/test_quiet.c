@@ -161,30 +161,78 @@ static void beside_captures_of_other_devices_streams_are_not_asked(void **state)
 
 /* ---- waiting for a device ------------------------------------------------------------------------------------------ */
 
-static atomic_bool waited_for;
+static weir_stream beside;
+static void *block_of_both;
 
 static void *wait_for_all(void *unused)
 {
     assert_ok(weir_device_synchronize(0));
-    atomic_store(&waited_for, true);
     return unused;
+}
+
+static void *ask_stream(void *unused)
+{
+    const weir_status status = weir_stream_query(stream);
+    assert_true(status == WEIR_OK || status == WEIR_ERR_NOT_READY);
+    return unused;
+}
+
+static void *chain_streams(void *unused)
+{
+    assert_ok(weir_stream_wait(beside, stream));
+    return unused;
+}
+
+static void *free_what_both_use(void *unused)
+{
+    assert_ok(weir_free(block_of_both));
+    return unused;
+}
+
+/* By another thread, whose end does not come before that of the call. */
+static void expect_no_question(void *(*call)(void *))
+{
+    const struct timespec while_ = { 0, 20000000 };
+    pthread_t thread;
+    const uint64_t asked = calls_of(WEIR_BACKEND_capture_status);
+    wr_gate_close();
+    assert_int_equal(pthread_create(&thread, NULL, call, NULL), 0);
+    nanosleep(&while_, NULL);
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), asked);
+    wr_gate_open();
+    pthread_join(thread, NULL);
+    assert_true(calls_of(WEIR_BACKEND_capture_status) > asked);
 }
 
 static void no_stream_is_asked_while_a_capture_is_being_ended(void **state)
 {
     (void)state;
-    const struct timespec while_ = { 0, 20000000 };
-    pthread_t thread;
-    const uint64_t asked = calls_of(WEIR_BACKEND_capture_status);
-    atomic_store(&waited_for, false);
-    wr_gate_close();
-    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, NULL), 0);
-    nanosleep(&while_, NULL);
-    assert_int_equal(calls_of(WEIR_BACKEND_capture_status), asked);
-    wr_gate_open();
-    pthread_join(thread, NULL);
-    assert_true(atomic_load(&waited_for));
-    assert_true(calls_of(WEIR_BACKEND_capture_status) > asked);
+    beside = new_stream(0);
+    expect_no_question(wait_for_all);
+    expect_no_question(ask_stream);
+    expect_no_question(chain_streams);
+    weir_graph graph = begin_on(stream);
+    block_of_both = alloc_on(MIB, stream);
+    assert_ok(weir_record_stream(block_of_both, beside));
+    expect_no_question(free_what_both_use);
+    assert_ok(weir_graph_end(graph));
+}
+
+static weir_status synchronize_stream(void)
+{
+    return weir_stream_synchronize(stream);
+}
+
+static void a_capture_may_begin_on_a_stream_that_is_waited_for(void **state)
+{
+    (void)state;
+    waiter w;
+    occupy(stream);
+    start_waiting(&w, synchronize_stream);
+    weir_graph graph = begin_on(stream);
+    let_end();
+    assert_ok(end_waiting(&w));
+    assert_ok(weir_graph_end(graph));
 }
 
 static void waiting_for_a_device_leaves_its_captures_alone(void **state)
@@ -245,6 +293,7 @@ int main(void)
         QUIET_TEST(a_device_that_is_never_idle_is_paused_all_the_same),
         QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),
         QUIET_TEST(no_stream_is_asked_while_a_capture_is_being_ended),
+        QUIET_TEST(a_capture_may_begin_on_a_stream_that_is_waited_for),
         QUIET_TEST(waiting_for_a_device_leaves_its_captures_alone),
         QUIET_TEST(captures_begin_while_a_device_is_waited_for),
         cmocka_unit_test_setup(closing_beside_a_capture_of_the_programs_waits_for_other_streams, open_both),

@@ -17,7 +17,8 @@ typedef struct pool {
     struct pool *next; /* the one opened last first */
     int device;
     weir_mempool torchs, ours;
-    scope *scopes; /* one per reference */
+    scope *scopes;   /* one per reference */
+    scope *released; /* those with a graph, of which any may still be replayed */
 } pool;
 
 /* For the lists, and not held while weir may wait for work or ask the program: that may come back here, on any thread. */
@@ -122,10 +123,23 @@ weir_status wa_scope_end(int device, weir_mempool torchs)
     return graph.id != 0 ? weir_graph_end(graph) : WEIR_OK;
 }
 
-/* Graphs that share a pool are released without being told apart: all of them keep the same pool, and nothing else. */
+/* Without the lock. The first failure is returned. */
+static weir_status destroy_graphs(scope *s)
+{
+    weir_status first = WEIR_OK;
+    while (s) {
+        scope *next = s->next;
+        keep_first(&first, weir_graph_destroy(s->graph));
+        free(s);
+        s = next;
+    }
+    return first;
+}
+
+/* PyTorch does not say which of the graphs that share a pool it was, and any may keep handles or pools that the others do not,
+ * which nobody can ask. So weir's records of them, of a few hundred bytes each, stay until the pool's last reference is gone. */
 weir_status wa_scope_release(int device, weir_mempool torchs)
 {
-    weir_status status = WEIR_OK;
     pthread_mutex_lock(&lock);
     pool *p = find_locked(device, torchs);
     scope **link = p ? &p->scopes : NULL;
@@ -133,13 +147,19 @@ weir_status wa_scope_release(int device, weir_mempool torchs)
     scope *s = link ? *link : NULL;
     if (s) *link = s->next;
     if (s && s->open) close_locked(s);
+    if (s && s->graph.id != 0) {
+        s->next = p->released;
+        p->released = s;
+        s = NULL;
+    }
     const bool last = p && !p->scopes;
     if (last) remove_locked(p);
     pthread_mutex_unlock(&lock);
-    if (s && s->graph.id != 0) status = weir_graph_destroy(s->graph);
-    if (last) keep_first(&status, weir_mempool_unref(p->ours));
-    if (last) free(p);
     free(s);
+    if (!last) return WEIR_OK;
+    weir_status status = destroy_graphs(p->released);
+    keep_first(&status, weir_mempool_unref(p->ours));
+    free(p);
     return status;
 }
 

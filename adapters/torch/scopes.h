@@ -3,7 +3,7 @@
  * anything else that a filter recognises by its stream.
  * PyTorch opens a scope before it begins the capture, and its filter says which streams take part. So weir learns of a
  * capture at the first allocation inside it (weir_graph_adopt), and routes what follows itself. What one scope opened is
- * kept until its release, which for a capture is the end of the graph.
+ * kept until its release, which for a capture is the end of the graph, and a graph until the last release of its pool.
  * Owner: the process. Lock: one, held across filters and while weir is told of a capture, and not while it may wait for
  * work or ask the program; an allocation takes it while scopes are open whose capture weir has not been told of.
  */

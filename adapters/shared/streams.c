@@ -89,6 +89,13 @@ weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
     return WEIR_OK;
 }
 
+uint64_t wa_served(void)
+{
+    uint64_t devices = 0;
+    for (int device = 0; device < DEVICES; device++) devices |= (uint64_t)is_served(device) << device;
+    return devices;
+}
+
 weir_status wa_empty_caches(void)
 {
     weir_status first = WEIR_OK;

@@ -17,6 +17,9 @@ weir_status wa_stream_of(int device, void *native, weir_stream *out);
 /* weir_alloc_on() the stream. Devices that are allocated on reach each other's memory, where they can. */
 weir_status wa_alloc(size_t bytes, int device, void *native, void **out);
 
+/* One bit per device that wa_alloc() served. Others may not be open. */
+uint64_t wa_served(void);
+
 /* Gives every device that wa_alloc() served its idle memory back; others are left unopened. The first failure is
  * returned. */
 weir_status wa_empty_caches(void);

@@ -108,7 +108,12 @@ WEIR_API void *weir_torch_base_alloc(void *pointer, size_t *size)
 
 WEIR_API void weir_torch_record_stream(void *pointer, void *stream)
 {
-    if (pointer) wa_torch_check(wa_torch_record(pointer, stream));
+    weir_error why;
+    why.size = sizeof why;
+    why.text[0] = '\0';
+    if (!pointer) return;
+    const weir_status status = wa_torch_record(pointer, stream, &why);
+    wa_torch_check(status, why.text[0] ? why.text : nullptr);
 }
 
 WEIR_API void weir_torch_begin_allocate_to_pool(int device, mempool_id id, stream_filter filter)

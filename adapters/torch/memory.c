@@ -34,17 +34,36 @@ weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes)
     return WEIR_OK;
 }
 
-weir_status wa_torch_record(const void *pointer, void *native)
+/* A device that was not in use is opened by asking it, which takes a context of some hundred MiB: those come last. */
+static weir_status find_elsewhere(int home, void *native, weir_stream *out, weir_error *why)
+{
+    int devices = 0;
+    const uint64_t served = wa_served();
+    weir_status status = weir_device_count(&devices), first = WEIR_ERR_INVALID_STREAM;
+    if (status != WEIR_OK) return status;
+    for (int i = 0; i < 2 * devices; i++) {
+        const int device = i % devices;
+        if (device == home || (served >> device & 1) != (i < devices)) continue;
+        status = wa_stream_of(device, native, out);
+        if (status == WEIR_OK) {
+            why->text[0] = '\0';
+            return WEIR_OK;
+        }
+        if (status == WEIR_ERR_INVALID_STREAM || first != WEIR_ERR_INVALID_STREAM) continue;
+        first = status;
+        (void)!weir_last_error(why);
+    }
+    return first;
+}
+
+weir_status wa_torch_record(const void *pointer, void *native, weir_error *why)
 {
     weir_pointer_info info = { .size = sizeof info };
     weir_stream stream = { 0 };
-    int devices = 0;
     weir_status status = weir_pointer_info_get(pointer, &info);
     if (status == WEIR_ERR_UNKNOWN_POINTER) return WEIR_OK;
-    if (status == WEIR_OK) status = weir_device_count(&devices);
     if (status != WEIR_OK) return status;
     status = wa_stream_of(info.device, native, &stream);
-    for (int device = 0; device < devices && status == WEIR_ERR_INVALID_STREAM; device++)
-        if (device != info.device) status = wa_stream_of(device, native, &stream);
+    if (status == WEIR_ERR_INVALID_STREAM) status = find_elsewhere(info.device, native, &stream, why);
     return status == WEIR_OK ? weir_record_stream(pointer, stream) : status;
 }

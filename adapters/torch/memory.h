@@ -21,8 +21,9 @@ weir_status wa_torch_set_fraction(double fraction, int device);
 weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes);
 
 /* The block is used on the stream, too, whichever device that is of. NULL names the default stream of the block's
- * device. What is not weir's is passed over, as PyTorch's own allocator does: others' tensors come here too. */
-weir_status wa_torch_record(const void *pointer, void *native);
+ * device. What is not weir's is passed over, as PyTorch's own allocator does: others' tensors come here too. why->text
+ * is empty, as the caller made it, where the thread's last error is what is returned. */
+weir_status wa_torch_record(const void *pointer, void *native, weir_error *why);
 
 #ifdef __cplusplus
 }

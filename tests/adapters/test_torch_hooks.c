@@ -8,9 +8,11 @@
 
 #include <cmocka.h>
 
+#include "cuda_driver.h"
 #include "graph_support.h"
 #include "pluggable.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -169,6 +171,73 @@ static void a_stream_of_another_device_can_be_recorded(void **state)
     assert_ok(weir_device_synchronize(1));
 }
 
+/* A function of the stand-in driver's. */
+static void *standin_function(const char *name)
+{
+    void *library = dlopen(getenv("WEIR_LIB_CUDA"), RTLD_NOW | RTLD_LOCAL);
+    if (!library) fail_msg("%s", dlerror());
+    void *found = dlsym(library, name);
+    assert_non_null(found);
+    return found;
+}
+
+static unsigned long contexts_asked_for(void)
+{
+    unsigned long (*calls)(const char *name) = NULL;
+    *(void **)&calls = standin_function("standin_cuda_calls");
+    return calls("cuDevicePrimaryCtxRetain");
+}
+
+static void refuse_the_next_context(void)
+{
+    void (*script)(const char *name, unsigned long nth, int code) = NULL;
+    *(void **)&script = standin_function("standin_cuda_fail");
+    script("cuDevicePrimaryCtxRetain", 1, WR_CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void looking_for_the_device_of_a_stream_opens_none_where_one_in_use_has_it(void **state)
+{
+    (void)state;
+    weir_stream far = new_stream(3);
+    void *pointer = take(MIB, first), *beside = take(MIB, far);
+    const unsigned long made = contexts_asked_for();
+    assert_good(pluggable_record_stream(pointer, native_of(far)));
+    assert_int_equal(contexts_asked_for(), made);
+    give(pointer, first);
+    give(beside, far);
+}
+
+static void a_device_that_cannot_be_opened_does_not_keep_a_stream_from_being_recorded(void **state)
+{
+    (void)state;
+    weir_stream far = new_stream(3);
+    void *pointer = take(MIB, first);
+    refuse_the_next_context();
+    assert_good(pluggable_record_stream(pointer, native_of(far)));
+    give(pointer, first);
+}
+
+/* One of a context that is no device's primary one. */
+static void what_kept_a_device_from_being_asked_for_its_stream_is_told(void **state)
+{
+    (void)state;
+    CUcontext context = NULL;
+    CUstream nobodys = NULL;
+    CUresult (*make_context)(CUcontext *context, unsigned int flags, CUdevice device) = NULL;
+    CUresult (*end_context)(CUcontext context) = NULL;
+    *(void **)&make_context = standin_function("cuCtxCreate_v2");
+    *(void **)&end_context = standin_function("cuCtxDestroy_v2");
+    void *pointer = take(MIB, first);
+    driver_ok(make_context(&context, 0, 0));
+    driver_ok(wr_cu.cuStreamCreateWithPriority(&nobodys, WR_CU_STREAM_NON_BLOCKING, 0));
+    refuse_the_next_context();
+    assert_memory_equal(pluggable_record_stream(pointer, nobodys), "OutOfMemoryError: weir: ", 24);
+    assert_non_null(strstr(pluggable_record_stream(pointer, nobodys), "primary context"));
+    driver_ok(wr_cu.cuStreamDestroy(nobodys));
+    driver_ok(end_context(context));
+    give(pointer, first);
+}
+
 static void emptying_leaves_devices_alone_that_nobody_used(void **state)
 {
     (void)state;
@@ -285,7 +354,12 @@ int main(void)
         test(a_stream_may_come_again_at_the_address_of_one_that_ended),
         test(threads_allocate_on_their_streams_at_once),
     };
-    const struct CMUnitTest tests_of_cuda[] = { test(a_stream_of_another_device_can_be_recorded) };
+    const struct CMUnitTest tests_of_cuda[] = {
+        test(a_stream_of_another_device_can_be_recorded),
+        test(looking_for_the_device_of_a_stream_opens_none_where_one_in_use_has_it),
+        test(a_device_that_cannot_be_opened_does_not_keep_a_stream_from_being_recorded),
+        test(what_kept_a_device_from_being_asked_for_its_stream_is_told),
+    };
     if (getenv("TEST_BACKEND")) return cmocka_run_group_tests(tests_of_cuda, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

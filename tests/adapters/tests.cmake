@@ -30,7 +30,7 @@ foreach(thing torch_graphs torch_hooks)
     add_dependencies(adapters_${thing} cuda_standin)
     weir_test(adapters/${thing}_cuda_standin adapters 120 adapters_${thing})
     set_property(TEST adapters/${thing}_cuda_standin APPEND PROPERTY ENVIRONMENT "TEST_BACKEND=cuda"
-        "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>")
+        "WEIR_LIB_CUDA=$<TARGET_FILE:cuda_standin>" STANDIN_CUDA_DEVICES=4)
 endforeach()
 
 add_executable(adapters_without_torch ${adapters}/without_torch.cpp $<TARGET_OBJECTS:weir_adapters_objects>)

@@ -56,12 +56,22 @@ typedef struct wr_workspace {
     bool captured; /* a graph that does not hold the handle has its address: it stays until the library is closed */
 } wr_workspace;
 
+/* One more than these is refused: it takes as many streams that the handle has work on and that capture by now. */
+#define WR_HANDLE_DEBTS 8
+
+/* Streams, by id, that have work with the handle which a capture kept the next user from waiting for. */
+typedef struct wr_handle_debts {
+    uint64_t ids[WR_HANDLE_DEBTS];
+    uint32_t count;
+} wr_handle_debts;
+
 struct wr_handle {
     void *native;
     wr_handle_pool *pool;
     uint64_t served_id;        /* a get on this stream is a hit; 0: every get must bind */
     uint64_t stream_id;        /* used on last, and bound to unless that failed; 0: none yet */
     atomic_uint_fast64_t hits; /* written by the owner only */
+    wr_handle_debts owed;      /* beside stream_id; while there are any, every get must bind */
     wr_workspace *workspaces;
     uint32_t workspace_count, workspace_capacity;
     wr_kind_memory memory; /* handed to libraries that take their memory from weir */

@@ -157,15 +157,16 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
 
 /* Later work on `to` waits for the handle's work on `from`: its internal memory is ordered by its stream only. A
  * capture on either side makes that impossible (an event would tie the two together) and is left to the program. */
-static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to)
+static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to, bool *chained,
+                         bool *from_captured)
 {
-    bool chained = false, from_captured = false, to_captured = false;
-    WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, &chained));
-    if (chained) return WEIR_OK;
-    WR_TRY(is_captured(pool, from, &from_captured));
+    bool to_captured = false;
+    WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
+    if (*chained) return WEIR_OK;
+    WR_TRY(is_captured(pool, from, from_captured));
     WR_TRY(is_captured(pool, to, &to_captured));
     WR_ENSURE(
-        from_captured || to_captured, WEIR_ERR_CAPTURE,
+        *from_captured || to_captured, WEIR_ERR_CAPTURE,
         "%s: the handle goes to or from the default stream, which a stream that synchronises with it is capturing "
         "beside: an event there would end that capture; wait until it has ended, or use a handle of another thread",
         pool->kind->name);
@@ -173,13 +174,46 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
 }
 
 /* The handle goes from the stream of that id to another one. */
-static weir_status leave_stream(const wr_handle_pool *pool, uint64_t from_id, wr_stream *to)
+static weir_status leave_stream(const wr_handle_pool *pool, uint64_t from_id, wr_stream *to, bool *chained,
+                                bool *from_captured)
 {
     wr_stream *from = wr_stream_hold(pool->site.streams, from_id);
+    *chained = !from; /* it has ended: there is nothing to wait for */
+    *from_captured = false;
     if (!from) return WEIR_OK;
-    weir_status status = chain(pool, from, to);
+    weir_status status = chain(pool, from, to, chained, from_captured);
     wr_stream_let_go(from);
     return status;
+}
+
+static weir_status owe(const wr_handle_pool *pool, wr_handle_debts *owed, uint64_t id)
+{
+    for (uint32_t i = 0; i < owed->count; i++)
+        if (owed->ids[i] == id) return WEIR_OK;
+    WR_ENSURE(owed->count < WR_HANDLE_DEBTS, WEIR_ERR_CAPTURE,
+              "%s: the handle has work on more than %d streams that capture by now, so that nothing can wait for it; "
+              "wait until they have ended, or use a handle of another thread",
+              pool->kind->name, WR_HANDLE_DEBTS);
+    owed->ids[owed->count++] = id;
+    return WEIR_OK;
+}
+
+/* The handle goes to that stream from all that have work with it. `owed`: what the stream could not wait for, and whoever
+ * comes after it must. */
+static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, wr_handle_debts *owed)
+{
+    const wr_handle_pool *pool = handle->pool;
+    bool chained = false, captured = false;
+    for (uint32_t i = 0; i < handle->owed.count; i++) {
+        const uint64_t from_id = handle->owed.ids[i];
+        /* Captured work does not come after what was queued on its stream before. */
+        WR_TRY(from_id == id ? is_captured(pool, to, &captured) : leave_stream(pool, from_id, to, &chained, &captured));
+        if (from_id == id) chained = !captured;
+        if (!chained) WR_TRY(owe(pool, owed, from_id));
+    }
+    if (handle->stream_id == id) return WEIR_OK;
+    WR_TRY(leave_stream(pool, handle->stream_id, to, &chained, &captured));
+    return chained || captured ? WEIR_OK : owe(pool, owed, handle->stream_id);
 }
 
 static weir_status set_stream(wr_handle *handle, wr_stream *stream, bool for_graph)
@@ -202,18 +236,20 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
     handle->served_id = 0;
     if (kind->bind) {
         const uint64_t last_id = handle->stream_id;
-        if (last_id != id) WR_TRY(leave_stream(pool, last_id, stream));
+        wr_handle_debts owed = { .count = 0 };
+        WR_TRY(leave_streams(handle, id, stream, &owed));
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
         weir_status status = set_stream(handle, stream, for_graph);
         if (status != WEIR_OK) {
             handle->stream_id = last_id; /* its last use is still there, and must be waited for */
             return status;
         }
+        handle->owed = owed;
         wr_lock_acquire(&pool->lock);
         pool->stats.rebinds++;
         wr_lock_release(&pool->lock);
     }
     handle->stream_id = id;
-    if (!(kind->flags & WEIR_HANDLE_BIND_ALWAYS)) handle->served_id = id;
+    if (!(kind->flags & WEIR_HANDLE_BIND_ALWAYS) && handle->owed.count == 0) handle->served_id = id;
     return WEIR_OK;
 }

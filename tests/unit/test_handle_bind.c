@@ -179,6 +179,113 @@ static void moving_out_of_or_into_a_capture_leaves_it_alone(void **state)
     assert_ok(backend->graph_destroy(0, graph));
 }
 
+static weir_stream captured;
+
+static void *begin_capture(weir_stream stream)
+{
+    void *native = native_of(stream);
+    assert_ok(wr_runtime_global.backend->capture_begin(0, native, WEIR_CAPTURE_RELAXED));
+    return native;
+}
+
+static void end_capture(void *native)
+{
+    void *graph = NULL;
+    assert_ok(wr_runtime_global.backend->capture_end(0, native, &graph));
+    assert_ok(wr_runtime_global.backend->graph_destroy(0, graph));
+}
+
+static void by_capture(weir_stream to)
+{
+    void *native = begin_capture(captured);
+    (void)get_on(&plain, captured);
+    end_capture(native);
+    (void)get_on(&plain, to);
+}
+
+static void by_capture_and_lease(weir_stream to)
+{
+    void *native = begin_capture(captured);
+    by_lease(captured);
+    by_lease(captured);
+    end_capture(native);
+    by_lease(to);
+}
+
+static void during_a_capture(weir_stream to)
+{
+    void *native = begin_capture(captured);
+    (void)get_on(&plain, captured);
+    (void)get_on(&plain, to);
+    end_capture(native);
+}
+
+static void by_capture_and_a_failed_bind(weir_stream to)
+{
+    void *handle = NULL, *native = begin_capture(captured);
+    (void)get_on(&plain, captured);
+    end_capture(native);
+    atomic_store(&plain.fail_binds, 1);
+    assert_status(weir_handle_get_on(plain.kind, new_stream(0), &handle), WEIR_ERR_LIBRARY);
+    (void)get_on(&plain, to);
+}
+
+static void what_was_used_before_a_capture_is_waited_for_after_it(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0), c = new_stream(0);
+    captured = new_stream(0);
+    (void)get_on(&plain, a);
+    assert_ordered(a, c, by_capture);
+    assert_ordered(c, captured, by_capture);
+    (void)get_on(&plain, a);
+    assert_ordered(a, c, during_a_capture);
+    assert_ordered(c, a, by_capture_and_a_failed_bind);
+    assert_ok(weir_handle_release(plain.kind, 0));
+    lease = borrow(&plain, a);
+    assert_ordered(a, c, by_capture_and_lease);
+    assert_ok(weir_handle_return(lease));
+    assert_int_equal(atomic_load(&plain.creates), 1);
+}
+
+static void what_was_waited_for_after_a_capture_costs_nothing_more(void **state)
+{
+    (void)state;
+    weir_stream a = new_stream(0);
+    captured = new_stream(0);
+    (void)get_on(&plain, a);
+    by_capture(captured);
+    const uint64_t events = calls_of(WEIR_BACKEND_event_record), hits = numbers_of(&plain, 0).hits;
+    (void)get_on(&plain, captured);
+    assert_int_equal(numbers_of(&plain, 0).hits, hits + 1);
+    by_capture(a); /* a hit inside the capture, which owes nothing */
+    assert_int_equal(calls_of(WEIR_BACKEND_event_record), events + 1);
+}
+
+/* Streams that the handle left for a capture, and that capture since then. */
+static void more_than_a_handle_can_owe_is_refused_until_a_capture_has_ended(void **state)
+{
+    (void)state;
+    void *natives[WR_HANDLE_DEBTS], *handle = NULL;
+    captured = new_stream(0);
+    void *native = begin_capture(captured);
+    for (int i = 0; i < WR_HANDLE_DEBTS; i++) {
+        weir_stream s = new_stream(0);
+        (void)get_on(&plain, s);
+        (void)get_on(&plain, captured);
+        natives[i] = begin_capture(s);
+        (void)get_on(&plain, s); /* inside: what came before is still owed */
+    }
+    weir_stream last = new_stream(0);
+    (void)get_on(&plain, last);
+    assert_status(weir_handle_get_on(plain.kind, captured, &handle), WEIR_ERR_CAPTURE);
+    end_capture(natives[0]);
+    (void)get_on(&plain, last);
+    (void)get_on(&plain, captured);
+    for (int i = 1; i < WR_HANDLE_DEBTS; i++) end_capture(natives[i]);
+    end_capture(native);
+}
+
 /* ---- workspaces --------------------------------------------------------------------------------------------------- */
 
 static int64_t blocks(void)
@@ -518,6 +625,9 @@ int main(void)
         HANDLE_TEST(staying_on_a_stream_costs_no_event),
         HANDLE_TEST(moving_back_and_forth_needs_one_event),
         HANDLE_TEST(moving_out_of_or_into_a_capture_leaves_it_alone),
+        HANDLE_TEST(what_was_used_before_a_capture_is_waited_for_after_it),
+        HANDLE_TEST(what_was_waited_for_after_a_capture_costs_nothing_more),
+        HANDLE_TEST(more_than_a_handle_can_owe_is_refused_until_a_capture_has_ended),
         HANDLE_TEST(a_workspace_is_attached_after_every_set_stream),
         HANDLE_TEST(a_workspace_is_weirs_memory_on_the_handles_stream),
         HANDLE_TEST(there_is_one_workspace_per_handle_and_stream),

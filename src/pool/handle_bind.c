@@ -1,6 +1,7 @@
 #include "pool/handle_bind.h"
 
 #include "base/meta.h"
+#include "pool/gate.h"
 
 weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope)
 {
@@ -133,7 +134,10 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
 static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stream, bool *captured)
 {
     weir_capture_state state;
-    WR_TRY(wr_stream_capture_state(pool->site.backend, stream->device, stream->native, &state));
+    wr_gate_enter(); /* it may be another thread's, which ends it */
+    const weir_status status = wr_stream_capture_state(pool->site.backend, stream->device, stream->native, &state);
+    wr_gate_leave();
+    if (status != WEIR_OK) return status;
     *captured = state == WEIR_CAPTURE_ACTIVE || state == WEIR_CAPTURE_INVALIDATED;
     return WEIR_OK;
 }
@@ -161,16 +165,18 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
                          bool *from_captured)
 {
     bool to_captured = false;
-    WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
-    if (*chained) return WEIR_OK;
-    WR_TRY(is_captured(pool, from, from_captured));
-    WR_TRY(is_captured(pool, to, &to_captured));
-    WR_ENSURE(
-        *from_captured || to_captured, WEIR_ERR_CAPTURE,
+    for (int tries = 0; tries < 2; tries++) { /* what captured may have ended by the time it is asked about */
+        WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
+        if (*chained) return WEIR_OK;
+        WR_TRY(is_captured(pool, from, from_captured));
+        WR_TRY(is_captured(pool, to, &to_captured));
+        if (*from_captured || to_captured) return WEIR_OK;
+    }
+    return wr_fail(
+        WEIR_ERR_CAPTURE,
         "%s: the handle goes to or from the default stream, which a stream that synchronises with it is capturing "
         "beside: an event there would end that capture; wait until it has ended, or use a handle of another thread",
         pool->kind->name);
-    return WEIR_OK;
 }
 
 /* The handle goes from the stream of that id to another one. */

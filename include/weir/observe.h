@@ -110,9 +110,9 @@ typedef struct weir_snapshot_options {
 
 /**
  * Writes where every block is, and, where recording is on, the events that led there, to a file, which is replaced whole
- * or not at all and keeps its mode; what is no plain file (a device, a pipe, a link) is written as it is. Each device is
- * seen at one instant. Nobody waits for the file: what is written is copied first. Bytes of labels and file names that
- * are not UTF-8 become U+FFFD.
+ * or not at all and keeps its mode, also behind a link, which stays; what is no plain file (a device, a pipe) is
+ * written as it is. Each device is seen at one instant. Nobody waits for the file: what is written is copied first. Bytes
+ * of labels and file names that are not UTF-8 become U+FFFD.
  * @param options NULL: the defaults.
  * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */

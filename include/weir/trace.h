@@ -144,7 +144,8 @@ WEIR_API weir_status weir_history_label_push(const char *label);
 WEIR_API weir_status weir_history_label_pop(void);
 
 /** Writes a trace file with the recorded events of all devices, by time. A file that exists is replaced whole or
- *  not at all, and keeps its mode; what is no plain file (a device, a pipe, a link) is written as it is.
+ *  not at all, and keeps its mode, also behind a link, which stays; what is no plain file (a device, a pipe) is written
+ *  as it is.
  *  @return WEIR_ERR_IO with the system's reason; WEIR_ERR_NOT_SUPPORTED when recording is off. Since 0.1. */
 WEIR_API weir_status weir_history_save(const char *path);
 

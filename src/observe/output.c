@@ -17,6 +17,8 @@
 /* What killed processes can have left behind under names that come again: in containers all processes may be number 1. */
 enum { NAMES = 1000 };
 
+enum { LINKS_MAX = 40 }; /* as many as the system follows */
+
 void wr_output_to(wr_output *out, int descriptor)
 {
     out->descriptor = descriptor;
@@ -33,15 +35,46 @@ static weir_status open_in_place(wr_output *out, const char *call, const char *p
     return WEIR_OK;
 }
 
+/* Puts what the link leads to in its place. */
+static bool follow(wr_output *out)
+{
+    char text[sizeof out->target];
+    const ssize_t length = readlink(out->target, text, sizeof text);
+    if (length <= 0) return false;
+    char *slash = strrchr(out->target, '/'), *from = slash && text[0] != '/' ? slash + 1 : out->target;
+    if (from - out->target + length >= (ssize_t)sizeof out->target) return false;
+    memcpy(from, text, (size_t)length);
+    from[length] = '\0';
+    return true;
+}
+
+/* Not what a descriptor is open for (/dev/stdout): its owner would not see what replaces it. Nor does it follow links
+ * that the system does not. *mode: 0: there is nothing yet. */
+static bool replaceable(wr_output *out, mode_t *mode)
+{
+    struct stat status, descriptors;
+    *mode = 0;
+    if (stat(out->target, &status) != 0 && errno != ENOENT) return false;
+    const bool known = stat("/proc/self/fd", &descriptors) == 0;
+    for (int links = 0; lstat(out->target, &status) == 0; links++) {
+        *mode = status.st_mode;
+        if (!S_ISLNK(status.st_mode)) return S_ISREG(status.st_mode);
+        if (links == LINKS_MAX || (known && status.st_dev == descriptors.st_dev) || !follow(out)) return false;
+    }
+    *mode = 0;
+    return errno == ENOENT;
+}
+
 weir_status wr_output_open(wr_output *out, const char *call, const char *path)
 {
-    struct stat old;
-    const bool there = lstat(path, &old) == 0;
+    mode_t mode;
     wr_output_to(out, -1);
     out->ours = true;
-    if (there && !S_ISREG(old.st_mode)) return open_in_place(out, call, path);
+    WR_ENSURE(snprintf(out->target, sizeof out->target, "%s", path) < (int)sizeof out->target, WEIR_ERR_IO,
+              "%s: the path is longer than %zu bytes", call, sizeof out->target);
+    if (!replaceable(out, &mode)) return open_in_place(out, call, path);
     for (unsigned name = 0; out->descriptor < 0 && name < NAMES; name++) {
-        const int length = snprintf(out->beside, sizeof out->beside, "%s.%ld.%u.%u.tmp", path, (long)getpid(),
+        const int length = snprintf(out->beside, sizeof out->beside, "%s.%ld.%u.%u.tmp", out->target, (long)getpid(),
                                     wr_thread_number(), name);
         WR_ENSURE(length < (int)sizeof out->beside, WEIR_ERR_IO, "%s: the path is longer than %zu bytes", call,
                   sizeof out->beside);
@@ -49,7 +82,7 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
         if (out->descriptor < 0 && errno != EEXIST) break;
     }
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot create %s: %s", call, out->beside, strerror(errno));
-    if (there) (void)!fchmod(out->descriptor, old.st_mode & 0777); /* who may read it now may read the new one */
+    if (mode != 0) (void)!fchmod(out->descriptor, mode & 0777); /* who may read it now may read the new one */
     return WEIR_OK;
 }
 
@@ -132,7 +165,7 @@ weir_status wr_output_close(wr_output *out, const char *call, const char *path)
     }
     const bool beside = out->beside[0] != '\0';
     if (close(out->descriptor) != 0 && out->error == 0) out->error = errno;
-    if (out->error == 0 && (!beside || rename(out->beside, path) == 0)) return WEIR_OK;
+    if (out->error == 0 && (!beside || rename(out->beside, out->target) == 0)) return WEIR_OK;
     if (out->error == 0) out->error = errno;
     if (beside) unlink(out->beside);
     return wr_fail(WEIR_ERR_IO, "%s: cannot write %s: %s", call, path, strerror(out->error));

@@ -1,7 +1,7 @@
 /*
- * output: bytes into a file, through a buffer. A file named by a path is written beside it and renamed, so that a reader
- * never meets half of one; what is no plain file (a device, a pipe, a link) is written as it is. Owner: the caller, on
- * its stack. The first failure is kept, and told at the end.
+ * output: bytes into a file, through a buffer. A file named by a path, also by a link, which stays, is written beside
+ * it and renamed, so that a reader never meets half of one; what is no plain file (a device, a pipe) is written as it
+ * is. Owner: the caller, on its stack. The first failure is kept, and told at the end.
  */
 #ifndef WR_OBSERVE_OUTPUT_H
 #define WR_OBSERVE_OUTPUT_H
@@ -16,6 +16,7 @@ typedef struct wr_output {
     int error; /* errno of the first failure; 0: none */
     size_t used;
     bool ours;         /* the descriptor */
+    char target[4096]; /* what is replaced: the path, or what it leads to if it is a link */
     char beside[4096]; /* the file's name until it is complete; empty: it is written in its place */
     char buffer[1 << 15];
 } wr_output;

@@ -33,7 +33,35 @@ code=0
 (ulimit -f 8 && exec "$WEIR" convert "$trace" -o "$scratch/folder/made") 2>"$scratch/err" || code=$?
 [ "$code" = 1 ] || die "too large a file: exit code $code"
 contains "$(<"$scratch/err")" "cannot write $scratch/folder/made: File too large"
-[ "$(ls "$scratch/folder")" = made ] && [ "$(<"$scratch/folder/made")" = old ] || die "left behind: $(ls "$scratch/folder")"
+[ "$(ls -A "$scratch/folder")" = made ] || die "left behind: $(ls -A "$scratch/folder")"
+[ "$(<"$scratch/folder/made")" = old ] || die "the old file is gone"
+
+# So it does behind links, which stay; what a descriptor is open for is written as it is.
+mkdir "$scratch/links"
+ln -s ../folder/made "$scratch/links/first"
+ln -s "$scratch/links/first" "$scratch/links/second"
+code=0
+(ulimit -f 8 && exec "$WEIR" convert "$trace" -o "$scratch/links/second") 2>"$scratch/err" || code=$?
+[ "$code" = 1 ] || die "too large a file behind a link: exit code $code"
+contains "$(<"$scratch/err")" "cannot write $scratch/links/second: File too large"
+[ "$(<"$scratch/folder/made")" = old ] || die "the old file behind a link is gone"
+for old in yes no; do
+    [ "$old" = yes ] || rm "$scratch/folder/made"
+    expect 0 convert "$trace" -o "$scratch/links/second"
+    cmp "$scratch/folder/made" "$scratch/made.weirtrace"
+done
+for link in first second; do [ -L "$scratch/links/$link" ] || die "a link was replaced"; done
+[ "$(find "$scratch/folder" "$scratch/links" ! -type d | wc -l)" = 3 ] || die "left behind: $(ls -AR "$scratch")"
+exec 3>"$scratch/open"
+inode=$(stat -c %i "$scratch/open")
+expect 0 convert "$trace" -o /dev/fd/3
+exec 3>&-
+cmp "$scratch/open" "$scratch/made.weirtrace"
+[ "$(stat -c %i "$scratch/open")" = "$inode" ] || die "an open file was replaced"
+code=0
+(ulimit -f 8 && exec "$WEIR" convert "$trace" -o - >"$scratch/stdout") 2>"$scratch/err" || code=$?
+[ "$code" = 1 ] || die "too large a file as stdout: exit code $code"
+contains "$(<"$scratch/err")" "File too large"
 
 # A recording that began late, as it is known by its live blocks, and the settings that it was made with stay what they were.
 python3 - "$DATA/traces/graphsage.pickle.gz" "$scratch/late.pickle" <<'END'

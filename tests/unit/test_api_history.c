@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,6 +339,63 @@ static void a_link_stays_and_what_it_leads_to_is_written(void **state)
     assert_int_equal(load(&header, events, 8), 3);
 }
 
+/* What cannot be written whole, as on a full disk, leaves the old file, and nothing else. */
+static void behind_links_a_file_is_replaced_whole_or_not_at_all(void **state)
+{
+    (void)state;
+    char first[sizeof path + 8], second[sizeof path + 8], text[8] = { 0 };
+    weir_event events[8];
+    weir_trace_header header;
+    struct rlimit old, none;
+    alloc(512);
+    snprintf(first, sizeof first, "%s.first", path);
+    snprintf(second, sizeof second, "%s.second", path);
+    assert_int_equal(unlink(path) == 0 || errno == ENOENT, 1);
+    assert_int_equal(symlink(strrchr(second, '/') + 1, first) | symlink(path, second), 0);
+    assert_ok(weir_history_save(first));
+    assert_int_equal(load(&header, events, 8), 3);
+
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_true(fputs("old", file) >= 0);
+    fclose(file);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+    none = (struct rlimit){ .rlim_cur = 16, .rlim_max = old.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    const weir_status status = weir_history_save(first);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    signal(SIGXFSZ, handler);
+    assert_status(status, WEIR_ERR_IO);
+    assert_int_equal(unlink(first) | unlink(second), 0);
+    file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, sizeof text, file), 3);
+    fclose(file);
+    assert_string_equal(text, "old");
+    nothing_is_left_beside_the_file(state);
+}
+
+/* Who opened the file reads what was written through it, not what is no more in the folder. */
+static void what_a_descriptor_is_open_for_is_not_replaced(void **state)
+{
+    (void)state;
+    char name[32];
+    weir_event events[8];
+    weir_trace_header header;
+    struct stat before, now;
+    alloc(512);
+    const int descriptor = open(path, O_RDWR | O_CREAT, 0600);
+    assert_true(descriptor >= 0);
+    assert_int_equal(fstat(descriptor, &before), 0);
+    snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
+    assert_ok(weir_history_save(name));
+    assert_int_equal(stat(path, &now), 0);
+    assert_int_equal(now.st_ino, before.st_ino);
+    close(descriptor);
+    assert_int_equal(load(&header, events, 8), 3);
+}
+
 static void a_pipe_is_written_and_not_replaced(void **state)
 {
     (void)state;
@@ -419,6 +477,8 @@ int main(void)
         RECORDING(nothing_is_left_beside_the_file),
         RECORDING(a_file_that_is_replaced_keeps_its_mode),
         RECORDING(a_link_stays_and_what_it_leads_to_is_written),
+        RECORDING(behind_links_a_file_is_replaced_whole_or_not_at_all),
+        RECORDING(what_a_descriptor_is_open_for_is_not_replaced),
         RECORDING(a_pipe_is_written_and_not_replaced),
         RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
     };

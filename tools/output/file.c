@@ -4,12 +4,15 @@
 #include "grow.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { LINKS_MAX = 40 }; /* as many as the system follows */
 
 /* ---- what a signal must not leave behind ---------------------------------------------------------------------------- */
 
@@ -26,14 +29,13 @@ static void leave_nothing(int number)
     raise(number);
 }
 
-/* What the caller ignores stays ignored. A file that becomes too large is an error of the write. */
+/* What the caller ignores stays ignored. */
 static void watch_signals(void)
 {
     static const int ending[] = { SIGHUP, SIGINT, SIGTERM };
     static bool watching;
     if (watching) return;
     watching = true;
-    signal(SIGXFSZ, SIG_IGN);
     for (size_t i = 0; i < sizeof ending / sizeof ending[0]; i++) {
         struct sigaction old, ours = { .sa_handler = leave_nothing };
         if (sigaction(ending[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) (void)sigaction(ending[i], &ours, NULL);
@@ -42,24 +44,43 @@ static void watch_signals(void)
 
 /* ---- files ---------------------------------------------------------------------------------------------------------- */
 
-/* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is. Who may read what is there may read
- * what replaces it: *mode. */
-static bool replaceable(const char *path, mode_t *mode)
+/* Puts what the link leads to in its place. */
+static bool follow(char target[PATH_MAX])
 {
-    struct stat status;
-    if (lstat(path, &status) == 0) {
+    char text[PATH_MAX];
+    ssize_t length = readlink(target, text, sizeof text);
+    if (length <= 0) return false;
+    char *slash = strrchr(target, '/'), *from = slash && text[0] != '/' ? slash + 1 : target;
+    if (from - target + length >= PATH_MAX) return false;
+    memcpy(from, text, (size_t)length);
+    from[length] = '\0';
+    return true;
+}
+
+/* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is, and so is what a descriptor
+ * is open for (/dev/stdout): its owner would not see what replaces it. Other links stay, and what they lead to is the
+ * target. Who may read what is there may read what replaces it: *mode. */
+static bool replaceable(char target[PATH_MAX], mode_t *mode)
+{
+    struct stat status, descriptors;
+    /* The system does not follow every link for everyone: then neither do we, and fopen() has the reason. */
+    if (stat(target, &status) != 0 && errno != ENOENT) return false;
+    bool known = stat("/proc/self/fd", &descriptors) == 0;
+    for (int links = 0; lstat(target, &status) == 0; links++) {
         *mode = status.st_mode & 0777;
-        return S_ISREG(status.st_mode);
+        if (!S_ISLNK(status.st_mode)) return S_ISREG(status.st_mode);
+        if (links == LINKS_MAX || (known && status.st_dev == descriptors.st_dev) || !follow(target)) return false;
     }
+    if (errno != ENOENT) return false;
     mode_t mask = umask(0);
     umask(mask);
     *mode = 0666 & ~mask;
     return true;
 }
 
-static FILE *open_scratch(const char *path, mode_t mode, char *scratch, size_t size)
+static FILE *open_scratch(const char *target, mode_t mode, char *scratch, size_t size)
 {
-    snprintf(scratch, size, "%s.XXXXXX", path);
+    snprintf(scratch, size, "%s.XXXXXX", target);
     int descriptor = mkstemp(scratch);
     if (descriptor < 0) return NULL;
 
@@ -72,6 +93,13 @@ static FILE *open_scratch(const char *path, mode_t mode, char *scratch, size_t s
         errno = error;
     }
     return stream;
+}
+
+static void forget(output_file *file)
+{
+    atomic_store(&unfinished, NULL);
+    free(file->scratch);
+    free(file->target);
 }
 
 bool output_is_stdout(const char *path)
@@ -87,11 +115,13 @@ bool output_open(const char *command, const char *path, output_file *file)
         return true;
     }
     mode_t mode;
-    if (replaceable(path, &mode)) {
-        size_t size = strlen(path) + sizeof ".XXXXXX";
+    size_t length = strlen(path);
+    file->target = grow_new(PATH_MAX, 1);
+    if (length < PATH_MAX && replaceable(memcpy(file->target, path, length), &mode)) {
+        size_t size = strlen(file->target) + sizeof ".XXXXXX";
         file->scratch = grow_new(size, 1);
         watch_signals();
-        file->stream = open_scratch(path, mode, file->scratch, size);
+        file->stream = open_scratch(file->target, mode, file->scratch, size);
         if (file->stream) atomic_store(&unfinished, file->scratch);
     } else {
         file->stream = fopen(path, "wb");
@@ -99,14 +129,8 @@ bool output_open(const char *command, const char *path, output_file *file)
     if (file->stream) return true;
 
     cli_say(command, "cannot write %s: %s", path, strerror(errno));
-    free(file->scratch);
+    forget(file);
     return false;
-}
-
-static void forget(output_file *file)
-{
-    atomic_store(&unfinished, NULL);
-    free(file->scratch);
 }
 
 bool output_commit(const char *command, output_file *file)
@@ -117,7 +141,7 @@ bool output_commit(const char *command, output_file *file)
         good = false;
         error = errno;
     }
-    if (good && file->scratch && rename(file->scratch, file->path) != 0) {
+    if (good && file->scratch && rename(file->scratch, file->target) != 0) {
         good = false;
         error = errno;
     }

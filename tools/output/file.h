@@ -1,6 +1,6 @@
 /*
- * file: an output file that replaces the old one whole or not at all; "-" is stdout. A signal that ends the command leaves
- * nothing half-written behind.
+ * file: an output file that replaces the old one whole or not at all, also behind a link, which stays; "-" is stdout.
+ * A signal that ends the command leaves nothing half-written behind.
  * Owner: the function that opened it, until output_commit or output_discard. One is open at a time.
  */
 #ifndef WEIR_TOOLS_OUTPUT_FILE_H
@@ -12,6 +12,7 @@
 typedef struct output_file {
     FILE *stream;
     const char *path; /* the caller's */
+    char *target;     /* what is replaced: `path`, or what it leads to if it is a link */
     char *scratch;    /* written first, then renamed; NULL: the stream is `path` itself */
 } output_file;
 

@@ -63,6 +63,16 @@ code=0
 [ "$code" = 1 ] || die "too large a file as stdout: exit code $code"
 contains "$(<"$scratch/err")" "File too large"
 
+# The longest name that there is.
+mkdir "$scratch/long"
+name=$(printf '%0255d' 0)
+expect 0 convert "$trace" -o "$scratch/long/$name"
+cmp "$scratch/long/$name" "$scratch/made.weirtrace"
+(cd "$scratch/long" && "$WEIR" convert "$trace" -o "$name")
+[ "$(ls -A "$scratch/long")" = "$name" ] || die "left behind: $(ls -A "$scratch/long")"
+expect 1 convert "$trace" -o "$scratch/long/${name}0"
+contains "$err" "cannot write $scratch/long/${name}0: File name too long"
+
 # A recording that began late, as it is known by its live blocks, and the settings that it was made with stay what they were.
 python3 - "$DATA/traces/graphsage.pickle.gz" "$scratch/late.pickle" <<'END'
 import gzip, pickle, sys

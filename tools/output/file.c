@@ -12,6 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Beside the target; not its name and more, which can be too long where that alone is not. */
+#define SCRATCH ".weir.XXXXXX"
+
 enum { LINKS_MAX = 40 }; /* as many as the system follows */
 
 /* ---- what a signal must not leave behind ---------------------------------------------------------------------------- */
@@ -80,7 +83,8 @@ static bool replaceable(char target[PATH_MAX], mode_t *mode)
 
 static FILE *open_scratch(const char *target, mode_t mode, char *scratch, size_t size)
 {
-    snprintf(scratch, size, "%s.XXXXXX", target);
+    const char *slash = strrchr(target, '/');
+    snprintf(scratch, size, "%.*s" SCRATCH, slash ? (int)(slash + 1 - target) : 0, target);
     int descriptor = mkstemp(scratch);
     if (descriptor < 0) return NULL;
 
@@ -118,7 +122,7 @@ bool output_open(const char *command, const char *path, output_file *file)
     size_t length = strlen(path);
     file->target = grow_new(PATH_MAX, 1);
     if (length < PATH_MAX && replaceable(memcpy(file->target, path, length), &mode)) {
-        size_t size = strlen(file->target) + sizeof ".XXXXXX";
+        size_t size = strlen(file->target) + sizeof SCRATCH;
         file->scratch = grow_new(size, 1);
         watch_signals();
         file->stream = open_scratch(file->target, mode, file->scratch, size);

@@ -92,6 +92,29 @@ END
 expect 1 plan --show "$scratch/wrong"
 contains "$err" "the plan is wrong: arena 0: allocation 1 overlaps allocation 0"
 
+# Nothing is read behind what a plan says that it has, nor of what is none: it may not end.
+expect 0 plan --show "$scratch/first.weirplan"
+cp "$scratch/out" "$scratch/listed"
+left=$({ cat "$scratch/first.weirplan" && head -c 10000000 /dev/zero; } |
+    { "$WEIR" plan --show - >"$scratch/out" 2>"$scratch/err" && wc -c; })
+[ "$left" -gt 9800000 ] || die "only $left bytes are left behind a plan"
+cmp "$scratch/out" "$scratch/listed"
+for command in "plan --show -" "replay -p plan:- $scratch/log.csv"; do
+    # shellcheck disable=SC2086 # words
+    left=$(head -c 10000000 /dev/zero | { ! "$WEIR" $command >"$scratch/out" 2>"$scratch/err" && wc -c; })
+    [ "$left" -gt 9800000 ] || die "only $left bytes are left of what is no plan"
+    contains "$(<"$scratch/err")" "this is no plan"
+done
+# Counts that cannot be are refused as they are where the file ends.
+python3 - "$scratch/log.weirplan" "$scratch/vast" <<'END'
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[24:32] = b"\xff" * 8
+open(sys.argv[2], "wb").write(data)
+END
+expect 1 plan --show "$scratch/vast"
+contains "$err" "the plan ends before its 18446744073709551615 arenas do"
+
 # On a terminal the first placement is seen to go on, also where there is no time for more.
 python3 - "$WEIR" "$DATA/traces/gpt2_varlen.pickle.gz" >"$scratch/out" <<'END'
 import os, pty, subprocess, sys

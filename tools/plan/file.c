@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define READ_AT_ONCE 65536 /* bytes */
+#define HEADER_BYTES 64
 
 /* A wrong plan would corrupt the memory of the program that it serves, so what is checked is what was encoded. */
 static bool check(const char *path, const uint8_t *bytes, size_t count, const problem *p)
@@ -58,6 +59,25 @@ bool plan_write(const char *path, const weir_plan *plan, const problem *p)
     return good;
 }
 
+static uint64_t number(const uint8_t *from, int bytes)
+{
+    uint64_t value = 0;
+    while (bytes-- > 0) value = value << 8 | from[bytes];
+    return value;
+}
+
+/* The bytes of a plan that begins so. 0: this is none, or one whose header cannot be; decoding tells. */
+static uint64_t announced(const uint8_t *bytes, size_t count)
+{
+    uint64_t arenas, entries, sum;
+    if (count < HEADER_BYTES || memcmp(bytes, WEIR_PLAN_MAGIC, 8) != 0) return 0;
+    if (__builtin_mul_overflow(number(bytes + 16, 4), number(bytes + 24, 8), &arenas) ||
+        __builtin_mul_overflow(number(bytes + 20, 4), number(bytes + 32, 8), &entries) ||
+        __builtin_add_overflow(arenas, entries, &sum) || __builtin_add_overflow(sum, number(bytes + 12, 4), &sum))
+        return 0;
+    return sum;
+}
+
 static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
 {
     bool piped = strcmp(path, "-") == 0;
@@ -69,10 +89,12 @@ static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
     size_t capacity = 0;
     *bytes = NULL;
     *count = 0;
-    do {
+    /* What lies behind the last entry is not the plan's, and may have no end. */
+    for (uint64_t end = READ_AT_ONCE; *count < end && !feof(file) && !ferror(file); end = announced(*bytes, *count)) {
         *bytes = grow_array(*bytes, *count + READ_AT_ONCE, &capacity, 1);
-        *count += fread(*bytes + *count, 1, capacity - *count, file);
-    } while (!feof(file) && !ferror(file));
+        size_t room = capacity - *count;
+        *count += fread(*bytes + *count, 1, end - *count < room ? end - *count : room, file);
+    }
     bool good = !ferror(file);
     if (!good) cli_say("plan", "cannot read %s: %s", path, strerror(errno));
     if (!piped) fclose(file);

@@ -85,7 +85,7 @@ static void set_backing(wr_segment *segment, wr_backing backing)
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
 {
     wr_cache_lock(cache);
-    const bool there = wr_address_find(address) == segment && !segment->bin->pool->paused;
+    const bool there = segment && wr_address_find(address) == segment && !segment->bin->pool->paused;
     if (there) atomic_fetch_add(&cache->pauses_held_off, 1);
     if (there) *dropped = segment->dropped;
     wr_cache_unlock(cache);

@@ -73,9 +73,11 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
     WR_ENSURE(snprintf(out->target, sizeof out->target, "%s", path) < (int)sizeof out->target, WEIR_ERR_IO,
               "%s: the path is longer than %zu bytes", call, sizeof out->target);
     if (!replaceable(out, &mode)) return open_in_place(out, call, path);
+    const char *slash = strrchr(out->target, '/');
+    const int folder = slash ? (int)(slash + 1 - out->target) : 0;
     for (unsigned name = 0; out->descriptor < 0 && name < NAMES; name++) {
-        const int length = snprintf(out->beside, sizeof out->beside, "%s.%ld.%u.%u.tmp", out->target, (long)getpid(),
-                                    wr_thread_number(), name);
+        const int length = snprintf(out->beside, sizeof out->beside, "%.*s.weir.%ld.%u.%u.tmp", folder, out->target,
+                                    (long)getpid(), wr_thread_number(), name);
         WR_ENSURE(length < (int)sizeof out->beside, WEIR_ERR_IO, "%s: the path is longer than %zu bytes", call,
                   sizeof out->beside);
         out->descriptor = open(out->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -219,8 +219,9 @@ bool wr_course_may_begin(const wr_course *course, uint64_t bytes)
     return course->first < course->count && course->entries[course->first].bytes == bytes;
 }
 
-void wr_follower_init(wr_follower *follower, const wr_course *course)
+void wr_follower_init(wr_follower *follower, wr_course *course)
 {
+    for (uint32_t i = 0; i < course->resident_count; i++) course->residents[i].asked = 0;
     *follower = (wr_follower){ .trust = WR_TRUST_LOST,
                                .probation = WR_PROBATION_LEAST / 2,
                                .next = course->first ? WR_NOWHERE : 0 };

@@ -120,7 +120,7 @@ bool wr_course_begin_at(wr_course *course, uint32_t entry);
 
 /* A follower is trusted, and at the course's beginning: it is there that a program is expected, or, where the course has
  * residents, making these. */
-void wr_follower_init(wr_follower *follower, const wr_course *course);
+void wr_follower_init(wr_follower *follower, wr_course *course);
 
 /* The place of an entry was of no use. */
 void wr_follower_fail(wr_follower *follower, uint32_t cost);

@@ -106,7 +106,7 @@ static weir_status destroy_native(const wr_handle_pool *pool, void *native)
     return code == 0 ? WEIR_OK : wr_handle_refused(pool->kind, "destroy", code);
 }
 
-/* Makes a handle and its record; the pool's lock is not held, its `creating` is counted. */
+/* Makes a handle and its record; the pool's lock is not held, its `underway` is counted. */
 static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
 {
     void *memory = NULL, *native = NULL;
@@ -151,10 +151,10 @@ static void first_is_over_locked(wr_handle_pool *pool, bool created)
  * could give one back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
-    const uint64_t count = pool->stats.live + pool->creating;
+    const uint64_t count = pool->stats.live + pool->underway;
     if (pool->budget_count && count >= pool->budget_count) return false;
     return !pool->budget_bytes || count == 0 ||
-           pool->stats.bytes + (pool->creating + 1) * pool->typical_bytes <= pool->budget_bytes;
+           pool->stats.bytes + (pool->underway + 1) * pool->typical_bytes <= pool->budget_bytes;
 }
 
 /* The first in the queue that has not been served. */
@@ -170,12 +170,12 @@ static void wake_creator_locked(wr_handle_pool *pool)
 {
     for (wr_handle_waiter *w; room_locked(pool) && (w = next_waiter_locked(pool));) {
         w->may_create = true;
-        pool->creating++;
+        pool->underway++;
         pthread_cond_signal(&w->turn);
     }
 }
 
-/* `creating` was counted by the caller under the lock. */
+/* `underway` was counted by the caller under the lock. */
 static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, wr_handle **out)
 {
     wr_handle *h = NULL;
@@ -184,7 +184,7 @@ static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, w
     wr_lock_release(&pool->lock);
     weir_status status = create_handle(pool, &h);
     wr_lock_acquire(&pool->lock);
-    pool->creating--;
+    pool->underway--;
     first_is_over_locked(pool, status == WEIR_OK);
     weir_handle_stats *s = &pool->stats;
     if (status == WEIR_OK) {
@@ -273,11 +273,12 @@ static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
 
 static weir_status busy_locked(const wr_handle_pool *pool)
 {
-    return wr_fail(WEIR_ERR_BUSY,
-                   "all %llu %s handles of device %d are in use and the budget (%llu handles, %llu bytes; 0 is none) "
-                   "allows no more; weir_handle_borrow waits for one, weir_handle_budget_set raises it",
-                   (unsigned long long)pool->stats.live, pool->kind->name, pool->site.device,
-                   (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
+    return wr_fail(
+        WEIR_ERR_BUSY,
+        "all %llu %s handles of device %d are in use, being made or destroyed, and the budget (%llu handles, %llu bytes; 0 is none) "
+        "allows no more; weir_handle_borrow waits for one, weir_handle_budget_set raises it",
+        (unsigned long long)(pool->stats.live + pool->underway), pool->kind->name, pool->site.device,
+        (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
 }
 
 /* An owner gets the handle as a fresh one: whatever the last owner changed is put back. */
@@ -303,7 +304,7 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint6
     wr_lock_acquire(&pool->lock);
     wr_handle *h = pop_idle_locked(pool, owner);
     bool create = !h && room_locked(pool);
-    if (create) pool->creating++;
+    if (create) pool->underway++;
     if (!h && !create) {
         status = timeout_ns == 0 ? busy_locked(pool) : queue_locked(pool, &waiter, timeout_ns);
         h = waiter.handle;
@@ -440,7 +441,7 @@ static bool any_to_destroy(wr_handle_pool *pool)
     return any;
 }
 
-/* Somebody may have needed the last of them by now: then NULL. */
+/* Somebody may have needed the last of them by now: then NULL. Its place is another's when it is gone (`is_gone`). */
 static wr_handle *take_out(wr_handle_pool *pool)
 {
     wr_lock_acquire(&pool->lock);
@@ -448,10 +449,18 @@ static wr_handle *take_out(wr_handle_pool *pool)
     if (!h) h = take_unheld_locked(&pool->doomed, &pool->stats.doomed);
     if (h) {
         unlink_locked(pool, h);
-        wake_creator_locked(pool);
+        pool->underway++;
     }
     wr_lock_release(&pool->lock);
     return h;
+}
+
+static void is_gone(wr_handle_pool *pool)
+{
+    wr_lock_acquire(&pool->lock);
+    pool->underway--;
+    wake_creator_locked(pool);
+    wr_lock_release(&pool->lock);
 }
 
 static void doom_idle(wr_handle_pool *pool)
@@ -481,6 +490,7 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
         if (harmful) wr_quiet_end();
         if (!h) break;
         forget_handle(h);
+        is_gone(pool);
         ++*destroyed;
     }
     return first;

@@ -90,7 +90,7 @@ struct wr_handle_pool {
     wr_handle_site site;
     wr_lock lock;
     wr_handle *all, *idle, *doomed; /* idle: last in, first out */
-    uint64_t creating;              /* creates underway: they count against the budget */
+    uint64_t underway;              /* creates and destructions: they count against the budget */
     bool created_first, creating_first;
     pthread_cond_t first_created;
     uint64_t budget_count, budget_bytes; /* 0: none */

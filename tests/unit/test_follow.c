@@ -290,6 +290,14 @@ static void residents_of_one_size_take_turns(void **state)
     for (uint32_t i = 0; i < 2 * ALIKE; i++) assert_int_equal(ask_resident(s, size_of(0)), i % ALIKE);
 }
 
+static void who_begins_anew_has_made_no_residents(void **state)
+{
+    scene *s = *state;
+    assert_int_equal(ask_resident(s, size_of(0)), 0);
+    wr_follower_init(&s->follower, &s->course); /* another stream's by now */
+    assert_int_equal(ask_resident(s, size_of(0)), 0);
+}
+
 static void what_was_gone_soon_is_no_resident(void **state)
 {
     scene *s = *state;
@@ -530,6 +538,7 @@ int main(void)
         FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),
         RESIDENT_TEST(residents_are_made_in_any_order),
         RESIDENT_TEST(residents_of_one_size_take_turns),
+        RESIDENT_TEST(who_begins_anew_has_made_no_residents),
         RESIDENT_TEST(what_was_gone_soon_is_no_resident),
         RESIDENT_TEST(residents_are_made_in_the_middle_too),
         RESIDENT_TEST(what_is_expected_is_no_resident),

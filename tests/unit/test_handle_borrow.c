@@ -295,6 +295,29 @@ static void handles_destroyed_make_room_in_the_budget(void **state)
     assert_ok(weir_handle_return(lease));
 }
 
+static void *trim_elsewhere(void *unused)
+{
+    assert_int_equal(trim(&plain, 0), 1);
+    return unused;
+}
+
+static void a_handle_has_its_place_until_it_is_destroyed(void **state)
+{
+    (void)state;
+    weir_lease lease = { 0 };
+    pthread_t trimmer;
+    limit(1, 0);
+    assert_ok(weir_handle_return(borrow(&plain, WEIR_STREAM_CURRENT)));
+    atomic_store(&plain.slow_destroys, 1);
+    assert_int_equal(pthread_create(&trimmer, NULL, trim_elsewhere, NULL), 0);
+    wait_for(&plain.arrived);
+    assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &lease), WEIR_ERR_BUSY);
+    sem_post(&plain.gate);
+    assert_ok(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, UINT64_MAX, &lease)); /* waits for it */
+    pthread_join(trimmer, NULL);
+    assert_ok(weir_handle_return(lease));
+}
+
 static void a_kind_without_handles_gets_one_whatever_the_last_one_took(void **state)
 {
     (void)state;
@@ -527,6 +550,7 @@ int main(void)
         HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
+        HANDLE_TEST(a_handle_has_its_place_until_it_is_destroyed),
         HANDLE_TEST(a_kind_without_handles_gets_one_whatever_the_last_one_took),
         HANDLE_TEST(a_lower_budget_takes_nothing_away),
         HANDLE_TEST(a_borrow_waits_no_longer_than_told),

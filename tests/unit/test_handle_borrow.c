@@ -313,7 +313,7 @@ static void a_handle_has_its_place_until_it_is_destroyed(void **state)
     wait_for(&plain.arrived);
     assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &lease), WEIR_ERR_BUSY);
     sem_post(&plain.gate);
-    assert_ok(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, UINT64_MAX, &lease)); /* waits for it */
+    assert_ok(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, WEIR_FOREVER, &lease)); /* waits for it */
     pthread_join(trimmer, NULL);
     assert_ok(weir_handle_return(lease));
 }

@@ -189,7 +189,7 @@ static void *free_what_both_use(void *unused)
     return unused;
 }
 
-/* By another thread, whose end does not come before that of the call. */
+/* The call asks no stream before the gate is open, and does then. */
 static void expect_no_question(void *(*call)(void *))
 {
     const struct timespec while_ = { 0, 20000000 };

@@ -411,12 +411,17 @@ static bool told(void *user, weir_range_change change, void *base, size_t bytes,
     return --l.refuse != 0;
 }
 
-static weir_mempool told_pool(void)
+static weir_mempool_options told_options(weir_memory_kind memory)
 {
-    weir_mempool_options options = pool_options(WEIR_MEMORY_MAPPED, "told");
+    weir_mempool_options options = pool_options(memory, "told");
     options.range_changed = told;
     options.range_user = &l;
-    return make_pool(options);
+    return options;
+}
+
+static weir_mempool told_pool(void)
+{
+    return make_pool(told_options(WEIR_MEMORY_MAPPED));
 }
 
 static void ranges_are_told_when_they_come_and_before_they_go(void **state)
@@ -456,10 +461,7 @@ static void a_refused_range_that_is_not_taken_back_is_said_to_be_lost(void **sta
     (void)state;
     void *block = NULL;
     source s = make_source(0, 0);
-    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
-    options.range_changed = told;
-    options.range_user = &l;
-    weir_mempool pool = pool_from(&s, options);
+    weir_mempool pool = pool_from(&s, told_options(WEIR_MEMORY_DEVICE));
     l.refuse = 1;
     s.free_answer = WEIR_ERR_DRIVER;
     begin_log();

@@ -185,32 +185,34 @@ static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, wei
     return status;
 }
 
-/* What opened the scope that the stream is in learns of the request. */
-static weir_status ask_scope(int device, void *native, weir_stream stream, weir_mempool *named)
+/* What opened the scope that the stream is in, if weir cannot know it, learns of a request there. */
+static weir_status ask_scope(int device, void *native, weir_stream *stream, weir_mempool *named)
 {
-    weir_status status = WEIR_OK;
     scope *s = NULL;
+    *named = (weir_mempool){ 0, 0 };
+    if (atomic_load_explicit(&unknown, memory_order_relaxed) == 0) return WEIR_OK;
+    weir_status status = wa_stream_of(device, native, stream);
+    if (status != WEIR_OK) return status;
     pthread_mutex_lock(&lock);
     const pool *p = pools;
     while (p && (p->device != device || !(s = in_scope_locked(p, native)))) p = p->next;
-    if (s) status = adopt_locked(p, s, stream, named);
+    if (s) status = adopt_locked(p, s, *stream, named);
     pthread_mutex_unlock(&lock);
     return status;
 }
 
-static bool any_unknown(void)
+static bool is_named(weir_mempool id)
 {
-    return atomic_load_explicit(&unknown, memory_order_relaxed) != 0;
+    return (id.capture | id.user) != 0;
 }
 
 weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, bool *served)
 {
     weir_stream stream = { 0 };
-    weir_mempool named = { 0, 0 };
-    if (!any_unknown() || bytes == 0) return WEIR_OK;
-    weir_status status = wa_stream_of(device, native, &stream);
-    if (status == WEIR_OK) status = ask_scope(device, native, stream, &named);
-    if (status != WEIR_OK || (named.capture | named.user) == 0) return status;
+    weir_mempool named;
+    if (bytes == 0) return WEIR_OK;
+    weir_status status = ask_scope(device, native, &stream, &named);
+    if (status != WEIR_OK || !is_named(named)) return status;
     *served = true;
     status = weir_alloc_from(named, bytes, stream, out);
     (void)weir_mempool_unref(named); /* what it would say, the release of the scope says */
@@ -220,10 +222,8 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
 weir_status wa_scope_tell(int device, void *native)
 {
     weir_stream stream = { 0 };
-    weir_mempool named = { 0, 0 };
-    if (!any_unknown()) return WEIR_OK;
-    weir_status status = wa_stream_of(device, native, &stream);
-    if (status == WEIR_OK) status = ask_scope(device, native, stream, &named);
-    if ((named.capture | named.user) != 0) (void)weir_mempool_unref(named);
+    weir_mempool named;
+    const weir_status status = ask_scope(device, native, &stream, &named);
+    if (is_named(named)) (void)weir_mempool_unref(named);
     return status;
 }

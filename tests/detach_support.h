@@ -16,18 +16,18 @@ static inline wr_front *front_of(const void *block)
 
 static inline weir_status try_detach(wr_front *front)
 {
-    const wr_front_hold h = wr_front_lock(front->cache, front);
+    wr_front_lock(front->cache, front);
     weir_status status = wr_front_detach_locked(front);
-    wr_front_unlock(front->cache, &h);
+    wr_front_unlock(front->cache, front);
     return status;
 }
 
 /* It knows how much may become live without a peak. */
 static inline void settle(wr_front *front)
 {
-    const wr_front_hold h = wr_front_lock(front->cache, front);
+    wr_front_lock(front->cache, front);
     wr_front_settle_locked(front);
-    wr_front_unlock(front->cache, &h);
+    wr_front_unlock(front->cache, front);
 }
 
 #endif

@@ -53,8 +53,9 @@ static wr_bias_thread *own_record(void)
     return wr_bias_self;
 }
 
-void wr_bias_init(wr_bias_lock *lock, wr_lock_rank rank, const char *name)
+void wr_bias_init(wr_bias_lock *lock, wr_bias_depth depth, wr_lock_rank rank, const char *name)
 {
+    lock->depth = depth;
     atomic_init(&lock->owner, NULL);
     wr_lock_init(&lock->mutex, rank, name);
     lock->last = NULL;
@@ -81,17 +82,17 @@ static wr_bias_thread *withdraw(wr_bias_lock *lock)
         atomic_store(&can_bias, false);
         nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
     }
-    while (atomic_load_explicit(&owner->inside, memory_order_seq_cst) == lock) sched_yield();
+    while (atomic_load_explicit(&owner->inside[lock->depth], memory_order_seq_cst) == lock) sched_yield();
     return owner;
 }
 
-wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock)
+/* The mutex was taken. */
+static void take_over(wr_bias_lock *lock)
 {
-    wr_lock_acquire(&lock->mutex);
     wr_bias_thread *owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
     if (owner && owner == wr_bias_self) { /* a visitor was here and gave it back */
         lock->heir = owner;
-        return WR_BIAS_BY_MUTEX;
+        return;
     }
     if (withdraw(lock)) {
         if (wr_clock_ns(CLOCK_MONOTONIC) - lock->since >= WORTHWHILE_NS)
@@ -103,15 +104,26 @@ wr_bias_hold wr_bias_acquire_slow(wr_bias_lock *lock)
     lock->last = &identity;
     lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
     if (lock->streak >= lock->threshold && !lock->heir) lock->streak = 0;
-    return WR_BIAS_BY_MUTEX;
 }
 
-wr_bias_hold wr_bias_visit(wr_bias_lock *lock)
+void wr_bias_acquire_slow(wr_bias_lock *lock)
+{
+    wr_lock_acquire(&lock->mutex);
+    take_over(lock);
+}
+
+bool wr_bias_try_slow(wr_bias_lock *lock)
+{
+    if (!wr_lock_try(&lock->mutex)) return false;
+    take_over(lock);
+    return true;
+}
+
+void wr_bias_visit(wr_bias_lock *lock)
 {
     wr_lock_acquire(&lock->mutex);
     lock->heir = withdraw(lock);
     if (!atomic_load(&can_bias)) lock->heir = NULL;
-    return WR_BIAS_BY_MUTEX;
 }
 
 void wr_bias_release_slow(wr_bias_lock *lock)

@@ -64,6 +64,17 @@ static void check_innermost(const wr_lock *lock)
     abort();
 }
 
+void wr_lock_note_acquired(const wr_lock *lock)
+{
+    check_order(lock);
+    push(lock);
+}
+
+void wr_lock_note_released(const wr_lock *lock)
+{
+    pop(lock);
+}
+
 bool wr_lock_held(const wr_lock *lock)
 {
     for (int i = 0; i < held_count; i++)

@@ -29,7 +29,7 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     /* These options are about segments. */
     if (options->max_split == SIZE_MAX && options->gc_threshold == 0) cache->chunks.region_bytes = region_bytes;
     cache->has_fronts = policy->parks && options->gc_threshold == 0; /* ages are counted in searches */
-    wr_lock_init(&cache->lock, WR_RANK_CACHE, "cache");
+    wr_bias_init(&cache->lock, WR_BIAS_INNER, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
     wr_mempool *made = NULL;
@@ -317,10 +317,10 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
 {
     wr_front *front = wr_front_find(request->stream, request->pool_name);
     if (!front) return take(cache, request, NULL, out);
-    const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
     const bool still = wr_front_is_of(front, request->pool_name);
     weir_status status = still ? take_whole_or_cut(cache, request, front, out) : take(cache, request, NULL, out);
-    wr_bias_release(&front->lock, hold);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
     return status;
 }
 
@@ -481,17 +481,17 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     *waiting = NULL;
     while (front) {
         /* Held until the block is free: of two threads that free it, the other must find it so. */
-        const wr_bias_hold hold = wr_bias_acquire(&front->lock);
+        wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
             wr_block *block = wr_starts_find(segment, pointer);
             if (WR_UNLIKELY(!wr_front_park_locked(front, block, pointer) &&
                             !wr_front_give_detached(front, block, pointer)))
                 status = give(cache, front, segment, pointer, waiting);
-            wr_bias_release(&front->lock, hold);
+            wr_bias_release(&front->lock, WR_BIAS_OUTER);
             return status;
         }
-        wr_bias_release(&front->lock, hold);
+        wr_bias_release(&front->lock, WR_BIAS_OUTER);
         front = now; /* its stream has ended */
     }
     return give(cache, NULL, segment, pointer, waiting);

@@ -7,6 +7,7 @@
 #ifndef WR_POOL_CACHE_H
 #define WR_POOL_CACHE_H
 
+#include "base/bias.h"
 #include "observe/history.h"
 #include "pool/block.h"
 #include "pool/event.h"
@@ -74,7 +75,7 @@ typedef struct wr_cache {
     wr_event_pool *events;    /* the device's */
     wr_stream_table *streams; /* the same */
 
-    wr_lock lock;
+    wr_bias_lock lock;
     uint64_t limit;            /* bytes; 0: none */
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
@@ -147,14 +148,14 @@ void wr_detached_unlock(const wr_cache *cache);
 
 static inline void wr_cache_lock(wr_cache *cache)
 {
-    wr_lock_acquire(&cache->lock);
+    wr_bias_acquire(&cache->lock, WR_BIAS_INNER);
     if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
 }
 
 /* False: somebody else has it. */
 static inline bool wr_cache_try_lock(wr_cache *cache)
 {
-    if (!wr_lock_try(&cache->lock)) return false;
+    if (WR_UNLIKELY(!wr_bias_try(&cache->lock, WR_BIAS_INNER))) return false;
     if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
     return true;
 }
@@ -162,7 +163,7 @@ static inline bool wr_cache_try_lock(wr_cache *cache)
 static inline void wr_cache_unlock(wr_cache *cache)
 {
     if (WR_UNLIKELY(cache->detached)) wr_detached_unlock(cache);
-    wr_lock_release(&cache->lock);
+    wr_bias_release(&cache->lock, WR_BIAS_INNER);
 }
 
 static inline bool wr_cache_is_host(const wr_cache *cache)

@@ -136,8 +136,8 @@ static WR_NOINLINE void let_first(wr_cache *cache)
         WR_PAUSE();
         if (!is_wanted(cache)) return;
     }
-    wr_lock_acquire(&cache->lock);
-    wr_lock_release(&cache->lock);
+    wr_lock_acquire(&cache->lock.mutex);
+    wr_lock_release(&cache->lock.mutex);
 }
 
 bool wr_front_lock_cutting(wr_front *front)

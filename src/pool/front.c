@@ -272,7 +272,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     void *made = NULL;
     WR_TRY(wr_meta_alloc(sizeof(wr_front), "stream's parked blocks", &made));
     wr_front *front = made;
-    wr_bias_init(&front->lock, WR_RANK_FRONT, "front");
+    wr_bias_init(&front->lock, WR_BIAS_OUTER, WR_RANK_FRONT, "front");
     wr_lock_init(&front->cutting, WR_RANK_CUTTING, "cutting");
     front->cache = cache;
     front->stream = stream;
@@ -453,24 +453,24 @@ bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void
 
 /* ---- with the cache's lock ---------------------------------------------------------------------------------------- */
 
-wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front)
+void wr_front_lock(wr_cache *cache, wr_front *front)
 {
-    wr_front_hold h = { .front = front };
-    if (front) h.hold = wr_bias_acquire(&front->lock);
+    if (front) wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
     wr_cache_lock(cache);
     if (front) wr_front_meet_locked(front);
-    return h;
 }
 
-wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
 {
-    return wr_front_lock(cache, wr_front_find(stream, 0));
+    wr_front *front = wr_front_find(stream, 0);
+    wr_front_lock(cache, front);
+    return front;
 }
 
-void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
+void wr_front_unlock(wr_cache *cache, wr_front *front)
 {
     wr_cache_unlock(cache);
-    if (h->front) wr_bias_release(&h->front->lock, h->hold);
+    if (front) wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
 /* ---- all of a cache ----------------------------------------------------------------------------------------------- */
@@ -479,7 +479,7 @@ void wr_front_unlock(wr_cache *cache, const wr_front_hold *h)
 static void visit(wr_front *front, bool parts)
 {
     wr_cache *cache = front->cache;
-    const wr_bias_hold hold = wr_bias_visit(&front->lock);
+    wr_bias_visit(&front->lock);
     wr_cache_lock(cache);
     note_peaks(front);
     wr_front_attach_locked(front);
@@ -488,7 +488,7 @@ static void visit(wr_front *front, bool parts)
     if (parts) atomic_store_explicit(&front->name, WR_MEMPOOL_NOBODY, memory_order_release);
     look_up_locked(front);
     wr_cache_unlock(cache);
-    wr_bias_release(&front->lock, hold);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
 void wr_fronts_empty(wr_cache *cache)

@@ -149,14 +149,9 @@ void wr_front_meet_locked(wr_front *front);
 /* -- no lock of this rank or above is held */
 
 /* The lock of a front, where there is one (NULL: none), and the cache's: to change blocks of its stream and pool. */
-typedef struct wr_front_hold {
-    wr_front *front;
-    wr_bias_hold hold;
-} wr_front_hold;
-
-wr_front_hold wr_front_lock(wr_cache *cache, wr_front *front);
-wr_front_hold wr_front_lock_stream(wr_cache *cache, const wr_stream *stream); /* that of the default pool */
-void wr_front_unlock(wr_cache *cache, const wr_front_hold *hold);
+void wr_front_lock(wr_cache *cache, wr_front *front);
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream); /* that of the default pool */
+void wr_front_unlock(wr_cache *cache, wr_front *front);
 
 /* Empties all fronts of a cache. What may not park any more does not from then on. */
 void wr_fronts_empty(wr_cache *cache);

@@ -160,15 +160,15 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
 }
 
 /* Devices may have been given access since the range was taken. The locks are let go meanwhile. */
-static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_front_hold *hold, wr_range *range)
+static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_front *front, wr_range *range)
 {
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && wr_source_maps(pool)) {
         const uint64_t missing = cache->accessors & ~range->accessors;
         if (missing == 0) break;
-        wr_front_unlock(cache, hold);
+        wr_front_unlock(cache, front);
         status = wr_source_share(cache, range, missing);
-        *hold = wr_front_lock(cache, hold->front);
+        wr_front_lock(cache, front);
     }
     return status;
 }
@@ -176,8 +176,9 @@ static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_fron
 static weir_status add_range(wr_cache *cache, const wr_request *request, growth *g, wr_range *range, wr_segment **grown,
                              void **out, bool *added)
 {
-    wr_front_hold hold = wr_front_lock(cache, g->bin->front);
-    weir_status status = share_locked(cache, request->pool, &hold, range);
+    wr_front *front = g->bin->front;
+    wr_front_lock(cache, front);
+    weir_status status = share_locked(cache, request->pool, front, range);
     /* The pool may have been paused meanwhile. */
     if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);
     /* Mapped under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
@@ -189,7 +190,7 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
         /* On failure to cut the block, the segment stays as a free one. */
         if (out) status = wr_cache_hand_out_locked(cache, request, g->block, out);
     }
-    wr_front_unlock(cache, &hold);
+    wr_front_unlock(cache, front);
     return status;
 }
 
@@ -257,7 +258,7 @@ weir_status wr_cache_release(wr_cache *cache)
     wr_history_release(&cache->history);
     wr_lock_destroy(&cache->poll_lock);
     wr_lock_destroy(&cache->move_lock);
-    wr_lock_destroy(&cache->lock);
+    wr_bias_destroy(&cache->lock);
     *cache = (wr_cache){ 0 };
     return first;
 }

@@ -296,9 +296,9 @@ static outcome serve_locked(wr_cache *cache, const wr_request *request, const pl
 
 static outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
-    const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
+    wr_front *front = wr_front_lock_stream(cache, request->stream);
     const outcome found = serve_locked(cache, request, at, out);
-    wr_front_unlock(cache, &h);
+    wr_front_unlock(cache, front);
     return found;
 }
 
@@ -357,9 +357,9 @@ static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream 
 
 static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *block)
 {
-    const wr_front_hold h = wr_front_lock_stream(cache, lender);
+    wr_front *front = wr_front_lock_stream(cache, lender);
     wr_cache_give_locked(cache, wr_starts_block_at(segment, block));
-    wr_front_unlock(cache, &h);
+    wr_front_unlock(cache, front);
 }
 
 /* Nobody can wait for a stream that captures. The move lock is held. */
@@ -473,13 +473,13 @@ static bool count_locked(wr_cache *cache, const wr_request *request, outcome fou
 static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, bool *laid_down,
                           void **out)
 {
-    const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
+    wr_front *front = wr_front_lock_stream(cache, request->stream);
     *found = find_locked(cache, request, at);
     if (*found != UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
     const bool over = *found == SERVED || *found == UNPLANNED;
     if (over) *laid_down = count_locked(cache, request, *found);
     if (*found == SERVED) WR_COUNT(cache->pools, hits, 1);
-    wr_front_unlock(cache, &h);
+    wr_front_unlock(cache, front);
     return over;
 }
 
@@ -508,9 +508,9 @@ void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
 {
     *out = NULL;
     if (request->pool_name != 0 || !wr_mempool_chunked(request->pool)) return;
-    const wr_front_hold h = wr_front_lock_stream(cache, request->stream);
+    wr_front *front = wr_front_lock_stream(cache, request->stream);
     const bool spared = wr_serve_trusts_locked(cache, request->stream);
     wr_block *block = spared ? NULL : wr_cache_best_of_locked(request, WR_PLANNED);
     if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) WR_COUNT(cache->pools, hits, 1);
-    wr_front_unlock(cache, &h);
+    wr_front_unlock(cache, front);
 }

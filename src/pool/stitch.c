@@ -371,12 +371,12 @@ static weir_status serve_locked(attempt *a, void **out)
 }
 
 /* It is done, or there is a plan whose memory is out of sight. */
-static weir_status begin_locked(attempt *a, const wr_front_hold *h, void **out)
+static weir_status begin_locked(attempt *a, wr_front *front, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     bool served = false;
     WR_TRY(wr_cache_check_pool_locked(p->request));
-    if (h->front) wr_front_empty_locked(h->front);
+    if (front) wr_front_empty_locked(front);
     WR_TRY(serve_locked(a, out));
     if (a->done) return WEIR_OK;
     WR_TRY(wr_cache_make_bin_locked(p->request->pool, p->request->stream, p->range ? WR_PLANNED : p->request->fit.class,
@@ -400,24 +400,26 @@ static void end_locked(attempt *a)
     wr_stitch_plan_release_locked(p);
 }
 
-static wr_front_hold lock_front(const wr_request *request)
+static wr_front *lock_front(const wr_request *request)
 {
-    return wr_front_lock(request->pool->cache, wr_front_find(request->stream, request->pool_name));
+    wr_front *front = wr_front_find(request->stream, request->pool_name);
+    wr_front_lock(request->pool->cache, front);
+    return front;
 }
 
 static weir_status try_once(attempt *a, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     wr_cache *cache = p->cache;
-    wr_front_hold h = lock_front(p->request);
-    weir_status status = begin_locked(a, &h, out);
+    wr_front *front = lock_front(p->request);
+    weir_status status = begin_locked(a, front, out);
     const bool over = status != WEIR_OK || a->done;
     if (over) end_locked(a);
-    wr_front_unlock(cache, &h);
+    wr_front_unlock(cache, front);
     if (over) return status;
 
     status = call_driver(a);
-    h = lock_front(p->request);
+    front = lock_front(p->request);
     if (status == WEIR_OK) status = commit_locked(a);
     const bool failed = status != WEIR_OK;
     if (failed) {
@@ -426,7 +428,7 @@ static weir_status try_once(attempt *a, void **out)
         status = serve_locked(a, out);
         end_locked(a);
     }
-    wr_front_unlock(cache, &h);
+    wr_front_unlock(cache, front);
     if (!failed) return status;
 
     undo(a);

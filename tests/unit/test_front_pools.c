@@ -184,11 +184,11 @@ static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
     assert_int_equal(pthread_barrier_init(&t.step, NULL, 2), 0);
     assert_int_equal(pthread_create(&thread, NULL, work, &t), 0);
     pthread_barrier_wait(&t.step);
-    wr_lock_acquire(&cache->lock);
+    wr_bias_acquire(&cache->lock, WR_BIAS_INNER);
     pthread_barrier_wait(&t.step);
     for (int i = 0; i < 6000 && !atomic_load(&t.done); i++) nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
     const bool done = atomic_load(&t.done);
-    wr_lock_release(&cache->lock);
+    wr_bias_release(&cache->lock, WR_BIAS_INNER);
     pthread_barrier_wait(&t.step);
     assert_int_equal(pthread_join(thread, NULL), 0);
     pthread_barrier_destroy(&t.step);

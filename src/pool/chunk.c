@@ -7,6 +7,7 @@
 #include "pool/starts.h"
 
 #include <assert.h>
+#include <string.h>
 
 wr_bin *wr_chunk_bin(const wr_chunk *chunk)
 {
@@ -311,19 +312,25 @@ static void set_end(wr_region *region)
     region->end = last ? last->at + last->chunk->bytes : 0;
 }
 
-static void set_slot(wr_region *region, uint32_t index, wr_slot *slot)
+static void join_neighbours(wr_slot *left, wr_slot *right)
 {
-    region->slots[index] = slot;
-    slot->index = index;
+    if (left) left->right = right;
+    if (right) right->left = left;
 }
 
 void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
-    const uint32_t place = wr_region_find(region, slot->at);
+    const uint32_t place = wr_region_find(region, slot->at), behind = region->count - place;
+    wr_slot **at = &region->slots[place];
     assert(region->count < region->capacity);
-    for (uint32_t i = region->count++; i > place; i--) set_slot(region, i, region->slots[i - 1]);
-    set_slot(region, place, slot);
+    slot->left = place > 0 ? at[-1] : NULL;
+    slot->right = behind > 0 ? at[0] : NULL;
+    join_neighbours(slot->left, slot);
+    join_neighbours(slot, slot->right);
+    memmove(at + 1, at, behind * sizeof *at);
+    *at = slot;
+    region->count++;
     set_end(region);
     list_part(slot);
     slot->next_of_chunk = slot->chunk->slots;
@@ -335,9 +342,12 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
 void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
 {
     wr_region *region = slot->region->region;
-    assert(region->slots[slot->index] == slot);
+    const uint32_t place = wr_region_find(region, slot->at);
+    wr_slot **at = &region->slots[place];
+    assert(*at == slot);
+    join_neighbours(slot->left, slot->right);
     region->count--;
-    for (uint32_t i = slot->index; i < region->count; i++) set_slot(region, i, region->slots[i + 1]);
+    memmove(at, at + 1, (region->count - place) * sizeof *at);
     set_end(region);
     unlist_part(slot);
     wr_slot **link = &slot->chunk->slots;

@@ -45,7 +45,7 @@ struct wr_slot {
     size_t at;              /* where the chunk begins in the region */
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
     uint64_t stale_since;   /* in the cache's count of such moments; anew when the driver did not take it back */
-    uint32_t index;         /* among the region's */
+    wr_slot *left, *right;  /* the region's next ones by address; NULL: there are none */
     wr_slot *next_of_chunk; /* also links unused records */
     TAILQ_ENTRY(wr_slot) stale;
     LIST_ENTRY(wr_slot) short_part;

@@ -252,8 +252,10 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
     size_t end = 0, parts = 0, present = 0;
     for (uint32_t i = 0; i < region->count; i++) {
         const wr_slot *s = region->slots[i];
-        VALID(s->region == segment && s->index == i && s->at >= end, "slot %u of region %p is out of order", i,
-              (void *)segment->base);
+        const wr_slot *left = i > 0 ? region->slots[i - 1] : NULL;
+        const wr_slot *right = i + 1 < region->count ? region->slots[i + 1] : NULL;
+        VALID(s->region == segment && s->left == left && s->right == right && s->at >= end,
+              "slot %u of region %p is out of order", i, (void *)segment->base);
         VALID(s->from <= s->to && s->to <= s->chunk->bytes, "slot %u of region %p: its part is not in its chunk", i,
               (void *)segment->base);
         VALID(wr_address_find(segment->base + s->at) == segment, "slot %u of region %p is not in the address map", i,

@@ -8,15 +8,13 @@
 /* The slot right before or behind; NULL: nothing is mapped there. */
 static wr_slot *before(const wr_slot *slot)
 {
-    const wr_region *region = slot->region->region;
-    wr_slot *left = slot->index > 0 ? region->slots[slot->index - 1] : NULL;
+    wr_slot *left = slot->left;
     return left && left->at + left->chunk->bytes == slot->at ? left : NULL;
 }
 
 static wr_slot *behind(const wr_slot *slot)
 {
-    const wr_region *region = slot->region->region;
-    wr_slot *right = slot->index + 1 < region->count ? region->slots[slot->index + 1] : NULL;
+    wr_slot *right = slot->right;
     return right && slot->at + slot->chunk->bytes == right->at ? right : NULL;
 }
 
@@ -27,17 +25,22 @@ static const wr_block *free_at(const wr_segment *region, size_t offset)
     return block->state == WR_BLOCK_FREE && block->bytes >= WR_CHUNK_PART_LEAST ? block : NULL;
 }
 
-/* Where what is free right before the slot begins, and what is free right behind it ends: a region's own end is absent. */
+/* Where what is free right before the slot begins, and what is free right behind it ends. Most neighbours are stale, or their parts lie
+ * elsewhere: then nothing is there. */
 static size_t free_before(const wr_slot *slot)
 {
-    const wr_block *block = slot->at > 0 ? free_at(slot->region, slot->at - 1) : NULL;
+    const wr_slot *left = before(slot);
+    const bool any = left && !wr_slot_is_stale(left) && left->to == left->chunk->bytes;
+    const wr_block *block = any ? free_at(slot->region, slot->at - 1) : NULL;
     return block ? (size_t)(block->base - slot->region->base) : slot->at;
 }
 
 static size_t free_behind(const wr_slot *slot)
 {
     const size_t end = slot->at + slot->chunk->bytes;
-    const wr_block *block = free_at(slot->region, end);
+    const wr_slot *right = behind(slot);
+    const bool any = right && !wr_slot_is_stale(right) && right->from == 0;
+    const wr_block *block = any ? free_at(slot->region, end) : NULL;
     return block ? (size_t)(block->base - slot->region->base) + block->bytes : end;
 }
 

@@ -29,11 +29,17 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
     return status;
 }
 
-/* With the lock of the stream's front. Where there are fronts, debug mode is off, and nobody asks who calls. */
-static WR_NOINLINE weir_status alloc_missed(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
+/* Where there are fronts, debug mode is off, and nobody asks who calls. */
+static WR_NOINLINE weir_status alloc_behind(size_t bytes, const wr_front *front, void **out)
 {
-    if (wr_front_miss(front, bytes, held, out)) return WEIR_OK;
     return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ NULL, NULL }, out);
+}
+
+/* With the lock of the stream's front. */
+static WR_NOINLINE WR_FLATTEN weir_status alloc_missed(size_t bytes, wr_front *front, const wr_front_slot *slot,
+                                                       wr_bias_thread *held, void **out)
+{
+    return WR_LIKELY(wr_front_miss(front, slot, bytes, held, out)) ? WEIR_OK : alloc_behind(bytes, front, out);
 }
 
 static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *block, wr_bias_thread *held, void **out)
@@ -44,11 +50,12 @@ static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *b
     return WEIR_OK;
 }
 
-/* All that is more than a hit is called last, so that a hit has no frame. */
+/* All that is more than a hit is called last, so that a hit saves few registers. */
 static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
 {
-    wr_block *block = wr_front_hit(front, bytes);
-    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, front, held, out);
+    wr_front_slot *slot;
+    wr_block *block = wr_front_hit(front, bytes, &slot);
+    if (WR_UNLIKELY(!block)) return alloc_missed(bytes, front, slot, held, out);
     if (WR_UNLIKELY(front->recorded)) return alloc_recorded(front, block, held, out);
     *out = block->base;
     wr_bias_release_owned(held);

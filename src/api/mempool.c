@@ -220,8 +220,9 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
         wr_bias_release_owned(held);
         return false;
     }
-    wr_block *block = wr_front_hit(front, bytes);
-    if (WR_UNLIKELY(!block)) return wr_front_miss(front, bytes, held, out);
+    wr_front_slot *slot;
+    wr_block *block = wr_front_hit(front, bytes, &slot);
+    if (WR_UNLIKELY(!block)) return wr_front_miss(front, slot, bytes, held, out);
     if (WR_UNLIKELY(front->recorded)) wr_front_record_taken(front, block);
     *out = block->base;
     wr_bias_release_owned(held);

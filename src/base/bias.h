@@ -49,9 +49,9 @@ void wr_bias_destroy(wr_bias_lock *lock);
 
 #define WR_BIAS_LOAD (WR_THREAD_SANITIZER ? memory_order_seq_cst : memory_order_acquire)
 
-void wr_bias_acquire_slow(wr_bias_lock *lock);
-bool wr_bias_try_slow(wr_bias_lock *lock);
-void wr_bias_release_slow(wr_bias_lock *lock);
+WR_NOINLINE void wr_bias_acquire_slow(wr_bias_lock *lock);
+WR_NOINLINE bool wr_bias_try_slow(wr_bias_lock *lock);
+WR_NOINLINE void wr_bias_release_slow(wr_bias_lock *lock);
 
 static WR_ALWAYS_INLINE void wr_bias_enter(wr_bias_thread *self, const wr_bias_lock *lock, wr_bias_depth depth)
 {
@@ -69,17 +69,22 @@ static WR_ALWAYS_INLINE void wr_bias_leave(wr_bias_thread *self, wr_bias_depth d
     atomic_store_explicit(&self->inside[depth], NULL, memory_order_release);
 }
 
-static WR_ALWAYS_INLINE wr_bias_thread *wr_bias_acquire_owned_at(wr_bias_lock *lock, wr_bias_depth depth)
+/* For the calling thread's record; false: it is not the owner. */
+static WR_ALWAYS_INLINE bool wr_bias_acquire_owned_by(wr_bias_thread *self, wr_bias_lock *lock, wr_bias_depth depth)
 {
-    wr_bias_thread *self = wr_bias_self;
-    if (WR_UNLIKELY(!self)) return NULL;
     wr_bias_enter(self, lock, depth);
     if (WR_LIKELY(atomic_load_explicit(&lock->owner, WR_BIAS_LOAD) == self)) {
         wr_lock_note_acquired(&lock->mutex);
-        return self;
+        return true;
     }
     wr_bias_leave(self, depth);
-    return NULL;
+    return false;
+}
+
+static WR_ALWAYS_INLINE wr_bias_thread *wr_bias_acquire_owned_at(wr_bias_lock *lock, wr_bias_depth depth)
+{
+    wr_bias_thread *self = wr_bias_self;
+    return WR_LIKELY(self && wr_bias_acquire_owned_by(self, lock, depth)) ? self : NULL;
 }
 
 /* An outer lock, only when it is the calling thread's, as which it is released; NULL: it is not. */
@@ -90,7 +95,9 @@ static inline wr_bias_thread *wr_bias_acquire_owned(wr_bias_lock *lock)
 
 static inline void wr_bias_release_owned(wr_bias_thread *self)
 {
+#ifndef NDEBUG
     wr_lock_note_released(&self->inside[WR_BIAS_OUTER]->mutex);
+#endif
     wr_bias_leave(self, WR_BIAS_OUTER);
 }
 

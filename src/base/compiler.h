@@ -9,7 +9,8 @@
 #define WR_CHECKED __attribute__((warn_unused_result))
 #define WR_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define WR_NOINLINE __attribute__((noinline))
-#define WR_FLATTEN __attribute__((flatten)) /* what it calls is inlined: many small steps on a hot path */
+#define WR_COLD __attribute__((noinline, cold)) /* what is done so seldom that it should not lie in a hot path's way */
+#define WR_FLATTEN __attribute__((flatten))     /* what it calls is inlined: many small steps on a hot path */
 #define WR_ALWAYS_INLINE inline __attribute__((always_inline)) /* hit paths, whatever their size */
 /* In a function of the API, or one that is always inlined there: where in the program it was called. */
 #define WR_CALLER __builtin_extract_return_addr(__builtin_return_address(0))

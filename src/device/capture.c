@@ -116,7 +116,7 @@ weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *poo
     wr_lock_init(&c->lock, WR_RANK_CAPTURE, "capture");
     wr_fronts_empty_in(&device->cache, c->route.name); /* what comes from there was handed out before */
     wr_cache_lock(&device->cache);
-    c->order.since = device->cache.handed++;
+    c->order.since = device->cache.captures++;
     wr_cache_unlock(&device->cache);
 
     wr_lock_acquire(&captures->lock);

@@ -67,10 +67,10 @@ void wr_history_clear(wr_history *history);
 WR_CHECKED weir_status wr_history_push_label(const char *label);
 WR_CHECKED weir_status wr_history_pop_label(void);
 
-void wr_history_write(wr_history *history, weir_event_kind kind, const void *address, uint64_t size, const void *stream,
-                      weir_mempool pool);
-void wr_history_write_free(wr_history *history, const void *address, uint64_t size, const void *stream,
-                           weir_mempool pool);
+WR_NOINLINE void wr_history_write(wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
+                                  const void *stream, weir_mempool pool);
+WR_NOINLINE void wr_history_write_free(wr_history *history, const void *address, uint64_t size, const void *stream,
+                                       weir_mempool pool);
 
 static inline void wr_history_record(wr_history *history, weir_event_kind kind, const void *address, uint64_t size,
                                      const void *stream, weir_mempool pool)

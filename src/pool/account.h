@@ -44,12 +44,12 @@ static inline void wr_account_in(wr_account *account, size_t bytes)
         wr_account_note_peaks(account);
 }
 
-static inline void wr_account_out(wr_account *account, size_t bytes)
+static inline void wr_account_out(wr_account *account, int64_t blocks, int64_t bytes)
 {
-    account->blocks.current--;
-    account->blocks.removed++;
-    account->bytes.current -= (int64_t)bytes;
-    account->bytes.removed += (int64_t)bytes;
+    account->blocks.current -= blocks;
+    account->blocks.removed += blocks;
+    account->bytes.current -= bytes;
+    account->bytes.removed += bytes;
 }
 
 /* A live block changes its stream. */

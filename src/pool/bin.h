@@ -23,10 +23,10 @@ RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute_
 
 static inline unsigned wr_free_range(size_t bytes)
 {
-    const unsigned log2 = 63u - (unsigned)__builtin_clzll(bytes);
+    const unsigned log2 = 63u ^ (unsigned)__builtin_clzll(bytes);            /* the difference, as one instruction */
     const unsigned steps = (unsigned)(bytes >> (log2 - WR_FREE_STEPS_LOG2)); /* of the octave's, and as many more */
     assert(log2 >= WR_FREE_LOG2_MIN && log2 - WR_FREE_LOG2_MIN < WR_FREE_OCTAVES);
-    return ((log2 - WR_FREE_LOG2_MIN - 1) << WR_FREE_STEPS_LOG2) + steps;
+    return (log2 << WR_FREE_STEPS_LOG2) + steps - ((WR_FREE_LOG2_MIN + 1) << WR_FREE_STEPS_LOG2);
 }
 
 /* The first range from this one on that has blocks; NULL: none. */
@@ -45,6 +45,16 @@ static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned ra
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
 
+static WR_NOINLINE void wr_free_remove_from(struct wr_free_tree *tree, wr_block *block)
+{
+    RB_REMOVE(wr_free_tree, tree, block);
+}
+
+static WR_NOINLINE void wr_free_balance(struct wr_free_tree *tree, wr_block *block)
+{
+    wr_free_tree_RB_INSERT_COLOR(tree, block);
+}
+
 /* The one to be handed out first of those that are of a size. */
 static inline wr_block *wr_free_first(wr_block *of_size)
 {
@@ -53,7 +63,7 @@ static inline wr_block *wr_free_first(wr_block *of_size)
 
 static inline void wr_free_put_beside(wr_block *of_size, wr_block *block)
 {
-    block->beside = 1;
+    block->beside = true;
     block->next_equal = of_size->equal;
     block->link = &of_size->equal;
     if (block->next_equal) block->next_equal->link = &block->next_equal;
@@ -71,7 +81,7 @@ static inline void wr_free_inherit(struct wr_free_tree *tree, wr_block *block)
 {
     wr_block *heir = block->equal, *parent = RB_PARENT(block, node);
     wr_free_take_from_beside(heir);
-    heir->beside = 0;
+    heir->beside = false;
     heir->equal = block->equal;
     if (heir->equal) heir->equal->link = &heir->equal;
     heir->node = block->node;
@@ -94,7 +104,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
     wr_block *parent = NULL, *at = RB_ROOT(tree);
     bool left = false;
     block->range = (uint16_t)range;
-    block->beside = 0;
+    block->beside = false;
     while (at) {
         if (at->bytes == block->bytes && !free->by_order) {
             wr_free_put_beside(at, block);
@@ -117,7 +127,7 @@ static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
         RB_LEFT(parent, node) = block;
     else
         RB_RIGHT(parent, node) = block;
-    wr_free_tree_RB_INSERT_COLOR(tree, block);
+    wr_free_balance(tree, block);
 }
 
 static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
@@ -134,7 +144,7 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
         return;
     }
     if (RB_ROOT(tree) != block || RB_LEFT(block, node) || RB_RIGHT(block, node)) {
-        RB_REMOVE(wr_free_tree, tree, block);
+        wr_free_remove_from(tree, block);
         return;
     }
     RB_ROOT(tree) = NULL;

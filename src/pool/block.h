@@ -17,6 +17,7 @@
 #define WR_POOL_BLOCK_H
 
 #include "base/compiler.h"
+#include "pool/flow.h"
 #include "pool/policy.h"
 #include "pool/stream.h"
 
@@ -56,8 +57,8 @@ struct wr_block {
     wr_block *prev, *next;       /* neighbours by address; `next` also links unused records */
     atomic_uintptr_t next_start; /* in the table of starts: a link (pool/starts.h) */
     union {
-        uint64_t handed; /* when it was handed out, in the cache's count */
-        wr_block *equal; /* in the bin's tree: the first of those beside it; NULL: none are */
+        uint64_t captures; /* that had begun when it was handed out */
+        wr_block *equal;   /* in the bin's tree: the first of those beside it; NULL: none are */
     };
     union {
         uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */
@@ -79,11 +80,11 @@ struct wr_block {
     size_t requested; /* what the user asked for; of the last use when free */
     wr_segment *segment;
     wr_use *uses; /* other streams that use it, or are waited for */
-    wr_block_state state;
-    _Atomic(uint8_t) mark; /* of wr_block_mark */
+    wr_block_state state : 8;
+    bool beside;           /* free: beside a block of its size, which is in the tree */
     bool lent;             /* live, or pending: to another stream, by a plan (pool/serve.h) */
-    uint16_t range : 15;   /* in the bin's tree: which */
-    uint16_t beside : 1;   /* free: beside a block of its size, which is in the tree */
+    _Atomic(uint8_t) mark; /* of wr_block_mark */
+    uint16_t range;        /* in the bin's tree: which */
     uint32_t kept;         /* by how many graphs: freed, it waits for their end */
     uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
 };
@@ -159,6 +160,7 @@ struct wr_bin {
     wr_front *front;     /* NULL: the bin has none */
     wr_account *account; /* of all bins of the stream */
     wr_ledger *ledger;   /* the cache's, or the front's while that is detached */
+    wr_flow *also; /* the pool's, which has numbers of its own; NULL: it has none, or a detached front tells it later */
     wr_class class;
     size_t small_max; /* blocks of up to so many bytes are small ones: all, none, or by size, where regions have both */
     size_t part_bytes; /* of the parts of its regions' slots */
@@ -210,7 +212,7 @@ static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, wr_
     block->segment = segment;
     block->prev = block->next = NULL;
     block->uses = NULL;
-    block->handed = 0;
+    block->captures = 0;
     block->kept = block->stack = 0;
     block->freed_at = 0;
     block->state = state;

@@ -86,7 +86,9 @@ bool wr_cache_takes(const wr_request *request, size_t candidate)
     if (request->pool->rules.no_split && candidate >= request->fit.segment_bytes + cache->options.large_segment)
         return false;
     const wr_policy *policy = wr_mempool_policy(request->pool);
-    return !policy->takes || policy->takes(&cache->options, &request->fit, candidate);
+    if (WR_LIKELY(!policy->takes)) return true;
+    const wr_fit fit = request->fit;
+    return policy->takes(&cache->options, &fit, candidate);
 }
 
 static bool splits(const wr_request *request, size_t candidate)
@@ -94,7 +96,9 @@ static bool splits(const wr_request *request, size_t candidate)
     const wr_mempool *pool = request->pool;
     if (pool->rules.no_split || candidate == request->fit.block_bytes) return false;
     const wr_policy *policy = wr_mempool_policy(pool);
-    return !policy->splits || policy->splits(&pool->cache->options, &request->fit, candidate);
+    if (WR_LIKELY(!policy->splits)) return true;
+    const wr_fit fit = request->fit;
+    return policy->splits(&pool->cache->options, &fit, candidate);
 }
 
 /* What a region ends with can still become larger: anything else first. */
@@ -112,15 +116,21 @@ wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class)
     return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
 }
 
+static wr_block *find_free_locked(const wr_request *request, wr_bin *bin)
+{
+    wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    if (WR_UNLIKELY(request->pool->subplans != NULL)) {
+        const wr_request copy = *request;
+        block = wr_subplan_choose_locked(&copy, block);
+    } else if (block) {
+        block = spare_tail(block);
+    }
+    return block && wr_cache_takes(request, block->bytes) ? block : NULL;
+}
+
 wr_block *wr_cache_find_free_locked(const wr_request *request)
 {
-    wr_bin *bin = wr_cache_bin_locked(request->pool, request);
-    wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
-    if (WR_UNLIKELY(request->pool->subplans != NULL))
-        block = wr_subplan_choose_locked(request, block);
-    else if (block)
-        block = spare_tail(block);
-    return block && wr_cache_takes(request, block->bytes) ? block : NULL;
+    return find_free_locked(request, wr_cache_bin_locked(request->pool, request));
 }
 
 /* While there are detached fronts the cache's numbers do not tell by themselves when there is a peak. */
@@ -130,7 +140,13 @@ static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
     if (cache->detached) wr_detached_review_locked(bin->pool);
 }
 
-static void make_live(wr_cache *cache, wr_block *block, size_t requested, const void *native)
+static WR_NOINLINE void record_alloc(wr_cache *cache, wr_block *block, const void *native)
+{
+    wr_history_record_alloc(&cache->history, block->base, block->requested, native, wr_bin_pool_id(block->segment->bin),
+                            &block->stack);
+}
+
+static void make_live(wr_cache *cache, wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;
     wr_segment_use(block->segment);
@@ -140,15 +156,15 @@ static void make_live(wr_cache *cache, wr_block *block, size_t requested, const 
     block->kept = 0;
     block->lent = false;
     wr_block_mark_as(block, WR_MARK_PARKABLE);
-    block->handed = bin->ledger == &cache->ledger ? ++cache->handed : cache->handed;
+    block->captures = cache->captures;
     wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
-    wr_history_record_alloc(&cache->history, block->base, requested, native, wr_bin_pool_id(bin), &block->stack);
 }
 
 void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native)
 {
-    make_live(cache, block, requested, native);
+    make_live(cache, block, requested);
+    record_alloc(cache, block, native);
     look_for_peak_locked(cache, block->segment->bin);
 }
 
@@ -170,7 +186,8 @@ static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block
         else
             wr_count_cut(bin, kind, bytes, rest);
     }
-    make_live(cache, block, request->requested, bin->stream->native);
+    make_live(cache, block, request->requested);
+    if (WR_UNLIKELY(cache->history.capacity != 0)) record_alloc(cache, block, bin->stream->native);
 }
 
 static weir_status hand_out_recorded(wr_cache *cache, const wr_request *request, wr_block *block, void **out)
@@ -217,13 +234,13 @@ typedef enum holding { ALONE, CONTENDED, DETACHED } holding;
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
-    wr_bin *bin = front && wr_front_any(front) ? wr_cache_bin_locked(request->pool, request) : NULL;
-    if (!bin) return wr_cache_find_free_locked(request);
+    wr_bin *bin = wr_cache_bin_locked(request->pool, request);
+    if (!bin || !front || !wr_front_any(front)) return find_free_locked(request, bin);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
     const bool sparing = wr_mempool_chunked(request->pool) && held == ALONE && bin->part_bytes >= SPARING_FROM;
     if (request->fit.class == WR_SMALL && !sparing) {
-        block = wr_cache_find_free_locked(request);
+        block = find_free_locked(request, bin);
         if (!block) block = find_among_large_locked(request);
         if (block) return block;
     }
@@ -231,11 +248,11 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
         wr_front_empty_detached(front, request->fit.class);
     else
         wr_front_empty_for_locked(front, request->fit.class);
-    return wr_cache_find_free_locked(request);
+    return find_free_locked(request, bin);
 }
 
 /* From what is free in the bins of a detached front, which the cache is not told of. NULL: it takes the cache. */
-static void *take_detached(wr_cache *cache, const wr_request *request, wr_front *front)
+static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_request *request, wr_front *front)
 {
     const size_t bytes = request->fit.block_bytes;
     wr_block *block = NULL;
@@ -264,24 +281,32 @@ static void note_taken_locked(const wr_request *request, wr_front *front, const 
         look_for_peak_locked(request->pool->cache, block->segment->bin);
 }
 
-static weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
+static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_front *front, holding held, void **out)
 {
-    *out = front ? take_detached(cache, request, front) : NULL;
-    if (*out) return WEIR_OK;
-    const bool contended = !wr_cache_try_lock(cache);
-    if (contended) wr_cache_lock(cache);
     if (front) {
         wr_front_meet_locked(front);
-        wr_front_contend_locked(front, contended);
+        wr_front_contend_locked(front, held == CONTENDED);
     }
     weir_status status = wr_cache_check_pool_locked(request);
-    if (collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
-    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, contended ? CONTENDED : ALONE) : NULL;
+    /* With fronts there is no such collection. */
+    if (!front && collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
+    wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, held) : NULL;
     if (WR_UNLIKELY(!block) && status == WEIR_OK) block = find_among_large_locked(request);
     if (block) {
         status = hand_out_recorded(cache, request, block, out);
         if (status == WEIR_OK) note_taken_locked(request, front, block);
     }
+    return status;
+}
+
+/* *out is NULL so far. */
+static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
+{
+    if (front && wr_front_is_detached(front)) *out = take_detached(cache, request, front);
+    if (*out) return WEIR_OK;
+    const bool alone = wr_cache_try_lock(cache);
+    if (!alone) wr_cache_lock(cache);
+    weir_status status = take_locked(cache, request, front, alone ? ALONE : CONTENDED, out);
     wr_cache_unlock(cache);
     return status;
 }
@@ -294,15 +319,26 @@ static weir_status take_whole_or_cut(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
-WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested)
+/* What is seldom called, here and in what is inlined here, gets a copy of the request, so that the request itself need not be in
+ * memory. */
+WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self)
 {
+    wr_cache *cache = front->cache;
     const wr_request request = { .pool = front->pool,
                                  .pool_name = atomic_load_explicit(&front->name, memory_order_relaxed),
                                  .stream = front->stream,
                                  .requested = requested,
                                  .fit = { bytes, wr_round_up(bytes, WR_SEGMENT_UNIT), wr_front_class(bytes) } };
     void *out = NULL;
-    return take(front->cache, &request, front, &out) == WEIR_OK ? out : NULL;
+    weir_status status;
+    if (WR_LIKELY(!wr_front_is_detached(front) && wr_cache_lock_owned(cache, self))) {
+        status = take_locked(cache, &request, front, ALONE, &out);
+        wr_cache_unlock_owned(cache, self);
+    } else {
+        const wr_request copy = request;
+        status = take(cache, &copy, front, &out);
+    }
+    return status == WEIR_OK ? out : NULL;
 }
 
 void *wr_cache_take_rounded(wr_front *front, size_t requested)
@@ -316,6 +352,7 @@ void *wr_cache_take_rounded(wr_front *front, size_t requested)
 weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out)
 {
     wr_front *front = wr_front_find(request->stream, request->pool_name);
+    *out = NULL;
     if (!front) return take(cache, request, NULL, out);
     wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
     const bool still = wr_front_is_of(front, request->pool_name);
@@ -361,10 +398,15 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
     return status;
 }
 
+static void note_freed(wr_cache *cache, const wr_bin *bin, uint64_t blocks)
+{
+    if (WR_UNLIKELY(wr_mempool_is_orphan(bin->pool))) cache->orphans = true;
+    bin->ledger->changes += blocks;
+}
+
 static void free_locked(wr_cache *cache, wr_block *block)
 {
-    if (WR_UNLIKELY(wr_mempool_is_orphan(block->segment->bin->pool))) cache->orphans = true;
-    block->segment->bin->ledger->changes++;
+    note_freed(cache, block->segment->bin, 1);
     block->state = WR_BLOCK_FREE;
     wr_cache_join_free_locked(cache, block);
 }
@@ -430,7 +472,7 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 {
     const wr_bin *bin = block->segment->bin;
     wr_block_mark_as(block, WR_MARK_NONE);
-    wr_account_out(bin->account, block->bytes);
+    wr_account_out(bin->account, 1, (int64_t)block->bytes);
     if (!block->uses && !block->kept) {
         wr_history_record_free(&cache->history, block->base, block->requested, bin->stream->native,
                                wr_bin_pool_id(bin));
@@ -445,16 +487,19 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
     wr_count_waits(block);
 }
 
-WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first)
+WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind,
+                                            const int64_t sums[WR_FLOW_LIVE])
 {
+    const wr_bin *bin = first->segment->bin; /* those of one front have pool, account and ledger in common */
+    wr_count_all_freed(bin, kind, sums);
+    wr_account_out(bin->account, sums[WR_FLOW_BLOCKS], sums[WR_FLOW_BYTES]);
+    note_freed(cache, bin, (uint64_t)sums[WR_FLOW_BLOCKS]);
     for (wr_block *block = first, *next; block; block = next) {
-        const wr_bin *bin = block->segment->bin;
         next = block->next_parked;
         wr_block_mark_as(block, WR_MARK_NONE);
         if (WR_UNLIKELY(block->uses)) wr_pending_forget_locked(cache, block); /* recorded while it was being freed */
-        wr_count_freed(bin, block);
-        wr_account_out(bin->account, block->bytes);
-        free_locked(cache, block);
+        block->state = WR_BLOCK_FREE;
+        wr_cache_join_free_locked(cache, block);
     }
 }
 

@@ -82,7 +82,7 @@ typedef struct wr_cache {
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
     uint64_t searches[WR_BINS];    /* first ones: the clock of collection by age */
-    uint64_t handed;               /* blocks, ever */
+    uint64_t captures;             /* that begun, ever */
     uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
     atomic_uint pauses_held_off;   /* by so many of weir's own uses of memory; counted under the lock. pool/pause.h */
     weir_memory_stats stats;       /* of blocks as wr_stats_locked has put them together */
@@ -143,8 +143,8 @@ typedef struct wr_request {
 #define WR_CACHE_OF_HOST (-1)
 
 /* The cache's lock, and with it those of all detached fronts. */
-void wr_detached_lock(wr_cache *cache);
-void wr_detached_unlock(const wr_cache *cache);
+WR_NOINLINE void wr_detached_lock(wr_cache *cache);
+WR_NOINLINE void wr_detached_unlock(const wr_cache *cache);
 
 static inline void wr_cache_lock(wr_cache *cache)
 {
@@ -164,6 +164,21 @@ static inline void wr_cache_unlock(wr_cache *cache)
 {
     if (WR_UNLIKELY(cache->detached)) wr_detached_unlock(cache);
     wr_bias_release(&cache->lock, WR_BIAS_INNER);
+}
+
+/* The same by a thread that has a front's lock as its owner. False: it is not the owner of this one. */
+static WR_ALWAYS_INLINE bool wr_cache_lock_owned(wr_cache *cache, wr_bias_thread *self)
+{
+    if (WR_UNLIKELY(!wr_bias_acquire_owned_by(self, &cache->lock, WR_BIAS_INNER))) return false;
+    if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
+    return true;
+}
+
+static WR_ALWAYS_INLINE void wr_cache_unlock_owned(wr_cache *cache, wr_bias_thread *self)
+{
+    if (WR_UNLIKELY(cache->detached)) wr_detached_unlock(cache);
+    wr_lock_note_released(&cache->lock.mutex);
+    wr_bias_leave(self, WR_BIAS_INNER);
 }
 
 static inline bool wr_cache_is_host(const wr_cache *cache)
@@ -187,9 +202,9 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* The same for a request that becomes a block of so many bytes, from the front's stream and pool, with the front's lock held, where
- * no such block is parked. NULL: none fits. */
-WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested);
+/* The same for a request that becomes a block of so many bytes, from the front's stream and pool, with the front's lock as its owner,
+ * where no such block is parked. NULL: none fits. */
+WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self);
 
 /* The same for any request, parked blocks included. */
 WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
@@ -283,8 +298,8 @@ void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 /* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
 void wr_cache_give_locked(wr_cache *cache, wr_block *block);
 
-/* The same of those that a front had, in a list: their program has freed them before. */
-void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first);
+/* The same of those of one kind that a front had, in a list, and what they come to: their program has freed them before. */
+void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind, const int64_t sums[WR_FLOW_LIVE]);
 
 /* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
@@ -300,7 +315,7 @@ wr_block *wr_cache_find_free_locked(const wr_request *request);
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
 
 /* Records (records.c): a fresh one's members are whatever they were. */
-WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
+WR_COLD WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
 static inline wr_block *wr_ledger_take_record(wr_ledger *ledger)
 {
     wr_block *block = ledger->unused_blocks;
@@ -318,7 +333,7 @@ static inline void wr_ledger_add_record(wr_ledger *ledger, wr_block *block)
 
 WR_CHECKED static inline weir_status wr_record_block(wr_cache *cache, wr_block **block)
 {
-    if (!cache->ledger.unused_blocks) WR_TRY(wr_records_more_blocks(cache));
+    if (WR_UNLIKELY(!cache->ledger.unused_blocks)) WR_TRY(wr_records_more_blocks(cache));
     *block = wr_ledger_take_record(&cache->ledger);
     return WEIR_OK;
 }

@@ -86,24 +86,25 @@ WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
 /* The first, for whoever has the sums of all fronts, and of the pool's. */
 void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own);
 
-static inline bool wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
+/* Negative: no room is left, as by wr_flow_come. */
+static inline int64_t wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
 {
-    const bool blocks = wr_flow_come(flow, kind, WR_FLOW_BLOCKS, 1);
-    const bool bytes = wr_flow_come(flow, kind, WR_FLOW_BYTES, block->bytes);
-    return wr_flow_come(flow, kind, WR_FLOW_REQUESTED, block->requested) || blocks || bytes;
+    const int64_t blocks = wr_flow_come(flow, kind, WR_FLOW_BLOCKS, 1);
+    const int64_t bytes = wr_flow_come(flow, kind, WR_FLOW_BYTES, block->bytes);
+    return wr_flow_come(flow, kind, WR_FLOW_REQUESTED, block->requested) | blocks | bytes;
 }
 
-static inline void wr_flow_freed(wr_flow *flow, int kind, const wr_block *block)
+static inline void wr_flow_freed(wr_flow *flow, int kind, const int64_t sums[WR_FLOW_LIVE])
 {
-    wr_flow_go(flow, kind, WR_FLOW_BLOCKS, 1);
-    wr_flow_go(flow, kind, WR_FLOW_BYTES, block->bytes);
-    wr_flow_go(flow, kind, WR_FLOW_REQUESTED, block->requested);
+    wr_flow_go(flow, kind, WR_FLOW_BLOCKS, sums[WR_FLOW_BLOCKS]);
+    wr_flow_go(flow, kind, WR_FLOW_BYTES, sums[WR_FLOW_BYTES]);
+    wr_flow_go(flow, kind, WR_FLOW_REQUESTED, sums[WR_FLOW_REQUESTED]);
 }
 
-static inline bool wr_flow_free_in(wr_flow *flow, int kind, size_t bytes)
+static inline int64_t wr_flow_free_in(wr_flow *flow, int kind, size_t bytes)
 {
-    const bool splits = wr_flow_come(flow, kind, WR_FLOW_SPLITS, 1);
-    return wr_flow_come(flow, kind, WR_FLOW_SPLIT_BYTES, bytes) || splits;
+    const int64_t splits = wr_flow_come(flow, kind, WR_FLOW_SPLITS, 1);
+    return wr_flow_come(flow, kind, WR_FLOW_SPLIT_BYTES, bytes) | splits;
 }
 
 static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
@@ -112,39 +113,44 @@ static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
     wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes);
 }
 
-/* Its pool has numbers of its own. What is in a detached front's ledger comes into both later. */
-static inline bool wr_bin_counts_twice(const wr_bin *bin)
+/* What is in a detached front's ledger comes into the cache's flow and the pool's later. */
+static inline void wr_bin_use_ledger(wr_bin *bin, wr_ledger *ledger)
 {
-    return bin->pool->counted && bin->ledger == &bin->pool->cache->ledger;
+    wr_mempool *pool = bin->pool;
+    bin->ledger = ledger;
+    bin->also = pool->counted && ledger == &pool->cache->ledger ? &pool->flow : NULL;
 }
 
 /* A block is live. What is parked counts as live here, and not in a peak: the fronts know how much that is. */
 static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
 {
-    wr_mempool *pool = bin->pool;
     const int kind = wr_count_kind(bin, block);
-    bool full = wr_flow_live(&bin->ledger->flow, kind, block);
-    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_live(&pool->flow, kind, block);
-    if (WR_UNLIKELY(full)) wr_count_full_locked(pool);
+    int64_t left = wr_flow_live(&bin->ledger->flow, kind, block);
+    if (WR_UNLIKELY(bin->also)) left |= wr_flow_live(bin->also, kind, block);
+    if (WR_UNLIKELY(left < 0)) wr_count_full_locked(bin->pool);
 }
 
-/* A live block is free, or about to be. */
+/* Live blocks of a kind are free, or about to be: what they come to. */
+static inline void wr_count_all_freed(const wr_bin *bin, int kind, const int64_t sums[WR_FLOW_LIVE])
+{
+    wr_flow_freed(&bin->ledger->flow, kind, sums);
+    if (WR_UNLIKELY(bin->also)) wr_flow_freed(bin->also, kind, sums);
+}
+
 static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
 {
-    const int kind = wr_count_kind(bin, block);
-    wr_flow_freed(&bin->ledger->flow, kind, block);
-    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_freed(&bin->pool->flow, kind, block);
+    const int64_t sums[WR_FLOW_LIVE] = { 1, (int64_t)block->bytes, (int64_t)block->requested };
+    wr_count_all_freed(bin, wr_count_kind(bin, block), sums);
 }
 
 /* A free block enters or leaves its bin: counted as inactive split when its segment has other blocks. */
 static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
 {
-    wr_mempool *pool = bin->pool;
     const int kind = wr_count_kind(bin, block);
     if (!block->prev && !block->next) return;
-    bool full = wr_flow_free_in(&bin->ledger->flow, kind, block->bytes);
-    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) full |= wr_flow_free_in(&pool->flow, kind, block->bytes);
-    if (WR_UNLIKELY(full)) wr_count_splits_full_locked(pool);
+    int64_t left = wr_flow_free_in(&bin->ledger->flow, kind, block->bytes);
+    if (WR_UNLIKELY(bin->also)) left |= wr_flow_free_in(bin->also, kind, block->bytes);
+    if (WR_UNLIKELY(left < 0)) wr_count_splits_full_locked(bin->pool);
 }
 
 static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
@@ -152,31 +158,29 @@ static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
     const int kind = wr_count_kind(bin, block);
     if (!block->prev && !block->next) return;
     wr_flow_free_out(&bin->ledger->flow, kind, block->bytes);
-    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_free_out(&bin->pool->flow, kind, block->bytes);
+    if (WR_UNLIKELY(bin->also)) wr_flow_free_out(bin->also, kind, block->bytes);
 }
 
 /* A free block of a kind and size leaves its bin, and `rest`, which was cut off it, enters. Mostly both are of one kind: as many
  * as before, and less bytes, so no peak. */
-static inline void wr_flow_cut(wr_flow *flow, int kind, size_t bytes, int rest_kind, size_t rest, bool *full)
+static inline int64_t wr_flow_cut(wr_flow *flow, int kind, size_t bytes, int rest_kind, size_t rest)
 {
     if (WR_UNLIKELY(rest_kind != kind)) {
         wr_flow_free_out(flow, kind, bytes);
-        *full |= wr_flow_free_in(flow, rest_kind, rest);
-        return;
+        return wr_flow_free_in(flow, rest_kind, rest);
     }
     flow->came[kind][WR_FLOW_SPLITS]++;
     flow->came[kind][WR_FLOW_SPLIT_BYTES] += (int64_t)rest;
     wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes - rest);
+    return 0;
 }
 
 static inline void wr_count_cut(const wr_bin *bin, int kind, size_t bytes, const wr_block *rest)
 {
-    wr_mempool *pool = bin->pool;
     const int rest_kind = wr_count_kind(bin, rest);
-    bool full = false;
-    wr_flow_cut(&bin->ledger->flow, kind, bytes, rest_kind, rest->bytes, &full);
-    if (WR_UNLIKELY(wr_bin_counts_twice(bin))) wr_flow_cut(&pool->flow, kind, bytes, rest_kind, rest->bytes, &full);
-    if (WR_UNLIKELY(full)) wr_count_splits_full_locked(pool);
+    int64_t left = wr_flow_cut(&bin->ledger->flow, kind, bytes, rest_kind, rest->bytes);
+    if (WR_UNLIKELY(bin->also)) left |= wr_flow_cut(bin->also, kind, bytes, rest_kind, rest->bytes);
+    if (WR_UNLIKELY(left < 0)) wr_count_splits_full_locked(bin->pool);
 }
 
 /* Of wr_count: a live block becomes pending; a pending one is free. */

@@ -196,7 +196,7 @@ static void use_ledger(const wr_front *front, wr_ledger *ledger)
 {
     for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
         wr_bin *bin = wr_mempool_bin(front->pool, front->stream, class);
-        if (bin) bin->ledger = ledger;
+        if (bin) wr_bin_use_ledger(bin, ledger);
     }
 }
 
@@ -251,7 +251,7 @@ weir_status wr_front_detach_locked(wr_front *front)
     return WEIR_OK;
 }
 
-void wr_front_contend_locked(wr_front *front, bool contended)
+void wr_front_count_wait_locked(wr_front *front, bool contended)
 {
     if (wr_front_is_detached(front)) {
         (void)stock_up(front); /* without records it asks again */

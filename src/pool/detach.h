@@ -26,7 +26,12 @@ void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: what was 
 
 /* A request of the front's stream took the lock; `contended`: another thread had it. Detaches the front when that is often so.
  * The front's lock is held, too. */
-void wr_front_contend_locked(wr_front *front, bool contended);
+WR_NOINLINE void wr_front_count_wait_locked(wr_front *front, bool contended);
+
+static inline void wr_front_contend_locked(wr_front *front, bool contended)
+{
+    if (WR_UNLIKELY(contended || front->waits || front->cache->detached)) wr_front_count_wait_locked(front, contended);
+}
 
 /* Nothing where it is detached, or another one of its stream is, or nothing may be parked now. The front's lock is held, too. On
  * failure there are no records for it, and nothing has changed. */
@@ -42,7 +47,7 @@ int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow
 
 /* Something of the pool became live of which they do not know: a peak is noted, and where they may take more than is left below it by
  * now, they have to ask again. */
-void wr_detached_review_locked(wr_mempool *pool);
+WR_NOINLINE void wr_detached_review_locked(wr_mempool *pool);
 
 /* How much more of a class is free than the cache knows; less, when it is negative. `pool`: in that one; NULL: in all. */
 int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number);

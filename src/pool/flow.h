@@ -29,12 +29,12 @@ typedef struct wr_flow {
                [WR_FLOW_NUMBERS]; /* of room, when they were put together: what is gone came and stayed */
 } wr_flow;
 
-/* True: there is no room left, and there may be a peak. */
-static inline bool wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
+/* Negative: there is no room left, and there may be a peak. */
+static inline int64_t wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
 {
     flow->came[kind][number] += (int64_t)amount;
-    const bool full = (flow->room[kind][number] -= (int64_t)amount) < 0;
-    return (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount) < 0 || full;
+    const int64_t of_kind = flow->room[kind][number] -= (int64_t)amount;
+    return of_kind | (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount);
 }
 
 /* What became free less what became live, since they were put together. */

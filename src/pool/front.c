@@ -42,18 +42,20 @@ static void tell(const wr_front *front, wr_front_part *part, int kind)
 }
 
 /* Whoever asks for what is parked gets it: not where nobody may, or a plan is asked first. */
-static bool is_open(const wr_mempool *pool)
+static bool is_open(const wr_front *front)
 {
-    return !pool->is_private || (wr_mempool_references(pool) > 0 && !pool->paused && !wr_subplans_any(pool->cache));
+    const wr_mempool *pool = front->pool;
+    return !pool->is_private || (!wr_front_is_of(front, WR_MEMPOOL_NOBODY) && wr_mempool_references(pool) > 0 &&
+                                 !pool->paused && !wr_subplans_any(pool->cache));
 }
 
 static void look_up_locked(wr_front *front)
 {
     const wr_cache *cache = front->cache;
-    const bool gone = wr_front_is_of(front, WR_MEMPOOL_NOBODY);
-    front->closed =
-        gone || atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0 || !is_open(front->pool);
-    front->plain = !front->closed && !front->recorded;
+    const bool all = atomic_load_explicit(&cache->fronts_closed, memory_order_acquire) != 0;
+    const bool closed = all || !is_open(front);
+    front->closed = closed;
+    front->plain = !closed && !front->recorded;
 }
 
 void wr_front_meet_locked(wr_front *front)
@@ -147,13 +149,16 @@ void wr_front_settle_locked(wr_front *front)
 
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested)
 {
-    const wr_front_rest rest = wr_front_rest_of(wr_front_part_for(front, bytes), bytes, requested);
-    wr_front_count_live(front, bytes, requested);
-    if (front->cache->detached) wr_detached_review_locked(front->pool);
-    if (wr_front_is_detached(front)) {
-        wr_front_settle_locked(front); /* its ledger does not tell */
-    } else if (!wr_front_spares(rest)) {
-        wr_front_unsettle(front);
+    wr_front_part *part = wr_front_part_for(front, bytes);
+    const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
+    wr_front_leave_spare(part, rest); /* what is parked stays what it is */
+    wr_front_keep(part, WR_FLOW_BLOCKS, 1);
+    wr_front_keep(part, WR_FLOW_BYTES, (int64_t)bytes);
+    wr_front_keep(part, WR_FLOW_REQUESTED, (int64_t)requested);
+    if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
+    if (WR_UNLIKELY(front->cache->detached)) {
+        wr_detached_review_locked(front->pool);
+        if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger does not tell */
     }
     wr_fronts_unsettle(front->stream, front);
 }
@@ -192,18 +197,18 @@ static void fold_hits(wr_front_part *part, wr_front_slot *slot)
     slot->hits = 0;
 }
 
-/* Before the others of *list. */
-static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list)
+/* Before the others of *list; what they come to is added to `gone`. */
+static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list, int64_t gone[WR_FLOW_LIVE])
 {
     wr_block *last = slot->first;
     fold_hits(part, slot);
     if (slot->count == 0) return;
-    wr_front_count(part, WR_FLOW_BLOCKS, -(int64_t)slot->count);
-    wr_front_count(part, WR_FLOW_BYTES, -(int64_t)(slot->count * slot->bytes));
-    wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)last->requested);
+    gone[WR_FLOW_BLOCKS] += slot->count;
+    gone[WR_FLOW_BYTES] += (int64_t)(slot->count * slot->bytes);
+    gone[WR_FLOW_REQUESTED] += (int64_t)last->requested;
     for (; slot->count > 1; slot->count--) {
         last = last->next_parked;
-        wr_front_count(part, WR_FLOW_REQUESTED, -(int64_t)last->requested);
+        gone[WR_FLOW_REQUESTED] += (int64_t)last->requested;
     }
     last->next_parked = *list;
     *list = slot->first;
@@ -212,16 +217,17 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
 }
 
 /* What may become live without a peak is as much as before. */
-static void empty(const wr_front *front, wr_front_part *part)
+static void empty(const wr_front *front, wr_front_part *part, int kind)
 {
     wr_block *list = NULL;
-    int64_t spare[WR_FLOW_LIVE];
-    if (part->in_use == 0) return;
-    for (int i = 0; i < WR_FLOW_LIVE; i++) spare[i] = wr_front_spare(part, (wr_flow_number)i);
+    int64_t gone[WR_FLOW_LIVE] = { 0 };
     for (; part->in_use; part->in_use &= part->in_use - 1)
-        empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list);
-    for (int i = 0; i < WR_FLOW_LIVE; i++) set_spare(part, (wr_flow_number)i, spare[i]);
-    wr_cache_give_parked_locked(front->cache, list);
+        empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list, gone);
+    if (!list) return;
+    wr_front_keep(part, WR_FLOW_BLOCKS, -gone[WR_FLOW_BLOCKS]);
+    wr_front_keep(part, WR_FLOW_BYTES, -gone[WR_FLOW_BYTES]);
+    wr_front_keep(part, WR_FLOW_REQUESTED, -gone[WR_FLOW_REQUESTED]);
+    wr_cache_give_parked_locked(front->cache, list, kind, gone);
 }
 
 /* Whether what is parked of a class may, cut or merged, serve a request of the other: segments have blocks of one. */
@@ -233,11 +239,11 @@ static bool serves(const wr_front *front, wr_class parked, wr_class request)
 void wr_front_empty_for_locked(wr_front *front, wr_class class)
 {
     if (serves(front, WR_SMALL, class)) {
-        empty(front, &front->small);
+        empty(front, &front->small, WEIR_STAT_SMALL);
         tell(front, &front->small, WEIR_STAT_SMALL);
     }
     if (serves(front, WR_LARGE, class)) {
-        empty(front, &front->large);
+        empty(front, &front->large, WEIR_STAT_LARGE);
         tell(front, &front->large, WEIR_STAT_LARGE);
     }
     wr_front_add_up_locked(front);
@@ -261,8 +267,8 @@ void wr_front_empty_detached(wr_front *front, wr_class class)
 {
     const bool small = serves(front, WR_SMALL, class), large = serves(front, WR_LARGE, class);
     if ((small && !own_alone(&front->small)) || (large && !own_alone(&front->large))) return;
-    if (small) empty(front, &front->small);
-    if (large) empty(front, &front->large);
+    if (small) empty(front, &front->small, WEIR_STAT_SMALL);
+    if (large) empty(front, &front->large, WEIR_STAT_LARGE);
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
@@ -434,18 +440,21 @@ bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, 
     return freed;
 }
 
-bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out)
+static WR_NOINLINE void *take_rounded(wr_front *front, size_t requested)
+{
+    return requested != 0 && requested <= WR_REQUEST_MAX ? wr_cache_take_rounded(front, requested) : NULL;
+}
+
+bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested, wr_bias_thread *self, void **out)
 {
     const size_t bytes = wr_front_block_bytes(front, requested);
     const bool plain = requested != 0 && requested <= front->plain_max;
     const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may be asked first */
     void *found = NULL;
-    if (plain && wr_front_has(front, bytes))
+    if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
-    else if (plain && at_once)
-        found = wr_cache_take_plain(front, bytes, requested);
-    else if (at_once && requested != 0 && requested <= WR_REQUEST_MAX)
-        found = wr_cache_take_rounded(front, requested);
+    else if (WR_LIKELY(at_once))
+        found = WR_LIKELY(plain) ? wr_cache_take_plain(front, bytes, requested, self) : take_rounded(front, requested);
     wr_bias_release_owned(self);
     if (found) *out = found;
     return found != NULL;

@@ -130,7 +130,7 @@ void wr_front_empty_detached(wr_front *front, wr_class class);
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
 
 /* How much may become live until there is a peak is found out. The cache's lock is held too. */
-void wr_front_settle_locked(wr_front *front);
+WR_NOINLINE void wr_front_settle_locked(wr_front *front);
 
 /* A block of `bytes`, asked for as `requested`, becomes free, or live, other than by being parked or taken: so much more, or less,
  * is spare. The cutting lock is held too, or the cache's. */
@@ -264,10 +264,14 @@ static inline bool wr_front_any(const wr_front *front)
     return front->small.in_use || front->large.in_use;
 }
 
+static inline bool wr_front_slot_has(const wr_front_slot *slot, size_t block_bytes)
+{
+    return slot->bytes == block_bytes && slot->first;
+}
+
 static inline bool wr_front_has(wr_front *front, size_t block_bytes)
 {
-    const wr_front_slot *slot = wr_front_slot_of(wr_front_part_for(front, block_bytes), block_bytes);
-    return slot->bytes == block_bytes && slot->first;
+    return wr_front_slot_has(wr_front_slot_of(wr_front_part_for(front, block_bytes), block_bytes), block_bytes);
 }
 
 /* What is spare once such a block is taken. */
@@ -288,6 +292,13 @@ static inline bool wr_front_spares(wr_front_rest rest)
     return (rest.blocks | rest.bytes | rest.requested) >= 0;
 }
 
+static inline void wr_front_leave_spare(wr_front_part *part, wr_front_rest rest)
+{
+    wr_front_set(part, WR_FLOW_BLOCKS, rest.blocks);
+    wr_front_set(part, WR_FLOW_BYTES, rest.bytes);
+    wr_front_set(part, WR_FLOW_REQUESTED, rest.requested);
+}
+
 /* Hands out the slot's first block. */
 static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_block *block, size_t requested,
                                 wr_front_rest rest)
@@ -299,9 +310,7 @@ static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_blo
     part->hits[WR_FLOW_REQUESTED] += (int64_t)requested;
     block->requested = requested;
     wr_block_mark_as(block, WR_MARK_PARKABLE);
-    wr_front_set(part, WR_FLOW_BLOCKS, rest.blocks);
-    wr_front_set(part, WR_FLOW_BYTES, rest.bytes);
-    wr_front_set(part, WR_FLOW_REQUESTED, rest.requested);
+    wr_front_leave_spare(part, rest);
 }
 
 static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *block)
@@ -337,11 +346,12 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
 /* What both calls of a program come to that allocates and frees on a stream of the calling thread, with the front's lock.
  * NULL or false: nothing has changed, and it takes the way of all others. */
 
-static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested)
+/* *at: the slot of such requests. */
+static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested, wr_front_slot **at)
 {
     const size_t block_bytes = wr_front_block_bytes(front, requested);
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_slot *slot = wr_front_slot_of(part, block_bytes);
+    wr_front_slot *slot = *at = wr_front_slot_of(part, block_bytes);
     wr_block *block = slot->first;
     if (WR_UNLIKELY(requested >= atomic_load_explicit(&front->below, memory_order_relaxed) ||
                     slot->bytes != block_bytes || !block))
@@ -368,7 +378,7 @@ void wr_front_record_taken(const wr_front *front, wr_block *block);
 
 /* What is less common, with the lock as by wr_bias_acquire_owned, which they release. False: it takes the way of all others.
  * The second frees what it cannot park. */
-WR_NOINLINE bool wr_front_miss(wr_front *front, size_t requested, wr_bias_thread *self, void **out);
+bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested, wr_bias_thread *self, void **out);
 WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self);
 
 #endif

@@ -102,6 +102,8 @@ void wr_mempool_count_default_locked(wr_cache *cache)
     pool->stats = *wr_stats_locked(cache);
     wr_count_measure_locked(&pool->stats, &pool->flow);
     pool->counted = true;
+    for (uint32_t i = 0; i < pool->bin_capacity; i++)
+        if (pool->bins[i]) wr_bin_use_ledger(pool->bins[i], &cache->ledger);
 }
 
 /* Somebody else's capture may be naming the same id, also on another device. */

@@ -144,7 +144,7 @@ static wr_stream *stream_in(const wr_block *block, const wr_mempool *pool, uint6
     wr_cache *cache = block->segment->cache;
     wr_cache_lock(cache);
     const wr_bin *bin = block->segment->bin;
-    wr_stream *stream = bin->pool == pool && block->handed > since ? bin->stream : NULL;
+    wr_stream *stream = bin->pool == pool && block->captures > since ? bin->stream : NULL;
     wr_cache_unlock(cache);
     return stream;
 }

@@ -16,7 +16,7 @@ typedef struct wr_order {
     wr_deferred *first;
     atomic_uint count; /* of deferred blocks; read without the lock to skip looking */
     wr_ancestry *ancestries;
-    uint64_t since; /* the cache's count of blocks handed out when the capture began */
+    uint64_t since; /* of captures that had begun before this one */
 } wr_order;
 
 /* Takes over a block of the pool that has just become pending, if its stream and all that it is recorded on take part in

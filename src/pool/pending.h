@@ -42,7 +42,7 @@ WR_CHECKED weir_status wr_pending_record(wr_cache *cache, const wr_segment *segm
 void wr_pending_start(wr_cache *cache, wr_block *block);
 
 /* A block that is freed after all has no uses any more. The cache's lock is held. */
-void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
+WR_COLD void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
 
 /* Frees a block that has become pending and was not started: its uses are known to be over. */
 void wr_pending_skip(wr_block *block);

@@ -47,13 +47,13 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         if (chunked) bin->small_max = WR_SMALL_MAX;
         bin->free.by_order = !chunked; /* what follows PyTorch, or goes by places, needs it */
         bin->account = account;
-        bin->ledger = &pool->cache->ledger;
         weir_status status = front_for_locked(pool, stream, class, account, &bin->front);
         if (status != WEIR_OK) {
             wr_meta_free(bin);
             return status;
         }
-        if (bin->front && wr_front_is_detached(bin->front)) bin->ledger = &bin->front->ledger;
+        const bool detached = bin->front && wr_front_is_detached(bin->front);
+        wr_bin_use_ledger(bin, detached ? &bin->front->ledger : &pool->cache->ledger);
         pool->bins[index] = bin;
     }
     *out = pool->bins[index];

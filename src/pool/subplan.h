@@ -59,7 +59,7 @@ WR_CHECKED bool wr_subplan_yield(wr_cache *cache, const wr_request *request);
 /* -- the lock is held */
 
 /* Instead of the free block that fits best, `block`, NULL for none: one that is not spared for planned places. */
-wr_block *wr_subplan_choose_locked(const wr_request *request, wr_block *block);
+WR_NOINLINE wr_block *wr_subplan_choose_locked(const wr_request *request, wr_block *block);
 
 /* Whether each segment is the pool's, and of the stream that it is planned for. */
 bool wr_subplans_agree_locked(const wr_mempool *pool);

@@ -196,8 +196,9 @@ fail:
     return false;
 }
 
-static weir_status alloc_failed(session *s, const script_op *op, weir_status status)
+static weir_status alloc_failed(session *s, const script_op *op, weir_status status, void **out)
 {
+    *out = NULL;
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
     s->oom++;
     if (!s->oom_op) s->oom_op = op;
@@ -213,14 +214,12 @@ static weir_status relieve(const session *s, int device)
     return weir_empty_cache(device);
 }
 
-static weir_status allocate(session *s, const script_op *op, void **out)
+static inline weir_status allocate(session *s, const script_op *op, void **out)
 {
     const weir_mempool pool = s->pools[op->where];
     const weir_status status = pool.user ? weir_alloc_from(pool, op->bytes, s->streams[op->where], out)
                                          : weir_alloc_on(op->bytes, s->streams[op->where], out);
-    if (status == WEIR_OK) return WEIR_OK;
-    *out = NULL;
-    return alloc_failed(s, op, status);
+    return status == WEIR_OK ? WEIR_OK : alloc_failed(s, op, status, out);
 }
 
 /* The program got no further then: nobody knows how long it would have kept the memory. */

@@ -14,6 +14,9 @@ static WR_THREAD_LOCAL char identity; /* its address tells threads apart that ru
 /* Times in a row until a lock is biased, the first time and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 
+/* A thread that waits for an owner yields at first, for tens of microseconds where nobody else wants the processor, then sleeps. */
+enum { YIELDS = 100, NAP_FIRST_NS = 50000, NAP_MOST_NS = 800000 };
+
 /* A bias that lasted as long has paid for its withdrawal many times over, which takes microseconds: threads that use a stream
  * in turn, for a part of a program's step each, have it in turn. */
 #define WORTHWHILE_NS UINT64_C(1000000)
@@ -70,6 +73,21 @@ void wr_bias_destroy(wr_bias_lock *lock)
     wr_lock_destroy(&lock->mutex);
 }
 
+/* The owner is mostly out at once. One that is not running may need the very processor that this thread has, which a thread of a
+ * higher priority lets go of only when it sleeps. */
+static void wait_for(const wr_bias_lock *lock, const wr_bias_thread *owner)
+{
+    struct timespec nap = { 0, NAP_FIRST_NS };
+    for (int i = 0; atomic_load_explicit(&owner->inside[lock->depth], memory_order_seq_cst) == lock; i++) {
+        if (i < YIELDS) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&nap, NULL);
+        if (nap.tv_nsec < NAP_MOST_NS) nap.tv_nsec *= 2;
+    }
+}
+
 /* The owner, if there is one, is out and stays out. The mutex is held. */
 static wr_bias_thread *withdraw(wr_bias_lock *lock)
 {
@@ -82,7 +100,7 @@ static wr_bias_thread *withdraw(wr_bias_lock *lock)
         atomic_store(&can_bias, false);
         nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
     }
-    while (atomic_load_explicit(&owner->inside[lock->depth], memory_order_seq_cst) == lock) sched_yield();
+    wait_for(lock, owner);
     return owner;
 }
 

@@ -108,7 +108,7 @@ static WR_ALWAYS_INLINE void wr_bias_acquire(wr_bias_lock *lock, wr_bias_depth d
     if (WR_UNLIKELY(!wr_bias_acquire_owned_at(lock, depth))) wr_bias_acquire_slow(lock);
 }
 
-/* False: somebody else has it. */
+/* False: somebody else has the mutex. One that is inside as owner is waited for. */
 static WR_ALWAYS_INLINE bool wr_bias_try(wr_bias_lock *lock, wr_bias_depth depth)
 {
     assert(depth == lock->depth);

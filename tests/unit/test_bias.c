@@ -1,0 +1,258 @@
+#include "base/bias.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "sanitized.h"
+#include "thread_support.h"
+
+#include <linux/membarrier.h>
+#include <semaphore.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static wr_bias_lock outer, inner;
+
+static int set_up(void **state)
+{
+    (void)state;
+    wr_bias_prepare();
+    wr_bias_init(&outer, WR_BIAS_OUTER, WR_RANK_FRONT, "outer");
+    wr_bias_init(&inner, WR_BIAS_INNER, WR_RANK_CACHE, "inner");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    wr_bias_destroy(&outer);
+    wr_bias_destroy(&inner);
+    return 0;
+}
+
+static bool is_own(const wr_bias_lock *lock)
+{
+    return wr_bias_self && atomic_load(&lock->owner) == wr_bias_self;
+}
+
+static bool is_inside(const wr_bias_lock *lock)
+{
+    return wr_bias_self && atomic_load(&wr_bias_self->inside[lock->depth]) == lock;
+}
+
+/* Often enough to get the bias. */
+static void take_again_and_again(wr_bias_lock *lock)
+{
+    for (int i = 0; i < 100; i++) {
+        wr_bias_acquire(lock, lock->depth);
+        wr_bias_release(lock, lock->depth);
+    }
+}
+
+/* Without membarrier there is no bias, and nothing to test. */
+static void own(wr_bias_lock *lock)
+{
+    if (!WR_THREAD_SANITIZER && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) skip();
+    take_again_and_again(lock);
+    assert_true(is_own(lock));
+}
+
+static void who_takes_both_locks_often_has_both_without_a_mutex(void **state)
+{
+    (void)state;
+    own(&outer);
+    own(&inner);
+    wr_bias_acquire(&outer, WR_BIAS_OUTER);
+    assert_true(wr_bias_try(&inner, WR_BIAS_INNER));
+    assert_true(is_inside(&outer) && is_inside(&inner));
+    assert_true(wr_lock_held(&outer.mutex) && wr_lock_held(&inner.mutex));
+    assert_true(wr_lock_is_free(&outer.mutex) && wr_lock_is_free(&inner.mutex));
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    assert_true(is_inside(&outer) && !is_inside(&inner));
+    wr_bias_release(&outer, WR_BIAS_OUTER);
+    assert_false(is_inside(&outer));
+}
+
+static void a_lock_is_released_as_it_was_taken_whatever_the_other_is(void **state)
+{
+    (void)state;
+    own(&outer);
+    for (int i = 0; i < 100; i++) { /* on the way `inner` gets its bias */
+        wr_bias_acquire(&outer, WR_BIAS_OUTER);
+        wr_bias_acquire(&inner, WR_BIAS_INNER);
+        assert_int_equal(is_inside(&inner), wr_lock_is_free(&inner.mutex));
+        wr_bias_release(&inner, WR_BIAS_INNER);
+        assert_true(is_inside(&outer));
+        wr_bias_release(&outer, WR_BIAS_OUTER);
+    }
+    assert_true(is_own(&inner) && wr_lock_is_free(&inner.mutex) && wr_lock_is_free(&outer.mutex));
+}
+
+static void *visit_outer(void *unused)
+{
+    wr_bias_visit(&outer);
+    wr_bias_release(&outer, WR_BIAS_OUTER);
+    return unused;
+}
+
+static void *take_inner(void *unused)
+{
+    wr_bias_acquire(&inner, WR_BIAS_INNER);
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    return unused;
+}
+
+static void *try_inner(void *got)
+{
+    *(bool *)got = wr_bias_try(&inner, WR_BIAS_INNER);
+    if (*(bool *)got) wr_bias_release(&inner, WR_BIAS_INNER);
+    return NULL;
+}
+
+static void a_visitor_gives_the_bias_back_and_others_do_not(void **state)
+{
+    (void)state;
+    bool got = false;
+    own(&outer);
+    (void)in_a_thread(visit_outer, NULL);
+    assert_true(is_own(&outer));
+    own(&inner);
+    (void)in_a_thread(take_inner, NULL);
+    assert_false(is_own(&inner));
+    for (int i = 0; i < 100 && !is_own(&inner); i++) take_again_and_again(&inner);
+    assert_true(is_own(&inner));
+    (void)in_a_thread(try_inner, &got);
+    assert_true(got);
+    assert_false(is_own(&inner));
+}
+
+static void a_try_finds_the_mutex_taken(void **state)
+{
+    (void)state;
+    bool got = true;
+    wr_bias_acquire(&inner, WR_BIAS_INNER);
+    (void)in_a_thread(try_inner, &got);
+    assert_false(got);
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    (void)in_a_thread(try_inner, &got);
+    assert_true(got);
+}
+
+/* ---- an owner that is not running ----------------------------------------------------------------------------------- */
+
+typedef struct stay {
+    sem_t inside;
+    bool began;
+} stay;
+
+static void *stay_inside(void *argument)
+{
+    stay *s = argument;
+    take_again_and_again(&inner);
+    wr_bias_acquire(&inner, WR_BIAS_INNER);
+    s->began = is_inside(&inner);
+    sem_post(&s->inside);
+    nanosleep(&(struct timespec){ .tv_nsec = 300000000 }, NULL);
+    wr_bias_release(&inner, WR_BIAS_INNER);
+    return NULL;
+}
+
+/* Else one of a higher priority would keep it from running, on the only processor that both may use. */
+static void who_waits_for_an_owner_that_is_not_running_sleeps(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    stay s = { .began = false };
+    assert_int_equal(sem_init(&s.inside, 0, 0), 0);
+    assert_int_equal(pthread_create(&thread, NULL, stay_inside, &s), 0);
+    while (sem_wait(&s.inside) != 0) continue;
+    const uint64_t before = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    (void)take_inner(NULL);
+    const uint64_t worked = wr_clock_ns(CLOCK_THREAD_CPUTIME_ID) - before;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    sem_destroy(&s.inside);
+    if (!s.began) skip();
+    assert_in_range(worked, 0, 100000000);
+}
+
+/* ---- many at once --------------------------------------------------------------------------------------------------- */
+
+enum { THREADS = 4, ROUNDS = SANITIZED ? 20000 : 100000 };
+
+static uint64_t by_outer, by_inner; /* nothing but the locks keeps these whole */
+
+static void count_inner(unsigned how)
+{
+    if (how % 3 != 0 || !wr_bias_try(&inner, WR_BIAS_INNER)) wr_bias_acquire(&inner, WR_BIAS_INNER);
+    by_inner++;
+    wr_bias_release(&inner, WR_BIAS_INNER);
+}
+
+static void *count(void *number)
+{
+    const unsigned me = (unsigned)(uintptr_t)number;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        /* Most of the time one of them, so that there is a bias to be withdrawn. */
+        if (i / 1000 % THREADS != me && i % 50 != 0) continue;
+        if (me == 0 && i % 50 == 0)
+            wr_bias_visit(&outer);
+        else
+            wr_bias_acquire(&outer, WR_BIAS_OUTER);
+        by_outer++;
+        count_inner(i);
+        wr_bias_release(&outer, WR_BIAS_OUTER);
+        count_inner(i);
+    }
+    return NULL;
+}
+
+static void both_locks_exclude(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    by_outer = by_inner = 0;
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, count, (void *)(uintptr_t)i), 0);
+    for (size_t i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+    const uint64_t each = ROUNDS / THREADS + ROUNDS / 50 - ROUNDS / 50 / THREADS;
+    assert_int_equal(by_outer, THREADS * each);
+    assert_int_equal(by_inner, 2 * by_outer);
+}
+
+static void *take_both(void *unused)
+{
+    take_again_and_again(&outer);
+    take_again_and_again(&inner);
+    return unused;
+}
+
+/* Their records become others'. */
+static void threads_come_and_go(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2000; i++) (void)in_a_thread(take_both, NULL);
+    for (int i = 0; i < 20000 && !is_own(&outer); i++) take_again_and_again(&outer);
+    own(&outer);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(who_takes_both_locks_often_has_both_without_a_mutex),
+        TEST(a_lock_is_released_as_it_was_taken_whatever_the_other_is),
+        TEST(a_visitor_gives_the_bias_back_and_others_do_not),
+        TEST(a_try_finds_the_mutex_taken),
+        TEST(who_waits_for_an_owner_that_is_not_running_sleeps),
+        TEST(both_locks_exclude),
+        TEST(threads_come_and_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

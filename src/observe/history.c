@@ -67,6 +67,7 @@ typedef struct desk {
     label_stack *labels; /* NULL: none */
     uint32_t label;      /* a number for the innermost; 0: none */
     uint32_t last_label; /* number given out */
+    uint64_t left_under; /* a bit per device whose page made room for another's under a label: that may end meanwhile */
     pid_t watched;       /* the process in which this thread's end is; 0: none */
 } desk;
 
@@ -76,11 +77,17 @@ static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static bool exit_key_made;
 
+static uint64_t device_bit(const wr_history *history)
+{
+    return UINT64_C(1) << (unsigned)history->device % 64;
+}
+
 static void put_down(pen *p)
 {
     wr_lock_acquire(&registry_lock);
     wr_history *history = registry;
     while (history && history->serial != p->serial) history = history->next;
+    if (history && p->label != 0) mine.left_under |= device_bit(history);
     if (history && p->page) {
         wr_lock_acquire(&history->lock);
         p->page->next = history->partial;
@@ -176,6 +183,10 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
 {
     if (mine.watched != getpid()) watch_thread();
     if (p->serial && p->serial != history->serial) put_down(p);
+    if (p->serial != history->serial && mine.left_under & device_bit(history)) {
+        mine.left_under &= ~device_bit(history);
+        p->label = UINT32_MAX; /* no label's: the one of now is said, or that there is none */
+    }
     p->serial = history->serial;
     wr_lock_acquire(&history->lock);
     while (!has_room(p)) {

@@ -219,6 +219,31 @@ static void a_thread_may_write_into_many_histories(void **state)
     assert_int_equal(wr_history_held(&history), 1);
 }
 
+/* A thread has four pages at a time: when it comes back to a history it may have left it under a label that has ended since. */
+static void the_end_of_a_label_is_told_to_every_history(void **state)
+{
+    (void)state;
+    enum { MANY = 6 };
+    static wr_history many[MANY];
+    for (int i = 0; i < MANY; i++) assert_int_equal(wr_history_init(&many[i], i, 100), WEIR_OK);
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    for (int i = 0; i < MANY; i++) wr_history_record(&many[i], WEIR_EVENT_ALLOC, NULL, 1, NULL, none);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    for (int i = 0; i < MANY; i++) wr_history_record(&many[i], WEIR_EVENT_ALLOC, NULL, 2, NULL, none);
+    for (int i = 0; i < MANY; i++) {
+        weir_event events[5];
+        uint64_t count = 0, dropped = 0;
+        size_t length = 1;
+        wr_history_copy(&many[i], events, NULL, 5, &count, &dropped);
+        assert_int_equal(count, 4);
+        assert_int_equal(events[2].kind, WEIR_EVENT_LABEL);
+        (void)weir_event_label(&events[2], &length);
+        assert_int_equal(length, 0);
+        assert_int_equal(events[3].size, 2);
+        wr_history_release(&many[i]);
+    }
+}
+
 static void without_memory_events_are_lost_and_counted(void **state)
 {
     (void)state;
@@ -254,6 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
         cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),
+        cmocka_unit_test_setup_teardown(the_end_of_a_label_is_told_to_every_history, open_many, release),
         cmocka_unit_test_setup_teardown(without_memory_events_are_lost_and_counted, open_many, release),
         cmocka_unit_test_teardown(without_capacity_nothing_is_recorded, release),
         cmocka_unit_test_teardown(a_capacity_beyond_the_address_space_is_refused, release),

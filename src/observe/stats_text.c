@@ -160,6 +160,15 @@ static void family_name(char *text, size_t capacity, const char *prefix, const w
              has_unit ? "_" : "", m->unit);
 }
 
+/* Numbers of a stat may be below zero, others may need all 64 bits. */
+static void sample(wr_emit *e, const wr_metric *m, const void *number)
+{
+    if (m->type == WR_METRIC_STAT)
+        wr_emit_format(e, " %lld\n", (long long)*(const int64_t *)number);
+    else
+        wr_emit_format(e, " %llu\n", (unsigned long long)*(const uint64_t *)number);
+}
+
 /* Sums over a family are right: the whole is told by device, its parts apart from it. */
 static void family(wr_emit *e, const wr_rows *rows, wr_scope scope, const char *prefix, const wr_metric *m,
                    const facet *f, bool by_class)
@@ -181,7 +190,7 @@ static void family(wr_emit *e, const wr_rows *rows, wr_scope scope, const char *
             const char *number = (const char *)number_of(row, m) + (size_t)kind * sizeof(weir_stat) + f->offset;
             wr_emit_format(e, "%s%s", name, f->counter ? "_total" : "");
             labels(e, row, classes[kind]);
-            wr_emit_format(e, " %lld\n", (long long)*(const int64_t *)(const void *)number);
+            sample(e, m, number);
         }
     }
 }

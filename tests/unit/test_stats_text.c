@@ -112,6 +112,20 @@ static void openmetrics_is_read_by_a_strict_parser(void **state)
     run(command);
 }
 
+static void a_number_of_64_bits_is_told_whole(void **state)
+{
+    (void)state;
+    static char buffer[1 << 16];
+    size_t length = 0;
+    alloc(1000);
+    assert_ok(weir_memory_limit_set(0, UINT64_MAX));
+    assert_ok(weir_stats_json(buffer, sizeof buffer, &length));
+    assert_non_null(strstr(buffer, "\"limit_bytes\":18446744073709551615,"));
+    assert_ok(weir_stats_openmetrics(buffer, sizeof buffer, &length));
+    assert_non_null(strstr(buffer, "\nweir_device_limit_bytes{"));
+    assert_non_null(strstr(buffer, "\"} 18446744073709551615\n"));
+}
+
 static void json_is_read_by_a_parser_and_says_what_the_calls_say(void **state)
 {
     (void)state;
@@ -373,6 +387,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOST(openmetrics_is_read_by_a_strict_parser),
+        HOST(a_number_of_64_bits_is_told_whole),
         HOST(json_is_read_by_a_parser_and_says_what_the_calls_say),
         HOST(bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(a_character_is_not_cut_in_two),

@@ -1,6 +1,7 @@
 #include "pool/checkpoint.h"
 
 #include "base/meta.h"
+#include "pool/account.h"
 #include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/cut.h"
@@ -318,15 +319,28 @@ static void put_free(wr_bin *bin, wr_block *block)
     wr_count_free_in(bin, block);
 }
 
+/* A kept block has been freed and handed out, to whoever counts: as the others, of which the program is told the same. */
+static void renew_locked(change *c, wr_block *block, size_t requested)
+{
+    const wr_bin *bin = block->segment->bin;
+    const weir_mempool pool = wr_bin_pool_id(bin);
+    const void *native = bin->stream->native;
+    wr_account_out(bin->account, 1, (int64_t)block->bytes);
+    wr_count_freed(bin, block);
+    wr_history_record_free(&c->cache->history, block->base, block->requested, native, pool);
+    block->requested = requested;
+    wr_count_live(bin, block);
+    wr_account_in(bin->account, block->bytes);
+    wr_history_record_alloc(&c->cache->history, block->base, requested, native, pool, &block->stack);
+}
+
 /* All that was live and is not kept is free by now, so a block from then lies in a kept one or inside a free one. */
 static void bring_back_locked(change *c, wr_segment *segment, const saved_block *then)
 {
     wr_block *block = wr_starts_block_at(segment, then->base), *left = NULL, *right = NULL;
     wr_bin *bin = segment->bin;
     if (block->state == WR_BLOCK_LIVE) {
-        wr_count_freed(bin, block);
-        block->requested = then->requested;
-        wr_count_live(bin, block);
+        renew_locked(c, block, then->requested);
         return;
     }
     assert(block->state == WR_BLOCK_FREE && then->base + then->bytes <= block->base + block->bytes);

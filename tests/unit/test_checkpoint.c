@@ -12,6 +12,8 @@
 #include "base/meta.h"
 #include "host_support.h"
 #include "random_support.h"
+#include "weir/observe.h"
+#include "weir/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -389,6 +391,32 @@ static void a_recorded_block_that_was_there_then_stays_recorded(void **state)
     weir_checkpoint_destroy(then);
 }
 
+/* Whatever counts or records says of it what it says of the others: freed, and handed out as it was. */
+static void a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count(void **state)
+{
+    (void)state;
+    weir_event events[8];
+    weir_stream_stats own = { .size = sizeof own };
+    size_t count = 0;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .history = 100 });
+    pool = new_pool();
+    void *block = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    assert_ok(weir_free(block));
+    assert_ptr_equal(from_pool(100 * KIB - 100), block);
+    assert_ok(weir_record_stream(block, new_stream(0)));
+    assert_ok(weir_history_clear(0));
+    restore(then);
+    assert_ok(weir_stream_stats_get(default_stream(0), &own));
+    assert_int_equal(own.allocations, stats_of(0).allocation[WEIR_STAT_ALL].added);
+    assert_int_equal(own.live, 1);
+    assert_ok(weir_history_read(0, events, 8, &count, NULL));
+    assert_int_equal(count, 3);
+    assert_true(events[1].kind == WEIR_EVENT_FREE_COMPLETED && events[1].size == 100 * KIB - 100);
+    assert_true(events[2].kind == WEIR_EVENT_ALLOC && events[2].size == 100 * KIB);
+    weir_checkpoint_destroy(then);
+}
+
 static void a_recorded_block_in_the_way_is_refused_and_nothing_changes(void **state)
 {
     (void)state;
@@ -619,6 +647,7 @@ int main(void)
         both(what_a_capture_holds_up_is_refused),
         both(a_recorded_block_of_a_later_segment_becomes_pending),
         both(a_recorded_block_that_was_there_then_stays_recorded),
+        cmocka_unit_test_teardown(a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count, close_host),
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
         both(a_segment_that_is_gone_is_refused_and_nothing_changes),
         both(a_segment_of_another_stream_is_refused),

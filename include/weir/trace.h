@@ -130,7 +130,7 @@ typedef struct weir_trace_header {
 WEIR_API weir_status weir_history_read(int device, weir_event *events, size_t capacity, size_t *count,
                                        uint64_t *dropped);
 
-/** Forgets the device's recorded events. Since 0.1. */
+/** Forgets the device's recorded events; later ones are under the labels that their threads are under. Since 0.1. */
 WEIR_API weir_status weir_history_clear(int device);
 
 /**

@@ -349,6 +349,8 @@ static void rewind_locked(wr_history *history, uint64_t *held, uint64_t *older)
         wr_page *page = history->pages[i];
         page->at = page->cleared;
         page->end = atomic_load_explicit(&page->count, memory_order_acquire);
+        if (page->end == page->cleared + 1 && page->events[page->cleared].kind == WEIR_EVENT_LABEL)
+            page->end = page->cleared; /* nothing is under it yet */
         while (page->end > page->at && page->events[page->end - 1].time_ns > now) page->end--;
         while (next_time(page) < history->gone_until) page->at++;
         *older += page->at - page->cleared;
@@ -453,11 +455,32 @@ uint64_t wr_history_held(wr_history *history)
     return held < history->capacity ? held : history->capacity;
 }
 
+/* What the thread that wrote last is under takes the place of the last event that is forgotten: the thread says it again in
+ * its next page only. */
+static void keep_label_locked(const wr_history *history, wr_page *page)
+{
+    weir_event *last = &page->events[page->cleared - 1], *said = last;
+    size_t length = 0;
+    while (said != page->events && (said->kind != WEIR_EVENT_LABEL || said->thread != last->thread)) said--;
+    if (said->kind == WEIR_EVENT_LABEL && said->thread == last->thread) (void)weir_event_label(said, &length);
+    if (length == 0) return;
+    const uint64_t time_ns = last->time_ns;
+    *last = *said;
+    last->time_ns = time_ns;
+    page->cleared--;
+    if (history->stacks) page->stacks[page->cleared] = 0;
+}
+
 void wr_history_clear(wr_history *history)
 {
     wr_lock_acquire(&history->lock);
-    for (uint32_t i = 0; i < history->page_count; i++)
-        history->pages[i]->cleared = atomic_load_explicit(&history->pages[i]->count, memory_order_acquire);
+    for (uint32_t i = 0; i < history->page_count; i++) {
+        wr_page *page = history->pages[i];
+        page->cleared = atomic_load_explicit(&page->count, memory_order_acquire);
+        if (page->cleared != 0 && page->cleared != WR_HISTORY_PAGE) keep_label_locked(history, page);
+    }
+    for (wr_page *page = history->partial; page; page = page->next) /* nobody's */
+        page->cleared = atomic_load_explicit(&page->count, memory_order_relaxed);
     history->dropped = 0;
     history->gone_until = 0;
     wr_lock_release(&history->lock);

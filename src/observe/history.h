@@ -61,6 +61,7 @@ void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, 
 /* How many events a copy would have now. */
 uint64_t wr_history_held(wr_history *history);
 
+/* What comes later is under the labels that threads are under now. */
 void wr_history_clear(wr_history *history);
 
 /* The calling thread's events are under this label until it is popped; labels nest. */

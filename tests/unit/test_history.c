@@ -113,6 +113,47 @@ static void each_page_of_a_labelled_thread_begins_with_the_label(void **state)
     assert_int_equal(events[3].kind, WEIR_EVENT_ALLOC);
 }
 
+static void after_clearing_events_are_under_their_label_as_before(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 1;
+    size_t length = 0;
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    for (int i = 0; i < 3; i++) {
+        record(1 + i);
+        wr_history_clear(&history);
+        wr_history_clear(&history);
+        assert_int_equal(wr_history_held(&history), 0);
+    }
+    record(1);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+    assert_int_equal(count, 2);
+    assert_int_equal(dropped, 0);
+    assert_int_equal(events[0].kind, WEIR_EVENT_LABEL);
+    assert_memory_equal(weir_event_label(&events[0], &length), "step", 4);
+    assert_int_equal(length, 4);
+    assert_int_equal(events[1].kind, WEIR_EVENT_ALLOC);
+    assert_true(events[0].time_ns <= events[1].time_ns);
+}
+
+static void after_clearing_a_label_that_has_ended_is_not_said(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 1;
+    assert_int_equal(wr_history_push_label("step"), WEIR_OK);
+    record(1);
+    assert_int_equal(wr_history_pop_label(), WEIR_OK);
+    record(1);
+    wr_history_clear(&history);
+    record(1);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+    assert_int_equal(count, 1);
+    assert_int_equal(events[0].kind, WEIR_EVENT_ALLOC);
+}
+
 static void without_capacity_nothing_is_recorded(void **state)
 {
     (void)state;
@@ -166,6 +207,25 @@ static void events_of_threads_are_merged_by_time(void **state)
         assert_in_range(events[i].thread - first, 0, 63);
         assert_int_equal(events[i].size, next[events[i].thread - first]++);
     }
+}
+
+static void *write_under_a_label(void *argument)
+{
+    assert_int_equal(wr_history_push_label("of a thread that ends"), WEIR_OK);
+    return write_once(argument);
+}
+
+static void after_clearing_nothing_is_said_of_threads_that_have_ended(void **state)
+{
+    (void)state;
+    weir_event events[4] = { { 0 } };
+    uint64_t count = 0, dropped = 1;
+    (void)in_a_thread(write_under_a_label, NULL);
+    wr_history_clear(&history);
+    record(1);
+    wr_history_copy(&history, events, NULL, 4, &count, &dropped);
+    assert_int_equal(count, 1);
+    assert_int_equal(events[0].kind, WEIR_EVENT_ALLOC);
 }
 
 static void threads_that_come_and_go_share_a_page(void **state)
@@ -275,7 +335,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_full_ring_has_dropped_nothing, open_four, release),
         cmocka_unit_test_setup_teardown(a_short_buffer_gets_the_oldest, open_four, release),
         cmocka_unit_test_setup_teardown(each_page_of_a_labelled_thread_begins_with_the_label, open_four, release),
+        cmocka_unit_test_setup_teardown(after_clearing_events_are_under_their_label_as_before, open_four, release),
+        cmocka_unit_test_setup_teardown(after_clearing_a_label_that_has_ended_is_not_said, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
+        cmocka_unit_test_setup_teardown(after_clearing_nothing_is_said_of_threads_that_have_ended, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
         cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),

@@ -112,20 +112,29 @@ static int write_all(int descriptor, const char *bytes, size_t count)
     return 0;
 }
 
-/* A pipe that nobody reads is an error like others, not the end of the program: the signal goes to the thread that wrote,
- * and is taken away before anybody sees it, unless one was waiting already. */
-static void write_out(wr_output *out, const char *bytes, size_t count)
+static void take_away(int number)
 {
     static const struct timespec at_once;
-    sigset_t broken, before, waiting;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    while (sigtimedwait(&one, NULL, &at_once) < 0 && errno == EINTR) continue;
+}
+
+/* A pipe that nobody reads and a file that becomes too large are errors like others, not the end of the program: the signal
+ * goes to the thread that wrote, and is taken away before anybody sees it, unless one was waiting already. */
+static void write_out(wr_output *out, const char *bytes, size_t count)
+{
+    sigset_t ours, before, waiting;
     if (count == 0 || out->error) return;
-    sigemptyset(&broken);
-    sigaddset(&broken, SIGPIPE);
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGPIPE);
+    sigaddset(&ours, SIGXFSZ);
     sigpending(&waiting);
-    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    pthread_sigmask(SIG_BLOCK, &ours, &before);
     out->error = write_all(out->descriptor, bytes, count);
-    if (out->error == EPIPE && !sigismember(&waiting, SIGPIPE))
-        while (sigtimedwait(&broken, NULL, &at_once) < 0 && errno == EINTR) continue;
+    const int sent = out->error == EPIPE ? SIGPIPE : out->error == EFBIG ? SIGXFSZ : 0;
+    if (sent && !sigismember(&waiting, sent)) take_away(sent);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

@@ -381,6 +381,7 @@ static weir_status borrow_locked(wr_cache *cache, const wr_request *request, voi
         wr_block *block = wr_cache_find_free_locked(&lent);
         if (!block) continue;
         WR_TRY(wr_cache_hand_out_locked(cache, &lent, block, out));
+        WR_COUNT(pool, hits, 1);
         pool->lent++;
         pool->stats.lent++;
         cache->stats.lent++;

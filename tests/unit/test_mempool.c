@@ -659,6 +659,20 @@ static void a_pool_that_lends_serves_what_would_fail_and_keeps_the_block(void **
     assert_ptr_equal(alloc_from(pool, 48 * MIB), cached);
 }
 
+static void what_is_lent_was_served_without_growing(void **state)
+{
+    (void)state;
+    weir_mempool pool = lender();
+    assert_ok(weir_free(alloc_from(pool, 48 * MIB)));
+    const weir_memory_stats before = stats_of(0), own_before = pool_stats(pool);
+    alloc(40 * MIB);
+    const weir_memory_stats after = stats_of(0), own_after = pool_stats(pool);
+    assert_int_equal(after.lent - before.lent, 1);
+    assert_int_equal(after.driver_allocs, before.driver_allocs);
+    assert_int_equal(after.hits - before.hits, 1);
+    assert_int_equal(own_after.hits - own_before.hits, 1);
+}
+
 static void a_pool_lends_nothing_while_the_device_has_memory(void **state)
 {
     (void)state;
@@ -1036,6 +1050,7 @@ int main(void)
         test(the_default_pool_is_left_on_whichever_device_it_was_entered),
         test(routing_defers_no_free),
         test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),
+        test(what_is_lent_was_served_without_growing),
         test(a_pool_lends_nothing_while_the_device_has_memory),
         test(a_pool_with_rules_of_its_own_borrows_nothing),
         test(the_oldest_pool_lends_first),

@@ -201,12 +201,22 @@ static bool spares(const char *command, char *const *traces, int count, const ch
     return false;
 }
 
+bool cli_are_apart(const char *command, const char *one, const char *other)
+{
+    if (!one || !other) return true;
+    if (output_is_stdout(one) && output_is_stdout(other))
+        cli_usage(command, "two outputs would go to stdout; name a file for one of them");
+    else if (!output_is_stdout(one) && are_one(one, other))
+        cli_usage(command, "two outputs would go to %s; name another file for one of them", one);
+    else
+        return true;
+    return false;
+}
+
 bool cli_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other)
 {
-    if (!spares(command, traces, count, one) || !spares(command, traces, count, other)) return false;
-    if (!one || !other || output_is_stdout(one) || !are_one(one, other)) return true;
-    cli_usage(command, "two outputs would go to %s; name another file for one of them", one);
-    return false;
+    return spares(command, traces, count, one) && spares(command, traces, count, other) &&
+           cli_are_apart(command, one, other);
 }
 
 bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count)

@@ -42,6 +42,9 @@ bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count)
 /* False, having said so as a usage error: the output, which may be NULL, is the trace that is read. */
 bool cli_spares_trace(const char *command, const char *input, const char *path);
 
+/* False, having said so as a usage error: two outputs, each of which may be NULL, are one file, or stdout. */
+bool cli_are_apart(const char *command, const char *one, const char *other);
+
 /* False, having said so as a usage error: one of the outputs is one of the traces, is named as a trace is, or is the other one.
  * Each may be NULL. */
 bool cli_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other);

@@ -284,8 +284,6 @@ static bool makes_sense(const request *r, int traces)
         cli_usage("plan", "which trace? Name at least one file, or - for stdin");
     else if (r->output && traces != 1)
         cli_usage("plan", "-o takes the plan of one trace; %d were given", traces);
-    else if (output_is_stdout(r->output) && output_is_stdout(r->json))
-        cli_usage("plan", "both the plan and JSON would go to stdout; name a file for one of them");
     else
         return true;
     return false;

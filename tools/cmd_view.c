@@ -3,6 +3,7 @@
 #include "command.h"
 #include "grow.h"
 #include "output/file.h"
+#include "output/json.h"
 #include "output/progress.h"
 #include "replay/record.h"
 #include "view/view.h"
@@ -19,6 +20,7 @@ static const char help[] =
     "                            with commas: each is drawn\n"
     "  -m, --device-memory SIZE  memory of each device in replays, as 24GiB; default 80GiB\n"
     "      --format NAME         html or svg, when the name of FILE does not tell\n"
+    "      --json FILE           what was drawn, as JSON; - is stdout\n"
     "  -h, --help                this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
 
@@ -28,7 +30,7 @@ static const char *const policies[] = { "recorded", "torch", "weir" };
 enum { POLICIES = sizeof policies / sizeof *policies };
 
 typedef struct request {
-    const char *path, *format, *policy[POLICIES]; /* each at most once, in the order asked */
+    const char *path, *json, *format, *policy[POLICIES]; /* each at most once, in the order asked */
     size_t policy_count;
     uint64_t device_memory;
 } request;
@@ -126,6 +128,38 @@ static bool draw(const picture *p, drawer draw_tracks, const char *path)
     return output_commit("view", &file);
 }
 
+static json_t *peak_of(const timeline *line, const uint64_t *values)
+{
+    return line->moments ? json_count(values[timeline_peak(line, values)]) : json_count(0);
+}
+
+static json_t *track_json(const view_track *track, const char *policy)
+{
+    const timeline *line = track->line;
+    timeline_series sum;
+    timeline_sum(line, -1, &sum);
+    json_t *object = json_object();
+    json_add(object, "trace", json_text(track->name));
+    json_add(object, "policy", json_string(policy));
+    json_add(object, "operations", json_count(line->moments));
+    json_add(object, "blocks", json_count(line->block_count));
+    json_add(object, "peak_requested", peak_of(line, sum.requested));
+    json_add(object, "peak_active", peak_of(line, sum.active));
+    json_add(object, "peak_reserved", line->has_segments ? peak_of(line, sum.reserved) : json_null());
+    json_add(object, "oom", json_count(line->oom_count));
+    timeline_series_release(&sum);
+    return object;
+}
+
+static bool write_summary(const picture *p, const request *r)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i < p->count; i++) json_push(array, track_json(&p->tracks[i], r->policy[i % r->policy_count]));
+    const bool good = json_write("view", array, r->json);
+    json_decref(array);
+    return good;
+}
+
 static bool add_policies(request *r, const char *list)
 {
     char *copy = strdup(list), *rest = copy, *word;
@@ -146,6 +180,7 @@ static bool take_option(request *r, int option)
     switch (option) {
     case 'o': r->path = optarg; return true;
     case 'f': r->format = optarg; return true;
+    case 'j': r->json = optarg; return true;
     case 'p': return add_policies(r, optarg);
     case 'm': return cli_device_memory("view", optarg, &r->device_memory);
     default: return false;
@@ -159,6 +194,7 @@ int cmd_view(int argc, char **argv)
         { "policy", required_argument, NULL, 'p' },
         { "device-memory", required_argument, NULL, 'm' },
         { "format", required_argument, NULL, 'f' },
+        { "json", required_argument, NULL, 'j' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
@@ -172,13 +208,14 @@ int cmd_view(int argc, char **argv)
     }
     if (optind == argc) return cli_usage("view", "which trace? Name at least one file, or - for stdin");
     if (!r.path) return cli_usage("view", "where to? Name a file with -o, as report.html or picture.svg");
-    if (!cli_spares_traces("view", argv + optind, argc - optind, r.path, NULL)) return COMMAND_USAGE;
+    if (!cli_spares_traces("view", argv + optind, argc - optind, r.path, r.json)) return COMMAND_USAGE;
     drawer draw_tracks = choose_drawer(r.format, r.path);
     if (!draw_tracks) return COMMAND_USAGE;
     if (r.policy_count == 0) r.policy[r.policy_count++] = policies[0];
 
     picture p = { 0 };
-    bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path);
+    bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path) &&
+                (!r.json || write_summary(&p, &r));
     release_all(&p);
     return good ? 0 : COMMAND_FAILED;
 }

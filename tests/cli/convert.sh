@@ -95,6 +95,18 @@ done
 expect 0 check --json - "$scratch/late.weirtrace"
 json 'rows[0]["begins_late"] and rows[0]["residents"] > 10 and rows[0]["live_blocks"] == 3'
 
+# What was written, for other programs.
+expect 0 convert --json - "$scratch/late.pickle" -o "$scratch/made.weirtrace"
+python3 - "$scratch/out" "$scratch/late.pickle" "$scratch/made.weirtrace" <<'END'
+import json, pickle, struct, sys
+said, snapshot = json.load(open(sys.argv[1])), pickle.load(open(sys.argv[2], "rb"))
+assert said["trace"] == "late" and said["format"] == "pytorch-snapshot" and said["output"] == sys.argv[3], said
+assert said["events"] == struct.unpack_from("<Q", open(sys.argv[3], "rb").read(), 24)[0] > 0, said
+assert said["segments"] == len(snapshot["segments"]) > 0, said
+live = sum(block["state"] == "active_allocated" for segment in snapshot["segments"] for block in segment["blocks"])
+assert said["live_blocks"] == live == 3 and said["dropped"] == 0, said
+END
+
 # Where allocations were made is kept.
 expect 0 convert "$DATA/pickles/snapshot-4.pickle" -o "$scratch/made.weirtrace"
 expect 0 stat --json - "$scratch/made.weirtrace"

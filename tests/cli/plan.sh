@@ -145,7 +145,7 @@ contains "$err" "-o takes the plan of one trace; 2 were given"
 expect 2 plan --show x y
 contains "$err" "--show FILE lists a plan that was made"
 expect 2 plan x -o - --json -
-contains "$err" "both the plan and JSON would go to stdout"
+contains "$err" "two outputs would go to stdout"
 for seconds in -1 x 1x "" 86401 nan inf; do
     expect 2 plan --time "$seconds" x
     contains "$err" "--time '$seconds' is not a number of seconds"

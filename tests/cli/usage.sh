@@ -49,6 +49,14 @@ expect 2 view --format svg -o "$scratch/job" "$scratch/job.pickle" "$scratch/job
 contains "$err" "is to be read and would be replaced"
 expect 2 convert "$scratch/job" -o "$scratch/job"
 contains "$err" "is to be read and would be replaced"
+for command in "view --format svg" convert; do
+    # shellcheck disable=SC2086
+    expect 2 $command -o - --json - "$scratch/job"
+    contains "$err" "would go to stdout; name a file for one of them"
+    # shellcheck disable=SC2086
+    expect 2 $command -o "$scratch/same" --json "$scratch/job" "$scratch/job"
+    contains "$err" "is to be read and would be replaced"
+done
 expect 2 info --json "$scratch/job.pickle"
 contains "$err" "named as a trace"
 expect 2 plan -o "$scratch/same" --json "$scratch/same" "$scratch/job"

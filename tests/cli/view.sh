@@ -124,6 +124,21 @@ expect 0 view --policy weir,torch "$scratch/half.pickle" -o "$scratch/report.htm
 replayed=$(python3 -c 'import json, sys; print([row["peak_reserved"] for row in json.load(open(sys.argv[1]))])' "$scratch/replay")
 tracks "[track['peaks']['reserved'] for track in tracks] == $replayed"
 
+# What was drawn, for other programs: as weir stat has it of what was recorded, and weir replay of what was replayed.
+expect 0 view --json "$scratch/drawn" --policy recorded,torch "$DATA"/traces/graphsage.pickle.gz -o "$scratch/report.html"
+[ -z "$out$err" ] || die "view is not silent: $out$err"
+"$WEIR" replay --policy torch --repeat 1 --json "$scratch/replay" "$DATA"/traces/graphsage.pickle.gz >"$scratch/table" 2>&1
+python3 - "$scratch/drawn" "$scratch/one" "$scratch/replay" <<'EOF'
+import json, sys
+(recorded, torch), (stat,), (replay,) = (json.load(open(path)) for path in sys.argv[1:])
+assert [(t["trace"], t["policy"]) for t in (recorded, torch)] == [("graphsage", "recorded"), ("graphsage", "torch")]
+assert recorded["peak_requested"] == stat["peak_requested"] and recorded["peak_reserved"] == stat["peak_reserved"]
+assert recorded["operations"] == torch["operations"] > 0 and recorded["oom"] == torch["oom"] == 0
+assert torch["peak_reserved"] == replay["peak_reserved"] and torch["blocks"] > 0
+EOF
+expect 0 view --json - "$scratch/log.csv" -o "$scratch/report.html"
+json 'rows[0]["peak_reserved"] is None and rows[0]["peak_requested"] == 100 == rows[0]["peak_active"]'
+
 "$WEIR" view --format html -o - - <"$DATA/pickles/snapshot-4.pickle" >"$scratch/page"
 grep -q '<title>stdin</title>' "$scratch/page" || die "no page on stdout"
 expect 1 view "$scratch/nothing" -o "$scratch/none.html"

@@ -46,6 +46,7 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
         device->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
         "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to three events for each allocation of two rounds, or "
         "more");
+    WR_TRY(wr_serve_check(&device->cache));
     *planned = false;
     if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
     WR_TRY(plan_history(device, &plan, &users));

@@ -32,6 +32,7 @@ static void *learn(void *argument)
         weir_status status = wr_device_learn(l->device, &planned);
         if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
             wr_log(WR_LOG_WARN, "plan=auto: no plan: %s", weir_error_text());
+        if (status == WEIR_ERR_NOT_SUPPORTED) return NULL;
         if (planned)
             pause = PAUSE_LEAST;
         else if (pause < PAUSE_MOST)

@@ -1,7 +1,7 @@
 /*
  * learner: a thread that plans what the program repeats, under the option plan=auto. It looks at the device's history a
- * few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits. It holds no lock
- * while it plans, and makes calls of the driver only when it serves a new plan.
+ * few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits; where no plan can
+ * be served it ends. It holds no lock while it plans, and makes calls of the driver only when it serves a new plan.
  * Owner: the device, from its opening until it stops. Lock: its own, which is a leaf, for `stop`.
  */
 #ifndef WR_DEVICE_LEARNER_H

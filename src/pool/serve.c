@@ -92,15 +92,21 @@ static uint64_t held_elsewhere_locked(const wr_cache *cache)
     return held;
 }
 
+weir_status wr_serve_check(const wr_cache *cache)
+{
+    WR_ENSURE(
+        wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
+        "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
+        "memory, without max_split_size and gc_threshold",
+        cache->name);
+    return WEIR_OK;
+}
+
 weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more)
 {
     wr_serving *serving = NULL;
     wr_subplan *subplans = NULL;
-    WR_ENSURE(
-        !plan || wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
-        "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
-        "memory, without max_split_size and gc_threshold",
-        cache->name);
+    if (plan) WR_TRY(wr_serve_check(cache));
     if (plan) WR_TRY(make_all(cache, plan, users, &serving, &subplans));
     wr_lock_acquire(&cache->move_lock);
     wr_cache_lock(cache);

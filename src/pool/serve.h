@@ -46,10 +46,13 @@ struct wr_serving {
     wr_served arenas[];
 };
 
+/* WEIR_ERR_NOT_SUPPORTED for a default pool without chunks, which never has any: no plan is served there. */
+WR_CHECKED weir_status wr_serve_check(const wr_cache *cache);
+
 /* Serves a plan from now on, instead of any other; NULL: none. `users`: of each arena of the plan, all of the default pool, the
- * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED for a pool without chunks, and for a plan with
- * arenas of several streams. What was given out stays where it is. *more: how many more plans are served now: while one is,
- * requests must not be served by fronts before wr_serve_take has seen them. */
+ * stream that it is for; NULL: whoever comes first. WEIR_ERR_NOT_SUPPORTED as wr_serve_check, and for a plan with arenas
+ * of several streams. What was given out stays where it is. *more: how many more plans are served now: while one is, requests must
+ * not be served by fronts before wr_serve_take has seen them. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);
 
 /* Whether a plan is served, and nearly all requests of the last rounds got their places, as far as that can be told. */

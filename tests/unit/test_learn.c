@@ -292,6 +292,22 @@ static void without_a_history_nothing_is_learned(void **state)
     assert_status(weir_plan_learn(0), WEIR_ERR_NOT_SUPPORTED);
 }
 
+static int open_segments(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 8192 * MIB, .history = 4096, .policy = "segments" });
+    return 0;
+}
+
+static void where_no_plan_is_served_learning_leaves_the_cache_alone(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) one_iteration(default_stream(0), 0);
+    const int64_t reserved = reserved_on(0);
+    assert_status(weir_plan_learn(0), WEIR_ERR_NOT_SUPPORTED);
+    assert_int_equal(reserved_on(0), reserved);
+}
+
 #define LEARN_TEST(test) cmocka_unit_test_setup_teardown(test, open_recording, close_host)
 
 int main(void)
@@ -311,6 +327,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_thread_plans_what_is_repeated, open_learning, close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),
         cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),
+        cmocka_unit_test_setup_teardown(where_no_plan_is_served_learning_leaves_the_cache_alone, open_segments,
+                                        close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,8 @@ static wr_block *spare_tail(wr_block *block)
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class)
 {
     wr_bin *bin = wr_mempool_bin(request->pool, request->stream, class);
-    return bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    return WR_UNLIKELY(request->pool->subplans != NULL) ? wr_subplan_choose_locked(request, block) : block;
 }
 
 static wr_block *find_free_locked(const wr_request *request, wr_bin *bin)

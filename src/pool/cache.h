@@ -311,7 +311,8 @@ void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
 /* A free block of the request's bin that it may have; NULL: none fits. */
 wr_block *wr_cache_find_free_locked(const wr_request *request);
 
-/* The free block that fits best of one of the stream's bins, whatever the request's class; NULL: none does. */
+/* The free block that fits best of one of the stream's bins, whatever the request's class, and is not spared for planned places;
+ * NULL: none does. */
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
 
 /* Records (records.c): a fresh one's members are whatever they were. */

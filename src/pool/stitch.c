@@ -363,7 +363,7 @@ static weir_status serve_locked(attempt *a, void **out)
 {
     const wr_stitch_plan *p = &a->plan;
     wr_block *block = p->range ? NULL : wr_cache_find_free_locked(p->request);
-    if (!block && p->serves) block = wr_bin_best_fit(p->serves, p->request->fit.block_bytes);
+    if (!block && p->serves) block = wr_cache_best_of_locked(p->request, p->serves->class);
     if (!block) return WEIR_OK;
     if (p->request->fit.class == WR_SMALL && block->segment->bin->class == WR_LARGE) p->cache->chunks.mixed = true;
     a->done = true;

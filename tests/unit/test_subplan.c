@@ -419,6 +419,29 @@ static void what_is_not_planned_leaves_the_places_alone(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
+/* Little is left, but enough: small blocks are no reason to break into the places. */
+static void small_blocks_leave_the_places_alone_while_there_is_other_memory(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES], *odd = NULL, *elsewhere = alloc_on(20 * MIB, origin);
+    serve(&s);
+    assert_ok(weir_memory_limit_set(0, 128 * MIB));
+    weir_graph graph = begin_on(origin);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (i == 12) odd = alloc_on(100, origin);
+        blocks[i] = alloc_on(bytes_of(i), origin);
+    }
+    assert_planned(&s, blocks);
+    assert_true(odd < blocks[0] || odd >= blocks[0] + s.arenas[0].bytes);
+    assert_int_equal(pool_stats(pool_of(graph)).plan_late, 0);
+    assert_ok(weir_graph_end(graph));
+    free_all(blocks);
+    assert_ok(weir_free(odd));
+    assert_ok(weir_graph_destroy(graph));
+    assert_ok(weir_free(elsewhere));
+}
+
 /* Whoever departs from the plan uses its memory, in pieces of any size. */
 static void a_capture_that_departs_uses_the_segment(void **state)
 {
@@ -660,6 +683,7 @@ int main(void)
         SUBPLAN_TEST(what_a_pool_had_of_a_former_plan_goes_with_it),
         SUBPLAN_TEST(a_capture_that_shares_the_pool_goes_round_again),
         SUBPLAN_TEST(what_is_not_planned_leaves_the_places_alone),
+        SUBPLAN_TEST(small_blocks_leave_the_places_alone_while_there_is_other_memory),
         SUBPLAN_TEST(a_capture_that_departs_uses_the_segment),
         SUBPLAN_TEST(places_serve_everything_when_memory_is_short),
         SUBPLAN_TEST(without_memory_for_the_segment_a_capture_is_served_without_the_plan),

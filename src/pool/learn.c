@@ -120,6 +120,29 @@ static weir_status find_lines(learner *l)
     return WEIR_OK;
 }
 
+/* ---- lives -------------------------------------------------------------------------------------------------------- */
+
+/* How many of the line's allocations come before the event. */
+static uint32_t births_before(const learner *l, const line *of, uint32_t event)
+{
+    uint32_t low = 0, high = of->count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (l->births[of->at[middle]].event < event)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* How many of the line's allocations are made from that one on, with it, until it ends; UINT32_MAX: it did not. */
+static uint32_t life_of(const learner *l, const line *of, uint32_t i)
+{
+    const uint32_t end = l->births[of->at[i]].end;
+    return end == UINT32_MAX ? UINT32_MAX : births_before(l, of, end) - i;
+}
+
 /* ---- rounds ------------------------------------------------------------------------------------------------------- */
 
 /* Whether so many allocations before the last one two were for the same. */
@@ -129,11 +152,33 @@ static bool are_like(const learner *l, const line *of, uint32_t i, uint32_t k)
     return a->bytes == b->bytes && a->stream == b->stream;
 }
 
+/* As the allocation before it, a number of rounds earlier, that has ended; 0: none has. `begin`: they are alike from there on. */
+static uint32_t usual_life(const learner *l, const line *of, uint32_t i, uint32_t round, uint32_t begin)
+{
+    while (l->births[of->at[i]].end == UINT32_MAX && i - begin >= round) i -= round;
+    return l->births[of->at[i]].end == UINT32_MAX ? 0 : life_of(l, of, i);
+}
+
+/* What lives for longer than a round is in its place when the next one comes to it. Where that is more than a few, as with buffers
+ * that are used in turn, a longer round is looked for: at least so long. 0: it is no more. `length`: of all that repeats. */
+static uint32_t outlived_by(const learner *l, const line *of, uint32_t round, uint32_t length)
+{
+    const uint32_t first = of->count - 2 * round;
+    uint32_t count = 0, least = UINT32_MAX;
+    for (uint32_t i = first; i < first + round; i++) {
+        const uint32_t life = usual_life(l, of, i, round, of->count - length);
+        if (life <= round) continue;
+        if (life < least) least = life;
+        count++;
+    }
+    return count > round / WR_LEARN_OUTLIVED ? least : 0;
+}
+
 /* The period in which the end of the line repeats for longest, of at least two rounds. like[p]: how far the line, backwards, is
  * the same p further (the Z function). */
 static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
 {
-    uint32_t best = 0, best_length = 0;
+    uint32_t best = 0, best_length = 0, least = WR_LEARN_LEAST, tried = 0;
     for (uint32_t p = 1, left = 0, right = 0; p < of->count; p++) {
         uint32_t n = 0;
         if (p < right) n = like[p - left] < right - p ? like[p - left] : right - p;
@@ -143,10 +188,15 @@ static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
             left = p;
             right = p + n;
         }
-        if (p >= WR_LEARN_LEAST && n >= p && n + p > best_length) {
-            best = p;
-            best_length = n + p;
+        if (p < least || n < p || n + p <= best_length || tried == WR_LEARN_TRIES) continue;
+        const uint32_t longer = outlived_by(l, of, p, n + p);
+        if (longer) {
+            least = longer;
+            tried++;
+            continue;
         }
+        best = p;
+        best_length = n + p;
     }
     return best_length >= of->count / WR_LEARN_SHARE ? best : 0;
 }
@@ -163,29 +213,15 @@ static weir_status find_rounds(learner *l)
 
 /* ---- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* How many of the line's allocations come before the event. */
-static uint32_t births_before(const learner *l, const line *of, uint32_t event)
-{
-    uint32_t low = 0, high = of->count;
-    while (low < high) {
-        const uint32_t middle = low + (high - low) / 2;
-        if (l->births[of->at[middle]].event < event)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* The last round but one, whose blocks have all been freed by now if they live no longer than a round: when the i-th one of
  * it ends. Time is counted in allocations of the line: only there does it matter who lives. */
 static wr_item item_of(const learner *l, const line *of, uint32_t i)
 {
     const uint32_t first = of->count - 2 * of->round;
-    const birth *b = &l->births[of->at[first + i]];
-    const uint32_t lives = b->end == UINT32_MAX ? UINT32_MAX : births_before(l, of, b->end) - (first + i);
-    const uint32_t end = lives < of->round ? i + lives : i;
-    return (wr_item){ .bytes = b->bytes, .start = i, .end = end > of->round ? end - of->round : end };
+    const uint32_t lives = life_of(l, of, first + i), end = lives < of->round ? i + lives : i;
+    return (wr_item){ .bytes = l->births[of->at[first + i]].bytes,
+                      .start = i,
+                      .end = end > of->round ? end - of->round : end };
 }
 
 static weir_plan_entry entry_at(uint64_t offset, uint64_t bytes)

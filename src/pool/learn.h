@@ -16,6 +16,11 @@
 #define WR_LEARN_LEAST 16
 #define WR_LEARN_SHARE 4
 
+/* At most 1 in so many of a round's allocations outlives it: with more its plan does not go well (pool/serve.h). So many rounds that
+ * have more are looked at, each longer than the one before. */
+#define WR_LEARN_OUTLIVED 32
+#define WR_LEARN_TRIES 64
+
 /* Streams share addresses, and wait for each other, where that saves more than 1 byte in so many. */
 #define WR_LEARN_SAVES 100
 

@@ -134,6 +134,44 @@ static void streams_have_rounds_of_their_own(void **state)
     wr_plan_destroy(plan);
 }
 
+/* A ring: the oldest is freed for the next. */
+static void a_round_of_buffers_used_in_turn_is_once_around(void **state)
+{
+    (void)state;
+    enum { BUFFERS = 100 };
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (uint64_t i = 1; i <= 5 * BUFFERS; i++) {
+        if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - BUFFERS) << 20, 512, 7);
+        add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
+    }
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_int_equal(plan->arenas[0].entries, BUFFERS);
+    assert_int_equal(plan->arenas[0].bytes, BUFFERS * 512);
+    wr_plan_destroy(plan);
+}
+
+/* Some are made anew before the ones of the iteration before are freed. */
+static void where_many_blocks_outlive_an_iteration_a_round_is_two(void **state)
+{
+    (void)state;
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (uint64_t i = 1; i <= 6 * (uint64_t)ROUND; i++) {
+        const uint64_t bytes = round_bytes((int)(i % ROUND));
+        add(&t, WEIR_EVENT_ALLOC, i << 20, bytes, 7);
+        if (i > 3 && i % 10 != 3) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - 3) << 20, 0, 7);
+        if (i > ROUND && i % 10 == 0) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - ROUND) << 20, 0, 7);
+    }
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_int_equal(plan->arenas[0].entries, 2 * ROUND);
+    wr_plan_destroy(plan);
+}
+
 static void what_does_not_repeat_is_no_plan(void **state)
 {
     (void)state;
@@ -318,6 +356,8 @@ int main(void)
         cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
         cmocka_unit_test(two_equal_rounds_are_a_plan),
         cmocka_unit_test(streams_have_rounds_of_their_own),
+        cmocka_unit_test(a_round_of_buffers_used_in_turn_is_once_around),
+        cmocka_unit_test(where_many_blocks_outlive_an_iteration_a_round_is_two),
         cmocka_unit_test(what_does_not_repeat_is_no_plan),
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),

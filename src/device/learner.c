@@ -23,20 +23,29 @@ static bool rest(wr_learner *l, uint32_t milliseconds)
     return goes_on;
 }
 
+static uint32_t longer(uint32_t pause)
+{
+    return 2 * pause < PAUSE_MOST ? 2 * pause : PAUSE_MOST;
+}
+
+/* After a plan the next look comes soon, but ever later where plan follows plan and none is right for long. */
 static void *learn(void *argument)
 {
     wr_learner *l = argument;
-    uint32_t pause = PAUSE_LEAST;
+    uint32_t pause = PAUSE_LEAST, soon = PAUSE_LEAST;
     while (rest(l, pause)) {
         bool planned = false;
         weir_status status = wr_device_learn(l->device, &planned);
         if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
             wr_log(WR_LOG_WARN, "plan=auto: no plan: %s", weir_error_text());
         if (status == WEIR_ERR_NOT_SUPPORTED) return NULL;
-        if (planned)
-            pause = PAUSE_LEAST;
-        else if (pause < PAUSE_MOST)
-            pause = 2 * pause < PAUSE_MOST ? 2 * pause : PAUSE_MOST;
+        if (planned) {
+            pause = soon;
+            soon = longer(soon);
+        } else {
+            if (pause == PAUSE_MOST) soon = PAUSE_LEAST;
+            pause = longer(pause);
+        }
     }
     return NULL;
 }

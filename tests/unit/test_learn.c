@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
+#include "device_support.h"
 #include "learn_support.h"
 #include "observe/plan.h"
 #include "pool/learn.h"
@@ -307,6 +309,26 @@ static void a_thread_plans_what_is_repeated(void **state)
     assert_true(served);
 }
 
+static int open_learning_of_little(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 8192 * MIB, .history = 2048, .plan = "auto" });
+    return 0;
+}
+
+/* What repeats is another thing every few milliseconds. */
+static void a_thread_whose_plans_do_not_fit_plans_less_and_less(void **state)
+{
+    (void)state;
+    const struct timespec moment = { 0, 2000000 };
+    const uint64_t end = wr_clock_ns(CLOCK_MONOTONIC) + UINT64_C(1200000000);
+    for (size_t i = 0; wr_clock_ns(CLOCK_MONOTONIC) < end; i++) {
+        one_iteration(default_stream(0), i / 6 % 50 * 512 * 1024);
+        nanosleep(&moment, NULL);
+    }
+    assert_true(device_0()->cache.servings <= 5);
+}
+
 static void learning_by_itself_needs_a_history(void **state)
 {
     (void)state;
@@ -365,6 +387,8 @@ int main(void)
         LEARN_TEST(a_program_that_changes_is_planned_anew),
         LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
         cmocka_unit_test_setup_teardown(a_thread_plans_what_is_repeated, open_learning, close_host),
+        cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
+                                        close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),
         cmocka_unit_test_setup_teardown(without_a_history_nothing_is_learned, open_silent, close_host),
         cmocka_unit_test_setup_teardown(where_no_plan_is_served_learning_leaves_the_cache_alone, open_segments,

@@ -116,13 +116,14 @@ static void lend(sharing *s, uint32_t guest)
 static weir_status place(sharing *s, uint32_t stream, bool is_host, uint64_t *bytes)
 {
     uint32_t count = 0;
+    uint64_t live = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         if (s->items[i].lent ? !is_host : s->items[i].stream != stream) continue;
         s->candidates[count].item = i;
         s->placed[count++] = s->items[i].item;
     }
     *bytes = 0;
-    if (count) WR_TRY(wr_place(s->placed, count, s->count, bytes));
+    if (count) WR_TRY(wr_place(s->placed, count, s->count, bytes, &live));
     for (uint32_t i = 0; i < count; i++) s->items[s->candidates[i].item].item.offset = s->placed[i].offset;
     return WEIR_OK;
 }

@@ -276,11 +276,23 @@ static weir_status place_line(const learner *l, const line *of, draft *d, uint64
     WR_TRY(wr_meta_alloc(of->round * sizeof(wr_item), "blocks to place", &memory));
     wr_item *items = memory;
     for (uint32_t i = 0; i < of->round; i++) items[i] = item_of(l, of, i);
-    weir_status status = wr_place(items, of->round, of->round, &a->bytes);
+    weir_status status = wr_place(items, of->round, of->round, &a->bytes, &a->bound);
     for (uint32_t i = 0; i < of->round; i++) d->entries[a->first + i] = entry_at(items[i].offset, items[i].bytes);
     d->users[arena].own = a->bytes;
     wr_meta_free(items);
     return status;
+}
+
+/* Without a plan it would hold less. */
+static bool wastes(const weir_plan_arena *a)
+{
+    return a->bytes > a->bound + a->bound / WR_LEARN_WASTES;
+}
+
+static void drop_arena(draft *d)
+{
+    const weir_plan_arena *a = &d->arenas[--d->plan->arena_count];
+    d->plan->entry_count -= a->entries;
 }
 
 static weir_status plan_apart(const learner *l, int device, draft *d)
@@ -297,8 +309,12 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         if (l->lines[k].round == 0) continue;
         add_arena(d, device, l->lines[k].stream, l->lines[k].round);
         status = place_line(l, &l->lines[k], d, d->plan->arena_count - 1);
+        if (status == WEIR_OK && wastes(&d->arenas[d->plan->arena_count - 1])) drop_arena(d);
     }
-    return status;
+    WR_TRY(status);
+    WR_ENSURE(d->plan->arena_count != 0, WEIR_ERR_NOT_READY,
+              "device %d: what repeats would hold much more at places of its own than lives at once", device);
+    return WEIR_OK;
 }
 
 /* ---- streams that share ------------------------------------------------------------------------------------------- */

@@ -21,6 +21,10 @@
 #define WR_LEARN_OUTLIVED 32
 #define WR_LEARN_TRIES 64
 
+/* A stream whose blocks need more places in a round than live at once, by more than 1 byte in so many, is not planned: buffers that
+ * are used in turn do, unless a round is a number of turns. */
+#define WR_LEARN_WASTES 8
+
 /* Streams share addresses, and wait for each other, where that saves more than 1 byte in so many. */
 #define WR_LEARN_SAVES 100
 

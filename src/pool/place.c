@@ -257,23 +257,22 @@ static uint64_t try_orders(placer *p, extent *found, uint64_t *offsets, uint64_t
     return best;
 }
 
-static weir_status place(placer *p, uint64_t *bytes)
+static weir_status place(placer *p, uint64_t *bytes, uint64_t *live)
 {
     void *memory = NULL;
-    uint64_t bound = 0;
-    WR_TRY(find_bound(p, &bound));
+    WR_TRY(find_bound(p, live));
     WR_TRY(wr_meta_alloc((4 * p->count + 1) * sizeof(extent) + p->count * sizeof(uint64_t), "placed blocks", &memory));
     extent *found = memory;
-    *bytes = try_orders(p, found, (uint64_t *)(found + 4 * p->count + 1), bound);
+    *bytes = try_orders(p, found, (uint64_t *)(found + 4 * p->count + 1), *live);
     wr_meta_free(memory);
     return WEIR_OK;
 }
 
-weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes)
+weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes, uint64_t *live)
 {
     placer p = { .items = items, .count = count, .steps = steps };
     WR_TRY(init(&p));
-    weir_status status = place(&p, bytes);
+    weir_status status = place(&p, bytes, live);
     wr_meta_free(p.lives);
     return status;
 }

@@ -25,8 +25,8 @@ static inline uint32_t wr_item_life(const wr_item *item, uint32_t steps)
     return item->end > item->start ? item->end - item->start : steps - item->start + item->end;
 }
 
-/* No two items that live at one time overlap; *bytes is what they reach to. `steps` is the length of a round, above all starts
- * and no lower than any end. */
-WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes);
+/* No two items that live at one time overlap; *bytes is what they reach to, *live the most that lives at once. `steps` is the length of
+ * a round, above all starts and no lower than any end. */
+WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes, uint64_t *live);
 
 #endif

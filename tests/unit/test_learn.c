@@ -30,9 +30,9 @@ static void assert_apart(const wr_item *items, size_t count, uint32_t steps)
 static void items_of_one_time_lie_side_by_side(void **state)
 {
     (void)state;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, live = 0;
     wr_item items[] = { { 512, 0, 0, 4 }, { 1024, 0, 1, 3 }, { 2048, 0, 3, 5 } };
-    assert_ok(wr_place(items, 3, 5, &bytes));
+    assert_ok(wr_place(items, 3, 5, &bytes, &live));
     assert_apart(items, 3, 5);
     assert_int_equal(bytes, 512 + 2048);
 }
@@ -40,9 +40,9 @@ static void items_of_one_time_lie_side_by_side(void **state)
 static void what_lives_over_the_border_meets_both_ends(void **state)
 {
     (void)state;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, live = 0;
     wr_item items[] = { { 512, 0, 4, 1 }, { 512, 0, 0, 2 }, { 512, 0, 4, 5 }, { 512, 0, 2, 2 } };
-    assert_ok(wr_place(items, 4, 5, &bytes));
+    assert_ok(wr_place(items, 4, 5, &bytes, &live));
     assert_apart(items, 4, 5);
     assert_int_equal(bytes, 3 * 512);
 }
@@ -54,7 +54,7 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
     uint32_t random = 5;
     for (int run = 0; run < 10; run++) {
         wr_item items[COUNT];
-        uint64_t load[STEPS] = { 0 }, bound = 0, bytes = 0;
+        uint64_t load[STEPS] = { 0 }, bound = 0, bytes = 0, live = 0;
         for (int i = 0; i < COUNT; i++) {
             const uint32_t a = (random = random * 1664525 + 1013904223) >> 16,
                            b = (random = random * 1664525 + 1) >> 16;
@@ -63,7 +63,8 @@ static void random_items_lie_apart_and_near_the_bound(void **state)
         for (int i = 0; i < COUNT; i++)
             for (uint32_t step = 0; step < STEPS; step++) load[step] += lives_at(&items[i], step) ? items[i].bytes : 0;
         for (int step = 0; step < STEPS; step++) bound = load[step] > bound ? load[step] : bound;
-        assert_ok(wr_place(items, COUNT, STEPS, &bytes));
+        assert_ok(wr_place(items, COUNT, STEPS, &bytes, &live));
+        assert_int_equal(live, bound);
         assert_apart(items, COUNT, STEPS);
         assert_in_range(bytes, bound, bound + bound / 4);
     }
@@ -155,6 +156,27 @@ static void a_round_of_buffers_used_in_turn_is_once_around(void **state)
     wr_plan_destroy(plan);
 }
 
+static void what_takes_much_more_planned_than_lives_at_once_is_no_plan(void **state)
+{
+    (void)state;
+    enum { BUFFERS = 10 };
+    static tape t;
+    t = (tape){ .next = 0 };
+    weir_plan *plan = NULL;
+    const wr_arena_user *users = NULL;
+    for (uint64_t i = 1; i <= 10 * BUFFERS; i++) {
+        if (i > BUFFERS) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - BUFFERS) << 20, 512, 7);
+        add(&t, WEIR_EVENT_ALLOC, i << 20, 512, 7);
+    }
+    assert_status(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users), WEIR_ERR_NOT_READY);
+    for (int i = 0; i < 3; i++) add_round(&t, 8);
+    assert_ok(wr_learn(t.events, t.count, as_it_is, NULL, true, &plan, &users));
+    assert_int_equal(plan->arena_count, 1);
+    assert_int_equal(users[0].native, 8);
+    assert_int_equal(plan->entry_count, ROUND);
+    wr_plan_destroy(plan);
+}
+
 /* Some are made anew before the ones of the iteration before are freed. */
 static void where_many_blocks_outlive_an_iteration_a_round_is_two(void **state)
 {
@@ -164,7 +186,7 @@ static void where_many_blocks_outlive_an_iteration_a_round_is_two(void **state)
     weir_plan *plan = NULL;
     const wr_arena_user *users = NULL;
     for (uint64_t i = 1; i <= 6 * (uint64_t)ROUND; i++) {
-        const uint64_t bytes = round_bytes((int)(i % ROUND));
+        const uint64_t bytes = i % 10 == 0 ? 512 : 20 * round_bytes((int)(i % ROUND));
         add(&t, WEIR_EVENT_ALLOC, i << 20, bytes, 7);
         if (i > 3 && i % 10 != 3) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - 3) << 20, 0, 7);
         if (i > ROUND && i % 10 == 0) add(&t, WEIR_EVENT_FREE_COMPLETED, (i - ROUND) << 20, 0, 7);
@@ -379,6 +401,7 @@ int main(void)
         cmocka_unit_test(two_equal_rounds_are_a_plan),
         cmocka_unit_test(streams_have_rounds_of_their_own),
         cmocka_unit_test(a_round_of_buffers_used_in_turn_is_once_around),
+        cmocka_unit_test(what_takes_much_more_planned_than_lives_at_once_is_no_plan),
         cmocka_unit_test(where_many_blocks_outlive_an_iteration_a_round_is_two),
         cmocka_unit_test(what_does_not_repeat_is_no_plan),
         cmocka_unit_test(private_pools_are_left_out),

@@ -110,22 +110,28 @@ static wr_block *spare_tail(wr_block *block)
     return larger ? larger : block;
 }
 
+/* The block, or instead of it one that is not spared for planned places. What is seldom called, here and in what wr_cache_take_plain inlines, gets a
+ * copy of the request, so that the request itself need not be in memory there. */
+static wr_block *unspared(const wr_request *request, wr_block *block)
+{
+    if (WR_LIKELY(request->pool->subplans == NULL)) return block;
+    const wr_request copy = *request;
+    return wr_subplan_choose_locked(&copy, block);
+}
+
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class)
 {
     wr_bin *bin = wr_mempool_bin(request->pool, request->stream, class);
-    wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
-    return WR_UNLIKELY(request->pool->subplans != NULL) ? wr_subplan_choose_locked(request, block) : block;
+    return unspared(request, bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL);
 }
 
 static wr_block *find_free_locked(const wr_request *request, wr_bin *bin)
 {
     wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
-    if (WR_UNLIKELY(request->pool->subplans != NULL)) {
-        const wr_request copy = *request;
-        block = wr_subplan_choose_locked(&copy, block);
-    } else if (block) {
+    if (WR_UNLIKELY(request->pool->subplans != NULL))
+        block = unspared(request, block);
+    else if (block)
         block = spare_tail(block);
-    }
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;
 }
 
@@ -320,8 +326,6 @@ static weir_status take_whole_or_cut(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
-/* What is seldom called, here and in what is inlined here, gets a copy of the request, so that the request itself need not be in
- * memory. */
 WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self)
 {
     wr_cache *cache = front->cache;

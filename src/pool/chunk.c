@@ -16,13 +16,6 @@ wr_bin *wr_chunk_bin(const wr_chunk *chunk)
     return slot->region->bin;
 }
 
-size_t wr_chunk_parts(const wr_chunk *chunk)
-{
-    size_t parts = 0;
-    for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) parts += !wr_slot_is_stale(s);
-    return parts;
-}
-
 uint32_t wr_region_find(const wr_region *region, size_t offset)
 {
     uint32_t low = 0, high = region->count;
@@ -127,6 +120,13 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
                       slot->region->bin->stream->native, wr_bin_pool_id(slot->region->bin));
 }
 
+/* The first with a part, from this one on. */
+static wr_slot *part_from(wr_slot *slot)
+{
+    while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
+    return slot;
+}
+
 static void note_stale(wr_cache *cache, wr_slot *slot)
 {
     slot->stale_since = ++cache->chunks.moments;
@@ -162,13 +162,16 @@ void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
     else
         slot->to = from;
     list_part(slot);
-    if (wr_slot_is_stale(slot)) note_stale(cache, slot);
+    if (!wr_slot_is_stale(slot)) return;
+    slot->chunk->parts--;
+    note_stale(cache, slot);
 }
 
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to)
 {
     if (wr_slot_is_stale(slot)) {
         forget_stale(slot);
+        slot->chunk->parts++;
         slot->from = slot->to = from;
     }
     if (slot->to == from)
@@ -183,11 +186,11 @@ void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to
 
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
 {
-    wr_slot *home = NULL;
-    for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
-        if (wr_slot_is_stale(s)) continue;
-        wr_slot_leave_locked(cache, s, s->from, s->to);
-        home = s;
+    wr_slot *home = NULL, *next = chunk->slots;
+    while (chunk->parts > 0) {
+        home = part_from(next);
+        next = home->next_of_chunk;
+        wr_slot_leave_locked(cache, home, home->from, home->to);
     }
     return home;
 }
@@ -200,19 +203,23 @@ static wr_block *block_of_part(const wr_slot *slot)
 
 wr_slot *wr_chunk_hold_locked(wr_chunk *chunk)
 {
-    wr_slot *one = NULL;
-    for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
-        if (wr_slot_is_stale(s)) continue;
-        block_of_part(s)->state = WR_BLOCK_HELD;
-        one = s;
+    wr_slot *one = NULL, *next = chunk->slots;
+    for (size_t i = 0; i < chunk->parts; i++) {
+        one = part_from(next);
+        next = one->next_of_chunk;
+        block_of_part(one)->state = WR_BLOCK_HELD;
     }
     return one;
 }
 
 void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk)
 {
-    for (wr_slot *s = chunk->slots; s; s = s->next_of_chunk)
-        if (!wr_slot_is_stale(s)) wr_block_let_go_locked(cache, block_of_part(s));
+    wr_slot *next = chunk->slots;
+    for (size_t i = 0; i < chunk->parts; i++) {
+        const wr_slot *part = part_from(next);
+        next = part->next_of_chunk;
+        wr_block_let_go_locked(cache, block_of_part(part));
+    }
 }
 
 /* ---- the survey --------------------------------------------------------------------------------------------------- */
@@ -335,7 +342,10 @@ void wr_slot_add_locked(wr_cache *cache, wr_slot *slot)
     list_part(slot);
     slot->next_of_chunk = slot->chunk->slots;
     slot->chunk->slots = slot;
-    if (wr_slot_is_stale(slot)) note_stale(cache, slot);
+    if (wr_slot_is_stale(slot))
+        note_stale(cache, slot);
+    else
+        slot->chunk->parts++;
     cache->chunks.mapped_bytes += slot->chunk->bytes;
 }
 
@@ -353,7 +363,10 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot)
     wr_slot **link = &slot->chunk->slots;
     while (*link != slot) link = &(*link)->next_of_chunk;
     *link = slot->next_of_chunk;
-    if (wr_slot_is_stale(slot)) forget_stale(slot);
+    if (wr_slot_is_stale(slot))
+        forget_stale(slot);
+    else
+        slot->chunk->parts--;
     cache->chunks.mapped_bytes -= slot->chunk->bytes;
 }
 

@@ -31,6 +31,7 @@ struct wr_chunk {
     size_t bytes;
     wr_mempool *pool;
     wr_slot *slots;        /* where it is mapped */
+    size_t parts;          /* slots that use it: most are stale, and who looks for parts need not see them all */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     size_t away;           /* bytes in no slot's part, because who has the move lock deals with them */
     uint64_t surveyed;     /* the last survey that found something free of it, */
@@ -43,10 +44,10 @@ struct wr_slot {
     wr_chunk *chunk;
     wr_segment *region;
     size_t at;              /* where the chunk begins in the region */
-    size_t from, to;        /* the part of the chunk that is used here; equal: stale */
-    uint64_t stale_since;   /* in the cache's count of such moments; anew when the driver did not take it back */
     wr_slot *left, *right;  /* the region's next ones by address; NULL: there are none */
     wr_slot *next_of_chunk; /* also links unused records */
+    size_t from, to;        /* the part of the chunk that is used here; equal: stale */
+    uint64_t stale_since;   /* in the cache's count of such moments; anew when the driver did not take it back */
     TAILQ_ENTRY(wr_slot) stale;
     LIST_ENTRY(wr_slot) short_part;
 };
@@ -87,9 +88,6 @@ static inline bool wr_chunk_is_free(const wr_cache *cache, const wr_chunk *chunk
 
 /* The bin that the chunk's memory serves. */
 wr_bin *wr_chunk_bin(const wr_chunk *chunk);
-
-/* How many of its slots use it. */
-size_t wr_chunk_parts(const wr_chunk *chunk);
 
 /* The first slot of a region that ends behind an offset: its index. */
 uint32_t wr_region_find(const wr_region *region, size_t offset);

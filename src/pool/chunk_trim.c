@@ -90,7 +90,7 @@ static weir_status take_out(wr_trim_wait *wait, const trimming *t, wr_chunk *chu
     *home = NULL;
     wr_cache_lock(cache);
     weir_status status = wr_records_set_aside(cache, 2, aside);
-    if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * wr_chunk_parts(chunk));
+    if (status == WEIR_OK) status = wr_records_spare_blocks(cache, 2 * chunk->parts);
     if (status == WEIR_OK && may_go_locked(t, chunk)) {
         status = wr_trim_wait_launches_locked(wait, chunk->pool);
         if (status == WEIR_OK) *home = wr_chunk_hold_locked(chunk);

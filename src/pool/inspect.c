@@ -278,8 +278,9 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
 /* Its parts neither overlap nor leave anything out. */
 static weir_status validate_chunk(const wr_chunk *chunk)
 {
-    size_t covered = 0;
+    size_t covered = 0, parts = 0;
     for (const wr_slot *s = chunk->slots; s; s = s->next_of_chunk) {
+        parts += !wr_slot_is_stale(s);
         VALID(s->chunk == chunk, "a slot of chunk %#llx is another's", (unsigned long long)chunk->handle);
         VALID(wr_slot_is_stale(s) || s->region->bin->pool == chunk->pool, "a part of chunk %#llx is in another pool",
               (unsigned long long)chunk->handle);
@@ -288,6 +289,8 @@ static weir_status validate_chunk(const wr_chunk *chunk)
             VALID(o->to <= s->from || s->to <= o->from || wr_slot_is_stale(o) || wr_slot_is_stale(s),
                   "parts of chunk %#llx overlap", (unsigned long long)chunk->handle);
     }
+    VALID(parts == chunk->parts, "chunk %#llx has %zu parts, counted as %zu", (unsigned long long)chunk->handle, parts,
+          chunk->parts);
     VALID(covered + chunk->away == chunk->bytes, "parts of chunk %#llx have %zu bytes of %zu",
           (unsigned long long)chunk->handle, covered, chunk->bytes);
     return WEIR_OK;

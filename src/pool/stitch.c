@@ -96,7 +96,7 @@ static weir_status spare_records(attempt *a)
     wr_stitch_plan *p = &a->plan;
     const size_t later = 2 * ((size_t)p->count + 2);
     size_t now = 2;
-    for (size_t i = 0; i < p->count; i++) now += p->steps[i].origin ? 2 * wr_chunk_parts(p->steps[i].slot->chunk) : 0;
+    for (size_t i = 0; i < p->count; i++) now += p->steps[i].origin ? 2 * p->steps[i].slot->chunk->parts : 0;
     WR_TRY(wr_records_set_aside(p->cache, later, &a->aside));
     return wr_records_spare_blocks(p->cache, now);
 }

@@ -289,7 +289,7 @@ static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
     if (!there) slot->region->region->broken = true;
     WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere",
               p->cache->device);
-    WR_TRY(wr_records_spare_blocks(p->cache, 2 * (wr_chunk_parts(slot->chunk) + 1)));
+    WR_TRY(wr_records_spare_blocks(p->cache, 2 * (slot->chunk->parts + 1)));
     (void)wr_chunk_leave_locked(p->cache, slot->chunk);
     wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
     return WEIR_OK;

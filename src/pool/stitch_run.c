@@ -134,7 +134,7 @@ weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *foun
     uint32_t last = first;
     while (last < region->count && region->slots[last]->at < to) last++;
     size_t records = 0;
-    for (uint32_t i = first; i < last; i++) records += 2 * (wr_chunk_parts(region->slots[i]->chunk) + 1);
+    for (uint32_t i = first; i < last; i++) records += 2 * (region->slots[i]->chunk->parts + 1);
     WR_TRY(wr_records_spare_blocks(p->cache, records));
     for (uint32_t i = first; i < last; i++) {
         wr_slot *slot = region->slots[i];

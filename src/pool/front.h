@@ -18,7 +18,7 @@
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)
-#define WR_FRONT_DEPTH 32      /* blocks in a slot */
+#define WR_FRONT_DEPTH 128     /* blocks in a slot */
 #define WR_FRONTS_OF_STREAM 16 /* pools; what is freed in others goes back at once */
 #define WR_FRONTS_SUMMED 8     /* up to so many fronts are asked one by one what is parked in all */
 

@@ -233,8 +233,8 @@ static wr_block *find_among_large_locked(const wr_request *request)
     return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
-/* How what a request may be served from is held. */
-typedef enum holding { ALONE, CONTENDED, DETACHED } holding;
+/* How what a request may be served from is held. SOLE: by wr_cache_lock_owned. */
+typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
 /* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
  * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
@@ -245,7 +245,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     if (!bin || !front || !wr_front_any(front)) return find_free_locked(request, bin);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
-    const bool sparing = wr_mempool_chunked(request->pool) && held == ALONE && bin->part_bytes >= SPARING_FROM;
+    const bool sparing = wr_mempool_chunked(request->pool) && held <= ALONE && bin->part_bytes >= SPARING_FROM;
     if (request->fit.class == WR_SMALL && !sparing) {
         block = find_free_locked(request, bin);
         if (!block) block = find_among_large_locked(request);
@@ -279,11 +279,11 @@ static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_requ
     return block ? block->base : NULL;
 }
 
-static void note_taken_locked(const wr_request *request, wr_front *front, const wr_block *block)
+static void note_taken_locked(const wr_request *request, wr_front *front, const wr_block *block, holding held)
 {
     WR_COUNT(request->pool, hits, 1);
     if (front)
-        wr_front_note_taken_locked(front, block->bytes, block->requested);
+        wr_front_note_taken_locked(front, block->bytes, block->requested, held == SOLE);
     else
         look_for_peak_locked(request->pool->cache, block->segment->bin);
 }
@@ -292,7 +292,7 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
 {
     if (front) {
         wr_front_meet_locked(front);
-        wr_front_contend_locked(front, held == CONTENDED);
+        if (held != SOLE || WR_UNLIKELY(front->waits)) wr_front_contend_locked(front, held == CONTENDED);
     }
     weir_status status = wr_cache_check_pool_locked(request);
     /* With fronts there is no such collection. */
@@ -301,7 +301,7 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
     if (WR_UNLIKELY(!block) && status == WEIR_OK) block = find_among_large_locked(request);
     if (block) {
         status = hand_out_recorded(cache, request, block, out);
-        if (status == WEIR_OK) note_taken_locked(request, front, block);
+        if (status == WEIR_OK) note_taken_locked(request, front, block, held);
     }
     return status;
 }
@@ -337,7 +337,7 @@ WR_FLATTEN void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t reque
     void *out = NULL;
     weir_status status;
     if (WR_LIKELY(!wr_front_is_detached(front) && wr_cache_lock_owned(cache, self))) {
-        status = take_locked(cache, &request, front, ALONE, &out);
+        status = take_locked(cache, &request, front, SOLE, &out);
         wr_cache_unlock_owned(cache, self);
     } else {
         const wr_request copy = request;

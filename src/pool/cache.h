@@ -166,19 +166,20 @@ static inline void wr_cache_unlock(wr_cache *cache)
     wr_bias_release(&cache->lock, WR_BIAS_INNER);
 }
 
-/* The same by a thread that has a front's lock as its owner. False: it is not the owner of this one. */
+static WR_ALWAYS_INLINE void wr_cache_unlock_owned(wr_cache *cache, wr_bias_thread *self)
+{
+    wr_lock_note_released(&cache->lock.mutex);
+    wr_bias_leave(self, WR_BIAS_INNER);
+}
+
+/* By a thread that has a front's lock as its owner, where no front is detached, nor will be. False: it is not the owner of this lock, or
+ * one is. */
 static WR_ALWAYS_INLINE bool wr_cache_lock_owned(wr_cache *cache, wr_bias_thread *self)
 {
     if (WR_UNLIKELY(!wr_bias_acquire_owned_by(self, &cache->lock, WR_BIAS_INNER))) return false;
-    if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
-    return true;
-}
-
-static WR_ALWAYS_INLINE void wr_cache_unlock_owned(wr_cache *cache, wr_bias_thread *self)
-{
-    if (WR_UNLIKELY(cache->detached)) wr_detached_unlock(cache);
-    wr_lock_note_released(&cache->lock.mutex);
-    wr_bias_leave(self, WR_BIAS_INNER);
+    if (WR_LIKELY(!cache->detached)) return true;
+    wr_cache_unlock_owned(cache, self);
+    return false;
 }
 
 static inline bool wr_cache_is_host(const wr_cache *cache)

@@ -147,7 +147,7 @@ void wr_front_settle_locked(wr_front *front)
     atomic_store_explicit(&front->below, front->plain_max + 1, memory_order_relaxed);
 }
 
-void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested)
+void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole)
 {
     wr_front_part *part = wr_front_part_for(front, bytes);
     const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
@@ -156,7 +156,7 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested)
     wr_front_keep(part, WR_FLOW_BYTES, (int64_t)bytes);
     wr_front_keep(part, WR_FLOW_REQUESTED, (int64_t)requested);
     if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
-    if (WR_UNLIKELY(front->cache->detached)) {
+    if (!sole && WR_UNLIKELY(front->cache->detached)) {
         wr_detached_review_locked(front->pool);
         if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger does not tell */
     }

@@ -137,8 +137,8 @@ WR_NOINLINE void wr_front_settle_locked(wr_front *front);
 void wr_front_count_free(wr_front *front, size_t bytes, size_t requested);
 void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
 
-/* A request of the stream was served from its bins. The cache's lock is held too. */
-void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested);
+/* A request of the stream was served from its bins; `sole`: no front is detached. The cache's lock is held too. */
+void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole);
 
 /* Whether such a block may become live without a peak. The cutting lock is held too. */
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);

@@ -241,7 +241,7 @@ typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
-    wr_bin *bin = wr_cache_bin_locked(request->pool, request);
+    wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request->pool, request);
     if (!bin || !front || !wr_front_any(front)) return find_free_locked(request, bin);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;

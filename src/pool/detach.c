@@ -194,10 +194,8 @@ static void tell(wr_front *front)
 
 static void use_ledger(const wr_front *front, wr_ledger *ledger)
 {
-    for (int class = WR_SMALL; class < WR_CLASSES; class ++) {
-        wr_bin *bin = wr_mempool_bin(front->pool, front->stream, class);
-        if (bin) wr_bin_use_ledger(bin, ledger);
-    }
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        if (front->bins[class]) wr_bin_use_ledger(front->bins[class], ledger);
 }
 
 static void put_records_back(wr_front *front, size_t kept)

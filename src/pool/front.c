@@ -284,6 +284,8 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->stream = stream;
     front->account = account;
     front->recorded = cache->history.capacity != 0;
+    front->small.depth = WR_FRONT_DEPTH_SMALL;
+    front->large.depth = WR_FRONT_DEPTH_LARGE;
     *out = front;
     return WEIR_OK;
 }
@@ -295,6 +297,7 @@ static void begin(wr_front *front, wr_mempool *pool)
     const wr_mempool_name name = wr_mempool_name_of(pool);
     const wr_policy *policy = wr_mempool_policy(pool);
     front->pool = pool;
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++) front->bins[class] = NULL;
     front->plain_max = pool->rules.alignment <= WR_FRONT_QUANTUM ? policy->plain_max(&cache->options) : 0;
     front->large_unit = policy->large_unit;
     wr_front_unsettle(front);
@@ -389,7 +392,7 @@ static bool park(wr_front *front, wr_block *block)
         fold_hits(part, slot);
         slot->bytes = block->bytes;
     }
-    if (slot->count == WR_FRONT_DEPTH) return false;
+    if (slot->count == part->depth) return false;
     wr_front_push(part, index, block);
     record_parked(front, block);
     return true;

@@ -18,7 +18,9 @@
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)
-#define WR_FRONT_DEPTH 128     /* blocks in a slot */
+/* Blocks in a slot. Small ones of a size are many; large ones are memory that others may need. */
+#define WR_FRONT_DEPTH_SMALL 128
+#define WR_FRONT_DEPTH_LARGE 32
 #define WR_FRONTS_OF_STREAM 16 /* pools; what is freed in others goes back at once */
 #define WR_FRONTS_SUMMED 8     /* up to so many fronts are asked one by one what is parked in all */
 
@@ -40,6 +42,7 @@ typedef struct wr_front_part {
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
     int64_t hits[WR_FLOW_LIVE];     /* the cache was not told of; blocks and bytes without the slots' */
     int64_t added_up[WR_FLOW_LIVE]; /* of what is parked here, in the cache's sums */
+    uint32_t depth;                 /* of its slots; constant */
     uint64_t in_use;                /* slots that have blocks, or had since all went back: a bit each */
     wr_front_slot slots[WR_FRONT_SLOTS];
 } wr_front_part;
@@ -59,6 +62,7 @@ struct wr_front {
      * know that the pool is still there. */
     _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: it is gone */
     wr_mempool *pool;
+    wr_bin *bins[WR_CLASSES]; /* the stream's there; NULL: not made yet. Under the cache's lock */
     size_t plain_max;  /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM, */
     size_t large_unit; /* or of that, a power of two, above WR_SMALL_MAX */
 
@@ -368,7 +372,7 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
     wr_front_part *part = wr_front_part_for(front, block->bytes);
     const size_t index = wr_front_index(block->bytes);
     const wr_front_slot *slot = &part->slots[index];
-    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->count == WR_FRONT_DEPTH)) return false;
+    if (WR_UNLIKELY(slot->bytes != block->bytes || slot->count == part->depth)) return false;
     wr_front_push(part, index, block);
     return true;
 }

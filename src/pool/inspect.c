@@ -370,6 +370,9 @@ static weir_status validate_bin(wr_bin *bin, totals *t)
 {
     uint64_t in_tree = 0, before = t->free_blocks;
     size_t parts = 0;
+    VALID(!bin->front || (bin->front->pool == bin->pool && bin->front->bins[bin->class] == bin),
+          "the front of a bin of pool {%llu, %llu} does not know it", (unsigned long long)wr_bin_pool_id(bin).capture,
+          (unsigned long long)wr_bin_pool_id(bin).user);
     for (const wr_segment *s = bin->segments; s; s = s->next) {
         WR_TRY(validate_segment(bin, s, t));
         for (uint32_t i = 0; s->region && i < s->region->count; i++)

@@ -54,6 +54,7 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         }
         const bool detached = bin->front && wr_front_is_detached(bin->front);
         wr_bin_use_ledger(bin, detached ? &bin->front->ledger : &pool->cache->ledger);
+        if (bin->front) bin->front->bins[class] = bin;
         pool->bins[index] = bin;
     }
     *out = pool->bins[index];

@@ -110,11 +110,10 @@ static wr_block *spare_tail(wr_block *block)
     return larger ? larger : block;
 }
 
-/* The block, or instead of it one that is not spared for planned places. What is seldom called, here and in what wr_cache_take_plain inlines, gets a
- * copy of the request, so that the request itself need not be in memory there. */
-static wr_block *unspared(const wr_request *request, wr_block *block)
+/* What is seldom called gets a copy of the request, here and in what else wr_cache_take_plain inlines, so that the request itself need
+ * not be in memory there. */
+static wr_block *choose_unspared(const wr_request *request, wr_block *block)
 {
-    if (WR_LIKELY(request->pool->subplans == NULL)) return block;
     const wr_request copy = *request;
     return wr_subplan_choose_locked(&copy, block);
 }
@@ -122,14 +121,15 @@ static wr_block *unspared(const wr_request *request, wr_block *block)
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class)
 {
     wr_bin *bin = wr_mempool_bin(request->pool, request->stream, class);
-    return unspared(request, bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL);
+    wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
+    return WR_UNLIKELY(request->pool->subplans != NULL) ? choose_unspared(request, block) : block;
 }
 
 static wr_block *find_free_locked(const wr_request *request, wr_bin *bin)
 {
     wr_block *block = bin ? wr_bin_best_fit(bin, request->fit.block_bytes) : NULL;
     if (WR_UNLIKELY(request->pool->subplans != NULL))
-        block = unspared(request, block);
+        block = choose_unspared(request, block);
     else if (block)
         block = spare_tail(block);
     return block && wr_cache_takes(request, block->bytes) ? block : NULL;

@@ -9,11 +9,16 @@
 #include <assert.h>
 #include <string.h>
 
+/* The first with a part, from this one on. */
+static wr_slot *part_from(wr_slot *slot)
+{
+    while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
+    return slot;
+}
+
 wr_bin *wr_chunk_bin(const wr_chunk *chunk)
 {
-    const wr_slot *slot = chunk->slots;
-    while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
-    return slot->region->bin;
+    return part_from(chunk->slots)->region->bin;
 }
 
 uint32_t wr_region_find(const wr_region *region, size_t offset)
@@ -118,13 +123,6 @@ void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, si
     *bytes = kind == WEIR_EVENT_SEGMENT_MAP ? *bytes + (to - from) : *bytes - (to - from);
     wr_history_record(&cache->history, kind, slot->region->base + slot->at + from, to - from,
                       slot->region->bin->stream->native, wr_bin_pool_id(slot->region->bin));
-}
-
-/* The first with a part, from this one on. */
-static wr_slot *part_from(wr_slot *slot)
-{
-    while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
-    return slot;
 }
 
 static void note_stale(wr_cache *cache, wr_slot *slot)

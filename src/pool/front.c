@@ -86,6 +86,13 @@ static void set_spare(wr_front_part *part, wr_flow_number number, int64_t spare)
     spare_more(part, number, spare - wr_front_spare(part, number));
 }
 
+static void keep_more(wr_front_part *part, int64_t blocks, int64_t bytes, int64_t requested)
+{
+    wr_front_keep(part, WR_FLOW_BLOCKS, blocks);
+    wr_front_keep(part, WR_FLOW_BYTES, bytes);
+    wr_front_keep(part, WR_FLOW_REQUESTED, requested);
+}
+
 static void count_spare(wr_front_part *part, int64_t blocks, int64_t bytes, int64_t requested)
 {
     spare_more(part, WR_FLOW_BLOCKS, blocks);
@@ -151,10 +158,8 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested,
 {
     wr_front_part *part = wr_front_part_for(front, bytes);
     const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
-    wr_front_leave_spare(part, rest); /* what is parked stays what it is */
-    wr_front_keep(part, WR_FLOW_BLOCKS, 1);
-    wr_front_keep(part, WR_FLOW_BYTES, (int64_t)bytes);
-    wr_front_keep(part, WR_FLOW_REQUESTED, (int64_t)requested);
+    wr_front_leave_spare(part, rest);
+    keep_more(part, 1, (int64_t)bytes, (int64_t)requested); /* what is parked stays what it is */
     if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
     if (!sole && WR_UNLIKELY(front->cache->detached)) {
         wr_detached_review_locked(front->pool);
@@ -224,9 +229,7 @@ static void empty(const wr_front *front, wr_front_part *part, int kind)
     for (; part->in_use; part->in_use &= part->in_use - 1)
         empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list, gone);
     if (!list) return;
-    wr_front_keep(part, WR_FLOW_BLOCKS, -gone[WR_FLOW_BLOCKS]);
-    wr_front_keep(part, WR_FLOW_BYTES, -gone[WR_FLOW_BYTES]);
-    wr_front_keep(part, WR_FLOW_REQUESTED, -gone[WR_FLOW_REQUESTED]);
+    keep_more(part, -gone[WR_FLOW_BLOCKS], -gone[WR_FLOW_BYTES], -gone[WR_FLOW_REQUESTED]);
     wr_cache_give_parked_locked(front->cache, list, kind, gone);
 }
 

@@ -991,7 +991,8 @@ typedef struct weir_memory_stats {
     weir_stat requested_bytes[WEIR_STAT_KINDS]; /**< what was asked for, of active blocks */
     weir_stat segment[WEIR_STAT_KINDS];         /**< driver allocations */
     weir_stat reserved_bytes[WEIR_STAT_KINDS];  /**< their sizes */
-    weir_stat inactive_split[WEIR_STAT_KINDS];  /**< free blocks in segments that are partly in use */
+    weir_stat inactive_split
+        [WEIR_STAT_KINDS]; /**< free blocks in segments that are partly in use; none where memory is in chunks, as in PyTorch's expandable segments */
     weir_stat inactive_split_bytes[WEIR_STAT_KINDS];
     uint64_t hits;              /**< allocations served without growing */
     uint64_t driver_allocs;     /**< segments taken from the driver */

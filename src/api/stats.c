@@ -41,6 +41,7 @@ static void reset_cache(wr_cache *cache, bool peaks, bool totals)
 {
     wr_fronts_close(cache);
     wr_cache_lock(cache);
+    (void)wr_count_most_requested_locked(cache);
     reset_locked(WR_SCOPE_MEMORY, wr_stats_locked(cache), &cache->ledger.flow, peaks, totals);
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
         if (pool->counted) reset_locked(WR_SCOPE_POOL, wr_pool_stats_locked(pool), &pool->flow, peaks, totals);

@@ -179,19 +179,13 @@ void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requeste
 static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block, wr_block *rest)
 {
     wr_bin *bin = block->segment->bin;
-    const bool alone = !block->prev && !block->next;
-    if (!rest) wr_count_free_out(bin, block);
+    wr_count_free_out(bin, block);
     wr_bin_remove(bin, block);
     if (rest) {
-        const int kind = wr_count_kind(bin, block);
-        const size_t bytes = block->bytes;
         wr_block_split(block, request->fit.block_bytes, rest);
         rest->freed_at = block->freed_at;
         wr_bin_insert(bin, rest);
-        if (WR_UNLIKELY(alone))
-            wr_count_free_in(bin, rest);
-        else
-            wr_count_cut(bin, kind, bytes, rest);
+        wr_count_free_in(bin, rest);
     }
     make_live(cache, block, request->requested);
     if (WR_UNLIKELY(cache->history.capacity != 0)) record_alloc(cache, block, bin->stream->native);

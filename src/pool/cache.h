@@ -87,6 +87,7 @@ typedef struct wr_cache {
     atomic_uint pauses_held_off;   /* by so many of weir's own uses of memory; counted under the lock. pool/pause.h */
     weir_memory_stats stats;       /* of blocks as wr_stats_locked has put them together */
     wr_ledger ledger;              /* since */
+    int64_t most_requested;        /* wr_count_most_requested_locked */
     wr_history history;
 
     bool has_fronts;           /* constant: bins get one */

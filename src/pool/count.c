@@ -118,6 +118,13 @@ void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_no
     if (pool->counted) note_live_peaks(&pool->stats, &pool->flow, own);
 }
 
+int64_t wr_count_most_requested_locked(wr_cache *cache)
+{
+    const int64_t peak = wr_stats_locked(cache)->requested_bytes[WEIR_STAT_ALL].peak;
+    if (peak > cache->most_requested) cache->most_requested = peak;
+    return cache->most_requested;
+}
+
 void wr_count_full_locked(wr_mempool *pool)
 {
     wr_not_live all, own;

@@ -78,6 +78,9 @@ weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where 
 /* The statistics are put together, and their peaks were looked for or set back: the room below them is measured again. */
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
 
+/* At once, ever: setting statistics back must not change where blocks are placed. Whoever does that asks before. */
+int64_t wr_count_most_requested_locked(wr_cache *cache);
+
 /* There is no room left in the cache's flow or the pool's: for what is live, and for what is split. The second while a front is
  * emptied, too, when nobody knows what is live. */
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
@@ -143,11 +146,17 @@ static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
     wr_count_all_freed(bin, wr_count_kind(bin, block), sums);
 }
 
-/* A free block enters or leaves its bin: counted as inactive split when its segment has other blocks. */
+/* Free, and counted as inactive split: its segment has other blocks, and is none of chunks, as PyTorch leaves expandable ones out. */
+static inline bool wr_block_is_inactive_split(const wr_block *block)
+{
+    return WR_UNLIKELY(!block->segment->region) && (block->prev || block->next);
+}
+
+/* A free block enters or leaves its bin. */
 static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
 {
+    if (!wr_block_is_inactive_split(block)) return;
     const int kind = wr_count_kind(bin, block);
-    if (!block->prev && !block->next) return;
     int64_t left = wr_flow_free_in(&bin->ledger->flow, kind, block->bytes);
     if (WR_UNLIKELY(bin->also)) left |= wr_flow_free_in(bin->also, kind, block->bytes);
     if (WR_UNLIKELY(left < 0)) wr_count_splits_full_locked(bin->pool);
@@ -155,32 +164,10 @@ static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
 
 static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
 {
+    if (!wr_block_is_inactive_split(block)) return;
     const int kind = wr_count_kind(bin, block);
-    if (!block->prev && !block->next) return;
     wr_flow_free_out(&bin->ledger->flow, kind, block->bytes);
     if (WR_UNLIKELY(bin->also)) wr_flow_free_out(bin->also, kind, block->bytes);
-}
-
-/* A free block of a kind and size leaves its bin, and `rest`, which was cut off it, enters. Mostly both are of one kind: as many
- * as before, and less bytes, so no peak. */
-static inline int64_t wr_flow_cut(wr_flow *flow, int kind, size_t bytes, int rest_kind, size_t rest)
-{
-    if (WR_UNLIKELY(rest_kind != kind)) {
-        wr_flow_free_out(flow, kind, bytes);
-        return wr_flow_free_in(flow, rest_kind, rest);
-    }
-    flow->came[kind][WR_FLOW_SPLITS]++;
-    flow->came[kind][WR_FLOW_SPLIT_BYTES] += (int64_t)rest;
-    wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes - rest);
-    return 0;
-}
-
-static inline void wr_count_cut(const wr_bin *bin, int kind, size_t bytes, const wr_block *rest)
-{
-    const int rest_kind = wr_count_kind(bin, rest);
-    int64_t left = wr_flow_cut(&bin->ledger->flow, kind, bytes, rest_kind, rest->bytes);
-    if (WR_UNLIKELY(bin->also)) left |= wr_flow_cut(bin->also, kind, bytes, rest_kind, rest->bytes);
-    if (WR_UNLIKELY(left < 0)) wr_count_splits_full_locked(bin->pool);
 }
 
 /* Of wr_count: a live block becomes pending; a pending one is free. */

@@ -116,7 +116,7 @@ static void leave_out(const wr_bin *bin, wr_cache_report *out)
 {
     for (const wr_segment *s = bin->segments; s; s = s->next)
         for (const wr_block *b = s->first; b && s->backing == WR_UNBACKED; b = b->next) {
-            const bool split = b->state == WR_BLOCK_FREE && !wr_segment_idle(s);
+            const bool split = b->state == WR_BLOCK_FREE && wr_block_is_inactive_split(b);
             if (b->state == WR_BLOCK_LIVE) out->allocated -= b->bytes;
             if (b->state != WR_BLOCK_FREE) out->requested -= b->requested;
             if (b->state == WR_BLOCK_PENDING) out->pending_bytes -= b->bytes;
@@ -131,12 +131,22 @@ static uint64_t idle_bytes(const wr_bin *bin)
     return bytes;
 }
 
-/* In blocks that may have whole chunks. */
-static uint64_t free_in_chunks(wr_bin *bin)
+/* In regions, whole chunks or not. */
+static uint64_t free_in_regions(wr_bin *bin)
 {
     uint64_t bytes = 0;
-    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b))
-        bytes += b->segment->region && b->bytes >= WR_CHUNK_LEAST ? b->bytes : 0;
+    for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) bytes += b->segment->region ? b->bytes : 0;
+    return bytes;
+}
+
+/* None where the survey has no memory for its list. */
+static uint64_t idle_chunk_bytes(const wr_mempool *pool)
+{
+    const wr_chunks *c = &pool->cache->chunks;
+    uint64_t bytes = 0;
+    if (wr_chunks_survey_begin_locked(pool->cache) != WEIR_OK) return 0;
+    wr_chunks_survey_locked(pool);
+    for (size_t i = 0; i < c->whole_count; i++) bytes += c->whole[i]->bytes;
     return bytes;
 }
 
@@ -146,13 +156,8 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
         leave_out(bin, out);
         return;
     }
-    const uint64_t idle = idle_bytes(bin);
-    out->idle_bytes += idle;
-    if (bin->pool != request->pool) {
-        const bool kept = !wr_mempool_reclaimable(bin->pool) && wr_mempool_is_limited(bin->pool);
-        if (kept) out->kept_idle += idle + free_in_chunks(bin);
-        return;
-    }
+    out->split_bytes += free_in_regions(bin);
+    if (bin->pool != request->pool) return;
     const bool own = bin->stream == request->stream;
     const wr_block *largest = wr_bin_largest(bin);
     uint64_t *best = own ? &out->largest_free : &out->largest_elsewhere;
@@ -160,6 +165,21 @@ static void report_bin(const wr_request *request, wr_bin *bin, wr_cache_report *
     if (serves && largest && largest->bytes > *best) *best = largest->bytes;
     if (own) return;
     for (wr_block *b = wr_bin_smallest(bin); b; b = wr_bin_larger(bin, b)) out->other_streams_free += b->bytes;
+}
+
+static void report_pool(const wr_request *request, const wr_mempool *pool, wr_cache_report *out)
+{
+    const bool kept = pool != request->pool && !wr_mempool_reclaimable(pool) && wr_mempool_is_limited(pool);
+    const uint64_t chunks = idle_chunk_bytes(pool);
+    uint64_t idle = chunks;
+    for (uint32_t i = 0; i < pool->bin_capacity; i++) {
+        if (!pool->bins[i]) continue;
+        if (!pool->paused) idle += idle_bytes(pool->bins[i]);
+        report_bin(request, pool->bins[i], out);
+    }
+    out->split_bytes -= chunks;
+    out->idle_bytes += idle;
+    if (kept) out->kept_idle += idle;
 }
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out)
@@ -177,9 +197,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,
     };
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = 0; i < pool->bin_capacity; i++)
-            if (pool->bins[i]) report_bin(request, pool->bins[i], out);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) report_pool(request, pool, out);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
 }
@@ -220,7 +238,7 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     VALID(!block->uses, "free block %p is waited for", (void *)block->base);
     VALID(wr_block_is(block, WR_MARK_NONE), "free block %p is marked as live", (void *)block->base);
     t->free_blocks++;
-    if (block->prev || block->next) {
+    if (wr_block_is_inactive_split(block)) {
         t->split++;
         t->split_bytes += block->bytes;
     }

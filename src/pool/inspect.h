@@ -22,7 +22,7 @@ typedef struct wr_cache_report {
     uint64_t limited; /* of what is reserved: what the limit is for */
     uint64_t pending_bytes, pending_blocks;
     uint64_t idle_bytes;         /* free, in segments with nothing else in them */
-    uint64_t split_bytes;        /* free, in segments partly in use */
+    uint64_t split_bytes;        /* free, in segments and chunks partly in use */
     uint64_t largest_free;       /* on the request's stream and class */
     uint64_t largest_elsewhere;  /* on other streams, same pool and class */
     uint64_t other_streams_free; /* free on other streams, same pool */

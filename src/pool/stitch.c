@@ -367,7 +367,9 @@ static weir_status serve_locked(attempt *a, void **out)
     if (!block) return WEIR_OK;
     if (p->request->fit.class == WR_SMALL && block->segment->bin->class == WR_LARGE) p->cache->chunks.mixed = true;
     a->done = true;
-    return wr_cache_hand_out_locked(p->cache, p->request, block, out);
+    WR_TRY(wr_cache_hand_out_locked(p->cache, p->request, block, out));
+    if (p->created == 0) WR_COUNT(p->request->pool, hits, 1);
+    return WEIR_OK;
 }
 
 /* It is done, or there is a plan whose memory is out of sight. */

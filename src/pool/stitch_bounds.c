@@ -76,7 +76,7 @@ static bool leaves_a(size_t share, const wr_cache *cache, size_t held)
 
 size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
 {
-    const size_t held = (size_t)cache->stats.reserved_bytes[WEIR_STAT_ALL].current + bytes;
+    const size_t held = (size_t)wr_cache_limited_locked(cache) + bytes;
     const size_t own = bytes / MOST_OWN_SHARE, of_all = held / MOST_SHARE;
     const size_t share = wr_round_up(own > of_all ? own : of_all, WR_SEGMENT_UNIT);
     const bool last = !leaves_a(LAST_SHARE, cache, held) && bytes / LAST_OWN_SHARE < WR_CHUNK_LAST;
@@ -135,7 +135,7 @@ static uint64_t time_for(wr_cache *cache, uint64_t took)
 {
     const weir_memory_stats *stats = wr_stats_locked(cache);
     const double held = (double)stats->reserved_bytes[WEIR_STAT_ALL].current;
-    const double most = (double)stats->requested_bytes[WEIR_STAT_ALL].peak;
+    const double most = (double)wr_count_most_requested_locked(cache);
     const double times = held > most && most > 0 ? held / most : 1;
     const double share = MOVE_TIME_SHARE / (times * times);
     return (uint64_t)((double)took * (share > MOVE_TIME_SHARE_MOST ? share : MOVE_TIME_SHARE_MOST));
@@ -179,7 +179,7 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
     const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - not_live + parked;
     const int64_t now = live + (int64_t)p->request->requested;
     const int64_t held = stats->reserved_bytes[WEIR_STAT_ALL].current + (int64_t)bytes;
-    int64_t most = stats->requested_bytes[WEIR_STAT_ALL].peak;
+    int64_t most = wr_count_most_requested_locked(p->cache);
     if (now > most) most = now;
     const int64_t rest = p->range ? 0 : rest_for(p, (size_t)held, most); /* planned places have a budget */
     return held <= most + slack_for(p, most) + rest;

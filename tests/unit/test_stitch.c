@@ -90,6 +90,43 @@ static void chunks_for_a_large_request_are_a_part_of_it(void **state)
     assert_int_equal(chunks_for(4480 * MIB), 40); /* of 112; a 12th were 374 */
 }
 
+/* It is not on the device. */
+static void pinned_pools_make_no_chunks_small(void **state)
+{
+    (void)state;
+    assert_ok(weir_memory_limit_set(0, 512 * MIB));
+    (void)alloc_from(make_pool(pool_options(WEIR_MEMORY_PINNED, "")), 450 * MIB, default_stream(0));
+    assert_int_equal(chunks_for(56 * MIB), 3);
+}
+
+static void what_is_mapped_together_is_a_hit(void **state)
+{
+    (void)state;
+    void *a = alloc(60 * MIB), *between = alloc(2 * MIB), *b = alloc(60 * MIB);
+    assert_ok(weir_free(a));
+    assert_ok(weir_free(b));
+    const weir_memory_stats before = stats_of(0);
+    void *both = alloc(100 * MIB);
+    assert_int_equal(stats_of(0).driver_allocs, before.driver_allocs);
+    assert_int_equal(stats_of(0).hits, before.hits + 1);
+    assert_ok(weir_free(both));
+    assert_ok(weir_free(between));
+}
+
+/* What was ever live says how much may be held, before memory is mapped again. */
+static void statistics_that_are_set_back_change_no_placement(void **state)
+{
+    (void)state;
+    assert_ok(weir_free(alloc(400 * MIB)));
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_stats_reset(0));
+    void *blocks[10];
+    for (int i = 0; i < 10; i++) blocks[i] = alloc(20 * MIB);
+    for (int i = 0; i < 10; i += 2) assert_ok(weir_free(blocks[i]));
+    (void)alloc(60 * MIB);
+    assert_int_equal(reserved_on(0), 260 * MIB);
+}
+
 static void chunks_are_smaller_beyond_half_of_the_device(void **state)
 {
     (void)state;
@@ -1253,6 +1290,9 @@ int main(void)
         STITCH_TEST(who_is_refused_memory_to_rest_asks_again_much_later),
         cmocka_unit_test_setup_teardown(the_last_eighth_of_a_device_is_left_to_others, open_nearly_full, close_host),
         STITCH_TEST(emptying_the_cache_gives_back_all_there_was),
+        cmocka_unit_test_setup_teardown(pinned_pools_make_no_chunks_small, open_large, close_host),
+        STITCH_TEST(what_is_mapped_together_is_a_hit),
+        STITCH_TEST(statistics_that_are_set_back_change_no_placement),
         STITCH_TEST(a_peer_reaches_each_new_place),
         cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_max_split, close_host),
         cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_collecting, close_host),

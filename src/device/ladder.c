@@ -11,14 +11,16 @@
 #include "pool/stitch.h"
 #include "pool/subplan.h"
 
+#include <time.h>
 #include <unistd.h>
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
  * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
- * memory; the cache is the request's. `step` is its name in the history. */
+ * memory; the cache is the request's. `step` is its name in the history. One that cannot help, whatever there is, was not tried. */
 typedef struct rung {
     weir_status (*climb)(wr_device *device, const wr_request *request, void **out);
     weir_step step;
+    bool (*applies)(const wr_request *request); /* NULL: always */
 } rung;
 
 /* Memory of a named node must not come from elsewhere; memory of any node may. */
@@ -93,6 +95,11 @@ static weir_status collect_and_grow(wr_device *device, const wr_request *request
     return grow(device, request, out);
 }
 
+static bool rehomes(const wr_request *request)
+{
+    return wr_mempool_chunked(request->pool) || request->pool->cache->policy->rehome;
+}
+
 static weir_status take_rehomed(wr_device *device, const wr_request *request, void **out)
 {
     bool moved = false;
@@ -100,7 +107,6 @@ static weir_status take_rehomed(wr_device *device, const wr_request *request, vo
         weir_status status = wr_stitch(&device->cache, request, WR_STITCH_CHAINED, out);
         return status == WEIR_ERR_OUT_OF_MEMORY ? WEIR_OK : status;
     }
-    if (!device->cache.policy->rehome) return WEIR_OK;
     WR_TRY(wr_cache_rehome(&device->cache, request, &moved));
     return moved ? wr_cache_take(&device->cache, request, out) : WEIR_OK;
 }
@@ -130,12 +136,29 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
     return WEIR_OK;
 }
 
-/* Oversize segments are what max_split_size keeps whole: the first to go for another one of their stream. */
+static bool has_oversize(const wr_request *request)
+{
+    return request->pool->cache->options.max_split != SIZE_MAX;
+}
+
+/* Oversize segments are what max_split_size keeps whole: the first to go for another one of their stream. Where they do not add
+ * up to it, PyTorch gives all back before it asks again. */
 static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     size_t released = 0;
     WR_TRY(wr_cache_trim_oversize(&device->cache, request, &released));
-    return released ? grow(device, request, out) : WEIR_OK;
+    const size_t enough = device->cache.policy->release_all ? request->fit.block_bytes : 1;
+    return released >= enough ? grow(device, request, out) : WEIR_OK;
+}
+
+/* Nothing is left to give back: a segment that others will not share is better than none, but not by PyTorch's rules. */
+static weir_status grow_tight(wr_device *device, const wr_request *request, void **out)
+{
+    wr_request tight = *request;
+    tight.fit.segment_bytes = wr_round_up(request->fit.block_bytes, WR_SEGMENT_UNIT);
+    const bool smaller = tight.fit.segment_bytes < request->fit.segment_bytes;
+    const bool may = !wr_mempool_chunked(request->pool) && !request->pool->cache->policy->release_all;
+    return smaller && may ? grow(device, &tight, out) : WEIR_OK;
 }
 
 /* Gives idle segments back to make room for one of the right size: just enough by number first, then, since the
@@ -148,16 +171,18 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
         WR_TRY(wr_cache_trim(cache, request->pool, enough, &released));
-        if (released == 0) {
-            WR_TRY(take(request, out));
-        } else {
-            wr_cache_lock(cache);
-            WR_COUNT(request->pool, alloc_retries, 1);
-            wr_cache_unlock(cache);
-        }
+        if (released == 0) WR_TRY(take(request, out));
         if (!*out) WR_TRY(grow(device, request, out));
     }
-    return WEIR_OK;
+    return *out ? WEIR_OK : grow_tight(device, request, out);
+}
+
+static weir_status retry(wr_device *device, const wr_request *request, void **out)
+{
+    wr_cache_lock(request->pool->cache);
+    WR_COUNT(request->pool, alloc_retries, 1);
+    wr_cache_unlock(request->pool->cache);
+    return trim_and_grow(device, request, out);
 }
 
 /* Idle handles of libraries hold device memory of their own, and workspaces of weir's. */
@@ -210,11 +235,11 @@ static weir_status out_of_pinned_memory(wr_device *device, const wr_request *req
 static const ladder of_device = {
     .rungs = { { take_finished, WEIR_STEP_FINISHED },
                { collect_and_grow, WEIR_STEP_GROW },
-               { take_rehomed, WEIR_STEP_REHOME },
+               { take_rehomed, WEIR_STEP_REHOME, rehomes },
                { take_borrowed, WEIR_STEP_BORROW },
-               { trim_oversize_and_grow, WEIR_STEP_TRIM_OVERSIZE },
+               { trim_oversize_and_grow, WEIR_STEP_TRIM_OVERSIZE, has_oversize },
                { take_awaited, WEIR_STEP_WAIT },
-               { trim_and_grow, WEIR_STEP_TRIM } },
+               { retry, WEIR_STEP_TRIM } },
     .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES }, { ask_program, WEIR_STEP_PROGRAM } },
     .give_up = wr_oom_device,
 };
@@ -223,7 +248,7 @@ static const ladder of_device = {
 static const ladder of_pinned = {
     .rungs = { { take_finished, WEIR_STEP_FINISHED },
                { grow, WEIR_STEP_GROW },
-               { trim_and_grow, WEIR_STEP_TRIM },
+               { retry, WEIR_STEP_TRIM },
                { take_awaited, WEIR_STEP_WAIT } },
     .last_rungs = { { ask_program, WEIR_STEP_PROGRAM } },
     .give_up = out_of_pinned_memory,
@@ -233,6 +258,7 @@ static weir_status climb_rungs(wr_device *device, const wr_request *request, con
                                void **out)
 {
     for (; from->climb && !*out; from++) {
+        if (from->applies && !from->applies(request)) continue;
         made->last = from->step;
         made->tried |= UINT64_C(1) << from->step;
         WR_TRY(from->climb(device, request, out));
@@ -256,6 +282,22 @@ static uint64_t changes_of(wr_cache *cache)
     return changes;
 }
 
+/* Until one of those who ask the driver for memory now has been told: what is refused is no longer counted against the limit. */
+static void await_growth(wr_cache *cache)
+{
+    const struct timespec pause = { .tv_nsec = 50000 };
+    wr_cache_lock(cache);
+    const uint64_t before = cache->growing;
+    uint64_t now = before;
+    wr_cache_unlock(cache);
+    while (now != 0 && now == before) {
+        nanosleep(&pause, NULL);
+        wr_cache_lock(cache);
+        now = cache->growing;
+        wr_cache_unlock(cache);
+    }
+}
+
 /* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
 static weir_status climb_on(const ladder *l, wr_device *device, const wr_request *request, decision *made, void **out)
 {
@@ -267,6 +309,7 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
         if (*out) return WEIR_OK;
         wr_fronts_empty(cache); /* what was parked meanwhile is a change */
         changed = changes_of(cache) != before;
+        if (changed) await_growth(cache);
     }
     WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));
     return *out ? WEIR_OK : l->give_up(device, request, made->tried);

@@ -289,8 +289,9 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
         if (held != SOLE || WR_UNLIKELY(front->waits)) wr_front_contend_locked(front, held == CONTENDED);
     }
     weir_status status = wr_cache_check_pool_locked(request);
-    /* With fronts there is no such collection. */
-    if (!front && collects_by_age(cache) && !request->again) cache->searches[request->fit.class]++;
+    /* With fronts there is no such collection; and each of PyTorch's pools has a clock of its own. */
+    const bool ticks = !front && collects_by_age(cache) && request->pool == cache->pools;
+    if (ticks && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, held) : NULL;
     if (WR_UNLIKELY(!block) && status == WEIR_OK) block = find_among_large_locked(request);
     if (block) {

@@ -257,7 +257,7 @@ WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
 uint64_t wr_cache_limited_locked(const wr_cache *cache);
 
 /* Whether the limit leaves room for that much more; WEIR_ERR_OUT_OF_MEMORY. */
-WR_CHECKED weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes);
+WR_CHECKED weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes);
 
 /* The same of a pool's own cap. */
 uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool);

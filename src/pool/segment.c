@@ -87,10 +87,17 @@ uint64_t wr_cache_limited_locked(const wr_cache *cache)
     return (uint64_t)bytes;
 }
 
-weir_status wr_cache_check_limit_locked(const wr_cache *cache, size_t bytes)
+/* What others are asking the driver for may be refused: who is refused because of it has a reason to try again. */
+static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left, size_t bytes)
+{
+    if (bytes > left && growing > 0 && bytes <= left + growing) cache->ledger.changes++;
+}
+
+weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)
 {
     if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* more may be held than the limit, set later, allows */
     const uint64_t held = wr_cache_limited_locked(cache) + cache->growing + cache->leaving;
+    note_refusal_locked(cache, cache->growing, held < cache->limit ? cache->limit - held : 0, bytes);
     WR_ENSURE(held <= cache->limit && bytes <= cache->limit - held, WEIR_ERR_OUT_OF_MEMORY,
               "%s: %llu bytes held, %zu more asked, limit %llu", cache->name, (unsigned long long)held, bytes,
               (unsigned long long)cache->limit);
@@ -108,6 +115,7 @@ uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool)
 weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
 {
     const uint64_t cap = pool->rules.cap, left = wr_cache_left_of_cap_locked(pool);
+    note_refusal_locked(pool->cache, pool->growing, left, bytes);
     WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY,
               "memory pool " WR_MEMPOOL_FORMAT ": %llu bytes held, %zu more asked, cap %llu",
               WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)(cap - left), bytes, (unsigned long long)cap);

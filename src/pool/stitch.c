@@ -106,7 +106,7 @@ static weir_status prepare(attempt *a)
     wr_stitch_plan *p = &a->plan;
     WR_TRY(wr_cache_check_limit_locked(p->cache, p->created));
     WR_TRY(wr_cache_check_cap_locked(p->request->pool, p->created));
-    if (p->forced && p->created == p->bytes)
+    if (p->forced && p->created == p->bytes && p->created >= p->refused)
         return WEIR_ERR_OUT_OF_MEMORY; /* why there is nothing new was said before */
     if (!p->region) WR_TRY(prepare_region(p));
     WR_TRY(wr_region_reserve_slots(p->region->region, p->count));
@@ -454,6 +454,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     bool forced = effort == WR_STITCH_CHAINED, hold = false, again = true;
     int busy = 0;
     bool gather = forced, gathered = false;
+    size_t refused = 0;
     weir_status status = WEIR_OK;
     wr_bin *bin = NULL;
     WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
@@ -467,6 +468,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
         attempt a = { .plan = { .cache = cache,
                                 .request = request,
                                 .forced = forced,
+                                .refused = refused,
                                 .foreign = busy < BUSY_MOST,
                                 .serial = serial,
                                 .gathered = gathered },
@@ -480,8 +482,10 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
             busy++;
         else if (status == WEIR_OK)
             hold = true;
-        else if (!gather)
+        else if (!gather) {
+            refused = a.plan.created;
             forced = true;
+        }
     }
     if (status == WEIR_OK && bin) wr_chunks_unmap_stale(cache, bin);
     wr_chunks_reclaim_addresses(cache);

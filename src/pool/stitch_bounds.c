@@ -113,7 +113,7 @@ size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
     const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many it is the least there is */
     const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool, enough);
-    const size_t left = left_of_both(p);
+    const size_t left = p->forced ? 0 : left_of_both(p); /* nothing to spare, where the driver or a bound has refused */
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     if (least > most) least = most;

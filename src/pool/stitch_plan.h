@@ -23,6 +23,7 @@ typedef struct wr_stitch_plan {
     const wr_stitch_range *range; /* what is to have memory; NULL: whatever serves the request */
     wr_bin *open;                 /* planned places of the stream, which is not served; NULL: none */
     bool forced;                  /* use what is there before anything new, however little is held */
+    size_t refused;               /* then: so much that is new was not to be had, nor is more */
     bool foreign;                 /* also what other streams have, */
     uint64_t serial;              /* but those that this request found busy */
     bool gathered;                /* what others have parked is free by now */

@@ -188,43 +188,35 @@ static bool passes_for(const wr_mempool *pool, const void *own)
     return wr_mempool_trimmable(pool, own);
 }
 
-typedef bool (*segment_filter)(const wr_segment *segment, const void *argument);
-typedef bool (*segment_better)(const wr_segment *candidate, const wr_segment *best);
-
-/* The best idle segment that passes the filter, over all pools and streams. */
-static wr_segment *choose_idle_locked(const wr_cache *cache, segment_filter passes, const void *argument,
-                                      segment_better better)
-{
-    wr_segment *best = NULL;
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = 0; i < pool->bin_capacity; i++)
-            for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
-                if (wr_segment_idle(s) && passes(s, argument) && (!best || better(s, best))) best = s;
-    return best;
-}
-
 /* Who trims, and what is found on the way. */
 typedef struct trimming {
     const wr_mempool *own;
     wr_trim_wait *wait;
 } trimming;
 
-static bool trimmable(const wr_segment *segment, const void *argument)
+static bool trimmable(const trimming *t, const wr_bin *bin)
 {
-    const trimming *t = argument;
-    const wr_bin *bin = segment->bin;
     return wr_mempool_trimmable(bin->pool, t->own) && !wr_trim_wait_busy(t->wait, bin->stream) &&
            wr_trim_wait_launches_locked(t->wait, bin->pool) == WEIR_OK;
 }
 
-static bool larger(const wr_segment *candidate, const wr_segment *best)
+static wr_segment *largest_idle(wr_bin *bin)
 {
-    return candidate->bytes > best->bytes;
+    wr_block *block = bin ? wr_bin_largest(bin) : NULL;
+    while (block && !wr_segment_idle(block->segment)) block = wr_bin_smaller(bin, block);
+    return block ? block->segment : NULL;
 }
 
-static bool smaller(const wr_segment *candidate, const wr_segment *best)
+/* Over all pools and streams. */
+static wr_segment *largest_trimmable_locked(const trimming *t)
 {
-    return candidate->bytes < best->bytes;
+    wr_segment *best = NULL;
+    for (const wr_mempool *pool = t->wait->cache->pools; pool; pool = pool->next)
+        for (uint32_t i = 0; i < pool->bin_capacity; i++) {
+            wr_segment *s = largest_idle(pool->bins[i]);
+            if (s && trimmable(t, s->bin) && (!best || s->bytes > best->bytes)) best = s;
+        }
+    return best;
 }
 
 static weir_status trim_enough(const trimming *t, size_t enough, size_t *released)
@@ -233,7 +225,7 @@ static weir_status trim_enough(const trimming *t, size_t enough, size_t *release
     weir_status status = WEIR_OK;
     while (status == WEIR_OK && *released < enough && t->wait->count < WR_TRIM_WAIT_STREAMS) {
         wr_cache_lock(cache);
-        wr_segment *segment = choose_idle_locked(cache, trimmable, t, larger);
+        wr_segment *segment = largest_trimmable_locked(t);
         if (segment) hide_locked(segment);
         wr_cache_unlock(cache);
         if (!segment) break;
@@ -347,7 +339,6 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
 {
     wr_trim_wait wait = { .cache = cache, .waits = true };
     *released = 0;
-    if (cache->options.max_split == SIZE_MAX) return WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
     wr_cache_lock(cache);
@@ -393,7 +384,7 @@ static wr_segment *hide_aged_locked(wr_cache *cache)
         wr_segment *following;
         for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = following) {
             following = s->next;
-            if (!wr_segment_idle(s) || age_of(cache, s) < a.total / a.count) continue;
+            if (!wr_segment_idle(s) || age_of(cache, s) * a.count < a.total) continue;
             hide_locked(s);
             s->next = NULL;
             *tail = s;
@@ -457,22 +448,33 @@ weir_status wr_cache_collect(wr_cache *cache)
 
 /* ---- moving between streams --------------------------------------------------------------------------------------- */
 
-static bool fits_request(const wr_segment *segment, const void *argument)
+static bool fits_request(const wr_segment *segment, const wr_request *request)
 {
-    const wr_request *request = argument;
     const wr_bin *bin = segment->bin;
-    return bin->pool == request->pool && bin->class == request->fit.class && bin->stream != request->stream &&
+    return bin->class == request->fit.class && bin->stream != request->stream &&
            segment->bytes >= request->fit.block_bytes && wr_cache_takes(request, segment->bytes);
 }
 
-static bool fits_and_is_quiet(const wr_segment *segment, const void *argument)
+static bool fits_and_is_quiet(const wr_segment *segment, const wr_request *request)
 {
-    return segment->left == WR_LEFT_QUIET && fits_request(segment, argument);
+    return segment->left == WR_LEFT_QUIET && fits_request(segment, request);
 }
 
-static bool fits_and_is_left(const wr_segment *segment, const void *argument)
+static bool fits_and_is_left(const wr_segment *segment, const wr_request *request)
 {
-    return segment->left && fits_request(segment, argument);
+    return segment->left && fits_request(segment, request);
+}
+
+typedef bool (*segment_filter)(const wr_segment *segment, const wr_request *request);
+
+static wr_segment *smallest_idle_locked(const wr_request *request, segment_filter passes)
+{
+    const wr_mempool *pool = request->pool;
+    wr_segment *best = NULL;
+    for (uint32_t i = 0; i < pool->bin_capacity; i++)
+        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
+            if (wr_segment_idle(s) && passes(s, request) && (!best || s->bytes < best->bytes)) best = s;
+    return best;
 }
 
 /* Work on the stream comes after what may use the segment now. False: it does not, and nothing changed. */
@@ -492,7 +494,7 @@ static weir_status rehome(wr_cache *cache, const wr_request *request, segment_fi
     wr_cache_lock(cache);
     weir_status status = wr_cache_check_pool_locked(request);
     if (status == WEIR_OK) status = wr_cache_make_bin_locked(request->pool, request->stream, request->fit.class, &home);
-    if (status == WEIR_OK) segment = choose_idle_locked(cache, passes, request, smaller);
+    if (status == WEIR_OK) segment = smallest_idle_locked(request, passes);
     const wr_left left = segment ? segment->left : WR_LEFT_NOT;
     if (segment) hide_locked(segment);
     wr_cache_unlock(cache);

@@ -203,6 +203,30 @@ static void old_idle_segments_are_collected_before_growing(void **state)
     assert_ptr_equal(alloc_on(16 * MIB, two), fresh);
 }
 
+static void what_is_younger_than_the_mean_is_not_collected(void **state)
+{
+    (void)state;
+    void *older = alloc_on(16 * MIB, one), *younger = alloc_on(12 * MIB, two);
+    assert_ok(weir_free(older));
+    alloc_on(12 * MIB, three);
+    assert_ok(weir_free(younger)); /* one request later: ages of 2 and 1 at the next */
+    alloc_on(10 * MIB, three);
+    assert_int_equal(stats_of(0).collected, 1);
+}
+
+/* Each of PyTorch's pools has a clock of its own. */
+static void requests_to_private_pools_make_nothing_older(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    void *first = alloc_on(12 * MIB, one), *second = alloc_on(10 * MIB, two);
+    assert_ok(weir_free(first));
+    for (int i = 0; i < 2; i++) assert_ok(weir_free(alloc_from(pool, 10 * MIB, three)));
+    assert_ok(weir_free(second));
+    alloc_on(10 * MIB, three);
+    assert_int_equal(stats_of(0).collected, 2);
+}
+
 static void nothing_is_collected_below_the_threshold(void **state)
 {
     (void)state;
@@ -243,6 +267,8 @@ int main(void)
         BOTH(threads_that_grow_at_once_stay_within_the_limit),
         POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "weir"),
         POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "torch"),
+        POLICY(what_is_younger_than_the_mean_is_not_collected, open_collecting, "torch"),
+        POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
         POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),
         POLICY(nothing_is_collected_without_a_limit, open_collecting_unlimited, "torch"),
     };

@@ -57,6 +57,33 @@ static void *empty_cache(void *unused)
     return unused;
 }
 
+/* ---- growth that is refused --------------------------------------------------------------------------------------- */
+
+static int open_limited(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "segments", .host_memory = 100 * MIB, .memory_limit = 160 * MIB });
+    return 0;
+}
+
+static void *ask_for_too_much(void *unused)
+{
+    void *block = NULL;
+    assert_status(weir_alloc_on(90 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    return unused;
+}
+
+/* Its bytes count against the limit until the driver has refused them. */
+static void a_request_waits_for_anothers_that_the_driver_refuses(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    (void)alloc_on(20 * MIB, default_stream(0));
+    start_slowly(&thread, ask_for_too_much, NULL, WEIR_BACKEND_segment_alloc);
+    assert_non_null(alloc_on(60 * MIB, default_stream(0)));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 /* ---- streams that end --------------------------------------------------------------------------------------------- */
 
 static void a_stream_does_not_end_while_an_event_is_recorded_on_it(void **state)
@@ -185,6 +212,7 @@ static void work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pau
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_request_waits_for_anothers_that_the_driver_refuses, open_limited, close_host),
         MEANWHILE_TEST(a_stream_does_not_end_while_an_event_is_recorded_on_it),
         MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting),
         MEANWHILE_TEST(a_chunk_of_which_some_was_given_out_meanwhile_stays),

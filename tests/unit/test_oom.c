@@ -81,6 +81,7 @@ static void it_names_pools_streams_and_steps(void **state)
     says("Not weir's: 0 bytes");
     says("Tried in vain: finished frees, a new segment, idle segments of other streams, ");
     says("the program's callbacks.\n");
+    assert_null(strstr(weir_error_text(), "oversize")); /* without max_split_size there are none */
 }
 
 static void only_the_largest_are_named(void **state)
@@ -194,6 +195,38 @@ static int open_small_chunks(void **state)
     return 0;
 }
 
+static void whole_chunks_are_idle_and_the_rest_lies_between_blocks_in_use(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    void *whole = alloc_from(pool, 30 * MIB, default_stream(0)), *live = alloc_from(pool, 3 * MIB, default_stream(0));
+    assert_ok(weir_free(whole));
+    refuse(60 * MIB, new_stream(0));
+    says("weir holds 34.00 MiB there: 3.00 MiB in use, 30.00 MiB idle, 1024.00 KiB free between blocks in use");
+    assert_ok(weir_free(live));
+    refuse(60 * MIB, new_stream(0));
+    says("weir holds 34.00 MiB there: 0 bytes in use, 34.00 MiB idle, 0 bytes free between blocks in use");
+    assert_int_equal(stats_of(0).inactive_split_bytes[WEIR_STAT_ALL].current, 0);
+}
+
+static int open_gib(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 1024 * MIB });
+    return 0;
+}
+
+/* A new chunk is an eighth of what is held, up to 16 MiB, where there is room for that. */
+static void the_last_of_a_device_serves_small_requests(void **state)
+{
+    (void)state;
+    alloc_on(1018 * MIB, default_stream(0));
+    alloc_on(1000, default_stream(0));
+    alloc_on(3 * MIB, default_stream(0));
+    refuse(2 * MIB, default_stream(0));
+    assert_int_equal(reserved_on(0), 1024 * MIB);
+}
+
 static void a_lost_device_is_no_lack_of_memory(void **state)
 {
     (void)state;
@@ -233,6 +266,9 @@ int main(void)
         HOST(idle_memory_of_private_pools_is_named),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_chunks,
           close_host, NULL },
+        cmocka_unit_test_setup_teardown(whole_chunks_are_idle_and_the_rest_lies_between_blocks_in_use,
+                                        open_small_chunks, close_host),
+        cmocka_unit_test_setup_teardown(the_last_of_a_device_serves_small_requests, open_gib, close_host),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -366,6 +366,15 @@ static void a_refusal_empties_the_cache_and_asks_again(void **state)
     assert_int_equal(pinned_stats().alloc_retries, 1);
 }
 
+static void the_last_of_the_limit_serves_what_others_would_share_a_segment_with(void **state)
+{
+    (void)state;
+    assert_ok(weir_pinned_limit_set(10 * MIB));
+    pinned(2 * MIB);
+    pinned(8 * MIB);
+    assert_int_equal(held(), 10 * MIB);
+}
+
 static void the_limit_is_kept_and_the_text_says_where_the_bytes_are(void **state)
 {
     (void)state;
@@ -773,6 +782,7 @@ int main(void)
         cmocka_unit_test(lists_of_nodes_are_read),
         cmocka_unit_test_setup_teardown(with_one_node_it_is_anywhere, open_one_node, close_pretended),
         on_devices(a_refusal_empties_the_cache_and_asks_again),
+        on_devices(the_last_of_the_limit_serves_what_others_would_share_a_segment_with),
         on_devices(the_limit_is_kept_and_the_text_says_where_the_bytes_are),
         on_devices(pending_blocks_are_waited_for_before_giving_up),
         on_devices(the_program_is_asked_to_free),

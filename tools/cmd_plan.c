@@ -243,7 +243,7 @@ static bool show(const char *path)
 static bool take_seconds(const char *text, double *seconds)
 {
     char *end;
-    if (!strchr("0123456789.", text[0])) return false;
+    if (!strchr("0123456789.", text[0]) || strpbrk(text, "xX")) return false;
     *seconds = strtod(text, &end);
     return end != text && *end == '\0' && *seconds >= 0 && *seconds <= 86400;
 }

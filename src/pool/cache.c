@@ -401,7 +401,8 @@ weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **o
 
 static void note_freed(wr_cache *cache, const wr_bin *bin, uint64_t blocks)
 {
-    if (WR_UNLIKELY(wr_mempool_is_orphan(bin->pool))) cache->orphans = true;
+    if (WR_UNLIKELY(wr_mempool_is_orphan(bin->pool)))
+        atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
     bin->ledger->changes += blocks;
 }
 

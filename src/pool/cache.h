@@ -128,7 +128,8 @@ typedef struct wr_cache {
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
     uint64_t queued_uses;         /* that were ever in them */
-    bool orphans; /* released pools may have idle memory: since wr_mempool_tidy looked, or in spite of it */
+    /* Released pools may have idle memory: since wr_mempool_tidy looked, or in spite of it. Detached fronts set it at the same time. */
+    atomic_bool orphans;
 } wr_cache;
 
 /* A request as the policy sees it. */

@@ -183,7 +183,7 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     const bool there = wr_mempool_name_of(pool) == name && pool->held[holder] > 0;
     if (there) pool->held[holder]--;
     const bool last = there && wr_mempool_references(pool) == 0;
-    if (last) cache->orphans = true;
+    if (last) atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
     wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
@@ -201,7 +201,7 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
     assert(pool->held[holder] > 0);
     pool->held[holder]--;
     const bool last = wr_mempool_references(pool) == 0;
-    if (last) cache->orphans = true;
+    if (last) atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
     wr_cache_unlock(cache);
     if (last) wr_fronts_empty_in(cache, name);
 }
@@ -263,11 +263,8 @@ void wr_mempool_sweep(wr_cache *cache)
 
 void wr_mempool_tidy(wr_cache *cache)
 {
-    wr_cache_lock(cache);
-    const bool orphans = cache->orphans;
-    cache->orphans = false;
-    wr_cache_unlock(cache);
-    if (!orphans) return;
+    if (!atomic_load_explicit(&cache->orphans, memory_order_relaxed)) return;
+    atomic_store_explicit(&cache->orphans, false, memory_order_relaxed);
     wr_cache_trim_released(cache);
     wr_mempool_sweep(cache);
 }

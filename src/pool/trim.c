@@ -303,11 +303,8 @@ void wr_cache_trim_released(wr_cache *cache)
     size_t released = 0;
     wr_lock_acquire(&cache->move_lock);
     const weir_status status = trim_all(&wait, passes_released, NULL, &released);
-    if (status != WEIR_OK || wait.count || wait.device) {
-        wr_cache_lock(cache);
-        cache->orphans = true;
-        wr_cache_unlock(cache);
-    }
+    if (status != WEIR_OK || wait.count || wait.device)
+        atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
     wr_lock_release(&cache->move_lock);
     (void)wr_trim_wait_again(&wait, true);
 }

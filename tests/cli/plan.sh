@@ -146,7 +146,7 @@ expect 2 plan --show x y
 contains "$err" "--show FILE lists a plan that was made"
 expect 2 plan x -o - --json -
 contains "$err" "two outputs would go to stdout"
-for seconds in -1 x 1x "" 86401 nan inf; do
+for seconds in 0x10 -1 x 1x "" 86401 nan inf; do
     expect 2 plan --time "$seconds" x
     contains "$err" "--time '$seconds' is not a number of seconds"
 done

@@ -70,6 +70,7 @@ static const char *advice(const facts *f)
 /* ---- text --------------------------------------------------------------------------------------------------------- */
 
 enum { TEXT_MAX = 4000, NAMED = 4 }; /* of each list the largest are named */
+enum { ROUNDED_SHARE = 16 };         /* told when it is more than such a part of the request */
 
 static void put_size(wr_emit *e, const char *before, uint64_t bytes, const char *after)
 {
@@ -157,6 +158,8 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     const wr_request *q = f->request;
     wr_emit_format(e, "out of memory on device %d (%s): ", device->ordinal, device->caps.name);
     put_size(e, "asked for ", q->requested, "");
+    if (q->fit.block_bytes - q->requested > q->requested / ROUNDED_SHARE)
+        put_size(e, ", rounded up to ", q->fit.block_bytes, ",");
     wr_emit_format(e, " on stream %#llx", (unsigned long long)(uintptr_t)q->stream->native);
     if (q->pool_name) wr_emit_format(e, " from memory pool " WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(q->pool_name));
     put_size(e, ", of ", f->total_bytes, " in all");

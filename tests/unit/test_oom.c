@@ -209,6 +209,21 @@ static void whole_chunks_are_idle_and_the_rest_lies_between_blocks_in_use(void *
     assert_int_equal(stats_of(0).inactive_split_bytes[WEIR_STAT_ALL].current, 0);
 }
 
+static int open_rounding(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "segments", .host_memory = 64 * MIB, .roundup_power2_divisions = "2" });
+    return 0;
+}
+
+static void what_a_request_was_rounded_to_is_said(void **state)
+{
+    (void)state;
+    alloc_on(30 * MIB, default_stream(0));
+    refuse(33 * MIB, default_stream(0));
+    says("asked for 33.00 MiB, rounded up to 48.00 MiB, on stream 0");
+}
+
 static int open_gib(void **state)
 {
     (void)state;
@@ -268,6 +283,7 @@ int main(void)
           close_host, NULL },
         cmocka_unit_test_setup_teardown(whole_chunks_are_idle_and_the_rest_lies_between_blocks_in_use,
                                         open_small_chunks, close_host),
+        cmocka_unit_test_setup_teardown(what_a_request_was_rounded_to_is_said, open_rounding, close_host),
         cmocka_unit_test_setup_teardown(the_last_of_a_device_serves_small_requests, open_gib, close_host),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };

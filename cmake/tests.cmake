@@ -143,7 +143,7 @@ endforeach()
 
 # What the stand-ins for drivers are made of, beside their own files: the host back end does the work.
 file(GLOB standin_driver_sources CONFIGURE_DEPENDS tests/standin/driver/*.c src/backend/host/*.c)
-foreach(file lock log meta size sized status worker)
+foreach(file fork lock log meta size sized status worker)
     list(APPEND standin_driver_sources src/base/${file}.c)
 endforeach()
 include(cmake/standin_cuda.cmake)

@@ -2,7 +2,8 @@
  * @file host.h
  * @brief Strings to pull on the `host` back end: for tests, simulators and `weir replay`. All of them are process
  *        wide, work only while the library is open on the host back end (WEIR_ERR_NOT_SUPPORTED otherwise, also after
- *        weir_close()), and are forgotten by weir_close() (the call counts, failures and latencies too).
+ *        weir_close(); WEIR_ERR_FORKED in a child of fork() that is refused all else), and are forgotten by weir_close() (the
+ *        call counts, failures and latencies too). A device is named by its ordinal: WEIR_DEVICE_CURRENT is not taken.
  */
 #ifndef WEIR_HOST_H
 #define WEIR_HOST_H

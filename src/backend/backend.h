@@ -54,4 +54,7 @@ extern const weir_backend wr_backend_cuda;
 extern const weir_backend wr_backend_hip;
 extern const weir_backend wr_backend_host;
 
+/* No thread is in the middle of a function of weir/host.h, which a child of fork() would wait for. */
+bool wr_host_at_rest(void);
+
 #endif

@@ -2,6 +2,7 @@
 
 #include "backend/variables.h"
 #include "base/bias.h"
+#include "base/fork.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "device/debug.h"
@@ -44,7 +45,7 @@ static bool any_device_open(void)
 static bool at_rest(void)
 {
     return atomic_load(&rt->changing) == 0 && wr_lock_is_free(&rt->exit_lock) && wr_lock_is_free(&rt->reclaim_lock) &&
-           wr_kinds_at_rest();
+           wr_kinds_at_rest() && wr_host_at_rest();
 }
 
 /* A driver does not survive fork. The child only remembers that: locks may be held by threads it does not have. So may
@@ -53,7 +54,9 @@ static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
     wr_runtime_change_ways();
-    if (any_device_open() || atomic_load(&rt->driver_started) || !at_rest()) set_state(WR_FORKED);
+    if (!any_device_open() && !atomic_load(&rt->driver_started) && at_rest()) return;
+    atomic_store(&wr_forked, true);
+    set_state(WR_FORKED);
 }
 
 static void start_watch(void)
@@ -67,16 +70,10 @@ static void watch_fork(void)
     pthread_once(&once, start_watch);
 }
 
-static weir_status refuse_forked(void)
-{
-    return wr_fail(WEIR_ERR_FORKED, "this process was forked after the driver was started, and drivers do not survive "
-                                    "that; start workers with exec or before the first use of weir");
-}
-
 weir_status wr_runtime_check_fork(void)
 {
     watch_fork();
-    return atomic_load(&rt->state) == WR_FORKED ? refuse_forked() : WEIR_OK;
+    return wr_fork_check();
 }
 
 static void begin_change(void)
@@ -162,7 +159,7 @@ static weir_status open_locked(const weir_settings *settings)
 
 weir_status wr_runtime_open(const weir_settings *settings)
 {
-    if (atomic_load(&rt->state) == WR_FORKED) return refuse_forked();
+    if (atomic_load(&rt->state) == WR_FORKED) return wr_fork_refuse();
     weir_status status = WEIR_OK;
     begin_change();
     if (atomic_load(&rt->state) == WR_OPEN)
@@ -177,7 +174,7 @@ weir_status wr_runtime_open(const weir_settings *settings)
 weir_status wr_runtime_enter_slow(void)
 {
     int state = atomic_load(&rt->state);
-    if (state == WR_FORKED) return refuse_forked();
+    if (state == WR_FORKED) return wr_fork_refuse();
     if (state == WR_CLOSED) return wr_fail(WEIR_ERR_CLOSED, "weir_close was called; weir_open opens the library again");
     weir_status status = WEIR_OK;
     begin_change();
@@ -188,7 +185,7 @@ weir_status wr_runtime_enter_slow(void)
 
 weir_status wr_runtime_close(void)
 {
-    if (atomic_load(&rt->state) == WR_FORKED) return refuse_forked();
+    if (atomic_load(&rt->state) == WR_FORKED) return wr_fork_refuse();
     weir_status first = WEIR_OK;
     begin_change();
     if (atomic_load(&rt->state) == WR_OPEN) {

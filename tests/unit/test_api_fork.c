@@ -143,6 +143,37 @@ static int every_call_is_refused(void)
     return 0;
 }
 
+static int every_string_is_cut(void)
+{
+    uint64_t count = 0;
+    EXPECT(weir_host_fail(WEIR_BACKEND_copy, 1, WEIR_ERR_DRIVER), WEIR_ERR_FORKED);
+    EXPECT(weir_host_fail_any(1, WEIR_ERR_DRIVER), WEIR_ERR_FORKED);
+    EXPECT(weir_host_fail_clear(), WEIR_ERR_FORKED);
+    EXPECT(weir_host_lose_device(0), WEIR_ERR_FORKED);
+    EXPECT(weir_host_latency(WEIR_BACKEND_copy, 1), WEIR_ERR_FORKED);
+    EXPECT(weir_host_clock_hold(true), WEIR_ERR_FORKED);
+    EXPECT(weir_host_clock_advance(1), WEIR_ERR_FORKED);
+    EXPECT(weir_host_calls(WEIR_BACKEND_copy, &count), WEIR_ERR_FORKED);
+    EXPECT(weir_host_driver_time(&count), WEIR_ERR_FORKED);
+    EXPECT(weir_host_stream_hold(0, NULL), WEIR_ERR_FORKED);
+    EXPECT(weir_host_stream_step(0, NULL, 1, &count), WEIR_ERR_FORKED);
+    EXPECT(weir_host_stream_queued(0, NULL, &count), WEIR_ERR_FORKED);
+    EXPECT(weir_host_stream_release(0, NULL), WEIR_ERR_FORKED);
+    EXPECT(weir_host_place_segments(0, NULL, 0), WEIR_ERR_FORKED);
+    EXPECT(weir_host_omit_contents(), WEIR_ERR_FORKED);
+    EXPECT(weir_host_address_range(0, &count), WEIR_ERR_FORKED);
+    EXPECT(weir_host_cost(WEIR_BACKEND_copy, 1, &count), WEIR_OK);
+    EXPECT(weir_history_label_push("child"), WEIR_OK);
+    EXPECT(weir_history_label_pop(), WEIR_OK);
+    return 0;
+}
+
+static void no_string_of_the_host_is_pulled_in_the_child(void **state)
+{
+    (void)state;
+    in_a_child(every_string_is_cut);
+}
+
 static void every_call_is_refused_in_the_child(void **state)
 {
     (void)state;
@@ -287,6 +318,39 @@ static void a_fork_while_threads_hold_locks_does_not_hang_the_child(void **state
     sem_destroy(&b.started);
 }
 
+static void *script_without_pause(void *argument)
+{
+    busy *b = argument;
+    sem_post(&b->started);
+    while (!atomic_load(&b->stop))
+        if (weir_host_fail(WEIR_BACKEND_copy, 1, WEIR_ERR_DRIVER) == WEIR_OK) (void)weir_host_fail_clear();
+    return NULL;
+}
+
+/* Refused or done, by whether the other thread was in the middle of it. */
+static int scripts_are_answered(void)
+{
+    const weir_status cleared = weir_host_fail_clear();
+    const bool refused = cleared == WEIR_ERR_FORKED;
+    EXPECT(cleared, refused ? WEIR_ERR_FORKED : WEIR_OK);
+    EXPECT(weir_close(), refused ? WEIR_ERR_FORKED : WEIR_OK);
+    return 0;
+}
+
+static void a_fork_while_failures_are_scripted_does_not_hang_the_child(void **state)
+{
+    (void)state;
+    busy b = { .stop = false };
+    pthread_t thread;
+    sem_init(&b.started, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, script_without_pause, &b), 0);
+    while (sem_wait(&b.started) != 0) continue;
+    for (int i = 0; i < 200; i++) in_a_child_that(_exit, scripts_are_answered);
+    atomic_store(&b.stop, true);
+    pthread_join(thread, NULL);
+    sem_destroy(&b.started);
+}
+
 static void *open_the_device(void *unused)
 {
     void *block = NULL;
@@ -362,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_USE(every_call_is_refused_in_the_child),
+        IN_USE(no_string_of_the_host_is_pulled_in_the_child),
         IN_USE(the_parent_goes_on),
         IN_USE(grandchildren_are_refused_in_turn),
         cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),
@@ -371,6 +436,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_fork_while_threads_hold_locks_does_not_hang_the_child, open_with_stacks,
                                         close_host),
         cmocka_unit_test_setup_teardown(a_fork_while_callbacks_are_added_does_not_hang_the_child, open_idle,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_fork_while_failures_are_scripted_does_not_hang_the_child, open_idle,
                                         close_host),
         cmocka_unit_test_setup_teardown(a_fork_while_a_device_is_opened_does_not_hang_the_child, open_idle, close_host),
     };

@@ -1,5 +1,6 @@
 #include "backend/backend.h"
 #include "backend/host/host_internal.h"
+#include "base/fork.h"
 #include "base/meta.h"
 
 #include <inttypes.h>
@@ -33,6 +34,14 @@ static weir_status check_present(int device)
 {
     WR_ENSURE(!atomic_load_explicit(&wr_host.devices[device].lost, memory_order_relaxed), WEIR_ERR_DEVICE_LOST,
               "host: device %d is lost; close the library and open it again", device);
+    return WEIR_OK;
+}
+
+weir_status wr_host_check_open(const char *call)
+{
+    WR_TRY(wr_fork_check());
+    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
+              "%s: the host back end is not open; open the library with WEIR_BACKEND=host", call);
     return WEIR_OK;
 }
 
@@ -252,8 +261,7 @@ static weir_status peer_enable(int ordinal, int peer)
 
 weir_status weir_host_lose_device(int ordinal)
 {
-    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
-              "weir_host_lose_device: the host back end is not open; open the library with WEIR_BACKEND=host");
+    WR_TRY(wr_host_check_open("weir_host_lose_device"));
     WR_TRY(check_ordinal(ordinal));
     wr_host_device *device = &wr_host.devices[ordinal];
     atomic_store(&device->lost, true);
@@ -271,8 +279,7 @@ weir_status weir_host_lose_device(int ordinal)
 
 weir_status weir_host_omit_contents(void)
 {
-    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
-              "weir_host_omit_contents: the host back end is not open; open the library with WEIR_BACKEND=host");
+    WR_TRY(wr_host_check_open("weir_host_omit_contents"));
     for (int i = 0; i < wr_host.count; i++)
         WR_ENSURE(!atomic_load(&wr_host.devices[i].open), WEIR_ERR_BUSY,
                   "weir_host_omit_contents: device %d is in use; call it before anything else is done with a device",

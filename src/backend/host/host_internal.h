@@ -212,6 +212,9 @@ WR_CHECKED weir_status wr_host_object_check(const void *object, wr_host_kind kin
 void wr_host_object_add(wr_host_object *object, wr_host_kind kind, int device);
 void wr_host_object_remove(wr_host_object *object);
 
+/* What the functions of weir/host.h begin with. */
+WR_CHECKED weir_status wr_host_check_open(const char *call);
+
 /* ---- the gate (script.c) -------------------------------------------------------------------------------------- */
 
 /* Counts the call, lets it take the time that was scripted, and fails it if that was. */

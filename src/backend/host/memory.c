@@ -385,8 +385,7 @@ void wr_host_registrations_close(int device)
 
 static weir_status find_for_script(int ordinal, const char *call, wr_host_device **device)
 {
-    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
-              "%s: the host back end is not open; open the library with WEIR_BACKEND=host", call);
+    WR_TRY(wr_host_check_open(call));
     return wr_host_device_find(ordinal, device);
 }
 

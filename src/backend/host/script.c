@@ -1,3 +1,4 @@
+#include "backend/backend.h"
 #include "backend/host/host_internal.h"
 #include "base/clock.h"
 #include "base/meta.h"
@@ -110,6 +111,11 @@ void wr_host_script_clear(void)
     wr_lock_release(&script.lock);
 }
 
+bool wr_host_at_rest(void)
+{
+    return wr_lock_is_free(&script.lock);
+}
+
 static uint64_t clock_locked(void)
 {
     return script.clock_held ? script.clock : wr_clock_ns(CLOCK_MONOTONIC) + (uint64_t)script.clock_shift;
@@ -126,10 +132,6 @@ weir_status wr_host_clock_ns(uint64_t *now)
 }
 
 /* ---- weir/host.h ---------------------------------------------------------------------------------------------- */
-
-#define ENSURE_OPEN(call)                                                                                              \
-    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,                                                      \
-              call ": the host back end is not open; open the library with WEIR_BACKEND=host")
 
 #define ENSURE_ENTRY(call, entry)                                                                                      \
     WR_ENSURE((unsigned)(entry) < WEIR_BACKEND_ENTRY_COUNT, WEIR_ERR_INVALID_ARGUMENT,                                 \
@@ -156,20 +158,20 @@ static weir_status add_failure(enum weir_backend_entry entry, uint64_t nth, weir
 
 weir_status weir_host_fail(enum weir_backend_entry entry, uint64_t nth, weir_status status)
 {
-    ENSURE_OPEN("weir_host_fail");
+    WR_TRY(wr_host_check_open("weir_host_fail"));
     ENSURE_ENTRY("weir_host_fail", entry);
     return add_failure(entry, nth, status);
 }
 
 weir_status weir_host_fail_any(uint64_t nth, weir_status status)
 {
-    ENSURE_OPEN("weir_host_fail_any");
+    WR_TRY(wr_host_check_open("weir_host_fail_any"));
     return add_failure(ANY_ENTRY, nth, status);
 }
 
 weir_status weir_host_fail_clear(void)
 {
-    ENSURE_OPEN("weir_host_fail_clear");
+    WR_TRY(wr_host_check_open("weir_host_fail_clear"));
     wr_lock_acquire(&script.lock);
     script.failure_count = 0;
     update_armed_locked();
@@ -179,7 +181,7 @@ weir_status weir_host_fail_clear(void)
 
 weir_status weir_host_latency(enum weir_backend_entry entry, uint64_t nanoseconds)
 {
-    ENSURE_OPEN("weir_host_latency");
+    WR_TRY(wr_host_check_open("weir_host_latency"));
     ENSURE_ENTRY("weir_host_latency", entry);
     wr_lock_acquire(&script.lock);
     script.latency[entry] = nanoseconds;
@@ -192,7 +194,7 @@ weir_status weir_host_latency(enum weir_backend_entry entry, uint64_t nanosecond
 
 weir_status weir_host_clock_hold(bool hold)
 {
-    ENSURE_OPEN("weir_host_clock_hold");
+    WR_TRY(wr_host_check_open("weir_host_clock_hold"));
     wr_lock_acquire(&script.lock);
     uint64_t now = clock_locked();
     script.clock = now;
@@ -205,7 +207,7 @@ weir_status weir_host_clock_hold(bool hold)
 
 weir_status weir_host_clock_advance(uint64_t nanoseconds)
 {
-    ENSURE_OPEN("weir_host_clock_advance");
+    WR_TRY(wr_host_check_open("weir_host_clock_advance"));
     wr_lock_acquire(&script.lock);
     bool held = script.clock_held;
     if (held) script.clock += nanoseconds;
@@ -217,7 +219,7 @@ weir_status weir_host_clock_advance(uint64_t nanoseconds)
 
 weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count)
 {
-    ENSURE_OPEN("weir_host_calls");
+    WR_TRY(wr_host_check_open("weir_host_calls"));
     ENSURE_ENTRY("weir_host_calls", entry);
     WR_ENSURE(count != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_calls: count is NULL");
     *count = atomic_load_explicit(&script.calls[entry], memory_order_relaxed);
@@ -234,7 +236,7 @@ weir_status weir_host_cost(enum weir_backend_entry entry, uint64_t bytes, uint64
 
 weir_status weir_host_driver_time(uint64_t *nanoseconds)
 {
-    ENSURE_OPEN("weir_host_driver_time");
+    WR_TRY(wr_host_check_open("weir_host_driver_time"));
     WR_ENSURE(nanoseconds != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_driver_time: nanoseconds is NULL");
     uint64_t sum = atomic_load_explicit(&script.spent, memory_order_relaxed);
     for (int i = 0; i < WEIR_BACKEND_ENTRY_COUNT; i++)

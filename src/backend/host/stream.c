@@ -204,8 +204,7 @@ weir_status wr_host_fill(int ordinal, void *native, void *destination, unsigned 
 static weir_status find_for_script(const char *call, int ordinal, void *native, wr_host_stream **stream)
 {
     wr_host_device *device;
-    WR_ENSURE(atomic_load(&wr_host.open), WEIR_ERR_NOT_SUPPORTED,
-              "%s: the host back end is not open; open the library with WEIR_BACKEND=host", call);
+    WR_TRY(wr_host_check_open(call));
     WR_TRY(wr_host_device_find(ordinal, &device));
     return wr_host_stream_find(ordinal, native, stream);
 }

@@ -165,8 +165,10 @@ weir_status weir_record_stream(const void *pointer, weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
     weir_status status = find_segment("weir_record_stream", pointer, &segment);
-    if (WR_UNLIKELY(status != WEIR_OK)) /* freeing what came straight from the driver waits for all streams */
-        return status == WEIR_ERR_UNKNOWN_POINTER && wr_debug_device_of(pointer) ? WEIR_OK : status;
+    if (WR_UNLIKELY(status != WEIR_OK)) {
+        const wr_device *direct = status == WEIR_ERR_UNKNOWN_POINTER ? wr_debug_device_of(pointer) : NULL;
+        return direct ? wr_debug_record_direct(direct, pointer) : status;
+    }
     WR_TRY(refuse_pinned("weir_record_stream", "weir_pinned_record()", pointer, segment));
     if (WR_UNLIKELY(segment->cache->debug != NULL)) return wr_debug_record(segment, pointer, device, s, WR_CALLER);
     return wr_pending_record(segment->cache, segment, pointer, s, &device->events);

@@ -102,14 +102,14 @@ static bool parse_value(const option *o, const char *text, wr_option_value *valu
     return (size_t)snprintf(value->text, sizeof value->text, "%s", text) < sizeof value->text;
 }
 
-static const char *source_of(const wr_option_value *value)
+const char *wr_option_source_of(const wr_option_value *value)
 {
     return value->source == WR_OPTION_ENVIRONMENT ? value->environment : "weir_settings";
 }
 
 WR_CHECKED static weir_status refuse(const option *o, const wr_option_value *value, const char *found)
 {
-    const char *from = source_of(value);
+    const char *from = wr_option_source_of(value);
     switch (o->type) {
     case TYPE_SIZE:
         return wr_fail(WEIR_ERR_OPTION,
@@ -139,7 +139,7 @@ WR_CHECKED static weir_status set_text(const option *o, const char *text, wr_opt
 
     uint32_t divisions[WR_ROUNDUP_ENTRIES];
     weir_status status = wr_options_parse_roundup(text, divisions);
-    if (status != WEIR_OK) wr_fail_prefix("option %s: \"%s\" from %s: ", o->name, text, source_of(value));
+    if (status != WEIR_OK) wr_fail_prefix("option %s: \"%s\" from %s: ", o->name, text, wr_option_source_of(value));
     return status;
 }
 

@@ -40,6 +40,9 @@ WR_CHECKED weir_status wr_options_read(wr_options *options, const weir_settings 
 WR_CHECKED weir_status wr_options_read_from(wr_options *options, const weir_settings *settings,
                                             const char *const *environment);
 
+/* Where a value that is refused came from: "WEIR_MEMORY_LIMIT", or "weir_settings". */
+const char *wr_option_source_of(const wr_option_value *value);
+
 /* Describes option `id` for weir_option_get(). */
 void wr_options_describe(const wr_options *options, wr_option_id id, weir_option_info *out);
 

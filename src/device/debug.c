@@ -22,7 +22,7 @@ enum { ZONE_BYTES = 256, ZONE_BYTE = 0xA5, LEAKS_SHOWN = 20 };
 
 /* ---- the option --------------------------------------------------------------------------------------------------- */
 
-weir_status wr_debug_parse(const char *words, unsigned *flags)
+weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags)
 {
     static const struct {
         const char *word;
@@ -35,16 +35,17 @@ weir_status wr_debug_parse(const char *words, unsigned *flags)
                 { "nosub", WR_DEBUG_NOSUB },
                 { "all", WR_DEBUG_REDZONE | WR_DEBUG_POISON | WR_DEBUG_STACKS | WR_DEBUG_LEAKS } };
     unsigned found = 0;
+    const char *words = option->text;
     while (*words) {
         const size_t length = strcspn(words, ",");
         size_t i = 0;
         while (i < sizeof all / sizeof all[0] &&
                (strlen(all[i].word) != length || strncmp(all[i].word, words, length) != 0))
             i++;
-        WR_ENSURE(
-            i < sizeof all / sizeof all[0], WEIR_ERR_OPTION,
-            "option debug: \"%.*s\" is refused; it takes a list of redzone, poison, stacks, leaks, streams, nosub, or all",
-            (int)length, words);
+        WR_ENSURE(i < sizeof all / sizeof all[0], WEIR_ERR_OPTION,
+                  "option debug: \"%.*s\" from %s is refused; it takes a list of redzone, poison, stacks, leaks, "
+                  "streams, nosub, or all",
+                  (int)length, words, wr_option_source_of(option));
         found |= all[i].flags;
         words += length;
         if (*words == ',') words++;
@@ -453,6 +454,19 @@ wr_device *wr_debug_device_of(const void *pointer)
     return NULL;
 }
 
+static weir_status refuse_freed(const void *pointer, const wr_known *k)
+{
+    (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is memory that was freed already", pointer);
+    return explain(WEIR_ERR_DOUBLE_FREE, k);
+}
+
+weir_status wr_debug_record_direct(const wr_device *device, const void *pointer)
+{
+    wr_known k = { 0 };
+    const bool live = look_up(device->cache.debug, pointer, &k) && k.live;
+    return live ? WEIR_OK : refuse_freed(pointer, &k);
+}
+
 weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller)
 {
     wr_debug *d = device->cache.debug;
@@ -464,10 +478,7 @@ weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *c
     if (found) k = *found;
     if (mine) found->live = false;
     wr_lock_release(&d->lock);
-    if (!mine) {
-        (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is memory that was freed already", pointer);
-        return explain(WEIR_ERR_DOUBLE_FREE, &k);
-    }
+    if (!mine) return refuse_freed(pointer, &k);
     weir_status status = wr_quiet_synchronize(&device->events, &device->streams, "weir_free");
     if (status == WEIR_OK) status = wr_driver(device->backend, segment_free, device->ordinal, pointer, k.bytes);
     set_live(d, pointer, status != WEIR_OK, status == WEIR_OK ? &here : NULL);

@@ -26,7 +26,7 @@ typedef enum wr_debug_flag {
 typedef struct wr_debug wr_debug;
 
 /* "redzone,leaks": a list of the words above but history, "all" but nosub and streams; empty is none. WEIR_ERR_OPTION names a word that is none. */
-WR_CHECKED weir_status wr_debug_parse(const char *words, unsigned *flags);
+WR_CHECKED weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags);
 
 /* Flags 0: *out is NULL. */
 WR_CHECKED weir_status wr_debug_create(unsigned flags, wr_debug **out);
@@ -67,5 +67,7 @@ void wr_debug_forget_poison(wr_device *device);
 /* The device whose driver gave that block, by WR_DEBUG_NOSUB; NULL: none did. For pointers in no segment. */
 wr_device *wr_debug_device_of(const void *pointer);
 WR_CHECKED weir_status wr_debug_free_direct(wr_device *device, void *pointer, const void *caller);
+/* Nothing is noted: freeing such a block waits for all streams. */
+WR_CHECKED weir_status wr_debug_record_direct(const wr_device *device, const void *pointer);
 
 #endif

@@ -125,7 +125,7 @@ static weir_status open_locked(const weir_settings *settings)
     WR_TRY(wr_variables_check((const char *const *)environ));
     apply_log_option(&rt->options);
     WR_TRY(wr_policy_options_read(&rt->options, &rt->policy_options));
-    WR_TRY(wr_debug_parse(rt->options.value[WR_OPTION_debug].text, &rt->debug));
+    WR_TRY(wr_debug_parse(&rt->options.value[WR_OPTION_debug], &rt->debug));
     const int told = rt->debug & WR_DEBUG_STREAMS ? WR_LOG_WARN : rt->debug ? WR_LOG_ERROR : WR_LOG_OFF;
     if (atomic_load(&wr_log_threshold) < told) atomic_store(&wr_log_threshold, told);
     uint32_t frames = 0;

@@ -231,6 +231,19 @@ static void each_block_can_be_the_drivers_own(void **state)
     open_with("");
 }
 
+static void a_block_of_the_drivers_that_was_freed_is_not_recorded(void **state)
+{
+    (void)state;
+    open_with("nosub,stacks");
+    weir_stream stream = new_stream(0);
+    char *block = alloc(1000);
+    assert_ok(weir_record_stream(block, stream));
+    assert_status(weir_record_stream(block + 8, stream), WEIR_ERR_UNKNOWN_POINTER);
+    assert_ok(weir_free(block));
+    assert_status(weir_record_stream(block, stream), WEIR_ERR_DOUBLE_FREE);
+    assert_non_null(strstr(weir_error_text(), "freed by thread"));
+}
+
 static void inside_a_capture_blocks_are_the_graphs(void **state)
 {
     (void)state;
@@ -272,9 +285,13 @@ static void words_that_are_none_are_refused(void **state)
     s.backend = "host";
     s.debug = "redzone,nothing";
     assert_status(weir_open(&s), WEIR_ERR_OPTION);
-    assert_non_null(strstr(weir_error_text(), "\"nothing\""));
+    assert_non_null(strstr(weir_error_text(), "\"nothing\" from weir_settings"));
     s.debug = "redzones";
     assert_status(weir_open(&s), WEIR_ERR_OPTION);
+    setenv("WEIR_DEBUG", "pink", 1);
+    assert_status(weir_open(&s), WEIR_ERR_OPTION);
+    assert_non_null(strstr(weir_error_text(), "\"pink\" from WEIR_DEBUG"));
+    unsetenv("WEIR_DEBUG");
 }
 
 /* Each allocation of weir's own, and each call of the driver, failing in turn. */
@@ -321,6 +338,7 @@ int main(void)
         DEBUG(a_program_without_leaks_logs_nothing),
         DEBUG(what_was_freed_is_forgotten_in_time),
         DEBUG(each_block_can_be_the_drivers_own),
+        DEBUG(a_block_of_the_drivers_that_was_freed_is_not_recorded),
         DEBUG(inside_a_capture_blocks_are_the_graphs),
         DEBUG(a_block_of_the_drivers_is_not_freed_beside_a_capture),
         DEBUG(failures_leave_nothing_behind),

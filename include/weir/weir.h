@@ -300,15 +300,18 @@ WEIR_API weir_status weir_stream_set_current(weir_stream stream);
 /** What weir_stream_enter() replaced; for weir_stream_leave(). Opaque. */
 typedef struct weir_stream_guard {
     weir_stream previous;
-    int32_t previous_device;
-    int32_t active;
+    uint32_t thread; /* that entered; 0: it was left, or never entered */
+    int16_t previous_device;
+    uint16_t epoch; /* of the library, which closing ends */
 } weir_stream_guard;
 
-/** Makes the stream and its device current and remembers what was. Nest freely; leave in reverse order. Since 0.1. */
+/** Makes the stream and its device current for the calling thread and remembers what was. Nest freely; leave in reverse order.
+ *  Since 0.1. */
 WEIR_API weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard);
 
 /** Restores what weir_stream_enter() replaced; a thread that had no context of CUDA's then has that of device 0, if there is
- *  one. A guard that was left already is refused. Since 0.1. */
+ *  one. @return WEIR_ERR_WRONG_THREAD, nothing having changed, on another thread than the one that entered;
+ *  WEIR_ERR_INVALID_ARGUMENT for a guard that was left already, or entered before weir_close(). Since 0.1. */
 WEIR_API weir_status weir_stream_leave(weir_stream_guard *guard);
 
 /** The native stream (a cudaStream_t), for driver and vendor calls. Since 0.1. */

@@ -2,6 +2,7 @@
  * Devices and streams as users see them.
  */
 #include "base/sized.h"
+#include "base/thread_number.h"
 #include "device/debug.h"
 #include "device/pinned.h"
 #include "pool/gate.h"
@@ -211,6 +212,12 @@ weir_status weir_stream_set_current(weir_stream stream)
     return wr_thread_set_stream(d, s);
 }
 
+/* As much of it as there is room for. */
+static uint16_t epoch_of_guards(void)
+{
+    return (uint16_t)atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
+}
+
 weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard)
 {
     wr_device *d = NULL;
@@ -228,21 +235,36 @@ weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard)
         (void)undone;
         return status;
     }
-    *guard = (weir_stream_guard){ .previous = previous, .previous_device = previous_device, .active = 1 };
+    *guard = (weir_stream_guard){ .previous = previous,
+                                  .thread = wr_thread_number(),
+                                  .previous_device = (int16_t)previous_device,
+                                  .epoch = epoch_of_guards() };
+    return WEIR_OK;
+}
+
+static weir_status check_guard(const weir_stream_guard *guard)
+{
+    WR_ENSURE(guard && guard->thread, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stream_leave: the guard was not entered, or was left already");
+    WR_TRY(wr_runtime_enter());
+    WR_ENSURE(guard->epoch == epoch_of_guards(), WEIR_ERR_INVALID_ARGUMENT,
+              "weir_stream_leave: the guard was entered before weir_close(), which forgot what was current");
+    WR_ENSURE(guard->thread == wr_thread_number(), WEIR_ERR_WRONG_THREAD,
+              "weir_stream_leave: thread %u entered the guard and is to leave it; this is thread %u",
+              (unsigned)guard->thread, (unsigned)wr_thread_number());
     return WEIR_OK;
 }
 
 weir_status weir_stream_leave(weir_stream_guard *guard)
 {
-    WR_ENSURE(guard && guard->active, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stream_leave: the guard was not entered, or was left already");
     wr_device *d = NULL;
+    WR_TRY(check_guard(guard));
     WR_TRY(wr_thread_resolve_device(wr_stream_id_device(guard->previous.id), &d));
     /* One that was destroyed meanwhile gives way to the default stream, as a current one does. */
     wr_stream *previous = wr_stream_find(&d->streams, guard->previous.id);
     WR_TRY(wr_thread_set_stream(d, previous ? previous : wr_stream_default_of(&d->streams)));
     WR_TRY(wr_thread_set_device(guard->previous_device));
-    guard->active = 0;
+    guard->thread = 0;
     return WEIR_OK;
 }
 

@@ -93,7 +93,7 @@ static void assert_implicit_calls_are_refused(CUcontext current)
     void *block = &block, *handle = NULL;
     int device = 7;
     weir_stream stream = { 0 };
-    weir_stream_guard guard = { .active = 0 };
+    weir_stream_guard guard = { .thread = 0 };
     assert_status(weir_alloc(512, &block), WEIR_ERR_NOT_SUPPORTED);
     assert_non_null(strstr(weir_error_text(), "primary"));
     assert_status(weir_device_get_current(&device), WEIR_ERR_NOT_SUPPORTED);
@@ -101,7 +101,7 @@ static void assert_implicit_calls_are_refused(CUcontext current)
     assert_status(weir_handle_get(WEIR_CUBLAS, &handle), WEIR_ERR_NOT_SUPPORTED);
     assert_ok(weir_stream_default(0, &stream));
     assert_status(weir_stream_enter(stream, &guard), WEIR_ERR_NOT_SUPPORTED);
-    assert_int_equal(guard.active, 0);
+    assert_int_equal(guard.thread, 0);
     assert_int_equal(device, 7);
     assert_ptr_equal(current_context(), current);
 }

@@ -84,7 +84,7 @@ static int every_call_is_refused(void)
     uint64_t count = 0;
     size_t events = 0;
     weir_stream stream = kept_stream;
-    weir_stream_guard guard = { .active = 1, .previous = kept_stream };
+    weir_stream_guard guard = { .thread = 1, .previous = kept_stream };
     weir_memory_stats stats = { .size = sizeof stats };
     weir_device_info device = { .size = sizeof device };
     weir_pointer_info info = { .size = sizeof info };

@@ -72,7 +72,7 @@ static void a_closed_library_refuses_every_call(void **state)
     void *pointer = NULL;
     int number = 7;
     uint64_t count = 7;
-    weir_stream_guard guard = { .active = 1, .previous = stream };
+    weir_stream_guard guard = { .thread = 1, .previous = stream };
     weir_memory_stats stats = { .size = sizeof stats };
     weir_device_info device = { .size = sizeof device };
     weir_option_info option = { .size = sizeof option };

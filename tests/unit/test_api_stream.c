@@ -260,7 +260,7 @@ static void a_destroyed_stream_is_refused_everywhere(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
-    weir_stream_guard guard = { .active = 0 };
+    weir_stream_guard guard = { .thread = 0 };
     void *pointer = NULL;
     uint64_t count = 0;
     int number = 0;
@@ -280,7 +280,7 @@ static void a_destroyed_stream_is_refused_everywhere(void **state)
     assert_status(weir_stream_callback(stream, do_slow_work, &guard), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_copy(&number, &number, sizeof number, stream), WEIR_ERR_INVALID_STREAM);
     assert_status(weir_fill(&number, 0, sizeof number, stream), WEIR_ERR_INVALID_STREAM);
-    assert_int_equal(guard.active, 0);
+    assert_int_equal(guard.thread, 0);
 }
 
 static void streams_from_before_a_close_are_refused(void **state)
@@ -376,11 +376,48 @@ static void guards_nest(void **state)
 static void a_guard_is_left_once(void **state)
 {
     (void)state;
-    weir_stream_guard guard = { .active = 0 };
+    weir_stream_guard guard = { .thread = 0 };
     assert_status(weir_stream_leave(&guard), WEIR_ERR_INVALID_ARGUMENT);
     assert_ok(weir_stream_enter(new_stream(0), &guard));
     assert_ok(weir_stream_leave(&guard));
     assert_status(weir_stream_leave(&guard), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static void *leave_elsewhere(void *argument)
+{
+    const bool refused = weir_stream_leave(argument) == WEIR_ERR_WRONG_THREAD;
+    return (void *)(intptr_t)(refused && current_device() == 0 && current(1).id == default_stream(1).id);
+}
+
+static void a_guard_is_left_by_the_thread_that_entered(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *untouched = NULL;
+    weir_stream before = new_stream(1), entered = new_stream(1);
+    weir_stream_guard guard;
+    assert_ok(weir_device_set_current(1));
+    assert_ok(weir_stream_set_current(before));
+    assert_ok(weir_stream_enter(entered, &guard));
+    assert_int_equal(pthread_create(&thread, NULL, leave_elsewhere, &guard), 0);
+    assert_int_equal(pthread_join(thread, &untouched), 0);
+    assert_non_null(untouched);
+    assert_int_equal(current(1).id, entered.id);
+    assert_ok(weir_stream_leave(&guard));
+    assert_int_equal(current(1).id, before.id);
+}
+
+static void closing_ends_guards(void **state)
+{
+    weir_stream_guard guard;
+    assert_ok(weir_device_set_current(1));
+    assert_ok(weir_stream_enter(new_stream(0), &guard));
+    assert_ok(weir_close());
+    assert_status(weir_stream_leave(&guard), WEIR_ERR_CLOSED);
+    open_two(state);
+    assert_ok(weir_alloc(512, &(void *){ NULL }));
+    assert_status(weir_stream_leave(&guard), WEIR_ERR_INVALID_ARGUMENT);
+    assert_int_equal(current_device(), 0);
 }
 
 static void leaving_to_a_stream_that_was_destroyed_gives_the_default(void **state)
@@ -481,6 +518,8 @@ int main(void)
         DEVICE_TEST(entering_makes_stream_and_device_current_and_leaving_restores),
         DEVICE_TEST(guards_nest),
         DEVICE_TEST(a_guard_is_left_once),
+        DEVICE_TEST(a_guard_is_left_by_the_thread_that_entered),
+        DEVICE_TEST(closing_ends_guards),
         DEVICE_TEST(leaving_to_a_stream_that_was_destroyed_gives_the_default),
         DEVICE_TEST(a_current_stream_cannot_be_destroyed),
         DEVICE_TEST(a_stream_is_not_ready_while_it_has_work),

@@ -358,7 +358,8 @@ WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t by
  * on that stream; other streams must wait for that stream first, as they must with any stream-ordered allocator.
  * 512-byte aligned. Zero bytes give NULL and WEIR_OK.
  * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
- *         asked, where the bytes are and what would help. The library stays usable. Since 0.1.
+ *         asked, where the bytes are and what would help. The library stays usable. More than 1 EiB, which a negative
+ *         size is, is refused so at once: nothing is reclaimed, counted or recorded, and the text says only that. Since 0.1.
  */
 WEIR_API weir_status weir_alloc(size_t bytes, void **out);
 

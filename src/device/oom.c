@@ -266,13 +266,13 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     facts f = { .request = request, .tried = tried, .total_bytes = device->caps.total_memory };
     snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
     WR_TRY(ask_driver(device, &f));
+    count_failure(request->pool); /* in what is told, too */
     wr_inspect_report(&device->cache, request, &f.report);
     const uint64_t known = f.free_bytes + f.report.limited;
     f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;
     collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->learner.device;
     f.advice = advice(&f);
-    count_failure(request->pool);
     wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f.free_bytes, request->requested,
                       request->stream->native, wr_mempool_id_of(request->pool_name));
     wr_emit e = { .buffer = text, .capacity = sizeof text };

@@ -133,6 +133,7 @@ static void it_is_json_too(void **state)
         "m = e[\"memory\"]\n"
         "assert m[\"requested_bytes\"] == 50 * 2**20 + 1\n"
         "assert m[\"reserved_bytes\"] == 30 * 2**20 and m[\"total_bytes\"] == 64 * 2**20\n"
+        "assert sum(pool[\"ooms\"] for pool in m[\"pools\"]) == 1\n"
         "assert len(m[\"pools\"]) == 2 and len(m[\"streams\"]) == 2\n"
         "assert m[\"handles\"][0][\"kind\"] == \"worker\" and m[\"handles\"][0][\"live\"] == 1\n"
         "assert m[\"tried\"][0] == \"finished frees\" and m[\"advice\"]\n"

@@ -893,7 +893,8 @@ WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, u
 
 /** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. Handles whose destruction
  *  would end a stream capture are kept until a later call. `destroyed` may be NULL.
- *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same. Since 0.1. */
+ *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same, and `*destroyed` says how many are gone,
+ *          as after any error from the driver. Since 0.1. */
 WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed);
 
 /** Numbers of one kind on one device. Set `size` first. */
@@ -946,8 +947,8 @@ typedef struct weir_handle_ops {
     int (*reset)(void *user, void *handle);                     /**< before another owner gets it; NULL: nothing to */
     const char *(*error_text)(void *user, int code);            /**< NULL: codes are numbers */
     void *user;
-    uint32_t flags; /**< of WEIR_HANDLE_* below */
-    uint32_t reserved;
+    uint32_t flags;    /**< of WEIR_HANDLE_* below */
+    uint32_t reserved; /**< 0 */
 } weir_handle_ops;
 
 /** In braces of the program's own. C names what else it sets behind it: `{ WEIR_HANDLE_OPS_INIT, .name = "cholmod" }`. C++,

@@ -123,9 +123,9 @@ weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destr
     uint64_t gone = 0;
     WR_TRY(wr_thread_resolve_device(device, &d));
     if (kind != 0) WR_TRY(wr_kind_find(kind, &known));
-    WR_TRY(wr_device_trim_handles(d, kind, &gone));
+    weir_status status = wr_device_trim_handles(d, kind, &gone);
     if (destroyed) *destroyed = gone;
-    return WEIR_OK;
+    return status;
 }
 
 weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle_stats *out)

@@ -84,6 +84,9 @@ static weir_status check_ops_locked(const weir_handle_ops *ops, int count)
               ops->name, ops->create ? "destroy" : "create");
     WR_ENSURE(!(ops->flags & ~KNOWN_FLAGS), WEIR_ERR_INVALID_ARGUMENT,
               "weir_handle_kind_register: %s: flags %#x are not all of WEIR_HANDLE_*", ops->name, ops->flags);
+    WR_ENSURE(ops->reserved == 0, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_handle_kind_register: %s: reserved is %u, and means nothing yet; leave it 0", ops->name,
+              ops->reserved);
     WR_ENSURE(!name_taken_locked(ops->name, count), WEIR_ERR_INVALID_ARGUMENT,
               "weir_handle_kind_register: there is a kind \"%s\" already", ops->name);
     WR_ENSURE(count < USER_KINDS, WEIR_ERR_OUT_OF_HOST_MEMORY,

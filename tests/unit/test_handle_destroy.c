@@ -104,8 +104,8 @@ static void a_destroy_is_not_done_twice_also_when_it_fails(void **state)
     atomic_store(&plain.fail_destroys, 1);
     assert_status(weir_handles_trim(plain.kind, 0, &destroyed), WEIR_ERR_LIBRARY);
     assert_non_null(strstr(weir_error_text(), "plain: destroy failed with 7 broken"));
-    assert_int_equal(destroyed, 77);
-    assert_int_equal(atomic_load(&plain.destroys), 3); /* the others all the same */
+    assert_int_equal(destroyed, 3); /* the others all the same */
+    assert_int_equal(atomic_load(&plain.destroys), 3);
     assert_int_equal(numbers_of(&plain, 0).live, 0);
     assert_int_equal(trim(&plain, 0), 0);
 }

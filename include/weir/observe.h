@@ -58,7 +58,8 @@ typedef struct weir_device_memory {
     uint64_t limit_bytes;   /**< weir_memory_limit_set(); 0: none */
 } weir_device_memory;
 
-/** Asks the driver and counts. What other threads allocate meanwhile may be counted on either side. Since 0.1. */
+/** Asks the driver, so it opens the device, and counts. What other threads allocate meanwhile may be counted on either side.
+ *  Since 0.1. */
 WEIR_API weir_status weir_device_memory_get(int device, weir_device_memory *out);
 
 /** What is allocated on one stream, over all pools of its device, now. Set `size` first. */
@@ -81,8 +82,8 @@ WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats
 /**
  * The calling thread's last error as a JSON object: its status, code, library and text, and, when it is for want of
  * memory, under "memory" what was asked, what was tried, where every byte is, by pool, stream and kind of handle, and
- * what would help (not when more than 1 EiB was asked, which is refused at once). As snprintf, see weir_stats_json(). Leaves the error as it is, also when it fails itself
- * (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
+ * what would help (not when more than 1 EiB was asked, which is refused at once). As snprintf, see weir_stats_json(). Leaves
+ * the error as it is, also when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
  */
 WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *length);
 

@@ -12,7 +12,10 @@
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
  * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes and for a `size` that is not set, and
- *   WEIR_ERR_NO_DEVICE for a device that there is none of.
+ *   WEIR_ERR_NO_DEVICE for a device that there is none of. A NULL that is asked about is an address that is not weir's, so it is
+ *   WEIR_ERR_UNKNOWN_POINTER (weir_record_stream(), weir_pointer_info_get(), weir_export(), weir_import_close(),
+ *   weir_pinned_record()); a size that weir_settings cannot have is WEIR_ERR_OPTION, as all that weir_open() refuses in it; no
+ *   bytes at NULL are no plan, WEIR_ERR_FORMAT (weir_plan_decode()). weir_copy() and weir_fill() of 0 bytes take NULL.
  * - Structures with a `size` have it set by their initialiser or by the program, so that a program compiled with a newer header
  *   can run with an older library: what the library does not know is refused where the program gives it, unless it is zero, and
  *   zero where the library fills it in.
@@ -38,10 +41,8 @@ extern "C" {
 
 #if defined(__GNUC__)
 #define WEIR_API __attribute__((visibility("default")))
-#define WEIR_MUST_CHECK __attribute__((warn_unused_result))
 #else
 #define WEIR_API
-#define WEIR_MUST_CHECK
 #endif
 
 /* ---- status --------------------------------------------------------------------------------------------------- */
@@ -126,31 +127,36 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
 /**
  * What a program may choose when it opens the library. A member left zero or NULL keeps its default; an environment
  * variable WEIR_<NAME> beats the member, because the operator has the last word. Initialise with
- * WEIR_SETTINGS_INIT. `weir info` prints what is in force and where it came from. Only the tail grows.
+ * WEIR_SETTINGS_INIT. `weir info` prints what is in force and where it came from. What is out of range, or lacks another
+ * option that it needs, is refused by weir_open() with WEIR_ERR_OPTION. Only the tail grows.
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
     /** "cuda", "hip", "host", or "auto" (default): the first that has a device, and "host" where no other driver is; one that
      *  is there and fails is an error. */
     const char *backend;
-    const char *policy;      /**< placement policy: "weir" (default), "segments" or "torch" */
-    uint64_t memory_limit;   /**< bytes weir may reserve per device; 0: no limit but the device's */
-    uint64_t host_devices;   /**< host back end: number of devices (default 1) */
-    uint64_t host_memory;    /**< host back end: memory per device (default 80 GiB; costs RAM only when touched) */
+    const char *policy;    /**< placement policy: "weir" (default), "segments" or "torch" */
+    uint64_t memory_limit; /**< bytes weir may reserve per device, up to 256 TiB; 0: no limit but the device's */
+    uint64_t host_devices; /**< host back end: number of devices, 1 to 64 (default 1) */
+    /** Host back end: memory per device, 2 MiB to 16 TiB (default 80 GiB; costs RAM only when touched). */
+    uint64_t host_memory;
     uint64_t max_split_size; /**< blocks of at least this size are never split; 0: always split (PyTorch's option) */
     /** Segment size for requests of 1 to 10 MiB; default 20 MiB. Chunks of policy "weir" have none. */
     uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
-    double gc_threshold; /**< share of memory_limit, or of what weir_memory_limit_set() says, above which idle segments
+    double
+        gc_threshold; /**< share, 0 to 1, of memory_limit, or of what weir_memory_limit_set() says, above which idle segments
                               are collected by age: without a limit none is. 0: off. Any other, limit or not, has policy
                               "weir" work with segments instead of chunks (docs/memory.md) */
-    uint64_t history;    /**< events kept per device for weir_history_*; 0: recording off */
-    const char *log;     /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
+    uint64_t history; /**< events kept per device for weir_history_*, at most 1,000,000,000; 0: recording off */
+    const char *log;  /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
     /** Checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none. */
     const char *debug;
-    uint64_t history_stacks;      /**< frames of the call stack that recorded events have, up to 64; 0: none */
-    uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process; default 65536 */
-    const char *plan;    /**< "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's */
+    /** Frames of the call stack that recorded events have, up to 64; 0: none. Needs `history`. */
+    uint64_t history_stacks;
+    uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process, at most 16,777,216; default 65536 */
+    /** "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's. "auto" needs `history`. */
+    const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
 } weir_settings;
 
@@ -320,7 +326,7 @@ WEIR_API weir_status weir_stream_native(weir_stream stream, void **native);
 /** The device the stream lives on. Since 0.1. */
 WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 
-/** The priority the stream got, after clamping; 0 for one that the program made. Since 0.1. */
+/** The priority the stream got, after clamping; 0 for one named with weir_stream_from_native(). Since 0.1. */
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
 /**
@@ -424,8 +430,8 @@ WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
  * Asked when an allocation is about to fail: free what you can (weir_free is allowed, no weir lock is held) and
- * return true when it is worth trying again. `needed` is how many bytes new memory for it would have, of which some may be
- * free; `device` is -1 when it is pinned host memory.
+ * return true when it is worth trying again. `needed` is the size of the segment that would be taken for it, which may be
+ * several times what was asked for, and of which some may be free; `device` is -1 when it is pinned host memory.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
@@ -453,7 +459,8 @@ typedef enum weir_memory_kind {
 /**
  * Where a pool gets its segments, if not from weir. Called from any thread; free and release must not call weir. alloc
  * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
- * a page; WEIR_ERR_OUT_OF_MEMORY sends the request down the ladder, other errors are the caller's. free gets
+ * a page: the allocation that it was for is WEIR_ERR_INVALID_ARGUMENT otherwise. WEIR_ERR_OUT_OF_MEMORY, and NULL, send the request
+ * down the ladder, other errors are what the allocation returns. free gets
  * what alloc gave; where it fails the pool keeps the memory, and the error is whose call wanted it given back. Memory that no block
  * can be made of (misaligned, refused by range_changed) is given back at once: where that fails, it is lost, which is logged. What
  * is no error of weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER.
@@ -478,8 +485,8 @@ typedef enum weir_range_change {
 
 /** Told of every change of a pool's ranges, in order. Must not call weir, nor take a lock that any thread holds when it calls
  *  weir: a lock of weir's is held when ranges leave. Returning false for WEIR_RANGE_ADDED refuses the memory, which goes back to
- *  its source: the allocation fails. A range that could not be given back is added again; one that is refused then is lost to the
- *  pool, which is logged. */
+ *  its source: the allocation is WEIR_ERR_BUSY. A range that could not be given back is added again; one that is refused then is
+ *  lost to the pool, which is logged. */
 typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, size_t bytes, int device);
 
 /** What a pool is like. Initialise with WEIR_MEMPOOL_OPTIONS_INIT. Only the tail grows. */
@@ -558,7 +565,7 @@ typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** Ends such a route. The filter may still be running on another thread when this returns.
- *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route. Since 0.1. */
+ *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route; WEIR_ERR_POOL_MISMATCH when the pool is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** The pool that an allocation of the calling thread on `stream` would come from now; filters are asked with 0 bytes.
@@ -688,8 +695,8 @@ typedef enum weir_pause_mode {
  * are left alone.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for one whose memory is not weir's
  *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a stream
- *         of the device captures (on AMD's devices, of any); WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the
- *         contents. Since 0.1.
+ *         of the device captures (on AMD's devices, of any), if there is memory to pause; WEIR_ERR_OUT_OF_HOST_MEMORY when there
+ *         is no room for the contents. Since 0.1.
  */
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
 
@@ -819,7 +826,9 @@ WEIR_API weir_status weir_pinned_stats_reset(void);
 /**
  * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
  * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its
- * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly (such a variable of no library fails weir_open()).
+ * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly (such a variable of no library fails weir_open()). NAME is
+ * CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER, CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS, HIPBLAS, HIPBLASLT, ROCSPARSE,
+ * HIPSPARSE, HIPSOLVER or ROCRAND; of the drivers CUDA or HIP.
  */
 typedef int32_t weir_handle_kind;
 

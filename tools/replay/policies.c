@@ -16,7 +16,8 @@ static const struct {
 } library[] = {
     { "torch", "PyTorch's native rules, by the library; repeats recorded peaks to the byte, but for captured graphs" },
     { "weir", "this library's own rules" },
-    { "segments", "its rules without chunks: of private pools, and of devices without virtual memory" },
+    { "segments",
+      "its rules without chunks: of devices without virtual memory, and of private pools whose rules are about segments" },
     { SERVED, "policy weir serving a plan: made of the trace, or of percents of it (from=0,to=50,time=1), or a FILE" },
     { LEARNED,
       "policy weir planning by itself what passes repeat, with plan_share=1: compare WARM RATIO, of the third pass or later" },

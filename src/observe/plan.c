@@ -52,6 +52,8 @@ static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
               count);
 
     unsigned major = (unsigned)get(bytes + AT_MAJOR, 2), minor = (unsigned)get(bytes + AT_MINOR, 2);
+    WR_ENSURE(major != 0, WEIR_ERR_FORMAT, "byte %d: plan format version 0.%u: there is none before 1.0; plan again",
+              AT_MAJOR, minor);
     WR_ENSURE(major == WEIR_PLAN_VERSION_MAJOR, WEIR_ERR_INCOMPATIBLE,
               "plan format version %u.%u: this weir reads %d.x; use the weir that wrote it, or plan again", major,
               minor, WEIR_PLAN_VERSION_MAJOR);

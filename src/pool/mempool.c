@@ -15,6 +15,7 @@
 #define LEAF_BITS 10
 #define ROOT_BITS 14
 #define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
+#define NUMBER_MOST ((UINT64_C(1) << (LEAF_BITS + ROOT_BITS)) - 1)
 
 typedef _Atomic(wr_mempool *) entry;
 
@@ -36,7 +37,7 @@ static entry *entry_of(wr_mempool_name name)
 {
     directory *d = name & 1 ? &of_captures : &of_users;
     const uint64_t number = name >> 1;
-    if (number == 0 || number >> (LEAF_BITS + ROOT_BITS)) return NULL;
+    if (number == 0 || number > NUMBER_MOST) return NULL;
     leaf *l = atomic_load_explicit(&d->leaves[number >> LEAF_BITS], memory_order_acquire);
     return l ? &l->pool[number & (LEAF_ENTRIES - 1)] : NULL;
 }
@@ -55,8 +56,8 @@ weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out)
 {
     directory *d = of_user ? &of_users : &of_captures;
     const uint64_t number = atomic_fetch_add(&d->given, 1) + 1;
-    WR_ENSURE(number >> (LEAF_BITS + ROOT_BITS) == 0, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "this process has made %llu memory pools, which is all it can", (unsigned long long)number - 1);
+    WR_ENSURE(number <= NUMBER_MOST, WEIR_ERR_OUT_OF_HOST_MEMORY,
+              "this process has made %llu memory pools, which is all it can", (unsigned long long)NUMBER_MOST);
     WR_TRY(make_leaf(&d->leaves[number >> LEAF_BITS]));
     const wr_mempool_name name = number << 1 | !of_user;
     atomic_store_explicit(entry_of(name), &none_yet, memory_order_release);

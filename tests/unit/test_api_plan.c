@@ -165,7 +165,7 @@ static void what_makes_no_sense_is_refused(void **state)
     } cases[] = {
         { 0, 'W', WEIR_ERR_FORMAT, "this is no plan" },
         { 8, 2, WEIR_ERR_INCOMPATIBLE, "version 2.1" },
-        { 8, 0, WEIR_ERR_INCOMPATIBLE, "version 0.1" },
+        { 8, 0, WEIR_ERR_FORMAT, "byte 8: plan format version 0.1: there is none before 1.0" },
         { 12, 63, WEIR_ERR_FORMAT, "byte 12: a header of 63 bytes" },
         { 16, 87, WEIR_ERR_FORMAT, "byte 16: arenas of 87 bytes" },
         { 18, 1, WEIR_ERR_FORMAT, "byte 16: arenas of" },

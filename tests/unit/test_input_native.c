@@ -126,7 +126,7 @@ static void headers_that_make_no_sense_are_refused(void **state)
         const char *part;
     } cases[] = {
         { 8, 2, "trace format version 2.4: this weir reads 1.x" },
-        { 8, 0, "version 0.4" },
+        { 8, 0, "trace format version 0.4: there is none before 1.0" },
         { 12, 63, "a header of 63 bytes" },
         { 16, 55, "events of 55 bytes" },
         { 18, 1, "events of 65592 bytes" },

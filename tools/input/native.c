@@ -79,7 +79,10 @@ static bool decode_header(source *s, weir_trace_header *h)
 
 static bool check_header(source *s, const weir_trace_header *h, const trace_limits *limits)
 {
-    if (h->version_major == 0 || h->version_major > WEIR_TRACE_VERSION_MAJOR)
+    if (h->version_major == 0)
+        return source_fail(s, offsetof(weir_trace_header, version_major),
+                           "trace format version 0.%u: there is none before 1.0", h->version_minor);
+    if (h->version_major > WEIR_TRACE_VERSION_MAJOR)
         return source_fail(s, offsetof(weir_trace_header, version_major),
                            "trace format version %u.%u: this weir reads %d.x; use a newer weir", h->version_major,
                            h->version_minor, WEIR_TRACE_VERSION_MAJOR);

@@ -247,20 +247,27 @@ weir_status wr_capture_bind(wr_device *device, wr_handle *handle, wr_stream *str
 
 /* ---- frees -------------------------------------------------------------------------------------------------------- */
 
-/* The capture, if any, whose pool the block is of and whose streams are all that use it. */
-static bool defer(wr_device *device, wr_block *block)
+static bool defer_on(wr_device *device, wr_block *block, const wr_stream *own)
 {
     wr_capture *capture = NULL;
-    void *native = NULL;
-    wr_cache_lock(&device->cache);
-    native = block->segment->bin->stream->native;
-    wr_cache_unlock(&device->cache);
-    if (wr_capture_of(device, native, &capture) != WEIR_OK || !capture) return false;
+    if (wr_capture_of(device, own->native, &capture) != WEIR_OK || !capture) return false;
     wr_lock_acquire(&capture->lock);
     const bool deferred =
-        !capture->over && wr_order_defer(&capture->order, block, capture->route.pool, atomic_load(&capture->id));
+        !capture->over && wr_order_defer(&capture->order, block, own, capture->route.pool, atomic_load(&capture->id));
     wr_lock_release(&capture->lock);
     wr_capture_unref(capture);
+    return deferred;
+}
+
+/* To the capture, if any, whose pool the block is of and whose streams are all that use it. */
+static bool defer(wr_device *device, wr_block *block)
+{
+    wr_cache_lock(&device->cache);
+    const uint64_t id = atomic_load(&block->segment->bin->stream->id);
+    wr_cache_unlock(&device->cache);
+    wr_stream *own = wr_stream_hold(&device->streams, id);
+    const bool deferred = own && defer_on(device, block, own);
+    wr_stream_let_go(own);
     return deferred;
 }
 

@@ -270,8 +270,11 @@ static weir_status ask(const wr_graph *g, bool *goes_on)
     weir_capture_state state = WEIR_CAPTURE_NONE;
     uint64_t id = g->capture_id;
     *goes_on = false;
-    if (!wr_stream_find(&d->streams, g->stream_id)) return WEIR_OK;
-    WR_TRY(wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, &id));
+    wr_stream *stream = wr_stream_hold(&d->streams, g->stream_id);
+    if (!stream) return WEIR_OK;
+    const weir_status status = wr_driver(d->backend, capture_status, d->ordinal, g->stream, &state, &id);
+    wr_stream_let_go(stream);
+    if (status != WEIR_OK) return status;
     *goes_on = state == WEIR_CAPTURE_INVALIDATED || (state == WEIR_CAPTURE_ACTIVE && id == g->capture_id);
     return WEIR_OK;
 }

@@ -137,23 +137,21 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
     return WEIR_OK;
 }
 
-/* The stream of a block of that pool which was handed out after `since`; NULL when it is another: what was used before the
- * capture may still be used by work that is no part of it. */
-static wr_stream *stream_in(const wr_block *block, const wr_mempool *pool, uint64_t since)
+/* Handed out after `since`: what was used before the capture may still be used by work that is no part of it. */
+static bool is_of(const wr_block *block, const wr_stream *own, const wr_mempool *pool, uint64_t since)
 {
     wr_cache *cache = block->segment->cache;
     wr_cache_lock(cache);
     const wr_bin *bin = block->segment->bin;
-    wr_stream *stream = bin->pool == pool && block->captures > since ? bin->stream : NULL;
+    const bool is = bin->pool == pool && bin->stream == own && block->captures > since;
     wr_cache_unlock(cache);
-    return stream;
+    return is;
 }
 
-bool wr_order_defer(wr_order *order, wr_block *block, const wr_mempool *pool, uint64_t capture)
+bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool, uint64_t capture)
 {
-    const wr_stream *own = stream_in(block, pool, order->since);
     void *memory = NULL;
-    if (!own || !pool->cache->backend->capture_tips) return false;
+    if (!is_of(block, own, pool, order->since) || !pool->cache->backend->capture_tips) return false;
     if (wr_meta_alloc(sizeof(wr_deferred), "deferred free", &memory) != WEIR_OK) return false;
     wr_deferred *d = memory;
     d->block = block;

@@ -19,9 +19,11 @@ typedef struct wr_order {
     uint64_t since; /* of captures that had begun before this one */
 } wr_order;
 
-/* Takes over a block of the pool that has just become pending, if its stream and all that it is recorded on take part in
- * the capture of that id. False: they do not, or it cannot be told, and the block must wait as others do. */
-WR_CHECKED bool wr_order_defer(wr_order *order, wr_block *block, const wr_mempool *pool, uint64_t capture);
+/* Takes over a block of the pool and the stream that has just become pending, if the stream, which the caller holds, and all
+ * that the block is recorded on take part in the capture of that id. False: they do not, or it cannot be told, and the block
+ * must wait as others do. */
+WR_CHECKED bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool,
+                               uint64_t capture);
 
 /* Frees the blocks of the stream that the graph proves to be done there. */
 void wr_order_reclaim(wr_order *order, const wr_stream *stream);

@@ -9,34 +9,15 @@
 #include <cmocka.h>
 
 #include "device_support.h"
+#include "meanwhile_support.h"
 #include "pool/pending.h"
 #include "pool_support.h"
-#include "thread_support.h"
-
-#include <sched.h>
-
-#define SLOW_MS 150
 
 static int open_two(void **state)
 {
     (void)state;
     open_host((weir_settings){ .host_memory = 128 * MIB, .host_devices = 2 });
     return 0;
-}
-
-static void start(pthread_t *thread, void *(*work)(void *), void *argument)
-{
-    assert_int_equal(pthread_create(thread, NULL, work, argument), 0);
-}
-
-/* The thread's next call of the entry takes long; this returns once it has begun, and those of others do not. */
-static void start_slowly(pthread_t *thread, void *(*work)(void *), void *argument, enum weir_backend_entry entry)
-{
-    const uint64_t before = calls_of(entry);
-    assert_ok(weir_host_latency(entry, SLOW_MS * UINT64_C(1000000)));
-    start(thread, work, argument);
-    while (calls_of(entry) == before) sched_yield();
-    assert_ok(weir_host_latency(entry, 0));
 }
 
 static void *free_it(void *block)

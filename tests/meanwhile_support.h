@@ -1,0 +1,30 @@
+/*
+ * meanwhile_support: a thread that is in the middle of something, because the driver takes its time. Include after the cmocka
+ * headers.
+ */
+#ifndef WEIR_TESTS_MEANWHILE_SUPPORT_H
+#define WEIR_TESTS_MEANWHILE_SUPPORT_H
+
+#include "host_support.h"
+#include "thread_support.h"
+
+#include <sched.h>
+
+#define SLOW_MS 150
+
+static inline void start(pthread_t *thread, void *(*work)(void *), void *argument)
+{
+    assert_int_equal(pthread_create(thread, NULL, work, argument), 0);
+}
+
+/* The thread's next call of the entry takes long; this returns once it has begun, and those of others do not. */
+static inline void start_slowly(pthread_t *thread, void *(*work)(void *), void *argument, enum weir_backend_entry entry)
+{
+    const uint64_t before = calls_of(entry);
+    assert_ok(weir_host_latency(entry, SLOW_MS * UINT64_C(1000000)));
+    start(thread, work, argument);
+    while (calls_of(entry) == before) sched_yield();
+    assert_ok(weir_host_latency(entry, 0));
+}
+
+#endif

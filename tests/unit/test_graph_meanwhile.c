@@ -1,0 +1,97 @@
+/*
+ * What other threads do while a capture begins or ends, or while a stream is asked about one.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "graph_support.h"
+#include "meanwhile_support.h"
+
+static weir_stream origin, side;
+
+static int open_scene(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 256 * MIB });
+    origin = new_stream(0);
+    side = new_stream(0);
+    return 0;
+}
+
+static void *free_it(void *block)
+{
+    assert_ok(weir_free(block));
+    return NULL;
+}
+
+static void *end_it(void *graph)
+{
+    assert_ok(weir_graph_end(*(weir_graph *)graph));
+    return NULL;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* The native stream goes with it: so not before the driver has answered. */
+static void expect_to_end_only_after(weir_stream stream, uint64_t asked_at)
+{
+    assert_ok(weir_stream_destroy(stream));
+    assert_true(now_ms() - asked_at >= SLOW_MS - 1);
+}
+
+/* ---- streams that end --------------------------------------------------------------------------------------------- */
+
+static void the_stream_of_a_freed_block_does_not_end_while_it_is_asked_about_a_capture(void **state)
+{
+    (void)state;
+    pthread_t freeing;
+    weir_stream home = new_stream(0);
+    void *block = alloc_on(MIB, home);
+    assert_ok(weir_record_stream(block, side));
+    weir_graph g = begin_on(origin);
+    const uint64_t asked_at = now_ms();
+    start_slowly(&freeing, free_it, block, WEIR_BACKEND_capture_status);
+    expect_to_end_only_after(home, asked_at);
+    pthread_join(freeing, NULL);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_is_over(void **state)
+{
+    (void)state;
+    pthread_t ending;
+    void *native = NULL;
+    weir_graph g = { 0 };
+    weir_stream home = new_stream(0);
+    assert_ok(wr_backend_host.capture_begin(0, native_of(home), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(home, (weir_mempool){ 0, 0 }, &g));
+    assert_ok(wr_backend_host.capture_end(0, native_of(home), &native));
+    const uint64_t asked_at = now_ms();
+    start_slowly(&ending, end_it, &g, WEIR_BACKEND_capture_status);
+    expect_to_end_only_after(home, asked_at);
+    pthread_join(ending, NULL);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(wr_backend_host.graph_destroy(0, native));
+}
+
+#define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_scene, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        MEANWHILE_TEST(the_stream_of_a_freed_block_does_not_end_while_it_is_asked_about_a_capture),
+        MEANWHILE_TEST(the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_is_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

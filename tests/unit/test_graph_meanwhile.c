@@ -49,6 +49,21 @@ static void expect_to_end_only_after(weir_stream stream, uint64_t asked_at)
     assert_true(now_ms() - asked_at >= SLOW_MS - 1);
 }
 
+static weir_graph adopt_on(weir_stream stream)
+{
+    weir_graph g = { 0 };
+    assert_ok(wr_backend_host.capture_begin(0, native_of(stream), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(stream, (weir_mempool){ 0, 0 }, &g));
+    return g;
+}
+
+static void end_by_its_owner(weir_stream stream)
+{
+    void *native = NULL;
+    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &native));
+    assert_ok(wr_backend_host.graph_destroy(0, native));
+}
+
 /* ---- streams that end --------------------------------------------------------------------------------------------- */
 
 static void the_stream_of_a_freed_block_does_not_end_while_it_is_asked_about_a_capture(void **state)
@@ -71,18 +86,48 @@ static void the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_
 {
     (void)state;
     pthread_t ending;
-    void *native = NULL;
-    weir_graph g = { 0 };
     weir_stream home = new_stream(0);
-    assert_ok(wr_backend_host.capture_begin(0, native_of(home), WEIR_CAPTURE_RELAXED));
-    assert_ok(try_adopt(home, (weir_mempool){ 0, 0 }, &g));
-    assert_ok(wr_backend_host.capture_end(0, native_of(home), &native));
+    weir_graph g = adopt_on(home);
+    end_by_its_owner(home);
     const uint64_t asked_at = now_ms();
     start_slowly(&ending, end_it, &g, WEIR_BACKEND_capture_status);
     expect_to_end_only_after(home, asked_at);
     pthread_join(ending, NULL);
     assert_ok(weir_graph_destroy(g));
-    assert_ok(wr_backend_host.graph_destroy(0, native));
+}
+
+/* ---- captures that end -------------------------------------------------------------------------------------------- */
+
+static void a_stream_whose_capture_is_being_ended_is_asked_afterwards(void **state)
+{
+    (void)state;
+    pthread_t ending;
+    weir_graph g = begin_on(origin), next;
+    start_slowly(&ending, end_it, &g, WEIR_BACKEND_capture_end);
+    next = begin_on(origin);
+    pthread_join(ending, NULL);
+    assert_ok(weir_graph_destroy(g));
+
+    start_slowly(&ending, end_it, &next, WEIR_BACKEND_capture_end);
+    assert_status(try_adopt(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "is in no capture"));
+    pthread_join(ending, NULL);
+    assert_ok(weir_graph_destroy(next));
+}
+
+static void no_capture_is_asked_whether_it_is_over_while_another_is_being_ended(void **state)
+{
+    (void)state;
+    pthread_t ending;
+    weir_graph g = begin_on(origin), other = adopt_on(side);
+    const uint64_t asked_at = now_ms();
+    start_slowly(&ending, end_it, &g, WEIR_BACKEND_capture_end);
+    assert_status(weir_graph_end(other), WEIR_ERR_BUSY);
+    assert_true(now_ms() - asked_at >= SLOW_MS - 1);
+    pthread_join(ending, NULL);
+    end_by_its_owner(side);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_graph_destroy(other));
 }
 
 #define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_scene, close_host)
@@ -92,6 +137,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MEANWHILE_TEST(the_stream_of_a_freed_block_does_not_end_while_it_is_asked_about_a_capture),
         MEANWHILE_TEST(the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_is_over),
+        MEANWHILE_TEST(a_stream_whose_capture_is_being_ended_is_asked_afterwards),
+        MEANWHILE_TEST(no_capture_is_asked_whether_it_is_over_while_another_is_being_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "device/ladder.h"
 #include "observe/stacks.h"
 #include "pool/address.h"
+#include "pool/gate.h"
 #include "pool/inspect.h"
 #include "pool/pause.h"
 #include "pool/pending.h"
@@ -232,17 +233,24 @@ weir_status wr_debug_destroy(wr_device *device)
 
 bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
 {
-    return wr_captures_any(&device->captures) || wr_stream_capturing(device->backend, device->ordinal, stream->native);
+    bool captured = true;
+    if (wr_captures_any(&device->captures)) return true;
+    return wr_stream_ask_captured(device->backend, device->ordinal, stream->native, &captured) != WEIR_OK || captured;
 }
 
-/* The stream that the block was allocated on, held, when it can be used with the block's memory, which is there until
- * wr_pause_let_on; NULL: it has ended, or captures, or the memory is paused. */
+/* The same inside the gate, for what is queued before leaving it: streams of this device may join any other's capture. */
+static bool captures_inside(const wr_device *device, const wr_stream *stream)
+{
+    return wr_gate_captures() || wr_stream_capturing(device->backend, device->ordinal, stream->native);
+}
+
+/* The stream that the block was allocated on, held, and the block's memory is there until wr_pause_let_on; NULL: the stream
+ * has ended, or the memory is paused. */
 static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k, uint32_t *dropped)
 {
     if (!wr_pause_hold_off(&device->cache, segment, k->base, dropped)) return NULL;
     wr_stream *stream = wr_stream_hold(&device->streams, k->stream_id);
-    if (stream && !wr_debug_captures(device, stream)) return stream;
-    wr_stream_let_go(stream);
+    if (stream) return stream;
     wr_pause_let_on(&device->cache);
     return NULL;
 }
@@ -267,18 +275,47 @@ void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited)
     wr_lock_release(&d->lock);
 }
 
-weir_status wr_debug_read(const wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
-                          wr_scratch *scratch, bool *awaited)
+/* Inside the gate, where no work may be waited for, and copying to memory that is not pinned waits for the stream's. */
+static weir_status copy_inside(const wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
+                               wr_scratch *scratch, void *event, bool *queued)
 {
     const weir_backend *backend = device->backend;
+    if (captures_inside(device, stream)) return WEIR_ERR_CAPTURE;
+    WR_TRY(wr_driver(backend, stream_query, device->ordinal, stream->native));
+    *queued = true;
     WR_TRY(wr_driver(backend, copy, device->ordinal, stream->native, scratch->bytes, from, bytes));
-    weir_status status = wr_driver(backend, stream_synchronize, device->ordinal, stream->native);
-    *awaited = status != WEIR_OK;
+    return wr_driver(backend, event_record, device->ordinal, event, stream->native);
+}
+
+enum { READ_TRIES = 4 }; /* of a stream that other threads queue work on */
+
+static weir_status read_behind(wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
+                               wr_scratch *scratch, void *event, bool *queued)
+{
+    weir_status status = WEIR_ERR_NOT_READY;
+    for (int i = 0; i < READ_TRIES && status == WEIR_ERR_NOT_READY; i++) {
+        WR_TRY(wr_event_ask_stream(&device->events, stream->native, true));
+        wr_gate_enter();
+        status = copy_inside(device, stream, from, bytes, scratch, event, queued);
+        wr_gate_leave();
+    }
+    return status == WEIR_OK ? wr_driver(device->backend, event_synchronize, device->ordinal, event) : status;
+}
+
+weir_status wr_debug_read(wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
+                          wr_scratch *scratch, bool *awaited)
+{
+    void *event = NULL;
+    bool queued = false;
+    WR_TRY(wr_event_get(&device->events, &event));
+    weir_status status = read_behind(device, stream, from, bytes, scratch, event, &queued);
+    wr_event_put(&device->events, event);
+    *awaited = queued && status != WEIR_OK;
     return status;
 }
 
 /* Whether the bytes behind the block are as they were; when that cannot be asked, they are. */
-static bool zone_is_whole(const wr_device *device, const wr_stream *stream, const wr_known *k)
+static bool zone_is_whole(wr_device *device, const wr_stream *stream, const wr_known *k)
 {
     wr_scratch *zone = NULL;
     bool awaited = false, whole = true;
@@ -291,9 +328,13 @@ static bool zone_is_whole(const wr_device *device, const wr_stream *stream, cons
 
 weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value, size_t bytes)
 {
-    WR_TRY(wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes));
-    wr_stream_note_queued(stream);
-    return WEIR_OK;
+    weir_status status = WEIR_ERR_CAPTURE;
+    wr_gate_enter();
+    if (!captures_inside(device, stream))
+        status = wr_driver(device->backend, fill, device->ordinal, stream->native, base, value, bytes);
+    wr_gate_leave();
+    if (status == WEIR_OK) wr_stream_note_queued(stream);
+    return status;
 }
 
 static weir_status alloc_direct(const wr_device *device, wr_known *k)

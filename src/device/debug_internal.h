@@ -89,8 +89,9 @@ wr_known **wr_debug_link_locked(wr_debug *d, const void *base);
 
 WR_CHECKED weir_status wr_debug_scratch(size_t bytes, wr_scratch **out);
 
-/* Reads what is there when all that the stream has to do is done. *awaited, false before: waiting for that failed. */
-WR_CHECKED weir_status wr_debug_read(const wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
+/* Reads what is there when all that the stream has to do is done, unless it captures by then, or others keep it busy. *awaited,
+ * false before: waiting for the copy failed. */
+WR_CHECKED weir_status wr_debug_read(wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
                                      wr_scratch *scratch, bool *awaited);
 void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited);
 
@@ -123,7 +124,7 @@ bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, ui
 /* A stream as users see it: the native one; 0 when it has ended. */
 uint64_t wr_debug_stream_number(uint64_t stream_id);
 
-/* Queues a fill of memory, of weir's own. */
+/* Queues a fill of memory, of weir's own. WEIR_ERR_CAPTURE: it could become part of a graph. */
 WR_CHECKED weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value,
                                      size_t bytes);
 

@@ -116,7 +116,7 @@ static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
 }
 
 /* The offset of a byte that is not what it was, in stream order; `bytes` when there is none, or nobody can tell. */
-static size_t find_written(const wr_device *device, const wr_stream *stream, const wr_poisoned *p, wr_scratch *piece,
+static size_t find_written(wr_device *device, const wr_stream *stream, const wr_poisoned *p, wr_scratch *piece,
                            bool *awaited)
 {
     const size_t end = p->bytes < LOOKED_AT ? p->bytes : LOOKED_AT;
@@ -164,8 +164,7 @@ void wr_debug_unpoison(wr_device *device, const wr_stream *stream, void *base)
     bool mine = false, awaited = false;
     if (!follows(device->cache.debug)) return;
     wr_poisoned *taken = take_block(device, base, &segment);
-    const bool look =
-        taken && stream && !wr_debug_captures(device, stream) && wr_debug_scratch(PIECE, &piece) == WEIR_OK;
+    const bool look = taken && stream && wr_debug_scratch(PIECE, &piece) == WEIR_OK;
     const uint64_t count = taken ? departed(device, segment, &mine) : 0;
     while (taken) {
         wr_poisoned *p = taken;

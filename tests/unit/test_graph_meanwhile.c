@@ -14,13 +14,30 @@
 
 static weir_stream origin, side;
 
-static int open_scene(void **state)
+static int open_with(const char *debug)
 {
-    (void)state;
-    open_host((weir_settings){ .host_memory = 256 * MIB });
+    open_host((weir_settings){ .host_memory = 256 * MIB, .debug = debug });
     origin = new_stream(0);
     side = new_stream(0);
     return 0;
+}
+
+static int open_scene(void **state)
+{
+    (void)state;
+    return open_with(NULL);
+}
+
+static int open_zoned(void **state)
+{
+    (void)state;
+    return open_with("redzone");
+}
+
+static int open_poisoned(void **state)
+{
+    (void)state;
+    return open_with("poison");
 }
 
 static void *free_it(void *block)
@@ -130,6 +147,53 @@ static void no_capture_is_asked_whether_it_is_over_while_another_is_being_ended(
     assert_ok(weir_graph_destroy(other));
 }
 
+/* ---- debugging ---------------------------------------------------------------------------------------------------- */
+
+static void a_capture_begins_only_after_a_zone_was_copied(void **state)
+{
+    (void)state;
+    pthread_t freeing;
+    start_slowly(&freeing, free_it, alloc_on(MIB, origin), WEIR_BACKEND_copy);
+    weir_graph g = begin_on(origin);
+    pthread_join(freeing, NULL);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_capture_may_begin_while_a_zone_waits_for_the_streams_work(void **state)
+{
+    (void)state;
+    pthread_t freeing;
+    atomic_bool ends = false;
+    void *block = alloc_on(MIB, origin);
+    assert_ok(weir_stream_callback(origin, last_until, &ends));
+    const uint64_t before = calls_of(WEIR_BACKEND_event_synchronize);
+    start(&freeing, free_it, block);
+    while (calls_of(WEIR_BACKEND_event_synchronize) == before) sched_yield();
+    weir_graph g = begin_on(origin);
+    atomic_store(&ends, true);
+    pthread_join(freeing, NULL);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void no_graph_poisons_what_was_freed_as_its_capture_began(void **state)
+{
+    (void)state;
+    pthread_t freeing;
+    unsigned char *block = alloc_on(MIB, origin);
+    start_slowly(&freeing, free_it, block, WEIR_BACKEND_fill);
+    weir_graph g = begin_on(origin);
+    pthread_join(freeing, NULL);
+    assert_ok(weir_graph_end(g));
+    unsigned char *again = alloc_on(MIB, origin);
+    assert_ptr_equal(again, block);
+    assert_ok(weir_fill(again, 42, MIB, origin));
+    launch_and_wait(g, origin);
+    assert_int_equal(again[0], 42);
+    assert_ok(weir_graph_destroy(g));
+}
+
 #define MEANWHILE_TEST(test) cmocka_unit_test_setup_teardown(test, open_scene, close_host)
 
 int main(void)
@@ -139,6 +203,11 @@ int main(void)
         MEANWHILE_TEST(the_stream_of_a_capture_does_not_end_while_it_is_asked_whether_that_is_over),
         MEANWHILE_TEST(a_stream_whose_capture_is_being_ended_is_asked_afterwards),
         MEANWHILE_TEST(no_capture_is_asked_whether_it_is_over_while_another_is_being_ended),
+        cmocka_unit_test_setup_teardown(a_capture_begins_only_after_a_zone_was_copied, open_zoned, close_host),
+        cmocka_unit_test_setup_teardown(a_capture_may_begin_while_a_zone_waits_for_the_streams_work, open_zoned,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(no_graph_poisons_what_was_freed_as_its_capture_began, open_poisoned,
+                                        close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
 
 #include "base/meta.h"
 #include "device/device.h"
-#include "pool/front.h"
 #include "pool/gate.h"
 #include "pool/pending.h"
 
@@ -111,13 +110,10 @@ weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *poo
     c->device = device;
     c->origin = origin;
     c->route = (wr_route){ pool, wr_mempool_name_of(pool), wr_route_serial() };
+    c->order.capture = c->route.serial;
     c->id = id;
     c->references = 1;
     wr_lock_init(&c->lock, WR_RANK_CAPTURE, "capture");
-    wr_fronts_empty_in(&device->cache, c->route.name); /* what comes from there was handed out before */
-    wr_cache_lock(&device->cache);
-    c->order.since = device->cache.captures++;
-    wr_cache_unlock(&device->cache);
 
     wr_lock_acquire(&captures->lock);
     const bool known = find_locked(captures, id, origin) != NULL;
@@ -223,13 +219,15 @@ weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_rou
     return WEIR_OK;
 }
 
-weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *stream, wr_mempool *pool, wr_mempool_name name)
+weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *stream, wr_mempool *pool, wr_mempool_name name,
+                                 uint64_t *number)
 {
     wr_capture *capture = NULL;
     if (name == 0) return WEIR_OK;
     WR_TRY(wr_capture_of(device, stream->native, &capture));
     if (!capture) return WEIR_OK;
     weir_status status = wr_capture_keep(capture, wr_keep_pool(pool, name));
+    *number = capture->order.capture;
     wr_capture_unref(capture);
     return status;
 }

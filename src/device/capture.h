@@ -83,9 +83,10 @@ WR_CHECKED weir_status wr_capture_choose(wr_device *device, const wr_stream *str
 /* The graph keeps the object, if it does not already. Nothing happens when the capture is over by now. */
 WR_CHECKED weir_status wr_capture_keep(wr_capture *capture, wr_kept kept);
 
-/* An allocation on the stream comes from that pool: a graph that it becomes part of keeps it. */
+/* An allocation on the stream comes from that pool: a graph that it becomes part of keeps it. *number, 0 before: what the block
+ * is to be marked with (wr_order_mark), if it is handed out in a capture. */
 WR_CHECKED weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *stream, wr_mempool *pool,
-                                            wr_mempool_name name);
+                                            wr_mempool_name name, uint64_t *number);
 
 /* Binds a handle to the stream, unless it `serves` it already. A graph that the stream's work becomes part of keeps it. */
 WR_CHECKED weir_status wr_capture_bind(wr_device *device, wr_handle *handle, wr_stream *stream, bool serves);

@@ -333,25 +333,39 @@ static WR_NOINLINE void take_planned(wr_device *device, const wr_request *reques
     wr_subplan_retry(&device->cache, request, &at, out);
 }
 
+static WR_ALWAYS_INLINE weir_status serve(wr_device *device, wr_request *request, void **out)
+{
+    wr_cache *cache = &device->cache;
+    void *found = NULL;
+    if (cache->policy->poll_always) wr_pending_poll(cache);
+    const bool planned = atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL;
+    if (WR_UNLIKELY(planned) && wr_serve_take(cache, request, &found)) wr_routes_change(&device->routes, -1);
+    if (WR_UNLIKELY(request->pool_name != 0) && wr_subplans_any(cache)) take_planned(device, request, &found);
+    if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, request, &found));
+    if (WR_UNLIKELY(!found)) wr_serve_lend(cache, request, &found);
+    request->again = true;
+    if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_device, device, request, &found));
+    *out = found;
+    return WEIR_OK;
+}
+
+static WR_NOINLINE weir_status serve_beside_captures(wr_device *device, wr_request *request, void **out)
+{
+    uint64_t capture = 0;
+    WR_TRY(wr_capture_keep_pool(device, request->stream, request->pool, request->pool_name, &capture));
+    WR_TRY(serve(device, request, out));
+    if (capture != 0) wr_order_mark(&device->cache, *out, capture);
+    return WEIR_OK;
+}
+
 weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes,
                             void **out)
 {
-    wr_cache *cache = &device->cache;
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_MEMORY,
               "%zu bytes asked on device %d: more than 1 EiB; is the size negative?", bytes, device->ordinal);
     wr_request request = wr_cache_request(pool, name, stream, bytes);
-    void *found = NULL;
-    if (WR_UNLIKELY(wr_captures_any(&device->captures))) WR_TRY(wr_capture_keep_pool(device, stream, pool, name));
-    if (cache->policy->poll_always) wr_pending_poll(cache);
-    const bool planned = atomic_load_explicit(&cache->serving, memory_order_relaxed) != NULL;
-    if (WR_UNLIKELY(planned) && wr_serve_take(cache, &request, &found)) wr_routes_change(&device->routes, -1);
-    if (WR_UNLIKELY(name != 0) && wr_subplans_any(cache)) take_planned(device, &request, &found);
-    if (WR_LIKELY(!found)) WR_TRY(wr_cache_take(cache, &request, &found));
-    if (WR_UNLIKELY(!found)) wr_serve_lend(cache, &request, &found);
-    request.again = true;
-    if (WR_UNLIKELY(!found)) WR_TRY(climb(&of_device, device, &request, &found));
-    *out = found;
-    return WEIR_OK;
+    if (WR_UNLIKELY(wr_captures_any(&device->captures))) return serve_beside_captures(device, &request, out);
+    return serve(device, &request, out);
 }
 
 weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes, void **out)

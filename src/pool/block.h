@@ -57,8 +57,8 @@ struct wr_block {
     wr_block *prev, *next;       /* neighbours by address; `next` also links unused records */
     atomic_uintptr_t next_start; /* in the table of starts: a link (pool/starts.h) */
     union {
-        uint64_t captures; /* that had begun when it was handed out */
-        wr_block *equal;   /* in the bin's tree: the first of those beside it; NULL: none are */
+        uint64_t capture; /* that it was handed out in, as wr_order has it; 0: none that is underway */
+        wr_block *equal;  /* in the bin's tree: the first of those beside it; NULL: none are */
     };
     union {
         uint64_t freed_at; /* free: the cache's search count when it was freed, its age for collection */
@@ -212,7 +212,7 @@ static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, wr_
     block->segment = segment;
     block->prev = block->next = NULL;
     block->uses = NULL;
-    block->captures = 0;
+    block->capture = 0;
     block->kept = block->stack = 0;
     block->freed_at = 0;
     block->state = state;

@@ -153,7 +153,7 @@ static WR_NOINLINE void record_alloc(wr_cache *cache, wr_block *block, const voi
                             &block->stack);
 }
 
-static void make_live(wr_cache *cache, wr_block *block, size_t requested)
+static void make_live(wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;
     wr_segment_use(block->segment);
@@ -163,14 +163,14 @@ static void make_live(wr_cache *cache, wr_block *block, size_t requested)
     block->kept = 0;
     block->lent = false;
     wr_block_mark_as(block, WR_MARK_PARKABLE);
-    block->captures = cache->captures;
+    block->capture = 0;
     wr_count_live(bin, block);
     wr_account_in(bin->account, block->bytes);
 }
 
 void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native)
 {
-    make_live(cache, block, requested);
+    make_live(block, requested);
     record_alloc(cache, block, native);
     look_for_peak_locked(cache, block->segment->bin);
 }
@@ -187,7 +187,7 @@ static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block
         wr_bin_insert(bin, rest);
         wr_count_free_in(bin, rest);
     }
-    make_live(cache, block, request->requested);
+    make_live(block, request->requested);
     if (WR_UNLIKELY(cache->history.capacity != 0)) record_alloc(cache, block, bin->stream->native);
 }
 

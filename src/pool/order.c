@@ -2,8 +2,10 @@
 
 #include "base/hash.h"
 #include "base/meta.h"
+#include "pool/address.h"
 #include "pool/gate.h"
 #include "pool/pending.h"
+#include "pool/starts.h"
 
 #include <string.h>
 
@@ -137,27 +139,34 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
     return WEIR_OK;
 }
 
-/* Handed out after `since`: what was used before the capture may still be used by work that is no part of it. */
-static bool is_of(const wr_block *block, const wr_stream *own, const wr_mempool *pool, uint64_t since)
+void wr_order_mark(wr_cache *cache, const void *pointer, uint64_t capture)
+{
+    wr_cache_lock(cache);
+    wr_starts_block_at(wr_address_find(pointer), pointer)->capture = capture;
+    wr_cache_unlock(cache);
+}
+
+/* What was handed out elsewhere may be used by work that is no part of the capture. */
+static bool is_of(const wr_order *order, const wr_block *block, const wr_stream *own, const wr_mempool *pool)
 {
     wr_cache *cache = block->segment->cache;
     wr_cache_lock(cache);
     const wr_bin *bin = block->segment->bin;
-    const bool is = bin->pool == pool && bin->stream == own && block->captures > since;
+    const bool is = bin->pool == pool && bin->stream == own && block->capture == order->capture;
     wr_cache_unlock(cache);
     return is;
 }
 
-bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool, uint64_t capture)
+bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool, uint64_t id)
 {
     void *memory = NULL;
-    if (!is_of(block, own, pool, order->since) || !pool->cache->backend->capture_tips) return false;
+    if (!is_of(order, block, own, pool) || !pool->cache->backend->capture_tips) return false;
     if (wr_meta_alloc(sizeof(wr_deferred), "deferred free", &memory) != WEIR_OK) return false;
     wr_deferred *d = memory;
     d->block = block;
     d->stream_id = atomic_load_explicit(&own->id, memory_order_relaxed);
     wr_gate_enter();
-    const weir_status collected = collect_markers(block, own, capture, &d->markers);
+    const weir_status collected = collect_markers(block, own, id, &d->markers);
     wr_gate_leave();
     if (collected != WEIR_OK) {
         wr_meta_free(d->markers.nodes);

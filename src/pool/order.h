@@ -16,14 +16,17 @@ typedef struct wr_order {
     wr_deferred *first;
     atomic_uint count; /* of deferred blocks; read without the lock to skip looking */
     wr_ancestry *ancestries;
-    uint64_t since; /* of captures that had begun before this one */
+    uint64_t capture; /* weir's number of it, which no other ever has; constant */
 } wr_order;
 
-/* Takes over a block of the pool and the stream that has just become pending, if the stream, which the caller holds, and all
- * that the block is recorded on take part in the capture of that id. False: they do not, or it cannot be told, and the block
- * must wait as others do. */
+/* The block that begins there was handed out in the capture of that number, and is nobody else's yet. No lock held. */
+void wr_order_mark(wr_cache *cache, const void *pointer, uint64_t capture);
+
+/* Takes over a block of the pool and the stream that has just become pending, if it was handed out in the capture, and the
+ * stream, which the caller holds, and all that the block is recorded on take part in it. `id` is the driver's. False: not so,
+ * or it cannot be told, and the block must wait as others do. */
 WR_CHECKED bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool,
-                               uint64_t capture);
+                               uint64_t id);
 
 /* Frees the blocks of the stream that the graph proves to be done there. */
 void wr_order_reclaim(wr_order *order, const wr_stream *stream);

@@ -325,6 +325,71 @@ static void a_block_of_another_pool_waits_for_the_end_of_the_capture(void **stat
     assert_ptr_equal(alloc_from(other, 16 * MIB, origin), block);
 }
 
+/* Of the graph's pool, but handed out to a stream outside: another one may still use it that is inside by the free. */
+static void a_block_handed_out_outside_waits_for_the_end_of_the_capture(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(0);
+    weir_graph g = begin_on(origin);
+    unsigned char *block = alloc_from(pool_of(g), 16 * MIB, side);
+    hold(third);
+    assert_ok(weir_fill(block, 1, 16 * MIB, third));
+    assert_ok(weir_record_stream(block, third));
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_stream_wait(third, origin));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(side, third));
+    assert_ptr_not_equal(alloc_on(16 * MIB, side), block);
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    let_run(third);
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void a_block_handed_out_in_another_capture_waits_for_the_end_of_this_one(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(0);
+    weir_graph one = begin_on(origin), two = begin_in(side, pool_of(one));
+    unsigned char *block = alloc_on(16 * MIB, origin);
+    assert_ok(weir_fill(block, 3, 16 * MIB, origin));
+    assert_ok(weir_graph_end(one));
+    launch_and_wait(one, origin);
+    hold(third);
+    assert_ok(weir_fill(block, 1, 16 * MIB, third)); /* works with the result */
+    assert_ok(weir_record_stream(block, third));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_stream_wait(third, side));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, third));
+    assert_ptr_not_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_graph_end(two));
+    let_run(third);
+    assert_ok(weir_graph_destroy(one));
+    assert_ok(weir_graph_destroy(two));
+}
+
+/* Freed before, it waits whole on its stream, and is the capture's once that has it. */
+static void a_block_parked_before_the_capture_is_of_it_when_handed_out_in_it(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
+    void *block = alloc_from(pool, 4096, origin);
+    assert_ok(weir_free(block));
+    weir_graph g = begin_in(origin, pool);
+    assert_ptr_equal(alloc_on(4096, origin), block);
+    assert_ok(weir_stream_wait(side, origin));
+    assert_ok(weir_record_stream(block, side));
+    assert_ok(weir_fill(block, 2, 100, side));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, side));
+    (void)alloc_on(16 * MIB, origin); /* looks for what is done */
+    assert_ptr_equal(alloc_on(4096, origin), block);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void many_blocks_are_reclaimed_over_a_long_capture(void **state)
 {
     (void)state;
@@ -452,6 +517,9 @@ int main(void)
         on_device(work_after_the_join_is_not_proven_by_it),
         on_device(a_join_through_a_third_stream_is_proof),
         on_device(a_block_of_another_pool_waits_for_the_end_of_the_capture),
+        on_device(a_block_handed_out_outside_waits_for_the_end_of_the_capture),
+        on_device(a_block_handed_out_in_another_capture_waits_for_the_end_of_this_one),
+        on_device(a_block_parked_before_the_capture_is_of_it_when_handed_out_in_it),
         on_device(many_blocks_are_reclaimed_over_a_long_capture),
         on_device(a_block_recorded_on_a_stream_outside_waits_for_that_streams_work),
         on_device(what_the_graph_never_proves_is_free_after_the_capture),

@@ -756,7 +756,8 @@ WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_optio
 
 /** Ends the capture; one that is not relaxed must be ended by the thread that began it. @return WEIR_ERR_CAPTURE when it was
  *  invalidated: the graph is empty and only good for weir_graph_destroy(); WEIR_ERR_BUSY when an adopted capture is still
- *  underway, WEIR_ERR_WRONG_THREAD. Since 0.1. */
+ *  underway, WEIR_ERR_WRONG_THREAD. After these two, and when the driver fails to tell of the capture, it may be called
+ *  again. Since 0.1. */
 WEIR_API weir_status weir_graph_end(weir_graph graph);
 
 /** Launches the graph on a stream of its device, instantiating it the first time. @return WEIR_ERR_BUSY while a pool of

@@ -288,17 +288,18 @@ static weir_status ask(const wr_graph *g, bool *goes_on)
     return WEIR_OK;
 }
 
-/* What cannot be asked about is taken for over. */
-static bool goes_on(const wr_graph *g)
+/* What cannot be asked about may; on a lost device nothing does. */
+static bool may_go_on(const wr_graph *g)
 {
     bool on = false;
-    return ask(g, &on) == WEIR_OK && on;
+    const weir_status asked = ask(g, &on);
+    return asked == WEIR_OK ? on : asked != WEIR_ERR_DEVICE_LOST;
 }
 
-static weir_status end_driver(const wr_graph *g, void **native)
+static weir_status end_driver(const wr_graph *g, bool goes_on, void **native)
 {
     const wr_device *d = g->device;
-    WR_ENSURE(goes_on(g), WEIR_ERR_CAPTURE,
+    WR_ENSURE(goes_on, WEIR_ERR_CAPTURE,
               "the capture of stream %p is over already: it was ended without weir, or its stream has ended",
               g->stream);
     wr_gate_close();
@@ -309,17 +310,20 @@ static weir_status end_driver(const wr_graph *g, void **native)
 
 weir_status wr_graph_end(wr_graph *g)
 {
+    bool on = false;
     WR_ENSURE(g->state == UNDERWAY, WEIR_ERR_INVALID_ARGUMENT, "weir_graph_end: the graph's capture has ended already");
+    weir_status status = ask(g, &on);
+    if (status != WEIR_OK && status != WEIR_ERR_DEVICE_LOST) return status;
     if (g->adopted) {
-        WR_ENSURE(!goes_on(g), WEIR_ERR_BUSY,
+        WR_ENSURE(!on, WEIR_ERR_BUSY,
                   "weir_graph_end: stream %p still captures; an adopted capture is ended by its owner first",
                   g->stream);
         unregister(g);
         g->state = FOREIGN;
         return WEIR_OK;
     }
-    weir_status status = end_driver(g, &g->native);
-    if (status != WEIR_OK && goes_on(g)) return status; /* another thread may have to end it */
+    if (status == WEIR_OK) status = end_driver(g, on, &g->native);
+    if (status != WEIR_OK && may_go_on(g)) return status; /* another thread may have to end it */
     unregister(g);
     g->state = status == WEIR_OK ? CAPTURED : EMPTY;
     return status;
@@ -334,8 +338,8 @@ static weir_status take_apart(wr_graph *g)
     if (g->state == UNDERWAY && !g->adopted) first = ask(g, &on);
     if (first != WEIR_OK) first = ask(g, &on); /* drivers tell here of what failed before; nobody could end it later */
     if (on) {
-        first = end_driver(g, &g->native);
-        if (first == WEIR_ERR_CAPTURE && !goes_on(g)) first = WEIR_OK; /* it was spoilt, and is over: as was asked */
+        first = end_driver(g, on, &g->native);
+        if (first == WEIR_ERR_CAPTURE && !may_go_on(g)) first = WEIR_OK; /* it was spoilt, and is over: as was asked */
     }
     unregister(g);
     if (g->executable) wr_keep_first(&first, wr_driver(d->backend, graph_exec_destroy, d->ordinal, g->executable));

@@ -316,6 +316,57 @@ static void a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again(void **
     expect_nothing_left();
 }
 
+/* It may go on for all that is known, and would for ever if nobody could end it any more. */
+static void a_capture_that_the_driver_fails_to_tell_of_can_be_ended_later(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    for (uint64_t i = 1; i <= 2; i++) assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, i, WEIR_ERR_DRIVER));
+    assert_status(weir_graph_end(g), WEIR_ERR_DRIVER);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_graph_end(g));
+    launch_and_wait(g, origin);
+    assert_ok(weir_graph_destroy(g));
+    g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void an_adopted_capture_that_the_driver_fails_to_tell_of_is_known_on(void **state)
+{
+    (void)state;
+    weir_graph g = { 0 };
+    void *native = NULL;
+    assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_status, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_graph_end(g), WEIR_ERR_DRIVER);
+    void *block = alloc_on(MIB, origin);
+    assert_true(SAME_POOL(info_of(block).pool, pool_of(g)));
+    assert_ok(weir_free(block));
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(b->graph_destroy(0, native));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
+static void the_captures_of_a_lost_device_are_over(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_host_lose_device(0));
+    assert_status(weir_graph_end(g), WEIR_ERR_DEVICE_LOST);
+    assert_status(weir_graph_end(g), WEIR_ERR_INVALID_ARGUMENT);
+}
+
+static int close_lost(void **state)
+{
+    (void)state;
+    (void)weir_close();
+    assert_int_equal(wr_meta_live(), 0);
+    return 0;
+}
+
 static void *begin_globally(void *graph)
 {
     assert_ok(try_begin(origin, (weir_mempool){ 0, 0 }, graph));
@@ -634,6 +685,9 @@ int main(void)
         on_device(unjoined_work_gives_an_empty_graph),
         on_device(an_abandoned_capture_leaves_nothing_behind),
         on_device(a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again),
+        on_device(a_capture_that_the_driver_fails_to_tell_of_can_be_ended_later),
+        on_device(an_adopted_capture_that_the_driver_fails_to_tell_of_is_known_on),
+        cmocka_unit_test_setup_teardown(the_captures_of_a_lost_device_are_over, open_scene, close_lost),
         cmocka_unit_test_setup_teardown(a_capture_of_a_thread_that_is_gone_holds_no_memory_of_weirs, open_scene,
                                         close_with_a_capture_of_another_thread),
         on_device(a_capture_ended_without_weir_is_over),

@@ -84,11 +84,11 @@ static void free_workspace(wr_handle *handle, uint32_t index)
     const wr_handle_site *site = &handle->pool->site;
     const wr_workspace w = handle->workspaces[index];
     handle->workspaces[index] = handle->workspaces[--handle->workspace_count];
+    count_workspace(handle->pool, -(int64_t)w.bytes);
     if (w.captured) return;
     /* In stream order: what was queued with it runs before the memory is reused. */
     weir_status status = site->free(site->device_context, w.memory, NULL);
     (void)status; /* a block of our own cannot be unknown */
-    count_workspace(handle->pool, -(int64_t)w.bytes);
 }
 
 void wr_handle_drop_workspaces(wr_handle *handle)
@@ -130,14 +130,19 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
     return WEIR_OK;
 }
 
+static weir_status capture_state(const wr_handle_pool *pool, const wr_stream *stream, weir_capture_state *state)
+{
+    wr_gate_enter(); /* it may be another thread's, which ends it */
+    const weir_status status = wr_stream_capture_state(pool->site.backend, stream->device, stream->native, state);
+    wr_gate_leave();
+    return status;
+}
+
 /* In a capture of its own, unlike the default stream while another one captures. */
 static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stream, bool *captured)
 {
     weir_capture_state state;
-    wr_gate_enter(); /* it may be another thread's, which ends it */
-    const weir_status status = wr_stream_capture_state(pool->site.backend, stream->device, stream->native, &state);
-    wr_gate_leave();
-    if (status != WEIR_OK) return status;
+    WR_TRY(capture_state(pool, stream, &state));
     *captured = state == WEIR_CAPTURE_ACTIVE || state == WEIR_CAPTURE_INVALIDATED;
     return WEIR_OK;
 }
@@ -148,11 +153,11 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
     const wr_kind *kind = handle->pool->kind;
     const size_t bytes = workspace_wanted(handle->pool);
     wr_workspace *w = NULL;
-    bool captured = false;
+    weir_capture_state state = WEIR_CAPTURE_NONE;
     if (bytes == 0) return WEIR_OK;
-    if (!for_graph) WR_TRY(is_captured(handle->pool, stream, &captured));
+    if (!for_graph) WR_TRY(capture_state(handle->pool, stream, &state));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
-    if (captured) w->captured = true;
+    if (state == WEIR_CAPTURE_ACTIVE) w->captured = true; /* one that was invalidated gives no graph */
     int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
 }

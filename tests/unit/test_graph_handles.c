@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "backend/backend.h"
 #include "graph_support.h"
 #include "handle_support.h"
 #include "thread_support.h"
@@ -125,6 +126,20 @@ static void the_workspace_of_a_captured_stream_outlives_the_stream(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static void the_workspace_of_an_invalidated_capture_goes_with_its_handle(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_status(wr_backend_host.stream_query(0, native_of(origin)), WEIR_ERR_CAPTURE); /* ends it */
+    assert_non_null(get_on(&lib, origin)->workspace);
+    assert_status(weir_graph_end(g), WEIR_ERR_CAPTURE);
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(weir_handle_release(lib.kind, 0));
+    assert_int_equal(trim(&lib, 0), 1);
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool(void **state)
 {
     (void)state;
@@ -158,6 +173,7 @@ int main(void)
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
         with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
+        with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),
         with_library(what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool),
     };
     return cmocka_run_group_tests_name("graph handles", tests, register_library, NULL);

@@ -647,7 +647,8 @@ WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint 
  * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of blocks of then was given back, and did not come
  *         again at the same addresses, or went to another stream; WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block
  *         that is live now, lies where another one was then, and is recorded on a stream: weir_free() it first, so that the stream
- *         can be waited for. Since 0.1.
+ *         can be waited for; WEIR_ERR_BUSY also while a vendor library has memory that it asked for in a capture since the
+ *         checkpoint: only the library can free that. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
                                           void (*freed)(void *user, void *pointer),

@@ -5,6 +5,7 @@
 #include "device/debug.h"
 #include "device/ladder.h"
 #include "pool/address.h"
+#include "pool/checkpoint.h"
 #include "pool/pending.h"
 
 #include <stdio.h>
@@ -156,6 +157,7 @@ static weir_status site_alloc(void *device, wr_stream *stream, size_t bytes, boo
     wr_route route = { .pool = d->cache.pools };
     if (routed) WR_TRY(wr_capture_choose(d, stream, &route));
     WR_TRY(wr_device_alloc(d, route.pool, route.name, stream, bytes, out));
+    if (route.name != 0) wr_checkpoint_set_library(*out, true);
     if (WR_UNLIKELY(d->cache.debug != NULL)) wr_debug_unpoison(d, NULL, *out);
     return WEIR_OK;
 }
@@ -166,6 +168,7 @@ static weir_status site_free(void *device, void *pointer, const wr_stream *last_
     const wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p was not allocated by weir", pointer);
     if (last_used_on) WR_TRY(wr_pending_record(segment->cache, segment, pointer, last_used_on, &d->events));
+    wr_checkpoint_set_library(pointer, false);
     return wr_device_free(segment, pointer);
 }
 

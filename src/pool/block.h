@@ -85,6 +85,7 @@ struct wr_block {
     bool lent;             /* live, or pending: to another stream, by a plan (pool/serve.h) */
     _Atomic(uint8_t) mark; /* of wr_block_mark */
     uint16_t range;        /* in the bin's tree: which */
+    bool library;          /* live, of a private pool: a vendor library took it, and frees it itself */
     uint32_t kept;         /* by how many graphs: freed, it waits for their end */
     uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
 };

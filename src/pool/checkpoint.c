@@ -2,6 +2,7 @@
 
 #include "base/meta.h"
 #include "pool/account.h"
+#include "pool/address.h"
 #include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/cut.h"
@@ -15,6 +16,7 @@
 typedef struct saved_block {
     char *base;
     size_t bytes, requested;
+    bool library;
 } saved_block;
 
 typedef struct saved_segment {
@@ -32,6 +34,17 @@ struct weir_checkpoint {
     saved_block *blocks;
     size_t segment_count, block_count;
 };
+
+/* ---- blocks of libraries ------------------------------------------------------------------------------------------ */
+
+void wr_checkpoint_set_library(const void *pointer, bool library)
+{
+    const wr_segment *segment = wr_address_find(pointer);
+    wr_cache *cache = segment->cache;
+    wr_cache_lock(cache);
+    if (segment->bin->pool->is_private) wr_starts_block_at(segment, pointer)->library = library;
+    wr_cache_unlock(cache);
+}
 
 /* ---- quiet pools -------------------------------------------------------------------------------------------------- */
 
@@ -98,7 +111,7 @@ static void save_segment(wr_segment *segment, void *argument)
     for (const wr_block *b = segment->first; b; b = b->next)
         if (b->state == WR_BLOCK_LIVE)
             c->blocks[c->block_count++] =
-                (saved_block){ .base = b->base, .bytes = b->bytes, .requested = b->requested };
+                (saved_block){ .base = b->base, .bytes = b->bytes, .requested = b->requested, .library = b->library };
     s->count = (size_t)(&c->blocks[c->block_count] - s->live);
 }
 
@@ -151,7 +164,8 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
 typedef struct old_block {
     wr_block *block;
     void *pointer;
-    bool kept;  /* live at the same place and of the same size then, and recorded on streams: it stays as it is */
+    bool
+        kept; /* live at the same place and of the same size then, and recorded on streams or a library's: it stays as it is */
     bool waits; /* freed, and its streams have to be waited for */
 } old_block;
 
@@ -275,15 +289,21 @@ static const saved_block *then_at(const saved_segment *segment, const wr_block *
 }
 
 /* Streams may still use a recorded block after it is freed. One that lies where blocks are to be live again would have to
- * be waited for with the change half done, so it must be the very block that was there then. */
+ * be waited for with the change half done, so it must be the very block that was there then. A library's can be freed by
+ * nobody else. */
 static weir_status check_old_locked(const change *c, old_block *old)
 {
     const wr_block *b = old->block;
-    const saved_segment *segment = b->uses ? saved_of(c->to, b->segment->base) : NULL;
+    const saved_segment *segment = b->uses || b->library ? saved_of(c->to, b->segment->base) : NULL;
     const saved_block *then = segment ? then_at(segment, b) : NULL;
-    if (!then) return WEIR_OK;
-    old->kept = then->base == b->base && then->bytes == b->bytes;
-    WR_ENSURE(old->kept, WEIR_ERR_BUSY,
+    old->kept = then && then->base == b->base && then->bytes == b->bytes && (then->library || !b->library);
+    WR_ENSURE(
+        old->kept || !b->library, WEIR_ERR_BUSY,
+        "weir_mempool_restore: the block of %zu bytes at %p is a library's, which asked for it in a capture since the "
+        "checkpoint and still has it; destroy its handles (weir_handle_release() and weir_handles_trim()) first, or "
+        "take the checkpoint afterwards",
+        b->bytes, (void *)b->base);
+    WR_ENSURE(old->kept || !then, WEIR_ERR_BUSY,
               "weir_mempool_restore: the block of %zu bytes at %p was not there at the checkpoint and is recorded on a "
               "stream; weir_free() it first, so that the stream can be waited for",
               b->bytes, (void *)b->base);

@@ -16,7 +16,10 @@ typedef struct wr_checkpoint_listener {
     void *user;
 } wr_checkpoint_listener;
 
-/* No lock held, of both. */
+/* The block that begins there, if it is of a private pool, is a vendor library's from now on, so that no restore frees it; or is
+ * about to be freed by it. No lock held, of all three. */
+void wr_checkpoint_set_library(const void *pointer, bool library);
+
 WR_CHECKED weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out);
 WR_CHECKED weir_status wr_checkpoint_restore(wr_mempool *pool, wr_mempool_name name, const weir_checkpoint *checkpoint,
                                              const wr_checkpoint_listener *listener);

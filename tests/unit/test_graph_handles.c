@@ -153,6 +153,56 @@ static void what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool(voi
     assert_ok(weir_graph_destroy(g));
 }
 
+static void no_restore_takes_memory_from_a_library(void **state)
+{
+    (void)state;
+    weir_checkpoint *before = NULL, *after = NULL;
+    thing *t = get_on(&lib, origin);
+    weir_graph g = begin_on(origin);
+    const weir_mempool pool = pool_of(g);
+    void *own = alloc_on(MIB, origin);
+    assert_ok(weir_mempool_checkpoint(pool, &before));
+    assert_int_equal(t->feeder->alloc(t->feeder->context, MIB, NULL, true, &t->fed), 0);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_mempool_checkpoint(pool, &after));
+    assert_status(weir_mempool_restore(pool, before, NULL, NULL, NULL), WEIR_ERR_BUSY);
+    assert_non_null(strstr(weir_error_text(), "library"));
+
+    void *later = alloc_from(pool, MIB, origin);
+    assert_ok(weir_mempool_restore(pool, after, NULL, NULL, NULL)); /* the library had it then */
+    assert_ptr_equal(alloc_from(pool, MIB, origin), later);
+    assert_int_equal(t->feeder->free(t->feeder->context, t->fed, NULL, true), 0);
+    t->fed = NULL;
+    assert_ok(weir_mempool_restore(pool, before, NULL, NULL, NULL));
+    assert_ok(weir_free(own));
+    weir_checkpoint_destroy(before);
+    weir_checkpoint_destroy(after);
+    assert_ok(weir_graph_destroy(g));
+}
+
+/* The program has freed it since, and the library has its place. */
+static void a_block_of_then_that_is_a_librarys_now_is_not_given_to_both(void **state)
+{
+    (void)state;
+    weir_checkpoint *then = NULL;
+    thing *t = get_on(&lib, origin);
+    weir_graph g = begin_on(origin);
+    const weir_mempool pool = pool_of(g);
+    void *own = alloc_on(MIB, origin);
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(own));
+    assert_int_equal(t->feeder->alloc(t->feeder->context, MIB, NULL, true, &t->fed), 0);
+    assert_ptr_equal(t->fed, own);
+    assert_ok(weir_graph_end(g));
+    assert_status(weir_mempool_restore(pool, then, NULL, NULL, NULL), WEIR_ERR_BUSY);
+    assert_int_equal(t->feeder->free(t->feeder->context, t->fed, NULL, true), 0);
+    t->fed = NULL;
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    assert_ok(weir_free(own));
+    weir_checkpoint_destroy(then);
+    assert_ok(weir_graph_destroy(g));
+}
+
 static int register_library(void **state)
 {
     (void)state;
@@ -175,6 +225,8 @@ int main(void)
         with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
         with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),
         with_library(what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool),
+        with_library(no_restore_takes_memory_from_a_library),
+        with_library(a_block_of_then_that_is_a_librarys_now_is_not_given_to_both),
     };
     return cmocka_run_group_tests_name("graph handles", tests, register_library, NULL);
 }

@@ -365,7 +365,9 @@ WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t by
  * 512-byte aligned. Zero bytes give NULL and WEIR_OK.
  * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
  *         asked, where the bytes are and what would help. The library stays usable. More than 1 EiB, which a negative
- *         size is, is refused so at once: nothing is reclaimed, counted or recorded, and the text says only that. Since 0.1.
+ *         size is, is refused so at once: nothing is reclaimed, counted or recorded, and the text says only that.
+ *         WEIR_ERR_CAPTURE while weir knows of a capture on the device, when the stream's own was invalidated, or is one that
+ *         weir was not told of. Since 0.1.
  */
 WEIR_API weir_status weir_alloc(size_t bytes, void **out);
 
@@ -569,7 +571,7 @@ WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn 
 WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** The pool that an allocation of the calling thread on `stream` would come from now; filters are asked with 0 bytes.
- *  Since 0.1. */
+ *  @return WEIR_ERR_CAPTURE as weir_alloc(). Since 0.1. */
 WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out);
 
 /** As weir_alloc_on(), from a named pool whatever the routes are. @return WEIR_ERR_WRONG_DEVICE when the stream is another
@@ -729,7 +731,8 @@ typedef struct weir_graph {
 typedef struct weir_graph_options {
     size_t size;
     weir_mempool pool; /**< what the capture allocates from; {0, 0}: a new pool of its own. One that another graph uses
-                            is shared: such graphs must be launched in the order captured and never at the same time */
+                            is shared: such graphs must be launched in the order captured and never at the same time. Of one that
+                            had memory before: see weir_graph_launch() */
     weir_capture_mode mode;
 } weir_graph_options;
 
@@ -750,8 +753,8 @@ WEIR_API weir_status weir_graph_begin(weir_stream stream, const weir_graph_optio
 /**
  * Tells weir of a capture that the program began itself on `stream` and is underway; a capture into the body of a
  * conditional node too (with the pool of the graph around it). The program ends the capture itself and then calls
- * weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream captures nothing, or its capture is no longer valid; of the pool and
- * the back end as weir_graph_begin(). Since 0.1.
+ * weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream captures nothing, or its capture is no longer valid, or weir knows of it
+ * already; of the pool and the back end as weir_graph_begin(). Since 0.1.
  */
 WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 
@@ -761,8 +764,10 @@ WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_optio
  *  again. Since 0.1. */
 WEIR_API weir_status weir_graph_end(weir_graph graph);
 
-/** Launches the graph on a stream of its device, instantiating it the first time. @return WEIR_ERR_BUSY while a pool of
- *  its is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's. Adopted graphs are launched by their owner. Since 0.1. */
+/** Launches the graph on a stream of its device, instantiating it the first time. What the capture got from a pool that had memory
+ *  before, or as the workspace of a handle, may be memory that work queued earlier on the captured streams still uses: launch it
+ *  behind that work, on one of those streams or on one that waits for them. @return WEIR_ERR_BUSY while a pool of its is paused;
+ *  WEIR_ERR_WRONG_DEVICE when the stream is another device's. Adopted graphs are launched by their owner. Since 0.1. */
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
 /** Ends the graph, from any state: a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
@@ -795,7 +800,8 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
 WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 
 /** Says that work now on `stream`, and any until the free, uses the block: once freed, it is not reused before that is
- *  over, and not before the graph is destroyed that the work becomes part of (a graph of the stream's device). `pointer`
+ *  over, and not before the graph is destroyed that the work becomes part of (a graph of the stream's device). For that it
+ *  is named inside the capture, on a stream that takes part, also when it was named before the capture began. `pointer`
  *  may point anywhere into the block.
  *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
  *  Since 0.1. */
@@ -863,12 +869,13 @@ enum {
  * It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy it, and
  * do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
- *         WEIR_ERR_BUSY when the budget of the kind is used up. Since 0.1.
+ *         WEIR_ERR_BUSY when the budget of the kind is used up; WEIR_ERR_OUT_OF_MEMORY when there is none for its workspace;
+ *         WEIR_ERR_CAPTURE when nothing can wait for its last work, because of a capture. Since 0.1.
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 
 /** As weir_handle_get(), on a named stream (and its device). The fastest form: it asks the driver for nothing.
- *  Since 0.1. */
+ *  @return as weir_handle_get(). Since 0.1. */
 WEIR_API weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle);
 
 /** Gives the calling thread's handle of a kind on a device back before the thread ends. None is fine. Since 0.1. */

@@ -45,7 +45,7 @@ struct wr_mempool {
     size_t chunk_bytes;                       /* of all its chunks (pool/chunk.h) */
     LIST_HEAD(, wr_slot) short_parts;         /* of those: parts of less than WR_PART_USUAL */
     bool fixed;   /* a checkpoint has had its addresses: what it holds stays where it is, and only goes */
-    bool graphed; /* graphs have: what was ever mapped stays so, as long as there is memory of the pool's */
+    bool graphed; /* graphs have: what was mapped since stays so, as long as there is the pool */
     bool is_private;
     bool counted;      /* `stats` is kept: always for private pools, for the default one once there is another */
     bool paused;       /* also changes with the move lock only */

@@ -82,28 +82,16 @@ static weir_status add_node(node_set *set, void *node, bool *added)
 
 /* ---- asking the driver -------------------------------------------------------------------------------------------- */
 
-/* Appends the tips of a native stream. */
-static weir_status append_tips(const weir_backend *backend, int device, void *native, node_list *list)
-{
-    for (size_t room = 4;;) {
-        size_t count = 0;
-        WR_TRY(make_room(list, room));
-        WR_TRY(wr_driver(backend, capture_tips, device, native, list->nodes + list->count, room, &count));
-        if (count <= room) {
-            list->count += count;
-            return WEIR_OK;
-        }
-        room = count;
-    }
-}
+typedef enum nodes_of { TIPS, DEPENDENCIES } nodes_of; /* of a native stream, of a node */
 
-/* Appends what a node depends on. */
-static weir_status append_dependencies(const weir_backend *backend, int device, void *node, node_list *list)
+static weir_status append(const weir_backend *backend, int device, nodes_of which, void *of, node_list *list)
 {
     for (size_t room = 4;;) {
         size_t count = 0;
         WR_TRY(make_room(list, room));
-        WR_TRY(wr_driver(backend, node_dependencies, device, node, list->nodes + list->count, room, &count));
+        void **end = list->nodes + list->count;
+        WR_TRY(which == TIPS ? wr_driver(backend, capture_tips, device, of, end, room, &count)
+                             : wr_driver(backend, node_dependencies, device, of, end, room, &count));
         if (count <= room) {
             list->count += count;
             return WEIR_OK;
@@ -120,7 +108,7 @@ static weir_status append_markers(const weir_backend *backend, int device, void 
     uint64_t id = 0;
     WR_TRY(wr_driver(backend, capture_status, device, native, &state, &id));
     if (state != WEIR_CAPTURE_ACTIVE || id != capture) return WEIR_ERR_CAPTURE;
-    return append_tips(backend, device, native, list);
+    return append(backend, device, TIPS, native, list);
 }
 
 /* ---- deferring ---------------------------------------------------------------------------------------------------- */
@@ -212,12 +200,12 @@ static weir_status keep_new(node_set *known, node_list *list, size_t from)
 
 static weir_status walk(const weir_backend *backend, const wr_stream *stream, node_set *known, node_list *open)
 {
-    WR_TRY(append_tips(backend, stream->device, stream->native, open));
+    WR_TRY(append(backend, stream->device, TIPS, stream->native, open));
     WR_TRY(keep_new(known, open, 0));
     while (open->count != 0) {
         void *node = open->nodes[--open->count];
         const size_t from = open->count;
-        WR_TRY(append_dependencies(backend, stream->device, node, open));
+        WR_TRY(append(backend, stream->device, DEPENDENCIES, node, open));
         WR_TRY(keep_new(known, open, from));
     }
     return WEIR_OK;

@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "grow.h"
+#include "replay/config.h"
 #include "replay/place.h"
 #include "script/demand.h"
 #include "weir/host.h"
@@ -36,15 +37,6 @@ static void override_environment(const session_options *options)
     if (options->history) unsetenv("WEIR_HISTORY");
 }
 
-/* Only the text of the configuration tells it; 0 when it does not. */
-static uint64_t recorded_large_segment(const char *config)
-{
-    static const char key[] = "large_segment_size_mb:";
-    const char *found = strstr(config, key);
-    uint64_t mib = found ? strtoull(found + sizeof key - 1, NULL, 10) : 0;
-    return mib < UINT64_C(1) << 24 ? mib << 20 : 0;
-}
-
 /* Nothing touches the memory, unless the library is told to check for that. */
 static bool omit_contents(session *s)
 {
@@ -66,8 +58,21 @@ static bool hold_clock(session *s)
     return status == WEIR_OK || refuse(s, "cannot hold the clock", status);
 }
 
+/* `roundup` is room that the settings point to. */
+static void set_as_recorded(const trace_settings *recorded, weir_settings *settings, char roundup[CONFIG_ROUNDUP])
+{
+    config c;
+    config_read(recorded, &c);
+    config_roundup(&c, roundup);
+    settings->max_split_size = recorded->max_split_size;
+    settings->gc_threshold = recorded->gc_threshold;
+    settings->large_segment = c.large_segment;
+    settings->roundup_power2_divisions = c.divisions_unread ? recorded->roundup_power2_divisions : roundup;
+}
+
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
 {
+    char roundup[CONFIG_ROUNDUP];
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = options->backend;
     settings.policy = options->policy;
@@ -75,13 +80,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     settings.history = options->history;
     settings.plan_share = options->learn;
     if (options->device_memory) settings.host_memory = settings.memory_limit = options->device_memory;
-    if (s->torch && recorded->known) {
-        settings.max_split_size = recorded->max_split_size;
-        settings.gc_threshold = recorded->gc_threshold;
-        settings.large_segment = recorded_large_segment(recorded->config);
-        if (recorded->roundup_power2_divisions[0])
-            settings.roundup_power2_divisions = recorded->roundup_power2_divisions;
-    }
+    if (s->torch && recorded->known) set_as_recorded(recorded, &settings, roundup);
     override_environment(options);
     weir_status status = weir_open(&settings);
     if (status != WEIR_OK) return refuse(s, "cannot open the library", status);

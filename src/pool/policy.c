@@ -20,11 +20,13 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
     uint64_t large = options->value[WR_OPTION_large_segment].number;
     WR_TRY(wr_options_parse_roundup(options->value[WR_OPTION_roundup_power2_divisions].text, o.roundup));
     o.large_segment = wr_round_up((size_t)large, WR_SEGMENT_UNIT);
+    /* PyTorch lets both be the same, and does without the idle segments; the other policies would not cut them at all. */
+    const bool torch = strcmp(options->value[WR_OPTION_policy].text, wr_policy_torch.name) == 0;
     WR_ENSURE(
-        max_split == 0 || max_split > o.large_segment, WEIR_ERR_OPTION,
-        "option max_split_size: %llu is not above large_segment (%zu bytes), so no segment could be cut again once "
-        "it is idle; set WEIR_MAX_SPLIT_SIZE higher, or 0",
-        (unsigned long long)max_split, o.large_segment);
+        max_split == 0 || max_split > o.large_segment || (torch && max_split >= large), WEIR_ERR_OPTION,
+        "option max_split_size: %llu is %s large_segment (%zu bytes), so no segment could be cut again once it is "
+        "idle; set WEIR_MAX_SPLIT_SIZE higher, or 0",
+        (unsigned long long)max_split, torch ? "below" : "not above", o.large_segment);
     o.max_split = max_split == 0 ? SIZE_MAX : (size_t)max_split;
     o.gc_threshold = options->value[WR_OPTION_gc_threshold].share;
     *out = o;

@@ -51,3 +51,10 @@ divisions=$(python3 -c 'import json
 print(json.dumps({"roundup_power2_divisions": {str(1 << i): 4 if i == 5 else 1024 for i in range(16)}}))')
 recording divisions "roundup_power2_divisions:[16:1024,32:4,>:1024]" "$divisions" 33
 reserves 40 divisions
+
+# What PyTorch allows is replayed: max_split_size as large as a segment, whose idle ones then serve no smaller request; a
+# segment of any size.
+recording split "max_split_size_mb:20" '{"max_split_size": 20971520}' "5 -1 6 21 -3 21.5"
+reserves 62 split
+recording segment "large_segment_size_mb:2048" '{}' 5
+reserves 2048 segment

@@ -36,7 +36,7 @@ static void check_ranges(const wr_options *options)
     must(value[WR_OPTION_host_devices].number >= 1 && value[WR_OPTION_host_devices].number <= 64, "host_devices");
     must(value[WR_OPTION_host_memory].number >= 2 * WR_MIB && value[WR_OPTION_host_memory].number <= (uint64_t)16 << 40,
          "host_memory");
-    must(value[WR_OPTION_large_segment].number >= 2 * WR_MIB && value[WR_OPTION_large_segment].number <= WR_GIB,
+    must(value[WR_OPTION_large_segment].number >= 2 * WR_MIB && value[WR_OPTION_large_segment].number <= 64 * WR_GIB,
          "large_segment");
     must(value[WR_OPTION_gc_threshold].share >= 0 && value[WR_OPTION_gc_threshold].share <= 1, "gc_threshold");
     must(value[WR_OPTION_history].number <= 1000000000, "history");

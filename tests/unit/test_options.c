@@ -224,7 +224,7 @@ static void bad_settings_are_named_as_such(void **state)
 
     settings = (weir_settings)WEIR_SETTINGS_INIT;
     settings.large_segment = 1;
-    EXPECT_REFUSED(&settings, "X=", "option large_segment", "\"1\"", "from 2MiB to 1GiB");
+    EXPECT_REFUSED(&settings, "X=", "option large_segment", "\"1\"", "from 2MiB to 64GiB");
 }
 
 static void a_share_outside_0_to_1_is_refused(void **state)

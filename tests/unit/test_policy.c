@@ -331,6 +331,21 @@ static void a_max_split_size_that_is_not_above_large_segment_is_refused(void **s
     assert_int_equal(o.max_split, 20 * WR_MIB + 1);
 }
 
+/* Also before that is rounded. */
+static void torch_lets_max_split_size_be_large_segment(void **state)
+{
+    (void)state;
+    wr_policy_options o = defaults;
+    weir_settings settings = { .policy = "torch", .max_split_size = 20 * WR_MIB - 1 };
+    assert_int_equal(read_options(settings, &o), WEIR_ERR_OPTION);
+    settings.max_split_size = 20 * WR_MIB;
+    assert_int_equal(read_options(settings, &o), WEIR_OK);
+    assert_int_equal(o.max_split, 20 * WR_MIB);
+    settings.max_split_size = settings.large_segment = 15 * WR_MIB;
+    assert_int_equal(read_options(settings, &o), WEIR_OK);
+    assert_int_equal(o.large_segment, 16 * WR_MIB);
+}
+
 #define FOR_POLICY(test, policy) { #test " (" #policy ")", test, NULL, NULL, (void *)(uintptr_t)&wr_policy_##policy }
 
 int main(void)
@@ -365,6 +380,7 @@ int main(void)
         cmocka_unit_test(options_default_to_splitting_everything),
         cmocka_unit_test(large_segment_becomes_a_multiple_of_2_mib),
         cmocka_unit_test(a_max_split_size_that_is_not_above_large_segment_is_refused),
+        cmocka_unit_test(torch_lets_max_split_size_be_large_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,7 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
         cli_say("advise", "%s: %s", name, error);
         return false;
     }
+    if (a.left_out[0]) cli_say("advise", "%s: '%s' is left out: %s", name, t->settings.config, a.left_out);
     if (r->json) json_push(array, advice_json(&a, r, name, sc));
     if (output_is_stdout(r->json)) return true;
     printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,

@@ -5,6 +5,7 @@
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
+#include "replay/config.h"
 #include "replay/model.h"
 #include "replay/policies.h"
 #include "replay/reproduce.h"
@@ -217,6 +218,24 @@ static bool asks_for_native(const request *r)
     return asks;
 }
 
+/* What policy torch does otherwise than the recorded settings say. */
+static void remark_on_settings(const trace_settings *recorded, const char *name)
+{
+    config c;
+    config_read(recorded, &c);
+    const uint64_t segment = c.large_segment >> 20;
+    if (segment % 2)
+        cli_say("replay",
+                "%s: recorded with large_segment_size_mb:%" PRIu64 "; policy torch takes %" PRIu64
+                ", for its segments are multiples of 2 MiB",
+                name, segment, segment + 1);
+    if (recorded->max_split_size && c.non_split_rounding && c.non_split_rounding != c.large_segment)
+        cli_say("replay",
+                "%s: recorded with max_non_split_rounding_mb:%" PRIu64
+                "; policy torch takes what that is unless it is set, the size of a large segment",
+                name, c.non_split_rounding >> 20);
+}
+
 /* What the rows are not of, or not as recorded. */
 static void remark(const request *r, const trace *t, const script *sc, const char *name)
 {
@@ -235,6 +254,8 @@ static void remark(const request *r, const trace *t, const script *sc, const cha
             "%s: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native "
             "rules, not those: 'torch-expandable' does",
             name);
+    else if (asks_for_native(r))
+        remark_on_settings(&t->settings, name);
 }
 
 static bool replay_trace(const request *r, const char *path, report *out)

@@ -35,14 +35,16 @@ typedef struct request {
     uint64_t device_memory;
 } request;
 
-/* A trace under each policy. Track i is of trace i / policy_count. */
+/* A trace under each policy that it can be replayed under. */
 typedef struct picture {
     trace *traces;  /* as read */
     trace *replays; /* by track; unused where it is as recorded */
     timeline *lines;
     view_track *tracks;
+    const char **policies; /* by track */
     char **titles;
     size_t trace_count, count;
+    bool lacks; /* some trace under some policy, which was said */
 } picture;
 
 static drawer drawer_of(const char *format)
@@ -80,10 +82,12 @@ static bool add_track(picture *p, const trace *t, const char *name, const reques
         p->titles[p->count] = grow_new(1, 1);
     timeline_build(recorded ? t : replay, &p->lines[p->count]);
     p->tracks[p->count] = (view_track){ name, p->titles[p->count], &p->lines[p->count] };
+    p->policies[p->count] = policy;
     p->count++;
     return true;
 }
 
+/* False: there is nothing to draw, or not all traces could be read. */
 static bool read_all(picture *p, char **paths, size_t count, const request *r)
 {
     size_t tracks = count * r->policy_count;
@@ -92,14 +96,15 @@ static bool read_all(picture *p, char **paths, size_t count, const request *r)
     p->lines = grow_new(tracks, sizeof *p->lines);
     p->tracks = grow_new(tracks, sizeof *p->tracks);
     p->titles = grow_new(tracks, sizeof *p->titles);
+    p->policies = grow_new(tracks, sizeof *p->policies);
     for (size_t i = 0; i < count; i++) {
         trace *t = &p->traces[i];
         if (!cli_trace("view", paths[i], t)) return false;
         p->trace_count++;
         for (size_t k = 0; k < r->policy_count; k++)
-            if (!add_track(p, t, cli_trace_name(t, paths[i]), r, r->policy[k])) return false;
+            p->lacks |= !add_track(p, t, cli_trace_name(t, paths[i]), r, r->policy[k]);
     }
-    return true;
+    return p->count != 0;
 }
 
 static void release_all(picture *p)
@@ -115,6 +120,7 @@ static void release_all(picture *p)
     free(p->lines);
     free(p->tracks);
     free(p->titles);
+    free(p->policies);
 }
 
 static bool draw(const picture *p, drawer draw_tracks, const char *path)
@@ -154,7 +160,7 @@ static json_t *track_json(const view_track *track, const char *policy)
 static bool write_summary(const picture *p, const request *r)
 {
     json_t *array = json_array();
-    for (size_t i = 0; i < p->count; i++) json_push(array, track_json(&p->tracks[i], r->policy[i % r->policy_count]));
+    for (size_t i = 0; i < p->count; i++) json_push(array, track_json(&p->tracks[i], p->policies[i]));
     const bool good = json_write("view", array, r->json);
     json_decref(array);
     return good;
@@ -217,5 +223,5 @@ int cmd_view(int argc, char **argv)
     bool good = read_all(&p, argv + optind, (size_t)(argc - optind), &r) && draw(&p, draw_tracks, r.path) &&
                 (!r.json || write_summary(&p, &r));
     release_all(&p);
-    return good ? 0 : COMMAND_FAILED;
+    return good && !p.lacks ? 0 : COMMAND_FAILED;
 }

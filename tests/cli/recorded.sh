@@ -58,3 +58,35 @@ recording split "max_split_size_mb:20" '{"max_split_size": 20971520}' "5 -1 6 21
 reserves 62 split
 recording segment "large_segment_size_mb:2048" '{}' 5
 reserves 2048 segment
+
+# What the library does as nearly as it can is said.
+recording odd "large_segment_size_mb:15" '{}' 5
+expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/odd.pickle"
+json 'rows[0]["peak_reserved"] == 16 << 20'
+contains "$err" "odd: recorded with large_segment_size_mb:15; policy torch takes 16, for its segments are multiples of 2 MiB"
+recording rounding "max_split_size_mb:64,max_non_split_rounding_mb:200" '{"max_split_size": 67108864}' "200 -1 100"
+expect 0 replay --policy torch --repeat 1 --json - "$scratch/rounding.pickle"
+json 'rows[0]["peak_reserved"] == 300 << 20'
+contains "$err" "rounding: recorded with max_non_split_rounding_mb:200; policy torch takes"
+expect 0 replay --policy weir --repeat 1 "$scratch/rounding.pickle"
+[ -z "$err" ] || die "$err"
+
+# What it does not have costs what it is needed for, and nothing else.
+recording huge "large_segment_size_mb:1000000" '{}' "5 6 -1 7"
+expect 1 replay --policy torch,weir --repeat 1 --json - "$scratch/huge.pickle"
+json '[row["policy"] for row in rows] == ["weir"]'
+contains "$err" "huge, policy torch: the recorded settings cannot be replayed: option large_segment"
+expect 0 advise --json - "$scratch/huge.pickle"
+json 'len(rows[0]["settings"]) == 10 and rows[0]["settings"][-1]["setting"] == "weir" and rows[0]["best"]'
+contains "$err" "huge: 'large_segment_size_mb:1000000' is left out: the recorded settings cannot be replayed"
+expect 1 view --policy recorded,torch,weir --json - -o "$scratch/huge.svg" "$scratch/huge.pickle"
+json '[row["policy"] for row in rows] == ["recorded", "weir"]'
+contains "$(<"$scratch/huge.svg")" "huge, weir"
+contains "$err" "huge, policy torch: the recorded settings cannot be replayed"
+expect 1 view --policy torch -o "$scratch/none.svg" "$scratch/huge.pickle"
+[ ! -e "$scratch/none.svg" ] || die "nothing was drawn"
+
+# What was set with a space in it can be advised.
+expect 0 advise --json - "$scratch/loose.pickle"
+json 'rows[0]["settings"][-2]["setting"] == " pinned_num_register_threads:2 , large_segment_size_mb : 32"'
+json 'rows[0]["settings"][-2]["peak_reserved"] == 32 << 20'

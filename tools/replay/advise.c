@@ -1,5 +1,6 @@
 #include "replay/advise.h"
 
+#include "replay/config.h"
 #include "replay/model.h"
 #include "script/part.h"
 
@@ -38,19 +39,19 @@ enum { KNOWN = sizeof known / sizeof *known };
 static_assert(KNOWN + 2 <= ADVISE_SETTINGS, "room for the recorded setting and weir");
 
 /* Whole, and with nothing that a shell or a terminal would take for something else: it is offered as a line to paste. */
-static bool is_plain(const char *config)
+static bool is_plain(const char *text)
 {
-    const size_t length = strspn(config, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:.,[]>-");
-    return config[length] == '\0' && length + 1 < sizeof((trace_settings *)0)->config;
+    const size_t length = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:.,[]>- ");
+    return text[length] == '\0' && length + 1 < sizeof((trace_settings *)0)->config;
 }
 
 /* Of the native allocator, and none of those above. */
 static bool recorded_is_another(const trace_settings *recorded)
 {
-    if (!recorded->known || recorded->expandable_segments || !recorded->config[0]) return false;
-    if (!is_plain(recorded->config)) return false;
-    if (strstr(recorded->config, "expandable_segments:True") || strstr(recorded->config, "cudaMallocAsync"))
-        return false;
+    config c;
+    if (!recorded->known || !recorded->config[0] || !is_plain(recorded->config)) return false;
+    config_read(recorded, &c);
+    if (c.expandable || c.other_backend) return false;
     for (size_t i = 0; i < KNOWN; i++)
         if (strcmp(recorded->config, known[i].name) == 0) return false;
     return true;
@@ -77,6 +78,12 @@ static void add_settings(advice *to, const trace_settings *recorded, bool device
     if (recorded_is_another(recorded))
         add(to, (setting){ .name = recorded->config, .policy = "torch", .options = *recorded });
     add(to, (setting){ .name = "weir", .policy = "weir" });
+}
+
+static void leave_out(advice *from, size_t index)
+{
+    from->count--;
+    for (size_t i = index; i < from->count; i++) from->at[i] = from->at[i + 1];
 }
 
 static void no_progress(void *user, unsigned done, unsigned total)
@@ -205,6 +212,11 @@ bool advise(const script *sc, const trace_settings *recorded, const advise_optio
     for (size_t i = 0; good && i < out->count; i++) {
         progress(user, (unsigned)i, (unsigned)out->count);
         good = try_setting(&parts, options, &out->at[i], error);
+        /* The library may lack what another allocator was set to; what is known of the others holds without it. */
+        if (good || out->at[i].setting.name != recorded->config) continue;
+        good = true;
+        memcpy(out->left_out, error, sizeof out->left_out);
+        leave_out(out, i--);
     }
     script_part_release(&parts.whole);
     script_part_release(&parts.first);

@@ -27,11 +27,12 @@ typedef struct outcome {
 typedef struct advice {
     outcome at[ADVISE_SETTINGS]; /* simpler settings first, weir last */
     size_t count;
-    size_t best;   /* of PyTorch's; `count` when none fits */
-    size_t chosen; /* by the first half alone; `count` when none fits there */
-    size_t better; /* best on the second half; `count` when none fits there */
-    bool checked;  /* both halves allocate something */
-    bool held;     /* what the first half chose is within 1 % of the best on the second */
+    size_t best;         /* of PyTorch's; `count` when none fits */
+    size_t chosen;       /* by the first half alone; `count` when none fits there */
+    size_t better;       /* best on the second half; `count` when none fits there */
+    bool checked;        /* both halves allocate something */
+    bool held;           /* what the first half chose is within 1 % of the best on the second */
+    char left_out[1200]; /* why the recorded setting is not among them; "": it is, or is one of the others, or none */
 } advice;
 
 typedef struct advise_options {

@@ -83,7 +83,9 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     if (s->torch && recorded->known) set_as_recorded(recorded, &settings, roundup);
     override_environment(options);
     weir_status status = weir_open(&settings);
-    if (status != WEIR_OK) return refuse(s, "cannot open the library", status);
+    const bool as_recorded = s->torch && recorded->known && status == WEIR_ERR_OPTION;
+    if (status != WEIR_OK)
+        return refuse(s, as_recorded ? "the recorded settings cannot be replayed" : "cannot open the library", status);
 
     status = weir_backend_name(&s->backend);
     if (status != WEIR_OK) return refuse(s, "cannot open the back end", status);

@@ -144,7 +144,8 @@ static void measure_bar(void *user, unsigned done, unsigned total)
 }
 
 /* With what the host back end would have. */
-static bool replay_model(const request *r, const script *sc, const policy_choice *p, measurement *m, char error[1200])
+static bool replay_model(const request *r, const trace *t, const script *sc, const policy_choice *p, measurement *m,
+                         char error[1200])
 {
     const char *text = getenv("WEIR_HOST_MEMORY");
     uint64_t bytes = r->device_memory ? r->device_memory : MODEL_MEMORY;
@@ -152,7 +153,7 @@ static bool replay_model(const request *r, const script *sc, const policy_choice
         snprintf(error, 1200, "WEIR_HOST_MEMORY is \"%.200s\", which is no size from 2 MiB to 16 TiB", text);
         return false;
     }
-    model_measure(sc, &p->model, bytes, false, m);
+    model_measure(sc, &t->settings, &p->model, bytes, false, m);
     return true;
 }
 
@@ -181,7 +182,7 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
         if (warm < LEARNED_PASSES - 1) warm = LEARNED_PASSES - 1;
     }
     if (p->model.peer)
-        good = replay_model(r, sc, p, &m, error);
+        good = replay_model(r, t, sc, p, &m, error);
     else if (good)
         good = measure(sc, &t->settings, &options, warm, measure_bar, &bar, &m, error);
     progress_end(&bar);

@@ -90,3 +90,14 @@ expect 1 view --policy torch -o "$scratch/none.svg" "$scratch/huge.pickle"
 expect 0 advise --json - "$scratch/loose.pickle"
 json 'rows[0]["settings"][-2]["setting"] == " pinned_num_register_threads:2 , large_segment_size_mb : 32"'
 json 'rows[0]["settings"][-2]["peak_reserved"] == 32 << 20'
+
+# Expandable segments follow the recorded divisions and segment size too: 17 times 5/4 MiB are more than one page.
+seventeen=$(printf '1.1 %.0s' {1..17})
+fours=$(python3 -c 'import json
+print(json.dumps({"expandable_segments": True, "roundup_power2_divisions": {str(1 << i): 4 for i in range(16)}}))')
+recording expandable "expandable_segments:True,roundup_power2_divisions:4" "$fours" "$seventeen"
+expect 0 replay --policy torch-expandable,cub --json - "$scratch/expandable.pickle"
+json 'rows[0]["peak_reserved"] == 40 << 20 and rows[1]["peak_reserved"] == 2 * 17 << 20'
+recording page "expandable_segments:True,large_segment_size_mb:64" '{"expandable_segments": true}' "$seventeen"
+expect 0 replay --policy torch-expandable,torch-expandable:page=32MiB --json - "$scratch/page.pickle"
+json '[row["peak_reserved"] >> 20 for row in rows] == [64, 32]'

@@ -98,7 +98,7 @@ static bool run(const script *sc, const setting *s, uint64_t memory, measurement
     peer_choice choice;
     char reason[400];
     if (peer_choose(s->policy, &choice, reason, sizeof reason)) {
-        model_measure(sc, &choice, memory, true, out);
+        model_measure(sc, NULL, &choice, memory, true, out);
         return true;
     }
     session_options options = { .policy = s->policy, .backend = "host", .device_memory = memory, .refused = true };

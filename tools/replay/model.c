@@ -2,6 +2,7 @@
 
 #include "grow.h"
 #include "output/table.h"
+#include "replay/config.h"
 #include "script/demand.h"
 
 #include <inttypes.h>
@@ -29,6 +30,7 @@ typedef struct waiting {
 typedef struct model {
     const script *script;
     const peer *peer;
+    config recorded;
     device *devices;
     held *slots;
     waiting *gates;
@@ -46,7 +48,8 @@ static void take(model *m, const script_op *op, held *h)
     device *d = device_of(m, op->where);
     *h = (held){ .stream = op->where };
     if (op->bytes == 0) return;
-    if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, op->bytes, op->where, &h->at)) return;
+    const uint64_t bytes = m->peer->torch ? config_round(&m->recorded, op->bytes) : op->bytes;
+    if (op->bytes <= d->driver.limit && m->peer->alloc(d->peer, bytes, op->where, &h->at)) return;
     h->at.node = NULL;
     if (m->out->oom++) return;
     m->out->oom_op = op;
@@ -116,6 +119,16 @@ static void sum_driver(const model *m, uint64_t *calls, uint64_t *nanoseconds)
     }
 }
 
+/* What the command line says stands. */
+static void choose_as_recorded(const config *recorded, peer_choice *choice)
+{
+    for (size_t i = 0; i < PEER_OPTIONS; i++) {
+        const peer_option *o = &choice->peer->options[i];
+        if (o->large_segment && recorded->large_segment && choice->values[i] == o->standard)
+            choice->values[i] = recorded->large_segment;
+    }
+}
+
 static void model_open(model *m, const peer_choice *choice, uint64_t device_memory)
 {
     const script *sc = m->script;
@@ -141,15 +154,19 @@ static void model_close(model *m)
     free(m->devices);
 }
 
-void model_measure(const script *sc, const peer_choice *choice, uint64_t device_memory, bool refused, measurement *out)
+void model_measure(const script *sc, const trace_settings *recorded, const peer_choice *choice, uint64_t device_memory,
+                   bool refused, measurement *out)
 {
     model m = { .script = sc, .peer = choice->peer, .refused = refused, .out = out };
+    peer_choice chosen = *choice; /* the peer looks at it until it is closed */
     uint64_t calls, nanoseconds, calls_before, nanoseconds_before, calls_open, nanoseconds_open;
     *out = (measurement){ .operations = sc->operations, .ns_per_op_cold = NAN, .ns_per_op_warm = NAN };
     out->peak_requested = script_demand(sc, refused);
     snprintf(out->backend, sizeof out->backend, "model");
 
-    model_open(&m, choice, device_memory);
+    if (recorded) config_read(recorded, &m.recorded);
+    choose_as_recorded(&m.recorded, &chosen);
+    model_open(&m, &chosen, device_memory);
     sum_driver(&m, &calls_open, &nanoseconds_open);
     play(&m, &sc->before);
     sum_driver(&m, &calls_before, &nanoseconds_before);

@@ -26,6 +26,7 @@ typedef struct peer_option {
     uint64_t least, most, standard;
     bool bytes;          /* written as a size */
     const char *at_most; /* another option, than which this one must not be more */
+    bool large_segment;  /* unless it is set, a recorded large_segment_size_mb is its value */
 } peer_option;
 
 enum { PEER_OPTIONS = 6 };
@@ -34,6 +35,7 @@ enum { PEER_OPTIONS = 6 };
 typedef struct peer {
     const char *name, *about;
     peer_option options[PEER_OPTIONS]; /* the rest without names */
+    bool torch;                        /* of PyTorch: requests are rounded by the recorded divisions first */
 
     /* `values` are the options', in their order; they stay as they are until close. */
     void *(*open)(driver *d, const uint64_t *values);

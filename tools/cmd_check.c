@@ -334,7 +334,7 @@ static bool check_reproduce(const trace *t, const char *name, FILE *text, json_t
 
     bool good = script_build(t, &sc, error, sizeof error);
     if (good) {
-        good = reproduce(t, &sc, text, &result, error);
+        good = reproduce(t, &sc, 0, text, &result, error);
         script_release(&sc);
     }
     if (!good) cli_say("check", "%s: %s", name, error);

@@ -200,11 +200,11 @@ static bool replay_policy(const request *r, const trace *t, const script *sc, co
     return true;
 }
 
-static bool replay_reproduce(const trace *t, const script *sc, const char *name, FILE *to)
+static bool replay_reproduce(const request *r, const trace *t, const script *sc, const char *name, FILE *to)
 {
     reproduction result;
     char error[1200];
-    if (!reproduce(t, sc, to, &result, error)) {
+    if (!reproduce(t, sc, r->device_memory, to, &result, error)) {
         cli_say("replay", "%s: %s", name, error);
         return false;
     }
@@ -277,7 +277,7 @@ static bool replay_trace(const request *r, const char *path, report *out)
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
     /* JSON on stdout must stay JSON. */
     bool only_json = output_is_stdout(r->json);
-    if (r->reproduce) good &= replay_reproduce(&t, &sc, name, only_json ? stderr : stdout);
+    if (r->reproduce) good &= replay_reproduce(r, &t, &sc, name, only_json ? stderr : stdout);
     script_release(&sc);
     trace_release(&t);
     return good;

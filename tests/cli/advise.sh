@@ -70,7 +70,6 @@ json 'rows[3]["settings"][0]["card"] < rows[3]["settings"][0]["peak_reserved"]'
 
 # On a card of 6 GiB one setting fails, the others do not; each agrees with a replay on what is left of the card.
 expect 0 advise --device-memory 6GiB --context 1GiB --json - "$small"
-json '{s["setting"] for s in rows[0]["settings"]} >= {"garbage_collection_threshold:0.8"}'
 json 'all(s["fits"] == (s["failed_operation"] is None) == (s["peak_reserved"] is not None) for s in rows[0]["settings"])'
 json 'all(s["peak_reserved"] <= 5 << 30 for s in rows[0]["settings"] if s["fits"])'
 failed=$(python3 -c 'import json, sys

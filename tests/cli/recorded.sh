@@ -101,3 +101,32 @@ json 'rows[0]["peak_reserved"] == 40 << 20 and rows[1]["peak_reserved"] == 2 * 1
 recording page "expandable_segments:True,large_segment_size_mb:64" '{"expandable_segments": true}' "$seventeen"
 expect 0 replay --policy torch-expandable,torch-expandable:page=32MiB --json - "$scratch/page.pickle"
 json '[row["peak_reserved"] >> 20 for row in rows] == [64, 32]'
+
+# A recorded fraction is a limit of policy torch, below which it collects; there is none otherwise, however much memory
+# there is, and rules are those without.
+recording limited "per_process_memory_fraction:0.25" '{}' 300
+expect 0 replay --policy torch,weir --device-memory 1GiB --repeat 1 --json - "$scratch/limited.pickle"
+json '[row["oom"] for row in rows] == [1, 0]'
+contains "$err" "of 1024.00 MiB in all, 1024.00 MiB free, limit 256.00 MiB"
+expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/limited.pickle"
+json '[row["oom"] for row in rows] == [0, 0]'
+recording short "" '{}' "200 100"
+expect 0 replay --policy torch,weir --device-memory 256MiB --repeat 1 "$scratch/short.pickle"
+contains "$err" "of 256.00 MiB in all, 56.00 MiB free, no limit."
+WEIR_MEMORY_LIMIT=320MiB expect 0 replay --policy torch --repeat 1 --json - "$scratch/limited.pickle"
+json 'rows[0]["oom"] == 0'
+recording impossible "per_process_memory_fraction:0" '{}' 5
+expect 0 replay --policy torch --repeat 1 --json - "$scratch/impossible.pickle"
+json 'rows[0]["oom"] == 1'
+
+collecting='{"garbage_collection_threshold": 0.6}'
+recording collected "garbage_collection_threshold:0.6,per_process_memory_fraction:0.25" "$collecting" "300 -1 310 320"
+recording kept "garbage_collection_threshold:0.6" "$collecting" "300 -1 310 320"
+for run in "collected 630" "kept 930"; do
+    expect 0 replay --policy torch --device-memory 4000MiB --repeat 1 --json - "$scratch/${run% *}.pickle"
+    json "rows[0]['peak_reserved'] == ${run#* } << 20"
+done
+
+# Of the whole device, as PyTorch takes it: what is kept for the context is no part of the limit.
+expect 0 advise --device-memory 8GiB --context 7GiB --json - "$scratch/limited.pickle"
+json '[s["fits"] for s in rows[0]["settings"]] == [True] * 11 and {s["card"] >> 30 for s in rows[0]["settings"]} == {8}'

@@ -50,6 +50,12 @@ expect 0 replay --policy torch,weir --repeat 1 --device-memory 2GiB --json - "$s
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
 contains "$err" "allocations failed; the first one:"
 
+# A device that has enough is no limit: rules are as on any other.
+expect 0 replay --policy torch,weir,segments --repeat 1 --json - "$small"
+without=$(python3 -c 'import json, sys; print([row["peak_reserved"] for row in json.load(open(sys.argv[1]))])' "$scratch/out")
+expect 0 replay --policy torch,weir,segments --repeat 1 --device-memory 20GiB --json - "$small"
+json "[row['peak_reserved'] for row in rows] == $without"
+
 # So it is when the job is repeated.
 expect 0 replay --policy torch --device-memory 23.7GiB --json - "$DATA/traces/gpt2_varlen.pickle.gz"
 json '[row["oom"] for row in rows] == [0] and rows[0]["oom_warm"] > 0'

@@ -17,12 +17,12 @@
 static const uint64_t cards[] = { 8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 180 };
 enum { CARDS = sizeof cards / sizeof *cards };
 
-/* Simpler ones first. */
+/* Simpler ones first. garbage_collection_threshold is none of them: PyTorch collects only below a limit, which not all of
+ * its releases can be told in the same text. */
 static const struct {
     const char *name, *policy;
     uint64_t max_split_size;
     const char *roundup;
-    double gc_threshold; /* is a share of the device's memory: asked only when that is known */
 } known[] = {
     { .name = "default", .policy = "torch" },
     { .name = "expandable_segments:True", .policy = "torch-expandable" },
@@ -32,7 +32,6 @@ static const struct {
     { .name = "max_split_size_mb:64", .policy = "torch", .max_split_size = 64 * MIB },
     { .name = "roundup_power2_divisions:8", .policy = "torch", .roundup = "8" },
     { .name = "roundup_power2_divisions:4", .policy = "torch", .roundup = "4" },
-    { .name = "garbage_collection_threshold:0.8", .policy = "torch", .gc_threshold = 0.8 },
     { .name = "backend:cudaMallocAsync", .policy = "async" },
 };
 enum { KNOWN = sizeof known / sizeof *known };
@@ -62,14 +61,12 @@ static void add(advice *to, setting s)
     to->at[to->count++] = (outcome){ .setting = s };
 }
 
-static void add_settings(advice *to, const trace_settings *recorded, bool device_known)
+static void add_settings(advice *to, const trace_settings *recorded)
 {
     for (size_t i = 0; i < KNOWN; i++) {
-        if (known[i].gc_threshold > 0 && !device_known) continue;
         setting s = { .name = known[i].name, .policy = known[i].policy };
         s.options.known = true;
         s.options.max_split_size = known[i].max_split_size;
-        s.options.gc_threshold = known[i].gc_threshold;
         if (known[i].roundup)
             snprintf(s.options.roundup_power2_divisions, sizeof s.options.roundup_power2_divisions, "%s",
                      known[i].roundup);
@@ -93,15 +90,19 @@ static void no_progress(void *user, unsigned done, unsigned total)
     (void)total;
 }
 
-static bool run(const script *sc, const setting *s, uint64_t memory, measurement *out, char error[1200])
+/* On a device of so many bytes. */
+static bool run(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
+                char error[1200])
 {
     peer_choice choice;
     char reason[400];
     if (peer_choose(s->policy, &choice, reason, sizeof reason)) {
-        model_measure(sc, NULL, &choice, memory, true, out);
+        model_measure(sc, NULL, &choice, device - context, true, out);
         return true;
     }
-    session_options options = { .policy = s->policy, .backend = "host", .device_memory = memory, .refused = true };
+    session_options options = {
+        .policy = s->policy, .backend = "host", .device_memory = device - context, .beside = context, .refused = true
+    };
     return measure(sc, &s->options, &options, 0, no_progress, NULL, out, error);
 }
 
@@ -120,15 +121,17 @@ static size_t failed_operation(const script *sc, const script_op *failed)
 static bool find_card(const script *sc, const advise_options *options, outcome *o, char error[1200])
 {
     const measurement *m = &o->whole;
+    config c;
+    config_read(&o->setting.options, &c);
     for (size_t i = 0; i < CARDS; i++) {
         const uint64_t card = cards[i] * GIB;
         /* Some device has at least the mean of what was asked of them. */
         if (card <= options->context || card - options->context < m->peak_requested / (uint64_t)sc->devices) continue;
-        const uint64_t room = card - options->context;
-        bool fits = !m->oom && m->peak_reserved <= room;
+        const double room = fmin((double)(card - options->context), c.memory_fraction * (double)card);
+        bool fits = !m->oom && (double)m->peak_reserved <= room;
         if (!fits) {
             measurement there;
-            if (!run(sc, &o->setting, room, &there, error)) return false;
+            if (!run(sc, &o->setting, card, options->context, &there, error)) return false;
             fits = there.oom == 0;
         }
         if (fits) {
@@ -147,10 +150,9 @@ typedef struct scripts {
 static bool try_setting(const scripts *sc, const advise_options *options, outcome *o, char error[1200])
 {
     const uint64_t device = options->device_memory ? options->device_memory : cards[CARDS - 1] * GIB;
-    const uint64_t memory = device - options->context;
-    if (!run(&sc->whole, &o->setting, memory, &o->whole, error) ||
-        !run(&sc->first, &o->setting, memory, &o->first, error) ||
-        !run(&sc->second, &o->setting, memory, &o->second, error))
+    if (!run(&sc->whole, &o->setting, device, options->context, &o->whole, error) ||
+        !run(&sc->first, &o->setting, device, options->context, &o->first, error) ||
+        !run(&sc->second, &o->setting, device, options->context, &o->second, error))
         return false;
     if (o->whole.oom) {
         o->failed = failed_operation(&sc->whole, o->whole.oom_op);
@@ -204,7 +206,7 @@ bool advise(const script *sc, const trace_settings *recorded, const advise_optio
     scripts parts;
     bool good = true;
     *out = (advice){ 0 };
-    add_settings(out, recorded, options->device_memory != 0);
+    add_settings(out, recorded);
 
     script_part(sc, 0, sc->body.count, &parts.whole);
     script_part(sc, 0, sc->body.count / 2, &parts.first);

@@ -13,7 +13,7 @@ typedef struct setting {
     trace_settings options;
 } setting;
 
-enum { ADVISE_SETTINGS = 12 };
+enum { ADVISE_SETTINGS = 11 };
 
 /* What a setting costs. */
 typedef struct outcome {

@@ -118,7 +118,8 @@ static const char *nothing_to_compare(const trace *t, const script *sc)
     return NULL;
 }
 
-bool reproduce(const trace *t, const script *sc, FILE *out, reproduction *result, char error[1200])
+bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *out, reproduction *result,
+               char error[1200])
 {
     const char *reason = nothing_to_compare(t, sc);
     if (reason) {
@@ -127,7 +128,9 @@ bool reproduce(const trace *t, const script *sc, FILE *out, reproduction *result
     }
 
     /* The library may tell more of each operation than the recorder did, and the script ends with frees of its own. */
-    session_options options = { .policy = "torch", .backend = "host", .history = 4 * (uint64_t)t->count + 1024 };
+    session_options options = {
+        .policy = "torch", .backend = "host", .device_memory = device_memory, .history = 4 * (uint64_t)t->count + 1024
+    };
     session s;
     pass cold;
     *result = (reproduction){ .recorded = sc->segment_count, .same = true };

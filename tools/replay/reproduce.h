@@ -15,8 +15,9 @@ typedef struct reproduction {
     bool same;         /* all of them, and the library made no more */
 } reproduction;
 
-/* Divergences are described on `out`, which may be NULL. False: error[] says why there is nothing to compare or why the
+/* On devices of so many bytes; 0: as the environment says. Divergences are described on `out`, which may be NULL. False: error[] says why there is nothing to compare or why the
  * replay failed. */
-bool reproduce(const trace *t, const script *sc, FILE *out, reproduction *result, char error[1200]);
+bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *out, reproduction *result,
+               char error[1200]);
 
 #endif

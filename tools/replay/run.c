@@ -70,6 +70,26 @@ static void set_as_recorded(const trace_settings *recorded, weir_settings *setti
     settings->roundup_power2_divisions = c.divisions_unread ? recorded->roundup_power2_divisions : roundup;
 }
 
+/* As the recorded allocator's was, but the operator's word is a later one: its limit stands. */
+static bool limit_as_recorded(session *s, const trace_settings *recorded, const session_options *options)
+{
+    config c;
+    if (!s->torch || !recorded->known) return true;
+    config_read(recorded, &c);
+    for (int device = 0; c.memory_fraction < 1 && device < s->script->devices; device++) {
+        weir_device_memory memory = { .size = sizeof memory };
+        uint64_t limit = 0;
+        weir_status status = weir_memory_limit_get(device, &limit);
+        if (status == WEIR_OK && limit && !options->device_memory) continue;
+        if (status == WEIR_OK) status = weir_device_memory_get(device, &memory);
+        const uint64_t whole = options->device_memory ? options->device_memory + options->beside : memory.total_bytes;
+        const uint64_t share = (uint64_t)(c.memory_fraction * (double)whole);
+        if (status == WEIR_OK) status = weir_memory_limit_set(device, share ? share : 1); /* 0 would be none */
+        if (status != WEIR_OK) return refuse(s, "cannot limit memory as recorded", status);
+    }
+    return true;
+}
+
 static bool open_library(session *s, const trace_settings *recorded, const session_options *options)
 {
     char roundup[CONFIG_ROUNDUP];
@@ -79,7 +99,10 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     settings.host_devices = (uint64_t)s->script->devices;
     settings.history = options->history;
     settings.plan_share = options->learn;
-    if (options->device_memory) settings.host_memory = settings.memory_limit = options->device_memory;
+    if (strcmp(options->backend, "host") == 0)
+        settings.host_memory = options->device_memory;
+    else
+        settings.memory_limit = options->device_memory;
     if (s->torch && recorded->known) set_as_recorded(recorded, &settings, roundup);
     override_environment(options);
     weir_status status = weir_open(&settings);
@@ -90,7 +113,7 @@ static bool open_library(session *s, const trace_settings *recorded, const sessi
     status = weir_backend_name(&s->backend);
     if (status != WEIR_OK) return refuse(s, "cannot open the back end", status);
     s->host = strcmp(s->backend, "host") == 0;
-    return omit_contents(s) && hold_clock(s);
+    return omit_contents(s) && hold_clock(s) && limit_as_recorded(s, recorded, options);
 }
 
 static int by_pool_and_number(const void *left, const void *right)

@@ -12,11 +12,13 @@
 
 typedef struct session_options {
     const char *policy, *backend;
-    uint64_t device_memory; /* 0: as the environment says */
-    uint64_t history;       /* events kept; 0: recording off */
-    const weir_plan *plan;  /* to be served; NULL: none */
-    bool refused;           /* what failed when recorded is asked for, and freed at once */
-    bool learn;             /* between passes the library plans what they repeat */
+    uint64_t
+        device_memory; /* the library's of each device, a limit where it is a real one; 0: as the environment says */
+    uint64_t beside;   /* of each device, what is beside that */
+    uint64_t history;  /* events kept; 0: recording off */
+    const weir_plan *plan; /* to be served; NULL: none */
+    bool refused;          /* what failed when recorded is asked for, and freed at once */
+    bool learn;            /* between passes the library plans what they repeat */
 } session_options;
 
 typedef struct session {
@@ -42,7 +44,8 @@ typedef struct pass {
     uint64_t driver_ns; /* modelled; host back end only */
 } pass;
 
-/* Under policy torch the settings of the recorded allocator and the addresses of its segments are taken over. */
+/* Under policy torch the settings of the recorded allocator and the addresses of its segments are taken over. There is no
+ * other limit on the host back end: rules change where there is one, as the recorded job's would have. */
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options);
 
 /* Plays the script once; afterwards nothing is allocated. */

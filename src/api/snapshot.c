@@ -52,12 +52,8 @@ static weir_status find_scope(const char *call, const weir_snapshot_options *o, 
 static weir_status take(const scope *s, wr_snapshot *out)
 {
     void *devices = NULL;
-    const wr_policy_options *options = &wr_runtime_global.policy_options;
     out->device_count = wr_runtime_global.device_count;
-    out->settings = (wr_snapshot_settings){ .policy = wr_runtime_global.policy->name,
-                                            .max_split_size = options->max_split == SIZE_MAX ? 0 : options->max_split,
-                                            .gc_threshold = options->gc_threshold,
-                                            .roundup = options->roundup };
+    wr_settings_read(&wr_runtime_global.options, &out->settings);
     WR_TRY(wr_meta_alloc((size_t)out->device_count * sizeof(wr_snapshot_device), "snapshot", &devices));
     out->devices = devices;
     for (int i = 0; i < out->device_count; i++) {

@@ -325,11 +325,12 @@ static void put_history(wr_pickle *p, const wr_snapshot *snapshot)
 
 static void put_settings(wr_pickle *p, const wr_snapshot *snapshot)
 {
-    const wr_snapshot_settings *settings = &snapshot->settings;
+    const wr_settings *settings = &snapshot->settings;
     static const char *const classes[] = { "1",   "2",   "4",    "8",    "16",   "32",   "64",    "128",
                                            "256", "512", "1024", "2048", "4096", "8192", "16384", "32768" };
     wr_pickle_dict_begin(p);
-    put_word(p, WORD_PYTORCH_CUDA_ALLOC_CONF, WORD_empty);
+    put(p, WORD_PYTORCH_CUDA_ALLOC_CONF);
+    wr_pickle_string(p, settings->config, strlen(settings->config));
     put(p, WORD_max_split_size);
     wr_pickle_signed(p, settings->max_split_size ? (int64_t)settings->max_split_size : -1);
     put(p, WORD_garbage_collection_threshold);
@@ -443,6 +444,7 @@ weir_status wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot)
         wr_trace_write_header(out, count_events(snapshot), 0, &set);
         write_devices(out, &set, snapshot);
         wr_trace_write_stacks(out, &set);
+        wr_trace_write_settings(out, &snapshot->settings);
     }
     wr_stack_set_release(&set);
     return status;

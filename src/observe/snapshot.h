@@ -6,6 +6,7 @@
 #define WR_OBSERVE_SNAPSHOT_H
 
 #include "observe/output.h"
+#include "observe/settings.h"
 #include "weir/observe.h"
 #include "weir/trace.h"
 
@@ -34,18 +35,10 @@ typedef struct wr_snapshot_device {
     bool overflowed;  /* older ones are gone */
 } wr_snapshot_device;
 
-/* As PyTorch names them. */
-typedef struct wr_snapshot_settings {
-    const char *policy;
-    uint64_t max_split_size; /* 0: none */
-    double gc_threshold;
-    const uint32_t *roundup; /* of 16 size classes, from 1 MiB on */
-} wr_snapshot_settings;
-
 typedef struct wr_snapshot {
     wr_snapshot_device *devices;
     int device_count;
-    wr_snapshot_settings settings;
+    wr_settings settings;
 } wr_snapshot;
 
 void wr_snapshot_release(wr_snapshot *snapshot);

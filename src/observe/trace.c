@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { SECTION_BYTES = 16, SETTINGS = 3, SETTINGS_BYTES = 28 }; /* docs/trace-format.md */
+
 void wr_trace_write_header(wr_output *out, uint64_t events, uint64_t dropped, const wr_stack_set *set)
 {
     weir_trace_header header = { .version_major = WEIR_TRACE_VERSION_MAJOR,
@@ -14,7 +16,8 @@ void wr_trace_write_header(wr_output *out, uint64_t events, uint64_t dropped, co
                                  .dropped = dropped,
                                  .frames = set->frame_count,
                                  .stacks = set->count,
-                                 .stacks_lost = wr_stacks_lost() };
+                                 .stacks_lost = wr_stacks_lost(),
+                                 .sections = 1 };
     memcpy(header.magic, WEIR_TRACE_MAGIC, sizeof header.magic);
     wr_output_write(out, &header, sizeof header);
 }
@@ -62,4 +65,24 @@ void wr_trace_write_stacks(wr_output *out, const wr_stack_set *set)
             wr_output_write(out, &frame, sizeof frame);
         }
     }
+}
+
+void wr_trace_write_settings(wr_output *out, const wr_settings *settings)
+{
+    const uint32_t divisions = (uint32_t)strlen(settings->divisions), config = (uint32_t)strlen(settings->config);
+    const struct {
+        uint32_t kind, item_bytes;
+        uint64_t items, max_split_size;
+        double gc_threshold;
+        uint32_t flags, divisions, config;
+    } item = { .kind = SETTINGS,
+               .item_bytes = SETTINGS_BYTES + divisions + config,
+               .items = 1,
+               .max_split_size = settings->max_split_size,
+               .gc_threshold = settings->gc_threshold,
+               .divisions = divisions,
+               .config = config };
+    wr_output_write(out, &item, SECTION_BYTES + SETTINGS_BYTES);
+    wr_output_write(out, settings->divisions, divisions);
+    wr_output_write(out, settings->config, config);
 }

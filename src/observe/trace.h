@@ -1,11 +1,13 @@
 /*
- * trace: files of recorded events, weir's own format (docs/trace-format.md): the head, the events, their stacks.
+ * trace: files of recorded events, weir's own format (docs/trace-format.md): the head, the events, their stacks, the
+ * settings.
  * No state but the output's, and the set of stacks, which is complete.
  */
 #ifndef WR_OBSERVE_TRACE_H
 #define WR_OBSERVE_TRACE_H
 
 #include "observe/output.h"
+#include "observe/settings.h"
 #include "observe/stack_set.h"
 #include "weir/trace.h"
 
@@ -17,5 +19,8 @@ void wr_trace_write_events(wr_output *out, const weir_event *events, const uint3
 
 /* Behind the last event. */
 void wr_trace_write_stacks(wr_output *out, const wr_stack_set *set);
+
+/* Behind the last stack. */
+void wr_trace_write_settings(wr_output *out, const wr_settings *settings);
 
 #endif

@@ -223,8 +223,8 @@ static size_t load(weir_trace_header *header, weir_event *events, size_t capacit
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
     assert_int_equal(fread(header, sizeof *header, 1, file), 1);
-    size_t count = fread(events, sizeof *events, capacity, file);
-    assert_int_equal(fgetc(file), EOF);
+    assert_true(header->events <= capacity);
+    const size_t count = fread(events, sizeof *events, header->events, file);
     fclose(file);
     return count;
 }

@@ -432,6 +432,54 @@ static void a_snapshot_says_when_older_events_are_gone(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+static void open_with_settings(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .policy = "torch",
+                               .host_memory = 512 * MIB,
+                               .history = 100,
+                               .max_split_size = 64 * MIB,
+                               .large_segment = 31 * MIB,
+                               .roundup_power2_divisions = "[1:4,4:8,>:2]",
+                               .gc_threshold = 0.3 });
+}
+
+static void check_settings(const char *config, bool set)
+{
+    trace t;
+    read_back(&t);
+    assert_true(t.settings.known && !t.settings.expandable_segments);
+    assert_string_equal(t.settings.config, config);
+    assert_int_equal(t.settings.max_split_size, set ? 64 * MIB : 0);
+    assert_true(t.settings.gc_threshold == (set ? 0.3 : 0));
+    assert_int_equal(strncmp(t.settings.roundup_power2_divisions, "[1:4,", 5) == 0, set);
+    trace_release(&t);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* A replay needs them to do what was done. */
+static void whatever_is_recorded_has_the_settings(void **state)
+{
+    static const char config[] = "large_segment_size_mb:32,max_split_size_mb:64,roundup_power2_divisions:[1:4,4:8,>:2],"
+                                 "garbage_collection_threshold:0.3";
+    weir_snapshot_options as_trace = WEIR_SNAPSHOT_OPTIONS_INIT;
+    as_trace.format = WEIR_SNAPSHOT_TRACE;
+    for (int set = 0; set < 2; set++) {
+        if (set)
+            open_with_settings(state);
+        else
+            (void)open_recording(state);
+        alloc(512);
+        assert_ok(weir_snapshot_save(path, NULL));
+        check_settings(set ? config : "", set);
+        assert_ok(weir_snapshot_save(path, &as_trace));
+        check_settings(set ? config : "", set);
+        assert_ok(weir_history_save(path));
+        check_settings(set ? config : "", set);
+        assert_int_equal(close_host(state), 0);
+    }
+}
+
 /* What the events of a snapshot of one pool are about is in it. */
 static void the_events_of_one_pool_are_its_own(void **state)
 {
@@ -533,6 +581,7 @@ int main(void)
         RECORDING(a_snapshot_says_when_older_events_are_gone),
         RECORDING(the_events_of_one_pool_are_its_own),
         RECORDING(bytes_that_are_no_utf8_leave_a_snapshot_readable),
+        cmocka_unit_test(whatever_is_recorded_has_the_settings),
         cmocka_unit_test(numbers_are_what_python_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,7 +147,7 @@ static json_t *track_json(const view_track *track, const char *policy)
     json_t *object = json_object();
     json_add(object, "trace", json_text(track->name));
     json_add(object, "policy", json_string(policy));
-    json_add(object, "operations", json_count(line->moments));
+    json_add(object, "operations", json_count(timeline_operations(line)));
     json_add(object, "blocks", json_count(line->block_count));
     json_add(object, "peak_requested", peak_of(line, sum.requested));
     json_add(object, "peak_active", peak_of(line, sum.active));

@@ -192,7 +192,7 @@ json_t *stat_json(const stat_run *r)
     json_add(object, "format", json_string(r->t->format));
     json_add(object, "events", json_count(r->t->count));
     json_add(object, "dropped", json_count(r->t->dropped));
-    json_add(object, "operations", json_count(r->l.moments - 2));
+    json_add(object, "operations", json_count(timeline_operations(&r->l)));
     json_add(object, "duration_ns", json_count(r->l.times[r->l.moments - 1]));
     json_add(object, "residents", json_count(r->l.residents));
     json_add(object, "malformed", json_count(r->l.malformed));

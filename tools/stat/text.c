@@ -268,7 +268,7 @@ static void print_beside(const stat_run *r)
 void stat_print(const stat_run *r)
 {
     printf("%s: %s, %zu events, %" PRIu32 " operations in %.3f s\n", r->name, r->t->format, r->t->count,
-           r->l.moments - 2, stat_seconds(r, r->l.moments));
+           timeline_operations(&r->l), stat_seconds(r, r->l.moments));
     if (r->t->dropped) printf("%s: begins late: %" PRIu64 " events were lost\n", r->name, r->t->dropped);
     if (r->l.residents) printf("%s: %zu blocks are from before the first event\n", r->name, r->l.residents);
     if (r->l.malformed)

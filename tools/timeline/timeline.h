@@ -79,6 +79,12 @@ void timeline_series_release(timeline_series *s);
 /* The first moment of the largest value. */
 uint32_t timeline_peak(const timeline *l, const uint64_t *values);
 
+/* The first and the last moment are none. */
+static inline uint32_t timeline_operations(const timeline *l)
+{
+    return l->moments - 2;
+}
+
 static inline bool timeline_lives(const timeline_block *b, uint32_t moment)
 {
     return b->from <= moment && moment < b->freed;

@@ -13,11 +13,86 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] = "usage: weir info [--json FILE]\n\n"
-                           "Shows the back end in use, its devices, and every option with its value and where that\n"
-                           "came from.\n\n"
-                           "      --json FILE  the same as JSON; - is stdout, instead of the text\n"
-                           "  -h, --help       this text\n";
+static const char help[] =
+    "usage: weir info [--json FILE]\n\n"
+    "Shows the back end in use, its devices, the libraries whose handles it can pool, and every\n"
+    "option with its value and where that came from.\n\n"
+    "      --json FILE  the same as JSON; - is stdout, instead of the text\n"
+    "  -h, --help       this text\n";
+
+/* A library whose handles are pooled. Finding it makes none, and needs no device. */
+typedef struct vendor_library {
+    weir_handle_kind kind;
+    const char *name;
+    weir_handle_kind_info info; /* all empty when it was not loaded */
+    char error[1024];           /* why it was not; "": it was */
+} vendor_library;
+
+static vendor_library libraries[] = {
+    { .kind = WEIR_CUBLAS, .name = "cublas" },
+    { .kind = WEIR_CUBLASLT, .name = "cublaslt" },
+    { .kind = WEIR_CUSPARSE, .name = "cusparse" },
+    { .kind = WEIR_CUSOLVER_DN, .name = "cusolver_dn" },
+    { .kind = WEIR_CUSOLVER_SP, .name = "cusolver_sp" },
+    { .kind = WEIR_CUDNN, .name = "cudnn" },
+    { .kind = WEIR_CUDSS, .name = "cudss" },
+    { .kind = WEIR_CURAND, .name = "curand" },
+    { .kind = WEIR_CUTENSOR, .name = "cutensor" },
+    { .kind = WEIR_MIOPEN, .name = "miopen" },
+    { .kind = WEIR_ROCBLAS, .name = "rocblas" },
+    { .kind = WEIR_HIPBLAS, .name = "hipblas" },
+    { .kind = WEIR_HIPBLASLT, .name = "hipblaslt" },
+    { .kind = WEIR_ROCSPARSE, .name = "rocsparse" },
+    { .kind = WEIR_HIPSPARSE, .name = "hipsparse" },
+    { .kind = WEIR_HIPSOLVER, .name = "hipsolver" },
+    { .kind = WEIR_ROCRAND, .name = "rocrand" },
+};
+enum { LIBRARIES = sizeof libraries / sizeof *libraries };
+
+static void find_libraries(void)
+{
+    for (vendor_library *l = libraries; l < libraries + LIBRARIES; l++) {
+        l->info = (weir_handle_kind_info){ .size = sizeof l->info };
+        if (weir_handle_kind_info_get(l->kind, &l->info) != WEIR_OK)
+            snprintf(l->error, sizeof l->error, "%s", weir_error_text());
+    }
+}
+
+/* Nothing of that name is there: each attempt, a line of the reason, says just that. */
+static bool is_absent(const vendor_library *l)
+{
+    static const char absent[] = ": cannot open shared object file: No such file or directory";
+    const char *line = strchr(l->error, '\n');
+    if (!line || !strstr(l->error, " not found;")) return false;
+    for (; line; line = strchr(line + 1, '\n')) {
+        const char *reason = strchr(line + 1, ':');
+        if (!reason || strncmp(reason, absent, sizeof absent - 1) != 0) return false;
+    }
+    return true;
+}
+
+static void print_libraries(void)
+{
+    static const char *const titles[] = { "LIBRARY", "VERSION", "FILE" };
+    table t;
+    size_t found = 0, absent = 0;
+    table_init(&t, "lll");
+    table_titles(&t, titles);
+    for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++) {
+        if (l->error[0]) continue;
+        table_cell(&t, "%s", l->name);
+        table_cell(&t, "%s", l->info.version[0] ? l->info.version : "-");
+        table_cell(&t, "%s", l->info.library);
+        found++;
+    }
+    if (found) table_print(&t, stdout);
+    table_release(&t);
+    for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++)
+        if (l->error[0] && !is_absent(l)) printf("%s does not load: %s\n", l->name, l->error);
+    for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++)
+        if (is_absent(l)) printf("%s%s", absent++ ? ", " : "Not here: ", l->name);
+    if (absent) putchar('\n');
+}
 
 static void print_devices(const weir_device_info *devices, int count)
 {
@@ -80,6 +155,20 @@ static json_t *devices_json(const weir_device_info *devices, int count)
     return array;
 }
 
+static json_t *libraries_json(void)
+{
+    json_t *array = json_array();
+    for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++) {
+        json_t *object = json_object();
+        json_add(object, "name", json_string(l->name));
+        json_add(object, "library", l->error[0] ? json_null() : json_text(l->info.library));
+        json_add(object, "version", l->info.version[0] ? json_text(l->info.version) : json_null());
+        json_add(object, "error", l->error[0] ? json_text(l->error) : json_null());
+        json_push(array, object);
+    }
+    return array;
+}
+
 static json_t *options_json(void)
 {
     json_t *array = json_array();
@@ -102,6 +191,7 @@ static bool write_json(const char *path, const char *backend, const weir_device_
     json_add(object, "version", json_string(weir_version()));
     json_add(object, "backend", json_string(backend));
     json_add(object, "devices", devices_json(devices, count));
+    json_add(object, "libraries", libraries_json());
     json_add(object, "options", options_json());
     bool good = json_write("info", object, path);
     json_decref(object);
@@ -114,6 +204,8 @@ static bool show(const char *json, const char *backend, const weir_device_info *
     if (!only_json) {
         printf("weir %s, back end %s\n\n", weir_version(), backend);
         print_devices(devices, count);
+        putchar('\n');
+        print_libraries();
         putchar('\n');
         print_options();
     }
@@ -133,6 +225,7 @@ static bool inform(const char *json)
         status = weir_device_info_get(i, &devices[i]);
     }
     bool good = status == WEIR_OK;
+    if (good) find_libraries();
     if (good)
         good = show(json, backend, devices, count);
     else

@@ -21,7 +21,7 @@ static const struct command {
     { "advise", cmd_advise, "say which PyTorch setting a trace's job should run with, and what card it needs" },
     { "check", cmd_check, "say whether a trace is well formed, and what it leaks" },
     { "convert", cmd_convert, "rewrite a trace in weir's own format" },
-    { "info", cmd_info, "show back end, devices and options in force" },
+    { "info", cmd_info, "show back end, devices, libraries and options in force" },
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

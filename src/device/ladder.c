@@ -282,20 +282,28 @@ static uint64_t changes_of(wr_cache *cache)
     return changes;
 }
 
-/* Until one of those who ask the driver for memory now has been told: what is refused is no longer counted against the limit. */
-static void await_growth(wr_cache *cache)
+enum { PAUSE_NS = 50000, PAUSES_MAX = 20000 };
+
+static uint64_t growing_in(wr_cache *cache)
 {
-    const struct timespec pause = { .tv_nsec = 50000 };
     wr_cache_lock(cache);
-    const uint64_t before = cache->growing;
-    uint64_t now = before;
+    const uint64_t bytes = cache->growing;
     wr_cache_unlock(cache);
-    while (now != 0 && now == before) {
+    return bytes;
+}
+
+/* Until one of those who ask for memory now has been told: what is refused is no longer counted against the limit. False: for a
+ * second nobody was; a program's source of segments may be waiting for what this thread holds. */
+static bool await_growth(wr_cache *cache)
+{
+    const struct timespec pause = { .tv_nsec = PAUSE_NS };
+    const uint64_t before = growing_in(cache);
+    uint64_t now = before;
+    for (int i = 0; i < PAUSES_MAX && now != 0 && now == before; i++) {
         nanosleep(&pause, NULL);
-        wr_cache_lock(cache);
-        now = cache->growing;
-        wr_cache_unlock(cache);
+        now = growing_in(cache);
     }
+    return now == 0 || now != before;
 }
 
 /* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
@@ -308,8 +316,7 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
         WR_TRY(climb_rungs(device, request, l->rungs, made, out));
         if (*out) return WEIR_OK;
         wr_fronts_empty(cache); /* what was parked meanwhile is a change */
-        changed = changes_of(cache) != before;
-        if (changed) await_growth(cache);
+        changed = changes_of(cache) != before && await_growth(cache);
     }
     WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));
     return *out ? WEIR_OK : l->give_up(device, request, made->tried);

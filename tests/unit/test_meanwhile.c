@@ -65,6 +65,51 @@ static void a_request_waits_for_anothers_that_the_driver_refuses(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
+static struct {
+    atomic_bool asked;
+    pthread_mutex_t of_program;
+} waiting = { .of_program = PTHREAD_MUTEX_INITIALIZER };
+
+static weir_status give_when_free(void *user, size_t bytes, int device, void *stream, void **base)
+{
+    (void)user, (void)bytes, (void)device, (void)stream, (void)base;
+    atomic_store(&waiting.asked, true);
+    assert_int_equal(pthread_mutex_lock(&waiting.of_program), 0);
+    assert_int_equal(pthread_mutex_unlock(&waiting.of_program), 0);
+    return WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static weir_status take_none_back(void *user, void *base, size_t bytes, int device, void *stream)
+{
+    (void)user, (void)base, (void)bytes, (void)device, (void)stream;
+    return WEIR_OK;
+}
+
+static void *ask_source(void *pool)
+{
+    void *block = NULL;
+    assert_status(weir_alloc_from(*(weir_mempool *)pool, 90 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    return NULL;
+}
+
+/* The program holds its lock while it asks for memory, and its source takes it. */
+static void a_source_that_waits_for_who_is_refused_goes_on(void **state)
+{
+    (void)state;
+    static const weir_segment_source source = { give_when_free, take_none_back, NULL, NULL };
+    weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
+    pthread_t thread;
+    void *block = NULL;
+    options.source = &source;
+    weir_mempool pool = make_pool(options);
+    assert_int_equal(pthread_mutex_lock(&waiting.of_program), 0);
+    start(&thread, ask_source, &pool);
+    while (!atomic_load(&waiting.asked)) sched_yield();
+    assert_status(weir_alloc_on(80 * MIB, default_stream(0), &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_int_equal(pthread_mutex_unlock(&waiting.of_program), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 /* ---- streams that end --------------------------------------------------------------------------------------------- */
 
 static void a_stream_does_not_end_while_an_event_is_recorded_on_it(void **state)
@@ -194,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_request_waits_for_anothers_that_the_driver_refuses, open_limited, close_host),
+        cmocka_unit_test_setup_teardown(a_source_that_waits_for_who_is_refused_goes_on, open_limited, close_host),
         MEANWHILE_TEST(a_stream_does_not_end_while_an_event_is_recorded_on_it),
         MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting),
         MEANWHILE_TEST(a_chunk_of_which_some_was_given_out_meanwhile_stays),

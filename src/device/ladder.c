@@ -233,24 +233,24 @@ static weir_status out_of_pinned_memory(wr_device *device, const wr_request *req
 }
 
 static const ladder of_device = {
-    .rungs = { { take_finished, WEIR_STEP_FINISHED },
-               { collect_and_grow, WEIR_STEP_GROW },
+    .rungs = { { take_finished, WEIR_STEP_FINISHED, NULL },
+               { collect_and_grow, WEIR_STEP_GROW, NULL },
                { take_rehomed, WEIR_STEP_REHOME, rehomes },
-               { take_borrowed, WEIR_STEP_BORROW },
+               { take_borrowed, WEIR_STEP_BORROW, NULL },
                { trim_oversize_and_grow, WEIR_STEP_TRIM_OVERSIZE, has_oversize },
-               { take_awaited, WEIR_STEP_WAIT },
-               { retry, WEIR_STEP_TRIM } },
-    .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES }, { ask_program, WEIR_STEP_PROGRAM } },
+               { take_awaited, WEIR_STEP_WAIT, NULL },
+               { retry, WEIR_STEP_TRIM, NULL } },
+    .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES, NULL }, { ask_program, WEIR_STEP_PROGRAM, NULL } },
     .give_up = wr_oom_device,
 };
 
 /* Idle segments go before a stream is waited for: that may take for ever, and nobody's other blocks are to wait with it. */
 static const ladder of_pinned = {
-    .rungs = { { take_finished, WEIR_STEP_FINISHED },
-               { grow, WEIR_STEP_GROW },
-               { retry, WEIR_STEP_TRIM },
-               { take_awaited, WEIR_STEP_WAIT } },
-    .last_rungs = { { ask_program, WEIR_STEP_PROGRAM } },
+    .rungs = { { take_finished, WEIR_STEP_FINISHED, NULL },
+               { grow, WEIR_STEP_GROW, NULL },
+               { retry, WEIR_STEP_TRIM, NULL },
+               { take_awaited, WEIR_STEP_WAIT, NULL } },
+    .last_rungs = { { ask_program, WEIR_STEP_PROGRAM, NULL } },
     .give_up = out_of_pinned_memory,
 };
 

@@ -1,5 +1,6 @@
 #include "device/ladder.h"
 
+#include "base/clock.h"
 #include "base/size.h"
 #include "device/kinds.h"
 #include "device/oom.h"
@@ -274,49 +275,53 @@ static void record(const wr_request *request, const decision *made, const void *
                       wr_mempool_id_of(request->pool_name));
 }
 
-static uint64_t changes_of(wr_cache *cache)
-{
-    wr_cache_lock(cache);
-    const uint64_t changes = wr_cache_changes_locked(cache);
-    wr_cache_unlock(cache);
-    return changes;
-}
+#define PAUSE_NS 50000
+#define PAUSED_NS_MAX UINT64_C(1000000000)
 
-enum { PAUSE_NS = 50000, PAUSES_MAX = 20000 };
+typedef struct moment {
+    uint64_t changes, refusals;
+    uint64_t growing; /* of the device, and of the pool, which may have a cap and no part in the limit */
+} moment;
 
-static uint64_t growing_in(wr_cache *cache)
+static moment moment_of(const wr_request *request)
 {
+    wr_cache *cache = request->pool->cache;
     wr_cache_lock(cache);
-    const uint64_t bytes = cache->growing;
+    const moment m = { wr_cache_changes_locked(cache), cache->refusals, cache->growing + request->pool->growing };
     wr_cache_unlock(cache);
-    return bytes;
+    return m;
 }
 
 /* Until one of those who ask for memory now has been told: what is refused is no longer counted against the limit. False: for a
  * second nobody was; a program's source of segments may be waiting for what this thread holds. */
-static bool await_growth(wr_cache *cache)
+static bool await_growth(const wr_request *request, moment from)
 {
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
-    const uint64_t before = growing_in(cache);
-    uint64_t now = before;
-    for (int i = 0; i < PAUSES_MAX && now != 0 && now == before; i++) {
+    const uint64_t until = wr_clock_ns(CLOCK_MONOTONIC) + PAUSED_NS_MAX;
+    moment now = from;
+    while (now.growing != 0 && now.growing == from.growing && now.changes == from.changes) {
+        if (wr_clock_ns(CLOCK_MONOTONIC) >= until) return false;
         nanosleep(&pause, NULL);
-        now = growing_in(cache);
+        now = moment_of(request);
     }
-    return now == 0 || now != before;
+    return true;
 }
 
 /* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
 static weir_status climb_on(const ladder *l, wr_device *device, const wr_request *request, decision *made, void **out)
 {
     wr_cache *cache = request->pool->cache;
-    bool changed = true;
-    for (int i = 0; i < CLIMBS_MAX && changed; i++) {
-        const uint64_t before = changes_of(cache);
+    bool again = true, patient = true;
+    for (int i = 0; i < CLIMBS_MAX && again; i++) {
+        const moment before = moment_of(request);
         WR_TRY(climb_rungs(device, request, l->rungs, made, out));
         if (*out) return WEIR_OK;
         wr_fronts_empty(cache); /* what was parked meanwhile is a change */
-        changed = changes_of(cache) != before && await_growth(cache);
+        const moment now = moment_of(request);
+        again = now.changes != before.changes;
+        if (again || !patient || now.refusals == before.refusals) continue;
+        patient = await_growth(request, now);
+        again = true; /* once more, also when the wait was in vain: what was freed meanwhile may be parked */
     }
     WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));
     return *out ? WEIR_OK : l->give_up(device, request, made->tried);

@@ -82,6 +82,7 @@ typedef struct wr_cache {
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
     uint64_t searches[WR_BINS];    /* first ones: the clock of collection by age */
+    uint64_t refusals;             /* because of what others were asking for */
     uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
     atomic_uint pauses_held_off;   /* by so many of weir's own uses of memory; counted under the lock. pool/pause.h */
     weir_memory_stats stats;       /* of blocks as wr_stats_locked has put them together */

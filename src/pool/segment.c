@@ -90,7 +90,7 @@ uint64_t wr_cache_limited_locked(const wr_cache *cache)
 /* What others are asking the driver for may be refused: who is refused because of it has a reason to try again. */
 static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left, size_t bytes)
 {
-    if (bytes > left && growing > 0 && bytes <= left + growing) cache->ledger.changes++;
+    if (bytes > left && growing > 0 && bytes <= left + growing) cache->refusals++;
 }
 
 weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)

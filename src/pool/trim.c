@@ -203,8 +203,9 @@ static bool trimmable(const trimming *t, const wr_bin *bin)
 static wr_segment *largest_idle(wr_bin *bin)
 {
     wr_block *block = bin ? wr_bin_largest(bin) : NULL;
-    while (block && !wr_segment_idle(block->segment)) block = wr_bin_smaller(bin, block);
-    return block ? block->segment : NULL;
+    while (block && block->bytes >= WR_SEGMENT_UNIT && !wr_segment_idle(block->segment))
+        block = wr_bin_smaller(bin, block);
+    return block && block->bytes >= WR_SEGMENT_UNIT ? block->segment : NULL;
 }
 
 /* Over all pools and streams. */

@@ -144,10 +144,10 @@ typedef struct weir_settings {
     /** Segment size for requests of 1 to 10 MiB; default 20 MiB. Chunks of policy "weir" have none. */
     uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
-    double
-        gc_threshold; /**< share, 0 to 1, of memory_limit, or of what weir_memory_limit_set() says, above which idle segments
-                              are collected by age: without a limit none is. 0: off. Any other, limit or not, has policy
-                              "weir" work with segments instead of chunks (docs/memory.md) */
+    /** Share, 0 to 1, of memory_limit, or of what weir_memory_limit_set() says, above which idle segments are collected by age:
+     *  without a limit none is. 0: off. Any other, limit or not, has policy "weir" work with segments instead of chunks
+     *  (docs/memory.md). */
+    double gc_threshold;
     uint64_t history; /**< events kept per device for weir_history_*, at most 1,000,000,000; 0: recording off */
     const char *log;  /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
     /** Checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none. */
@@ -1020,7 +1020,7 @@ typedef struct weir_memory_stats {
     uint64_t hits;              /**< allocations served without growing */
     uint64_t driver_allocs;     /**< segments taken from the driver */
     uint64_t driver_frees;      /**< segments given back */
-    uint64_t alloc_retries;     /**< growth tried again after reclaiming */
+    uint64_t alloc_retries;     /**< climbs that came to giving back what is idle, to grow again */
     uint64_t ooms;              /**< allocations that failed in the end */
     uint64_t syncs;             /**< times pending frees had to be waited for */
     uint64_t pending_frees;     /**< blocks freed and waiting for a stream, now */

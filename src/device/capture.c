@@ -177,12 +177,8 @@ void wr_capture_unref(wr_capture *capture)
 static weir_status find(wr_device *device, void *native, weir_capture_state *state, wr_capture **out)
 {
     uint64_t id = 0;
-    *state = WEIR_CAPTURE_NONE;
     *out = NULL;
-    wr_gate_enter();
-    const weir_status status = wr_driver(device->backend, capture_status, device->ordinal, native, state, &id);
-    wr_gate_leave();
-    if (status != WEIR_OK) return status;
+    WR_TRY(wr_stream_ask_capture(device->backend, device->ordinal, native, state, &id));
     if (*state != WEIR_CAPTURE_ACTIVE) return WEIR_OK;
     wr_lock_acquire(&device->captures.lock);
     wr_capture *c = find_locked(&device->captures, id, native);

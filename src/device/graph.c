@@ -170,15 +170,6 @@ static weir_status make(wr_device *device, const wr_stream *stream, bool adopt, 
     return status;
 }
 
-/* Inside the gate: it may be a stream whose capture another thread is ending. */
-static weir_status ask_driver(const wr_device *device, void *native, weir_capture_state *state, uint64_t *id)
-{
-    wr_gate_enter();
-    const weir_status status = wr_driver(device->backend, capture_status, device->ordinal, native, state, id);
-    wr_gate_leave();
-    return status;
-}
-
 static weir_status check_stream(const wr_device *device, const wr_stream *stream, bool adopt, uint64_t *id)
 {
     weir_capture_state state = WEIR_CAPTURE_NONE;
@@ -187,7 +178,7 @@ static weir_status check_stream(const wr_device *device, const wr_stream *stream
               device->backend->name);
     WR_ENSURE(stream != wr_stream_default_of(&device->streams), WEIR_ERR_INVALID_ARGUMENT,
               "%s: the default stream cannot be captured; name another, or make one current", call);
-    WR_TRY(ask_driver(device, stream->native, &state, id));
+    WR_TRY(wr_stream_ask_capture(device->backend, device->ordinal, stream->native, &state, id));
     WR_ENSURE(adopt || state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
               "%s: stream %p captures already; weir_graph_adopt() is for a capture that the program began", call,
               stream->native);
@@ -281,7 +272,7 @@ static weir_status ask(const wr_graph *g, bool *goes_on)
     *goes_on = false;
     wr_stream *stream = wr_stream_hold(&d->streams, g->stream_id);
     if (!stream) return WEIR_OK;
-    const weir_status status = ask_driver(d, g->stream, &state, &id);
+    const weir_status status = wr_stream_ask_capture(d->backend, d->ordinal, g->stream, &state, &id);
     wr_stream_let_go(stream);
     if (status != WEIR_OK) return status;
     *goes_on = state == WEIR_CAPTURE_INVALIDATED || (state == WEIR_CAPTURE_ACTIVE && id == g->capture_id);

@@ -164,8 +164,8 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
 typedef struct old_block {
     wr_block *block;
     void *pointer;
-    bool
-        kept; /* live at the same place and of the same size then, and recorded on streams or a library's: it stays as it is */
+    /* It was live then, of that place and size, and is recorded on streams or a library's: it stays as it is. */
+    bool kept;
     bool waits; /* freed, and its streams have to be waited for */
 } old_block;
 

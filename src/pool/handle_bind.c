@@ -1,7 +1,6 @@
 #include "pool/handle_bind.h"
 
 #include "base/meta.h"
-#include "pool/gate.h"
 
 weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope)
 {
@@ -132,10 +131,8 @@ static weir_status workspace_on(wr_handle *handle, wr_stream *stream, size_t byt
 
 static weir_status capture_state(const wr_handle_pool *pool, const wr_stream *stream, weir_capture_state *state)
 {
-    wr_gate_enter(); /* it may be another thread's, which ends it */
-    const weir_status status = wr_stream_capture_state(pool->site.backend, stream->device, stream->native, state);
-    wr_gate_leave();
-    return status;
+    uint64_t id;
+    return wr_stream_ask_capture(pool->site.backend, stream->device, stream->native, state, &id);
 }
 
 /* In a capture of its own, unlike the default stream while another one captures. */

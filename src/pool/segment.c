@@ -97,10 +97,10 @@ weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)
 {
     if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* more may be held than the limit, set later, allows */
     const uint64_t held = wr_cache_limited_locked(cache) + cache->growing + cache->leaving;
-    note_refusal_locked(cache, cache->growing, held < cache->limit ? cache->limit - held : 0, bytes);
-    WR_ENSURE(held <= cache->limit && bytes <= cache->limit - held, WEIR_ERR_OUT_OF_MEMORY,
-              "%s: %llu bytes held, %zu more asked, limit %llu", cache->name, (unsigned long long)held, bytes,
-              (unsigned long long)cache->limit);
+    const uint64_t left = held < cache->limit ? cache->limit - held : 0;
+    note_refusal_locked(cache, cache->growing, left, bytes);
+    WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY, "%s: %llu bytes held, %zu more asked, limit %llu", cache->name,
+              (unsigned long long)held, bytes, (unsigned long long)cache->limit);
     return WEIR_OK;
 }
 

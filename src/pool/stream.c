@@ -172,27 +172,38 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **ou
     return status;
 }
 
-weir_status wr_stream_capture_state(const weir_backend *backend, int device, void *native, weir_capture_state *state)
+static weir_status capture_of(const weir_backend *backend, int device, void *native, weir_capture_state *state,
+                              uint64_t *id)
 {
-    uint64_t id = 0;
     *state = WEIR_CAPTURE_NONE;
-    return backend->capture_status ? wr_driver(backend, capture_status, device, native, state, &id) : WEIR_OK;
+    return backend->capture_status ? wr_driver(backend, capture_status, device, native, state, id) : WEIR_OK;
+}
+
+weir_status wr_stream_ask_capture(const weir_backend *backend, int device, void *native, weir_capture_state *state,
+                                  uint64_t *id)
+{
+    wr_gate_enter();
+    const weir_status status = capture_of(backend, device, native, state, id);
+    wr_gate_leave();
+    return status;
 }
 
 weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured)
 {
-    weir_capture_state state = WEIR_CAPTURE_NONE;
-    WR_TRY(wr_stream_capture_state(backend, device, native, &state));
+    weir_capture_state state;
+    uint64_t id;
+    WR_TRY(capture_of(backend, device, native, &state, &id));
     *captured = state != WEIR_CAPTURE_NONE;
     return WEIR_OK;
 }
 
 weir_status wr_stream_ask_captured(const weir_backend *backend, int device, void *native, bool *captured)
 {
-    wr_gate_enter();
-    weir_status status = wr_stream_captured(backend, device, native, captured);
-    wr_gate_leave();
-    return status;
+    weir_capture_state state;
+    uint64_t id;
+    WR_TRY(wr_stream_ask_capture(backend, device, native, &state, &id));
+    *captured = state != WEIR_CAPTURE_NONE;
+    return WEIR_OK;
 }
 
 bool wr_stream_capturing(const weir_backend *backend, int device, void *native)

@@ -103,15 +103,16 @@ WR_CHECKED weir_status wr_stream_from_pool(wr_stream_table *table, int priority,
 WR_CHECKED weir_status wr_stream_create(wr_stream_table *table, int priority, wr_stream **out);
 WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **out);
 
-/* Of the native stream; WEIR_CAPTURE_NONE where the back end has no captures. */
-WR_CHECKED weir_status wr_stream_capture_state(const weir_backend *backend, int device, void *native,
-                                               weir_capture_state *state);
+/* The capture of a native stream, which another thread may be ending: NVIDIA's driver crashes (580.159) if it is asked just then.
+ * So none begins or ends meanwhile; not for who is inside the gate already (pool/gate.h). WEIR_CAPTURE_NONE where the back end
+ * has no captures. *id is set for an active one. */
+WR_CHECKED weir_status wr_stream_ask_capture(const weir_backend *backend, int device, void *native,
+                                             weir_capture_state *state, uint64_t *id);
 
 /* Whether work queued on the native stream now would be captured instead of run, or end a capture of another one. */
 WR_CHECKED weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured);
 
-/* The same, of a stream whose capture another thread may be ending: by which NVIDIA's driver crashes (580.159) if it is asked just
- * then. So neither begins nor ends meanwhile; not for who is inside the gate already (pool/gate.h). */
+/* The same, asked as wr_stream_ask_capture does. */
 WR_CHECKED weir_status wr_stream_ask_captured(const weir_backend *backend, int device, void *native, bool *captured);
 
 /* As wr_stream_captured; when the driver cannot tell, yes. */

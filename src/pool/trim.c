@@ -200,12 +200,13 @@ static bool trimmable(const trimming *t, const wr_bin *bin)
            wr_trim_wait_launches_locked(t->wait, bin->pool) == WEIR_OK;
 }
 
+/* Blocks that are smaller than any segment are none, and may be many. */
 static wr_segment *largest_idle(wr_bin *bin)
 {
     wr_block *block = bin ? wr_bin_largest(bin) : NULL;
-    while (block && block->bytes >= WR_SEGMENT_UNIT && !wr_segment_idle(block->segment))
-        block = wr_bin_smaller(bin, block);
-    return block && block->bytes >= WR_SEGMENT_UNIT ? block->segment : NULL;
+    for (; block && block->bytes >= WR_SEGMENT_UNIT; block = wr_bin_smaller(bin, block))
+        if (wr_segment_idle(block->segment)) return block->segment;
+    return NULL;
 }
 
 /* Over all pools and streams. */

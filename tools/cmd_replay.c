@@ -230,11 +230,6 @@ static void remark_on_settings(const trace_settings *recorded, const char *name)
                 "%s: recorded with large_segment_size_mb:%" PRIu64 "; policy torch takes %" PRIu64
                 ", for its segments are multiples of 2 MiB",
                 name, segment, segment + 1);
-    if (recorded->max_split_size && c.non_split_rounding && c.non_split_rounding != c.large_segment)
-        cli_say("replay",
-                "%s: recorded with max_non_split_rounding_mb:%" PRIu64
-                "; policy torch takes what that is unless it is set, the size of a large segment",
-                name, c.non_split_rounding >> 20);
 }
 
 /* What the rows are not of, or not as recorded. */

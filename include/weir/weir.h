@@ -158,9 +158,12 @@ typedef struct weir_settings {
     /** "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's. "auto" needs `history`. */
     const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
+    /** Of free blocks that are never split (max_split_size) a request takes one that is less than so much larger, in bytes, as
+     *  by PyTorch's max_non_split_rounding_mb; 0 (default): large_segment. */
+    uint64_t max_non_split_rounding;
 } weir_settings;
 
-#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define WEIR_SETTINGS_INIT { sizeof(weir_settings), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the
@@ -1020,7 +1023,7 @@ typedef struct weir_memory_stats {
     uint64_t hits;              /**< allocations served without growing */
     uint64_t driver_allocs;     /**< segments taken from the driver */
     uint64_t driver_frees;      /**< segments given back */
-    uint64_t alloc_retries;     /**< climbs that came to giving back what is idle, to grow again */
+    uint64_t alloc_retries;     /**< requests that came to giving back what is idle, to grow again */
     uint64_t ooms;              /**< allocations that failed in the end */
     uint64_t syncs;             /**< times pending frees had to be waited for */
     uint64_t pending_frees;     /**< blocks freed and waiting for a stream, now */

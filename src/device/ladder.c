@@ -178,14 +178,6 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     return *out ? WEIR_OK : grow_tight(device, request, out);
 }
 
-static weir_status retry(wr_device *device, const wr_request *request, void **out)
-{
-    wr_cache_lock(request->pool->cache);
-    WR_COUNT(request->pool, alloc_retries, 1);
-    wr_cache_unlock(request->pool->cache);
-    return trim_and_grow(device, request, out);
-}
-
 /* Idle handles of libraries hold device memory of their own, and workspaces of weir's. */
 static weir_status drop_idle_handles(wr_device *device, const wr_request *request, void **out)
 {
@@ -240,7 +232,7 @@ static const ladder of_device = {
                { take_borrowed, WEIR_STEP_BORROW, NULL },
                { trim_oversize_and_grow, WEIR_STEP_TRIM_OVERSIZE, has_oversize },
                { take_awaited, WEIR_STEP_WAIT, NULL },
-               { retry, WEIR_STEP_TRIM, NULL } },
+               { trim_and_grow, WEIR_STEP_TRIM, NULL } },
     .last_rungs = { { drop_idle_handles, WEIR_STEP_HANDLES, NULL }, { ask_program, WEIR_STEP_PROGRAM, NULL } },
     .give_up = wr_oom_device,
 };
@@ -249,7 +241,7 @@ static const ladder of_device = {
 static const ladder of_pinned = {
     .rungs = { { take_finished, WEIR_STEP_FINISHED, NULL },
                { grow, WEIR_STEP_GROW, NULL },
-               { retry, WEIR_STEP_TRIM, NULL },
+               { trim_and_grow, WEIR_STEP_TRIM, NULL },
                { take_awaited, WEIR_STEP_WAIT, NULL } },
     .last_rungs = { { ask_program, WEIR_STEP_PROGRAM, NULL } },
     .give_up = out_of_pinned_memory,
@@ -327,10 +319,20 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
     return *out ? WEIR_OK : l->give_up(device, request, made->tried);
 }
 
+/* Once a request, however often it climbed, as PyTorch does. */
+static void count_retry(const wr_request *request, const decision *made)
+{
+    if (!(made->tried & UINT64_C(1) << WEIR_STEP_TRIM)) return;
+    wr_cache_lock(request->pool->cache);
+    WR_COUNT(request->pool, alloc_retries, 1);
+    wr_cache_unlock(request->pool->cache);
+}
+
 static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const wr_request *request, void **out)
 {
     decision made = { 0 };
     weir_status status = climb_on(l, device, request, &made, out);
+    count_retry(request, &made);
     record(request, &made, *out);
     return status;
 }

@@ -25,6 +25,7 @@ void wr_settings_read(const wr_options *options, wr_settings *out)
     const wr_option_value *value = options->value;
     /* As the policies round it, in the unit of their segments. */
     const uint64_t large = wr_round_up(value[WR_OPTION_large_segment].number, 2 * WR_MIB) / WR_MIB;
+    const uint64_t rounding = value[WR_OPTION_max_non_split_rounding].number;
     weir_option_info threshold;
     *out = (wr_settings){ .policy = value[WR_OPTION_policy].text,
                           .max_split_size = value[WR_OPTION_max_split_size].number,
@@ -33,6 +34,7 @@ void wr_settings_read(const wr_options *options, wr_settings *out)
     (void)!wr_options_parse_roundup(out->divisions, out->roundup);
     if (large != LARGE_SEGMENT_MIB) add(out, "large_segment_size_mb:%llu", (unsigned long long)large);
     if (out->max_split_size) add(out, "max_split_size_mb:%llu", (unsigned long long)(out->max_split_size / WR_MIB));
+    if (rounding) add(out, "max_non_split_rounding_mb:%llu", (unsigned long long)(rounding / WR_MIB));
     if (out->divisions[0]) add(out, "roundup_power2_divisions:%s", out->divisions);
     if (out->gc_threshold == 0) return;
     wr_options_describe(options, WR_OPTION_gc_threshold, &threshold);

@@ -13,7 +13,7 @@ typedef struct wr_settings {
     double gc_threshold;
     const char *divisions;                /* as given; "": off */
     uint32_t roundup[WR_ROUNDUP_ENTRIES]; /* the same */
-    char config[256];                     /* what is not as PyTorch has it, as PYTORCH_CUDA_ALLOC_CONF would be */
+    char config[320];                     /* what is not as PyTorch has it, as PYTORCH_CUDA_ALLOC_CONF would be */
 } wr_settings;
 
 void wr_settings_read(const wr_options *options, wr_settings *out);

@@ -18,6 +18,7 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
     wr_policy_options o = { 0 };
     uint64_t max_split = options->value[WR_OPTION_max_split_size].number;
     uint64_t large = options->value[WR_OPTION_large_segment].number;
+    uint64_t rounding = options->value[WR_OPTION_max_non_split_rounding].number;
     WR_TRY(wr_options_parse_roundup(options->value[WR_OPTION_roundup_power2_divisions].text, o.roundup));
     o.large_segment = wr_round_up((size_t)large, WR_SEGMENT_UNIT);
     /* PyTorch lets both be the same, and does without the idle segments; the other policies would not cut them at all. */
@@ -27,6 +28,7 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
         "option max_split_size: %llu is %s large_segment (%zu bytes), so no segment could be cut again once it is "
         "idle; set WEIR_MAX_SPLIT_SIZE higher, or 0",
         (unsigned long long)max_split, torch ? "below" : "not above", o.large_segment);
+    o.non_split_rounding = rounding == 0 ? o.large_segment : (size_t)rounding;
     o.max_split = max_split == 0 ? SIZE_MAX : (size_t)max_split;
     o.gc_threshold = options->value[WR_OPTION_gc_threshold].share;
     *out = o;

@@ -21,6 +21,7 @@ typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES, WR_PLANNED = WR_CLASSES,
 typedef struct wr_policy_options {
     size_t max_split; /* SIZE_MAX: every block may be split */
     size_t large_segment;
+    size_t non_split_rounding; /* a block that is not split serves what is less than so much smaller */
     double gc_threshold;
     uint32_t roundup[WR_ROUNDUP_ENTRIES];
 } wr_policy_options;

@@ -57,8 +57,7 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)
 {
     if (candidate < options->max_split) return true;
-    return request->block_bytes >= options->max_split &&
-           candidate < request->block_bytes + options->large_segment; /* max_non_split_rounding's default */
+    return request->block_bytes >= options->max_split && candidate < request->block_bytes + options->non_split_rounding;
 }
 
 static bool splits(const wr_policy_options *options, const wr_fit *request, size_t candidate)

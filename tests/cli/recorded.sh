@@ -59,17 +59,17 @@ reserves 62 split
 recording segment "large_segment_size_mb:2048" '{}' 5
 reserves 2048 segment
 
+recording strict "max_split_size_mb:64" '{"max_split_size": 67108864}' "200 -1 100"
+recording rounding "max_split_size_mb:64,max_non_split_rounding_mb:101" '{"max_split_size": 67108864}' "200 -1 100"
+recording rounded "max_split_size_mb:64,max_non_split_rounding_mb:100" '{"max_split_size": 67108864}' "200 -1 100"
+reserves 300 strict rounded
+reserves 200 rounding
+
 # What the library does as nearly as it can is said.
 recording odd "large_segment_size_mb:15" '{}' 5
 expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/odd.pickle"
 json 'rows[0]["peak_reserved"] == 16 << 20'
 contains "$err" "odd: recorded with large_segment_size_mb:15; policy torch takes 16, for its segments are multiples of 2 MiB"
-recording rounding "max_split_size_mb:64,max_non_split_rounding_mb:200" '{"max_split_size": 67108864}' "200 -1 100"
-expect 0 replay --policy torch --repeat 1 --json - "$scratch/rounding.pickle"
-json 'rows[0]["peak_reserved"] == 300 << 20'
-contains "$err" "rounding: recorded with max_non_split_rounding_mb:200; policy torch takes"
-expect 0 replay --policy weir --repeat 1 "$scratch/rounding.pickle"
-[ -z "$err" ] || die "$err"
 
 # What it does not have costs what it is needed for, and nothing else.
 recording huge "large_segment_size_mb:1000000" '{}' "5 6 -1 7"

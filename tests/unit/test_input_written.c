@@ -440,6 +440,7 @@ static void open_with_settings(void **state)
                                .history = 100,
                                .max_split_size = 64 * MIB,
                                .large_segment = 31 * MIB,
+                               .max_non_split_rounding = 40 * MIB,
                                .roundup_power2_divisions = "[1:4,4:8,>:2]",
                                .gc_threshold = 0.3 });
 }
@@ -460,8 +461,9 @@ static void check_settings(const char *config, bool set)
 /* A replay needs them to do what was done. */
 static void whatever_is_recorded_has_the_settings(void **state)
 {
-    static const char config[] = "large_segment_size_mb:32,max_split_size_mb:64,roundup_power2_divisions:[1:4,4:8,>:2],"
-                                 "garbage_collection_threshold:0.3";
+    static const char config[] =
+        "large_segment_size_mb:32,max_split_size_mb:64,max_non_split_rounding_mb:40,roundup_power2_divisions:[1:4,4:8,>:2],"
+        "garbage_collection_threshold:0.3";
     weir_snapshot_options as_trace = WEIR_SNAPSHOT_OPTIONS_INIT;
     as_trace.format = WEIR_SNAPSHOT_TRACE;
     for (int set = 0; set < 2; set++) {

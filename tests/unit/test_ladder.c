@@ -374,6 +374,16 @@ static void torch_releases_other_streams_segments_and_grows(void **state)
     assert_int_equal(stats.alloc_retries, 1);
 }
 
+static void a_refused_request_is_one_retry(void **state)
+{
+    (void)state;
+    leave_idle(20 * MIB, one);
+    alloc_on(30 * MIB, two);
+    leave_idle(10 * MIB, one); /* giving it back is not enough, so the request climbs again */
+    refuse(60 * MIB, two);
+    assert_int_equal(stats_of(0).alloc_retries, 1);
+}
+
 /* ---- giving back --------------------------------------------------------------------------------------------------- */
 
 static void weir_gives_back_just_enough_largest_first(void **state)
@@ -896,6 +906,7 @@ int main(void)
         ALL(blocks_of_a_deterministic_pool_in_use_then_are_not_left),
         ALL(what_a_stream_left_in_a_graphs_pool_stays),
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
+        POLICY(a_refused_request_is_one_retry, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
         ALL(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),

@@ -67,6 +67,7 @@ static void set_as_recorded(const trace_settings *recorded, weir_settings *setti
     settings->max_split_size = recorded->max_split_size;
     settings->gc_threshold = recorded->gc_threshold;
     settings->large_segment = c.large_segment;
+    settings->max_non_split_rounding = c.non_split_rounding;
     settings->roundup_power2_divisions = c.divisions_unread ? recorded->roundup_power2_divisions : roundup;
 }
 

@@ -49,7 +49,8 @@ class Settings(ctypes.Structure):
                 ("roundup_power2_divisions", ctypes.c_char_p), ("gc_threshold", ctypes.c_double),
                 ("history", ctypes.c_uint64), ("log", ctypes.c_char_p), ("debug", ctypes.c_char_p),
                 ("history_stacks", ctypes.c_uint64), ("history_stacks_kept", ctypes.c_uint64),
-                ("plan", ctypes.c_char_p), ("plan_share", ctypes.c_uint64)]
+                ("plan", ctypes.c_char_p), ("plan_share", ctypes.c_uint64),
+                ("max_non_split_rounding", ctypes.c_uint64)]
 
 
 class LastError(ctypes.Structure):

@@ -98,7 +98,7 @@ RB_HEAD(wr_free_tree, wr_block);
 /* The free blocks of a bin by size: a tree for each range of sizes, most of them small, a bit for each that is not empty, and
  * a bit for each word of those. There are 16 ranges of the same width from one power of two to the next. Of blocks of equal
  * size one is in the tree and the others are beside it, the last freed first: most free blocks have equals, and which way those
- * go in a tree no processor can guess. With by_order each is in the tree, by size and order (docs/decisions/0012). */
+ * go in a tree no processor can guess. With by_order each is in the tree, by size and order (docs/decisions/0010). */
 #define WR_FREE_LOG2_MIN 9u /* of the smallest block there is */
 #define WR_FREE_OCTAVES 53u /* up to what the largest request may be rounded to */
 #define WR_FREE_STEPS_LOG2 4u

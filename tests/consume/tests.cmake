@@ -26,5 +26,9 @@ weir_test(consume/pkgconfig consume 120
     ${BASH} ${consume}/check_pkgconfig.sh ${prefix} ${consume} ${CMAKE_C_COMPILER} ${WEIR_CXX})
 weir_test(consume/package consume 180
     ${BASH} ${consume}/check_package.sh ${prefix} ${consume} ${PROJECT_VERSION} ${CMAKE_C_COMPILER} ${WEIR_CXX})
+set(language ${BASH} ${consume}/check_language.sh ${prefix})
+weir_test(consume/rust consume 120 ${language} ${PROJECT_SOURCE_DIR}/examples/threads.rs rustc -O -D warnings)
+weir_test(consume/fortran consume 120
+    ${language} ${PROJECT_SOURCE_DIR}/examples/streams.f90 gfortran -std=f2008 -Wall -Werror)
 set_tests_properties(consume/install PROPERTIES FIXTURES_SETUP installed)
-set_tests_properties(consume/pkgconfig consume/package PROPERTIES FIXTURES_REQUIRED installed)
+set_tests_properties(consume/pkgconfig consume/package consume/rust consume/fortran PROPERTIES FIXTURES_REQUIRED installed)

@@ -6,7 +6,7 @@ JEMALLOC = glibc.rtld.optional_static_tls=16384
 TRACES ?= $(sort $(wildcard tests/data/traces/*.pickle.gz))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench install format lint asan tsan fuzz coverage clean release dev
+.PHONY: help demo test bench install format lint reference asan tsan fuzz coverage clean release dev
 
 help:
 	@echo 'make demo                 build, then replay the recorded traces under PyTorch'"'"'s rules and under weir'"'"'s'
@@ -15,6 +15,7 @@ help:
 	@echo 'make install PREFIX=DIR   install library, headers and command (default $(PREFIX))'
 	@echo 'make format               format all sources'
 	@echo 'make lint                 format, layers, budgets, banned calls, spelling, clang-tidy'
+	@echo 'make reference            the reference of the public headers, as HTML'
 	@echo 'make asan | tsan          all tests under the sanitizers'
 	@echo 'make fuzz SECONDS=60      run every fuzzer for that long'
 	@echo 'make coverage             line coverage of the tests'
@@ -65,6 +66,10 @@ format:
 lint:
 	@scripts/setup build test lint
 	scripts/lint
+
+reference:
+	@scripts/setup lint
+	@scripts/reference
 
 clean:
 	rm -rf build

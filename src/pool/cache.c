@@ -207,6 +207,42 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
     return WEIR_OK;
 }
 
+/* Both parts keep the block's state and are in no tree. */
+static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
+{
+    wr_block *rest = NULL;
+    weir_status status = wr_record_block(cache, &rest);
+    assert(status == WEIR_OK); /* the caller has made sure of records */
+    (void)status;
+    wr_block_split(block, bytes, rest);
+    rest->state = block->state;
+    rest->freed_at = block->freed_at;
+    return rest;
+}
+
+wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes)
+{
+    wr_cache *cache = segment->cache;
+    wr_block *block = wr_starts_block_at(segment, segment->base + at);
+    const size_t before = at - (size_t)(block->base - segment->base);
+    const bool free = block->state == WR_BLOCK_FREE;
+    assert(before + bytes <= block->bytes);
+    if (free) {
+        wr_count_free_out(segment->bin, block);
+        wr_bin_remove(segment->bin, block);
+    }
+    wr_block *left = before ? block : NULL;
+    if (left) block = cut(cache, left, before);
+    wr_block *right = block->bytes > bytes ? cut(cache, block, bytes) : NULL;
+    wr_block *around[] = { left, right };
+    for (int i = 0; i < 2; i++) {
+        if (!free || !around[i]) continue;
+        wr_bin_insert(segment->bin, around[i]);
+        wr_count_free_in(segment->bin, around[i]);
+    }
+    return block;
+}
+
 /* Streams that hold less than this of a class waste little whatever block they take. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 

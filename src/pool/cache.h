@@ -311,6 +311,10 @@ WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segm
 /* A block in no tree, free already, joins its free neighbours and is put in its bin. */
 void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
 
+/* A range of a segment, by offset, that lies in one free or absent block, or is a held one, becomes a block of its own, in no tree and
+ * of the same state. Two records of blocks were made sure of (wr_records_spare_blocks). */
+wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes);
+
 /* A free block of the request's bin that it may have; NULL: none fits. */
 wr_block *wr_cache_find_free_locked(const wr_request *request);
 

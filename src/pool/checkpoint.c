@@ -84,24 +84,14 @@ static void unlock(wr_cache *cache)
 
 /* ---- taking ------------------------------------------------------------------------------------------------------- */
 
-typedef void (*segment_visitor)(wr_segment *segment, void *argument);
-
-static void visit_segments(const wr_mempool *pool, segment_visitor visit, void *argument)
+static void count_segment(weir_checkpoint *c, const wr_segment *segment)
 {
-    for (uint32_t i = 0; i < pool->bin_capacity; i++)
-        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) visit(s, argument);
-}
-
-static void count_segment(wr_segment *segment, void *argument)
-{
-    weir_checkpoint *c = argument;
     c->segment_count++;
     for (const wr_block *b = segment->first; b; b = b->next) c->block_count += b->state == WR_BLOCK_LIVE;
 }
 
-static void save_segment(wr_segment *segment, void *argument)
+static void save_segment(weir_checkpoint *c, const wr_segment *segment)
 {
-    weir_checkpoint *c = argument;
     saved_segment *s = &c->segments[c->segment_count++];
     *s = (saved_segment){ .base = segment->base,
                           .bytes = segment->bytes,
@@ -126,7 +116,8 @@ static weir_status save_locked(const wr_mempool *pool, wr_mempool_name name, wei
 {
     weir_checkpoint size = { 0 };
     void *memory = NULL;
-    visit_segments(pool, count_segment, &size);
+    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s))
+        count_segment(&size, s);
     WR_TRY(wr_meta_alloc(sizeof(weir_checkpoint) + size.segment_count * sizeof(saved_segment) +
                              size.block_count * sizeof(saved_block),
                          "checkpoint", &memory));
@@ -134,7 +125,7 @@ static weir_status save_locked(const wr_mempool *pool, wr_mempool_name name, wei
     c->pool = name;
     c->segments = (saved_segment *)(c + 1);
     c->blocks = (saved_block *)(c->segments + size.segment_count);
-    visit_segments(pool, save_segment, c);
+    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) save_segment(c, s);
     qsort(c->segments, c->segment_count, sizeof(saved_segment), by_address);
     *out = c;
     return WEIR_OK;
@@ -177,28 +168,7 @@ typedef struct change {
     size_t now_count;
     old_block *old;
     size_t old_count;
-    wr_block *records; /* two for each block that becomes live: it is cut out of the middle */
 } change;
-
-static void drop_change_locked(change *c)
-{
-    while (c->records) {
-        wr_block *record = c->records;
-        c->records = record->next;
-        wr_record_block_done(c->cache, record);
-    }
-}
-
-static weir_status get_records_locked(change *c)
-{
-    for (size_t i = 0; i < 2 * c->to->block_count; i++) {
-        wr_block *record = NULL;
-        WR_TRY(wr_record_block(c->cache, &record));
-        record->next = c->records;
-        c->records = record;
-    }
-    return WEIR_OK;
-}
 
 static int by_base(const void *a, const void *b)
 {
@@ -206,21 +176,14 @@ static int by_base(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-static void add_now(wr_segment *segment, void *argument)
-{
-    change *c = argument;
-    if (c->now) c->now[c->now_count] = segment;
-    c->now_count++;
-}
-
 static weir_status list_now_locked(change *c, const wr_mempool *pool)
 {
     void *memory = NULL;
-    visit_segments(pool, add_now, c);
-    WR_TRY(wr_meta_alloc((c->now_count + 1) * sizeof(wr_segment *), "segments of a pool", &memory));
+    size_t count = 0;
+    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) count++;
+    WR_TRY(wr_meta_alloc((count + 1) * sizeof(wr_segment *), "segments of a pool", &memory));
     c->now = memory;
-    c->now_count = 0;
-    visit_segments(pool, add_now, c);
+    for (wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) c->now[c->now_count++] = s;
     qsort(c->now, c->now_count, sizeof(wr_segment *), by_base);
     return WEIR_OK;
 }
@@ -263,9 +226,8 @@ static const saved_segment *saved_of(const weir_checkpoint *c, char *base)
     return c->segment_count ? bsearch(&key, c->segments, c->segment_count, sizeof key, by_address) : NULL;
 }
 
-static void add_old(wr_segment *segment, void *argument)
+static void add_old(change *c, const wr_segment *segment)
 {
-    change *c = argument;
     for (wr_block *b = segment->first; b; b = b->next) {
         if (b->state != WR_BLOCK_LIVE) continue;
         if (c->old) c->old[c->old_count] = (old_block){ .block = b, .pointer = b->base };
@@ -315,28 +277,14 @@ static weir_status prepare_locked(change *c, const wr_mempool *pool)
     void *memory = NULL;
     WR_TRY(list_now_locked(c, pool));
     for (size_t i = 0; i < c->to->segment_count; i++) WR_TRY(check_segment_locked(c, &c->to->segments[i]));
-    visit_segments(pool, add_old, c);
+    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) add_old(c, s);
     WR_TRY(wr_meta_alloc(c->old_count * sizeof(old_block), "blocks to be freed", &memory));
     c->old = memory;
     c->old_count = 0;
-    visit_segments(pool, add_old, c);
+    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) add_old(c, s);
     for (size_t i = 0; i < c->old_count; i++) WR_TRY(check_old_locked(c, &c->old[i]));
-    return get_records_locked(c);
-}
-
-static wr_block *cut(change *c, wr_block *block, size_t bytes)
-{
-    wr_block *rest = c->records;
-    c->records = rest->next;
-    wr_block_split(block, bytes, rest);
-    rest->freed_at = block->freed_at;
-    return rest;
-}
-
-static void put_free(wr_bin *bin, wr_block *block)
-{
-    wr_bin_insert(bin, block);
-    wr_count_free_in(bin, block);
+    return wr_records_spare_blocks(c->cache,
+                                   2 * c->to->block_count); /* each that becomes live is cut out of the middle */
 }
 
 /* A kept block has been freed and handed out, to whoever counts: as the others, of which the program is told the same. */
@@ -357,23 +305,14 @@ static void renew_locked(change *c, wr_block *block, size_t requested)
 /* All that was live and is not kept is free by now, so a block from then lies in a kept one or inside a free one. */
 static void bring_back_locked(change *c, wr_segment *segment, const saved_block *then)
 {
-    wr_block *block = wr_starts_block_at(segment, then->base), *left = NULL, *right = NULL;
-    wr_bin *bin = segment->bin;
+    wr_block *block = wr_starts_block_at(segment, then->base);
     if (block->state == WR_BLOCK_LIVE) {
         renew_locked(c, block, then->requested);
         return;
     }
-    assert(block->state == WR_BLOCK_FREE && then->base + then->bytes <= block->base + block->bytes);
-    wr_count_free_out(bin, block);
-    wr_bin_remove(bin, block);
-    if (then->base > block->base) {
-        left = block;
-        block = cut(c, left, (size_t)(then->base - left->base));
-    }
-    if (block->bytes > then->bytes) right = cut(c, block, then->bytes);
-    if (left) put_free(bin, left);
-    if (right) put_free(bin, right);
-    wr_cache_make_live_locked(c->cache, block, then->requested, block->segment->bin->stream->native);
+    assert(block->state == WR_BLOCK_FREE);
+    block = wr_cache_carve_locked(segment, (size_t)(then->base - segment->base), then->bytes);
+    wr_cache_make_live_locked(c->cache, block, then->requested, segment->bin->stream->native);
 }
 
 static void apply_locked(change *c)
@@ -394,7 +333,6 @@ static weir_status restore(change *c, wr_mempool *pool, wr_mempool_name name)
     WR_TRY(lock_quiet(pool, name));
     weir_status status = prepare_locked(c, pool);
     if (status == WEIR_OK) apply_locked(c);
-    drop_change_locked(c);
     unlock(c->cache);
     return status;
 }

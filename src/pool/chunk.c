@@ -43,45 +43,9 @@ wr_block *wr_region_tail(const wr_segment *segment)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Cuts a block; both parts keep its state and are in no tree. */
-static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
-{
-    wr_block *rest = NULL;
-    weir_status status = wr_record_block(cache, &rest);
-    assert(status == WEIR_OK); /* spared by the caller */
-    (void)status;
-    wr_block_split(block, bytes, rest);
-    rest->state = block->state;
-    rest->freed_at = block->freed_at;
-    return rest;
-}
-
-wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes)
-{
-    wr_cache *cache = segment->cache;
-    wr_block *block = wr_starts_block_at(segment, segment->base + at);
-    const size_t before = at - (size_t)(block->base - segment->base);
-    const bool free = block->state == WR_BLOCK_FREE;
-    assert(before + bytes <= block->bytes);
-    if (free) {
-        wr_count_free_out(segment->bin, block);
-        wr_bin_remove(segment->bin, block);
-    }
-    wr_block *left = before ? block : NULL;
-    if (left) block = cut(cache, left, before);
-    wr_block *right = block->bytes > bytes ? cut(cache, block, bytes) : NULL;
-    wr_block *around[] = { left, right };
-    for (int i = 0; i < 2; i++) {
-        if (!free || !around[i]) continue;
-        wr_bin_insert(segment->bin, around[i]);
-        wr_count_free_in(segment->bin, around[i]);
-    }
-    return block;
-}
-
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
 {
-    wr_block *block = wr_region_carve_locked(segment, at, bytes);
+    wr_block *block = wr_cache_carve_locked(segment, at, bytes);
     assert(block->state == WR_BLOCK_FREE || block->state == WR_BLOCK_HELD);
     block->state = WR_BLOCK_ABSENT;
     if (block->next && block->next->state == WR_BLOCK_ABSENT) {
@@ -97,7 +61,7 @@ void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes)
 
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes)
 {
-    wr_block *block = wr_region_carve_locked(segment, at, bytes);
+    wr_block *block = wr_cache_carve_locked(segment, at, bytes);
     assert(block->state == WR_BLOCK_ABSENT);
     wr_block_let_go_locked(segment->cache, block);
 }
@@ -196,7 +160,7 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
 /* Of a chunk that is free, or held. */
 static wr_block *block_of_part(const wr_slot *slot)
 {
-    return wr_region_carve_locked(slot->region, slot->at + slot->from, slot->to - slot->from);
+    return wr_cache_carve_locked(slot->region, slot->at + slot->from, slot->to - slot->from);
 }
 
 wr_slot *wr_chunk_hold_locked(wr_chunk *chunk)

@@ -101,9 +101,6 @@ wr_block *wr_region_tail(const wr_segment *segment);
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
 
-/* A range that lies in one free or absent block, or is a held one, becomes a block of its own, in no tree and of the same state. */
-wr_block *wr_region_carve_locked(wr_segment *segment, size_t at, size_t bytes);
-
 /* A free block is nobody's until it is let go; it needs no records. */
 void wr_block_hold_locked(wr_block *block);
 void wr_block_let_go_locked(wr_cache *cache, wr_block *block);

@@ -100,9 +100,8 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
     wr_fronts_close(cache);
     wr_cache_lock(cache);
     weir_status status = check_name(pool, name);
-    for (uint32_t i = 0; status == WEIR_OK && i < pool->bin_capacity; i++)
-        for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
-            list_segment(s, blocks, capacity, &found);
+    const wr_segment *segment = status == WEIR_OK ? wr_mempool_first_segment(pool) : NULL;
+    for (; segment; segment = wr_mempool_next_segment(segment)) list_segment(segment, blocks, capacity, &found);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
     if (status == WEIR_OK) *count = found;
@@ -466,18 +465,25 @@ static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals
     return WEIR_OK;
 }
 
-static weir_status validate_account(const wr_cache *cache, uint32_t index)
+static void count_live(const wr_bin *bin, int64_t *live, int64_t *bytes)
 {
-    const wr_account *account = wr_account_locked(cache, index);
+    for (const wr_segment *s = bin->segments; s; s = s->next)
+        for (const wr_block *b = s->first; b; b = b->next) {
+            if (b->state != WR_BLOCK_LIVE) continue;
+            ++*live;
+            *bytes += (int64_t)b->bytes;
+        }
+}
+
+static weir_status validate_account(const wr_cache *cache, const wr_account *account)
+{
     int64_t live = 0, bytes = 0;
-    if (!account) return WEIR_OK;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = index * WR_BINS; i < (index + 1) * WR_BINS && i < pool->bin_capacity; i++)
-            for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
-                for (const wr_block *b = s->first; b; b = b->next) {
-                    live += b->state == WR_BLOCK_LIVE;
-                    bytes += b->state == WR_BLOCK_LIVE ? (int64_t)b->bytes : 0;
-                }
+        for (int class = WR_SMALL; class < WR_BINS; class ++) {
+            const wr_bin *bin = wr_mempool_bin(pool, account->stream, class);
+            if (bin) count_live(bin, &live, &bytes);
+        }
+    const uint32_t index = account->stream->index;
     VALID(account->blocks.current == live && account->bytes.current == bytes,
           "stream %u has %lld live blocks of %lld bytes, counted as %lld of %lld", index, (long long)live,
           (long long)bytes, (long long)account->blocks.current, (long long)account->bytes.current);
@@ -492,7 +498,8 @@ static weir_status validate_locked(wr_cache *cache)
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next) WR_TRY(validate_pool(cache, pool, &t));
     WR_TRY(validate_stats(s, &t));
     WR_TRY(validate_slots(&cache->chunks, &t));
-    for (uint32_t i = 0; i < cache->account_capacity; i++) WR_TRY(validate_account(cache, i));
+    for (uint32_t i = 0; i < cache->account_capacity; i++)
+        if (cache->accounts[i]) WR_TRY(validate_account(cache, cache->accounts[i]));
     return WEIR_OK;
 }
 

@@ -233,11 +233,10 @@ static void free_bins(const wr_mempool *pool)
 
 wr_segment **wr_mempool_list_locked(const wr_mempool *pool, wr_segment **tail)
 {
-    for (uint32_t i = 0; i < pool->bin_capacity; i++)
-        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {
-            *tail = s;
-            tail = &s->listed;
-        }
+    for (wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) {
+        *tail = s;
+        tail = &s->listed;
+    }
     *tail = NULL;
     return tail;
 }

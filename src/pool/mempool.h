@@ -145,6 +145,26 @@ static inline wr_bin *wr_mempool_bin(const wr_mempool *pool, const wr_stream *st
     return index < pool->bin_capacity ? pool->bins[index] : NULL;
 }
 
+/* The segments of a pool, stream by stream and class by class: the first from a bin on; NULL: no more. Lock held. */
+static inline wr_segment *wr_mempool_segment_from(const wr_mempool *pool, uint32_t bin)
+{
+    for (; bin < pool->bin_capacity; bin++)
+        if (pool->bins[bin] && pool->bins[bin]->segments) return pool->bins[bin]->segments;
+    return NULL;
+}
+
+static inline wr_segment *wr_mempool_first_segment(const wr_mempool *pool)
+{
+    return wr_mempool_segment_from(pool, 0);
+}
+
+static inline wr_segment *wr_mempool_next_segment(const wr_segment *segment)
+{
+    const wr_bin *bin = segment->bin;
+    if (segment->next) return segment->next;
+    return wr_mempool_segment_from(bin->pool, bin->stream->index * WR_BINS + (uint32_t)bin->class + 1);
+}
+
 /* A capture made it: who allocates asks the driver which capture that is in, and keeps what it gets. */
 static inline bool wr_mempool_is_of_capture(const wr_mempool *pool)
 {

@@ -36,21 +36,27 @@ static void add_memory(const wr_segment *segment, weir_stream_stats *out)
     }
 }
 
-static void add_stream_locked(const wr_cache *cache, uint32_t index, weir_stream_stats *out)
+static void add_bin(const wr_bin *bin, weir_stream_stats *out)
 {
-    const wr_account *account = wr_account_locked(cache, index);
-    if (account) {
-        out->live_peak = (uint64_t)account->blocks.peak;
-        out->live_bytes_peak = (uint64_t)account->bytes.peak;
-        out->allocations = (uint64_t)account->blocks.added;
-        out->allocations_bytes = (uint64_t)account->bytes.added;
+    for (const wr_segment *s = bin->segments; s; s = s->next) {
+        add_memory(s, out);
+        for (const wr_block *b = s->first; b; b = b->next) add_block(b, out);
     }
+}
+
+/* NULL: nothing was ever allocated on the stream. */
+static void add_stream_locked(const wr_cache *cache, const wr_account *account, weir_stream_stats *out)
+{
+    if (!account) return;
+    out->live_peak = (uint64_t)account->blocks.peak;
+    out->live_bytes_peak = (uint64_t)account->bytes.peak;
+    out->allocations = (uint64_t)account->blocks.added;
+    out->allocations_bytes = (uint64_t)account->bytes.added;
     for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = index * WR_BINS; i < (index + 1) * WR_BINS && i < pool->bin_capacity; i++)
-            for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) {
-                add_memory(s, out);
-                for (const wr_block *b = s->first; b; b = b->next) add_block(b, out);
-            }
+        for (int class = WR_SMALL; class < WR_BINS; class ++) {
+            const wr_bin *bin = wr_mempool_bin(pool, account->stream, class);
+            if (bin) add_bin(bin, out);
+        }
 }
 
 void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out)
@@ -58,34 +64,22 @@ void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stat
     weir_stream_stats stats = { 0 };
     wr_fronts_close(cache);
     wr_cache_lock(cache);
-    add_stream_locked(cache, stream->index, &stats);
+    add_stream_locked(cache, wr_account_locked(cache, stream->index), &stats);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
     *out = stats;
 }
 
-/* The stream that has bins at that index, in any pool; NULL: none has. */
-static const wr_stream *stream_at_locked(const wr_cache *cache, uint32_t index)
-{
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = index * WR_BINS; i < (index + 1) * WR_BINS && i < pool->bin_capacity; i++)
-            if (pool->bins[i]) return pool->bins[i]->stream;
-    return NULL;
-}
-
 static weir_status sample_streams_locked(const wr_cache *cache, wr_rows *rows)
 {
-    uint32_t capacity = 0;
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        if (pool->bin_capacity > capacity) capacity = pool->bin_capacity;
-    for (uint32_t index = 0; index * WR_BINS < capacity; index++) {
-        const wr_stream *stream = stream_at_locked(cache, index);
+    for (uint32_t index = 0; index < cache->account_capacity; index++) {
+        const wr_account *account = wr_account_locked(cache, index);
         weir_stream_stats stats = { .size = sizeof stats };
         wr_row *row = NULL;
-        if (stream) add_stream_locked(cache, index, &stats);
+        add_stream_locked(cache, account, &stats);
         if (stats.segments == 0) continue;
         WR_TRY(wr_rows_add(rows, WR_SCOPE_STREAM, cache->device, &row));
-        snprintf(row->name, sizeof row->name, "%#llx", (unsigned long long)(uintptr_t)stream->native);
+        snprintf(row->name, sizeof row->name, "%#llx", (unsigned long long)(uintptr_t)account->stream->native);
         row->of.stream = stats;
     }
     return WEIR_OK;

@@ -279,7 +279,7 @@ static outcome hand_out_locked(wr_cache *cache, const wr_request *request, wr_se
     const outcome found = look_locked(region, at);
     if (found != SERVED) return found;
     if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
-    wr_block *block = wr_region_carve_locked(region, at->from, at->to - at->from);
+    wr_block *block = wr_cache_carve_locked(region, at->from, at->to - at->from);
     wr_cache_make_live_locked(cache, block, request->requested, at->native);
     block->lent = at->lender != NULL;
     *out = block->base;

@@ -10,9 +10,10 @@
 static void walk_locked(const wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out,
                         void (*see)(wr_snapshot_device *out, const wr_segment *segment))
 {
-    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next)
-        for (uint32_t i = 0; i < pool->bin_capacity && (!what->pool || pool == what->pool); i++)
-            for (const wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next) see(out, s);
+    for (const wr_mempool *pool = cache->pools; pool; pool = pool->next) {
+        if (what->pool && pool != what->pool) continue;
+        for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) see(out, s);
+    }
 }
 
 /* A region has as many segments as it has runs of blocks with memory. */

@@ -250,7 +250,7 @@ static outcome serve_locked(wr_cache *cache, const wr_request *request, const wr
     const wr_block *there = wr_starts_block_at(s->segment, from);
     if (there->state != WR_BLOCK_FREE || there->base + there->bytes < to) return LATE;
     if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
-    wr_block *block = wr_region_carve_locked(s->segment, at->from, at->to - at->from);
+    wr_block *block = wr_cache_carve_locked(s->segment, at->from, at->to - at->from);
     wr_cache_make_live_locked(cache, block, request->requested, request->stream->native);
     *out = block->base;
     return SERVED;

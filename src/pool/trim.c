@@ -29,6 +29,15 @@ static void hide_locked(wr_segment *segment)
     wr_bin_drop_segment(segment->bin, segment);
 }
 
+/* The same, at the end of a list linked by `next`. Returns the new end. */
+static wr_segment **hide_in_list_locked(wr_segment *segment, wr_segment **tail)
+{
+    hide_locked(segment);
+    segment->next = NULL;
+    *tail = segment;
+    return &segment->next;
+}
+
 static void unhide_locked(const wr_segment *segment)
 {
     segment->cache->hidden--;
@@ -146,10 +155,7 @@ static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
         wr_segment *segment = block->segment;
         larger = wr_bin_larger(bin, block);
         if (!wr_segment_idle(segment)) continue;
-        hide_locked(segment);
-        segment->next = NULL;
-        *tail = segment;
-        tail = &segment->next;
+        tail = hide_in_list_locked(segment, tail);
     }
     return tail;
 }
@@ -326,10 +332,7 @@ static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *reque
         if (!block || block->bytes < oversize || !wr_segment_idle(block->segment)) break;
         wr_segment *segment = block->segment;
         total += segment->bytes;
-        hide_locked(segment);
-        segment->next = NULL;
-        *tail = segment;
-        tail = &segment->next;
+        tail = hide_in_list_locked(segment, tail);
     }
     return list;
 }
@@ -359,36 +362,30 @@ static uint64_t age_of(const wr_cache *cache, const wr_segment *segment)
     return cache->searches[WR_LARGE] - segment->first->freed_at;
 }
 
-static ages sum_ages_locked(const wr_cache *cache)
+static bool is_aging(const wr_segment *segment)
+{
+    return segment->bin->class == WR_LARGE && wr_segment_idle(segment);
+}
+
+static ages sum_ages_locked(const wr_mempool *pool)
 {
     ages a = { 0, 0 };
-    const wr_mempool *pool = cache->pools;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS)
-        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
-            if (wr_segment_idle(s)) {
-                a.total += age_of(cache, s);
-                a.count++;
-            }
+    for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) {
+        if (!is_aging(s)) continue;
+        a.total += age_of(pool->cache, s);
+        a.count++;
+    }
     return a;
 }
 
 /* Hides every idle large segment of at least the average age, of the default pool as PyTorch does. */
-static wr_segment *hide_aged_locked(wr_cache *cache)
+static wr_segment *hide_aged_locked(const wr_cache *cache)
 {
-    const wr_mempool *pool = cache->pools;
     wr_segment *list = NULL, **tail = &list;
-    ages a = sum_ages_locked(cache);
-    if (a.count == 0) return NULL;
-    for (uint32_t i = WR_LARGE; i < pool->bin_capacity; i += WR_BINS) {
-        wr_segment *following;
-        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = following) {
-            following = s->next;
-            if (!wr_segment_idle(s) || age_of(cache, s) * a.count < a.total) continue;
-            hide_locked(s);
-            s->next = NULL;
-            *tail = s;
-            tail = &s->next;
-        }
+    const ages a = sum_ages_locked(cache->pools);
+    for (wr_segment *s = wr_mempool_first_segment(cache->pools), *following; s; s = following) {
+        following = wr_mempool_next_segment(s);
+        if (is_aging(s) && age_of(cache, s) * a.count >= a.total) tail = hide_in_list_locked(s, tail);
     }
     return list;
 }
@@ -470,9 +467,8 @@ static wr_segment *smallest_idle_locked(const wr_request *request, segment_filte
 {
     const wr_mempool *pool = request->pool;
     wr_segment *best = NULL;
-    for (uint32_t i = 0; i < pool->bin_capacity; i++)
-        for (wr_segment *s = pool->bins[i] ? pool->bins[i]->segments : NULL; s; s = s->next)
-            if (wr_segment_idle(s) && passes(s, request) && (!best || s->bytes < best->bytes)) best = s;
+    for (wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s))
+        if (wr_segment_idle(s) && passes(s, request) && (!best || s->bytes < best->bytes)) best = s;
     return best;
 }
 

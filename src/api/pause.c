@@ -23,7 +23,7 @@ weir_status weir_pause(int device, const char *tag, weir_pause_mode mode)
     WR_ENSURE(mode == WEIR_PAUSE_KEEP || mode == WEIR_PAUSE_DROP, WEIR_ERR_INVALID_ARGUMENT,
               "weir_pause: %d is no mode", (int)mode);
     WR_TRY(wr_thread_resolve_device(device, &d));
-    return wr_pause(&d->cache, &d->streams, tag, mode);
+    return wr_pause(&d->cache, tag, mode);
 }
 
 weir_status weir_resume(int device, const char *tag)

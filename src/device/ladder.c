@@ -368,7 +368,7 @@ static WR_NOINLINE weir_status serve_beside_captures(wr_device *device, wr_reque
     uint64_t capture = 0;
     WR_TRY(wr_capture_keep_pool(device, request->stream, request->pool, request->pool_name, &capture));
     WR_TRY(serve(device, request, out));
-    if (capture != 0) wr_order_mark(&device->cache, *out, capture);
+    if (capture != 0) wr_order_mark(*out, capture);
     return WEIR_OK;
 }
 
@@ -414,13 +414,6 @@ weir_status wr_device_free(const wr_segment *segment, void *pointer)
     return WEIR_OK;
 }
 
-static weir_status await_pending(wr_cache *cache)
-{
-    const uint64_t newest = wr_pending_queued(cache);
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
-    return WEIR_OK;
-}
-
 weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
 {
     size_t released = 0;
@@ -433,14 +426,14 @@ weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     WR_ENSURE(!paused, WEIR_ERR_BUSY, "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
-    WR_TRY(await_pending(&device->cache));
+    WR_TRY(wr_pending_wait_all(&device->cache));
     return wr_cache_trim_pool(&device->cache, wr_mempool_name_of(pool), &released);
 }
 
 weir_status wr_device_empty_cache(wr_device *device)
 {
     size_t released = 0;
-    WR_TRY(await_pending(&device->cache));
+    WR_TRY(wr_pending_wait_all(&device->cache));
     return wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
 }
 
@@ -449,7 +442,7 @@ weir_status wr_device_empty_cache(wr_device *device)
 static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *missing)
 {
     weir_status status = WEIR_ERR_OUT_OF_MEMORY;
-    WR_TRY(await_pending(&device->cache));
+    WR_TRY(wr_pending_wait_all(&device->cache));
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
         WR_TRY(wr_cache_trim(&device->cache, NULL, *missing, &released));
         status = wr_resume(&device->cache, tag, missing); /* what went may have been paused, and without memory */

@@ -57,8 +57,7 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
     const wr_mempool *pool = request->pool;
     const wr_mempool_name name = request->pool_name;
     if (WR_LIKELY(name == 0)) return WEIR_OK;
-    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone",
-              WR_MEMPOOL_ARGUMENTS(name));
+    WR_TRY(wr_mempool_check_name(pool, name));
     WR_ENSURE(wr_mempool_references(pool) > 0, WEIR_ERR_POOL_MISMATCH,
               "memory pool " WR_MEMPOOL_FORMAT " was released; weir_mempool_ref() opens it again",
               WR_MEMPOOL_ARGUMENTS(name));
@@ -74,9 +73,9 @@ static bool collects_by_age(const wr_cache *cache)
     return cache->limit != 0 && cache->options.gc_threshold > 0;
 }
 
-wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request)
+wr_bin *wr_cache_bin_locked(const wr_request *request)
 {
-    return wr_mempool_bin(pool, request->stream, request->fit.class);
+    return wr_mempool_bin(request->pool, request->stream, request->fit.class);
 }
 
 /* A block that is never cut serves requests of nearly its size only, whatever the policy. */
@@ -137,7 +136,7 @@ static wr_block *find_free_locked(const wr_request *request, wr_bin *bin)
 
 wr_block *wr_cache_find_free_locked(const wr_request *request)
 {
-    return find_free_locked(request, wr_cache_bin_locked(request->pool, request));
+    return find_free_locked(request, wr_cache_bin_locked(request));
 }
 
 /* While there are detached fronts the cache's numbers do not tell by themselves when there is a peak. */
@@ -271,7 +270,7 @@ typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
  * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
-    wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request->pool, request);
+    wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);
     if (!bin || !front || !wr_front_any(front)) return find_free_locked(request, bin);
     wr_block *block = find_just_locked(request, bin);
     if (block) return block;
@@ -493,6 +492,13 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
     *out = block;
     return WEIR_OK;
+}
+
+wr_block *wr_cache_lock_block(const void *pointer)
+{
+    const wr_segment *segment = wr_address_find(pointer);
+    wr_cache_lock(segment->cache);
+    return wr_starts_block_at(segment, pointer);
 }
 
 static weir_status find_for_free_locked(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **out)

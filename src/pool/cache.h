@@ -270,8 +270,8 @@ bool wr_cache_takes(const wr_request *request, size_t candidate);
 /* The bin of a stream and class, made on first use. Bins stay: a later stream of the same index takes them over. */
 WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out);
 
-/* The bin of a request in a pool; NULL where nothing was ever allocated. */
-wr_bin *wr_cache_bin_locked(const wr_mempool *pool, const wr_request *request);
+/* The request's bin; NULL where nothing was ever allocated. */
+wr_bin *wr_cache_bin_locked(const wr_request *request);
 
 /* Hands out a free block, cut to size. On failure nothing has changed. */
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
@@ -307,6 +307,9 @@ void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind, con
 /* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
                                                   wr_block **out);
+
+/* The block that begins there and that the caller has, with the cache's lock. */
+wr_block *wr_cache_lock_block(const void *pointer);
 
 /* A block in no tree, free already, joins its free neighbours and is put in its bin. */
 void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);

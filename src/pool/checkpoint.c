@@ -2,7 +2,6 @@
 
 #include "base/meta.h"
 #include "pool/account.h"
-#include "pool/address.h"
 #include "pool/bin.h"
 #include "pool/count.h"
 #include "pool/cut.h"
@@ -39,11 +38,9 @@ struct weir_checkpoint {
 
 void wr_checkpoint_set_library(const void *pointer, bool library)
 {
-    const wr_segment *segment = wr_address_find(pointer);
-    wr_cache *cache = segment->cache;
-    wr_cache_lock(cache);
-    if (segment->bin->pool->is_private) wr_starts_block_at(segment, pointer)->library = library;
-    wr_cache_unlock(cache);
+    wr_block *block = wr_cache_lock_block(pointer);
+    if (block->segment->bin->pool->is_private) block->library = library;
+    wr_cache_unlock(block->segment->cache);
 }
 
 /* ---- quiet pools -------------------------------------------------------------------------------------------------- */

@@ -157,6 +157,12 @@ wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk)
     return home;
 }
 
+void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot)
+{
+    (void)wr_chunk_leave_locked(cache, slot->chunk);
+    wr_slot_enter_locked(cache, slot, 0, slot->chunk->bytes);
+}
+
 /* Of a chunk that is free, or held. */
 static wr_block *block_of_part(const wr_slot *slot)
 {

@@ -110,6 +110,9 @@ void wr_block_let_go_locked(wr_cache *cache, wr_block *block);
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 
+/* The slot gets all of its chunk, which is free. Of records, two for each part that the chunk has, and two more. */
+void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot);
+
 /* Counts and records that a part comes to the slot (SEGMENT_MAP) or goes (SEGMENT_UNMAP). */
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
 

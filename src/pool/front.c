@@ -475,9 +475,9 @@ void wr_front_lock(wr_cache *cache, wr_front *front)
     if (front) wr_front_meet_locked(front);
 }
 
-wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream)
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name)
 {
-    wr_front *front = wr_front_find(stream, 0);
+    wr_front *front = wr_front_find(stream, name);
     wr_front_lock(cache, front);
     return front;
 }

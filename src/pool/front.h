@@ -154,7 +154,7 @@ void wr_front_meet_locked(wr_front *front);
 
 /* The lock of a front, where there is one (NULL: none), and the cache's: to change blocks of its stream and pool. */
 void wr_front_lock(wr_cache *cache, wr_front *front);
-wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream); /* that of the default pool */
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name); /* that of a pool */
 void wr_front_unlock(wr_cache *cache, wr_front *front);
 
 /* Empties all fronts of a cache. What may not park any more does not from then on. */

@@ -36,18 +36,11 @@ weir_status wr_inspect_pointer(wr_cache *cache, const wr_segment *segment, const
 
 /* ---- pools -------------------------------------------------------------------------------------------------------- */
 
-static weir_status check_name(const wr_mempool *pool, wr_mempool_name name)
-{
-    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone",
-              WR_MEMPOOL_ARGUMENTS(name));
-    return WEIR_OK;
-}
-
 weir_status wr_inspect_pool(const wr_mempool *pool, wr_mempool_name name, weir_mempool_info *out)
 {
     wr_cache *cache = pool->cache;
     wr_cache_lock(cache);
-    weir_status status = check_name(pool, name);
+    weir_status status = wr_mempool_check_name(pool, name);
     if (status == WEIR_OK) {
         weir_mempool_info info = { .pool = wr_mempool_id_of(name),
                                    .device = cache->device,
@@ -68,7 +61,7 @@ weir_status wr_inspect_pool_stats(wr_mempool *pool, wr_mempool_name name, weir_m
     wr_cache *cache = pool->cache;
     wr_fronts_close(cache);
     wr_cache_lock(cache);
-    weir_status status = check_name(pool, name);
+    weir_status status = wr_mempool_check_name(pool, name);
     if (status == WEIR_OK) *out = *wr_pool_stats_locked(pool);
     wr_cache_unlock(cache);
     wr_fronts_open(cache);
@@ -99,7 +92,7 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
     size_t found = 0;
     wr_fronts_close(cache);
     wr_cache_lock(cache);
-    weir_status status = check_name(pool, name);
+    weir_status status = wr_mempool_check_name(pool, name);
     const wr_segment *segment = status == WEIR_OK ? wr_mempool_first_segment(pool) : NULL;
     for (; segment; segment = wr_mempool_next_segment(segment)) list_segment(segment, blocks, capacity, &found);
     wr_cache_unlock(cache);

@@ -165,15 +165,30 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
     return status;
 }
 
+weir_status wr_mempool_check_name(const wr_mempool *pool, wr_mempool_name name)
+{
+    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone",
+              WR_MEMPOOL_ARGUMENTS(name));
+    return WEIR_OK;
+}
+
 weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder)
 {
-    wr_cache *cache = pool->cache;
-    wr_cache_lock(cache);
-    const bool there = wr_mempool_name_of(pool) == name;
-    if (there) hold_locked(pool, holder);
-    wr_cache_unlock(cache);
-    WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone", WR_MEMPOOL_ARGUMENTS(name));
-    return WEIR_OK;
+    wr_cache_lock(pool->cache);
+    weir_status status = wr_mempool_check_name(pool, name);
+    if (status == WEIR_OK) hold_locked(pool, holder);
+    wr_cache_unlock(pool->cache);
+    return status;
+}
+
+/* True: it was the last reference, and the pool is to go with its memory. */
+static bool let_go_locked(wr_mempool *pool, wr_holder holder)
+{
+    assert(pool->held[holder] > 0);
+    pool->held[holder]--;
+    const bool last = wr_mempool_references(pool) == 0;
+    if (last) atomic_store_explicit(&pool->cache->orphans, true, memory_order_relaxed);
+    return last;
 }
 
 weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder holder)
@@ -182,15 +197,12 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     size_t released = 0;
     wr_cache_lock(cache);
     const bool there = wr_mempool_name_of(pool) == name && pool->held[holder] > 0;
-    if (there) pool->held[holder]--;
-    const bool last = there && wr_mempool_references(pool) == 0;
-    if (last) atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
+    const bool last = there && let_go_locked(pool, holder);
     wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
     /* What cannot be given back now (a stream is capturing, the driver refuses) is when somebody needs it. */
     if (last) (void)wr_cache_trim_pool(cache, name, &released);
-    if (last) wr_mempool_sweep(cache);
     return WEIR_OK;
 }
 
@@ -199,10 +211,7 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
     wr_cache *cache = pool->cache;
     const wr_mempool_name name = wr_mempool_name_of(pool);
     wr_cache_lock(cache);
-    assert(pool->held[holder] > 0);
-    pool->held[holder]--;
-    const bool last = wr_mempool_references(pool) == 0;
-    if (last) atomic_store_explicit(&cache->orphans, true, memory_order_relaxed);
+    const bool last = let_go_locked(pool, holder);
     wr_cache_unlock(cache);
     if (last) wr_fronts_empty_in(cache, name);
 }
@@ -266,7 +275,6 @@ void wr_mempool_tidy(wr_cache *cache)
     if (!atomic_load_explicit(&cache->orphans, memory_order_relaxed)) return;
     atomic_store_explicit(&cache->orphans, false, memory_order_relaxed);
     wr_cache_trim_released(cache);
-    wr_mempool_sweep(cache);
 }
 
 void wr_mempools_release(wr_cache *cache)

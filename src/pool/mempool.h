@@ -71,6 +71,9 @@ WR_CHECKED weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, w
 WR_CHECKED weir_status wr_mempool_create(struct wr_cache *cache, const weir_mempool_options *rules,
                                          wr_mempool_name name, wr_holder holder, wr_mempool **out);
 
+/* WEIR_ERR_POOL_MISMATCH: the pool of that name is gone. Lock held. */
+WR_CHECKED weir_status wr_mempool_check_name(const wr_mempool *pool, wr_mempool_name name);
+
 /* One reference more, of a pool that may be gone by now. */
 WR_CHECKED weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder);
 

@@ -2,10 +2,8 @@
 
 #include "base/hash.h"
 #include "base/meta.h"
-#include "pool/address.h"
 #include "pool/gate.h"
 #include "pool/pending.h"
-#include "pool/starts.h"
 
 #include <string.h>
 
@@ -120,18 +118,18 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
     for (const wr_use *use = block->uses; use; use = use->next_of_block) {
         wr_wait *w = use->wait;
         weir_status status = WEIR_ERR_CAPTURE;
-        if (wr_wait_enter(w)) status = append_markers(backend, w->device, w->native, capture, list);
+        if (wr_wait_enter(w)) status = append_markers(backend, w->events->device, w->native, capture, list);
         wr_wait_leave(w);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
 
-void wr_order_mark(wr_cache *cache, const void *pointer, uint64_t capture)
+void wr_order_mark(const void *pointer, uint64_t capture)
 {
-    wr_cache_lock(cache);
-    wr_starts_block_at(wr_address_find(pointer), pointer)->capture = capture;
-    wr_cache_unlock(cache);
+    wr_block *block = wr_cache_lock_block(pointer);
+    block->capture = capture;
+    wr_cache_unlock(block->segment->cache);
 }
 
 /* What was handed out elsewhere may be used by work that is no part of the capture. */

@@ -20,7 +20,7 @@ typedef struct wr_order {
 } wr_order;
 
 /* The block that begins there was handed out in the capture of that number, and is nobody else's yet. No lock held. */
-void wr_order_mark(wr_cache *cache, const void *pointer, uint64_t capture);
+void wr_order_mark(const void *pointer, uint64_t capture);
 
 /* Takes over a block of the pool and the stream that has just become pending, if it was handed out in the capture, and the
  * stream, which the caller holds, and all that the block is recorded on take part in it. `id` is the driver's. False: not so,

@@ -305,7 +305,7 @@ static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pa
 }
 
 /* With no lock that beginning a capture takes, so that this may wait for what is to come after that. */
-static weir_status finish_present_work(wr_cache *cache, wr_stream_table *streams, const char *tag)
+static weir_status finish_present_work(wr_cache *cache, const char *tag)
 {
     bool any = false;
     wr_cache_lock(cache);
@@ -313,23 +313,22 @@ static weir_status finish_present_work(wr_cache *cache, wr_stream_table *streams
     for (const wr_mempool *pool = cache->pools; pool && !any; pool = pool->next)
         any = is_named(pool, tag) && !pool->paused && pool->segments != 0;
     wr_cache_unlock(cache);
-    return any && status == WEIR_OK ? wr_quiet_synchronize(cache->events, streams, "weir_pause") : status;
+    return any && status == WEIR_OK ? wr_quiet_synchronize(cache->events, cache->streams, "weir_pause") : status;
 }
 
-weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag, weir_pause_mode mode)
+weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
 {
     wr_segment *list = NULL;
     bool paused = false;
-    WR_TRY(finish_present_work(cache, streams, tag));
+    WR_TRY(finish_present_work(cache, tag));
     /* Blocks that still wait after this, for streams that are capturing elsewhere, are kept like those in use. */
-    const uint64_t newest = wr_pending_queued(cache);
-    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
+    WR_TRY(wr_pending_wait_all(cache));
     wr_lock_acquire(&cache->move_lock);
     weir_status status = begin(cache, tag, true, &list);
     if (status == WEIR_OK) {
         wr_fronts_empty(cache);
         wait_for_own_uses(cache);
-        if (list) status = wr_quiet_synchronize(cache->events, streams, "weir_pause");
+        if (list) status = wr_quiet_synchronize(cache->events, cache->streams, "weir_pause");
         if (status == WEIR_OK) status = pause_listed(cache, list, mode, &paused);
         end(cache, paused);
     }

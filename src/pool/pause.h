@@ -21,8 +21,8 @@ bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *a
 void wr_pause_let_on(wr_cache *cache);
 
 /* Pauses the pools of that tag; NULL: all that can be paused. All or nothing, unless the driver refuses to undo it too:
- * then the text says so, the pools stay paused and nothing is lost. `streams` is the table of the cache's device. */
-WR_CHECKED weir_status wr_pause(wr_cache *cache, wr_stream_table *streams, const char *tag, weir_pause_mode mode);
+ * then the text says so, the pools stay paused and nothing is lost. */
+WR_CHECKED weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode);
 
 /* The reverse. On failure everything stays paused; *missing is how many bytes of memory it takes. */
 WR_CHECKED weir_status wr_resume(wr_cache *cache, const char *tag, size_t *missing);

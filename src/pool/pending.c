@@ -20,7 +20,6 @@ static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stre
     wr_wait *w = made;
     w->stream_id = id;
     w->native = stream->native;
-    w->device = stream->device;
     w->events = events;
     w->next = cache->waits;
     cache->waits = w;
@@ -213,7 +212,7 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
 /* Asks the driver about a use, without the cache's lock. Where no event could be recorded it may `wait` for the stream. */
 static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, bool wait_for_it)
 {
-    if (use->event) return wr_driver(cache->backend, event_query, wait->device, use->event);
+    if (use->event) return wr_driver(cache->backend, event_query, wait->events->device, use->event);
     if (atomic_load(&wait->ended)) return WEIR_OK;
     return wr_event_ask_stream(wait->events, wait->native, wait_for_it);
 }
@@ -380,6 +379,13 @@ weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
     wr_lock_release(&cache->poll_lock);
     *waited = status == WEIR_OK;
     return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+}
+
+weir_status wr_pending_wait_all(wr_cache *cache)
+{
+    const uint64_t newest = wr_pending_queued(cache);
+    for (bool waited = true; waited;) WR_TRY(wr_pending_wait(cache, newest, &waited));
+    return WEIR_OK;
 }
 
 void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id)

@@ -14,8 +14,7 @@ struct wr_wait {
     wr_wait *next;
     uint64_t stream_id;
     void *native;
-    int device;            /* the stream's, which may be another than the block's */
-    wr_event_pool *events; /* of that device */
+    wr_event_pool *events; /* of the stream's device, which may be another than the block's */
     wr_use *first, *last;  /* freed blocks, oldest first */
     uint32_t uses;         /* queued here, or still held by a live block */
     atomic_bool ended;     /* the stream's work is over and `native` is no more */
@@ -73,6 +72,9 @@ uint64_t wr_pending_queued(wr_cache *cache);
 /* Waits for the oldest use of one stream that is among the first `newest` that were ever queued, then polls. *waited: whether there was any
  * that can be waited for. */
 WR_CHECKED weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited);
+
+/* Waits for all that are queued by now and that can be waited for. */
+WR_CHECKED weir_status wr_pending_wait_all(wr_cache *cache);
 
 /* Nothing needs to be waited for on this stream any more: its work is over, and it is about to be destroyed. */
 void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id);

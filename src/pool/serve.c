@@ -302,7 +302,7 @@ static outcome serve_locked(wr_cache *cache, const wr_request *request, const pl
 
 static outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
-    wr_front *front = wr_front_lock_stream(cache, request->stream);
+    wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
     const outcome found = serve_locked(cache, request, at, out);
     wr_front_unlock(cache, front);
     return found;
@@ -363,7 +363,7 @@ static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream 
 
 static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment *segment, const void *block)
 {
-    wr_front *front = wr_front_lock_stream(cache, lender);
+    wr_front *front = wr_front_lock_stream(cache, lender, 0);
     wr_cache_give_locked(cache, wr_starts_block_at(segment, block));
     wr_front_unlock(cache, front);
 }
@@ -374,10 +374,9 @@ static bool may_lend(wr_cache *cache, const place *at)
     wr_cache_lock(cache);
     const bool there = served_locked(cache, at->lender) != NULL;
     wr_cache_unlock(cache);
-    bool captured = true;
-    if (there && wr_stream_ask_captured(cache->backend, cache->device, at->lender->native, &captured) != WEIR_OK)
-        captured = true;
-    return there && !captured;
+    bool captured = true; /* also when nobody can tell */
+    if (there) (void)!wr_stream_ask_captured(cache->backend, cache->device, at->lender->native, &captured);
+    return !captured;
 }
 
 /* A lent place is served as to its lender. */
@@ -479,7 +478,7 @@ static bool count_locked(wr_cache *cache, const wr_request *request, outcome fou
 static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, bool *laid_down,
                           void **out)
 {
-    wr_front *front = wr_front_lock_stream(cache, request->stream);
+    wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
     *found = find_locked(cache, request, at);
     if (*found != UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
     const bool over = *found == SERVED || *found == UNPLANNED;
@@ -514,7 +513,7 @@ void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out)
 {
     *out = NULL;
     if (request->pool_name != 0 || !wr_mempool_chunked(request->pool)) return;
-    wr_front *front = wr_front_lock_stream(cache, request->stream);
+    wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
     const bool spared = wr_serve_trusts_locked(cache, request->stream);
     wr_block *block = spared ? NULL : wr_cache_best_of_locked(request, WR_PLANNED);
     if (block && wr_cache_hand_out_locked(cache, request, block, out) == WEIR_OK) WR_COUNT(cache->pools, hits, 1);

@@ -107,8 +107,7 @@ static weir_status take_locked(wr_cache *cache, const wr_snapshot_what *what, wr
 {
     void *segments = NULL, *blocks = NULL;
     wr_snapshot_device numbers = { 0 };
-    WR_ENSURE(!what->pool || wr_mempool_name_of(what->pool) == what->pool_name, WEIR_ERR_POOL_MISMATCH,
-              "memory pool " WR_MEMPOOL_FORMAT " is gone", WR_MEMPOOL_ARGUMENTS(what->pool_name));
+    if (what->pool) WR_TRY(wr_mempool_check_name(what->pool, what->pool_name));
     walk_locked(cache, what, &numbers, count);
     WR_TRY(wr_meta_alloc(numbers.segment_count * sizeof(wr_snapshot_segment), "snapshot", &segments));
     out->segments = segments;

@@ -140,6 +140,7 @@ static void take_locked(attempt *a)
 static void put_back_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
+    wr_records_put_back(p->cache, &a->aside);
     if (a->held) wr_block_let_go_locked(p->cache, a->held);
     for (size_t i = p->count; i-- > 0;) {
         const wr_stitch_step *s = &p->steps[i];
@@ -343,17 +344,11 @@ static weir_status commit_locked(attempt *a)
     if (p->fresh) add_region_locked(p);
     if (p->range) *p->range->region = p->region;
     add_slots_locked(a);
-    wr_records_put_back(a->plan.cache, &a->aside);
+    wr_records_put_back(p->cache, &a->aside);
     if (a->held) wr_block_let_go_locked(p->cache, a->held);
     wr_region_give_locked(p->region, from, to - from);
     p->count = 0; /* the records are in use */
     return WEIR_OK;
-}
-
-static void withdraw_locked(attempt *a)
-{
-    wr_records_put_back(a->plan.cache, &a->aside);
-    put_back_locked(a);
 }
 
 /* ---- the whole of it ---------------------------------------------------------------------------------------------- */
@@ -394,7 +389,7 @@ static weir_status begin_locked(attempt *a, wr_front *front, void **out)
 static void end_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
-    wr_records_put_back(a->plan.cache, &a->aside);
+    wr_records_put_back(p->cache, &a->aside);
     if (p->fresh) {
         p->request->pool->segments--;
         wr_region_done(p->cache, p->region);
@@ -402,18 +397,11 @@ static void end_locked(attempt *a)
     wr_stitch_plan_release_locked(p);
 }
 
-static wr_front *lock_front(const wr_request *request)
-{
-    wr_front *front = wr_front_find(request->stream, request->pool_name);
-    wr_front_lock(request->pool->cache, front);
-    return front;
-}
-
 static weir_status try_once(attempt *a, void **out)
 {
     wr_stitch_plan *p = &a->plan;
     wr_cache *cache = p->cache;
-    wr_front *front = lock_front(p->request);
+    wr_front *front = wr_front_lock_stream(cache, p->request->stream, p->request->pool_name);
     weir_status status = begin_locked(a, front, out);
     const bool over = status != WEIR_OK || a->done;
     if (over) end_locked(a);
@@ -421,11 +409,11 @@ static weir_status try_once(attempt *a, void **out)
     if (over) return status;
 
     status = call_driver(a);
-    front = lock_front(p->request);
+    front = wr_front_lock_stream(cache, p->request->stream, p->request->pool_name);
     if (status == WEIR_OK) status = commit_locked(a);
     const bool failed = status != WEIR_OK;
     if (failed) {
-        withdraw_locked(a);
+        put_back_locked(a);
     } else {
         status = serve_locked(a, out);
         end_locked(a);

@@ -290,8 +290,7 @@ static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
     WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere",
               p->cache->device);
     WR_TRY(wr_records_spare_blocks(p->cache, 2 * (slot->chunk->parts + 1)));
-    (void)wr_chunk_leave_locked(p->cache, slot->chunk);
-    wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
+    wr_slot_fill_locked(p->cache, slot);
     return WEIR_OK;
 }
 

@@ -139,8 +139,7 @@ weir_status wr_stitch_run_use(const wr_stitch_plan *p, const wr_stitch_run *foun
     for (uint32_t i = first; i < last; i++) {
         wr_slot *slot = region->slots[i];
         if (!wr_chunk_is_free(p->cache, slot->chunk) || slot->to - slot->from == slot->chunk->bytes) continue;
-        (void)wr_chunk_leave_locked(p->cache, slot->chunk);
-        wr_slot_enter_locked(p->cache, slot, 0, slot->chunk->bytes);
+        wr_slot_fill_locked(p->cache, slot);
     }
     return WEIR_OK;
 }

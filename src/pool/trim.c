@@ -324,7 +324,7 @@ static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *reque
     const size_t oversize = cache->options.max_split;
     const size_t wanted = request->fit.block_bytes < oversize ? oversize : request->fit.block_bytes;
     const bool kept = request->pool->held[WR_HELD_BY_GRAPH] || request->pool->paused;
-    wr_bin *bin = kept ? NULL : wr_cache_bin_locked(request->pool, request);
+    wr_bin *bin = kept ? NULL : wr_cache_bin_locked(request);
     wr_block *block = bin ? wr_bin_best_fit(bin, wanted) : NULL;
     wr_segment *list = NULL, **tail = &list;
     for (size_t total = 0; bin && total < wanted; block = NULL) {

@@ -52,7 +52,7 @@ void wr_detached_unlock(const wr_cache *cache)
 static int64_t spare_of(const wr_front *front, wr_flow_number number)
 {
     if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return 0;
-    return wr_front_spare(&front->small, number) + wr_front_spare(&front->large, number);
+    return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
 }
 
 /* What detached fronts but `own` may take until they ask again. Each may take a little in any case. */

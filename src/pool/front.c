@@ -28,9 +28,11 @@ static void tell_account(wr_account *account, const int64_t hits[WR_FLOW_LIVE])
 
 /* Nothing is parked: what is still counted of requested bytes is by how much less the cache knows of blocks that were handed
  * out again for more. */
-static void tell(const wr_front *front, wr_front_part *part, int kind)
+static void tell(wr_front *front, wr_class class)
 {
     wr_cache *cache = front->cache;
+    wr_front_part *part = &front->parts[class];
+    const int kind = wr_stat_kind(class);
     int64_t *hits = part->hits;
     if (hits[WR_FLOW_BLOCKS] == 0) return;
     const int64_t drift = -wr_front_parked(part, WR_FLOW_REQUESTED);
@@ -114,11 +116,12 @@ void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
  * that neither takes the lock again at once, and where it is more, half of the rest. */
 static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
 {
-    const int64_t small = wr_front_parked(&front->small, number), large = wr_front_parked(&front->large, number);
+    wr_front_part *parts = front->parts;
+    const int64_t small = wr_front_parked(&parts[WR_SMALL], number), large = wr_front_parked(&parts[WR_LARGE], number);
     const int64_t of_large = smaller(large, larger(spare - small, spare / 2));
     const int64_t of_small = smaller(small, spare - of_large), rest = spare - of_large - of_small;
-    set_spare(&front->large, number, of_large + rest / 2);
-    set_spare(&front->small, number, of_small + rest - rest / 2);
+    set_spare(&parts[WR_LARGE], number, of_large + rest / 2);
+    set_spare(&parts[WR_SMALL], number, of_small + rest - rest / 2);
 }
 
 /* Of what may become live below the peak of the pool (NULL: of the device) what is the front's. */
@@ -180,7 +183,7 @@ static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, 
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested)
 {
     wr_front_part *part = wr_front_part_for(front, block_bytes);
-    wr_front_part *other = part == &front->small ? &front->large : &front->small;
+    wr_front_part *other = &front->parts[wr_front_class(block_bytes) == WR_SMALL ? WR_LARGE : WR_SMALL];
     if (atomic_load_explicit(&front->below, memory_order_relaxed) == 0) return false;
     lend(other, part, WR_FLOW_BLOCKS, 1);
     lend(other, part, WR_FLOW_BYTES, (int64_t)block_bytes);
@@ -222,15 +225,16 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
 }
 
 /* What may become live without a peak is as much as before. */
-static void empty(const wr_front *front, wr_front_part *part, int kind)
+static void empty(wr_front *front, wr_class class)
 {
+    wr_front_part *part = &front->parts[class];
     wr_block *list = NULL;
     int64_t gone[WR_FLOW_LIVE] = { 0 };
     for (; part->in_use; part->in_use &= part->in_use - 1)
         empty_slot(part, &part->slots[__builtin_ctzll(part->in_use)], &list, gone);
     if (!list) return;
     keep_more(part, -gone[WR_FLOW_BLOCKS], -gone[WR_FLOW_BYTES], -gone[WR_FLOW_REQUESTED]);
-    wr_cache_give_parked_locked(front->cache, list, kind, gone);
+    wr_cache_give_parked_locked(front->cache, list, wr_stat_kind(class), gone);
 }
 
 /* Whether what is parked of a class may, cut or merged, serve a request of the other: segments have blocks of one. */
@@ -239,16 +243,17 @@ static bool serves(const wr_front *front, wr_class parked, wr_class request)
     return parked == request || request == WR_CLASSES || wr_mempool_chunked(front->pool);
 }
 
+static void empty_and_tell(wr_front *front, wr_class parked, wr_class request)
+{
+    if (!serves(front, parked, request)) return;
+    empty(front, parked);
+    tell(front, parked);
+}
+
 void wr_front_empty_for_locked(wr_front *front, wr_class class)
 {
-    if (serves(front, WR_SMALL, class)) {
-        empty(front, &front->small, WEIR_STAT_SMALL);
-        tell(front, &front->small, WEIR_STAT_SMALL);
-    }
-    if (serves(front, WR_LARGE, class)) {
-        empty(front, &front->large, WEIR_STAT_LARGE);
-        tell(front, &front->large, WEIR_STAT_LARGE);
-    }
+    empty_and_tell(front, WR_SMALL, class);
+    empty_and_tell(front, WR_LARGE, class);
     wr_front_add_up_locked(front);
 }
 
@@ -268,10 +273,10 @@ static bool own_alone(const wr_front_part *part)
 
 void wr_front_empty_detached(wr_front *front, wr_class class)
 {
-    const bool small = serves(front, WR_SMALL, class), large = serves(front, WR_LARGE, class);
-    if ((small && !own_alone(&front->small)) || (large && !own_alone(&front->large))) return;
-    if (small) empty(front, &front->small, WEIR_STAT_SMALL);
-    if (large) empty(front, &front->large, WEIR_STAT_LARGE);
+    for (int parked = WR_SMALL; parked < WR_CLASSES; parked++)
+        if (serves(front, (wr_class)parked, class) && !own_alone(&front->parts[parked])) return;
+    for (int parked = WR_SMALL; parked < WR_CLASSES; parked++)
+        if (serves(front, (wr_class)parked, class)) empty(front, (wr_class)parked);
 }
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
@@ -287,8 +292,8 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     front->stream = stream;
     front->account = account;
     front->recorded = cache->history.capacity != 0;
-    front->small.depth = WR_FRONT_DEPTH_SMALL;
-    front->large.depth = WR_FRONT_DEPTH_LARGE;
+    front->parts[WR_SMALL].depth = WR_FRONT_DEPTH_SMALL;
+    front->parts[WR_LARGE].depth = WR_FRONT_DEPTH_LARGE;
     *out = front;
     return WEIR_OK;
 }

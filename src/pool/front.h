@@ -73,7 +73,7 @@ struct wr_front {
     atomic_size_t below;
 
     wr_front *next; /* all of the cache */
-    wr_front_part small, large;
+    wr_front_part parts[WR_CLASSES];
 
     /* pool/detach.h. Changed under the cache's lock; the ledger and what is in its stream's bins also under the cutting lock alone,
      * while the front is detached */
@@ -185,7 +185,7 @@ static inline wr_class wr_front_class(size_t block_bytes)
 
 static inline wr_front_part *wr_front_part_for(wr_front *front, size_t block_bytes)
 {
-    return wr_front_class(block_bytes) == WR_SMALL ? &front->small : &front->large;
+    return wr_front_class(block_bytes) == WR_SMALL ? &front->parts[WR_SMALL] : &front->parts[WR_LARGE];
 }
 
 /* The slot for blocks of a size. */
@@ -231,7 +231,7 @@ static inline void wr_front_keep(wr_front_part *part, wr_flow_number number, int
 
 static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_number number)
 {
-    return wr_front_parked(&front->small, number) + wr_front_parked(&front->large, number);
+    return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
 }
 
 /* What would be a peak must be found out again: more is live. Who takes what is parked then does that, under the cache's lock;
@@ -265,7 +265,7 @@ static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_
 /* Whether something is parked; perhaps. */
 static inline bool wr_front_any(const wr_front *front)
 {
-    return front->small.in_use || front->large.in_use;
+    return front->parts[WR_SMALL].in_use || front->parts[WR_LARGE].in_use;
 }
 
 static inline bool wr_front_slot_has(const wr_front_slot *slot, size_t block_bytes)

@@ -27,17 +27,15 @@ static void add_part(int64_t sums[WR_FLOW_LIVE], const wr_front_part *part)
 
 static void add_parked(wr_not_live *sums, const wr_front *front)
 {
-    add_part(sums->of[WR_SMALL], &front->small);
-    add_part(sums->of[WR_LARGE], &front->large);
+    add_part(sums->of[WR_SMALL], &front->parts[WR_SMALL]);
+    add_part(sums->of[WR_LARGE], &front->parts[WR_LARGE]);
 }
 
 static void add_beyond_said(wr_not_live *sums, const wr_front *front)
 {
     add_parked(sums, front);
-    for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        sums->of[WR_SMALL][i] -= front->small.added_up[i];
-        sums->of[WR_LARGE][i] -= front->large.added_up[i];
-    }
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] -= front->parts[class].added_up[i];
 }
 
 /* Those that are detached are asked, since they empty themselves without saying so. `pool`: of that one; NULL: of all. */
@@ -73,20 +71,16 @@ void wr_fronts_sum_locked(const wr_mempool *pool, wr_not_live *all, wr_not_live 
     add_untold(own, cache, pool);
 }
 
-static void add_up_part(const wr_front *front, wr_front_part *part, wr_class class)
-{
-    for (int i = 0; i < WR_FLOW_LIVE; i++) {
-        const int64_t now = wr_front_parked(part, (wr_flow_number)i);
-        front->cache->parked[class][i] += now - part->added_up[i];
-        front->pool->parked[class][i] += now - part->added_up[i];
-        part->added_up[i] = now;
-    }
-}
-
 void wr_front_add_up(wr_front *front)
 {
-    add_up_part(front, &front->small, WR_SMALL);
-    add_up_part(front, &front->large, WR_LARGE);
+    for (int class = WR_SMALL; class < WR_CLASSES; class ++)
+        for (int i = 0; i < WR_FLOW_LIVE; i++) {
+            wr_front_part *part = &front->parts[class];
+            const int64_t now = wr_front_parked(part, (wr_flow_number)i);
+            front->cache->parked[class][i] += now - part->added_up[i];
+            front->pool->parked[class][i] += now - part->added_up[i];
+            part->added_up[i] = now;
+        }
 }
 
 void wr_front_add_up_locked(wr_front *front)

@@ -135,7 +135,7 @@ static void what_is_missed_takes_back_what_is_parked_of_its_class(void **state)
     assert_ptr_equal(both, blocks[0]);
     assert_ok(weir_free(both));
     take_and_give(pool, stream, blocks, 4, 512 << 10); /* more than there is in the segment */
-    assert_true(wr_front_parked(&front->large, WR_FLOW_BLOCKS) == 1);
+    assert_true(wr_front_parked(&front->parts[WR_LARGE], WR_FLOW_BLOCKS) == 1);
     assert_ok(weir_validate(0));
 }
 

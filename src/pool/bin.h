@@ -1,6 +1,6 @@
 /*
- * bin: the free blocks of a bin, by size: what is done with each block that is handed out or freed, to be inlined
- * there. The rest is in bin.c. Lock: the cache's.
+ * bin: the free blocks of a bin, by size, and its segments. What is done with each block that is handed out or freed is here, to
+ * be inlined there; the rest is in bin.c. Lock: the cache's.
  */
 #ifndef WR_POOL_BIN_H
 #define WR_POOL_BIN_H
@@ -9,6 +9,16 @@
 #include "pool/block.h"
 
 #include <assert.h>
+
+/* By size, then as wr_free_index says. */
+wr_block *wr_bin_smallest(wr_bin *bin);
+wr_block *wr_bin_largest(wr_bin *bin);
+wr_block *wr_bin_larger(wr_bin *bin, wr_block *block);  /* the next one; NULL: none */
+wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the other way, from the largest on */
+
+void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
+void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
+void wr_bin_drop_fence(wr_bin *bin); /* with the move lock, or when nobody else has the bin */
 
 static inline int wr_free_compare(const wr_block *a, const wr_block *b)
 {

@@ -170,15 +170,6 @@ struct wr_bin {
     wr_free_index free;
 };
 
-/* Bin: free blocks by size, then as said above. pool/bin.h has what is done with each of them. */
-wr_block *wr_bin_smallest(wr_bin *bin);
-wr_block *wr_bin_largest(wr_bin *bin);
-wr_block *wr_bin_larger(wr_bin *bin, wr_block *block);  /* the next one; NULL: none */
-wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the other way, from the largest on */
-void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
-void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
-void wr_bin_drop_fence(wr_bin *bin); /* with the move lock, or when nobody else has the bin */
-
 /* Of a block in it. */
 static inline wr_class wr_bin_class_of(const wr_bin *bin, size_t bytes)
 {

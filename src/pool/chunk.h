@@ -160,7 +160,6 @@ void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 
 /* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are, or all and the regions that are
  * without any then. A pool that this leaves without memory and references is for wr_mempool_sweep. */
-typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
 WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
                                       size_t *released);
 
@@ -186,9 +185,6 @@ static inline size_t wr_region_left(const wr_cache *cache)
 /* When much of that is reserved, regions in which nothing is any more, or stale slots that no queued work can use, go: streams that
  * ended leave some. */
 void wr_chunks_reclaim_addresses(wr_cache *cache);
-
-/* Lets other devices, a bit each, reach all slots. */
-WR_CHECKED weir_status wr_chunks_share(wr_cache *cache, uint64_t accessors);
 
 /* At close: a region goes, and with it chunks that have no other slot. */
 weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "pool/address.h"
+#include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/event.h"
@@ -404,17 +405,7 @@ void wr_chunks_reclaim_addresses(wr_cache *cache)
     wr_cache_unlock(cache);
 }
 
-/* ---- other devices, and the end ----------------------------------------------------------------------------------- */
-
-weir_status wr_chunks_share(wr_cache *cache, uint64_t accessors)
-{
-    for (const wr_chunk *k = cache->chunks.first; k; k = k->next)
-        for (const wr_slot *s = k->slots; s; s = s->next_of_chunk) {
-            wr_range range = { .base = place_of(s), .bytes = k->bytes };
-            WR_TRY(wr_source_share(cache, &range, accessors));
-        }
-    return WEIR_OK;
-}
+/* ---- the end ------------------------------------------------------------------------------------------------------ */
 
 /* Chunks whose last slot goes with this are destroyed. */
 static weir_status release_slots(wr_cache *cache, const wr_region *region)

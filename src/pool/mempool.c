@@ -1,6 +1,7 @@
 #include "pool/mempool.h"
 
 #include "base/meta.h"
+#include "pool/bin.h"
 #include "pool/chunk.h"
 #include "pool/count.h"
 #include "pool/detach.h"

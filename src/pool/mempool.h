@@ -56,6 +56,8 @@ struct wr_mempool {
     wr_mempool *next; /* of the cache: oldest first; also links unused records */
 };
 
+typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
+
 /* Gives out an id: of a user's (true) or of a capture's. */
 WR_CHECKED weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out);
 

@@ -11,6 +11,16 @@ struct wr_import {
 
 /* ---- other devices ------------------------------------------------------------------------------------------------ */
 
+static weir_status share_chunks(wr_cache *cache, uint64_t bit)
+{
+    for (const wr_chunk *k = cache->chunks.first; k; k = k->next)
+        for (const wr_slot *s = k->slots; s; s = s->next_of_chunk) {
+            wr_range range = { .base = s->region->base + s->at, .bytes = k->bytes };
+            WR_TRY(wr_source_share(cache, &range, bit));
+        }
+    return WEIR_OK;
+}
+
 static weir_status share_all(wr_cache *cache, wr_segment *list, uint64_t bit)
 {
     for (const wr_segment *s = list; s; s = s->listed) {
@@ -18,7 +28,7 @@ static weir_status share_all(wr_cache *cache, wr_segment *list, uint64_t bit)
         if (range.backing == WR_BACKED) WR_TRY(wr_source_share(cache, &range, bit));
     }
     for (wr_import *i = cache->imports; i; i = i->next) WR_TRY(wr_source_share(cache, &i->range, bit));
-    return WEIR_OK;
+    return share_chunks(cache, bit);
 }
 
 weir_status wr_share_with(wr_cache *cache, int accessor)
@@ -34,7 +44,6 @@ weir_status wr_share_with(wr_cache *cache, int accessor)
     wr_cache_unlock(cache);
 
     weir_status status = known ? WEIR_OK : share_all(cache, list, bit);
-    if (status == WEIR_OK && !known) status = wr_chunks_share(cache, bit);
     if (status != WEIR_OK) {
         wr_cache_lock(cache);
         cache->accessors &= ~bit;

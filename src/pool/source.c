@@ -2,7 +2,7 @@
 
 #include "base/log.h"
 #include "pool/cache.h"
-#include "pool/locked.h"
+#include "pool/page_locked.h"
 
 #include <stdio.h>
 
@@ -80,7 +80,7 @@ weir_status wr_source_drop(const wr_cache *cache, const wr_range *range)
 /* The streams of the cache of host memory are the places where it can lie. */
 static int node_of(const wr_mempool *pool, const wr_stream *stream)
 {
-    return wr_cache_is_host(pool->cache) ? (int)stream->index - 1 : WR_LOCKED_ANYWHERE;
+    return wr_cache_is_host(pool->cache) ? (int)stream->index - 1 : WR_PAGE_LOCKED_ANYWHERE;
 }
 
 static weir_status take_own(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
@@ -91,7 +91,7 @@ static weir_status take_own(const wr_mempool *pool, const wr_stream *stream, wr_
     case WEIR_MEMORY_MAPPED:
     case WEIR_MEMORY_EXPORTABLE: return take_mapped(pool, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_alloc, device, range->bytes, &range->base);
-    case WEIR_MEMORY_PINNED: return wr_locked_take(backend, device, node_of(pool, stream), range);
+    case WEIR_MEMORY_PINNED: return wr_page_locked_take(backend, device, node_of(pool, stream), range);
     default: return wr_driver(backend, segment_alloc, device, range->bytes, &range->base);
     }
 }
@@ -104,7 +104,7 @@ static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_
     case WEIR_MEMORY_MAPPED:
     case WEIR_MEMORY_EXPORTABLE: return wr_source_drop(pool->cache, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_free, device, range->base, range->bytes);
-    case WEIR_MEMORY_PINNED: return wr_locked_give(backend, device, range);
+    case WEIR_MEMORY_PINNED: return wr_page_locked_give(backend, device, range);
     default: return wr_driver(backend, segment_free, device, range->base, range->bytes);
     }
 }
@@ -224,7 +224,7 @@ weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_r
 void wr_source_abandon(const wr_mempool *pool, const wr_range *range)
 {
     const bool own = !pool->source.alloc;
-    if (own && pool->rules.memory == WEIR_MEMORY_PINNED) wr_locked_abandon(pool->cache->backend, range);
+    if (own && pool->rules.memory == WEIR_MEMORY_PINNED) wr_page_locked_abandon(pool->cache->backend, range);
 }
 
 weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind)

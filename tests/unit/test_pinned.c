@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "base/meta.h"
 #include "base/numa.h"
-#include "pool/locked.h"
+#include "pool/page_locked.h"
 #include "pool_support.h"
 #include "weir/observe.h"
 
@@ -743,14 +743,14 @@ static void a_back_end_that_cannot_register_gives_aligned_memory_too(void **stat
         wr_range range = { .bytes = 4 * MIB };
         void *odd = NULL;
         assert_ok(plain.pinned_alloc(0, 4 * KIB, &odd)); /* lest what follows is aligned by chance */
-        assert_ok(wr_locked_take(&plain, 0, WR_LOCKED_ANYWHERE, &range));
+        assert_ok(wr_page_locked_take(&plain, 0, WR_PAGE_LOCKED_ANYWHERE, &range));
         assert_int_equal((uintptr_t)range.base % (2 * MIB), 0);
         memset(range.base, 1, range.bytes);
-        assert_ok(wr_locked_give(&plain, 0, &range));
+        assert_ok(wr_page_locked_give(&plain, 0, &range));
         assert_ok(plain.pinned_free(0, odd, 4 * KIB));
     }
     wr_range range = { .bytes = 4 * MIB };
-    assert_status(wr_locked_take(&plain, 0, 0, &range), WEIR_ERR_NOT_SUPPORTED);
+    assert_status(wr_page_locked_take(&plain, 0, 0, &range), WEIR_ERR_NOT_SUPPORTED);
     assert_ok(plain.device_close(0));
     assert_ok(plain.close());
 }

@@ -1,25 +1,25 @@
 /*
- * locked: page-locked host memory in whole segments. Mapped by weir, put on a NUMA node, faulted in by several threads,
+ * page_locked: page-locked host memory in whole segments. Mapped by weir, put on a NUMA node, faulted in by several threads,
  * then registered with the driver in one piece: one registration is far cheaper when its pages are there. Back ends
  * that cannot register give the memory themselves.
  * No lock is taken or may be held.
  */
-#ifndef WR_POOL_LOCKED_H
-#define WR_POOL_LOCKED_H
+#ifndef WR_POOL_PAGE_LOCKED_H
+#define WR_POOL_PAGE_LOCKED_H
 
 #include "pool/source.h"
 
-#define WR_LOCKED_ANYWHERE (-1)
+#define WR_PAGE_LOCKED_ANYWHERE (-1)
 
 /* Takes range->bytes, a multiple of WR_SEGMENT_UNIT, through `device`, on a node or anywhere. WEIR_ERR_OUT_OF_MEMORY:
  * the system or the driver has no more. */
-WR_CHECKED weir_status wr_locked_take(const weir_backend *backend, int device, int node, wr_range *range);
+WR_CHECKED weir_status wr_page_locked_take(const weir_backend *backend, int device, int node, wr_range *range);
 
 /* On failure the range is as it was. */
-weir_status wr_locked_give(const weir_backend *backend, int device, const wr_range *range);
+weir_status wr_page_locked_give(const weir_backend *backend, int device, const wr_range *range);
 
 /* When the driver does not take it back and is closed next, which ends its hold: the pages at least are the system's
  * again. */
-void wr_locked_abandon(const weir_backend *backend, const wr_range *range);
+void wr_page_locked_abandon(const weir_backend *backend, const wr_range *range);
 
 #endif

@@ -1,4 +1,4 @@
-#include "pool/locked.h"
+#include "pool/page_locked.h"
 
 #include "backend/backend.h"
 #include "base/numa.h"
@@ -106,7 +106,7 @@ static weir_status take_mapped(const weir_backend *backend, int device, int node
 {
     WR_TRY(map_aligned(range->bytes, &range->base));
     advise(range);
-    weir_status status = node == WR_LOCKED_ANYWHERE ? WEIR_OK : wr_numa_bind(range->base, range->bytes, node);
+    weir_status status = node == WR_PAGE_LOCKED_ANYWHERE ? WEIR_OK : wr_numa_bind(range->base, range->bytes, node);
     if (status == WEIR_OK) status = fault_in_all(range->base, range->bytes);
     if (status == WEIR_OK) status = wr_driver(backend, host_register, device, range->base, range->bytes);
     if (status != WEIR_OK) munmap(range->base, range->bytes);
@@ -120,7 +120,7 @@ static weir_status take_mapped(const weir_backend *backend, int device, int node
 static weir_status take_from_driver(const weir_backend *backend, int device, int node, wr_range *range)
 {
     void *start = NULL;
-    WR_ENSURE(node == WR_LOCKED_ANYWHERE, WEIR_ERR_NOT_SUPPORTED,
+    WR_ENSURE(node == WR_PAGE_LOCKED_ANYWHERE, WEIR_ERR_NOT_SUPPORTED,
               "back end %s cannot register host memory, so weir cannot put it on NUMA node %d: use WEIR_NUMA_ANY",
               backend->name, node);
     WR_TRY(wr_driver(backend, pinned_alloc, device, range->bytes + WR_SEGMENT_UNIT, &start));
@@ -129,7 +129,7 @@ static weir_status take_from_driver(const weir_backend *backend, int device, int
     return WEIR_OK;
 }
 
-weir_status wr_locked_take(const weir_backend *backend, int device, int node, wr_range *range)
+weir_status wr_page_locked_take(const weir_backend *backend, int device, int node, wr_range *range)
 {
     wr_range made = { .bytes = range->bytes };
     weir_status status = backend->host_register ? take_mapped(backend, device, node, &made)
@@ -139,7 +139,7 @@ weir_status wr_locked_take(const weir_backend *backend, int device, int node, wr
     return status == WEIR_ERR_OUT_OF_HOST_MEMORY ? WEIR_ERR_OUT_OF_MEMORY : status;
 }
 
-weir_status wr_locked_give(const weir_backend *backend, int device, const wr_range *range)
+weir_status wr_page_locked_give(const weir_backend *backend, int device, const wr_range *range)
 {
     if (!backend->host_register)
         return wr_driver(backend, pinned_free, device, (void *)(uintptr_t)range->chunk, range->bytes + WR_SEGMENT_UNIT);
@@ -148,7 +148,7 @@ weir_status wr_locked_give(const weir_backend *backend, int device, const wr_ran
     return WEIR_OK;
 }
 
-void wr_locked_abandon(const weir_backend *backend, const wr_range *range)
+void wr_page_locked_abandon(const weir_backend *backend, const wr_range *range)
 {
     if (backend->host_register) munmap(range->base, range->bytes);
 }

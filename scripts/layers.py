@@ -6,6 +6,7 @@ tools/: public headers and its own, by the order of TOOLS; what lies in tools/ i
 bench/, examples/: public headers and their own. bench/ may also read traces as tools/ does and print
 its tables: TOOLS_OF_BENCH.
 Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
+Each file of src/pool is in one row of "What is where in src/pool" in docs/architecture.md.
 """
 import pathlib
 import re
@@ -83,6 +84,16 @@ def check(path):
                     yield f"{path}:{number}: {match.group(0)[:-1].strip()} may be named under src/backend/{driver}/ only"
 
 
+def check_rooms():
+    table = (ROOT / "docs/architecture.md").read_text().split("## What is where in src/pool")[1].split("\n## ")[0]
+    named = re.findall(r"`(\w+)`", table)
+    there = {path.stem for path in (ROOT / "src/pool").iterdir()}
+    for name in sorted(there.union(named)):
+        if name not in there or named.count(name) != 1:
+            yield f"docs/architecture.md: what is where: {name} is named {named.count(name)} times, and " + (
+                "should be once" if name in there else "is no file of src/pool")
+
+
 def main():
     files = [
         path.relative_to(ROOT)
@@ -92,7 +103,7 @@ def main():
     ]
     stray = [f"{p}: not in one of src/'s folders: {', '.join(LAYERS)}" for p in files
              if p.parts[0] == "src" and (len(p.parts) < 3 or p.parts[1] not in LAYERS)]
-    problems = stray or [problem for path in files for problem in check(path)]
+    problems = stray or [problem for path in files for problem in check(path)] + list(check_rooms())
     print("\n".join(problems) if problems else f"layers: {len(files)} files, order kept")
     return 1 if problems else 0
 

@@ -42,15 +42,16 @@ typedef enum wr_block_state {
     WR_BLOCK_HELD
 } wr_block_state;
 
-/* What a free has to know of a live block, in one word. Parking changes it under the front's lock, everything else under the
- * cache's: a record_stream that meets the free of another thread finds out which was first. */
+/* What a free has to know of a block, in one atomic word. Parking and taking change it under the front's lock, all else under the
+ * cache's; recording a stream changes it by compare and exchange, so that of a record and a free by two threads one is first. */
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, for its own stream only */
     WR_MARK_PARKED    /* live to the cache, and in the bin's front */
 } wr_block_mark;
 
-/* A record that was ever in a table of starts always has a segment: who is late may be reading it (wr_front_of_block).
+/* Threads without the lock may read a record that is another block's by now, or unused (wr_front_of_block): once it has been in the
+ * table of starts, `segment` is never NULL again.
  * Two cache lines, and aligned so: neighbours may be blocks of different streams, which different threads write. What parking
  * and taking a block need is in the second line. */
 struct wr_block {
@@ -126,11 +127,12 @@ typedef enum wr_backing {
     WR_UNBACKED  /* nothing */
 } wr_backing;
 
-/* What is known of a segment whose stream ended, when the stream's work was over, and in which nobody has had a new block since. */
+/* A stream that ends, its work over, leaves its segments to the default stream. What is known of such a segment until somebody is
+ * given a block of it: */
 typedef enum wr_left {
-    WR_LEFT_NOT,
-    WR_LEFT_QUIET, /* it was free: there is nothing to wait for */
-    WR_LEFT_IN_USE /* not all of it: its new stream may be using those blocks */
+    WR_LEFT_NOT,   /* nothing: it was left by no stream, or used since */
+    WR_LEFT_QUIET, /* all of it was free: no work uses it */
+    WR_LEFT_IN_USE /* it had blocks in use, which the default stream may be using now */
 } wr_left;
 
 struct wr_segment {
@@ -164,9 +166,10 @@ struct wr_bin {
     wr_flow *also; /* the pool's, which has numbers of its own; NULL: it has none, or a detached front tells it later */
     wr_class class;
     size_t small_max; /* blocks of up to so many bytes are small ones: all, none, or by size, where regions have both */
-    size_t part_bytes; /* of the parts of its regions' slots */
-    void *fence; /* an event that tells which slots of its regions are of no use to anybody; NULL: none. Move lock */
-    uint64_t fenced; /* the moment it was recorded, in the cache's count */
+    size_t part_bytes; /* memory of chunks that its regions have: the parts of their slots (pool/chunk.h) */
+    void *
+        fence; /* an event; once it is over, no work uses slots that were stale when it was recorded. NULL: none. Move lock */
+    uint64_t fenced; /* when that was, by wr_chunks.moments */
     wr_free_index free;
 };
 

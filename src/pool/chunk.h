@@ -33,11 +33,12 @@ struct wr_chunk {
     wr_slot *slots;        /* where it is mapped */
     size_t parts;          /* slots that use it: most are stale, and who looks for parts need not see them all */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
-    size_t away;           /* bytes in no slot's part, because who has the move lock deals with them */
-    uint64_t surveyed;     /* the last survey that found something free of it, */
-    size_t free_bytes;     /* and how much */
-    uint64_t mark;         /* of who deals with it, in one pass */
-    bool serves;           /* wholly free: whoever looks for addresses to be used again may use it */
+    size_t
+        away; /* bytes that are in no slot's part while the holder of the move lock maps them elsewhere or gives them back */
+    uint64_t surveyed; /* the last survey that found some of it free, */
+    size_t free_bytes; /* and how much */
+    uint64_t mark;     /* scratch of one pass over chunks: equal to the pass's number, or an order */
+    bool serves;       /* scratch of wr_stitch_run_find: wholly free, and the request may have it */
 };
 
 struct wr_slot {
@@ -47,7 +48,7 @@ struct wr_slot {
     wr_slot *left, *right;  /* the region's next ones by address; NULL: there are none */
     wr_slot *next_of_chunk; /* also links unused records */
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
-    uint64_t stale_since;   /* in the cache's count of such moments; anew when the driver did not take it back */
+    uint64_t stale_since;   /* by wr_chunks.moments; later when unmapping it failed since */
     TAILQ_ENTRY(wr_slot) stale;
     LIST_ENTRY(wr_slot) short_part;
 };
@@ -57,8 +58,9 @@ struct wr_region {
     uint32_t count, capacity;
     TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* those that are, oldest first */
     size_t end;                                /* of the last slot, where the next one begins */
-    bool closed; /* behind the end something is mapped that the driver did not take back: no slot can come there */
-    bool broken; /* some planned places could not get their memory back, and another plan has its places elsewhere */
+    bool
+        closed; /* the driver did not unmap something behind the end: no slot can come there, nor can the addresses go */
+    bool broken; /* memory of planned places is in use elsewhere: another plan gets another region */
 };
 
 /* A free piece of a slot's part, as offsets in the region. */
@@ -73,7 +75,8 @@ typedef struct wr_piece {
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where it is nearly so */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
-#define WR_PART_USUAL WR_CHUNK_USUAL          /* of less are few, but where streams are many or memory is short */
+#define WR_PART_USUAL                                                                                                  \
+    WR_CHUNK_USUAL /* shorter parts are in a list: they are few, unless streams are many or memory is short */
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
 {
@@ -86,7 +89,7 @@ static inline bool wr_chunk_is_free(const wr_cache *cache, const wr_chunk *chunk
     return chunk->surveyed == cache->chunks.surveys && chunk->free_bytes == chunk->bytes;
 }
 
-/* The bin that the chunk's memory serves. */
+/* The bin of a slot that has a part of it. */
 wr_bin *wr_chunk_bin(const wr_chunk *chunk);
 
 /* The first slot of a region that ends behind an offset: its index. */
@@ -116,7 +119,7 @@ void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot);
 /* Counts and records that a part comes to the slot (SEGMENT_MAP) or goes (SEGMENT_UNMAP). */
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
 
-/* The parts of a free chunk are nobody's until they are let go, or left. Returns a slot that has one. */
+/* Holds all parts of a free chunk, until they are let go, or left (wr_chunk_leave_locked). Returns a slot that has one. */
 wr_slot *wr_chunk_hold_locked(wr_chunk *chunk);
 void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk); /* needs no records */
 
@@ -153,7 +156,7 @@ void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot);
 void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk);
 void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* It has no part in the pool that it was of. */
+/* The chunk becomes another pool's; it has no part in the one that it was of. */
 void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 
 /* -- without the cache's lock, with the move lock (chunk_trim.c) */

@@ -41,15 +41,15 @@ WR_CHECKED weir_status wr_front_detach_locked(wr_front *front);
 void wr_front_attach_locked(wr_front *front);
 void wr_fronts_attach_locked(wr_cache *cache);
 
-/* Of what is spare below the peak of the pool (NULL: the device), as much as a detached front may take until it asks again: the
- * shares of all together are not more, but each may take a little in any case, by which the peak may then be too low. */
+/* `spare` may become live below the peak of the pool (NULL: the device): how much of that a detached front may hand out until it asks
+ * again. The shares of all add up to no more, except that each is given a little in any case; the recorded peak may be too low by that. */
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare);
 
-/* Something of the pool became live of which they do not know: a peak is noted, and where they may take more than is left below it by
- * now, they have to ask again. */
+/* Something of the pool became live that detached fronts do not know of: a new peak is recorded, and where their shares are more than
+ * is left below it, they have to ask again. */
 WR_NOINLINE void wr_detached_review_locked(wr_mempool *pool);
 
-/* How much more of a class is free than the cache knows; less, when it is negative. `pool`: in that one; NULL: in all. */
+/* How much more of a class is free in detached fronts than the cache's flow has; negative: less. `pool`: in that one; NULL: in all. */
 int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number);
 
 /* The changes of all ledgers. */

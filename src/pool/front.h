@@ -28,20 +28,22 @@
 typedef struct wr_front_slot {
     size_t bytes;
     wr_block *first; /* NULL: there are none */
-    uint64_t hits;   /* not in the front's yet */
+    uint64_t hits;   /* that are not in the part's yet */
     uint32_t count;
 } wr_front_slot;
 
 /* What is parked of a class: small blocks and large ones do not push each other out. */
 typedef struct wr_front_part {
-    /* `spare` and `kept` together are what is parked now: to the cache live, to the program not. Requested bytes: as each block was
-     * asked for when it was parked, less what it was asked for when it was taken. `spare` is as much as may become live and set no
-     * peak of the stream, nor of the device as far as others leave alone what they have parked: less than is parked, or more, when
-     * `kept` is negative. Written by the holder of the lock, `kept` under the cache's too or the cutting lock; read by anyone. */
+    /* What is parked is `spare` + `kept`, which is live to the cache and not to the program. `spare` is how much may be handed out
+     * again before anybody has to look whether a peak of the stream, the pool or the device is exceeded; where that is more than is
+     * parked, `kept` is negative. Of requested bytes each block adds what it was asked for when it is parked, and takes off what it
+     * is asked for when it is handed out. Written by the holder of the lock, `kept` only with the cache's or the cutting lock
+     * besides; read by anyone. */
     atomic_int_fast64_t spare[WR_FLOW_LIVE];
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
-    int64_t hits[WR_FLOW_LIVE];     /* the cache was not told of; blocks and bytes without the slots' */
-    int64_t added_up[WR_FLOW_LIVE]; /* of what is parked here, in the cache's sums */
+    int64_t hits
+        [WR_FLOW_LIVE]; /* that the statistics do not have yet; in blocks and bytes, without those that the slots count */
+    int64_t added_up[WR_FLOW_LIVE]; /* what wr_cache.parked and wr_mempool.parked have of this part */
     uint32_t depth;                 /* of its slots; constant */
     uint64_t in_use;                /* slots that have blocks, or had since all went back: a bit each */
     wr_front_slot slots[WR_FRONT_SLOTS];
@@ -58,18 +60,17 @@ struct wr_front {
     wr_front *sibling;   /* the stream's next one */
     bool recorded;       /* there is a history */
 
-    /* Constants as long as the pool is. Its name is changed under both locks, and asked for under the first by whoever does not
-     * know that the pool is still there. */
+    /* Constants as long as the pool is there. The name is changed under this front's lock and the cache's; whoever has the first
+     * tells by it whether the pool still is (wr_front_is_of). */
     _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: it is gone */
     wr_mempool *pool;
     wr_bin *bins[WR_CLASSES]; /* the stream's there; NULL: not made yet. Under the cache's lock */
     size_t plain_max;  /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM, */
     size_t large_unit; /* or of that, a power of two, above WR_SMALL_MAX */
 
-    bool closed; /* the fronts are, or nothing may be parked of the pool now. Under both locks */
-    bool plain;  /* parking a block is no more than that: neither closed nor recorded. Under both locks */
-    /* Requests of less than that may be served from what is spare: plain_max + 1; 0: nobody knows what is. Written under the
-     * cache's lock. */
+    bool closed; /* nothing may be parked: all fronts are closed, or the pool serves nobody now. Under both locks */
+    bool plain;  /* neither closed nor recorded: the hit path may park. Under both locks */
+    /* Requests of fewer bytes may be hits: plain_max + 1; 0 while it is not known how much is spare. Written under the cache's lock. */
     atomic_size_t below;
 
     wr_front *next; /* all of the cache */
@@ -133,7 +134,7 @@ void wr_front_empty_detached(wr_front *front, wr_class class);
 /* Frees the block, or what begins there, in the bins of a detached front. False: it must be freed in the cache. */
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
 
-/* How much may become live until there is a peak is found out. The cache's lock is held too. */
+/* Finds out how much is spare. The cache's lock is held too. */
 WR_NOINLINE void wr_front_settle_locked(wr_front *front);
 
 /* A block of `bytes`, asked for as `requested`, becomes free, or live, other than by being parked or taken: so much more, or less,
@@ -147,7 +148,8 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested,
 /* Whether such a block may become live without a peak. The cutting lock is held too. */
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
 
-/* The front and the cache learn of each other: before anything is handed out or freed. The cache's lock is held too. */
+/* Before anything is handed out or freed under both locks: the cache's sums get what is parked, and the front sees whether it is
+ * closed. */
 void wr_front_meet_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
@@ -234,8 +236,8 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
     return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
 }
 
-/* What would be a peak must be found out again: more is live. Who takes what is parked then does that, under the cache's lock;
- * most of the time something else becomes live before. The cache's lock is held. */
+/* How much is spare is not known any more, since something else became live. The next hit is a miss that finds it out
+ * (wr_front_settle_locked): not at once, since most of the time more becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
@@ -278,7 +280,7 @@ static inline bool wr_front_has(wr_front *front, size_t block_bytes)
     return wr_front_slot_has(wr_front_slot_of(wr_front_part_for(front, block_bytes), block_bytes), block_bytes);
 }
 
-/* What is spare once such a block is taken. */
+/* How much is spare once such a block is taken. */
 typedef struct wr_front_rest {
     int64_t blocks, bytes, requested;
 } wr_front_rest;
@@ -290,7 +292,7 @@ static inline wr_front_rest wr_front_rest_of(const wr_front_part *part, size_t b
                             .requested = wr_front_spare(part, WR_FLOW_REQUESTED) - (int64_t)requested };
 }
 
-/* No more than ever before is live then; while what is spare is not known, perhaps. */
+/* No peak is exceeded then. It tells nothing while it is not known how much is spare. */
 static inline bool wr_front_spares(wr_front_rest rest)
 {
     return (rest.blocks | rest.bytes | rest.requested) >= 0;
@@ -347,8 +349,7 @@ WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block 
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* What both calls of a program come to that allocates and frees on a stream of the calling thread, with the front's lock.
- * NULL or false: nothing has changed, and it takes the way of all others. */
+/* The hit path of an allocation and of a free, with the front's lock. NULL or false: nothing has changed. */
 
 /* *at: the slot of such requests. */
 static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested, wr_front_slot **at)
@@ -380,8 +381,8 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
 /* Records the event of a hit. */
 void wr_front_record_taken(const wr_front *front, wr_block *block);
 
-/* What is less common, with the lock as by wr_bias_acquire_owned, which they release. False: it takes the way of all others.
- * The second frees what it cannot park. */
+/* When the hit path fails: a miss, and a free that cannot be parked as it is. They have the lock by wr_bias_acquire_owned, and release
+ * it. False: nothing was done, and the caller goes on without the lock. */
 bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested, wr_bias_thread *self, void **out);
 WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self);
 

@@ -40,6 +40,10 @@ WR_CHECKED weir_status wr_pending_record(wr_cache *cache, const wr_segment *segm
  * cannot be recorded falls back to asking the stream. */
 void wr_pending_start(wr_cache *cache, wr_block *block);
 
+/* Instead, for deterministic pools and for lent blocks: the block is free at once, and later work on its stream waits on the device
+ * for the uses. Where that cannot be, because a stream captures or the driver refuses, it is pending. Takes the move lock. */
+void wr_pending_chain(wr_cache *cache, wr_block *block);
+
 /* A block that is freed after all has no uses any more. The cache's lock is held. */
 WR_COLD void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
 
@@ -54,11 +58,6 @@ void wr_wait_leave(wr_wait *wait);
 /* A graph uses the live block that `address` lies in: freed, it is not reused before the graph lets go of it. */
 WR_CHECKED weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const void *address);
 void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *base);
-
-/* The same without waiting, for deterministic pools and for lent blocks: later work on the block's stream waits for the uses on the device,
- * and the block is free at once. Where that cannot be, because a stream is capturing or the driver refuses, it is
- * pending. Takes the move lock. */
-void wr_pending_chain(wr_cache *cache, wr_block *block);
 
 /* Reclaims what has completed. Returns at once when another thread is at it. Device errors stay with the block. */
 void wr_pending_poll(wr_cache *cache);

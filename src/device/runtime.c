@@ -183,6 +183,14 @@ weir_status wr_runtime_enter_slow(void)
     return status;
 }
 
+static void on_each_device(weir_status (*function)(wr_device *device), weir_status *first)
+{
+    for (int i = 0; i < WR_DEVICE_MAX; i++) {
+        wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
+        if (d) wr_keep_first(first, function(d));
+    }
+}
+
 weir_status wr_runtime_close(void)
 {
     if (atomic_load(&rt->state) == WR_FORKED) return wr_fork_refuse();
@@ -195,14 +203,8 @@ weir_status wr_runtime_close(void)
         atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
         wr_runtime_change_ways();
         wr_lock_release(&rt->exit_lock);
-        for (int i = 0; i < WR_DEVICE_MAX; i++) {
-            wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
-            if (d) wr_keep_first(&first, wr_device_end_captures(d));
-        }
-        for (int i = 0; i < WR_DEVICE_MAX; i++) {
-            wr_device *d = atomic_load_explicit(&rt->devices[i], memory_order_relaxed);
-            if (d) wr_keep_first(&first, wr_device_stop(d));
-        }
+        on_each_device(wr_device_end_captures, &first);
+        on_each_device(wr_device_stop, &first);
         wr_pinned *pinned = atomic_exchange_explicit(&rt->pinned, NULL, memory_order_acq_rel);
         if (pinned) wr_keep_first(&first, wr_pinned_close(pinned));
         for (int i = 0; i < WR_DEVICE_MAX; i++) {

@@ -167,13 +167,6 @@ static void make_live(wr_block *block, size_t requested)
     wr_account_in(bin->account, block->bytes);
 }
 
-void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native)
-{
-    make_live(block, requested);
-    record_alloc(cache, block, native);
-    look_for_peak_locked(cache, block->segment->bin);
-}
-
 /* `rest`: a record where the block is cut. */
 static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block, wr_block *rest)
 {
@@ -239,6 +232,18 @@ wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes)
         wr_bin_insert(segment->bin, around[i]);
         wr_count_free_in(segment->bin, around[i]);
     }
+    return block;
+}
+
+wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t bytes, size_t requested,
+                                      const void *native)
+{
+    wr_cache *cache = segment->cache;
+    if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return NULL;
+    wr_block *block = wr_cache_carve_locked(segment, at, bytes);
+    make_live(block, requested);
+    record_alloc(cache, block, native);
+    look_for_peak_locked(cache, segment->bin);
     return block;
 }
 

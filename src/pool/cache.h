@@ -37,20 +37,23 @@ struct wr_ledger {
 
 /* What chunks there are (pool/chunk.h). */
 typedef struct wr_chunks {
-    /* Constant: addresses of the first stream's first region; 0: there are no chunks but segments. */
+    /* Constant: bytes of addresses that the first stream's first region has; 0: there are no chunks, pools are made of segments. */
     size_t region_bytes;
     wr_chunk *first;
     size_t count;
-    size_t bytes, largest; /* of all chunks; of one, ever */
-    uint64_t addresses;    /* of all regions */
-    uint64_t reclaimed_at; /* the same when those were looked for that could go, and then did */
+    size_t bytes;          /* of all chunks */
+    size_t largest;        /* bytes of the largest chunk there ever was */
+    uint64_t addresses;    /* bytes that all regions reserve */
+    uint64_t reclaimed_at; /* what `addresses` was when regions that could go were last looked for */
     uint64_t mapped_bytes; /* of all slots */
-    uint64_t moments;      /* at which slots became stale */
-    uint64_t paid_at;      /* by then chunks mapped again have taken no more than their share of the time */
-    bool dear;             /* the last that were took more */
-    uint64_t dear_bytes;   /* of those that took more, since one was given back or refused */
-    size_t gathered_at;    /* what was held when all that was parked was taken, since one was given back; 0: not yet */
-    bool mixed;            /* small blocks are served among large ones, until a chunk is made */
+    uint64_t moments;      /* how many slots have become stale: the clock of wr_slot.stale_since */
+    uint64_t
+        paid_at; /* the time at which mapping chunks again has taken no more than its share, by the back end's clock */
+    bool dear;   /* the last chunks that were mapped again took more than that share */
+    uint64_t dear_bytes; /* of all chunks of which that is true, since a chunk was last given back or refused */
+    size_t
+        gathered_at; /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
+    bool mixed; /* small requests are served from large blocks' memory too, until a chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 
@@ -85,8 +88,8 @@ typedef struct wr_cache {
     uint64_t refusals;             /* because of what others were asking for */
     uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
     atomic_uint pauses_held_off;   /* by so many of weir's own uses of memory; counted under the lock. pool/pause.h */
-    weir_memory_stats stats;       /* of blocks as wr_stats_locked has put them together */
-    wr_ledger ledger;              /* since */
+    weir_memory_stats stats;       /* numbers of blocks: as of the last wr_stats_locked */
+    wr_ledger ledger;              /* what came and went since then */
     int64_t most_requested;        /* wr_count_most_requested_locked */
     wr_history history;
 
@@ -118,8 +121,8 @@ typedef struct wr_cache {
     wr_use *unused_uses;
 
     wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
-    bool chains;       /* streams were made to wait for others by frees; under the move lock */
-    atomic_uint left;  /* segments that have that set */
+    bool chains;       /* a free has ever made a stream wait for another (wr_pending_chain); under the move lock */
+    atomic_uint left;  /* segments whose `left` is not WR_LEFT_NOT */
 
     atomic_uint_fast64_t accessors; /* other devices that reach mapped memory of this one, a bit each */
     wr_import *imports;             /* memory of other processes */
@@ -128,7 +131,7 @@ typedef struct wr_cache {
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
     uint64_t queued_uses;         /* that were ever in them */
-    /* Released pools may have idle memory: since wr_mempool_tidy looked, or in spite of it. Detached fronts set it at the same time. */
+    /* Pools that nobody refers to may have idle memory: wr_mempool_tidy is to look. Set with the lock, or with a cutting lock alone. */
     atomic_bool orphans;
 } wr_cache;
 
@@ -189,14 +192,12 @@ static inline bool wr_cache_is_host(const wr_cache *cache)
     return cache->device == WR_CACHE_OF_HOST;
 }
 
+/* ---- serving and freeing (cache.c) ------------------------------------------------------------------------------- */
+
 /* `region_bytes`: addresses to reserve for a stream's chunks; 0 where the device cannot map chunks at several places. */
 WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
                                      const wr_policy_options *options, wr_event_pool *events, uint64_t history,
                                      size_t region_bytes);
-
-/* Gives all segments back to the driver, used or not, after wr_pending_release. The first failure is returned;
- * everything is gone regardless. */
-weir_status wr_cache_release(wr_cache *cache);
 
 /* What `bytes` become in a pool. */
 wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes);
@@ -205,32 +206,36 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* The same for a request that becomes a block of so many bytes, from the front's stream and pool, with the front's lock as its owner,
- * where no such block is parked. NULL: none fits. */
+/* The same for a plain request (wr_front.plain_max) of the front's stream and pool, which becomes a block of `bytes`; none of that
+ * size is parked. By a thread that has the front's lock as its owner. NULL: none fits. */
 WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self);
 
 /* The same for any request, parked blocks included. */
 WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
 
+/* Serves the request from free blocks of private pools that lend, in order of age; theirs they stay. *out as above. */
+WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
+
+/* Frees a block. *waiting: it when it was recorded on streams, and is pending; the caller starts the wait for them. */
+WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting);
+
+/* ---- growing, and the end (segment.c) ---------------------------------------------------------------------------- */
+
 /* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. With `out` NULL the
  * segment is only taken, for later requests; `grown`, when it is not NULL, becomes it under the lock. */
 WR_CHECKED weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment **grown, void **out);
 
-/* Serves the request from free blocks of private pools that lend, in order of age; theirs they stay. *out as above. */
-WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
+/* Gives all segments back to the driver, used or not, after wr_pending_release. The first failure is returned;
+ * everything is gone regardless. */
+weir_status wr_cache_release(wr_cache *cache);
 
-/* Moves the smallest idle segment of another stream of the pool that fits to the request's stream, which waits for the
- * other's work. *moved: whether there was one. */
-WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved);
-
-/* The same of those that streams which ended have left, and without a wait: what they may be in use by is asked. */
-WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
+/* ---- giving back, and to other streams (trim.c) ------------------------------------------------------------------ */
 
 /* Gives idle segments and free chunks back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the
  * default pool, of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
 
-/* Gives all that the pool of that name has idle back, if there still is one and no graph holds it. */
+/* Gives back all idle memory of the pool of that name, if there still is one and no graph holds it. */
 weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released);
 
 /* Gives back what pools that were released have idle. What has work on it stays until next time, or until somebody needs it. */
@@ -242,17 +247,17 @@ WR_CHECKED weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request 
 /* With a limit and gc_threshold set and exceeded: gives back idle large segments, longest unused first. */
 WR_CHECKED weir_status wr_cache_collect(wr_cache *cache);
 
-/* Frees a block. *waiting: it when it was recorded on streams, and is pending; the caller starts the wait for them. */
-WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting);
+/* Moves the smallest idle segment of another stream of the pool that fits to the request's stream, which waits for the
+ * other's work. *moved: whether there was one. */
+WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved);
 
-/* Hands the segments of a stream that ends to `heir`, the device's default stream. On failure some have moved, which
- * is harmless when the stream's work is over, and asking again is fine. */
+/* The same for segments that streams which have ended left (wr_left), without a wait: it is asked whether work still uses them. */
+WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
+
+/* forget.c: hands the segments of a stream that ends to `heir`, the device's default stream. On failure nothing has moved. */
 WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream *heir);
 
-/* -- for the other files of this folder; the lock is held ----------------------------------------------------------- */
-
-/* Whether the request's pool is there and serves requests. */
-WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
+/* ---- for the other files of this folder; the lock is held. Limits and bins (segment.c) --------------------------- */
 
 /* What is reserved of that which the limit is for. */
 uint64_t wr_cache_limited_locked(const wr_cache *cache);
@@ -264,20 +269,65 @@ WR_CHECKED weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes
 uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool);
 WR_CHECKED weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes);
 
-/* May the request have a free block of that size? */
-bool wr_cache_takes(const wr_request *request, size_t candidate);
-
 /* The bin of a stream and class, made on first use. Bins stay: a later stream of the same index takes them over. */
 WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_bin **out);
 
+/* ---- the same: what a request may have (cache.c) ----------------------------------------------------------------- */
+
+/* Whether the request's pool is there and serves requests. */
+WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
+
+/* May the request have a free block of that size? */
+bool wr_cache_takes(const wr_request *request, size_t candidate);
+
 /* The request's bin; NULL where nothing was ever allocated. */
 wr_bin *wr_cache_bin_locked(const wr_request *request);
+
+/* A free block of the request's bin that it may have; NULL: none fits. */
+wr_block *wr_cache_find_free_locked(const wr_request *request);
+
+/* The free block that fits best of one of the stream's bins, whatever the request's class, and is not spared for planned places;
+ * NULL: none does. */
+wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
+
+/* ---- the same: handing out and freeing (cache.c) ----------------------------------------------------------------- */
 
 /* Hands out a free block, cut to size. On failure nothing has changed. */
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
                                                 void **out);
 
-/* Work may be queued on the segment from now on: what was known of it since its stream ended holds no more. Whoever cuts there. */
+/* Hands out a range, by offset, of one free block. `native`: the stream that asked for it. NULL: there are no records for the rest. */
+wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t bytes, size_t requested,
+                                      const void *native);
+
+/* A range of a segment, by offset, that lies in one free or absent block, or is a held one, becomes a block of its own, in no tree and
+ * of the same state. Two records of blocks were made sure of (wr_records_spare_blocks). */
+wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes);
+
+/* A pending or live block becomes free: merged, back in its bin, counted. */
+void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
+
+/* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
+void wr_cache_give_locked(wr_cache *cache, wr_block *block);
+
+/* The same for a list of blocks of one kind that were parked in one front, and what they come to. That the program freed them was
+ * recorded when they were parked. */
+void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind, const int64_t sums[WR_FLOW_LIVE]);
+
+/* A block in no tree, free already, joins its free neighbours and is put in its bin. */
+void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
+
+/* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
+WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
+                                                  wr_block **out);
+
+/* Takes the lock. Returns the block that begins there, which is the caller's. */
+wr_block *wr_cache_lock_block(const void *pointer);
+
+/* ---- the same: what a stream that ended has left ----------------------------------------------------------------- */
+
+/* By whoever hands out or hides a block of the segment: work may be queued on it from now on, so what was known of it since its
+ * stream ended is forgotten. */
 static inline void wr_segment_use(wr_segment *segment)
 {
     if (WR_LIKELY(!segment->left)) return;
@@ -292,40 +342,9 @@ static inline void wr_segment_set_left_locked(wr_segment *segment, wr_left left)
     if (left) atomic_fetch_add_explicit(&segment->cache->left, 1, memory_order_relaxed);
 }
 
-/* A block that is in no tree becomes live. `native`: the stream that asked for it. */
-void wr_cache_make_live_locked(wr_cache *cache, wr_block *block, size_t requested, const void *native);
+/* ---- the same: records (records.c) ------------------------------------------------------------------------------- */
 
-/* A pending or live block becomes free: merged, back in its bin, counted. */
-void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
-
-/* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
-void wr_cache_give_locked(wr_cache *cache, wr_block *block);
-
-/* The same of those of one kind that a front had, in a list, and what they come to: their program has freed them before. */
-void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind, const int64_t sums[WR_FLOW_LIVE]);
-
-/* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
-WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
-                                                  wr_block **out);
-
-/* The block that begins there and that the caller has, with the cache's lock. */
-wr_block *wr_cache_lock_block(const void *pointer);
-
-/* A block in no tree, free already, joins its free neighbours and is put in its bin. */
-void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
-
-/* A range of a segment, by offset, that lies in one free or absent block, or is a held one, becomes a block of its own, in no tree and
- * of the same state. Two records of blocks were made sure of (wr_records_spare_blocks). */
-wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes);
-
-/* A free block of the request's bin that it may have; NULL: none fits. */
-wr_block *wr_cache_find_free_locked(const wr_request *request);
-
-/* The free block that fits best of one of the stream's bins, whatever the request's class, and is not spared for planned places;
- * NULL: none does. */
-wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
-
-/* Records (records.c): a fresh one's members are whatever they were. */
+/* A fresh one's members are whatever they were. */
 WR_COLD WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
 static inline wr_block *wr_ledger_take_record(wr_ledger *ledger)
 {

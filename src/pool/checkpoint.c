@@ -308,8 +308,9 @@ static void bring_back_locked(change *c, wr_segment *segment, const saved_block 
         return;
     }
     assert(block->state == WR_BLOCK_FREE);
-    block = wr_cache_carve_locked(segment, (size_t)(then->base - segment->base), then->bytes);
-    wr_cache_make_live_locked(c->cache, block, then->requested, segment->bin->stream->native);
+    block = wr_cache_hand_out_at_locked(segment, (size_t)(then->base - segment->base), then->bytes, then->requested,
+                                        segment->bin->stream->native);
+    assert(block);
 }
 
 static void apply_locked(change *c)

@@ -69,6 +69,22 @@ static inline void wr_count_waited(const wr_block *block)
     if (pool->counted) pool->stats.pending_frees--;
 }
 
+/* What came of a request that a plan was asked about. */
+typedef enum wr_outcome {
+    WR_UNPLANNED, /* it is not in the plan, there */
+    WR_SERVED,
+    WR_LATE,   /* its place is in use */
+    WR_LACKING /* there is no memory behind its place, or not behind all of it */
+} wr_outcome;
+
+static inline void wr_count_planned(wr_mempool *pool, wr_outcome found, size_t block_bytes)
+{
+    WR_COUNT(pool, plan_served, found == WR_SERVED);
+    WR_COUNT(pool, plan_late, found == WR_LATE || found == WR_LACKING);
+    WR_COUNT(pool, plan_missed, found == WR_UNPLANNED);
+    if (found != WR_SERVED) WR_COUNT(pool, plan_missed_bytes, block_bytes);
+}
+
 /* ---- statistics of blocks, which a flow goes before --------------------------------------------------------------- */
 
 /* All that came and went is in the statistics, those of the cache and the pool's own. */

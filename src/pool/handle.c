@@ -140,7 +140,7 @@ static void wait_for_first_locked(wr_handle_pool *pool)
     if (!pool->created_first) pool->creating_first = true;
 }
 
-static void first_is_over_locked(wr_handle_pool *pool, bool created)
+static void note_create_ended_locked(wr_handle_pool *pool, bool created)
 {
     if (created) pool->created_first = true;
     pool->creating_first = false;
@@ -185,7 +185,7 @@ static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, w
     weir_status status = create_handle(pool, &h);
     wr_lock_acquire(&pool->lock);
     pool->underway--;
-    first_is_over_locked(pool, status == WEIR_OK);
+    note_create_ended_locked(pool, status == WEIR_OK);
     weir_handle_stats *s = &pool->stats;
     if (status == WEIR_OK) {
         h->state = owner;
@@ -441,7 +441,7 @@ static bool any_to_destroy(wr_handle_pool *pool)
     return any;
 }
 
-/* Somebody may have needed the last of them by now: then NULL. Its place is another's when it is gone (`is_gone`). */
+/* Somebody may have needed the last of them by now: then NULL. Its place is another's when it is gone (note_gone). */
 static wr_handle *take_out(wr_handle_pool *pool)
 {
     wr_lock_acquire(&pool->lock);
@@ -455,7 +455,7 @@ static wr_handle *take_out(wr_handle_pool *pool)
     return h;
 }
 
-static void is_gone(wr_handle_pool *pool)
+static void note_gone(wr_handle_pool *pool)
 {
     wr_lock_acquire(&pool->lock);
     pool->underway--;
@@ -490,7 +490,7 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
         if (harmful) wr_quiet_end();
         if (!h) break;
         forget_handle(h);
-        is_gone(pool);
+        note_gone(pool);
         ++*destroyed;
     }
     return first;

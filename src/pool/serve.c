@@ -193,13 +193,6 @@ typedef struct place {
     bool guessed;       /* the request need not be the one that it is for */
 } place;
 
-typedef enum outcome {
-    UNPLANNED, /* not in the plan, there */
-    SERVED,
-    LATE,   /* the place is in use */
-    LACKING /* there is no memory behind the place, or not behind all of it */
-} outcome;
-
 static bool may_have(const wr_served *s, const wr_request *request)
 {
     if (s->named) return s->native == (uint64_t)(uintptr_t)request->stream->native;
@@ -233,19 +226,19 @@ static void find_region_locked(const wr_cache *cache, wr_served *s)
     s->region = segment;
 }
 
-static outcome find_locked(wr_cache *cache, const wr_request *request, place *at)
+static wr_outcome find_locked(wr_cache *cache, const wr_request *request, place *at)
 {
     wr_served *s = arena_of_locked(cache, request);
     uint32_t entry = 0;
-    if (!s) return UNPLANNED;
+    if (!s) return WR_UNPLANNED;
     const wr_followed how = wr_follow(&s->follower, &s->course, request->fit.block_bytes, &entry);
     if (how == WR_FOLLOW_FOUND) WR_COUNT(cache->pools, plan_resyncs, 1);
-    if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
+    if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return WR_UNPLANNED;
     if (!s->judged && how != WR_FOLLOW_RESIDENT) {
         s->judged = true;
         s->wastes = !wr_course_begin_at(&s->course, entry);
     }
-    if (s->wastes) return UNPLANNED;
+    if (s->wastes) return WR_UNPLANNED;
     const wr_planned *e = &s->course.entries[entry];
     const bool lent = s->host && e->offset >= s->bytes;
     const size_t from = (size_t)e->offset - (lent ? s->bytes : 0);
@@ -255,35 +248,33 @@ static outcome find_locked(wr_cache *cache, const wr_request *request, place *at
                    .guessed = how == WR_FOLLOW_RESIDENT,
                    .native = request->stream->native,
                    .lender = lent ? s->host->stream : NULL };
-    return lent && !at->lender ? UNPLANNED : LACKING;
+    return lent && !at->lender ? WR_UNPLANNED : WR_LACKING;
 }
 
 /* The truth about a place is in the region's blocks: none but free ones may be there. */
-static outcome look_locked(const wr_segment *region, const place *at)
+static wr_outcome look_locked(const wr_segment *region, const place *at)
 {
     const char *from = region->base + at->from, *to = region->base + at->to;
     const wr_block *block = wr_starts_block_at(region, from);
-    outcome found = block->base + block->bytes >= to ? SERVED : LACKING;
+    wr_outcome found = block->base + block->bytes >= to ? WR_SERVED : WR_LACKING;
     for (; block && block->base < to; block = block->next) {
         if (block->state == WR_BLOCK_ABSENT || block->state == WR_BLOCK_HELD)
-            found = LACKING;
+            found = WR_LACKING;
         else if (block->state != WR_BLOCK_FREE)
-            return LATE;
+            return WR_LATE;
     }
     return found;
 }
 
-static outcome hand_out_locked(wr_cache *cache, const wr_request *request, wr_segment *region, const place *at,
-                               void **out)
+static wr_outcome hand_out_locked(const wr_request *request, wr_segment *region, const place *at, void **out)
 {
-    const outcome found = look_locked(region, at);
-    if (found != SERVED) return found;
-    if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
-    wr_block *block = wr_cache_carve_locked(region, at->from, at->to - at->from);
-    wr_cache_make_live_locked(cache, block, request->requested, at->native);
+    const wr_outcome found = look_locked(region, at);
+    if (found != WR_SERVED) return found;
+    wr_block *block = wr_cache_hand_out_at_locked(region, at->from, at->to - at->from, request->requested, at->native);
+    if (!block) return WR_LACKING;
     block->lent = at->lender != NULL;
     *out = block->base;
-    return SERVED;
+    return WR_SERVED;
 }
 
 static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *request, const place *at)
@@ -292,18 +283,18 @@ static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *reque
     return serving && serving->serial == at->serial ? served_locked(cache, request->stream) : NULL;
 }
 
-static outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_served *s = arena_at_locked(cache, request, at);
-    if (!s || at->to > s->bytes) return UNPLANNED; /* the lender's record may be another stream's by now */
+    if (!s || at->to > s->bytes) return WR_UNPLANNED; /* the lender's record may be another stream's by now */
     if (!s->region) find_region_locked(cache, s);
-    return s->region ? hand_out_locked(cache, request, s->region, at, out) : LACKING;
+    return s->region ? hand_out_locked(request, s->region, at, out) : WR_LACKING;
 }
 
-static outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
-    const outcome found = serve_locked(cache, request, at, out);
+    const wr_outcome found = serve_locked(cache, request, at, out);
     wr_front_unlock(cache, front);
     return found;
 }
@@ -334,19 +325,19 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
 }
 
 /* The place gets memory. Others may have it by the time that it can be looked at again. The move lock is held. */
-static outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_stitch_range range;
     wr_cache_lock(cache);
     const bool there = range_of_locked(cache, request, at, &range);
     wr_cache_unlock(cache);
-    return there && back(cache, request, &range) == WEIR_OK ? serve(cache, request, at, out) : LACKING;
+    return there && back(cache, request, &range) == WEIR_OK ? serve(cache, request, at, out) : WR_LACKING;
 }
 
-static outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_lock_acquire(&cache->move_lock);
-    const outcome found = serve_backed_moving(cache, request, at, out);
+    const wr_outcome found = serve_backed_moving(cache, request, at, out);
     wr_lock_release(&cache->move_lock);
     return found;
 }
@@ -380,19 +371,19 @@ static bool may_lend(wr_cache *cache, const place *at)
 }
 
 /* A lent place is served as to its lender. */
-static outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
+static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_request lent = *request;
     lent.stream = at->lender;
     wr_pending_poll(cache);
     wr_lock_acquire(&cache->move_lock);
-    outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : LATE;
-    if (found == LACKING) found = serve_backed_moving(cache, &lent, at, out);
-    const wr_segment *segment = found == SERVED ? wr_address_find(*out) : NULL;
-    if (found == SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {
+    wr_outcome found = may_lend(cache, at) ? serve(cache, &lent, at, out) : WR_LATE;
+    if (found == WR_LACKING) found = serve_backed_moving(cache, &lent, at, out);
+    const wr_segment *segment = found == WR_SERVED ? wr_address_find(*out) : NULL;
+    if (found == WR_SERVED && lend_block(cache, request->stream, at->lender, segment, *out) != WEIR_OK) {
         take_back(cache, at->lender, segment, *out);
         *out = NULL;
-        found = LATE;
+        found = WR_LATE;
     }
     wr_lock_release(&cache->move_lock);
     return found;
@@ -440,10 +431,10 @@ weir_status wr_serve_settle(wr_cache *cache)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
-static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, outcome found)
+static void distrust_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_outcome found)
 {
     wr_served *s = at->guessed ? NULL : arena_at_locked(cache, request, at);
-    if (s) wr_follower_fail(&s->follower, found == LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
+    if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
 /* A plan that was of no use for two rounds, and for so many requests, costs time for nothing. */
@@ -461,29 +452,25 @@ static bool lay_down_locked(wr_cache *cache)
     return true;
 }
 
-static bool count_locked(wr_cache *cache, const wr_request *request, outcome found)
+static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome found)
 {
-    wr_mempool *pool = cache->pools;
     wr_serving *serving = serving_locked(cache);
-    if (serving) *(found == SERVED ? &serving->placed : &serving->failed) += 1;
-    if (serving) serving->in_vain = found == SERVED ? 0 : serving->in_vain + 1;
-    WR_COUNT(pool, plan_served, found == SERVED);
-    WR_COUNT(pool, plan_late, found == LATE || found == LACKING);
-    WR_COUNT(pool, plan_missed, found == UNPLANNED);
-    if (found != SERVED) WR_COUNT(pool, plan_missed_bytes, request->fit.block_bytes);
+    if (serving) *(found == WR_SERVED ? &serving->placed : &serving->failed) += 1;
+    if (serving) serving->in_vain = found == WR_SERVED ? 0 : serving->in_vain + 1;
+    wr_count_planned(cache->pools, found, request->fit.block_bytes);
     return lay_down_locked(cache);
 }
 
 /* From what is there. True: that was all that can be done. *laid_down: and it was the last. */
-static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, outcome *found, bool *laid_down,
+static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, wr_outcome *found, bool *laid_down,
                           void **out)
 {
     wr_front *front = wr_front_lock_stream(cache, request->stream, 0);
     *found = find_locked(cache, request, at);
-    if (*found != UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
-    const bool over = *found == SERVED || *found == UNPLANNED;
+    if (*found != WR_UNPLANNED && !at->lender) *found = serve_locked(cache, request, at, out);
+    const bool over = *found == WR_SERVED || *found == WR_UNPLANNED;
     if (over) *laid_down = count_locked(cache, request, *found);
-    if (*found == SERVED) WR_COUNT(cache->pools, hits, 1);
+    if (*found == WR_SERVED) WR_COUNT(cache->pools, hits, 1);
     wr_front_unlock(cache, front);
     return over;
 }
@@ -491,19 +478,19 @@ static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at,
 bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
 {
     place at = { 0 };
-    outcome found;
+    wr_outcome found;
     bool laid_down = false;
     *out = NULL;
     if (request->pool_name != 0) return false; /* plans are of the default pool */
     if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
     if (at.lender) found = serve_lent(cache, request, &at, out);
-    if (found == LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
+    if (found == WR_LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {
         wr_pending_poll(cache);
         found = serve(cache, request, &at, out);
     }
-    if (found == LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
+    if (found == WR_LACKING && !at.lender) found = serve_backed(cache, request, &at, out);
     wr_cache_lock(cache);
-    if (found != SERVED) distrust_locked(cache, request, &at, found);
+    if (found != WR_SERVED) distrust_locked(cache, request, &at, found);
     laid_down = count_locked(cache, request, found);
     wr_cache_unlock(cache);
     return laid_down;

@@ -29,12 +29,12 @@ enum { BUSY_MOST = 4 };
 typedef struct attempt {
     wr_stitch_plan plan;
     wr_stitch_effort effort;
-    wr_block *aside;       /* block records for putting things in order afterwards */
-    bool hold;             /* keep the region's tail from others meanwhile: without, it was gone before */
+    wr_block *aside;       /* records of blocks, set aside for the step after the driver's calls */
+    bool hold;             /* keep the region's free tail from others during those calls */
     wr_block *held;        /* that tail; NULL: none */
     bool done;             /* nothing is left to do */
-    bool busy;             /* another stream, whose memory was to be used, has work queued */
-    uint64_t began, ended; /* the mapping; by the back end's clock */
+    bool busy;             /* a stream whose memory was to be used has work queued */
+    uint64_t began, ended; /* the mapping, by the back end's clock */
 } attempt;
 
 /* ---- everything that could fail, first ---------------------------------------------------------------------------- */
@@ -466,11 +466,11 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
         bin = a.plan.bin;
         gather = a.plan.gather;
         again = a.busy || gather || (status == WEIR_OK && !*out) || (status == WEIR_ERR_OUT_OF_MEMORY && !forced);
-        if (a.busy)
+        if (a.busy) {
             busy++;
-        else if (status == WEIR_OK)
-            hold = true;
-        else if (!gather) {
+        } else if (status == WEIR_OK) {
+            hold = true; /* without, another thread was given a part of what this one got */
+        } else if (!gather) {
             refused = a.plan.created;
             forced = true;
         }

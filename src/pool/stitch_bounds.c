@@ -157,7 +157,7 @@ void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t 
  * much is held in segments. */
 static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 {
-    const int64_t chunks = (int64_t)p->held;
+    const int64_t chunks = (int64_t)p->request->pool->chunk_bytes;
     const int64_t beyond = (int64_t)p->cache->chunks.dear_bytes - REST_TIMES * chunks;
     const int64_t share = (chunks < most ? chunks : most) / REST_SHARE;
     if (beyond <= 0 || !leaves_a(REST_LEAVES_SHARE, p->cache, held)) return 0;
@@ -196,7 +196,7 @@ static size_t small_bytes(const wr_mempool *pool)
 
 static bool small_stay_few(const wr_stitch_plan *p, size_t bytes)
 {
-    const size_t share = p->held / SMALL_SHARE;
+    const size_t share = p->request->pool->chunk_bytes / SMALL_SHARE;
     return small_bytes(p->request->pool) + bytes <= (share > SMALL_LEAST ? share : SMALL_LEAST);
 }
 
@@ -209,7 +209,7 @@ bool wr_stitch_may_grow(const wr_stitch_plan *p, size_t bytes)
 bool wr_stitch_may_gather(const wr_stitch_plan *p)
 {
     const wr_mempool *own = p->request->pool;
-    const size_t all = p->held + (own->is_private ? p->cache->pools->chunk_bytes : 0);
+    const size_t all = p->request->pool->chunk_bytes + (own->is_private ? p->cache->pools->chunk_bytes : 0);
     const size_t last = p->cache->chunks.gathered_at, share = all / PARKED_SHARE;
     return !wr_gate_captures() && (!p->cache->chunks.dear || p->cache->chunks.bytes >= last + last / GATHER_SHARE) &&
            wr_fronts_parked_locked(p->cache, p->cache->pools, WR_FLOW_BYTES) >=

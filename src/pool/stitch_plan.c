@@ -373,7 +373,7 @@ static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 /* New memory is for places as long as no more is held than the plan would do with: beyond, what is free elsewhere serves. */
 static bool may_hold(const wr_stitch_plan *p, size_t bytes)
 {
-    return p->held + bytes <= p->range->budget || wr_stitch_has_slack(p, bytes);
+    return p->request->pool->chunk_bytes + bytes <= p->range->budget || wr_stitch_has_slack(p, bytes);
 }
 
 static weir_status plan_range(wr_stitch_plan *p, bool *served)
@@ -419,7 +419,6 @@ static weir_status survey(const wr_stitch_plan *p)
 weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
 {
     WR_TRY(survey(p));
-    p->held = p->request->pool->chunk_bytes;
     p->pressed = p->forced || wr_stitch_is_tight(p->cache, p->cache->chunks.bytes);
     if (p->range) return plan_range(p, served);
     if (p->request->pool->fixed) return plan_fixed(p, served);

@@ -21,20 +21,19 @@ typedef struct wr_stitch_plan {
     const wr_request *request;
     wr_bin *bin;
     const wr_stitch_range *range; /* what is to have memory; NULL: whatever serves the request */
-    wr_bin *open;                 /* planned places of the stream, which is not served; NULL: none */
-    bool forced;                  /* use what is there before anything new, however little is held */
-    size_t refused;               /* then: so much that is new was not to be had, nor is more */
-    bool foreign;                 /* also what other streams have, */
-    uint64_t serial;              /* but those that this request found busy */
-    bool gathered;                /* what others have parked is free by now */
-    bool gather;                  /* is set where that may serve instead of new memory */
-    size_t held;                  /* in the pool's chunks, of all streams */
-    bool pressed;                 /* memory is short, or may become so */
+    wr_bin *open;   /* the stream's bin of planned places, when no plan is followed there; NULL: it is not to be used */
+    bool forced;    /* use what is free before anything new, however little is held */
+    size_t refused; /* if forced: the driver has refused so many bytes of new memory */
+    bool foreign;   /* use what other streams have free too, */
+    uint64_t serial; /* but not of streams that this request found busy (wr_stream.found_busy) */
+    bool gathered;   /* in: what all streams have parked was freed before */
+    bool gather;     /* out: it is to be freed, and planned anew, before new memory is asked for */
+    bool pressed;    /* forced, or memory may become short (wr_stitch_is_tight) */
 
     wr_segment *region; /* that the slots go to */
     bool fresh;         /* it is new: it has no addresses yet */
     size_t start;       /* where the slots begin in it */
-    wr_bin *serves;     /* has a free block for the request, though its own has none; NULL: none has */
+    wr_bin *serves;     /* another bin of the stream that has a free block for the request; NULL: none has */
     size_t tail;        /* bytes of its free tail, which is part of what the request gets */
     size_t bytes;       /* of all slots */
     size_t created;     /* of chunks to be made */

@@ -215,13 +215,6 @@ void wr_subplan_forget_stream_locked(const wr_cache *cache, const wr_stream *str
 
 /* ---- one request -------------------------------------------------------------------------------------------------- */
 
-typedef enum outcome {
-    UNPLANNED, /* not in the plan, there */
-    SERVED,
-    LATE,   /* the place is in use */
-    LACKING /* there is no segment */
-} outcome;
-
 /* What is planned is what the default pool would make of the request: private pools round large ones further. */
 static size_t planned_bytes(const wr_request *request)
 {
@@ -231,40 +224,35 @@ static size_t planned_bytes(const wr_request *request)
     return fit.block_bytes;
 }
 
-static outcome follow_locked(wr_subplan *s, const wr_request *request, size_t bytes, wr_subplace *at)
+static wr_outcome follow_locked(wr_subplan *s, const wr_request *request, size_t bytes, wr_subplace *at)
 {
     uint32_t entry = 0;
     const wr_followed how = wr_follow(&s->follower, &s->course, bytes, &entry);
     if (how == WR_FOLLOW_FOUND) WR_COUNT(request->pool, plan_resyncs, 1);
-    if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return UNPLANNED;
+    if (how == WR_FOLLOW_NONE || !wr_follower_trusted(&s->follower)) return WR_UNPLANNED;
     const wr_planned *e = &s->course.entries[entry];
     *at = (wr_subplace){ (size_t)e->offset, (size_t)(e->offset + e->bytes), how == WR_FOLLOW_RESIDENT };
-    return LACKING;
+    return WR_LACKING;
 }
 
-static outcome serve_locked(wr_cache *cache, const wr_request *request, const wr_subplan *s, const wr_subplace *at,
-                            void **out)
+static wr_outcome serve_locked(const wr_request *request, const wr_subplan *s, const wr_subplace *at, void **out)
 {
-    if (!s->segment) return LACKING;
+    if (!s->segment) return WR_LACKING;
     const char *from = s->segment->base + at->from, *to = s->segment->base + at->to;
     const wr_block *there = wr_starts_block_at(s->segment, from);
-    if (there->state != WR_BLOCK_FREE || there->base + there->bytes < to) return LATE;
-    if (wr_records_spare_blocks(cache, 2) != WEIR_OK) return LACKING;
-    wr_block *block = wr_cache_carve_locked(s->segment, at->from, at->to - at->from);
-    wr_cache_make_live_locked(cache, block, request->requested, request->stream->native);
+    if (there->state != WR_BLOCK_FREE || there->base + there->bytes < to) return WR_LATE;
+    const wr_block *block = wr_cache_hand_out_at_locked(s->segment, at->from, at->to - at->from, request->requested,
+                                                        request->stream->native);
+    if (!block) return WR_LACKING;
     *out = block->base;
-    return SERVED;
+    return WR_SERVED;
 }
 
-static void finish_locked(wr_subplan *s, const wr_request *request, const wr_subplace *at, outcome found)
+static void finish_locked(wr_subplan *s, const wr_request *request, const wr_subplace *at, wr_outcome found)
 {
-    wr_mempool *pool = request->pool;
-    if (found == LATE && !at->guessed) wr_follower_fail(&s->follower, WR_TRUST_LATE);
-    if (found == LACKING) wr_follower_fail(&s->follower, WR_TRUST_LOST);
-    WR_COUNT(pool, plan_served, found == SERVED);
-    WR_COUNT(pool, plan_late, found == LATE || found == LACKING);
-    WR_COUNT(pool, plan_missed, found == UNPLANNED);
-    if (found != SERVED) WR_COUNT(pool, plan_missed_bytes, request->fit.block_bytes);
+    if (found == WR_LATE && !at->guessed) wr_follower_fail(&s->follower, WR_TRUST_LATE);
+    if (found == WR_LACKING) wr_follower_fail(&s->follower, WR_TRUST_LOST);
+    wr_count_planned(request->pool, found, request->fit.block_bytes);
 }
 
 static wr_subplan *subplan_locked(const wr_request *request)
@@ -274,15 +262,15 @@ static wr_subplan *subplan_locked(const wr_request *request)
 }
 
 /* From what is there. *grows: the segment is to be asked for first, by this thread. */
-static outcome serve_at_once_locked(wr_cache *cache, wr_subplan *s, const wr_request *request, size_t bytes,
-                                    wr_subplace *at, bool *grows, void **out)
+static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request, size_t bytes, wr_subplace *at,
+                                       bool *grows, void **out)
 {
-    outcome found = follow_locked(s, request, bytes, at);
-    if (found != UNPLANNED) found = serve_locked(cache, request, s, at, out);
-    *grows = found == LACKING && !s->segment && !s->asking && !holds_any(request->pool, request->stream);
+    wr_outcome found = follow_locked(s, request, bytes, at);
+    if (found != WR_UNPLANNED) found = serve_locked(request, s, at, out);
+    *grows = found == WR_LACKING && !s->segment && !s->asking && !holds_any(request->pool, request->stream);
     s->asking |= *grows;
-    if (found == SERVED) WR_COUNT(request->pool, hits, 1);
-    if (found != LATE && !*grows) finish_locked(s, request, at, found);
+    if (found == WR_SERVED) WR_COUNT(request->pool, hits, 1);
+    if (found != WR_LATE && !*grows) finish_locked(s, request, at, found);
     return found;
 }
 
@@ -307,7 +295,7 @@ static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size
     s = subplan_locked(request);
     if (s) {
         s->asking = false;
-        finish_locked(s, request, at, grown ? serve_locked(cache, request, s, at, out) : LACKING);
+        finish_locked(s, request, at, grown ? serve_locked(request, s, at, out) : WR_LACKING);
     }
     wr_cache_unlock(cache);
 }
@@ -316,7 +304,7 @@ bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at
 {
     const size_t planned = planned_bytes(request);
     size_t bytes = 0;
-    outcome found = UNPLANNED;
+    wr_outcome found = WR_UNPLANNED;
     bool grows = false;
     *out = NULL;
     wr_cache_lock(cache);
@@ -325,18 +313,18 @@ bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at
     if (serves && !s) s = claim_locked(cache, request, planned);
     if (s) {
         bytes = s->bytes;
-        found = serve_at_once_locked(cache, s, request, planned, at, &grows, out);
+        found = serve_at_once_locked(s, request, planned, at, &grows, out);
     }
     wr_cache_unlock(cache);
     if (grows) grow(cache, request, s, bytes, at, out);
-    return found == LATE;
+    return found == WR_LATE;
 }
 
 void wr_subplan_retry(wr_cache *cache, const wr_request *request, const wr_subplace *at, void **out)
 {
     wr_cache_lock(cache);
     wr_subplan *s = subplan_locked(request);
-    if (s) finish_locked(s, request, at, serve_locked(cache, request, s, at, out));
+    if (s) finish_locked(s, request, at, serve_locked(request, s, at, out));
     wr_cache_unlock(cache);
 }
 

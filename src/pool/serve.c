@@ -199,20 +199,25 @@ static bool may_have(const wr_served *s, const wr_request *request)
     return wr_course_may_begin(&s->course, request->fit.block_bytes);
 }
 
-/* The stream's arena. A stream without one takes the first that may begin as it does and of which nothing was given out. Who
- * begins otherwise may have come late: it has the only arena of a plan until then. */
+/* For a stream without an arena: the first that may begin as the stream does, and of which nothing was given out. A stream that
+ * begins otherwise may have come late: it has the only arena of a plan until another one begins as that does. */
+static wr_served *arena_for(wr_serving *serving, const wr_request *request)
+{
+    for (size_t i = 0; i < serving->count; i++) {
+        wr_served *s = &serving->arenas[i];
+        if (!(s->stream && s->region) && may_have(s, request)) return s;
+    }
+    wr_served *first = &serving->arenas[0];
+    return serving->count == 1 && !first->stream && !first->named ? first : NULL;
+}
+
 static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *request)
 {
     wr_serving *serving = serving_locked(cache);
-    wr_served *own = served_locked(cache, request->stream);
-    for (size_t i = 0; !own && serving && i < serving->count; i++) {
-        wr_served *s = &serving->arenas[i];
-        if (!(s->stream && s->region) && may_have(s, request)) own = s;
-    }
-    if (!own && serving && serving->count == 1 && !serving->arenas[0].stream && !serving->arenas[0].named)
-        own = &serving->arenas[0];
-    if (own && own->stream != request->stream) begin_anew(own, request->stream);
-    return own;
+    wr_served *s = served_locked(cache, request->stream);
+    if (!s && serving) s = arena_for(serving, request);
+    if (s && s->stream != request->stream) begin_anew(s, request->stream);
+    return s;
 }
 
 /* A region of an earlier plan goes on being used, unless some of its addresses are of no use. */

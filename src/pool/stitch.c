@@ -437,12 +437,37 @@ static void sweep_for(const wr_request *request)
     if (request->pool_name != 0) wr_mempool_sweep(request->pool->cache);
 }
 
+/* How the next attempt goes: what was in vain is not tried again. */
+typedef struct trying {
+    bool forced, hold;     /* as in the plan and the attempt */
+    bool gather, gathered; /* what all streams have parked is freed before; or was, before any attempt */
+    size_t refused;
+    int busy; /* attempts that came to nothing for streams with work queued */
+} trying;
+
+/* False: that was the last attempt. */
+static bool try_again(trying *t, const attempt *a, weir_status status, const void *found)
+{
+    t->gather = a->plan.gather;
+    if (a->busy) {
+        t->busy++;
+        return true;
+    }
+    if (t->gather) return true;
+    if (status == WEIR_OK) {
+        t->hold = true; /* another thread was given a part of what was made */
+        return !found;
+    }
+    if (t->forced) return false;
+    t->forced = true;
+    t->refused = a->plan.created;
+    return status == WEIR_ERR_OUT_OF_MEMORY;
+}
+
 weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out)
 {
-    bool forced = effort == WR_STITCH_CHAINED, hold = false, again = true;
-    int busy = 0;
-    bool gather = forced, gathered = false;
-    size_t refused = 0;
+    const bool chained = effort == WR_STITCH_CHAINED;
+    trying t = { .forced = chained, .gather = chained };
     weir_status status = WEIR_OK;
     wr_bin *bin = NULL;
     WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
@@ -450,30 +475,22 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
               cache->chunks.region_bytes);
     wr_lock_acquire(&cache->move_lock);
     const uint64_t serial = ++cache->chunks.requests;
-    for (*out = NULL; again;) {
-        if (gather) wr_fronts_empty(cache);
-        gathered = gathered || gather;
+    *out = NULL;
+    for (bool again = true; again;) {
+        if (t.gather) wr_fronts_empty(cache);
+        t.gathered |= t.gather;
         attempt a = { .plan = { .cache = cache,
                                 .request = request,
-                                .forced = forced,
-                                .refused = refused,
-                                .foreign = busy < BUSY_MOST,
+                                .forced = t.forced,
+                                .refused = t.refused,
+                                .foreign = t.busy < BUSY_MOST,
                                 .serial = serial,
-                                .gathered = gathered },
+                                .gathered = t.gathered },
                       .effort = effort,
-                      .hold = hold };
+                      .hold = t.hold };
         status = try_once(&a, out);
         bin = a.plan.bin;
-        gather = a.plan.gather;
-        again = a.busy || gather || (status == WEIR_OK && !*out) || (status == WEIR_ERR_OUT_OF_MEMORY && !forced);
-        if (a.busy) {
-            busy++;
-        } else if (status == WEIR_OK) {
-            hold = true; /* without, another thread was given a part of what this one got */
-        } else if (!gather) {
-            refused = a.plan.created;
-            forced = true;
-        }
+        again = try_again(&t, &a, status, *out);
     }
     if (status == WEIR_OK && bin) wr_chunks_unmap_stale(cache, bin);
     wr_chunks_reclaim_addresses(cache);

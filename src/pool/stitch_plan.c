@@ -75,6 +75,15 @@ static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
     return false;
 }
 
+/* Whether a free chunk, which the bin has, may be mapped for the request. */
+static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin *bin)
+{
+    if (in_tail(p, chunk) || !wr_stitch_may_take(p, bin)) return false;
+    if (bin->stream != p->bin->stream && !may_have_of(p, bin->stream)) return false;
+    if (p->range && p->region && has_part_in(chunk, p->region)) return false;
+    return chunk->pool == p->request->pool || !is_planned(p->cache, chunk);
+}
+
 static weir_status list_spare(wr_stitch_plan *p)
 {
     const wr_chunks *c = &p->cache->chunks;
@@ -86,14 +95,10 @@ static weir_status list_spare(wr_stitch_plan *p)
     p->spare_count = p->spare_bytes = 0;
     for (size_t i = 0; i < c->whole_count; i++) {
         wr_chunk *k = c->whole[i];
-        if (in_tail(p, k)) continue;
         const wr_bin *bin = wr_chunk_bin(k);
-        const bool own = bin->stream == p->bin->stream;
-        if (!wr_stitch_may_take(p, bin) || (!own && !may_have_of(p, bin->stream))) continue;
-        if (p->range && p->region && has_part_in(k, p->region)) continue;
-        if (k->pool != p->request->pool && is_planned(p->cache, k)) continue;
+        if (!may_use(p, k, bin)) continue;
         /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
-        k->mark = bin == p->bin ? UINT64_MAX : own ? UINT64_MAX - 1 : 0;
+        k->mark = bin == p->bin ? UINT64_MAX : bin->stream == p->bin->stream ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
         p->spare_bytes += k->bytes;
     }

@@ -194,16 +194,10 @@ static bool passes_for(const wr_mempool *pool, const void *own)
     return wr_mempool_trimmable(pool, own);
 }
 
-/* Who trims, and what is found on the way. */
-typedef struct trimming {
-    const wr_mempool *own;
-    wr_trim_wait *wait;
-} trimming;
-
-static bool trimmable(const trimming *t, const wr_bin *bin)
+static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *bin)
 {
-    return wr_mempool_trimmable(bin->pool, t->own) && !wr_trim_wait_busy(t->wait, bin->stream) &&
-           wr_trim_wait_launches_locked(t->wait, bin->pool) == WEIR_OK;
+    return wr_mempool_trimmable(bin->pool, own) && !wr_trim_wait_busy(wait, bin->stream) &&
+           wr_trim_wait_launches_locked(wait, bin->pool) == WEIR_OK;
 }
 
 /* Blocks that are smaller than any segment are none, and may be many. */
@@ -216,29 +210,29 @@ static wr_segment *largest_idle(wr_bin *bin)
 }
 
 /* Over all pools and streams. */
-static wr_segment *largest_trimmable_locked(const trimming *t)
+static wr_segment *largest_trimmable_locked(wr_trim_wait *wait, const wr_mempool *own)
 {
     wr_segment *best = NULL;
-    for (const wr_mempool *pool = t->wait->cache->pools; pool; pool = pool->next)
+    for (const wr_mempool *pool = wait->cache->pools; pool; pool = pool->next)
         for (uint32_t i = 0; i < pool->bin_capacity; i++) {
             wr_segment *s = largest_idle(pool->bins[i]);
-            if (s && trimmable(t, s->bin) && (!best || s->bytes > best->bytes)) best = s;
+            if (s && trimmable(wait, own, s->bin) && (!best || s->bytes > best->bytes)) best = s;
         }
     return best;
 }
 
-static weir_status trim_enough(const trimming *t, size_t enough, size_t *released)
+static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t enough, size_t *released)
 {
-    wr_cache *cache = t->wait->cache;
+    wr_cache *cache = wait->cache;
     weir_status status = WEIR_OK;
-    while (status == WEIR_OK && *released < enough && t->wait->count < WR_TRIM_WAIT_STREAMS) {
+    while (status == WEIR_OK && *released < enough && wait->count < WR_TRIM_WAIT_STREAMS) {
         wr_cache_lock(cache);
-        wr_segment *segment = largest_trimmable_locked(t);
+        wr_segment *segment = largest_trimmable_locked(wait, own);
         if (segment) hide_locked(segment);
         wr_cache_unlock(cache);
         if (!segment) break;
         segment->next = NULL;
-        status = give_back_list(t->wait, segment, released);
+        status = give_back_list(wait, segment, released);
     }
     return status;
 }
@@ -249,15 +243,15 @@ static weir_status spared(weir_status status)
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
 }
 
-static weir_status trim_once(const trimming *t, size_t enough, size_t *released)
+static weir_status trim_once(wr_trim_wait *wait, const wr_mempool *own, size_t enough, size_t *released)
 {
-    wr_cache *cache = t->wait->cache;
+    wr_cache *cache = wait->cache;
     weir_status status = WEIR_ERR_CAPTURE;
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
-    if (enough != SIZE_MAX) status = trim_enough(t, enough, released);
-    if (status == WEIR_ERR_CAPTURE) status = trim_segments(t->wait, passes_for, t->own, released);
-    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(t->wait, passes_for, t->own, enough, released));
+    if (enough != SIZE_MAX) status = trim_enough(wait, own, enough, released);
+    if (status == WEIR_ERR_CAPTURE) status = trim_segments(wait, passes_for, own, released);
+    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(wait, passes_for, own, enough, released));
     wr_mempool_sweep(cache);
     wr_lock_release(&cache->move_lock);
     return spared(status);
@@ -266,10 +260,9 @@ static weir_status trim_once(const trimming *t, size_t enough, size_t *released)
 weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)
 {
     wr_trim_wait wait = { .cache = cache };
-    const trimming t = { own, &wait };
     weir_status status;
     *released = 0;
-    do status = trim_once(&t, enough, released);
+    do status = trim_once(&wait, own, enough, released);
     while (wr_trim_wait_again(&wait, *released >= enough));
     return status;
 }

@@ -71,6 +71,26 @@ static weir_status validate_stale(const wr_segment *segment)
     return WEIR_OK;
 }
 
+/* The slot of that index; the one before it ends at `end`. */
+static weir_status validate_slot(const wr_segment *segment, uint32_t i, size_t end)
+{
+    const wr_region *region = segment->region;
+    const wr_slot *s = region->slots[i];
+    const wr_slot *left = i > 0 ? region->slots[i - 1] : NULL;
+    const wr_slot *right = i + 1 < region->count ? region->slots[i + 1] : NULL;
+    VALID(s->region == segment && s->left == left && s->right == right && s->at >= end,
+          "slot %u of region %p is out of order", i, (void *)segment->base);
+    VALID(s->from <= s->to && s->to <= s->chunk->bytes, "slot %u of region %p: its part is not in its chunk", i,
+          (void *)segment->base);
+    VALID(wr_address_find(segment->base + s->at) == segment, "slot %u of region %p is not in the address map", i,
+          (void *)segment->base);
+    if (wr_slot_is_stale(s)) return WEIR_OK;
+    const wr_block *b = wr_starts_block_at(segment, segment->base + s->at + s->from);
+    for (; b->base < segment->base + s->at + s->to; b = b->next)
+        VALID(b->state != WR_BLOCK_ABSENT, "block %p is absent from a slot's part", (void *)b->base);
+    return WEIR_OK;
+}
+
 /* Whatever is not absent is some slot's part, and the other way round: the parts and the absent rest fill the region. */
 static weir_status validate_region(const wr_segment *segment, totals *t)
 {
@@ -78,20 +98,10 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
     size_t end = 0, parts = 0, present = 0;
     for (uint32_t i = 0; i < region->count; i++) {
         const wr_slot *s = region->slots[i];
-        const wr_slot *left = i > 0 ? region->slots[i - 1] : NULL;
-        const wr_slot *right = i + 1 < region->count ? region->slots[i + 1] : NULL;
-        VALID(s->region == segment && s->left == left && s->right == right && s->at >= end,
-              "slot %u of region %p is out of order", i, (void *)segment->base);
-        VALID(s->from <= s->to && s->to <= s->chunk->bytes, "slot %u of region %p: its part is not in its chunk", i,
-              (void *)segment->base);
-        VALID(wr_address_find(segment->base + s->at) == segment, "slot %u of region %p is not in the address map", i,
-              (void *)segment->base);
+        WR_TRY(validate_slot(segment, i, end));
         end = s->at + s->chunk->bytes;
         parts += s->to - s->from;
         t->short_parts += !wr_slot_is_stale(s) && s->to - s->from < WR_PART_USUAL;
-        for (const wr_block *b = wr_starts_block_at(segment, segment->base + s->at + s->from);
-             !wr_slot_is_stale(s) && b->base < segment->base + s->at + s->to; b = b->next)
-            VALID(b->state != WR_BLOCK_ABSENT, "block %p is absent from a slot's part", (void *)b->base);
     }
     VALID(end <= region->end && region->end <= segment->bytes, "region %p: slots behind its end",
           (void *)segment->base);

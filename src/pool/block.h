@@ -87,8 +87,8 @@ struct wr_block {
     _Atomic(uint8_t) mark; /* of wr_block_mark */
     uint16_t range;        /* in the bin's tree: which */
     bool library;          /* live, of a private pool: a vendor library took it, and frees it itself */
-    uint32_t kept;         /* by how many graphs: freed, it waits for their end */
-    uint32_t stack;        /* of the call that allocated it, where history keeps stacks */
+    uint32_t kept;  /* of pinned memory, which has no fronts: by how many graphs; freed, it waits for their end */
+    uint32_t stack; /* of the call that allocated it, where history keeps stacks */
 };
 
 _Static_assert(offsetof(wr_block, next_parked) == WR_CACHE_LINES / 2, "parking needs one line");

@@ -202,10 +202,8 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
 /* Both parts keep the block's state and are in no tree. */
 static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
 {
-    wr_block *rest = NULL;
-    weir_status status = wr_record_block(cache, &rest);
-    assert(status == WEIR_OK); /* the caller has made sure of records */
-    (void)status;
+    assert(cache->ledger.unused_blocks); /* the caller has made sure of them */
+    wr_block *rest = wr_ledger_take_record(&cache->ledger);
     wr_block_split(block, bytes, rest);
     rest->state = block->state;
     rest->freed_at = block->freed_at;
@@ -560,7 +558,7 @@ static WR_NOINLINE weir_status give(wr_cache *cache, wr_front *front, const wr_s
     if (front) wr_front_meet_locked(front);
     weir_status status = find_for_free_locked(cache, segment, pointer, &block);
     if (status == WEIR_OK) {
-        if (front && !block->uses && !block->kept) wr_front_count_free(front, block->bytes, block->requested);
+        if (front && !block->uses) wr_front_count_free(front, block->bytes, block->requested);
         wr_cache_give_locked(cache, block);
         if (block->state == WR_BLOCK_PENDING && !block->kept) *pending = block;
     }

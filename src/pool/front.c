@@ -416,16 +416,21 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
     return may_park(front, block, pointer) && park(front, block);
 }
 
+/* With the cutting lock, or the cache's. False: the block is not the front's, or other streams use it. */
+static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
+{
+    if (!may_park(front, block, pointer) || block->uses) return false;
+    wr_front_count_free(front, block->bytes, block->requested);
+    wr_cache_give_locked(front->cache, block);
+    return true;
+}
+
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer)
 {
     if (!wr_front_lock_cutting(front)) return false;
-    const bool own = may_park(front, block, pointer) && !block->uses && !block->kept;
-    if (own) {
-        wr_front_count_free(front, block->bytes, block->requested);
-        wr_cache_give_locked(front->cache, block);
-    }
-    wr_front_unlock_cutting(front, own);
-    return own;
+    const bool given = give_unused(front, block, pointer);
+    wr_front_unlock_cutting(front, given);
+    return given;
 }
 
 /* What cannot be parked is free at once. False: another stream came to use it meanwhile. */
@@ -434,13 +439,9 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
     if (wr_front_give_detached(front, block, pointer)) return true;
     wr_cache_lock(front->cache);
     wr_front_meet_locked(front);
-    const bool own = may_park(front, block, pointer) && !block->uses;
-    if (own) {
-        wr_front_count_free(front, block->bytes, block->requested);
-        wr_cache_give_locked(front->cache, block);
-    }
+    const bool given = give_unused(front, block, pointer);
     wr_cache_unlock(front->cache);
-    return own;
+    return given;
 }
 
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)

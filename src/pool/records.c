@@ -61,8 +61,7 @@ weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list)
 {
     WR_TRY(wr_records_spare_blocks(cache, count));
     for (size_t i = 0; i < count; i++) {
-        wr_block *block = NULL;
-        WR_TRY(wr_record_block(cache, &block));
+        wr_block *block = wr_ledger_take_record(&cache->ledger);
         block->next = *list;
         *list = block;
     }

@@ -109,7 +109,8 @@ WR_CHECKED weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_
 WR_CHECKED weir_status wr_stream_ask_capture(const weir_backend *backend, int device, void *native,
                                              weir_capture_state *state, uint64_t *id);
 
-/* Whether work queued on the native stream now would be captured instead of run, or end a capture of another one. */
+/* Whether work queued on the native stream now would be captured instead of run, or end a capture of another one. For who is inside
+ * the gate. */
 WR_CHECKED weir_status wr_stream_captured(const weir_backend *backend, int device, void *native, bool *captured);
 
 /* The same, asked as wr_stream_ask_capture does. */

@@ -222,7 +222,7 @@ static bool load_trace(const char *path, load *out)
         script_release(&out->script);
         good = false;
     }
-    if (good) out->requested = script_demand(&out->script, false);
+    if (good) out->requested = script_demand(&out->script, false, NULL);
     if (!good) fprintf(stderr, "weir-bench: %s cannot be replayed: %s\n", path, reason);
     return good;
 }

@@ -184,6 +184,7 @@ static json_t *outcome_json(const outcome *o)
     json_add(object, "waste", fits ? json_count(measurement_waste(m)) : json_null());
     json_add(object, "fragmentation", json_ratio(fits ? measurement_ratio(m) : NAN, 6));
     json_add(object, "driver_time_ns", fits ? json_count((uint64_t)m->driver_ns) : json_null());
+    json_add(object, "device", fits ? json_integer(m->fullest.device) : json_null());
     return object;
 }
 
@@ -221,6 +222,13 @@ static json_t *advice_json(const advice *a, const request *r, const char *name, 
     return object;
 }
 
+static bool has_devices(const script *sc)
+{
+    for (size_t i = 1; i < sc->stream_count; i++)
+        if (sc->streams[i].device != sc->streams[0].device) return true;
+    return false;
+}
+
 static void advise_bar(void *user, unsigned done, unsigned total)
 {
     progress_update(user, done, total);
@@ -243,6 +251,8 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (output_is_stdout(r->json)) return true;
     printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
            table_size(r->options.context, context));
+    if (has_devices(sc))
+        puts("several devices: RESERVED, WASTE and RATIO are of the fullest, which CARD is to hold; DRIVER is of all");
     if (sc->residents)
         printf("%zu residents: blocks made before the first event, allocated first; peaks from before are not known\n",
                sc->residents);

@@ -112,6 +112,22 @@ with_settings hostile 'roundup_power2_divisions:2;touch ${IFS}hostile' 0
 expect 0 advise "$scratch/hostile.pickle"
 [[ $out != *touch* ]] || die "a command is advised: $out"
 
+# Of several devices the fullest decides: neither the sum of them nor the first.
+python3 - "$scratch/devices.pickle" <<'END'
+import pickle, sys
+def event(at, size):
+    return {"action": "alloc", "addr": (at + 1) << 34, "size": size << 30, "stream": 0, "time_us": at, "frames": []}
+sizes = [[3], [5, 2], [6]]
+pickle.dump({"segments": [], "device_traces": [[event(i, size) for i, size in enumerate(of)] for of in sizes]},
+    open(sys.argv[1], "wb"))
+END
+expect 0 advise --json - "$scratch/devices.pickle"
+json 'all((s["peak_reserved"] - s["waste"], s["card"], s["device"]) == (7 << 30, 8 << 30, 1) for s in rows[0]["settings"])'
+json 'all(s["waste"] < 20 << 20 and s["fragmentation"] < 1.003 for s in rows[0]["settings"])'
+expect 0 advise --device-memory 8GiB "$scratch/devices.pickle"
+contains "$out" "several devices: RESERVED, WASTE and RATIO are of the fullest"
+contains "$out" "weir: peak 7.00 GiB, 1.000 x what is requested"
+
 # What failed when recorded must fit too, under the library and under models; a replay leaves it out and says so.
 cat >"$scratch/failed.csv" <<'END'
 Thread,Time,Action,Pointer,Size,Stream

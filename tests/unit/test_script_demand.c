@@ -30,7 +30,7 @@ static uint64_t demand_of(script_op *body, size_t count, bool refused)
                        .gates = gates,
                        .gate_count = COUNT(gates),
                        .devices = 2 };
-    return script_demand(&s, refused);
+    return script_demand(&s, refused, NULL);
 }
 
 static void what_was_there_before_counts(void **state)

@@ -90,9 +90,9 @@ static void no_progress(void *user, unsigned done, unsigned total)
     (void)total;
 }
 
-/* On a device of so many bytes. */
-static bool run(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
-                char error[1200])
+/* On devices of so many bytes. */
+static bool play(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
+                 char error[1200])
 {
     peer_choice choice;
     char reason[400];
@@ -104,6 +104,16 @@ static bool run(const script *sc, const setting *s, uint64_t device, uint64_t co
         .policy = s->policy, .backend = "host", .device_memory = device - context, .beside = context, .refused = true
     };
     return measure(sc, &s->options, &options, 0, no_progress, NULL, out, error);
+}
+
+/* Cards are of one size, so the fullest decides: its peaks are taken for the job's. */
+static bool run(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
+                char error[1200])
+{
+    if (!play(sc, s, device, context, out, error)) return false;
+    out->peak_requested = out->fullest.requested;
+    out->peak_reserved = out->fullest.reserved;
+    return true;
 }
 
 /* The first failed operation, counted as measurement.operations is; of what failed when recorded, the one before. */
@@ -125,8 +135,7 @@ static bool find_card(const script *sc, const advise_options *options, outcome *
     config_read(&o->setting.options, &c);
     for (size_t i = 0; i < CARDS; i++) {
         const uint64_t card = cards[i] * GIB;
-        /* Some device has at least the mean of what was asked of them. */
-        if (card <= options->context || card - options->context < m->peak_requested / (uint64_t)sc->devices) continue;
+        if (card <= options->context || card - options->context < m->peak_requested) continue;
         const double room = fmin((double)(card - options->context), c.memory_fraction * (double)card);
         bool fits = !m->oom && (double)m->peak_reserved <= room;
         if (!fits) {

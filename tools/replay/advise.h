@@ -18,7 +18,7 @@ enum { ADVISE_SETTINGS = 11 };
 /* What a setting costs. */
 typedef struct outcome {
     setting setting;
-    measurement whole, first, second; /* the job, and its halves */
+    measurement whole, first, second; /* the job, and its halves; peaks are those of the fullest device */
     size_t failed;                    /* the operation of the job that found no memory, from 1; 0: of a resident */
     bool again;                       /* none: what failed when recorded did, after that operation */
     uint64_t card;                    /* smallest common card that the job fits on; 0: none */

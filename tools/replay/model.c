@@ -159,9 +159,9 @@ void model_measure(const script *sc, const trace_settings *recorded, const peer_
 {
     model m = { .script = sc, .peer = choice->peer, .refused = refused, .out = out };
     peer_choice chosen = *choice; /* the peer looks at it until it is closed */
+    uint64_t *requested = grow_new((size_t)sc->devices, sizeof *requested);
     uint64_t calls, nanoseconds, calls_before, nanoseconds_before, calls_open, nanoseconds_open;
     *out = (measurement){ .operations = sc->operations, .ns_per_op_cold = NAN, .ns_per_op_warm = NAN };
-    out->peak_requested = script_demand(sc, refused);
     snprintf(out->backend, sizeof out->backend, "model");
 
     if (recorded) config_read(recorded, &m.recorded);
@@ -176,6 +176,8 @@ void model_measure(const script *sc, const trace_settings *recorded, const peer_
     /* What a peer takes from the driver when it starts is a cost of its rules; what residents cost was not recorded. */
     out->driver_calls = calls - calls_before + calls_open;
     out->driver_ns = (double)(nanoseconds - nanoseconds_before + nanoseconds_open);
-    for (int i = 0; i < sc->devices; i++) out->peak_reserved += m.devices[i].driver.peak;
+    (void)script_demand(sc, refused, requested);
+    for (int i = 0; i < sc->devices; i++) measurement_add(out, i, requested[i], m.devices[i].driver.peak);
+    free(requested);
     model_close(&m);
 }

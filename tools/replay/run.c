@@ -349,14 +349,34 @@ static bool read_stats(session *s, int device, weir_memory_stats *out)
     return status == WEIR_OK || refuse(s, "cannot read statistics", status);
 }
 
-/* Most bytes reserved since the session was opened or peaks were reset: each device's own peak, summed. */
-static bool read_peak(session *s, uint64_t *reserved)
+/* Most bytes reserved since the session was opened or peaks were reset. */
+static bool read_peak(session *s, int device, uint64_t *reserved)
 {
-    *reserved = 0;
+    weir_memory_stats stats;
+    if (!read_stats(s, device, &stats)) return false;
+    *reserved = (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+    return true;
+}
+
+static bool read_peaks(session *s, measurement *out)
+{
+    uint64_t *requested = grow_new((size_t)s->script->devices, sizeof *requested), reserved;
+    bool good = true;
+    (void)script_demand(s->script, s->refused, requested);
+    for (int device = 0; good && device < s->script->devices; device++) {
+        good = read_peak(s, device, &reserved);
+        if (good) measurement_add(out, device, requested[device], reserved);
+    }
+    free(requested);
+    return good;
+}
+
+static bool read_warm_peaks(session *s, uint64_t *sum)
+{
     for (int device = 0; device < s->script->devices; device++) {
-        weir_memory_stats stats;
-        if (!read_stats(s, device, &stats)) return false;
-        *reserved += (uint64_t)stats.reserved_bytes[WEIR_STAT_ALL].peak;
+        uint64_t reserved;
+        if (!read_peak(s, device, &reserved)) return false;
+        *sum += reserved;
     }
     return true;
 }
@@ -409,6 +429,13 @@ static double median(uint64_t *times, unsigned count)
     return count % 2 ? (double)times[middle] : ((double)times[middle - 1] + (double)times[middle]) / 2;
 }
 
+void measurement_add(measurement *m, int device, uint64_t requested, uint64_t reserved)
+{
+    m->peak_requested += requested;
+    m->peak_reserved += reserved;
+    if (device == 0 || reserved > m->fullest.reserved) m->fullest = (fullest){ device, requested, reserved };
+}
+
 uint64_t measurement_waste(const measurement *m)
 {
     return m->peak_reserved > m->peak_requested ? m->peak_reserved - m->peak_requested : 0;
@@ -438,7 +465,7 @@ static bool measure_warm(session *s, const session_options *options, unsigned wa
         times[i] = again.ns;
         out->oom_warm += again.oom;
     }
-    return warm == 0 || read_peak(s, &out->peak_reserved_warm);
+    return warm == 0 || read_warm_peaks(s, &out->peak_reserved_warm);
 }
 
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
@@ -447,14 +474,13 @@ bool measure(const script *sc, const trace_settings *recorded, const session_opt
     session s;
     pass cold = { 0 };
     uint64_t *times = grow_new(warm, sizeof *times);
-    *out = (measurement){ .operations = sc->operations, .peak_requested = script_demand(sc, options->refused) };
+    *out = (measurement){ .operations = sc->operations };
 
     bool good = session_open(&s, sc, recorded, options);
     if (good) {
         snprintf(out->backend, sizeof out->backend, "%s", s.backend);
         progress(user, 0, warm + 1);
-        good = session_pass(&s, &cold) && read_peak(&s, &out->peak_reserved) &&
-               (options->learn || count_served(&s, out)) &&
+        good = session_pass(&s, &cold) && read_peaks(&s, out) && (options->learn || count_served(&s, out)) &&
                measure_warm(&s, options, warm, progress, user, times, out) &&
                (!options->learn || count_served(&s, out));
         session_close(&s);

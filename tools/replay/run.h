@@ -53,12 +53,19 @@ bool session_pass(session *s, pass *out);
 
 void session_close(session *s);
 
+/* The device that reserves most: the figures are its own peaks. */
+typedef struct fullest {
+    int device;
+    uint64_t requested, reserved;
+} fullest;
+
 /* What a trace costs under a policy. */
 typedef struct measurement {
     char backend[16];
     uint64_t operations, driver_calls;
     uint64_t peak_requested;                    /* the job's own, of every policy the same (script/demand.h) */
     uint64_t peak_reserved, peak_reserved_warm; /* of the cold pass; of the last warm one, 0 when there is none */
+    fullest fullest;                            /* of the cold pass */
     uint64_t oom, oom_warm;                     /* of the cold pass; of all warm ones */
     double ns_per_op_cold, ns_per_op_warm;      /* NAN when there are no operations */
     double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
@@ -68,6 +75,9 @@ typedef struct measurement {
     } plan;
     char oom_text[1024], note[160];
 } measurement;
+
+/* Adds a device's peaks; of equals the first is the fullest. */
+void measurement_add(measurement *m, int device, uint64_t requested, uint64_t reserved);
 
 /* Reserved above requested: none where work was waited for that went on when recorded. */
 uint64_t measurement_waste(const measurement *m);

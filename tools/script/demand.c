@@ -70,7 +70,7 @@ static void follow(demand *d, const script_ops *ops)
     }
 }
 
-uint64_t script_demand(const script *s, bool refused)
+uint64_t script_demand(const script *s, bool refused, uint64_t *each)
 {
     demand d = { .script = s, .refused = refused };
     uint64_t sum = 0;
@@ -80,7 +80,10 @@ uint64_t script_demand(const script *s, bool refused)
     follow(&d, &s->before);
     follow(&d, &s->body);
 
-    for (int i = 0; i < s->devices; i++) sum += d.devices[i].peak;
+    for (int i = 0; i < s->devices; i++) {
+        sum += d.devices[i].peak;
+        if (each) each[i] = d.devices[i].peak;
+    }
     for (size_t i = 0; i < s->gate_count; i++) free(d.gates[i].bytes);
     free(d.gates);
     free((void *)d.slots);

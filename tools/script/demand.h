@@ -7,8 +7,8 @@
 
 #include "script/script.h"
 
-/* Most bytes requested and not yet freed and complete: each device's own peak, summed. `refused`: what failed when recorded is
- * had, and freed at once. */
-uint64_t script_demand(const script *s, bool refused);
+/* Most bytes requested and not yet freed and complete: each device's own peak, which goes into `each`, and their sum. `each`
+ * has room for all devices, or is NULL. `refused`: what failed when recorded is had, and freed at once. */
+uint64_t script_demand(const script *s, bool refused, uint64_t *each);
 
 #endif

@@ -15,7 +15,7 @@
 static void say(const char *command, const char *format, va_list arguments)
 {
     fprintf(stderr, "weir%s%s: ", command ? " " : "", command ? command : "");
-    vfprintf(stderr, format, arguments);
+    text_vprintf(stderr, format, arguments);
     fputc('\n', stderr);
 }
 
@@ -243,12 +243,10 @@ bool cli_trace(const char *command, const char *path, trace *out)
     bool good = trace_read(path, out, &error, bar.shown ? read_progress : NULL, &bar);
     progress_end(&bar);
     if (!good) {
-        char why[sizeof error.text]; /* it may quote the file */
-        text_plain(error.text, why, sizeof why);
         if (error.offset)
-            cli_say(command, "%s: at byte %llu: %s", path, (unsigned long long)error.offset, why);
+            cli_say(command, "%s: at byte %llu: %s", path, (unsigned long long)error.offset, error.text);
         else
-            cli_say(command, "%s: %s", path, why);
+            cli_say(command, "%s: %s", path, error.text);
     }
     return good;
 }

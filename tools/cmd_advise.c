@@ -5,6 +5,7 @@
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
+#include "output/text.h"
 #include "replay/advise.h"
 
 #include <inttypes.h>
@@ -249,8 +250,8 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (a.left_out[0]) cli_say("advise", "%s: '%s' is left out: %s", name, t->settings.config, a.left_out);
     if (r->json) json_push(array, advice_json(&a, r, name, sc));
     if (output_is_stdout(r->json)) return true;
-    printf("%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
-           table_size(r->options.context, context));
+    text_printf(stdout, "%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
+                table_size(r->options.context, context));
     if (has_devices(sc))
         puts("several devices: RESERVED, WASTE and RATIO are of the fullest, which CARD is to hold; DRIVER is of all");
     if (sc->residents)

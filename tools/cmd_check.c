@@ -7,6 +7,7 @@
 #include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
+#include "output/text.h"
 #include "replay/reproduce.h"
 #include "timeline/segments.h"
 
@@ -91,8 +92,8 @@ static void fault(check *c, uint64_t *counter, size_t index, const weir_event *e
 {
     ++*counter;
     if (!c->text || c->shown++ >= SHOWN) return;
-    fprintf(c->text, "%s: event %zu: %s %#" PRIx64 " (%" PRIu64 " bytes, device %d)\n", c->name, index, what,
-            e->address, e->size, e->device);
+    text_printf(c->text, "%s: event %zu: %s %#" PRIx64 " (%" PRIu64 " bytes, device %d)\n", c->name, index, what,
+                e->address, e->size, e->device);
 }
 
 static map_entry *see(check *c, const weir_event *e)
@@ -262,7 +263,7 @@ static bool well_formed(const check *c)
 
 static void print_beginning(const check *c, const trace *t)
 {
-    printf("%s: begins late: ", c->name);
+    text_printf(stdout, "%s: begins late: ", c->name);
     if (t->dropped) printf("%" PRIu64 " events lost, ", t->dropped);
     printf("%" PRIu64 " frees of blocks from before\n", c->residents);
 }
@@ -271,32 +272,36 @@ static void print_summary(const check *c, const trace *t)
 {
     char size[TABLE_SIZE];
     const bool good = well_formed(c);
-    if (c->shown > SHOWN) printf("%s: and %" PRIu64 " more faults\n", c->name, c->shown - SHOWN);
-    printf("%s: %s; %s, %zu events, %" PRIu64 " allocations, %" PRIu64 " frees\n", c->name,
-           good ? "well formed" : "malformed", t->format, t->count, c->allocations, c->frees);
+    if (c->shown > SHOWN) text_printf(stdout, "%s: and %" PRIu64 " more faults\n", c->name, c->shown - SHOWN);
+    text_printf(stdout, "%s: %s; %s, %zu events, %" PRIu64 " allocations, %" PRIu64 " frees\n", c->name,
+                good ? "well formed" : "malformed", t->format, t->count, c->allocations, c->frees);
     if (!good)
-        printf("%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n", c->name,
-               c->unmatched_frees, c->double_frees, c->overlaps);
+        text_printf(stdout, "%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n",
+                    c->name, c->unmatched_frees, c->double_frees, c->overlaps);
     if (c->unseen_frees)
-        printf("%s: %" PRIu64
-               " of the unmatched frees are of addresses that the trace had not named: where it began late, "
-               "the blocks are from before, and such frees have no allocation\n",
-               c->name, c->unseen_frees);
+        text_printf(stdout,
+                    "%s: %" PRIu64
+                    " of the unmatched frees are of addresses that the trace had not named: where it began late, "
+                    "the blocks are from before, and such frees have no allocation\n",
+                    c->name, c->unseen_frees);
     if (segment_faults(c))
-        printf("%s: %" PRIu64 " double frees of segments, %" PRIu64 " overlaps of segments, %" PRIu64
-               " allocations outside all\n",
-               c->name, c->segment_double_frees, c->segment_overlaps, c->outside_segments);
+        text_printf(stdout,
+                    "%s: %" PRIu64 " double frees of segments, %" PRIu64 " overlaps of segments, %" PRIu64
+                    " allocations outside all\n",
+                    c->name, c->segment_double_frees, c->segment_overlaps, c->outside_segments);
     if (c->begins_late) print_beginning(c, t);
     if (t->stacks.lost)
-        printf("%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n", c->name,
-               t->stacks.lost);
+        text_printf(stdout, "%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n",
+                    c->name, t->stacks.lost);
     if (c->misuses + c->suspicions)
-        printf("%s: uses on streams that a block was not ordered with: %" PRIu64 ", and %" PRIu64 " suspected\n",
-               c->name, c->misuses, c->suspicions);
+        text_printf(stdout,
+                    "%s: uses on streams that a block was not ordered with: %" PRIu64 ", and %" PRIu64 " suspected\n",
+                    c->name, c->misuses, c->suspicions);
     if (c->incomplete_frees)
-        printf("%s: frees never completed: %" PRIu64 " blocks, %s\n", c->name, c->incomplete_frees,
-               table_size(c->waiting_bytes, size));
-    printf("%s: live at the end: %" PRIu64 " blocks, %s\n", c->name, c->live_blocks, table_size(c->live_bytes, size));
+        text_printf(stdout, "%s: frees never completed: %" PRIu64 " blocks, %s\n", c->name, c->incomplete_frees,
+                    table_size(c->waiting_bytes, size));
+    text_printf(stdout, "%s: live at the end: %" PRIu64 " blocks, %s\n", c->name, c->live_blocks,
+                table_size(c->live_bytes, size));
 }
 
 static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
@@ -339,7 +344,7 @@ static bool check_reproduce(const trace *t, const char *name, FILE *text, json_t
     }
     if (!good) cli_say("check", "%s: %s", name, error);
     if (good && text)
-        fprintf(text, "%s: reproduced: %zu of %zu segment events\n", name, result.reproduced, result.recorded);
+        text_printf(text, "%s: reproduced: %zu of %zu segment events\n", name, result.reproduced, result.recorded);
     json_add(object, "segment_events", good ? json_count(result.recorded) : json_null());
     json_add(object, "reproduced", good ? json_count(result.reproduced) : json_null());
     json_add(object, "not_compared", good ? json_null() : json_text(error));

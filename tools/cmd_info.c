@@ -7,6 +7,7 @@
 #include "output/file.h"
 #include "output/json.h"
 #include "output/table.h"
+#include "output/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,7 +89,7 @@ static void print_libraries(void)
     if (found) table_print(&t, stdout);
     table_release(&t);
     for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++)
-        if (l->error[0] && !is_absent(l)) printf("%s does not load: %s\n", l->name, l->error);
+        if (l->error[0] && !is_absent(l)) text_printf(stdout, "%s does not load: %s\n", l->name, l->error);
     for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++)
         if (is_absent(l)) printf("%s%s", absent++ ? ", " : "Not here: ", l->name);
     if (absent) putchar('\n');

@@ -5,6 +5,7 @@
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
+#include "output/text.h"
 #include "replay/config.h"
 #include "replay/model.h"
 #include "replay/policies.h"
@@ -208,7 +209,7 @@ static bool replay_reproduce(const request *r, const trace *t, const script *sc,
         cli_say("replay", "%s: %s", name, error);
         return false;
     }
-    fprintf(to, "%s: reproduced: %zu of %zu segment events\n", name, result.reproduced, result.recorded);
+    text_printf(to, "%s: reproduced: %zu of %zu segment events\n", name, result.reproduced, result.recorded);
     return result.same;
 }
 

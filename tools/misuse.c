@@ -1,6 +1,7 @@
 #include "misuse.h"
 
 #include "output/stack.h"
+#include "output/text.h"
 
 #include <inttypes.h>
 
@@ -49,7 +50,7 @@ static void print_call(FILE *out, const char *name, const char *call, const trac
 {
     const uint32_t stack = stack_of(t, e);
     if (stack == 0) return;
-    fprintf(out, "%s: %s: ", name, call);
+    text_printf(out, "%s: %s: ", name, call);
     if (!stack_print(out, &t->stacks, stack)) putc('?', out);
     putc('\n', out);
 }
@@ -58,8 +59,8 @@ void misuse_print(FILE *out, const char *name, const trace *t, size_t index, siz
 {
     const weir_event *e = &t->events[index], *allocation = allocation_of(t, index, made);
     const explanation *x = explain(e);
-    fprintf(out, "%s: event %zu: the block at %#" PRIx64 " (%" PRIu64 " bytes, device %d", name, index, e->address,
-            e->size, e->device);
+    text_printf(out, "%s: event %zu: the block at %#" PRIx64 " (%" PRIu64 " bytes, device %d", name, index, e->address,
+                e->size, e->device);
     if (allocation) fprintf(out, ", stream %#" PRIx64, allocation->stream);
     fprintf(out, ") %s%#" PRIx64 "%s\n", x->what, e->stream, x->remedy);
     print_call(out, name, "allocated", t, allocation);

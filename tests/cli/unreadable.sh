@@ -36,3 +36,32 @@ if [ -e /dev/full ]; then
     "$WEIR" convert "$scratch/good.csv" -o - >/dev/full 2>"$scratch/err" || code=$?
     [ "$code" = 1 ] || die "convert to a full device: exit code $code"
 fi
+
+# A file's name does nothing to the terminal: its control characters are not shown, whatever is said of the file.
+escape=$'\033[2J' strange=$'\033[2Jn\u00e9\u009b'
+cp "$scratch/good.csv" "$scratch/$strange.csv"
+cp "$scratch/text" "$scratch/$strange.text"
+for command in stat check replay advise plan; do
+    expect 0 $command "$scratch/$strange.csv"
+    contains "$out" $'?[2Jn\u00e9?'
+    [[ $out$err != *"$escape"* ]] || die "$command obeys the name of a file"
+    expect 1 $command "$scratch/$strange.text"
+    contains "$err" $'?[2Jn\u00e9?.text: '
+    [[ $out$err != *"$escape"* ]] || die "$command obeys the name of a file that is no trace"
+done
+expect 2 "$strange"
+[[ $err != *"$escape"* ]] || die "a word is obeyed: $err"
+python3 - "$WEIR" "$scratch/$strange.csv" <<'END'
+import os, pty, sys
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], [sys.argv[1], "plan", "--time", "0", sys.argv[2]])
+shown = b""
+try:
+    while more := os.read(terminal, 4096):
+        shown += more
+except OSError:
+    pass
+os.waitpid(pid, 0)
+assert b"reading ?[2Jn" in shown and b"\033[2J" not in shown, shown
+END

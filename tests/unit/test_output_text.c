@@ -7,6 +7,7 @@
 
 #include "output/text.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST 32
@@ -50,13 +51,24 @@ static void a_tail_does_nothing_to_the_terminal(void **state)
     assert_string_equal(tail("abcdef\x1b[2J\xff", 10), "...f?[2J?");
 }
 
+static void lines_with_foreign_words_stay_lines(void **state)
+{
+    (void)state;
+    char *shown = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&shown, &length);
+    text_printf(out, "%s: one\n%s\n", "\u00e9\x1b[2J", "\xff\r");
+    fclose(out);
+    assert_string_equal(shown, "\u00e9?[2J: one\n??\n");
+    free(shown);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_end_of_a_long_text_stays),
-        cmocka_unit_test(nothing_behind_the_end_is_shown),
-        cmocka_unit_test(no_character_is_cut_at_either_end),
-        cmocka_unit_test(a_tail_does_nothing_to_the_terminal),
+        cmocka_unit_test(the_end_of_a_long_text_stays),        cmocka_unit_test(nothing_behind_the_end_is_shown),
+        cmocka_unit_test(no_character_is_cut_at_either_end),   cmocka_unit_test(a_tail_does_nothing_to_the_terminal),
+        cmocka_unit_test(lines_with_foreign_words_stay_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "output/progress.h"
 
 #include "clock.h"
+#include "output/text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ void progress_update(progress *p, uint64_t done, uint64_t total)
     if (now < p->next_ns) return;
     p->next_ns = now + REDRAW_NS;
 
-    fprintf(stderr, "\r%s %.40s ", p->what, p->name);
+    char name[41];
+    fprintf(stderr, "\r%s %s ", p->what, text_plain(p->name, name, sizeof name));
     if (total == 0) {
         if (done) fprintf(stderr, "%" PRIu64, done);
     } else {

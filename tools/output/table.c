@@ -1,6 +1,7 @@
 #include "output/table.h"
 
 #include "grow.h"
+#include "output/text.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -21,8 +22,11 @@ void table_cell(table *t, const char *format, ...)
     if (vasprintf(&text, format, arguments) < 0) text = grow_new(1, 1);
     va_end(arguments);
 
+    const size_t size = strlen(text) + 1; /* what is not shown takes no more */
     t->cells = grow_array(t->cells, t->count + 1, &t->capacity, sizeof *t->cells);
-    t->cells[t->count++] = text;
+    t->cells[t->count] = grow_new(size, 1);
+    text_plain(text, t->cells[t->count++], size);
+    free(text);
 }
 
 void table_titles(table *t, const char *const *titles)

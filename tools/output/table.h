@@ -1,6 +1,6 @@
 /*
  * table: rows of text in aligned columns, for people.
- * Owner: the caller, until table_release. Texts are copied.
+ * Owner: the caller, until table_release. Texts are copied, as text.h has them.
  */
 #ifndef WEIR_TOOLS_OUTPUT_TABLE_H
 #define WEIR_TOOLS_OUTPUT_TABLE_H

@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The bytes of the character in UTF-8; 0 when they are none. */
@@ -68,6 +69,25 @@ const char *text_tail(const char *text, const char *end, char *to, size_t size)
     for (; shown + sizeof cut > size; shown -= bytes) next(&text, &bytes);
     copy(text, end, mempcpy(to, cut, sizeof cut - 1), size - (sizeof cut - 1));
     return to;
+}
+
+void text_printf(FILE *out, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    text_vprintf(out, format, arguments);
+    va_end(arguments);
+}
+
+void text_vprintf(FILE *out, const char *format, va_list arguments)
+{
+    char *text, *rest, *line;
+    if (vasprintf(&text, format, arguments) < 0) return;
+    for (rest = text; (line = strsep(&rest, "\n"));) {
+        text_print(out, line);
+        if (rest) putc('\n', out);
+    }
+    free(text);
 }
 
 void text_print(FILE *out, const char *text)

@@ -6,6 +6,7 @@
 #ifndef WEIR_TOOLS_OUTPUT_TEXT_H
 #define WEIR_TOOLS_OUTPUT_TEXT_H
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -16,5 +17,9 @@ const char *text_plain(const char *text, char *to, size_t size);
 const char *text_tail(const char *text, const char *end, char *to, size_t size);
 
 void text_print(FILE *out, const char *text);
+
+/* Text of the command's own with such words in it, as names of files; its lines stay lines. */
+void text_printf(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void text_vprintf(FILE *out, const char *format, va_list arguments) __attribute__((format(printf, 2, 0)));
 
 #endif

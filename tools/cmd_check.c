@@ -53,11 +53,13 @@ typedef struct check {
     uint64_t residents;    /* blocks from before the first event, where the trace admits that it begins late */
     uint64_t incomplete_frees, waiting_bytes; /* freed, not completed */
     uint64_t live_blocks, live_bytes;         /* not freed */
+    uint64_t left_out[WEIR_EVENT_LAST + 1];   /* by kind: events of it that others show the trace to lack */
+    const bool *told;                         /* by kind: there is an event of it; while events are followed */
     uint64_t misuses, suspicions;
     uint64_t shown;
     size_t places[SHOWN]; /* misuses shown: their events */
     size_t place_count;
-    bool begins_late;
+    bool begins_late, may_lack;
 } check;
 
 static uint64_t block_end(const block *b)
@@ -103,12 +105,21 @@ static map_entry *see(check *c, const weir_event *e)
     return seen;
 }
 
+/* PyTorch's recorder may be told to leave kinds of events out; a log of RMM's has all. */
+static bool is_left_out(const check *c, weir_event_kind kind)
+{
+    return c->may_lack && !c->told[kind];
+}
+
 static void on_alloc(check *c, size_t index, const weir_event *e)
 {
     c->allocations++;
     bool overlaps = false;
     for (block *b; (b = find_overlap(c, e, e->size)); overlaps = true) drop(c, b);
-    if (overlaps) fault(c, &c->overlaps, index, e, "allocation overlaps a block that was not freed,");
+    if (overlaps && is_left_out(c, WEIR_EVENT_FREE_REQUESTED) && is_left_out(c, WEIR_EVENT_FREE_COMPLETED))
+        c->left_out[WEIR_EVENT_FREE_REQUESTED]++;
+    else if (overlaps)
+        fault(c, &c->overlaps, index, e, "allocation overlaps a block that was not freed,");
 
     block *made = grow_new(1, sizeof *made);
     *made = (block){ e->address, e->size, e->device, false };
@@ -123,7 +134,9 @@ static void on_alloc(check *c, size_t index, const weir_event *e)
 static void on_stray_free(check *c, size_t index, const weir_event *e, const block *overlapped)
 {
     bool seen = map_find(&c->seen, e->device, e->address) != NULL;
-    if (seen && !overlapped)
+    if (seen && !overlapped && is_left_out(c, WEIR_EVENT_ALLOC))
+        c->left_out[WEIR_EVENT_ALLOC]++;
+    else if (seen && !overlapped)
         fault(c, &c->double_frees, index, e, "second free of");
     else if (c->begins_late && !seen && !overlapped)
         c->residents++;
@@ -193,13 +206,13 @@ static void count_live(const void *node, VISIT visit, void *closure)
     count_one(c, b->pending, b->bytes);
 }
 
-/* Those that the file lists and no event is about. */
-static void count_listed(check *c, const trace *t)
+/* Those that the file lists, all or those that no event is about. */
+static void count_listed(check *c, const trace *t, bool all)
 {
     for (size_t i = 0; i < t->live_count; i++) {
         const trace_live *l = &t->live[i], *before = i > 0 ? l - 1 : NULL; /* they are sorted */
         if (before && before->device == l->device && before->address == l->address) continue;
-        if (map_find(&c->seen, l->device, l->address)) continue;
+        if (!all && map_find(&c->seen, l->device, l->address)) continue;
         count_one(c, l->pending, l->requested ? l->requested : l->bytes);
     }
 }
@@ -217,10 +230,18 @@ static bool begins_late(const trace *t)
     return late;
 }
 
+/* What is freed was allocated before, or that is left out. */
+static bool lacks_allocations(const check *c)
+{
+    const bool frees = c->told[WEIR_EVENT_FREE_REQUESTED] || c->told[WEIR_EVENT_FREE_COMPLETED];
+    return frees && is_left_out(c, WEIR_EVENT_ALLOC);
+}
+
 static void on_segments(check *c, segments *s, size_t index, const weir_event *e)
 {
     switch (segments_follow(s, e)) {
     case SEGMENTS_FINE: break;
+    case SEGMENTS_LEFT_OUT: c->left_out[segments_undo(e->kind)]++; break;
     case SEGMENTS_OVERLAP: fault(c, &c->segment_overlaps, index, e, "segment overlaps one that was not freed,"); break;
     case SEGMENTS_SECOND_FREE: fault(c, &c->segment_double_frees, index, e, "second free of segment"); break;
     case SEGMENTS_OUTSIDE: fault(c, &c->outside_segments, index, e, "allocation outside all segments,"); break;
@@ -231,8 +252,10 @@ static void on_segments(check *c, segments *s, size_t index, const weir_event *e
 static void examine(check *c, const trace *t, json_t *misuses)
 {
     segments s;
-    c->begins_late = begins_late(t);
     segments_init(&s, t);
+    c->told = s.told;
+    c->may_lack = strcmp(t->format, "rmm-csv") != 0;
+    c->begins_late = begins_late(t) || lacks_allocations(c);
     for (size_t i = 0; i < t->count; i++) {
         const weir_event *e = &t->events[i];
         on_segments(c, &s, i, e);
@@ -244,8 +267,9 @@ static void examine(check *c, const trace *t, json_t *misuses)
             if (misuse_is(e)) on_misuse(c, t, i, misuses);
         }
     }
-    twalk_r(c->live, count_live, c);
-    count_listed(c, t);
+    const bool listed = c->left_out[WEIR_EVENT_FREE_REQUESTED] && t->live_count; /* then only the list knows */
+    if (!listed) twalk_r(c->live, count_live, c);
+    count_listed(c, t, listed);
     tdestroy(c->live, free);
     map_release(&c->seen);
     segments_release(&s);
@@ -266,6 +290,40 @@ static void print_beginning(const check *c, const trace *t)
     text_printf(stdout, "%s: begins late: ", c->name);
     if (t->dropped) printf("%" PRIu64 " events lost, ", t->dropped);
     printf("%" PRIu64 " frees of blocks from before\n", c->residents);
+}
+
+static const struct left_out {
+    const char *action, *other, *shown_by;
+} left_outs[WEIR_EVENT_LAST + 1] = {
+    [WEIR_EVENT_ALLOC] = { "alloc", NULL, "blocks are freed again" },
+    [WEIR_EVENT_FREE_REQUESTED] = { "free_requested", "free_completed", "blocks lie where others lay" },
+    [WEIR_EVENT_SEGMENT_ALLOC] = { "segment_alloc", NULL, "segments are given back again" },
+    [WEIR_EVENT_SEGMENT_FREE] = { "segment_free", NULL, "segments lie where others lay" },
+    [WEIR_EVENT_SEGMENT_MAP] = { "segment_map", NULL, "ranges are unmapped again" },
+    [WEIR_EVENT_SEGMENT_UNMAP] = { "segment_unmap", NULL, "ranges are mapped where others were" },
+};
+
+static void print_left_out(const check *c)
+{
+    for (size_t i = 0; i <= WEIR_EVENT_LAST; i++) {
+        const struct left_out *l = &left_outs[i];
+        if (c->left_out[i] == 0) continue;
+        text_printf(stdout,
+                    "%s: recorded without %s%s%s: %" PRIu64
+                    " %s; record without skip_actions, for what depends on that is not known\n",
+                    c->name, l->action, l->other ? ", " : "", l->other ? l->other : "", c->left_out[i], l->shown_by);
+    }
+}
+
+static json_t *left_out_json(const check *c)
+{
+    json_t *array = json_array();
+    for (size_t i = 0; i <= WEIR_EVENT_LAST; i++) {
+        if (c->left_out[i] == 0) continue;
+        json_push(array, json_string(left_outs[i].action));
+        if (left_outs[i].other) json_push(array, json_string(left_outs[i].other));
+    }
+    return array;
 }
 
 static void print_summary(const check *c, const trace *t)
@@ -289,6 +347,7 @@ static void print_summary(const check *c, const trace *t)
                     "%s: %" PRIu64 " double frees of segments, %" PRIu64 " overlaps of segments, %" PRIu64
                     " allocations outside all\n",
                     c->name, c->segment_double_frees, c->segment_overlaps, c->outside_segments);
+    print_left_out(c);
     if (c->begins_late) print_beginning(c, t);
     if (t->stacks.lost)
         text_printf(stdout, "%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n",
@@ -328,6 +387,7 @@ static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
     json_add(object, "segment_overlaps", json_count(c->segment_overlaps));
     json_add(object, "outside_segments", json_count(c->outside_segments));
     json_add(object, "waiting_bytes", json_count(c->waiting_bytes));
+    json_add(object, "left_out", left_out_json(c));
     return object;
 }
 

@@ -22,7 +22,7 @@ expect 0 check --json - "$scratch/log.csv"
 json 'list(rows[0]) == ["trace", "format", "well_formed", "events", "allocations", "frees", "unmatched_frees",
     "double_frees", "overlaps", "incomplete_frees", "begins_late", "dropped", "residents", "stacks_lost",
     "live_blocks", "live_bytes", "stream_misuses", "segment_double_frees", "segment_overlaps", "outside_segments",
-    "waiting_bytes"]'
+    "waiting_bytes", "left_out"]'
 json 'rows[0]["live_blocks"] == 1 and rows[0]["live_bytes"] == 512 and rows[0]["incomplete_frees"] == 0'
 json "($fault) == (0, 0, 0, True)"
 
@@ -116,7 +116,7 @@ contains "$out" "taken: 1 double frees of segments, 0 overlaps of segments, 0 al
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (1, 0, 0) and not rows[0]['well_formed']"
 
-take take:100:40 take:120:40 alloc:100:1
+take take:100:40 take:120:40 alloc:100:1 take:200:2 give:200:2
 expect 1 check "$scratch/taken.pickle"
 contains "$out" "taken: event 1: segment overlaps one that was not freed, 0x7800000 (41943040 bytes, device 0)"
 expect 1 check --json - "$scratch/taken.pickle"
@@ -132,6 +132,30 @@ json "($faults) == (0, 0, 2) and not rows[0]['well_formed']"
 # Of what grows by mapping pieces side by side are of one, and what was given back can be taken again.
 take map:100:20 map:120:20 alloc:110:20 free:110:20 unmap:120:20 map:120:2 alloc:119:2
 expect 0 check "$scratch/taken.pickle"
+
+# What PyTorch's recorder was told to leave out (skip_actions) is told by what the rest cannot be without: no fault, but nothing to
+# compare a replay with.
+left_out()
+{
+    local names=$1
+    shift
+    take "$@"
+    expect 0 check "$scratch/taken.pickle"
+    contains "$out" "taken: recorded without $names: 1 "
+    contains "$out" "record without skip_actions"
+    expect 0 check --json - "$scratch/taken.pickle"
+    json "', '.join(rows[0]['left_out']) == '$names' and rows[0]['well_formed']"
+    expect 1 check --reproduce "$scratch/taken.pickle"
+    contains "$err" "there is nothing to compare"
+    expect 0 replay --repeat 1 --policy torch,weir "$scratch/taken.pickle"
+}
+left_out segment_free take:100:40 alloc:100:40 free:100:40 take:120:40 alloc:120:2
+left_out segment_alloc alloc:100:40 free:100:40 give:100:40 alloc:100:20 free:100:20 give:100:40
+left_out "free_requested, free_completed" take:100:40 alloc:100:30 alloc:100:20
+left_out alloc take:100:40 free:100:40 free:100:40
+take take:100:40 alloc:100:40 free:100:40 give:100:40
+expect 0 check --json - "$scratch/taken.pickle"
+json 'rows[0]["left_out"] == []'
 
 # A recording that began late has memory from before: blocks are in it, and it is given back; but once.
 take alloc:500:2 take:100:40 alloc:100:1 alloc:700:2

@@ -2,6 +2,7 @@
 
 #include "grow.h"
 #include "replay/run.h"
+#include "timeline/segments.h"
 #include "weir/trace.h"
 
 #include <inttypes.h>
@@ -110,11 +111,24 @@ static bool compare_device(const session *s, int device, size_t capacity, FILE *
     return good;
 }
 
+/* As PyTorch's recorder does with skip_actions. */
+static bool lacks_events(const trace *t, const script *sc)
+{
+    segments *s = grow_new(1, sizeof *s);
+    segments_init(s, t);
+    bool lacks = sc->anomalies && !s->told[WEIR_EVENT_FREE_REQUESTED];
+    for (size_t i = 0; i < t->count && !lacks; i++) lacks = segments_follow(s, &t->events[i]) == SEGMENTS_LEFT_OUT;
+    segments_release(s);
+    free(s);
+    return lacks;
+}
+
 static const char *nothing_to_compare(const trace *t, const script *sc)
 {
     if (sc->expandable) return "it was recorded with expandable segments, which policy torch does not have";
     if (sc->residents || t->dropped) return "it does not begin at the beginning, so what its segments held is unknown";
     if (sc->segment_count == 0) return "it has no segment events";
+    if (lacks_events(t, sc)) return "events were left out when it was recorded; 'weir check' says which";
     return NULL;
 }
 

@@ -35,7 +35,11 @@ ranges segments_first(const trace *t, segments_number number, void *user)
 void segments_init(segments *s, const trace *t)
 {
     *s = (segments){ .held = segments_first(t, NULL, NULL), .lists_all = t->segment_count != 0 };
-    for (size_t i = 0; i < t->count; i++) s->recorded[t->events[i].device] |= trace_kind_takes(t->events[i].kind);
+    for (size_t i = 0; i < t->count; i++) {
+        const weir_event *e = &t->events[i];
+        s->recorded[e->device] |= trace_kind_takes(e->kind);
+        if (e->kind <= WEIR_EVENT_LAST) s->told[e->kind] = true;
+    }
 }
 
 void segments_release(segments *s)
@@ -63,17 +67,27 @@ static segments_verdict on_block(const segments *s, const weir_event *e)
     return s->lists_all || ranges_at(&s->gone, e->device, e->address) ? SEGMENTS_OUTSIDE : SEGMENTS_FINE;
 }
 
+uint16_t segments_undo(uint16_t kind)
+{
+    static const uint16_t undo[] = { [WEIR_EVENT_SEGMENT_ALLOC] = WEIR_EVENT_SEGMENT_FREE,
+                                     [WEIR_EVENT_SEGMENT_FREE] = WEIR_EVENT_SEGMENT_ALLOC,
+                                     [WEIR_EVENT_SEGMENT_MAP] = WEIR_EVENT_SEGMENT_UNMAP,
+                                     [WEIR_EVENT_SEGMENT_UNMAP] = WEIR_EVENT_SEGMENT_MAP };
+    return undo[kind];
+}
+
 segments_verdict segments_follow(segments *s, const weir_event *e)
 {
     if (e->kind == WEIR_EVENT_ALLOC) return on_block(s, e);
     if (!trace_kind_takes(e->kind) && !trace_kind_gives(e->kind)) return SEGMENTS_FINE;
+    const bool told = s->told[segments_undo(e->kind)];
     const range named = { .address = e->address, .bytes = e->size, .device = e->device };
     const uint64_t known = ranges_cut(&s->held, e->device, e->address, e->size, NULL, NULL);
     if (trace_kind_takes(e->kind)) {
         ranges_cut(&s->gone, e->device, e->address, e->size, NULL, NULL);
         ranges_add(&s->held, named);
-        return known ? SEGMENTS_OVERLAP : SEGMENTS_FINE;
+        return !known ? SEGMENTS_FINE : told ? SEGMENTS_OVERLAP : SEGMENTS_LEFT_OUT;
     }
     put(&s->gone, named);
-    return known || e->size == 0 ? SEGMENTS_FINE : SEGMENTS_SECOND_FREE;
+    return known || e->size == 0 ? SEGMENTS_FINE : told ? SEGMENTS_SECOND_FREE : SEGMENTS_LEFT_OUT;
 }

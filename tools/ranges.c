@@ -3,54 +3,74 @@
 #include "grow.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+static int by_place(const range *a, const range *b)
+{
+    if (a->device != b->device) return a->device < b->device ? -1 : 1;
+    return (a->address > b->address) - (a->address < b->address);
+}
+
+/* The header's macro for static functions says __unused, which glibc does not have. */
+RB_GENERATE_INTERNAL(range_tree, range, link, by_place, __attribute__((unused)) static)
 
 static uint64_t end_of(const range *r)
 {
     return r->address > UINT64_MAX - r->bytes ? UINT64_MAX : r->address + r->bytes;
 }
 
-size_t ranges_find(const ranges *r, int16_t device, uint64_t address)
+range *ranges_find(const ranges *r, int16_t device, uint64_t address)
 {
-    size_t low = 0, high = r->count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        const range *m = &r->at[middle];
-        bool before = m->device != device ? m->device < device : end_of(m) <= address;
-        if (before)
-            low = middle + 1;
-        else
-            high = middle;
+    range *found = NULL, *at = RB_ROOT(&r->tree);
+    while (at) {
+        const bool before = at->device != device ? at->device < device : end_of(at) <= address;
+        if (!before) found = at;
+        at = before ? RB_RIGHT(at, link) : RB_LEFT(at, link);
     }
-    return low;
+    return found;
+}
+
+range *ranges_first(const ranges *r)
+{
+    return ranges_find(r, INT16_MIN, 0);
+}
+
+range *ranges_next(range *of)
+{
+    return RB_NEXT(range_tree, NULL, of);
 }
 
 const range *ranges_at(const ranges *r, int16_t device, uint64_t address)
 {
-    size_t i = ranges_find(r, device, address);
-    bool inside = i < r->count && r->at[i].device == device && r->at[i].address <= address;
-    return inside ? &r->at[i] : NULL;
+    const range *at = ranges_find(r, device, address);
+    return at && at->device == device && at->address <= address ? at : NULL;
 }
 
 void ranges_add(ranges *r, range added)
 {
     if (added.bytes == 0) return;
-    size_t i = ranges_find(r, added.device, added.address);
-    r->at = grow_array(r->at, r->count + 1, &r->capacity, sizeof *r->at);
-    memmove(&r->at[i + 1], &r->at[i], (r->count - i) * sizeof *r->at);
-    r->at[i] = added;
+    range *made = grow_new(1, sizeof *made);
+    *made = added;
+    RB_INSERT(range_tree, &r->tree, made);
     r->count++;
+}
+
+static void drop(ranges *r, range *gone)
+{
+    RB_REMOVE(range_tree, &r->tree, gone);
+    r->count--;
+    free(gone);
 }
 
 uint64_t ranges_cut(ranges *r, int16_t device, uint64_t address, uint64_t bytes, ranges_on_cut on_cut, void *user)
 {
-    range wanted = { .address = address, .bytes = bytes, .device = device };
-    uint64_t end = end_of(&wanted), found = 0;
+    const range wanted = { .address = address, .bytes = bytes, .device = device };
+    const uint64_t end = end_of(&wanted);
+    uint64_t found = 0;
 
-    for (size_t i; i = ranges_find(r, device, address), i < r->count;) {
-        range old = r->at[i];
+    for (range *at; (at = ranges_find(r, device, address));) {
+        const range old = *at;
         if (old.device != device || old.address >= end) break;
-        memmove(&r->at[i], &r->at[i + 1], (--r->count - i) * sizeof *r->at);
+        drop(r, at);
 
         range left = old, right = old;
         left.bytes = old.address < address ? address - old.address : 0;
@@ -66,6 +86,9 @@ uint64_t ranges_cut(ranges *r, int16_t device, uint64_t address, uint64_t bytes,
 
 void ranges_release(ranges *r)
 {
-    free(r->at);
+    for (range *at = ranges_first(r), *next; at; at = next) {
+        next = ranges_next(at);
+        drop(r, at);
+    }
     *r = (ranges){ 0 };
 }

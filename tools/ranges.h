@@ -5,6 +5,7 @@
 #ifndef WEIR_TOOLS_RANGES_H
 #define WEIR_TOOLS_RANGES_H
 
+#include <bsd/sys/tree.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,15 +14,23 @@ typedef struct range {
     uint64_t address, bytes;
     uint32_t number; /* the caller's */
     int16_t device;
+    RB_ENTRY(range) link; /* in the tree; nobody else's */
 } range;
 
+RB_HEAD(range_tree, range);
+
+/* All zero: empty. */
 typedef struct ranges {
-    range *at;
-    size_t count, capacity;
+    struct range_tree tree;
+    size_t count;
 } ranges;
 
-/* The first that ends behind the address, which is where the next one is to be put; `count` when there is none. */
-size_t ranges_find(const ranges *r, int16_t device, uint64_t address);
+/* The first that ends behind the address; NULL: there is none. Valid until it is cut. */
+range *ranges_find(const ranges *r, int16_t device, uint64_t address);
+
+/* In order; NULL: there are no more. */
+range *ranges_first(const ranges *r);
+range *ranges_next(range *of);
 
 /* NULL: nothing is there. */
 const range *ranges_at(const ranges *r, int16_t device, uint64_t address);

@@ -176,11 +176,12 @@ static void list_segments(trace *out, size_t count)
         const weir_event *e = &out->events[i];
         const bool taken = trace_kind_takes(e->kind);
         if (taken || trace_kind_gives(e->kind)) ranges_cut(&held, e->device, e->address, e->size, NULL, NULL);
-        if (taken && i < count) ranges_add(&held, (range){ e->address, e->size, (uint32_t)i, e->device });
+        if (taken && i < count)
+            ranges_add(&held,
+                       (range){ .address = e->address, .bytes = e->size, .number = (uint32_t)i, .device = e->device });
     }
     out->segments = grow_new(held.count, sizeof *out->segments);
-    for (size_t i = 0; i < held.count; i++) {
-        const range *r = &held.at[i];
+    for (range *r = ranges_first(&held); r; r = ranges_next(r)) {
         const weir_event *e = &out->events[r->number];
         const bool mapped = e->kind == WEIR_EVENT_SEGMENT_MAP;
         out->segments[out->segment_count++] =

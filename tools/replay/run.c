@@ -2,6 +2,7 @@
 
 #include "clock.h"
 #include "grow.h"
+#include "map.h"
 #include "replay/config.h"
 #include "replay/place.h"
 #include "script/demand.h"
@@ -145,27 +146,31 @@ static bool make_streams(session *s)
     return status == WEIR_OK || refuse(s, "cannot make a stream", status);
 }
 
-static weir_status make_pool(const session *s, size_t stream, weir_mempool *out)
+/* `made`: by device and pool the first stream of each. */
+static weir_status make_pool(session *s, map *made, size_t stream)
 {
     const script_stream *of = &s->script->streams[stream];
-    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
-    for (size_t i = 0; i < stream; i++) {
-        const script_stream *other = &s->script->streams[i];
-        if (other->device != of->device || other->pool != of->pool) continue;
-        *out = s->pools[i];
+    map_entry *first = map_put(made, (int16_t)of->device, of->pool);
+    if (first->state) {
+        s->pools[stream] = s->pools[first->value];
         return WEIR_OK;
     }
+    first->state = 1;
+    first->value = (uint32_t)stream;
+    weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
     options.device = of->device;
-    return weir_mempool_create(&options, out);
+    return weir_mempool_create(&options, &s->pools[stream]);
 }
 
 /* A graph's pool in the recording is one of the program's here: nothing is captured. */
 static bool make_pools(session *s)
 {
     weir_status status = WEIR_OK;
+    map made = { 0 };
     s->pools = grow_new(s->script->stream_count, sizeof *s->pools);
     for (size_t i = 0; i < s->script->stream_count && status == WEIR_OK; i++)
-        if (s->script->streams[i].pool) status = make_pool(s, i, &s->pools[i]);
+        if (s->script->streams[i].pool) status = make_pool(s, &made, i);
+    map_release(&made);
     return status == WEIR_OK || refuse(s, "cannot make a memory pool", status);
 }
 

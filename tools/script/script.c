@@ -2,6 +2,7 @@
 
 #include "grow.h"
 #include "map.h"
+#include "ranges.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -326,40 +327,34 @@ static void allocate_residents(builder *b)
     }
 }
 
-/* A gate while uses are given to it: when the last of them ends. */
-typedef struct lane {
-    size_t end;
-    int device;
-} lane;
-
-/* The lane for a use: the one of its device whose last use ends latest among those that end before this one does. So
- * each lane's uses end in the order in which they began, and there are as few lanes as streams explain. */
-static lane *lane_for(lane *lanes, size_t count, const use *u)
+/* The gate for a use: the one of its device whose last use ends latest among those that end before this one does. So
+ * each gate's uses end in the order in which they began, and there are as few gates as streams explain. `lanes`: a byte for
+ * each gate, at the lower address the later its last use ends. */
+static uint32_t gate_for(ranges *lanes, script *s, const use *u)
 {
-    lane *best = NULL;
-    for (lane *l = lanes; l < lanes + count; l++)
-        if (l->device == u->device && l->end <= u->to && (!best || l->end > best->end)) best = l;
-    return best;
+    const range *best = ranges_find(lanes, (int16_t)u->device, UINT64_MAX - u->to);
+    range lane = { .address = UINT64_MAX - u->to, .bytes = 1, .device = (int16_t)u->device };
+    lane.number = best && best->device == u->device ? best->number : (uint32_t)s->gate_count++;
+    if (best && best->device == u->device) ranges_cut(lanes, best->device, best->address, 1, NULL, NULL);
+    ranges_add(lanes, lane);
+    return lane.number;
 }
 
 static void open_gates(builder *b)
 {
     script *s = b->s;
-    lane *lanes = grow_new(b->use_count, sizeof *lanes);
+    ranges lanes = { 0 };
+    s->gates = grow_new(b->use_count, sizeof *s->gates);
     for (size_t i = 0; i < b->use_count; i++) {
         use *u = &b->uses[i];
-        lane *l = lane_for(lanes, s->gate_count, u);
-        if (!l) l = &lanes[s->gate_count++];
-        *l = (lane){ .end = u->to, .device = u->device };
-        u->gate = (uint32_t)(l - lanes);
+        u->gate = gate_for(&lanes, s, u);
+        s->gates[u->gate] = u->device;
         s->body.at[u->from].where = u->gate;
         if (u->to != SIZE_MAX) s->body.at[u->to].where = u->gate;
     }
     for (size_t i = 0; i < b->use_count; i++)
         if (b->uses[i].to == SIZE_MAX) add_op(&s->after, SCRIPT_COMPLETE, 0, b->uses[i].gate, 0);
-    s->gates = grow_new(s->gate_count, sizeof *s->gates);
-    for (size_t i = 0; i < s->gate_count; i++) s->gates[i] = lanes[i].device;
-    free(lanes);
+    ranges_release(&lanes);
 }
 
 static void finish(builder *b, const trace *t)

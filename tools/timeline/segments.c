@@ -18,16 +18,16 @@ ranges segments_first(const trace *t, segments_number number, void *user)
     ranges first = { 0 };
     for (size_t i = 0; i < t->segment_count; i++) {
         const trace_segment *s = &t->segments[i];
-        put(&first, (range){ s->address, s->bytes, number_of(number, user, s->device, s->stream, s->pool, s->mapped),
-                             s->device });
+        const uint32_t own = number_of(number, user, s->device, s->stream, s->pool, s->mapped);
+        put(&first, (range){ .address = s->address, .bytes = s->bytes, .number = own, .device = s->device });
     }
     for (size_t i = t->count; i-- > 0;) {
         const weir_event *e = &t->events[i];
         const bool mapped = e->kind == WEIR_EVENT_SEGMENT_UNMAP;
         if (trace_kind_takes(e->kind)) ranges_cut(&first, e->device, e->address, e->size, NULL, NULL);
-        if (trace_kind_gives(e->kind))
-            put(&first, (range){ e->address, e->size, number_of(number, user, e->device, e->stream, e->pool, mapped),
-                                 e->device });
+        if (!trace_kind_gives(e->kind)) continue;
+        const uint32_t own = number_of(number, user, e->device, e->stream, e->pool, mapped);
+        put(&first, (range){ .address = e->address, .bytes = e->size, .number = own, .device = e->device });
     }
     return first;
 }
@@ -53,10 +53,10 @@ static bool covered(const ranges *r, const weir_event *e)
 {
     const uint64_t bytes = e->size ? e->size : 1;
     uint64_t done = 0;
-    for (size_t i = ranges_find(r, e->device, e->address); done < bytes; i++) {
+    for (range *held = ranges_find(r, e->device, e->address); done < bytes; held = ranges_next(held)) {
         const uint64_t at = e->address + done;
-        if (i == r->count || r->at[i].device != e->device || r->at[i].address > at || at < e->address) return false;
-        done += r->at[i].address + r->at[i].bytes - at;
+        if (!held || held->device != e->device || held->address > at || at < e->address) return false;
+        done += held->address + held->bytes - at;
     }
     return true;
 }

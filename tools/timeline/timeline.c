@@ -185,7 +185,7 @@ static const uint64_t *segment_pool(const builder *b, const weir_event *e)
 
 static void on_segment_alloc(builder *b, const weir_event *e)
 {
-    range made = { e->address, e->size, 0, e->device };
+    range made = { .address = e->address, .bytes = e->size, .device = e->device };
     ranges_cut(&b->held, e->device, e->address, e->size, end_segment, b);
     uint32_t lane = lane_index(b, e->device, e->stream, segment_pool(b, e));
     made.number = add_segment(b, &made, b->now + 1, lane, e->kind == WEIR_EVENT_SEGMENT_MAP);
@@ -206,8 +206,7 @@ static uint32_t piece(void *of_builder, int16_t device, uint64_t stream, const u
 static void add_first_segments(builder *b)
 {
     ranges first = segments_first(b->t, piece, b);
-    for (size_t i = 0; i < first.count; i++) {
-        range *r = &first.at[i];
+    for (range *r = ranges_first(&first); r; r = ranges_next(r)) {
         r->number = add_segment(b, r, 0, r->number >> 1, r->number & 1);
         ranges_add(&b->held, *r);
     }

@@ -217,6 +217,7 @@ static json_t *advice_json(const advice *a, const request *r, const char *name, 
     json_add(object, "context", json_count(r->options.context));
     if (sc->refused) json_add(object, "refused", json_count(sc->refused));
     if (sc->residents) json_add(object, "residents", json_count(sc->residents));
+    if (sc->anomalies) json_add(object, "anomalies", json_count(sc->anomalies));
     json_add(object, "settings", settings);
     json_add(object, "best", name_json(a, a->best));
     json_add(object, "second_half", check_json(a));
@@ -257,6 +258,7 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     if (sc->residents)
         printf("%zu residents: blocks made before the first event, allocated first; peaks from before are not known\n",
                sc->residents);
+    if (sc->anomalies) printf("%zu anomalies: events that make no sense; 'weir check' names them\n", sc->anomalies);
     if (sc->refused)
         printf("%zu allocations failed when recorded, the first of %s; what fits has memory for them too\n",
                sc->refused, table_size(sc->refused_first, first));

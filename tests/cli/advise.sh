@@ -56,6 +56,14 @@ contains "$out" "40 residents: blocks made before the first event, allocated fir
 expect 0 advise --json - "$scratch/late.pickle"
 json 'rows[0]["residents"] == 40'
 
+# Of a trace that makes no sense the advice is told with that.
+printf '%s\n' Thread,Time,Action,Pointer,Size,Stream 1,10:00:01,allocate,0x1000,512,0x0 1,10:00:02,allocate,0x1000,512,0x0 \
+    >"$scratch/twice.csv"
+expect 0 advise "$scratch/twice.csv"
+contains "$out" "1 anomalies: events that make no sense; 'weir check' names them"
+expect 0 advise --json - "$scratch/twice.csv"
+json 'rows[0]["anomalies"] == 1'
+
 # The best has the smallest peak of PyTorch's settings, or within 1 % of that and less time in the driver.
 expect 0 advise --json - "$DATA"/traces/*.pickle.gz
 json 'len(rows) == 5'

@@ -74,6 +74,21 @@ static void who_cuts_says_what_remains(void **state)
     ranges_release(&r);
 }
 
+static void what_lies_beyond_the_last_address_is_not_there(void **state)
+{
+    (void)state;
+    ranges r = { 0 };
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranges_cut(&r, 0, UINT64_MAX, 4096, NULL, NULL), 0);
+        ranges_add(&r, (range){ .address = UINT64_MAX, .bytes = 4096 });
+        ranges_add(&r, (range){ .address = 4096, .bytes = 0 });
+    }
+    assert_null(ranges_first(&r));
+    ranges_add(&r, (range){ .address = UINT64_MAX - 1, .bytes = 4096 });
+    assert_non_null(ranges_at(&r, 0, UINT64_MAX - 1));
+    ranges_release(&r);
+}
+
 /* In an array that is kept in order each would move all that came before: over the test's time. */
 static void a_million_at_falling_addresses_take_no_square_of_time(void **state)
 {
@@ -89,6 +104,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_what_was_added_and_not_cut),
         cmocka_unit_test(who_cuts_says_what_remains),
+        cmocka_unit_test(what_lies_beyond_the_last_address_is_not_there),
         cmocka_unit_test(a_million_at_falling_addresses_take_no_square_of_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,14 +35,26 @@ static inline int close_after_failure(void **state)
     return weir_close() == WEIR_OK ? 0 : -1;
 }
 
+/* What a call returns is what the error text is about. */
+static inline weir_status as_told(weir_status status)
+{
+    weir_error error = { .size = sizeof error };
+    assert_ok(weir_last_error(&error));
+    if (status != WEIR_OK && status != WEIR_ERR_NOT_READY) assert_status(status, error.status);
+    return status;
+}
+
 /* What fails: the n-th call of the driver, or the n-th of weir's own records. */
 typedef struct failing {
     void *state;        /* of the test */
     weir_status status; /* of the call; WEIR_OK: a record is refused */
+    weir_status then;   /* of those after it, in which clean-up fails, too; WEIR_OK: they do not */
     uint64_t nth, called;
     bool came;
     bool paged; /* a page of ids of pools was made meanwhile */
 } failing;
+
+enum { FAILING_THEN = 4 };
 
 static inline void begin_failing(failing *f)
 {
@@ -50,6 +62,8 @@ static inline void begin_failing(failing *f)
         wr_meta_fail_nth(f->nth);
     } else {
         assert_ok(weir_host_fail_any(f->nth, f->status));
+        for (uint64_t i = 1; i <= FAILING_THEN && f->then != WEIR_OK; i++)
+            assert_ok(weir_host_fail_any(f->nth + i, f->then));
         f->called = driver_calls();
     }
 }
@@ -91,6 +105,11 @@ static inline void fail_each(void (*play)(failing *f), failing f, uint64_t enoug
 static inline void fail_each_call(void (*play)(failing *f), weir_status status, void *state, uint64_t enough)
 {
     fail_each(play, (failing){ .state = state, .status = status }, enough);
+}
+
+static inline void fail_each_call_and_its_clean_up(void (*play)(failing *f), void *state, uint64_t enough)
+{
+    fail_each(play, (failing){ .state = state, .status = WEIR_ERR_DRIVER, .then = WEIR_ERR_TIMEOUT }, enough);
 }
 
 static inline void fail_each_record(void (*play)(failing *f), void *state, uint64_t enough)

@@ -99,8 +99,7 @@ static weir_status try_table(const weir_backend *table, const weir_backend_confi
     weir_status status = wr_driver(table, device_count, &count);
     if (status == WEIR_OK && count > 0) return WEIR_OK;
     if (status == WEIR_OK) status = wr_fail(WEIR_ERR_NO_DEVICE, "back end \"%s\" has no device", table->name);
-    weir_status closed = wr_driver(table, close); /* the reason for closing is what the caller is told */
-    (void)closed;
+    wr_clean_up(wr_driver(table, close));
     return status;
 }
 

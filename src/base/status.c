@@ -27,12 +27,16 @@ static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;
 
-static void at_thread_exit(void *of_thread)
+static void discard(failure *error)
 {
-    failure *error = of_thread;
-    last = NULL;
     free(error->detail);
     free(error);
+}
+
+static void at_thread_exit(void *of_thread)
+{
+    last = NULL;
+    discard(of_thread);
 }
 
 static void make_exit_key(void)
@@ -184,4 +188,22 @@ void wr_fail_prefix(const char *format, ...)
     va_start(arguments, format);
     set_text(last, format, arguments, last->text);
     va_end(arguments);
+}
+
+wr_put_by wr_fail_put_by(void)
+{
+    const wr_put_by by = { last, bare };
+    last = NULL;
+    bare = WEIR_OK;
+    return by;
+}
+
+void wr_fail_put_back(wr_put_by by)
+{
+    if (last) {
+        discard(last);
+        (void)pthread_setspecific(exit_key, by.error); /* cannot fail: the thread has the room for it */
+    }
+    last = by.error;
+    bare = by.status;
 }

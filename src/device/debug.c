@@ -377,9 +377,9 @@ static weir_status alloc_checked(wr_device *device, wr_mempool *pool, wr_mempool
     if (status == WEIR_OK)
         *out = made.base;
     else if (direct)
-        (void)!wr_driver(device->backend, segment_free, device->ordinal, made.base, bytes);
+        wr_clean_up(wr_driver(device->backend, segment_free, device->ordinal, made.base, bytes));
     else
-        (void)!wr_device_free(wr_address_find(made.base), made.base);
+        wr_clean_up(wr_device_free(wr_address_find(made.base), made.base));
     return status;
 }
 

@@ -39,11 +39,11 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
     if (status == WEIR_OK) {
         status = wr_debug_create(runtime->debug, &d->cache.debug);
         d->cache.has_fronts &= d->cache.debug == NULL; /* whose hit path knows nothing of it */
-        if (status != WEIR_OK) (void)wr_cache_release(&d->cache);
+        if (status != WEIR_OK) wr_clean_up(wr_cache_release(&d->cache));
     }
     if (status != WEIR_OK) {
-        wr_events_release(&d->events);
-        wr_streams_release(&d->streams);
+        wr_clean_up(wr_events_release(&d->events));
+        wr_clean_up(wr_streams_release(&d->streams));
         return status;
     }
     wr_routes_init(&d->routes);
@@ -64,7 +64,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     weir_status status = wr_driver(d->backend, device_open, ordinal, &d->caps);
     if (status == WEIR_OK) {
         status = open_parts(runtime, d);
-        if (status != WEIR_OK) (void)wr_driver(d->backend, device_close, ordinal);
+        if (status != WEIR_OK) wr_clean_up(wr_driver(d->backend, device_close, ordinal));
     }
     if (status != WEIR_OK) {
         wr_meta_free(d);
@@ -73,8 +73,8 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     if (strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
         status = wr_learner_start(&d->learner, d);
         if (status != WEIR_OK) {
-            (void)wr_debug_destroy(d);
-            (void)wr_device_close(d);
+            wr_clean_up(wr_debug_destroy(d));
+            wr_clean_up(wr_device_close(d));
             return status;
         }
     }
@@ -88,7 +88,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
 static weir_status wait_for_work(wr_device *device)
 {
     const weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
-    if (status != WEIR_OK) (void)!wr_quiet_wait_for_streams(&device->events, &device->streams);
+    if (status != WEIR_OK) wr_clean_up(wr_quiet_wait_for_streams(&device->events, &device->streams));
     return status;
 }
 

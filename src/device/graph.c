@@ -197,8 +197,8 @@ static weir_status begin_closed(const wr_graph *g, weir_capture_mode mode, uint6
     if (status == WEIR_OK && state != WEIR_CAPTURE_ACTIVE)
         status = wr_fail(WEIR_ERR_CAPTURE, "the capture of stream %p was invalidated as it began", g->stream);
     if (status == WEIR_OK) return WEIR_OK;
-    if (wr_driver(d->backend, capture_end, d->ordinal, g->stream, &native) == WEIR_OK)
-        (void)wr_driver(d->backend, graph_destroy, d->ordinal, native);
+    wr_clean_up(wr_driver(d->backend, capture_end, d->ordinal, g->stream, &native));
+    if (native) wr_clean_up(wr_driver(d->backend, graph_destroy, d->ordinal, native));
     return status;
 }
 
@@ -226,7 +226,9 @@ static weir_status register_with(wr_graph *g, wr_mempool *pool, wr_mempool_name 
 static void unregister(wr_graph *g)
 {
     if (!g->capture) return;
+    const wr_put_by told = wr_fail_put_by();
     wr_capture_unregister(g->capture, &g->kept);
+    wr_fail_put_back(told);
     g->capture = NULL;
 }
 
@@ -283,7 +285,8 @@ static weir_status ask(const wr_graph *g, bool *goes_on)
 static bool may_go_on(const wr_graph *g)
 {
     bool on = false;
-    const weir_status asked = ask(g, &on);
+    weir_status asked = WEIR_OK;
+    wr_clean_up(asked = ask(g, &on));
     return asked == WEIR_OK ? on : asked != WEIR_ERR_DEVICE_LOST;
 }
 

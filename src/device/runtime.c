@@ -143,7 +143,7 @@ static weir_status open_locked(const weir_settings *settings)
     weir_status status = wr_driver(rt->backend, device_count, &rt->device_count);
     if (status == WEIR_OK) status = wr_stacks_open(frames, rt->options.value[WR_OPTION_history_stacks_kept].number);
     if (status != WEIR_OK) {
-        wr_backend_close(rt->backend);
+        wr_clean_up(wr_backend_close(rt->backend));
         return status;
     }
     if (rt->device_count > WR_DEVICE_MAX) {

@@ -34,7 +34,7 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
     wr_mempool *made = NULL;
     weir_status status = wr_mempool_create(cache, NULL, 0, WR_HELD_BY_USER, &made);
-    if (status != WEIR_OK) (void)wr_cache_release(cache);
+    if (status != WEIR_OK) wr_clean_up(wr_cache_release(cache));
     return status;
 }
 

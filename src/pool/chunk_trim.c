@@ -192,11 +192,11 @@ static weir_status trim_chunk(wr_trim_wait *wait, const trimming *t, wr_chunk *c
     wr_block *aside = NULL;
     if (wr_trim_wait_busy(wait, wr_chunk_bin(chunk)->stream)) return WEIR_OK;
     weir_status status = take_out(wait, t, chunk, &home, &aside);
-    if (!home) return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+    if (!home) return status;
     status = wr_trim_wait_stream(wait, home->region->bin->stream);
     if (status != WEIR_OK) {
         let_go(cache, chunk, &aside);
-        return status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+        return status;
     }
     leave(cache, chunk);
     status = unmap_others(cache, chunk, home);
@@ -279,11 +279,12 @@ static weir_status trim(wr_trim_wait *wait, const trimming *t, size_t enough, si
 {
     wr_chunk **list = NULL;
     size_t count = 0;
+    bool captured = false;
     weir_status first = list_free(wait->cache, t, &list, &count);
     for (size_t i = 0; i < count && *released < enough; i++)
-        wr_keep_first(&first, trim_chunk(wait, t, list[i], released));
+        wr_keep_first(&first, wr_trim_wait_spare(trim_chunk(wait, t, list[i], released), &captured));
     wr_meta_free(list);
-    return first;
+    return first == WEIR_OK && captured ? WEIR_ERR_CAPTURE : first;
 }
 
 static bool is_default(const wr_mempool *pool, const void *argument)
@@ -307,8 +308,10 @@ weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const v
     if (cache->chunks.region_bytes == 0) return WEIR_OK;
     weir_status first = trim(wait, &t, enough, released);
     if (*released >= enough) return first;
-    const weir_status status = release_regions(cache, &t);
-    if (enough == SIZE_MAX) wr_keep_first(&first, status); /* else the memory is what was wanted */
+    if (enough == SIZE_MAX)
+        wr_keep_first(&first, release_regions(cache, &t));
+    else
+        wr_clean_up(release_regions(cache, &t)); /* the memory is what was wanted */
     return first;
 }
 
@@ -382,7 +385,7 @@ static void reclaim_region(wr_cache *cache, wr_segment *segment)
     if (!TAILQ_EMPTY(stale) && !pass_fence(cache, segment->bin, &moment)) return;
     for (wr_slot *slot; (slot = TAILQ_FIRST(stale));)
         if (slot->stale_since > moment || unmap_stale(cache, slot) != WEIR_OK) return;
-    (void)release_region(cache, segment); /* what the driver does not take back stays */
+    wr_clean_up(release_region(cache, segment)); /* what the driver does not take back stays */
 }
 
 void wr_chunks_reclaim_addresses(wr_cache *cache)

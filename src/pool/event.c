@@ -61,7 +61,7 @@ static void drop(wr_event_pool *pool, void *event)
     wr_lock_acquire(&pool->lock);
     pool->made--;
     wr_lock_release(&pool->lock);
-    (void)wr_driver(pool->backend, event_destroy, pool->device, event);
+    wr_clean_up(wr_driver(pool->backend, event_destroy, pool->device, event));
 }
 
 /* While captures are known, the stream may have joined one between the first question and the record. */

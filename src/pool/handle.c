@@ -44,8 +44,8 @@ static int create_in_scope(const wr_handle_pool *pool, void **native, weir_statu
 
 static uint64_t free_memory(const wr_handle_pool *pool)
 {
-    uint64_t free_bytes = 0, total = 0;
-    if (wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total) != WEIR_OK) return UNKNOWN;
+    uint64_t free_bytes = UNKNOWN, total = 0;
+    wr_clean_up(wr_driver(pool->site.backend, device_memory, pool->site.device, &free_bytes, &total));
     return free_bytes;
 }
 
@@ -124,7 +124,7 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
     h->bytes = bytes;
     status = wr_handle_feed(h);
     if (status != WEIR_OK) {
-        (void)destroy_native(pool, native);
+        wr_clean_up(destroy_native(pool, native));
         wr_meta_free(h);
         return status;
     }
@@ -475,19 +475,31 @@ static void doom_idle(wr_handle_pool *pool)
     wr_lock_release(&pool->lock);
 }
 
+static bool destroy_is_harmful(const wr_handle_pool *pool)
+{
+    return pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
+}
+
+/* *may: nothing captures; where destroying is harmful, nothing does until wr_quiet_end(). */
+static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
+{
+    const weir_status quiet =
+        destroy_is_harmful(pool) ? wr_quiet_begin(pool->site.events, pool->site.streams) : WEIR_OK;
+    *may = quiet == WEIR_OK;
+    if (quiet == WEIR_ERR_CAPTURE) doom_idle(pool);
+    return quiet == WEIR_ERR_CAPTURE ? WEIR_OK : quiet;
+}
+
 /* Looks for captures before each: one that began after the last was destroyed counts. */
 weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;
-    const bool harmful = pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
-    while (any_to_destroy(pool)) {
-        const weir_status quiet = harmful ? wr_quiet_begin(pool->site.events, pool->site.streams) : WEIR_OK;
-        if (quiet == WEIR_ERR_CAPTURE) doom_idle(pool);
-        if (quiet != WEIR_OK && quiet != WEIR_ERR_CAPTURE) wr_keep_first(&first, quiet);
-        if (quiet != WEIR_OK) break;
+    for (bool may = true; any_to_destroy(pool);) {
+        wr_keep_first(&first, begin_destroying(pool, &may));
+        if (!may) break;
         wr_handle *h = take_out(pool);
         if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* single-shot, whatever it says */
-        if (harmful) wr_quiet_end();
+        if (destroy_is_harmful(pool)) wr_quiet_end();
         if (!h) break;
         forget_handle(h);
         note_gone(pool);

@@ -203,7 +203,7 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
     /* What cannot be given back now (a stream is capturing, the driver refuses) is when somebody needs it. */
-    if (last) (void)wr_cache_trim_pool(cache, name, &released);
+    if (last) wr_clean_up(wr_cache_trim_pool(cache, name, &released));
     return WEIR_OK;
 }
 

@@ -227,25 +227,25 @@ weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
 
+static weir_status release_segment(const wr_bin *bin, const wr_segment *segment)
+{
+    if (segment->region) return wr_chunks_release_region(bin->pool->cache, segment);
+    wr_range range = wr_range_of(segment);
+    wr_address_remove(segment->base, segment->bytes);
+    weir_status status = wr_source_give(bin->pool, bin->stream, &range);
+    if (range.copy) { /* the driver does not take that: the rest goes all the same */
+        range.copy = NULL;
+        wr_keep_first(&status, wr_source_give(bin->pool, bin->stream, &range));
+    }
+    if (status != WEIR_OK) wr_source_abandon(bin->pool, &range);
+    return status;
+}
+
 static weir_status release_bin(wr_bin *bin)
 {
     weir_status first = WEIR_OK;
     wr_bin_drop_fence(bin);
-    for (wr_segment *s = bin->segments; s; s = s->next) {
-        if (s->region) {
-            wr_keep_first(&first, wr_chunks_release_region(bin->pool->cache, s));
-            continue;
-        }
-        wr_range range = wr_range_of(s);
-        wr_address_remove(s->base, s->bytes);
-        weir_status status = wr_source_give(bin->pool, bin->stream, &range);
-        if (range.copy) { /* the driver does not take that: the rest goes all the same */
-            range.copy = NULL;
-            wr_keep_first(&status, wr_source_give(bin->pool, bin->stream, &range));
-        }
-        if (status != WEIR_OK) wr_source_abandon(bin->pool, &range);
-        wr_keep_first(&first, status);
-    }
+    for (const wr_segment *s = bin->segments; s; s = s->next) wr_keep_first(&first, release_segment(bin, s));
     wr_meta_free(bin);
     return first;
 }

@@ -96,9 +96,9 @@ static weir_status map_import(wr_cache *cache, int descriptor, wr_range *range)
     weir_status status = wr_driver(backend, vm_reserve, cache->device, range->bytes, 0, &range->base);
     if (status == WEIR_OK) {
         status = wr_source_map(cache, range);
-        if (status != WEIR_OK) (void)wr_driver(backend, vm_release, cache->device, range->base, range->bytes);
+        if (status != WEIR_OK) wr_clean_up(wr_driver(backend, vm_release, cache->device, range->base, range->bytes));
     }
-    if (status != WEIR_OK) (void)wr_driver(backend, vm_destroy, cache->device, range->chunk, range->bytes);
+    if (status != WEIR_OK) wr_clean_up(wr_driver(backend, vm_destroy, cache->device, range->chunk, range->bytes));
     return status;
 }
 

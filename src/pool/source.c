@@ -26,7 +26,7 @@ weir_status wr_source_map(const wr_cache *cache, wr_range *range)
     if (status == WEIR_OK)
         range->backing = WR_BACKED;
     else
-        (void)wr_driver(backend, vm_unmap, cache->device, range->base, range->bytes);
+        wr_clean_up(wr_driver(backend, vm_unmap, cache->device, range->base, range->bytes));
     return status;
 }
 
@@ -41,7 +41,7 @@ weir_status wr_source_back(const wr_mempool *pool, wr_range *range)
                    : wr_driver(backend, vm_create, device, range->bytes, &range->chunk));
     weir_status status = wr_source_map(pool->cache, range);
     if (status != WEIR_OK && fresh) {
-        (void)wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
+        wr_clean_up(wr_driver(backend, vm_destroy, device, range->chunk, range->bytes));
         range->chunk = 0;
     }
     return status;
@@ -52,7 +52,7 @@ static weir_status take_mapped(const wr_mempool *pool, wr_range *range)
     const wr_cache *cache = pool->cache;
     WR_TRY(wr_driver(cache->backend, vm_reserve, cache->device, range->bytes, 0, &range->base));
     weir_status status = wr_source_back(pool, range);
-    if (status != WEIR_OK) (void)wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes);
+    if (status != WEIR_OK) wr_clean_up(wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes));
     return status;
 }
 

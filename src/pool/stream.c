@@ -91,7 +91,7 @@ static weir_status create_stream(wr_stream_table *table, int priority, wr_stream
     weir_status status = take_index_locked(table, &index);
     if (status == WEIR_OK) *out = publish_locked(table, index, native, priority, owner);
     wr_lock_release(&table->lock);
-    if (status != WEIR_OK) (void)wr_driver(table->backend, stream_destroy, table->device, native);
+    if (status != WEIR_OK) wr_clean_up(wr_driver(table->backend, stream_destroy, table->device, native));
     return status;
 }
 

@@ -129,23 +129,27 @@ static weir_status give_back(wr_trim_wait *wait, wr_segment *segment)
     return status;
 }
 
-/* Gives back the segments of a list linked by `next`, in order. All are tried; the first failure is returned. Pools that
- * this leaves without memory and references are gone afterwards. */
+static weir_status give_back_counted(wr_trim_wait *wait, wr_segment *segment, size_t *released, bool *captured)
+{
+    const size_t bytes = wr_segment_held(segment);
+    const weir_status status = give_back(wait, segment);
+    if (status == WEIR_OK) *released += bytes;
+    return wr_trim_wait_spare(status, captured);
+}
+
+/* Gives back the segments of a list linked by `next`, in order. All are tried; the first failure is returned, else
+ * WEIR_ERR_CAPTURE where a capturing stream has some of it. Pools that this leaves without memory and references are gone
+ * afterwards. */
 static weir_status give_back_list(wr_trim_wait *wait, wr_segment *list, size_t *released)
 {
     weir_status first = WEIR_OK;
-    while (list) {
-        wr_segment *segment = list;
-        list = segment->next;
-        const size_t bytes = wr_segment_held(segment);
-        weir_status status = give_back(wait, segment);
-        if (status == WEIR_OK)
-            *released += bytes;
-        else if (status != WEIR_ERR_NOT_READY)
-            wr_keep_first(&first, status);
+    bool captured = false;
+    for (wr_segment *following; list; list = following) {
+        following = list->next;
+        wr_keep_first(&first, give_back_counted(wait, list, released, &captured));
     }
     wr_mempool_sweep(wait->cache);
-    return first;
+    return first == WEIR_OK && captured ? WEIR_ERR_CAPTURE : first;
 }
 
 /* Hides a bin's idle segments, by size and address, at the end of a list. */
@@ -181,12 +185,19 @@ static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, c
     return give_back_list(wait, list, released);
 }
 
+/* What a capturing stream holds stays; that is no failure of giving back the rest. */
+static weir_status spared(weir_status status)
+{
+    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
+}
+
 static weir_status trim_all(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
 {
-    weir_status first = trim_segments(wait, passes, argument, released);
+    const weir_status of_segments = trim_segments(wait, passes, argument, released);
+    weir_status first = spared(of_segments);
     wr_keep_first(&first, wr_chunks_trim(wait, passes, argument, SIZE_MAX, released));
     wr_mempool_sweep(wait->cache);
-    return first;
+    return first == WEIR_OK ? of_segments : first;
 }
 
 static bool passes_for(const wr_mempool *pool, const void *own)
@@ -237,12 +248,6 @@ static weir_status trim_enough(wr_trim_wait *wait, const wr_mempool *own, size_t
     return status;
 }
 
-/* What a capturing stream holds stays; that is no failure of giving back the rest. */
-static weir_status spared(weir_status status)
-{
-    return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
-}
-
 static weir_status trim_once(wr_trim_wait *wait, const wr_mempool *own, size_t enough, size_t *released)
 {
     wr_cache *cache = wait->cache;
@@ -250,11 +255,12 @@ static weir_status trim_once(wr_trim_wait *wait, const wr_mempool *own, size_t e
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
     if (enough != SIZE_MAX) status = trim_enough(wait, own, enough, released);
-    if (status == WEIR_ERR_CAPTURE) status = trim_segments(wait, passes_for, own, released);
-    if (*released < enough) wr_keep_first(&status, wr_chunks_trim(wait, passes_for, own, enough, released));
+    /* One that stays is found again and again: then all go that do. */
+    if (status != WEIR_OK) status = spared(trim_segments(wait, passes_for, own, released));
+    if (*released < enough) wr_keep_first(&status, spared(wr_chunks_trim(wait, passes_for, own, enough, released)));
     wr_mempool_sweep(cache);
     wr_lock_release(&cache->move_lock);
-    return spared(status);
+    return status;
 }
 
 weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released)

@@ -34,6 +34,12 @@ weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream)
     return status;
 }
 
+weir_status wr_trim_wait_spare(weir_status status, bool *captured)
+{
+    if (status == WEIR_ERR_CAPTURE) *captured = true;
+    return status == WEIR_ERR_CAPTURE || status == WEIR_ERR_NOT_READY ? WEIR_OK : status;
+}
+
 weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr_mempool *pool)
 {
     if (pool->stray == 0 || pool->stray <= atomic_load(&wait->cache->streams->quiet)) return WEIR_OK;

@@ -32,6 +32,9 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream);
 /* The stream's work is over, or was waited for. WEIR_ERR_NOT_READY: its memory stays for now; WEIR_ERR_CAPTURE: and for longer. */
 WR_CHECKED weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream);
 
+/* Of giving something back: that it stays for now is no failure, and that a stream captures is *captured. */
+weir_status wr_trim_wait_spare(weir_status status, bool *captured);
+
 /* No graph that a program launched itself uses what the pool has free. WEIR_ERR_NOT_READY: perhaps one does; else why nobody can
  * tell. The cache's lock is held, too. */
 WR_CHECKED weir_status wr_trim_wait_launches_locked(wr_trim_wait *wait, const wr_mempool *pool);

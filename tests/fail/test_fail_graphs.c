@@ -27,7 +27,7 @@ typedef struct scene {
 /* A failure is what is being waited for; the aftermath is what counts. */
 static bool works(weir_status status)
 {
-    return status == WEIR_OK;
+    return as_told(status) == WEIR_OK;
 }
 
 static library lib = { .name = "graphs that fail" };
@@ -157,6 +157,28 @@ static void every_driver_call_may_break(void **state)
     every_driver_call_may_fail(WEIR_ERR_DRIVER);
 }
 
+static void play_with_clean_up(failing *f)
+{
+    scene s;
+    open_scene(&s);
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_validate(0));
+    destroy(&s.graph);
+    destroy(&s.inner);
+    end_what_goes_on(b, s.origin);
+    for (int i = 0; i < BLOCKS; i++) give(&s, i);
+    assert_ok(weir_close());
+    library_end(&lib);
+}
+
+static void every_driver_call_may_break_and_its_clean_up_too(void **state)
+{
+    fail_each_call_and_its_clean_up(play_with_clean_up, *state, 60);
+}
+
 static void every_driver_call_may_run_out_of_memory(void **state)
 {
     (void)state;
@@ -191,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FAIL_TEST(every_driver_call_may_break),
+        FAIL_TEST(every_driver_call_may_break_and_its_clean_up_too),
         FAIL_TEST(every_driver_call_may_run_out_of_memory),
         FAIL_TEST(every_driver_call_may_say_that_a_capture_forbids_it),
         FAIL_TEST(every_record_may_be_refused),

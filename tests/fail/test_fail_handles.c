@@ -55,7 +55,7 @@ static char untouched;
 static thing *take(scene *s, const library *l, weir_stream stream)
 {
     void *handle = &untouched;
-    if (weir_handle_get_on(l->kind, stream, &handle) == WEIR_OK) return handle;
+    if (as_told(weir_handle_get_on(l->kind, stream, &handle)) == WEIR_OK) return handle;
     s->failures++;
     if (handle != &untouched) s->wrong++;
     return NULL;
@@ -63,13 +63,13 @@ static thing *take(scene *s, const library *l, weir_stream stream)
 
 static void works(scene *s, weir_status status)
 {
-    if (status != WEIR_OK) s->failures++;
+    if (as_told(status) != WEIR_OK) s->failures++;
 }
 
 static weir_lease lend(scene *s, const library *l, weir_stream stream)
 {
     weir_lease lease = { 77 };
-    if (weir_handle_borrow(l->kind, stream, 1000, &lease) == WEIR_OK) return lease;
+    if (as_told(weir_handle_borrow(l->kind, stream, 1000, &lease)) == WEIR_OK) return lease;
     s->failures++;
     if (lease.id != 77) s->wrong++;
     return (weir_lease){ 0 };
@@ -186,7 +186,7 @@ static uint64_t host_calls(void)
     return sum;
 }
 
-static void every_driver_call_may_fail(weir_status failure)
+static void every_driver_call_may_fail(weir_status failure, weir_status then)
 {
     uint64_t nth = 1;
     for (bool reached = true; reached; nth++) {
@@ -194,6 +194,8 @@ static void every_driver_call_may_fail(weir_status failure)
         scene s = { .failures = 0 };
         start();
         assert_ok(weir_host_fail_any(nth, failure));
+        for (uint64_t later = nth + 1; then != WEIR_OK && later <= nth + FAILING_THEN; later++)
+            assert_ok(weir_host_fail_any(later, then));
         const uint64_t called = host_calls();
         in_a_thread(run, &s);
         reached = host_calls() - called >= nth;
@@ -208,31 +210,39 @@ static void every_driver_call_may_fail(weir_status failure)
 static void every_driver_call_may_run_out_of_memory(void **state)
 {
     (void)state;
-    every_driver_call_may_fail(WEIR_ERR_OUT_OF_MEMORY);
+    every_driver_call_may_fail(WEIR_ERR_OUT_OF_MEMORY, WEIR_OK);
 }
 
 static void every_driver_call_may_break(void **state)
 {
     (void)state;
-    every_driver_call_may_fail(WEIR_ERR_DRIVER);
+    every_driver_call_may_fail(WEIR_ERR_DRIVER, WEIR_OK);
+}
+
+static void every_driver_call_may_break_and_its_clean_up_too(void **state)
+{
+    (void)state;
+    every_driver_call_may_fail(WEIR_ERR_DRIVER, WEIR_ERR_TIMEOUT);
 }
 
 static void every_driver_call_of_closing_may_break(void **state)
 {
     (void)state;
     int broken = 0;
-    for (uint64_t nth = 1; nth <= 40; nth++) { /* more than there are */
+    for (uint64_t nth = 1; nth <= 60; nth++) { /* more than there are */
         const uint64_t before = wr_meta_live();
         scene s = { .failures = 0 };
         start();
         in_a_thread(run, &s);
         assert_ok(weir_host_fail_any(nth, WEIR_ERR_DRIVER));
-        weir_status status = weir_close();
-        assert_true(status == WEIR_OK || status == WEIR_ERR_DRIVER);
+        for (uint64_t later = nth + 1; later <= nth + FAILING_THEN; later++)
+            assert_ok(weir_host_fail_any(later, WEIR_ERR_TIMEOUT));
+        weir_status status = as_told(weir_close());
+        assert_true(status == WEIR_OK || status == WEIR_ERR_DRIVER || status == WEIR_ERR_TIMEOUT);
         broken += status != WEIR_OK;
         all_ended(before);
     }
-    assert_true(broken > 5 && broken < 40);
+    assert_true(broken > 5 && broken < 60);
 }
 
 static void the_device_may_be_lost_for_good(void **state)
@@ -278,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FAIL_TEST(every_driver_call_may_run_out_of_memory),
         FAIL_TEST(every_driver_call_may_break),
+        FAIL_TEST(every_driver_call_may_break_and_its_clean_up_too),
         FAIL_TEST(every_driver_call_of_closing_may_break),
         FAIL_TEST(the_device_may_be_lost_for_good),
         FAIL_TEST(every_record_may_be_refused),

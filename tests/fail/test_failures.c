@@ -32,7 +32,7 @@ static char untouched;
 
 static bool works(scene *s, weir_status status)
 {
-    if (status != WEIR_OK) s->failures++;
+    if (as_told(status) != WEIR_OK) s->failures++;
     return status == WEIR_OK;
 }
 
@@ -248,6 +248,24 @@ static void every_driver_call_may_break(void **state)
     fail_each_call(play, WEIR_ERR_DRIVER, *state, 40);
 }
 
+/* Of which nothing may be left but what the driver was asked to take back. */
+static void play_with_clean_up(failing *f)
+{
+    scene s = { .failures = 0 };
+    assert_ok(open_scene(f->state));
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_validate(0));
+    assert_ok(weir_close());
+}
+
+static void every_driver_call_may_break_and_its_clean_up_too(void **state)
+{
+    fail_each_call_and_its_clean_up(play_with_clean_up, *state, 40);
+}
+
 static void every_driver_call_may_find_the_device_lost(void **state)
 {
     fail_each_call(play, WEIR_ERR_DEVICE_LOST, *state, 40);
@@ -287,7 +305,9 @@ static void closing_survives_every_failing_call(void **state)
         assert_ok(open_scene(*state));
         run_scenario(&s);
         assert_ok(weir_host_fail_any(nth, WEIR_ERR_DRIVER));
-        weir_status status = weir_close();
+        for (uint64_t later = nth + 1; later < nth + 20; later++)
+            assert_ok(weir_host_fail_any(later, WEIR_ERR_TIMEOUT));
+        weir_status status = as_told(weir_close());
         reached = status != WEIR_OK;
         assert_true(status == WEIR_OK || status == WEIR_ERR_DRIVER);
         assert_int_equal(wr_meta_live(), before);
@@ -348,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(every_driver_call_may_run_out_of_memory),
         BOTH(every_driver_call_may_break),
+        BOTH(every_driver_call_may_break_and_its_clean_up_too),
         BOTH(every_driver_call_may_find_the_device_lost),
         BOTH(the_device_may_be_lost_for_good),
         BOTH(closing_survives_every_failing_call),

@@ -232,9 +232,40 @@ static void the_first_kept_failure_wins(void **state)
     (void)state;
     weir_status kept = WEIR_OK;
     wr_keep_first(&kept, WEIR_OK);
-    wr_keep_first(&kept, WEIR_ERR_IO);
-    wr_keep_first(&kept, WEIR_ERR_BUSY);
+    wr_keep_first(&kept, wr_fail_native(WEIR_ERR_IO, "disk", 7, "the first"));
+    wr_keep_first(&kept, wr_fail(WEIR_ERR_BUSY, "a later one"));
     assert_int_equal(kept, WEIR_ERR_IO);
+    weir_error error = { .size = sizeof error };
+    assert_int_equal(weir_last_error(&error), WEIR_OK);
+    assert_int_equal(error.status, WEIR_ERR_IO);
+    assert_int_equal(error.native_code, 7);
+    assert_string_equal(error.text, "the first");
+}
+
+static void clean_up_leaves_what_is_told_as_it_was(void **state)
+{
+    (void)state;
+    assert_int_equal(wr_fail(WEIR_ERR_IO, "told"), WEIR_ERR_IO);
+    wr_clean_up(wr_fail(WEIR_ERR_BUSY, "not told"));
+    wr_clean_up(WEIR_OK);
+    assert_string_equal(weir_error_text(), "told");
+}
+
+static void *clean_up_before_any_failure(void *unused)
+{
+    wr_clean_up(wr_fail(WEIR_ERR_BUSY, "not told"));
+    assert_string_equal(weir_error_text(), "");
+    assert_int_equal(wr_fail(WEIR_ERR_IO, "told"), WEIR_ERR_IO);
+    assert_string_equal(weir_error_text(), "told");
+    return unused;
+}
+
+static void clean_up_may_fail_first_in_a_thread(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, clean_up_before_any_failure, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
 static void check_a_failed_call(void)
@@ -341,6 +372,8 @@ int main(void)
         cmocka_unit_test(each_thread_has_its_own_text),
         cmocka_unit_test(try_and_ensure_leave_early),
         cmocka_unit_test(the_first_kept_failure_wins),
+        cmocka_unit_test(clean_up_leaves_what_is_told_as_it_was),
+        cmocka_unit_test(clean_up_may_fail_first_in_a_thread),
         cmocka_unit_test(check_prints_call_status_and_text_then_exits),
         cmocka_unit_test(check_does_not_print_the_text_of_another_failure),
         cmocka_unit_test(nothing_is_logged_unless_asked),

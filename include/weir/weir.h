@@ -421,7 +421,8 @@ typedef struct weir_pointer_info {
  *  when it points into memory that was freed. Since 0.1. */
 WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out);
 
-/** Gives cached memory that nothing uses back to the driver: whole free segments, after waiting for pending frees.
+/** Gives cached memory that nothing uses back to the driver: whole free segments and chunks, after waiting for pending frees.
+ *  @return what the driver failed with for the first that it did not take, which stays; the others are given back all the same.
  *  Since 0.1. */
 WEIR_API weir_status weir_empty_cache(int device);
 

@@ -142,12 +142,19 @@ static bool has_oversize(const wr_request *request)
     return request->pool->cache->options.max_split != SIZE_MAX;
 }
 
+/* What the driver did not take is no reason to do without what it did take. */
+static weir_status unless_released(weir_status status, size_t released)
+{
+    return released != 0 && status != WEIR_ERR_DEVICE_LOST ? WEIR_OK : status;
+}
+
 /* Oversize segments are what max_split_size keeps whole: the first to go for another one of their stream. Where they do not add
  * up to it, PyTorch gives all back before it asks again. */
 static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     size_t released = 0;
-    WR_TRY(wr_cache_trim_oversize(&device->cache, request, &released));
+    weir_status status = wr_cache_trim_oversize(&device->cache, request, &released);
+    WR_TRY(unless_released(status, released));
     const size_t enough = device->cache.policy->release_all ? request->fit.block_bytes : 1;
     return released >= enough ? grow(device, request, out) : WEIR_OK;
 }
@@ -171,7 +178,8 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     wr_cache *cache = request->pool->cache;
     const size_t enough = cache->policy->release_all ? SIZE_MAX : request->fit.segment_bytes;
     for (size_t released = 1; released != 0 && !*out;) {
-        WR_TRY(wr_cache_trim(cache, request->pool, enough, &released));
+        weir_status status = wr_cache_trim(cache, request->pool, enough, &released);
+        WR_TRY(unless_released(status, released));
         if (released == 0) WR_TRY(take(request, out));
         if (!*out) WR_TRY(grow(device, request, out));
     }
@@ -444,7 +452,8 @@ static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *m
     weir_status status = WEIR_ERR_OUT_OF_MEMORY;
     WR_TRY(wr_pending_wait_all(&device->cache));
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
-        WR_TRY(wr_cache_trim(&device->cache, NULL, *missing, &released));
+        status = wr_cache_trim(&device->cache, NULL, *missing, &released);
+        WR_TRY(unless_released(status, released));
         status = wr_resume(&device->cache, tag, missing); /* what went may have been paused, and without memory */
     }
     return status;

@@ -310,8 +310,9 @@ static weir_status back(wr_cache *cache, const wr_request *request, const wr_sti
     size_t released = 0;
     weir_status status = wr_stitch_back(cache, request, range);
     if (status != WEIR_ERR_OUT_OF_MEMORY || range->budget == 0) return status;
-    WR_TRY(wr_chunks_trim_unplanned(cache, range->to - range->from, &released));
-    return released ? wr_stitch_back(cache, request, range) : status;
+    const weir_status trimmed = wr_chunks_trim_unplanned(cache, range->to - range->from, &released);
+    if (released) return wr_stitch_back(cache, request, range);
+    return trimmed == WEIR_OK ? status : trimmed;
 }
 
 /* The arena stays where it is as long as the move lock is held. */

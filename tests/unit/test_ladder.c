@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "graph_support.h"
 #include "pool/trim_wait.h"
 #include "pool_support.h"
 #include "thread_support.h"
@@ -878,6 +879,43 @@ static void a_broken_device_ends_the_climb(void **state)
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
+/* The largest goes first, is refused, and stays; the others make room. */
+static void memory_that_the_driver_does_not_take_back_is_no_reason_to_fail(void **state)
+{
+    leave_idle(30 * MIB, one);
+    leave_idle(20 * MIB, two);
+    assert_ok(weir_host_fail(giving_entry(state), 1, WEIR_ERR_DRIVER));
+    assert_int_equal(info_of(alloc_on(34 * MIB, three)).bytes, 34 * MIB);
+    assert_int_equal(stats_of(0).ooms, 0);
+}
+
+static void memory_of_which_none_is_taken_back_is(void **state)
+{
+    void *block = NULL;
+    leave_idle(60 * MIB, one);
+    for (uint64_t nth = 1; nth <= 40; nth++) assert_ok(weir_host_fail(giving_entry(state), nth, WEIR_ERR_DRIVER));
+    assert_status(weir_alloc_on(62 * MIB, two, &block), WEIR_ERR_DRIVER);
+    assert_null(block);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_free(alloc_on(62 * MIB, two)));
+}
+
+/* What a capturing stream keeps is none, and comes first. */
+static void what_the_driver_does_not_take_back_is_told(void **state)
+{
+    (void)state;
+    leave_idle(12 * MIB, one);
+    leave_idle(12 * MIB, two);
+    weir_graph graph = begin_on(one);
+    for (uint64_t nth = 1; nth <= 4; nth++) assert_ok(weir_host_fail(giving_entry(state), nth, WEIR_ERR_DRIVER));
+    assert_status(weir_empty_cache(0), WEIR_ERR_DRIVER);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 12 * MIB);
+    assert_ok(weir_graph_end(graph));
+    assert_ok(weir_graph_destroy(graph));
+}
+
 #define POLICY(test, setup, policy) { #test " (" policy ")", test, setup, close_host, (void *)(uintptr_t)policy }
 #define SEGMENTS(test) POLICY(test, open_policy, "segments"), POLICY(test, open_policy, "torch")
 #define ALL(test) POLICY(test, open_policy, "weir"), SEGMENTS(test)
@@ -940,6 +978,9 @@ int main(void)
         ALL(more_than_the_device_has_is_refused),
         ALL(more_than_1_eib_is_refused_without_a_driver_call),
         ALL(a_broken_device_ends_the_climb),
+        SEGMENTS(memory_that_the_driver_does_not_take_back_is_no_reason_to_fail),
+        SEGMENTS(memory_of_which_none_is_taken_back_is),
+        ALL(what_the_driver_does_not_take_back_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

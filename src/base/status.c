@@ -190,20 +190,20 @@ void wr_fail_prefix(const char *format, ...)
     va_end(arguments);
 }
 
-wr_put_by wr_fail_put_by(void)
+wr_saved_failure wr_fail_save(void)
 {
-    const wr_put_by by = { last, bare };
+    const wr_saved_failure saved = { last, bare };
     last = NULL;
     bare = WEIR_OK;
-    return by;
+    return saved;
 }
 
-void wr_fail_put_back(wr_put_by by)
+void wr_fail_restore(wr_saved_failure saved)
 {
     if (last) {
         discard(last);
-        (void)pthread_setspecific(exit_key, by.error); /* cannot fail: the thread has the room for it */
+        (void)pthread_setspecific(exit_key, saved.error); /* cannot fail: the thread has the room for it */
     }
-    last = by.error;
-    bare = by.status;
+    last = saved.error;
+    bare = saved.status;
 }

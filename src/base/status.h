@@ -44,34 +44,35 @@ const char *wr_last_detail(void); /* NULL: none */
 /* One of weir's, and not WEIR_OK. */
 bool wr_status_is_error(weir_status status);
 
-/* A failure of this thread, out of the way of later ones. */
-typedef struct wr_put_by {
+/* The calling thread's last failure, kept while something else may fail. */
+typedef struct wr_saved_failure {
     void *error;
     weir_status status;
-} wr_put_by;
+} wr_saved_failure;
 
-/* What is failed with from here on is forgotten when this is put back. */
-wr_put_by wr_fail_put_by(void);
-void wr_fail_put_back(wr_put_by by);
+/* The thread has none until it is restored; what failed meanwhile is forgotten then. */
+wr_saved_failure wr_fail_save(void);
+void wr_fail_restore(wr_saved_failure saved);
 
 /* Clean-up that changes nothing of what the caller is told. */
 #define wr_clean_up(call)                                                                                              \
     do {                                                                                                               \
-        const wr_put_by wr_first_ = wr_fail_put_by();                                                                  \
+        const wr_saved_failure wr_first_ = wr_fail_save();                                                             \
         (void)!(call);                                                                                                 \
-        wr_fail_put_back(wr_first_);                                                                                   \
+        wr_fail_restore(wr_first_);                                                                                    \
     } while (0)
 
 /* Clean-up whose own failure is told when there was none before: the first one wins, its status and its text. */
 #define wr_keep_first(kept, call)                                                                                      \
     do {                                                                                                               \
         weir_status *const wr_kept_ = (kept);                                                                          \
-        const wr_put_by wr_first_ = *wr_kept_ == WEIR_OK ? (wr_put_by){ NULL, WEIR_OK } : wr_fail_put_by();            \
+        const wr_saved_failure wr_first_ =                                                                             \
+            *wr_kept_ == WEIR_OK ? (wr_saved_failure){ NULL, WEIR_OK } : wr_fail_save();                               \
         const weir_status wr_later_ = (call);                                                                          \
         if (*wr_kept_ == WEIR_OK)                                                                                      \
             *wr_kept_ = wr_later_;                                                                                     \
         else                                                                                                           \
-            wr_fail_put_back(wr_first_);                                                                               \
+            wr_fail_restore(wr_first_);                                                                                \
     } while (0)
 
 #endif

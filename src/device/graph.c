@@ -226,9 +226,9 @@ static weir_status register_with(wr_graph *g, wr_mempool *pool, wr_mempool_name 
 static void unregister(wr_graph *g)
 {
     if (!g->capture) return;
-    const wr_put_by told = wr_fail_put_by();
+    const wr_saved_failure told = wr_fail_save();
     wr_capture_unregister(g->capture, &g->kept);
-    wr_fail_put_back(told);
+    wr_fail_restore(told);
     g->capture = NULL;
 }
 

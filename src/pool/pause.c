@@ -179,12 +179,12 @@ static weir_status drop_copy(const wr_cache *cache, wr_segment *segment)
 
 static void drop_copies(const wr_cache *cache, wr_segment *list)
 {
-    const wr_put_by told = wr_fail_put_by();
+    const wr_saved_failure told = wr_fail_save();
     for (wr_segment *s = list; s; s = s->listed)
         if (drop_copy(cache, s) != WEIR_OK)
             wr_log(WR_LOG_WARN, "device %d: %zu bytes of pinned memory were not taken back: %s", cache->device,
                    s->copy_bytes, weir_error_text());
-    wr_fail_put_back(told);
+    wr_fail_restore(told);
 }
 
 static weir_status keep_contents(const wr_cache *cache, wr_segment *list)
@@ -262,7 +262,7 @@ static weir_status back_all(wr_segment *list)
 /* Takes the new memory away again. What cannot be taken away counts, and is there when resuming is tried again. */
 static void unback_all(const wr_cache *cache, wr_segment *list)
 {
-    const wr_put_by told = wr_fail_put_by();
+    const wr_saved_failure told = wr_fail_save();
     for (wr_segment *s = list; s; s = s->listed) {
         if (s->backing != WR_UNBACKED || s->chunk == 0) continue;
         if (wr_driver(cache->backend, vm_unmap, cache->device, s->base, s->bytes) != WEIR_OK) {
@@ -273,7 +273,7 @@ static void unback_all(const wr_cache *cache, wr_segment *list)
             s->chunk = 0;
         }
     }
-    wr_fail_put_back(told);
+    wr_fail_restore(told);
 }
 
 /* ---- pausing ------------------------------------------------------------------------------------------------------ */

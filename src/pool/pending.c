@@ -340,9 +340,9 @@ static wr_wait *first_wait(wr_cache *cache)
 
 static void poll_all(wr_cache *cache)
 {
-    const wr_put_by told = wr_fail_put_by(); /* what cannot be asked now is later */
+    const wr_saved_failure told = wr_fail_save(); /* what cannot be asked now is later */
     for (wr_wait *w = first_wait(cache); w; w = w->next) poll_stream(cache, w);
-    wr_fail_put_back(told);
+    wr_fail_restore(told);
     wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
     wr_cache_unlock(cache);

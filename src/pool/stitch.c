@@ -276,14 +276,14 @@ static void undo(attempt *a)
     wr_stitch_plan *p = &a->plan;
     const weir_backend *backend = p->cache->backend;
     weir_status status = WEIR_OK;
-    const wr_put_by why = wr_fail_put_by();
+    const wr_saved_failure why = wr_fail_save();
     for (size_t i = p->count; i-- > 0;) wr_keep_first(&status, undo_step(p, &p->steps[i]));
     if (p->fresh && p->region->base)
         wr_keep_first(&status, wr_driver(backend, vm_release, p->cache->device, p->region->base, p->region->bytes));
     if (status != WEIR_OK)
         wr_log(WR_LOG_WARN, "device %d: memory mapped in vain was not taken back: %s", p->cache->device,
                weir_error_text());
-    wr_fail_put_back(why);
+    wr_fail_restore(why);
 }
 
 /* ---- what came of it ---------------------------------------------------------------------------------------------- */

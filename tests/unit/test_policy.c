@@ -11,7 +11,9 @@
 
 #include <string.h>
 
-static const wr_policy_options defaults = { .max_split = SIZE_MAX, .large_segment = 20 * WR_MIB };
+static const wr_policy_options defaults = { .max_split = SIZE_MAX,
+                                            .large_segment = 20 * WR_MIB,
+                                            .non_split_rounding = 20 * WR_MIB };
 
 static wr_fit fit(const wr_policy *policy, const wr_policy_options *options, size_t bytes)
 {
@@ -210,6 +212,16 @@ static void torch_gives_oversize_requests_only_blocks_of_nearly_their_size(void 
     assert_false(torch_takes(&options, 40 * WR_MIB, 60 * WR_MIB));
 }
 
+static void torch_gives_oversize_requests_blocks_below_the_rounding_larger(void **state)
+{
+    (void)state;
+    wr_policy_options options = defaults;
+    options.max_split = 32 * WR_MIB;
+    options.non_split_rounding = 8 * WR_MIB;
+    assert_true(torch_takes(&options, 40 * WR_MIB, 48 * WR_MIB - 512));
+    assert_false(torch_takes(&options, 40 * WR_MIB, 48 * WR_MIB));
+}
+
 static void torch_takes_everything_without_max_split_size(void **state)
 {
     (void)state;
@@ -368,6 +380,7 @@ int main(void)
         cmocka_unit_test(torch_never_splits_for_requests_of_max_split_size),
         cmocka_unit_test(torch_keeps_oversize_blocks_from_normal_requests),
         cmocka_unit_test(torch_gives_oversize_requests_only_blocks_of_nearly_their_size),
+        cmocka_unit_test(torch_gives_oversize_requests_blocks_below_the_rounding_larger),
         cmocka_unit_test(torch_takes_everything_without_max_split_size),
         FOR_POLICY(fits_hold_for_any_size, torch),
         FOR_POLICY(fits_hold_for_any_size, weir),

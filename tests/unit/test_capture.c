@@ -306,6 +306,24 @@ static void a_join_through_a_third_stream_is_proof(void **state)
     assert_ok(weir_stream_destroy(third));
 }
 
+/* What is found on the way back to the free is not forgotten by all that lies before it. */
+static void a_join_is_proof_whatever_came_before(void **state)
+{
+    (void)state;
+    enum { NODES = 200 };
+    weir_graph g = begin_on(origin);
+    void *scratch = alloc_on(512, origin);
+    for (int i = 0; i < NODES; i++) assert_ok(weir_fill(scratch, 1, 100, origin));
+    void *block = block_used_on_side();
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ptr_equal(alloc_on(16 * MIB, origin), block);
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(scratch));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 /* What streams outside have of such a pool is no part of the graph, so nothing in that is proof. */
 static void a_block_of_another_pool_waits_for_the_end_of_the_capture(void **state)
 {
@@ -440,6 +458,21 @@ static void what_the_graph_never_proves_is_free_after_the_capture(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static void a_stream_that_a_free_inside_asked_about_can_be_destroyed(void **state)
+{
+    (void)state;
+    weir_stream third = new_stream(0);
+    weir_graph g = begin_on(origin);
+    void *block = alloc_on(16 * MIB, origin);
+    assert_ok(weir_stream_wait(third, origin));
+    assert_ok(weir_record_stream(block, third));
+    assert_ok(weir_free(block));
+    assert_ok(weir_stream_wait(origin, third));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_stream_destroy(third)); /* while the block still waits for it */
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void frees_of_other_pools_touch_no_capturing_stream(void **state)
 {
     (void)state;
@@ -516,6 +549,7 @@ int main(void)
         on_device(a_join_in_the_graph_frees_what_another_stream_used),
         on_device(work_after_the_join_is_not_proven_by_it),
         on_device(a_join_through_a_third_stream_is_proof),
+        on_device(a_join_is_proof_whatever_came_before),
         on_device(a_block_of_another_pool_waits_for_the_end_of_the_capture),
         on_device(a_block_handed_out_outside_waits_for_the_end_of_the_capture),
         on_device(a_block_handed_out_in_another_capture_waits_for_the_end_of_this_one),
@@ -523,6 +557,7 @@ int main(void)
         on_device(many_blocks_are_reclaimed_over_a_long_capture),
         on_device(a_block_recorded_on_a_stream_outside_waits_for_that_streams_work),
         on_device(what_the_graph_never_proves_is_free_after_the_capture),
+        on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),
     };

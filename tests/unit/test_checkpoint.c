@@ -391,6 +391,25 @@ static void a_recorded_block_that_was_there_then_stays_recorded(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void recorded_blocks_of_many_segments_stay_recorded(void **state)
+{
+    (void)state;
+    enum { SEGMENTS = 7 };
+    weir_stream stream = new_stream(0);
+    void *blocks[SEGMENTS];
+    for (int i = 0; i < SEGMENTS; i++) blocks[i] = from_pool(30 * MIB);
+    weir_checkpoint *then = checkpoint();
+    hold(stream);
+    for (int i = 0; i < SEGMENTS; i++) assert_ok(weir_record_stream(blocks[i], stream));
+    assert_ok(weir_fill(blocks[0], 1, 100, stream));
+    restore(then);
+    assert_int_equal(stats_of(0).pending_frees, 0);
+    for (int i = 0; i < SEGMENTS; i++) assert_ok(weir_free(blocks[i]));
+    assert_int_equal(stats_of(0).pending_frees, SEGMENTS);
+    let_run(stream);
+    weir_checkpoint_destroy(then);
+}
+
 /* Whatever counts or records says of it what it says of the others: freed, and handed out as it was. */
 static void a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count(void **state)
 {
@@ -647,6 +666,7 @@ int main(void)
         both(what_a_capture_holds_up_is_refused),
         both(a_recorded_block_of_a_later_segment_becomes_pending),
         both(a_recorded_block_that_was_there_then_stays_recorded),
+        both(recorded_blocks_of_many_segments_stay_recorded),
         cmocka_unit_test_teardown(a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count, close_host),
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
         both(a_segment_that_is_gone_is_refused_and_nothing_changes),

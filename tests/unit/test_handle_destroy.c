@@ -367,6 +367,19 @@ static void a_failing_destroy_does_not_keep_what_is_paused_from_coming_back(void
     assert_ok(weir_mempool_unref(pool));
 }
 
+static void idle_handles_stay_while_there_is_room_for_what_is_paused(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    void *block = alloc_from(pool, 20 * MIB, WEIR_STREAM_CURRENT);
+    make_idle(&plain, 0, 2);
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_DROP));
+    assert_ok(weir_resume(0, "model"));
+    assert_int_equal(numbers_of(&plain, 0).idle, 2);
+    assert_ok(weir_free(block));
+    assert_ok(weir_mempool_unref(pool));
+}
+
 static void a_create_without_memory_is_tried_again_after_caches_were_emptied(void **state)
 {
     (void)state;
@@ -527,6 +540,7 @@ int main(void)
         HANDLE_TEST(handles_in_use_are_not_dropped),
         HANDLE_TEST(a_failing_destroy_does_not_fail_the_allocation),
         HANDLE_TEST(a_failing_destroy_does_not_keep_what_is_paused_from_coming_back),
+        HANDLE_TEST(idle_handles_stay_while_there_is_room_for_what_is_paused),
         HANDLE_TEST(a_create_without_memory_is_tried_again_after_caches_were_emptied),
         HANDLE_TEST(a_create_that_fails_for_another_reason_is_not_tried_again),
         HANDLE_TEST(a_create_that_finds_no_memory_twice_fails),

@@ -475,6 +475,11 @@ static int open_oversize(void **state)
     return open_with(*state, (weir_settings){ .max_split_size = 21 * MIB });
 }
 
+static int open_small_oversize(void **state)
+{
+    return open_with(*state, (weir_settings){ .max_split_size = 15 * MIB, .large_segment = 15 * MIB });
+}
+
 static void oversize_segments_of_the_stream_are_given_back_first(void **state)
 {
     (void)state;
@@ -485,6 +490,29 @@ static void oversize_segments_of_the_stream_are_given_back_first(void **state)
     assert_int_equal(stats.driver_frees, 1);
     assert_int_equal(stats.alloc_retries, 0);
     assert_ptr_equal(alloc_on(20 * MIB, two), other);
+}
+
+static void oversize_segments_go_from_the_largest_down_until_they_add_up(void **state)
+{
+    (void)state;
+    void *blocks[] = { alloc_on(16 * MIB, one), alloc_on(18 * MIB, one), alloc_on(16 * MIB, one) };
+    for (int i = 0; i < 3; i++) assert_ok(weir_free(blocks[i]));
+    alloc_on(34 * MIB, one);
+    assert_int_equal(stats_of(0).driver_frees, 2);
+    assert_int_equal(stats_of(0).alloc_retries, 0);
+    assert_int_equal(reserved_on(0), 50 * MIB);
+}
+
+static void what_is_not_oversize_stays_while_there_is_room_without_it(void **state)
+{
+    (void)state;
+    alloc_on(20 * MIB, two);
+    void *smaller = alloc_on(12 * MIB, one);
+    leave_idle(22 * MIB, one);
+    assert_ok(weir_free(smaller));
+    alloc_on(26 * MIB, one);
+    assert_int_equal(stats_of(0).driver_frees, 1);
+    assert_ptr_equal(alloc_on(12 * MIB, one), smaller);
 }
 
 static void oversize_segments_that_do_not_add_up_go_with_everything(void **state)
@@ -952,6 +980,8 @@ int main(void)
         POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "weir"),
         POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "segments"),
         POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
+        POLICY(oversize_segments_go_from_the_largest_down_until_they_add_up, open_small_oversize, "torch"),
+        POLICY(what_is_not_oversize_stays_while_there_is_room_without_it, open_oversize, "segments"),
         POLICY(oversize_segments_that_do_not_add_up_go_with_everything, open_oversize, "torch"),
         POLICY(the_last_of_a_limit_serves_what_others_would_share_a_segment_with, open_policy, "segments"),
         ALL(a_request_refused_with_nothing_idle_was_tried_again),

@@ -214,6 +214,20 @@ static void what_is_younger_than_the_mean_is_not_collected(void **state)
     assert_int_equal(stats_of(0).collected, 1);
 }
 
+/* The one that was made first, and lies behind the other in its bin, was used last. */
+static void who_is_collected_goes_by_when_it_was_freed(void **state)
+{
+    (void)state;
+    void *kept = alloc_on(16 * MIB, one), *gone = alloc_on(12 * MIB, one);
+    assert_ok(weir_free(gone));
+    alloc_on(12 * MIB, three);
+    assert_ok(weir_free(kept));
+    alloc_on(10 * MIB, three);
+    assert_int_equal(stats_of(0).collected, 1);
+    assert_ok(weir_validate(0));
+    assert_ptr_equal(alloc_on(16 * MIB, one), kept);
+}
+
 /* Each of PyTorch's pools has a clock of its own. */
 static void requests_to_private_pools_make_nothing_older(void **state)
 {
@@ -268,6 +282,7 @@ int main(void)
         POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "weir"),
         POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "torch"),
         POLICY(what_is_younger_than_the_mean_is_not_collected, open_collecting, "torch"),
+        POLICY(who_is_collected_goes_by_when_it_was_freed, open_collecting, "torch"),
         POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
         POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),
         POLICY(nothing_is_collected_without_a_limit, open_collecting_unlimited, "torch"),

@@ -581,6 +581,57 @@ static void what_a_graph_uses_is_not_reused_before_the_graph_ends(void **state)
     assert_ok(weir_free(memory));
 }
 
+/* In a graph that copies it out. */
+static weir_graph capture_a_copy_of(void *block, void *memory, weir_stream stream)
+{
+    weir_graph graph;
+    weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
+    assert_ok(weir_graph_begin(stream, &options, &graph));
+    assert_ok(weir_pinned_record(block, stream));
+    assert_ok(weir_copy(memory, block, 512, stream));
+    assert_ok(weir_graph_end(graph));
+    return graph;
+}
+
+/* It has the lowest address of its segment. */
+static bool is_free(void *block)
+{
+    assert_ok(weir_pinned_trim(UINT64_MAX)); /* looks at what is finished, and gives nothing back */
+    void *other = pinned(512);
+    assert_ok(weir_pinned_free(other));
+    return other == block;
+}
+
+static void what_two_graphs_use_waits_for_the_end_of_both(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *memory = alloc(512), *block = pinned(512);
+    weir_graph one = capture_a_copy_of(block, memory, stream), two = capture_a_copy_of(block, memory, stream);
+    assert_ok(weir_pinned_free(block));
+    assert_ok(weir_graph_destroy(one));
+    assert_false(is_free(block));
+    assert_ok(weir_graph_destroy(two));
+    assert_true(is_free(block));
+    assert_ok(weir_free(memory));
+}
+
+static void what_a_launched_graph_uses_waits_for_the_launch_too(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *memory = alloc(512), *block = pinned(512);
+    weir_graph graph = capture_a_copy_of(block, memory, stream);
+    make_busy(stream);
+    assert_ok(weir_graph_launch(graph, stream));
+    assert_ok(weir_pinned_free(block));
+    assert_ok(weir_graph_destroy(graph));
+    assert_false(is_free(block));
+    let_run(stream);
+    assert_true(is_free(block));
+    assert_ok(weir_free(memory));
+}
+
 static void a_pointer_is_of_no_device_and_no_stream(void **state)
 {
     (void)state;
@@ -794,6 +845,8 @@ int main(void)
         on_devices(reserved_memory_is_faulted_in_and_serves_without_the_driver),
         on_devices(reserving_respects_the_limit),
         on_devices(what_a_graph_uses_is_not_reused_before_the_graph_ends),
+        on_devices(what_two_graphs_use_waits_for_the_end_of_both),
+        on_devices(what_a_launched_graph_uses_waits_for_the_launch_too),
         on_devices(a_pointer_is_of_no_device_and_no_stream),
         on_devices(each_kind_of_memory_has_its_own_calls),
         on_devices(copies_go_through_it),

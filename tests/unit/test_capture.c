@@ -458,6 +458,17 @@ static void what_the_graph_never_proves_is_free_after_the_capture(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
+static void what_the_capture_left_over_goes_with_its_graph(void **state)
+{
+    (void)state;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_free(block_used_on_side()));
+    assert_ok(weir_stream_wait(origin, side));
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void a_stream_that_a_free_inside_asked_about_can_be_destroyed(void **state)
 {
     (void)state;
@@ -557,6 +568,7 @@ int main(void)
         on_device(many_blocks_are_reclaimed_over_a_long_capture),
         on_device(a_block_recorded_on_a_stream_outside_waits_for_that_streams_work),
         on_device(what_the_graph_never_proves_is_free_after_the_capture),
+        on_device(what_the_capture_left_over_goes_with_its_graph),
         on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),

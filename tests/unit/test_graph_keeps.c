@@ -120,6 +120,22 @@ static void a_graph_whose_stream_has_ended_is_destroyed_without_asking_it(void *
     assert_int_equal(calls_of(WEIR_BACKEND_capture_status), asked);
 }
 
+static void a_capture_whose_stream_has_ended_is_not_ended_by_the_driver(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    weir_stream stream = new_stream(0);
+    weir_graph graph = begin_on(stream);
+    const weir_backend *backend = device_0()->backend;
+    assert_ok(backend->capture_end(0, native_of(stream), &native)); /* by the program */
+    assert_ok(backend->graph_destroy(0, native));
+    assert_ok(weir_stream_destroy(stream));
+    const uint64_t ends = calls_of(WEIR_BACKEND_capture_end);
+    assert_status(weir_graph_end(graph), WEIR_ERR_CAPTURE);
+    assert_int_equal(calls_of(WEIR_BACKEND_capture_end), ends);
+    assert_ok(weir_graph_destroy(graph));
+}
+
 static void no_stream_is_asked_for_its_work_while_captures_are_known(void **state)
 {
     (void)state;
@@ -189,6 +205,7 @@ int main(void)
         KEEPS_TEST(a_pool_that_a_graph_holds_lends_nothing),
         KEEPS_TEST(what_comes_after_the_end_of_a_capture_is_not_kept),
         KEEPS_TEST(a_graph_whose_stream_has_ended_is_destroyed_without_asking_it),
+        KEEPS_TEST(a_capture_whose_stream_has_ended_is_not_ended_by_the_driver),
         KEEPS_TEST(no_stream_is_asked_for_its_work_while_captures_are_known),
         KEEPS_TEST(an_event_of_a_stream_that_joins_a_capture_meanwhile_is_thrown_away),
         KEEPS_TEST(an_event_of_a_wait_inside_a_capture_is_not_used_again),

@@ -961,6 +961,25 @@ static void a_pool_that_could_not_go_goes_with_the_one_after(void **state)
     assert_int_equal(counts.releases, 1);
 }
 
+static void a_pool_whose_stream_has_work_goes_with_one_made_later(void **state)
+{
+    (void)state;
+    counting_source counts = { 0 };
+    weir_stream stream = new_stream(0);
+    weir_mempool pool = pool_with(&counts, 0);
+    void *block = NULL;
+    assert_ok(weir_alloc_from(pool, MIB, stream, &block));
+    assert_ok(weir_mempool_unref(pool));
+    make_busy(stream);
+    assert_ok(weir_free(block));
+    (void)plain();
+    assert_int_equal(counts.frees, 0);
+    let_run(stream);
+    (void)plain();
+    assert_int_equal(counts.frees, counts.allocs);
+    assert_int_equal(counts.releases, 1);
+}
+
 static void closing_gives_a_source_its_memory_and_releases_it(void **state)
 {
     (void)state;
@@ -1065,6 +1084,7 @@ int main(void)
         test(a_pool_that_could_not_go_goes_with_the_one_after),
         test(a_block_freed_after_others_were_made_takes_its_pool_along),
         test(what_a_thread_left_in_a_released_pool_goes_with_the_next_one_made),
+        test(a_pool_whose_stream_has_work_goes_with_one_made_later),
         test(closing_gives_a_source_its_memory_and_releases_it),
     };
     return cmocka_run_group_tests_name("mempool", tests, NULL, NULL);

@@ -470,6 +470,22 @@ static void the_limit_holds_for_resuming(void **state)
     check(&f);
 }
 
+static void pending_frees_are_waited_for_to_make_room(void **state)
+{
+    (void)state;
+    slow_work work = { .milliseconds = 50 };
+    weir_stream stream = new_stream(0);
+    filled f = fill_pool(mapped("a"), stream);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    void *hog = alloc(free_memory(0) - 2 * MIB);
+    start_slow_work(stream, &work);
+    assert_ok(weir_record_stream(hog, stream));
+    assert_ok(weir_free(hog));
+    assert_ok(weir_resume(0, "a"));
+    assert_true(atomic_load(&work.done));
+    check(&f);
+}
+
 static void resuming_what_needs_no_memory_is_no_matter_of_the_limit(void **state)
 {
     (void)state;
@@ -683,6 +699,7 @@ int main(void)
         PAUSE_TEST(without_room_everything_stays_paused_and_is_kept),
         PAUSE_TEST(what_went_while_it_was_paused_needs_no_room),
         PAUSE_TEST(the_limit_holds_for_resuming),
+        PAUSE_TEST(pending_frees_are_waited_for_to_make_room),
         PAUSE_TEST(resuming_what_needs_no_memory_is_no_matter_of_the_limit),
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),

@@ -616,6 +616,18 @@ static void what_two_graphs_use_waits_for_the_end_of_both(void **state)
     assert_ok(weir_free(memory));
 }
 
+static void what_is_not_freed_stays_the_programs_when_its_graph_ends(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *memory = alloc(512), *block = pinned(512);
+    assert_ok(weir_graph_destroy(capture_a_copy_of(block, memory, stream)));
+    assert_false(is_free(block));
+    assert_ok(weir_pinned_free(block));
+    assert_true(is_free(block));
+    assert_ok(weir_free(memory));
+}
+
 static void what_a_launched_graph_uses_waits_for_the_launch_too(void **state)
 {
     (void)state;
@@ -846,6 +858,7 @@ int main(void)
         on_devices(reserving_respects_the_limit),
         on_devices(what_a_graph_uses_is_not_reused_before_the_graph_ends),
         on_devices(what_two_graphs_use_waits_for_the_end_of_both),
+        on_devices(what_is_not_freed_stays_the_programs_when_its_graph_ends),
         on_devices(what_a_launched_graph_uses_waits_for_the_launch_too),
         on_devices(a_pointer_is_of_no_device_and_no_stream),
         on_devices(each_kind_of_memory_has_its_own_calls),

@@ -194,9 +194,7 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
     (void)status; /* a library that fails to destroy its handle is no reason to refuse memory */
     if (destroyed == 0) return WEIR_OK;
     WR_TRY(take_finished(device, request, out));
-    if (!*out) WR_TRY(trim_and_grow(device, request, out));
-    if (!*out) WR_TRY(grow(device, request, out));
-    return WEIR_OK;
+    return *out ? WEIR_OK : trim_and_grow(device, request, out);
 }
 
 /* A callback may free something and yet not enough: then the next one is asked. */

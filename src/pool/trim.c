@@ -341,7 +341,6 @@ weir_status wr_cache_trim_oversize(wr_cache *cache, const wr_request *request, s
     wr_trim_wait wait = { .cache = cache, .waits = true };
     *released = 0;
     wr_lock_acquire(&cache->move_lock);
-    wr_fronts_empty(cache);
     wr_cache_lock(cache);
     wr_segment *list = hide_oversize_locked(cache, request);
     wr_cache_unlock(cache);

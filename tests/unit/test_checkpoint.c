@@ -391,6 +391,21 @@ static void a_recorded_block_that_was_there_then_stays_recorded(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void a_recorded_block_beside_others_stays_recorded(void **state)
+{
+    (void)state;
+    enum { BLOCKS = 7 };
+    weir_stream stream = new_stream(0);
+    void *blocks[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) blocks[i] = from_pool(100 * KIB);
+    weir_checkpoint *then = checkpoint();
+    for (int i = 0; i < BLOCKS; i++) {
+        assert_ok(weir_record_stream(blocks[i], stream));
+        restore(then);
+    }
+    weir_checkpoint_destroy(then);
+}
+
 static void recorded_blocks_of_many_segments_stay_recorded(void **state)
 {
     (void)state;
@@ -666,6 +681,7 @@ int main(void)
         both(what_a_capture_holds_up_is_refused),
         both(a_recorded_block_of_a_later_segment_becomes_pending),
         both(a_recorded_block_that_was_there_then_stays_recorded),
+        both(a_recorded_block_beside_others_stays_recorded),
         both(recorded_blocks_of_many_segments_stay_recorded),
         cmocka_unit_test_teardown(a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count, close_host),
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),

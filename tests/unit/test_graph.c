@@ -645,6 +645,56 @@ static void an_adopted_capture_that_goes_on_may_be_let_go(void **state)
     assert_ok(b->graph_destroy(0, native));
 }
 
+static void an_adopted_capture_ends_once_and_is_its_owners_to_launch(void **state)
+{
+    (void)state;
+    weir_graph g;
+    void *native = NULL;
+    assert_ok(b->capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(weir_graph_end(g));
+    assert_status(weir_graph_end(g), WEIR_ERR_INVALID_ARGUMENT);
+    assert_status(weir_graph_launch(g, origin), WEIR_ERR_INVALID_ARGUMENT);
+    assert_non_null(strstr(weir_error_text(), "its owner launches it"));
+    assert_ok(weir_graph_destroy(g));
+    assert_ok(b->graph_destroy(0, native));
+}
+
+static void a_capture_that_the_driver_does_not_end_is_said_to_go_on(void **state)
+{
+    (void)state;
+    void *native = NULL;
+    weir_graph g = begin_on(origin);
+    assert_ok(weir_host_fail(WEIR_BACKEND_capture_end, 1, WEIR_ERR_CAPTURE));
+    assert_status(weir_graph_destroy(g), WEIR_ERR_CAPTURE);
+    assert_ok(b->capture_end(0, native_of(origin), &native));
+    assert_ok(b->graph_destroy(0, native));
+}
+
+static weir_status begin_and_spoil(int device, void *native, weir_capture_mode mode)
+{
+    weir_status status = wr_backend_host.capture_begin(device, native, mode);
+    assert_status(wr_backend_host.stream_query(device, native), WEIR_ERR_CAPTURE);
+    return status;
+}
+
+static void a_capture_that_is_spoilt_as_it_begins_is_ended(void **state)
+{
+    (void)state;
+    weir_graph g = { 0 };
+    weir_backend driver = wr_backend_host;
+    driver.capture_begin = begin_and_spoil;
+    device_0()->backend = &driver;
+    const weir_status begun = try_begin(origin, (weir_mempool){ 0, 0 }, &g);
+    device_0()->backend = &wr_backend_host;
+    assert_status(begun, WEIR_ERR_CAPTURE);
+    assert_non_null(strstr(weir_error_text(), "invalidated as it began"));
+    g = begin_on(origin);
+    assert_ok(weir_graph_end(g));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static void a_body_shares_the_pool_of_the_graph_around_it(void **state)
 {
     (void)state;
@@ -701,6 +751,9 @@ int main(void)
         on_device(of_captures_that_name_an_id_first_one_makes_the_pool),
         on_device(an_adopted_capture_is_ended_and_launched_by_its_owner),
         on_device(an_adopted_capture_that_goes_on_may_be_let_go),
+        on_device(an_adopted_capture_ends_once_and_is_its_owners_to_launch),
+        on_device(a_capture_that_the_driver_does_not_end_is_said_to_go_on),
+        on_device(a_capture_that_is_spoilt_as_it_begins_is_ended),
         on_device(a_body_shares_the_pool_of_the_graph_around_it),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);

@@ -219,6 +219,19 @@ static void free_used_on(void *block, weir_stream user)
     assert_ok(weir_free(block));
 }
 
+static void nothing_is_known_of_a_stream_once_its_uses_are_over(void **state)
+{
+    (void)state;
+    wr_device *device = NULL;
+    assert_ok(wr_runtime_device(0, &device));
+    void *block = alloc_on(OWN, home);
+    assert_ok(weir_record_stream(block, other));
+    assert_ok(weir_free(block));
+    assert_non_null(device->cache.waits);
+    assert_ok(weir_empty_cache(0));
+    assert_null(device->cache.waits);
+}
+
 static void events_are_used_again(void **state)
 {
     (void)state;
@@ -581,6 +594,7 @@ int main(void)
         BOTH(the_default_stream_can_be_recorded),
         BOTH(a_new_use_of_the_block_knows_nothing_of_the_old_streams),
         BOTH(frees_on_the_own_stream_record_no_event),
+        BOTH(nothing_is_known_of_a_stream_once_its_uses_are_over),
         BOTH(events_are_used_again),
         BOTH(a_free_finds_what_is_over_on_its_streams),
         BOTH(a_free_asks_once_in_vain),

@@ -167,8 +167,8 @@ struct wr_bin {
     wr_class class;
     size_t small_max; /* blocks of up to so many bytes are small ones: all, none, or by size, where regions have both */
     size_t part_bytes; /* memory of chunks that its regions have: the parts of their slots (pool/chunk.h) */
-    void *
-        fence; /* an event; once it is over, no work uses slots that were stale when it was recorded. NULL: none. Move lock */
+    /* An event; once it is over, no work uses slots that were stale when it was recorded. NULL: none. Move lock */
+    void *fence;
     uint64_t fenced; /* when that was, by wr_chunks.moments */
     wr_free_index free;
 };

@@ -47,12 +47,12 @@ typedef struct wr_chunks {
     uint64_t reclaimed_at; /* what `addresses` was when regions that could go were last looked for */
     uint64_t mapped_bytes; /* of all slots */
     uint64_t moments;      /* how many slots have become stale: the clock of wr_slot.stale_since */
-    uint64_t
-        paid_at; /* the time at which mapping chunks again has taken no more than its share, by the back end's clock */
-    bool dear;   /* the last chunks that were mapped again took more than that share */
+    /* The time at which mapping chunks again has taken no more than its share, by the back end's clock */
+    uint64_t paid_at;
+    bool dear;           /* the last chunks that were mapped again took more than that share */
     uint64_t dear_bytes; /* of all chunks of which that is true, since a chunk was last given back or refused */
-    size_t
-        gathered_at; /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
+    /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
+    size_t gathered_at;
     bool mixed; /* small requests are served from large blocks' memory too, until a chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;

@@ -33,8 +33,8 @@ struct wr_chunk {
     wr_slot *slots;        /* where it is mapped */
     size_t parts;          /* slots that use it: most are stale, and who looks for parts need not see them all */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
-    size_t
-        away; /* bytes that are in no slot's part while the holder of the move lock maps them elsewhere or gives them back */
+    /* Bytes that are in no slot's part while the holder of the move lock maps them elsewhere or gives them back */
+    size_t away;
     uint64_t surveyed; /* the last survey that found some of it free, */
     size_t free_bytes; /* and how much */
     uint64_t mark;     /* scratch of one pass over chunks: equal to the pass's number, or an order */
@@ -58,8 +58,8 @@ struct wr_region {
     uint32_t count, capacity;
     TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* those that are, oldest first */
     size_t end;                                /* of the last slot, where the next one begins */
-    bool
-        closed; /* the driver did not unmap something behind the end: no slot can come there, nor can the addresses go */
+    /* The driver did not unmap something behind the end: no slot can come there, nor can the addresses go */
+    bool closed;
     bool broken; /* memory of planned places is in use elsewhere: another plan gets another region */
 };
 
@@ -75,8 +75,7 @@ typedef struct wr_piece {
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where it is nearly so */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
-#define WR_PART_USUAL                                                                                                  \
-    WR_CHUNK_USUAL /* shorter parts are in a list: they are few, unless streams are many or memory is short */
+#define WR_PART_USUAL WR_CHUNK_USUAL /* shorter parts are listed: few, unless streams are many or memory is short */
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
 {

@@ -41,8 +41,8 @@ typedef struct wr_front_part {
      * besides; read by anyone. */
     atomic_int_fast64_t spare[WR_FLOW_LIVE];
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
-    int64_t hits
-        [WR_FLOW_LIVE]; /* that the statistics do not have yet; in blocks and bytes, without those that the slots count */
+    /* Hits that the statistics do not have yet; in blocks and bytes, without those that the slots count */
+    int64_t hits[WR_FLOW_LIVE];
     int64_t added_up[WR_FLOW_LIVE]; /* what wr_cache.parked and wr_mempool.parked have of this part */
     uint32_t depth;                 /* of its slots; constant */
     uint64_t in_use;                /* slots that have blocks, or had since all went back: a bit each */

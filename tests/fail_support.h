@@ -7,7 +7,9 @@
 
 #include "backend/backend.h"
 #include "base/meta.h"
+#include "device_support.h"
 #include "host_support.h"
+#include "weir/observe.h"
 
 /* Ends the wait for the n-th allocation. Whether it came: if not, it is among the next ones. */
 static inline bool failure_came(uint64_t nth)
@@ -92,6 +94,17 @@ static inline void end_what_goes_on(const weir_backend *backend, weir_stream str
     assert_ok(backend->capture_status(0, native_of(stream), &state, &id));
     if (state != WEIR_CAPTURE_NONE && backend->capture_end(0, native_of(stream), &graph) == WEIR_OK)
         assert_ok(backend->graph_destroy(0, graph));
+}
+
+/* What is not free is reserved, or known to be lost. */
+static inline void assert_nothing_is_uncounted(uint64_t nth)
+{
+    weir_device_memory memory = { .size = sizeof memory };
+    assert_ok(weir_device_memory_get(0, &memory));
+    const uint64_t counted = memory.reserved_bytes + atomic_load(&device_0()->cache.lost);
+    if (memory.free_bytes + counted != memory.total_bytes)
+        fail_msg("failure %llu: %llu bytes are gone", (unsigned long long)nth,
+                 (unsigned long long)(memory.total_bytes - memory.free_bytes - counted));
 }
 
 /* Plays a scenario, which begins and ends the failing, until there is no n-th. */

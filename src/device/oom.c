@@ -31,7 +31,7 @@ static bool has_room(const facts *f)
 {
     const uint64_t need = f->request->fit.segment_bytes, limit = f->report.limit;
     if (!wr_mempool_is_limited(f->request->pool)) return true;
-    return f->free_bytes >= need && (limit == 0 || f->report.limited + need <= limit);
+    return f->free_bytes >= need && (limit == 0 || f->report.limited + f->report.lost + need <= limit);
 }
 
 static const char *advice_on_pieces(const facts *f)
@@ -51,7 +51,7 @@ static const char *advice(const facts *f)
     const wr_cache_report *r = &f->report;
     const uint64_t need = f->request->fit.segment_bytes;
     const bool on_device = wr_mempool_is_limited(f->request->pool);
-    if (on_device && r->limit != 0 && f->free_bytes >= need && r->limited + need > r->limit)
+    if (on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit)
         return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
@@ -179,6 +179,8 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     if (f->told) put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes");
     if (f->told && unlimited) put_size(e, ", and what is on the device of ", unlimited, " of managed and pinned pools");
     if (f->told) wr_emit_format(e, ").");
+    if (f->report.lost)
+        put_size(e, "\nLost: ", f->report.lost, ", which the driver has not taken back; closing the library may help.");
     put_list(e, "\nBy pool: ", WR_SCOPE_POOL, &f->rows);
     put_list(e, "\nBy stream: ", WR_SCOPE_STREAM, &f->rows);
     put_list(e, "\nBy kind of handle: ", WR_SCOPE_HANDLES, &f->rows);
@@ -206,6 +208,7 @@ static void put_json(wr_emit *e, const facts *f)
     wr_json_count(e, "free_bytes", f->free_bytes);
     wr_json_count(e, "outside_bytes", f->outside_bytes);
     wr_json_count(e, "limit_bytes", r->limit);
+    wr_json_count(e, "lost_bytes", r->lost);
     wr_json_count(e, "reserved_bytes", r->reserved);
     wr_json_count(e, "in_use_bytes", r->allocated);
     wr_json_count(e, "idle_bytes", r->idle_bytes);
@@ -268,7 +271,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     WR_TRY(ask_driver(device, &f));
     count_failure(request->pool); /* in what is told, too */
     wr_inspect_report(&device->cache, request, &f.report);
-    const uint64_t known = f.free_bytes + f.report.limited;
+    const uint64_t known = f.free_bytes + f.report.limited + f.report.lost;
     f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;
     collect_rows(device, &f);
     f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->learner.device;

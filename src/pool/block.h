@@ -122,9 +122,10 @@ typedef struct wr_pages {
 
 /* What is behind the addresses of a segment. All but the first only in paused pools. */
 typedef enum wr_backing {
-    WR_BACKED,   /* memory */
-    WR_UNMAPPED, /* memory that is not mapped there: the driver did not take it */
-    WR_UNBACKED  /* nothing */
+    WR_BACKED,    /* memory */
+    WR_UNREACHED, /* memory that is mapped but not to be used: the driver refused access, then to unmap it */
+    WR_UNMAPPED,  /* memory that is not mapped there: the driver did not take it */
+    WR_UNBACKED   /* nothing */
 } wr_backing;
 
 /* A stream that ends, its work over, leaves its segments to the default stream. What is known of such a segment until somebody is

@@ -81,6 +81,8 @@ typedef struct wr_cache {
     wr_bias_lock lock;
     uint64_t limit;            /* bytes; 0: none */
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
+    /* Bytes that the driver has not taken back and nobody can use, which the limit counts, too */
+    atomic_uint_fast64_t lost;
     uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
@@ -261,6 +263,15 @@ WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream
 
 /* What is reserved of that which the limit is for. */
 uint64_t wr_cache_limited_locked(const wr_cache *cache);
+
+/* The same with all else that the limit counts. */
+uint64_t wr_cache_counted_locked(const wr_cache *cache);
+
+/* So much is the driver's to take back, which it refuses, and nobody's to use. */
+static inline void wr_cache_lose(wr_cache *cache, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&cache->lost, bytes, memory_order_relaxed);
+}
 
 /* Whether the limit leaves room for that much more; WEIR_ERR_OUT_OF_MEMORY. */
 WR_CHECKED weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes);

@@ -39,6 +39,7 @@ struct wr_chunk {
     size_t free_bytes; /* and how much */
     uint64_t mark;     /* scratch of one pass over chunks: equal to the pass's number, or an order */
     bool serves;       /* scratch of wr_stitch_run_find: wholly free, and the request may have it */
+    bool stuck;        /* the driver did not unmap it somewhere: given back, its memory is lost */
 };
 
 struct wr_slot {

@@ -148,6 +148,7 @@ static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
     wr_log(WR_LOG_WARN, "device %d: %zu bytes were not taken back: %s", cache->device, range.bytes, weir_error_text());
     wr_cache_lock(cache);
     home->region->region->closed = true;
+    home->chunk->stuck = true;
     wr_cache_unlock(cache);
     return WEIR_OK;
 }
@@ -174,6 +175,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
         cache->chunks.dear_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
         cache->chunks.gathered_at = 0;
         cache->chunks.mixed = false;
+        if (chunk->stuck) wr_cache_lose(cache, chunk->bytes);
         wr_slot_record_done(cache, home);
         wr_chunk_record_done(cache, chunk);
     } else {

@@ -181,6 +181,7 @@ void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_repo
         .requested = (uint64_t)s->requested_bytes[WEIR_STAT_ALL].current,
         .limit = cache->limit,
         .limited = wr_cache_limited_locked(cache),
+        .lost = atomic_load_explicit(&cache->lost, memory_order_relaxed),
         .pending_bytes = (uint64_t)(s->active_bytes[WEIR_STAT_ALL].current - s->allocated_bytes[WEIR_STAT_ALL].current),
         .pending_blocks = s->pending_frees,
         .split_bytes = (uint64_t)s->inactive_split_bytes[WEIR_STAT_ALL].current,

@@ -20,6 +20,7 @@ WR_CHECKED weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name
 typedef struct wr_cache_report {
     uint64_t reserved, allocated, requested, limit;
     uint64_t limited; /* of what is reserved: what the limit is for */
+    uint64_t lost;    /* the driver did not take it back, and nobody can use it */
     uint64_t pending_bytes, pending_blocks;
     uint64_t idle_bytes;         /* free, in segments with nothing else in them */
     uint64_t split_bytes;        /* free, in segments and chunks partly in use */

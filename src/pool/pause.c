@@ -252,9 +252,11 @@ static weir_status back_all(wr_segment *list)
     for (wr_segment *s = list; s; s = s->listed) {
         if (s->backing == WR_BACKED) continue;
         wr_range range = wr_range_of(s);
-        WR_TRY(wr_source_back(s->bin->pool, &range));
+        const weir_status status = wr_source_back(s->bin->pool, &range);
+        const bool counts = status != WEIR_OK || s->backing != WR_UNBACKED;
         s->chunk = range.chunk;
-        if (s->backing == WR_UNMAPPED) set_backing(s, WR_BACKED);
+        if (counts && range.backing != s->backing) set_backing(s, range.backing);
+        WR_TRY(status);
     }
     return WEIR_OK;
 }

@@ -87,6 +87,12 @@ uint64_t wr_cache_limited_locked(const wr_cache *cache)
     return (uint64_t)bytes;
 }
 
+uint64_t wr_cache_counted_locked(const wr_cache *cache)
+{
+    const uint64_t lost = atomic_load_explicit(&cache->lost, memory_order_relaxed);
+    return wr_cache_limited_locked(cache) + cache->growing + cache->leaving + lost;
+}
+
 /* What others are asking the driver for may be refused: who is refused because of it has a reason to try again. */
 static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left, size_t bytes)
 {
@@ -96,7 +102,7 @@ static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left
 weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)
 {
     if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* more may be held than the limit, set later, allows */
-    const uint64_t held = wr_cache_limited_locked(cache) + cache->growing + cache->leaving;
+    const uint64_t held = wr_cache_counted_locked(cache);
     const uint64_t left = held < cache->limit ? cache->limit - held : 0;
     note_refusal_locked(cache, cache->growing, left, bytes);
     WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY, "%s: %llu bytes held, %zu more asked, limit %llu", cache->name,

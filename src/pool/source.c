@@ -20,13 +20,18 @@ weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t acc
 weir_status wr_source_map(const wr_cache *cache, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
-    WR_TRY(wr_driver(backend, vm_map, cache->device, range->base, range->bytes, range->chunk));
+    const bool mapped = range->backing == WR_UNREACHED;
+    if (!mapped) WR_TRY(wr_driver(backend, vm_map, cache->device, range->base, range->bytes, range->chunk));
     weir_status status = wr_driver(backend, vm_access, cache->device, range->base, range->bytes, cache->device);
     if (status == WEIR_OK) status = wr_source_share(cache, range, atomic_load(&cache->accessors));
-    if (status == WEIR_OK)
+    if (status == WEIR_OK) {
         range->backing = WR_BACKED;
-    else
-        wr_clean_up(wr_driver(backend, vm_unmap, cache->device, range->base, range->bytes));
+        return WEIR_OK;
+    }
+    weir_status undone = WEIR_OK;
+    wr_clean_up(undone = wr_driver(backend, vm_unmap, cache->device, range->base, range->bytes));
+    if (mapped) range->backing = WR_UNMAPPED;
+    if (undone != WEIR_OK) range->backing = WR_UNREACHED;
     return status;
 }
 
@@ -34,14 +39,15 @@ weir_status wr_source_back(const wr_mempool *pool, wr_range *range)
 {
     const weir_backend *backend = pool->cache->backend;
     const int device = pool->cache->device;
-    const bool fresh = range->backing == WR_UNBACKED;
-    if (fresh)
+    if (range->backing == WR_UNBACKED)
         WR_TRY(pool->rules.memory == WEIR_MEMORY_EXPORTABLE
                    ? wr_driver(backend, vm_create_exportable, device, range->bytes, &range->chunk)
                    : wr_driver(backend, vm_create, device, range->bytes, &range->chunk));
     weir_status status = wr_source_map(pool->cache, range);
-    if (status != WEIR_OK && fresh) {
-        wr_clean_up(wr_driver(backend, vm_destroy, device, range->chunk, range->bytes));
+    if (status != WEIR_OK && range->backing == WR_UNBACKED) {
+        weir_status undone = WEIR_OK;
+        wr_clean_up(undone = wr_driver(backend, vm_destroy, device, range->chunk, range->bytes));
+        if (undone != WEIR_OK) wr_cache_lose(pool->cache, range->bytes);
         range->chunk = 0;
     }
     return status;
@@ -52,21 +58,27 @@ static weir_status take_mapped(const wr_mempool *pool, wr_range *range)
     const wr_cache *cache = pool->cache;
     WR_TRY(wr_driver(cache->backend, vm_reserve, cache->device, range->bytes, 0, &range->base));
     weir_status status = wr_source_back(pool, range);
-    if (status != WEIR_OK) wr_clean_up(wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes));
+    if (status == WEIR_OK) return WEIR_OK;
+    if (range->backing == WR_UNREACHED)
+        wr_cache_lose(pool->cache, range->bytes); /* the addresses, too */
+    else
+        wr_clean_up(wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes));
     return status;
 }
 
 /* Once the memory is gone so are the addresses, even if the driver does not take them: nobody can use them. */
-weir_status wr_source_drop(const wr_cache *cache, const wr_range *range)
+weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
     const int device = cache->device;
     weir_status status = WEIR_OK;
-    if (range->backing == WR_BACKED) WR_TRY(wr_driver(backend, vm_unmap, device, range->base, range->bytes));
+    if (range->backing == WR_BACKED || range->backing == WR_UNREACHED)
+        WR_TRY(wr_driver(backend, vm_unmap, device, range->base, range->bytes));
     if (range->backing != WR_UNBACKED) status = wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
     if (status != WEIR_OK) {
         wr_range again = *range;
         if (range->backing == WR_UNMAPPED || wr_source_map(cache, &again) == WEIR_OK) return status;
+        range->lost = true;
     }
     if (status == WEIR_OK) status = wr_driver(backend, vm_release, device, range->base, range->bytes);
     if (status != WEIR_OK)
@@ -96,13 +108,20 @@ static weir_status take_own(const wr_mempool *pool, const wr_stream *stream, wr_
     }
 }
 
+static weir_status give_mapped(const wr_mempool *pool, wr_range *range)
+{
+    weir_status status = wr_source_drop(pool->cache, range);
+    if (range->lost) wr_cache_lose(pool->cache, range->bytes);
+    return status;
+}
+
 static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_range *range)
 {
     const weir_backend *backend = pool->cache->backend;
     const int device = stream->device;
     switch (pool->rules.memory) {
     case WEIR_MEMORY_MAPPED:
-    case WEIR_MEMORY_EXPORTABLE: return wr_source_drop(pool->cache, range);
+    case WEIR_MEMORY_EXPORTABLE: return give_mapped(pool, range);
     case WEIR_MEMORY_MANAGED: return wr_driver(backend, managed_free, device, range->base, range->bytes);
     case WEIR_MEMORY_PINNED: return wr_page_locked_give(backend, device, range);
     default: return wr_driver(backend, segment_free, device, range->base, range->bytes);
@@ -177,6 +196,7 @@ static weir_status lose(const wr_mempool *pool, const wr_range *range, weir_stat
 {
     wr_log(WR_LOG_WARN, "%s: %zu bytes at %p of memory pool " WR_MEMPOOL_FORMAT " are lost: %s", pool->cache->name,
            range->bytes, range->base, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), weir_error_text());
+    wr_cache_lose(pool->cache, wr_mempool_limited_of(pool, range->bytes));
     char then[TEXT_MAX];
     snprintf(then, sizeof then, "%s", weir_error_text());
     return wr_fail(why, "%s; after that, %s, so that %zu bytes are lost", text, then, range->bytes);

@@ -18,7 +18,7 @@ typedef struct wr_range {
     char *copy;         /* of its contents, while paused, in pinned memory */
     size_t copy_bytes;
     bool left; /* the program was told that it is leaving */
-    bool lost; /* nobody has it: it was not taken back, and the program refused to have it again */
+    bool lost; /* nobody has it: it was not taken back, and could not be used again, or the program refused to */
 } wr_range;
 
 WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out);
@@ -46,14 +46,14 @@ static inline bool wr_source_maps(const wr_mempool *pool)
 }
 
 /* Puts memory behind a range of addresses, new memory if it has none, for the device and its accessors. On failure the
- * range is as it was. */
+ * range is as it was, or unreached; one that was may be unmapped. */
 WR_CHECKED weir_status wr_source_back(const wr_mempool *pool, wr_range *range);
 
 /* The same with the chunk of the range, for memory of no pool. */
 WR_CHECKED weir_status wr_source_map(const wr_cache *cache, wr_range *range);
 
-/* Takes memory and addresses of a range back. On failure it is as it was. */
-weir_status wr_source_drop(const wr_cache *cache, const wr_range *range);
+/* Takes memory and addresses of a range back. On failure it is as it was; without one, it may be lost. */
+weir_status wr_source_drop(const wr_cache *cache, wr_range *range);
 
 /* Lets other devices, a bit each, reach the range too. */
 WR_CHECKED weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors);

@@ -240,6 +240,7 @@ static weir_status check_room(const wr_stitch_plan *p)
     if (status != WEIR_OK)
         wr_log(WR_LOG_WARN, "device %d: %zu bytes asked for as a trial were not taken back: %s", device, p->created,
                weir_error_text());
+    if (status != WEIR_OK) wr_cache_lose(p->cache, p->created);
     return status;
 }
 
@@ -265,9 +266,11 @@ static weir_status undo_step(const wr_stitch_plan *p, const wr_stitch_step *s)
     if (status != WEIR_OK) {
         wr_cache_lock(p->cache);
         p->region->region->closed = true;
+        s->slot->chunk->stuck = true;
         wr_cache_unlock(p->cache);
     }
     if (s->made) wr_keep_first(&status, wr_driver(backend, vm_destroy, p->cache->device, chunk->handle, chunk->bytes));
+    if (s->made && status != WEIR_OK) wr_cache_lose(p->cache, chunk->bytes);
     return status;
 }
 

@@ -28,8 +28,8 @@ typedef struct wr_stitch_range {
     size_t from, to;
     uint64_t *const *units; /* WR_SEGMENT_UNITs to be used ever, a bit each; NULL in it: all. Cache's lock */
     bool sparing;           /* memory for the range alone, and not for what is planned beside it */
-    uint64_t
-        budget; /* new memory only as long as the pool's chunks are no more than this, or little more than was ever live */
+    /* New memory only as long as the pool's chunks are no more than this, or little more than was ever live */
+    uint64_t budget;
 } wr_stitch_range;
 
 /* The range gets memory: chunks that were there and are free, or new ones. The move lock is held, and the request's stream and

@@ -97,7 +97,7 @@ static size_t streams_with_chunks(const wr_mempool *pool, size_t most)
 static uint64_t left_of_limit(const wr_cache *cache)
 {
     if (!cache->limit) return UINT64_MAX;
-    const uint64_t held = wr_cache_limited_locked(cache) + cache->growing;
+    const uint64_t held = wr_cache_counted_locked(cache);
     return held < cache->limit ? cache->limit - held : 0;
 }
 

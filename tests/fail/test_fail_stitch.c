@@ -201,6 +201,27 @@ static void play(failing *f)
 
 FAIL_ALL_OF(play, 100, 20)
 
+static void play_with_clean_up(failing *f)
+{
+    scene s = { .bytes = { 0 } };
+    (void)open_scene();
+    begin_failing(f);
+    run_scenario(&s);
+    end_failing(f);
+    assert_ok(weir_host_fail_clear());
+    check(&s);
+    assert_nothing_is_uncounted(f->nth);
+    (void)!weir_empty_cache(0);
+    assert_ok(weir_validate(0));
+    assert_nothing_is_uncounted(f->nth);
+    (void)!weir_close(); /* addresses that stay mapped are not taken back */
+}
+
+static void every_driver_call_may_break_and_its_clean_up_too(void **state)
+{
+    fail_each_call_and_its_clean_up(play_with_clean_up, *state, 100);
+}
+
 /* The failure comes when too much is mapped. */
 static void play_mapping_too_much(failing *f)
 {
@@ -267,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FAIL_TESTS,
+        FAIL_TEST(every_driver_call_may_break_and_its_clean_up_too),
         FAIL_TEST(unmapping_stale_places_survives_every_failing_call),
         FAIL_TEST(addresses_that_stay_mapped_are_not_asked_for_again),
         FAIL_TEST(closing_survives_every_failing_call),

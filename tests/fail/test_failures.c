@@ -248,7 +248,6 @@ static void every_driver_call_may_break(void **state)
     fail_each_call(play, WEIR_ERR_DRIVER, *state, 40);
 }
 
-/* Of which nothing may be left but what the driver was asked to take back. */
 static void play_with_clean_up(failing *f)
 {
     scene s = { .failures = 0 };
@@ -258,6 +257,7 @@ static void play_with_clean_up(failing *f)
     end_failing(f);
     assert_ok(weir_host_fail_clear());
     assert_ok(weir_validate(0));
+    assert_nothing_is_uncounted(f->nth);
     assert_ok(weir_close());
 }
 

@@ -270,6 +270,84 @@ static void what_the_driver_does_not_tell_is_not_told(void **state)
     assert_null(strstr(weir_error_text(), "Not weir's"));
 }
 
+/* ---- memory that is lost ------------------------------------------------------------------------------------------ */
+
+static weir_status take_mapped_from(weir_mempool *pool, size_t bytes)
+{
+    void *block = NULL;
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    o.device = 0;
+    o.memory = WEIR_MEMORY_MAPPED;
+    if (pool->user == 0) assert_ok(weir_mempool_create(&o, pool));
+    const weir_status status = weir_alloc_from(*pool, bytes, default_stream(0), &block);
+    if (status == WEIR_OK) assert_ok(weir_free(block));
+    return status;
+}
+
+static void is_lost(const char *bytes)
+{
+    char lost[64];
+    snprintf(lost, sizeof lost, "\nLost: %s, which the driver has not taken back", bytes);
+    refuse(60 * MIB, default_stream(0));
+    says(lost);
+    says("Not weir's: 0 bytes");
+}
+
+static void what_could_not_be_mapped_and_is_not_taken_back_is_told(void **state)
+{
+    (void)state;
+    static const enum weir_backend_entry kept[] = { WEIR_BACKEND_vm_destroy, WEIR_BACKEND_vm_unmap };
+    static const char *const bytes[] = { "12.00 MiB", "24.00 MiB" };
+    weir_mempool pool = { 0, 0 };
+    for (int i = 0; i < 2; i++) {
+        assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+        assert_ok(weir_host_fail(kept[i], 1, WEIR_ERR_DRIVER));
+        assert_status(take_mapped_from(&pool, 12 * MIB), WEIR_ERR_DRIVER);
+        assert_int_equal(reserved_on(0), 0);
+        is_lost(bytes[i]);
+    }
+}
+
+static void what_is_neither_taken_back_nor_mapped_again_is_told(void **state)
+{
+    (void)state;
+    weir_mempool pool = { 0, 0 };
+    assert_ok(take_mapped_from(&pool, 12 * MIB));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_mempool_empty_cache(pool));
+    assert_int_equal(reserved_on(0), 0);
+    is_lost("12.00 MiB");
+}
+
+static void chunks_are_lost_likewise(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_alloc(12 * MIB, &block), WEIR_ERR_DRIVER);
+    is_lost("12.00 MiB");
+    assert_ok(weir_free(alloc(12 * MIB)));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_map, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_empty_cache(0));
+    is_lost("24.00 MiB");
+}
+
+static void the_limit_counts_what_is_lost(void **state)
+{
+    (void)state;
+    weir_mempool pool = { 0, 0 };
+    assert_ok(weir_memory_limit_set(0, 40 * MIB));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_status(take_mapped_from(&pool, 20 * MIB), WEIR_ERR_DRIVER);
+    refuse(22 * MIB, default_stream(0));
+    says("raise WEIR_MEMORY_LIMIT");
+    assert_ok(weir_free(alloc(20 * MIB)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +364,10 @@ int main(void)
                                         open_small_chunks, close_host),
         cmocka_unit_test_setup_teardown(what_a_request_was_rounded_to_is_said, open_rounding, close_host),
         cmocka_unit_test_setup_teardown(the_last_of_a_device_serves_small_requests, open_gib, close_host),
+        HOST(what_could_not_be_mapped_and_is_not_taken_back_is_told),
+        HOST(what_is_neither_taken_back_nor_mapped_again_is_told),
+        cmocka_unit_test_setup_teardown(chunks_are_lost_likewise, open_small_chunks, close_host),
+        HOST(the_limit_counts_what_is_lost),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

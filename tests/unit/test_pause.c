@@ -87,6 +87,26 @@ static void contents_are_there_again_after_resuming(void **state)
     give_all(&f);
 }
 
+static void what_was_mapped_in_vain_and_not_unmapped_is_resumed_all_the_same(void **state)
+{
+    (void)state;
+    filled f = fill_pool(mapped("a"), new_stream(0));
+    const int64_t reserved = reserved_on(0);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_TIMEOUT));
+    assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+    assert_true(reserved_on(0) > 0); /* what is mapped */
+    assert_ok(weir_validate(0));
+    assert_ok(weir_resume(0, "a"));
+    assert_int_equal(reserved_on(0), reserved);
+    check(&f);
+    give_all(&f);
+    assert_ok(weir_empty_cache(0));
+    assert_ok(weir_mempool_empty_cache(f.pool));
+    assert_int_equal(reserved_on(0), 0);
+}
+
 static void dropped_memory_is_usable_after_resuming(void **state)
 {
     (void)state;
@@ -676,6 +696,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PAUSE_TEST(contents_are_there_again_after_resuming),
+        PAUSE_TEST(what_was_mapped_in_vain_and_not_unmapped_is_resumed_all_the_same),
         PAUSE_TEST(dropped_memory_is_usable_after_resuming),
         PAUSE_TEST(the_memory_is_the_drivers_meanwhile),
         PAUSE_TEST(free_memory_goes_without_a_copy),

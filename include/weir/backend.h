@@ -125,7 +125,8 @@ typedef struct weir_backend {
     /** Maps a whole chunk; the same chunk may be mapped at several addresses (aliases see each other's writes). */
     weir_status (*vm_map)(int device, void *base, size_t bytes, weir_chunk chunk);
     weir_status (*vm_unmap)(int device, void *base, size_t bytes);
-    /** Gives `accessor` read and write access to a mapped range. Without it, touching the range is an error. */
+    /** Gives `accessor` read and write access to a mapped range. Without it, touching the range is an error. WEIR_ERR_DEVICE_LOST when
+     *  either device is lost. */
     weir_status (*vm_access)(int device, void *base, size_t bytes, int accessor);
 
     /** Page-locked host memory that every device can reach. `device` is the one it is meant for. */

@@ -8,11 +8,19 @@
 
 /* ---- mapped memory ------------------------------------------------------------------------------------------------ */
 
+/* An accessor that was lost needs no memory any more, and is no reason to have none. The device itself is asked which it is. */
+static weir_status give_access(const wr_cache *cache, const wr_range *range, int accessor)
+{
+    const weir_backend *backend = cache->backend;
+    weir_status status = wr_driver(backend, vm_access, cache->device, range->base, range->bytes, accessor);
+    if (status != WEIR_ERR_DEVICE_LOST) return status;
+    return wr_driver(backend, vm_access, cache->device, range->base, range->bytes, cache->device);
+}
+
 weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors)
 {
     for (int i = 0; i < 64 && accessors >> i != 0; i++)
-        if (accessors >> i & 1)
-            WR_TRY(wr_driver(cache->backend, vm_access, cache->device, range->base, range->bytes, i));
+        if (accessors >> i & 1) WR_TRY(give_access(cache, range, i));
     range->accessors |= accessors;
     return WEIR_OK;
 }

@@ -88,6 +88,24 @@ static void other_devices_go_on(void **state)
     ok(b->event_destroy(1, event));
 }
 
+static void memory_of_others_is_not_made_reachable_for_a_lost_device(void **state)
+{
+    (void)state;
+    weir_device_caps caps;
+    weir_chunk chunk;
+    void *base;
+    ok(b->device_open(1, &caps));
+    ok(b->vm_reserve(1, 2 * MIB, 0, &base));
+    ok(b->vm_create(1, 2 * MIB, &chunk));
+    ok(b->vm_map(1, base, 2 * MIB, chunk));
+    lose(700);
+    assert_int_equal(b->vm_access(1, base, 2 * MIB, 0), WEIR_ERR_DEVICE_LOST);
+    ok(b->vm_access(1, base, 2 * MIB, 1));
+    ok(b->vm_unmap(1, base, 2 * MIB));
+    ok(b->vm_destroy(1, chunk, 2 * MIB));
+    ok(b->vm_release(1, base, 2 * MIB));
+}
+
 static void lost_device_is_released_and_can_be_opened_again(void **state)
 {
     (void)state;
@@ -125,6 +143,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(lost_device_is_not_asked_again),
     cuda_test(first_reason_stays),
     cuda_test(other_devices_go_on),
+    cuda_test(memory_of_others_is_not_made_reachable_for_a_lost_device),
     cuda_test(lost_device_is_released_and_can_be_opened_again),
     cuda_test(reset_by_others_is_noticed),
     cuda_test(context_made_anew_by_others_is_noticed),

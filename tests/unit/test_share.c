@@ -115,6 +115,28 @@ static void peers_reach_resumed_memory(void **state)
     assert_int_equal(times_given(block, 2), 1);
 }
 
+static void a_peer_that_is_lost_takes_no_memory_from_others(void **state)
+{
+    (void)state;
+    weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
+    assert_ok(weir_device_enable_peer(1, 0));
+    assert_ok(weir_device_enable_peer(2, 0));
+    assert_ok(weir_host_lose_device(1));
+    void *block = alloc_from(pool, 30 * MIB, WEIR_STREAM_CURRENT), *chunks = alloc(30 * MIB);
+    assert_int_equal(times_given(block, 2), 1);
+    assert_ok(weir_free(block));
+    assert_ok(weir_free(chunks));
+}
+
+static int close_without_1(void **state)
+{
+    (void)state;
+    device->cache.backend = real;
+    assert_ok(weir_validate(0));
+    assert_status(weir_close(), WEIR_ERR_DEVICE_LOST);
+    return 0;
+}
+
 static void access_that_fails_is_asked_for_again(void **state)
 {
     (void)state;
@@ -315,6 +337,7 @@ int main(void)
         SHARE_TEST(a_peer_reaches_what_is_there_and_what_comes),
         SHARE_TEST(a_peers_work_can_use_mapped_memory),
         SHARE_TEST(peers_reach_resumed_memory),
+        cmocka_unit_test_setup_teardown(a_peer_that_is_lost_takes_no_memory_from_others, open_devices, close_without_1),
         SHARE_TEST(access_that_fails_is_asked_for_again),
         SHARE_TEST(memory_that_comes_while_access_is_given_has_it),
         SHARE_TEST(what_is_exported_and_imported_is_the_same_memory),

@@ -457,6 +457,7 @@ weir_status wr_host_vm_access(int ordinal, void *base, size_t bytes, int accesso
     WR_TRY(wr_host_enter(WEIR_BACKEND_vm_access, ordinal, &device));
     WR_TRY(check_range("vm_access", base, bytes));
     WR_TRY(wr_host_device_find(accessor, &other));
+    WR_ENSURE(!atomic_load(&other->lost), WEIR_ERR_DEVICE_LOST, "host: vm_access: device %d is lost", accessor);
     wr_lock_acquire(&device->memory_lock);
     weir_status status = vm_access_locked(device, base, bytes);
     wr_lock_release(&device->memory_lock);

@@ -140,6 +140,7 @@ static weir_status open_locked(const weir_settings *settings)
                                    .host_devices = rt->options.value[WR_OPTION_host_devices].number,
                                    .host_memory = rt->options.value[WR_OPTION_host_memory].number };
     WR_TRY(wr_backend_open(rt->options.value[WR_OPTION_backend].text, &config, &rt->backend));
+    if (!rt->backend->forks) atomic_store(&rt->driver_started, true); /* also if what follows fails */
     weir_status status = wr_driver(rt->backend, device_count, &rt->device_count);
     if (status == WEIR_OK) status = wr_stacks_open(frames, rt->options.value[WR_OPTION_history_stacks_kept].number);
     if (status != WEIR_OK) {
@@ -152,7 +153,6 @@ static weir_status open_locked(const weir_settings *settings)
     }
     wr_log(WR_LOG_INFO, "opened: back end %s, %d devices, policy %s", rt->backend->name, rt->device_count,
            rt->policy->name);
-    if (!rt->backend->forks) atomic_store(&rt->driver_started, true);
     set_state(WR_OPEN);
     return WEIR_OK;
 }

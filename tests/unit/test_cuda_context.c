@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "unit/cuda_support.h"
 
 #include <sys/wait.h>
@@ -283,7 +284,28 @@ static void a_child_forked_after_the_driver_started_is_refused(void **state)
     ok(weir_close());
 }
 
+/* Before any that opens the library: what the driver was is for ever. */
+static void a_child_forked_after_opening_failed_with_the_driver_started_is_refused(void **state)
+{
+    (void)state;
+    int status = 0;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "cuda";
+    settings.history = 1000;
+    settings.history_stacks = 4;
+    use_standin(CUDA_STANDIN);
+    wr_meta_fail_nth(1);
+    assert_int_equal(weir_open(&settings), WEIR_ERR_OUT_OF_HOST_MEMORY);
+    wr_meta_fail_nth(0);
+    assert_true(standin_calls("cuInit") > 0);
+    pid_t child = fork();
+    if (child == 0) _exit(weir_open(&settings) == WEIR_ERR_FORKED ? 0 : 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_child_forked_after_opening_failed_with_the_driver_started_is_refused),
     cuda_test(unused_devices_have_no_context),
     cuda_test(entries_leave_the_current_context_alone),
     cuda_test(failed_entries_leave_it_alone_too),

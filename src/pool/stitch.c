@@ -508,13 +508,17 @@ weir_status wr_stitch_back(wr_cache *cache, const wr_request *request, const wr_
 {
     weir_status status = WEIR_OK;
     bool forced = false, done = false;
+    size_t refused = 0;
     void *none = NULL;
     while (status == WEIR_OK && !done) {
-        attempt a = { .plan = { .cache = cache, .request = request, .range = range, .forced = forced },
-                      .effort = WR_STITCH_IDLE };
+        attempt a = {
+            .plan = { .cache = cache, .request = request, .range = range, .forced = forced, .refused = refused },
+            .effort = WR_STITCH_IDLE
+        };
         status = try_once(&a, &none);
         done = a.done;
         if (status != WEIR_ERR_OUT_OF_MEMORY || forced) continue;
+        refused = a.plan.created;
         forced = true;
         status = WEIR_OK;
     }

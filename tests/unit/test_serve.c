@@ -504,6 +504,22 @@ static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **stat
     assert_true(reserved_on(0) <= (int64_t)(64 * MIB));
 }
 
+/* What is to come beside a place has its memory only while there is enough. */
+static void the_last_of_a_limit_is_for_the_place_that_is_asked_for(void **state)
+{
+    (void)state;
+    sample s = make_plan(1);
+    char *blocks[ENTRIES];
+    serve(&s);
+    take_all(blocks, 0, ENTRIES - 10);
+    for (int i = ENTRIES - 10; i < ENTRIES; i++) {
+        const uint64_t end = s.entries[i].offset + bytes_of(i);
+        assert_ok(weir_memory_limit_set(0, (end + 2 * MIB - 1) / (2 * MIB) * (2 * MIB)));
+        blocks[i] = take(i);
+        assert_int_equal(blocks[i] - blocks[0], s.entries[i].offset);
+    }
+}
+
 static void private_pools_are_not_served(void **state)
 {
     (void)state;
@@ -590,6 +606,7 @@ int main(void)
         SERVE_TEST(residents_get_their_places_in_any_order),
         SERVE_TEST(residents_of_one_size_are_apart),
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
+        SERVE_TEST(the_last_of_a_limit_is_for_the_place_that_is_asked_for),
         SERVE_TEST(private_pools_are_not_served),
         SERVE_TEST(private_pools_take_no_memory_of_places),
         SERVE_TEST(a_place_that_may_be_about_to_go_is_waited_for),

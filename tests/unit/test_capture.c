@@ -199,6 +199,23 @@ static void a_capture_gets_what_is_idle_elsewhere_when_memory_is_short(void **st
     assert_ok(weir_graph_destroy(g));
 }
 
+/* Whether its work from before is over cannot be asked, and nobody can be made to wait for it. */
+static void what_a_capturing_stream_has_free_is_not_taken(void **state)
+{
+    (void)state;
+    void *block = NULL, *before = alloc_on(150 * MIB, side);
+    hold(side);
+    assert_ok(weir_fill(before, 1, 100, side));
+    assert_ok(weir_free(before));
+    weir_graph g = begin_on(side);
+    assert_status(weir_alloc_on(180 * MIB, origin, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_ok(weir_graph_end(g));
+    let_run(side);
+    assert_ok(weir_alloc_on(180 * MIB, origin, &block));
+    assert_ok(weir_free(block));
+    assert_ok(weir_graph_destroy(g));
+}
+
 static bool routes_all(void *user, weir_stream stream, size_t bytes)
 {
     (void)user, (void)stream, (void)bytes;
@@ -555,6 +572,7 @@ int main(void)
         on_device(a_hit_asks_the_driver_nothing_while_no_capture_is_underway),
         on_device(out_of_memory_inside_a_capture_leaves_it_usable),
         on_device(a_capture_gets_what_is_idle_elsewhere_when_memory_is_short),
+        on_device(what_a_capturing_stream_has_free_is_not_taken),
         on_device(a_capture_borrows_from_no_pool_that_lends),
         on_device(memory_freed_inside_is_reused_at_once_on_its_stream),
         on_device(a_join_in_the_graph_frees_what_another_stream_used),

@@ -52,6 +52,22 @@ static void a_handle_got_inside_a_capture_lives_as_long_as_its_graph(void **stat
     assert_int_equal(trim(&lib, 0), 1);
 }
 
+static void an_adopted_graph_keeps_handles_too(void **state)
+{
+    (void)state;
+    weir_graph g;
+    void *native = NULL;
+    assert_ok(wr_backend_host.capture_begin(0, native_of(origin), WEIR_CAPTURE_RELAXED));
+    assert_ok(try_adopt(origin, (weir_mempool){ 0, 0 }, &g));
+    in_a_thread(get_and_end, &origin);
+    assert_ok(wr_backend_host.capture_end(0, native_of(origin), &native));
+    assert_ok(weir_graph_end(g));
+    assert_int_equal(trim(&lib, 0), 0);
+    assert_ok(weir_graph_destroy(g));
+    assert_int_equal(trim(&lib, 0), 1);
+    assert_ok(wr_backend_host.graph_destroy(0, native));
+}
+
 static void a_handle_that_was_bound_before_the_capture_is_kept_too(void **state)
 {
     (void)state;
@@ -218,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         with_library(a_handle_got_inside_a_capture_lives_as_long_as_its_graph),
+        with_library(an_adopted_graph_keeps_handles_too),
         with_library(a_handle_that_was_bound_before_the_capture_is_kept_too),
         with_library(a_lease_taken_inside_a_capture_is_kept_too),
         with_library(a_handle_on_a_stream_outside_the_capture_is_not_kept),

@@ -331,6 +331,28 @@ static void blocks_in_use_when_their_stream_ended_are_left_once_the_default_stre
     assert_int_equal(reserved_on(0), 24 * MIB);
 }
 
+static void what_a_stream_left_stays_where_it_does_not_fit(void **state)
+{
+    (void)state;
+    void *quiet = alloc_on(12 * MIB, one), *used = alloc_on(12 * MIB, one);
+    assert_ok(weir_free(quiet));
+    assert_ok(weir_stream_destroy(one));
+    assert_ok(weir_free(used));
+    alloc_on(14 * MIB, two);
+    assert_int_equal(stats_of(0).rehomed, 0);
+    assert_int_equal(reserved_on(0), 38 * MIB);
+}
+
+static void what_a_stream_has_idle_stays_its_own_beside_what_others_left(void **state)
+{
+    (void)state;
+    leave_idle(10 * MIB, one);
+    assert_ok(weir_stream_destroy(one));
+    void *own = leave_idle(12 * MIB, three);
+    assert_true(alloc_on(12 * MIB, two) != own);
+    assert_int_equal(stats_of(0).rehomed, 0);
+}
+
 /* Whether the default stream is idle must not tell where blocks are. */
 static void blocks_of_a_deterministic_pool_in_use_then_are_not_left(void **state)
 {
@@ -968,6 +990,8 @@ int main(void)
         SEGMENTS(what_a_stream_left_serves_the_next_without_a_wait),
         ALL(streams_that_come_and_go_hold_no_more_than_one),
         SEGMENTS(what_the_default_stream_has_used_since_is_its_own),
+        SEGMENTS(what_a_stream_left_stays_where_it_does_not_fit),
+        SEGMENTS(what_a_stream_has_idle_stays_its_own_beside_what_others_left),
         SEGMENTS(blocks_in_use_when_their_stream_ended_are_left_once_the_default_stream_is_idle),
         ALL(blocks_of_a_deterministic_pool_in_use_then_are_not_left),
         ALL(what_a_stream_left_in_a_graphs_pool_stays),

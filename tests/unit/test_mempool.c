@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "base/meta.h"
 #include "host_support.h"
 #include "thread_support.h"
 
@@ -204,6 +205,16 @@ static void a_pool_without_memory_is_gone_with_its_last_reference(void **state)
     assert_int_equal(reserved_on(0), 0);
     assert_status(weir_mempool_enter(pool), WEIR_ERR_POOL_MISMATCH);
     assert_status(weir_mempool_unref(pool), WEIR_ERR_POOL_MISMATCH);
+}
+
+static void pools_that_are_gone_leave_no_records(void **state)
+{
+    (void)state;
+    enum { POOLS = 200 };
+    assert_ok(weir_mempool_unref(plain()));
+    const uint64_t live = wr_meta_live();
+    for (int i = 0; i < POOLS; i++) assert_ok(weir_mempool_unref(plain()));
+    assert_in_range(wr_meta_live(), live, live + 1); /* one for their ids */
 }
 
 static void memory_in_use_outlives_its_pool(void **state)
@@ -1039,6 +1050,7 @@ int main(void)
         test(a_route_is_a_reference),
         test(a_user_cannot_give_back_the_reference_of_a_route),
         test(a_pool_without_memory_is_gone_with_its_last_reference),
+        test(pools_that_are_gone_leave_no_records),
         test(memory_in_use_outlives_its_pool),
         test(a_released_pool_with_live_memory_can_be_opened_again),
         test(a_reserved_id_is_no_pool_yet),

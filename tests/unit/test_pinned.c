@@ -145,6 +145,22 @@ static void an_unrecorded_block_is_reused_at_once(void **state)
     assert_int_equal(pinned_stats().hits, 10);
 }
 
+static void a_hit_asks_the_driver_nothing(void **state)
+{
+    (void)state;
+    weir_stream stream = new_stream(0);
+    void *block = pinned(512), *other = pinned(512);
+    make_busy(stream);
+    assert_ok(weir_pinned_record(other, stream));
+    assert_ok(weir_pinned_free(other));
+    assert_ok(weir_pinned_free(block));
+    const uint64_t calls = driver_calls();
+    assert_ptr_equal(pinned(512), block);
+    assert_int_equal(driver_calls(), calls);
+    let_run(stream);
+    assert_ok(weir_pinned_free(block));
+}
+
 static void a_recorded_block_waits_for_its_stream(void **state)
 {
     (void)state;
@@ -830,6 +846,7 @@ int main(void)
         on_devices(pieces_of_a_segment_become_one_again),
         on_devices(zero_bytes_are_no_block),
         on_devices(an_unrecorded_block_is_reused_at_once),
+        on_devices(a_hit_asks_the_driver_nothing),
         on_devices(a_recorded_block_waits_for_its_stream),
         on_devices(a_block_waits_for_every_stream_that_used_it),
         on_devices(a_slow_stream_delays_only_its_own_blocks),

@@ -573,6 +573,37 @@ static void what_the_driver_does_not_take_is_there_again_on_resuming(void **stat
     assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy), calls_of(WEIR_BACKEND_vm_create) + 1);
 }
 
+/* Resuming fails at the second segment, and the driver does not take back what the first has by then. */
+static void what_a_resume_in_vain_leaves_counts_and_serves_the_next(enum weir_backend_entry refuses)
+{
+    filled f = fill_pool(mapped("a"), new_stream(0));
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
+    const uint64_t paused = stats_of(0).paused_bytes, left = free_memory(0);
+    const int64_t reserved = reserved_on(0);
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_create, 2, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(refuses, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+    assert_true(pool_info(f.pool).paused);
+    assert_true(free_memory(0) < left);
+    assert_int_equal(paused - stats_of(0).paused_bytes, left - free_memory(0));
+    assert_int_equal(reserved_on(0) - reserved, left - free_memory(0));
+    assert_ok(weir_resume(0, "a"));
+    assert_int_equal(left - free_memory(0), paused);
+    check(&f);
+}
+
+static void what_stays_mapped_after_a_resume_in_vain_serves_the_next(void **state)
+{
+    (void)state;
+    what_a_resume_in_vain_leaves_counts_and_serves_the_next(WEIR_BACKEND_vm_unmap);
+}
+
+static void what_stays_behind_after_a_resume_in_vain_serves_the_next(void **state)
+{
+    (void)state;
+    what_a_resume_in_vain_leaves_counts_and_serves_the_next(WEIR_BACKEND_vm_destroy);
+}
+
 static void a_copy_that_went_is_not_given_back_again(void **state)
 {
     (void)state;
@@ -725,6 +756,8 @@ int main(void)
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),
         PAUSE_TEST(what_the_driver_does_not_take_is_there_again_on_resuming),
+        PAUSE_TEST(what_stays_mapped_after_a_resume_in_vain_serves_the_next),
+        PAUSE_TEST(what_stays_behind_after_a_resume_in_vain_serves_the_next),
         PAUSE_TEST(a_copy_that_went_is_not_given_back_again),
         PAUSE_TEST(a_copy_that_is_never_taken_back_keeps_no_memory),
         PAUSE_TEST(unmapping_that_fails_is_undone),

@@ -25,13 +25,20 @@ static wr_stream *publish_locked(wr_stream_table *table, uint32_t index, void *n
                   (uint64_t)table->device << WR_STREAM_INDEX_BITS | index;
     wr_stream *s = &table->records[index];
     s->native = native;
-    s->index = index;
-    s->device = table->device;
     s->priority = priority;
     s->owner = owner;
     s->ending = false;
     atomic_store_explicit(&s->id, id, memory_order_release);
     return s;
+}
+
+/* A record that was never used. What is set here never changes: accounts and bins of streams that ended are read by it. */
+static uint32_t begin_record_locked(wr_stream_table *table)
+{
+    const uint32_t index = table->used++;
+    table->records[index].index = index;
+    table->records[index].device = table->device;
+    return index;
 }
 
 /* Room in free_indices is made here, when a record comes into use, so that retiring it cannot fail. */
@@ -45,7 +52,7 @@ static weir_status take_index_locked(wr_stream_table *table, uint32_t *index)
               "device %d has %u streams, as many as weir can name; destroy some", table->device, table->used);
     WR_TRY(wr_meta_grow(&table->free_indices, &table->free_capacity, table->used + 1, sizeof *table->free_indices,
                         "stream numbers"));
-    *index = table->used++;
+    *index = begin_record_locked(table);
     return WEIR_OK;
 }
 
@@ -60,8 +67,8 @@ weir_status wr_streams_init(wr_stream_table *table, const weir_backend *backend,
                                 .priority_greatest = caps->priority_greatest,
                                 .records = records };
     wr_lock_init(&table->lock, WR_RANK_STREAMS, "streams");
-    table->used = 1;
-    publish_locked(table, 0, NULL, clamp_priority(table, WEIR_PRIORITY_DEFAULT), WR_STREAM_DEFAULT);
+    publish_locked(table, begin_record_locked(table), NULL, clamp_priority(table, WEIR_PRIORITY_DEFAULT),
+                   WR_STREAM_DEFAULT);
     return WEIR_OK;
 }
 

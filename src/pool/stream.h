@@ -30,8 +30,9 @@ typedef enum wr_stream_owner {
 typedef struct wr_stream {
     _Atomic uint64_t id; /* 0: the record is unused */
     void *native;
-    uint32_t index; /* in the table: small, dense, reused */
-    int32_t device, priority;
+    uint32_t index; /* in the table: small, dense, reused. Constant, as the next: of the record, not of the stream */
+    int32_t device;
+    int32_t priority;
     wr_stream_owner owner;
     _Atomic(struct wr_mempool *) routed; /* where all allocations on it come from; NULL: no route. device/routes.h */
     atomic_uint_fast64_t route_serial;

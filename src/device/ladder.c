@@ -253,13 +253,23 @@ static const ladder of_pinned = {
     .give_up = out_of_pinned_memory,
 };
 
+/* Once a request, however often it climbs, as PyTorch does. */
+static void count_retry(const wr_request *request)
+{
+    wr_cache_lock(request->pool->cache);
+    WR_COUNT(request->pool, alloc_retries, 1);
+    wr_cache_unlock(request->pool->cache);
+}
+
 static weir_status climb_rungs(wr_device *device, const wr_request *request, const rung *from, decision *made,
                                void **out)
 {
     for (; from->climb && !*out; from++) {
         if (from->applies && !from->applies(request)) continue;
+        const uint64_t step = UINT64_C(1) << from->step;
+        if (from->step == WEIR_STEP_TRIM && !(made->tried & step)) count_retry(request);
         made->last = from->step;
-        made->tried |= UINT64_C(1) << from->step;
+        made->tried |= step;
         WR_TRY(from->climb(device, request, out));
     }
     return WEIR_OK;
@@ -325,20 +335,10 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
     return *out ? WEIR_OK : l->give_up(device, request, made->tried);
 }
 
-/* Once a request, however often it climbed, as PyTorch does. */
-static void count_retry(const wr_request *request, const decision *made)
-{
-    if (!(made->tried & UINT64_C(1) << WEIR_STEP_TRIM)) return;
-    wr_cache_lock(request->pool->cache);
-    WR_COUNT(request->pool, alloc_retries, 1);
-    wr_cache_unlock(request->pool->cache);
-}
-
 static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const wr_request *request, void **out)
 {
     decision made = { 0 };
     weir_status status = climb_on(l, device, request, &made, out);
-    count_retry(request, &made);
     record(request, &made, *out);
     return status;
 }

@@ -85,6 +85,7 @@ weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
     if (range->backing != WR_UNBACKED) status = wr_driver(backend, vm_destroy, device, range->chunk, range->bytes);
     if (status != WEIR_OK) {
         wr_range again = *range;
+        again.backing = WR_UNMAPPED;
         if (range->backing == WR_UNMAPPED || wr_source_map(cache, &again) == WEIR_OK) return status;
         range->lost = true;
     }

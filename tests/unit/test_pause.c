@@ -592,6 +592,23 @@ static void what_a_resume_in_vain_leaves_counts_and_serves_the_next(enum weir_ba
     check(&f);
 }
 
+static void what_the_driver_refuses_after_a_resume_in_vain_is_taken_back_later(void **state)
+{
+    (void)state;
+    const uint64_t before = free_memory(0);
+    weir_mempool pool = mapped("a");
+    void *block = alloc_from(pool, 4 * MIB, WEIR_STREAM_CURRENT);
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_DROP));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 1, WEIR_ERR_DRIVER));
+    assert_status(weir_resume(0, "a"), WEIR_ERR_DRIVER);
+    assert_ok(weir_free(block));
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(free_memory(0), before);
+}
+
 static void what_stays_mapped_after_a_resume_in_vain_serves_the_next(void **state)
 {
     (void)state;
@@ -756,6 +773,7 @@ int main(void)
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),
         PAUSE_TEST(what_the_driver_does_not_take_is_there_again_on_resuming),
+        PAUSE_TEST(what_the_driver_refuses_after_a_resume_in_vain_is_taken_back_later),
         PAUSE_TEST(what_stays_mapped_after_a_resume_in_vain_serves_the_next),
         PAUSE_TEST(what_stays_behind_after_a_resume_in_vain_serves_the_next),
         PAUSE_TEST(a_copy_that_went_is_not_given_back_again),

@@ -34,7 +34,8 @@ void wr_settings_read(const wr_options *options, wr_settings *out)
     (void)!wr_options_parse_roundup(out->divisions, out->roundup);
     if (large != LARGE_SEGMENT_MIB) add(out, "large_segment_size_mb:%llu", (unsigned long long)large);
     if (out->max_split_size) add(out, "max_split_size_mb:%llu", (unsigned long long)(out->max_split_size / WR_MIB));
-    if (rounding) add(out, "max_non_split_rounding_mb:%llu", (unsigned long long)(wr_round_up(rounding, WR_MIB) / WR_MIB));
+    if (rounding)
+        add(out, "max_non_split_rounding_mb:%llu", (unsigned long long)(wr_round_up(rounding, WR_MIB) / WR_MIB));
     if (out->divisions[0]) add(out, "roundup_power2_divisions:%s", out->divisions);
     if (out->gc_threshold == 0) return;
     wr_options_describe(options, WR_OPTION_gc_threshold, &threshold);

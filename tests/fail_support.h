@@ -107,6 +107,15 @@ static inline void assert_nothing_is_uncounted(uint64_t nth)
                  (unsigned long long)(memory.total_bytes - memory.free_bytes - counted));
 }
 
+/* Of a play in which clean-up fails, too. */
+static inline void end_failing_soundly(failing *f)
+{
+    end_failing(f);
+    assert_ok(weir_host_fail_clear());
+    assert_ok(weir_validate(0));
+    assert_nothing_is_uncounted(f->nth);
+}
+
 /* Plays a scenario, which begins and ends the failing, until there is no n-th. */
 static inline void fail_each(void (*play)(failing *f), failing f, uint64_t enough)
 {

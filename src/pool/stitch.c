@@ -237,10 +237,11 @@ static weir_status check_room(const wr_stitch_plan *p)
     if (!told || p->created <= free_bytes) return WEIR_OK;
     WR_TRY(wr_driver(backend, vm_create, device, p->created, &all));
     weir_status status = wr_driver(backend, vm_destroy, device, all, p->created);
-    if (status != WEIR_OK)
+    if (status != WEIR_OK) {
         wr_log(WR_LOG_WARN, "device %d: %zu bytes asked for as a trial were not taken back: %s", device, p->created,
                weir_error_text());
-    if (status != WEIR_OK) wr_cache_lose(p->cache, p->created);
+        wr_cache_lose(p->cache, p->created);
+    }
     return status;
 }
 
@@ -260,13 +261,13 @@ static weir_status call_driver(attempt *a)
 static weir_status undo_step(const wr_stitch_plan *p, const wr_stitch_step *s)
 {
     const weir_backend *backend = p->cache->backend;
-    const wr_chunk *chunk = s->slot->chunk;
+    wr_chunk *chunk = s->slot->chunk;
     weir_status status = WEIR_OK;
     if (s->mapped) status = wr_driver(backend, vm_unmap, p->cache->device, p->region->base + s->slot->at, chunk->bytes);
     if (status != WEIR_OK) {
         wr_cache_lock(p->cache);
         p->region->region->closed = true;
-        s->slot->chunk->stuck = true;
+        chunk->stuck = true;
         wr_cache_unlock(p->cache);
     }
     if (s->made) wr_keep_first(&status, wr_driver(backend, vm_destroy, p->cache->device, chunk->handle, chunk->bytes));

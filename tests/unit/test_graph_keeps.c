@@ -105,16 +105,23 @@ static void what_comes_after_the_end_of_a_capture_is_not_kept(void **state)
 
 /* ---- questions to the driver -------------------------------------------------------------------------------------- */
 
-static void a_graph_whose_stream_has_ended_is_destroyed_without_asking_it(void **state)
+/* The program itself has ended the capture before. */
+static weir_graph begin_on_a_stream_that_ends(void)
 {
-    (void)state;
     void *native = NULL;
     weir_stream stream = new_stream(0);
     weir_graph graph = begin_on(stream);
     const weir_backend *backend = device_0()->backend;
-    assert_ok(backend->capture_end(0, native_of(stream), &native)); /* by the program */
+    assert_ok(backend->capture_end(0, native_of(stream), &native));
     assert_ok(backend->graph_destroy(0, native));
     assert_ok(weir_stream_destroy(stream));
+    return graph;
+}
+
+static void a_graph_whose_stream_has_ended_is_destroyed_without_asking_it(void **state)
+{
+    (void)state;
+    const weir_graph graph = begin_on_a_stream_that_ends();
     const uint64_t asked = calls_of(WEIR_BACKEND_capture_status);
     assert_ok(weir_graph_destroy(graph));
     assert_int_equal(calls_of(WEIR_BACKEND_capture_status), asked);
@@ -123,13 +130,7 @@ static void a_graph_whose_stream_has_ended_is_destroyed_without_asking_it(void *
 static void a_capture_whose_stream_has_ended_is_not_ended_by_the_driver(void **state)
 {
     (void)state;
-    void *native = NULL;
-    weir_stream stream = new_stream(0);
-    weir_graph graph = begin_on(stream);
-    const weir_backend *backend = device_0()->backend;
-    assert_ok(backend->capture_end(0, native_of(stream), &native)); /* by the program */
-    assert_ok(backend->graph_destroy(0, native));
-    assert_ok(weir_stream_destroy(stream));
+    const weir_graph graph = begin_on_a_stream_that_ends();
     const uint64_t ends = calls_of(WEIR_BACKEND_capture_end);
     assert_status(weir_graph_end(graph), WEIR_ERR_CAPTURE);
     assert_int_equal(calls_of(WEIR_BACKEND_capture_end), ends);

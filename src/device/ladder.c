@@ -92,8 +92,9 @@ static weir_status collect_and_grow(wr_device *device, const wr_request *request
     if (!wr_mempool_chunked(request->pool)) WR_TRY(wr_cache_take_left(&device->cache, request, &moved));
     if (moved) WR_TRY(wr_cache_take(&device->cache, request, out));
     if (*out) return WEIR_OK;
-    WR_TRY(wr_cache_collect(&device->cache));
-    return grow(device, request, out);
+    weir_status status = wr_cache_collect(&device->cache);
+    if (status == WEIR_ERR_DEVICE_LOST) return status;
+    return grow(device, request, out); /* what the driver did not take back may not even be needed */
 }
 
 static bool rehomes(const wr_request *request)

@@ -241,6 +241,18 @@ static void requests_to_private_pools_make_nothing_older(void **state)
     assert_int_equal(stats_of(0).collected, 2);
 }
 
+static void a_refused_collection_fails_no_request(void **state)
+{
+    (void)state;
+    void *kept = leave_idle(12 * MIB, one);
+    alloc_on(20 * MIB, two);
+    assert_ok(weir_host_fail(WEIR_BACKEND_segment_free, 1, WEIR_ERR_DRIVER));
+    alloc_on(10 * MIB, three);
+    assert_int_equal(stats_of(0).collected, 0);
+    assert_ptr_equal(alloc_on(12 * MIB, one), kept);
+    assert_ok(weir_validate(0));
+}
+
 static void nothing_is_collected_below_the_threshold(void **state)
 {
     (void)state;
@@ -284,6 +296,7 @@ int main(void)
         POLICY(what_is_younger_than_the_mean_is_not_collected, open_collecting, "torch"),
         POLICY(who_is_collected_goes_by_when_it_was_freed, open_collecting, "torch"),
         POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
+        POLICY(a_refused_collection_fails_no_request, open_collecting, "torch"),
         POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),
         POLICY(nothing_is_collected_without_a_limit, open_collecting_unlimited, "torch"),
     };

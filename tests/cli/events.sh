@@ -111,6 +111,13 @@ make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) segment:0:0
 replay
 json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
 
+# A job that runs again makes its pools again: what the last run's had is gone by then.
+make segment:0:0:9000000:$((96 * mib)) alloc:0:0:9000000:$((96 * mib)) free:0:0:9000000:$((96 * mib)) \
+    done:0:0:9000000:$((96 * mib)) release:0:0:9000000:$((96 * mib)) \
+    segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib))
+replay
+json "all(row['peak_reserved'] == row['peak_reserved_warm'] == 96 * $mib for row in rows)"
+
 # Blocks from before the first event.
 make free:0:0:5000:4096 done:0:0:5000:4096 alloc:0:0:5000:4096 done:0:0:7000:512
 replay

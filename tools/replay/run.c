@@ -457,13 +457,24 @@ double measurement_ratio_warm(const measurement *m)
     return m->peak_requested ? (double)m->peak_reserved_warm / (double)m->peak_requested : NAN;
 }
 
+/* A job that runs again makes its pools again: what a graph's pool has would not outlive the graph. */
+static bool empty_pools(session *s)
+{
+    for (size_t i = 0; i < s->script->stream_count; i++) {
+        if (s->pools[i].user == 0) continue;
+        const weir_status status = weir_mempool_empty_cache(s->pools[i]);
+        if (status != WEIR_OK) return refuse(s, "cannot empty a memory pool", status);
+    }
+    return true;
+}
+
 static bool measure_warm(session *s, const session_options *options, unsigned warm, measure_progress progress,
                          void *user, uint64_t *times, measurement *out)
 {
     for (unsigned i = 0; i < warm; i++) {
         pass again;
         progress(user, i + 1, warm + 1);
-        if (options->learn && !learn(s)) return false;
+        if ((options->learn && !learn(s)) || !empty_pools(s)) return false;
         /* Of the last pass only: below a peak statistics cost less. */
         if (i == warm - 1 && !reset_peaks(s)) return false;
         if (!session_pass(s, &again)) return false;

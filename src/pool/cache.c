@@ -26,9 +26,10 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     else
         snprintf(cache->name, sizeof cache->name, "device %d", device);
     WR_TRY(wr_history_init(&cache->history, device, history));
-    /* These options are about segments. */
+    /* These options concern segments. */
     if (options->max_split == SIZE_MAX && options->gc_threshold == 0) cache->chunks.region_bytes = region_bytes;
-    cache->has_fronts = policy->parks && options->gc_threshold == 0; /* ages are counted in searches */
+    /* ages are counted in searches, which fronts save */
+    cache->has_fronts = policy->parks && options->gc_threshold == 0;
     wr_bias_init(&cache->lock, WR_BIAS_INNER, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
     wr_lock_init(&cache->move_lock, WR_RANK_MOVE, "move");
@@ -67,7 +68,7 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
     return WEIR_OK;
 }
 
-/* Collection by age costs a counter per search; it is only kept where it can be used. */
+/* Collection by age costs a counter per search, so it is only kept where it can be used. */
 static bool collects_by_age(const wr_cache *cache)
 {
     return cache->limit != 0 && cache->options.gc_threshold > 0;
@@ -78,7 +79,7 @@ wr_bin *wr_cache_bin_locked(const wr_request *request)
     return wr_mempool_bin(request->pool, request->stream, request->fit.class);
 }
 
-/* A block that is never cut serves requests of nearly its size only, whatever the policy. */
+/* A block that is never split serves only requests of nearly its size, whatever the policy. */
 bool wr_cache_takes(const wr_request *request, size_t candidate)
 {
     const wr_cache *cache = request->pool->cache;
@@ -100,7 +101,7 @@ static bool splits(const wr_request *request, size_t candidate)
     return policy->splits(&pool->cache->options, &fit, candidate);
 }
 
-/* What a region ends with can still become larger: anything else first. */
+/* The last block of a region can still grow, so any other block goes first. */
 static wr_block *spare_tail(wr_block *block)
 {
     const wr_segment *segment = block->segment;
@@ -109,8 +110,8 @@ static wr_block *spare_tail(wr_block *block)
     return larger ? larger : block;
 }
 
-/* What is seldom called gets a copy of the request, here and in what else wr_cache_take_plain inlines, so that the request itself need
- * not be in memory there. */
+/* Functions called seldom get a copy of the request, here and wherever wr_cache_take_plain inlines code, so that the
+ * request itself can stay in registers. */
 static wr_block *choose_unspared(const wr_request *request, wr_block *block)
 {
     const wr_request copy = *request;
@@ -139,7 +140,7 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
     return find_free_locked(request, wr_cache_bin_locked(request));
 }
 
-/* While there are detached fronts the cache's numbers do not tell by themselves when there is a peak. */
+/* While fronts are detached, the cache's numbers alone do not show when there is a peak. */
 static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
 {
     wr_fronts_unsettle(bin->stream, NULL);
@@ -167,7 +168,7 @@ static void make_live(wr_block *block, size_t requested)
     wr_account_in(bin->account, block->bytes);
 }
 
-/* `rest`: a record where the block is cut. */
+/* `rest`: a record where the block is split. */
 static void hand_out(wr_cache *cache, const wr_request *request, wr_block *block, wr_block *rest)
 {
     wr_bin *bin = block->segment->bin;
@@ -202,7 +203,7 @@ weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request,
 /* Both parts keep the block's state and are in no tree. */
 static wr_block *cut(wr_cache *cache, wr_block *block, size_t bytes)
 {
-    assert(cache->ledger.unused_blocks); /* the caller has made sure of them */
+    assert(cache->ledger.unused_blocks); /* the caller has reserved records */
     wr_block *rest = wr_ledger_take_record(&cache->ledger);
     wr_block_split(block, bytes, rest);
     rest->state = block->state;
@@ -245,10 +246,11 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
     return block;
 }
 
-/* Streams that hold less than this of a class waste little whatever block they take. */
+/* A stream that holds less than this of a class wastes little, whatever block it takes. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 
-/* A block of just the size. Of a pool that has a plan of its own nothing is parked, and nobody comes here. */
+/* A free block of exactly the size. A pool that has a plan of its own parks nothing, so none of its requests come
+ * here. */
 static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
 {
     const size_t bytes = request->fit.block_bytes;
@@ -257,7 +259,7 @@ static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
     return block && block->bytes == bytes && wr_cache_takes(request, bytes) ? block : NULL;
 }
 
-/* What else serves a small request, where there was no memory for small blocks alone. */
+/* The other source for a small request, where there was no memory for small blocks alone. */
 static wr_block *find_among_large_locked(const wr_request *request)
 {
     const wr_mempool *pool = request->pool;
@@ -265,12 +267,14 @@ static wr_block *find_among_large_locked(const wr_request *request)
     return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
-/* How what a request may be served from is held. SOLE: by wr_cache_lock_owned. */
+/* The locks that a request is served under. SOLE: the cache's, by wr_cache_lock_owned. ALONE and CONTENDED: the
+ * cache's, at once or after others. DETACHED: the front's cutting lock alone. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
-/* A block of just the size is as good as can be. Else what is parked on the stream goes back first, for it may be what,
- * cut or merged, serves the request best: without this, holes of the wrong size add up to percents of the peak. Not for small
- * requests of streams that hold little, or while others wait for the lock: then what is parked is worth more parked. */
+/* A free block of exactly the size cannot be beaten. Otherwise what is parked on the stream goes back first: cut or
+ * merged, it may serve the request best, and without this, holes of the wrong size add up to percents of the peak.
+ * Small requests leave it parked while the stream holds little or others wait for the lock: there it is worth more
+ * parked. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);
@@ -290,7 +294,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     return find_free_locked(request, bin);
 }
 
-/* From what is free in the bins of a detached front, which the cache is not told of. NULL: it takes the cache. */
+/* Serves the request from the bins of a detached front, without telling the cache. NULL: the cache is needed. */
 static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_request *request, wr_front *front)
 {
     const size_t bytes = request->fit.block_bytes;
@@ -327,7 +331,7 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
         if (held != SOLE || WR_UNLIKELY(front->waits)) wr_front_contend_locked(front, held == CONTENDED);
     }
     weir_status status = wr_cache_check_pool_locked(request);
-    /* With fronts there is no such collection; and each of PyTorch's pools has a clock of its own. */
+    /* There is no collection by age where there are fronts, and each of PyTorch's pools has a clock of its own. */
     const bool ticks = !front && collects_by_age(cache) && request->pool == cache->pools;
     if (ticks && !request->again) cache->searches[request->fit.class]++;
     wr_block *block = status == WEIR_OK ? find_behind_locked(request, front, held) : NULL;
@@ -339,7 +343,7 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
     return status;
 }
 
-/* *out is NULL so far. */
+/* *out is NULL on entry. */
 static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     if (front && wr_front_is_detached(front)) *out = take_detached(cache, request, front);
@@ -399,13 +403,13 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     return status;
 }
 
-/* A graph uses the free memory of its pool at every launch; what it borrowed would go back to somebody else. */
+/* A graph uses the free memory of its pool at every launch, and what it borrowed would go back to another pool. */
 static bool lends(const wr_mempool *pool, const wr_mempool *to)
 {
     return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH];
 }
 
-/* What is lent is plain device memory, cut as it comes. */
+/* Memory that is lent is plain device memory, cut as it comes. */
 static bool may_borrow(const wr_mempool *pool)
 {
     return !pool->is_private || (wr_mempool_is_plain(pool) && pool->rules.cap == 0 && pool->rules.alignment <= 512);
@@ -537,7 +541,7 @@ void wr_cache_give_locked(wr_cache *cache, wr_block *block)
 WR_FLATTEN void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind,
                                             const int64_t sums[WR_FLOW_LIVE])
 {
-    const wr_bin *bin = first->segment->bin; /* those of one front have pool, account and ledger in common */
+    const wr_bin *bin = first->segment->bin; /* blocks of one front share pool, account and ledger */
     wr_count_all_freed(bin, kind, sums);
     wr_account_out(bin->account, sums[WR_FLOW_BLOCKS], sums[WR_FLOW_BYTES]);
     note_freed(cache, bin, (uint64_t)sums[WR_FLOW_BLOCKS]);
@@ -572,7 +576,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
     *waiting = NULL;
     while (front) {
-        /* Held until the block is free: of two threads that free it, the other must find it so. */
+        /* Held until the block is free, so that of two threads that free it, the second finds it free. */
         wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
@@ -584,7 +588,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
             return status;
         }
         wr_bias_release(&front->lock, WR_BIAS_OUTER);
-        front = now; /* its stream has ended */
+        front = now; /* the block's stream has ended */
     }
     return give(cache, NULL, segment, pointer, waiting);
 }

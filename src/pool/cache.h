@@ -1,8 +1,8 @@
 /*
- * cache: the caching allocator of one device, or of pinned host memory. Mechanism only; what goes where is the policy's
- * business, and what to do when nothing fits is the ladder's (device/ladder.h).
- * Owner: the device; device/pinned.h. Lock: `lock` (WR_RANK_CACHE) guards everything but the constants and what is said otherwise; it
- * is never held across a driver call. Lives as long as the device.
+ * cache: the caching allocator of one device, or of pinned host memory. It is mechanism only: the policy decides what
+ * goes where, and the ladder (device/ladder.h) what to do when nothing fits.
+ * Owner: the device; device/pinned.h for pinned memory. Lock: `lock` (WR_RANK_CACHE) guards everything but the
+ * constants and members that say otherwise. It is never held across a driver call. Lives as long as the device.
  */
 #ifndef WR_POOL_CACHE_H
 #define WR_POOL_CACHE_H
@@ -25,41 +25,42 @@ typedef struct wr_slot wr_slot;
 typedef struct wr_serving wr_serving;
 typedef struct wr_subplan wr_subplan;
 
-/* What cutting and joining blocks takes and writes down besides the blocks themselves: of the cache, or of a front that is
- * detached (pool/detach.h). */
+/* Ledger: what splitting and coalescing blocks uses and updates besides the blocks themselves. The cache has one, and
+ * so has each detached front (pool/detach.h). */
 struct wr_ledger {
     wr_flow flow;
-    wr_block *unused_blocks; /* records */
+    wr_block *unused_blocks; /* free list of records */
     size_t unused_block_count;
-    uint64_t hits;    /* requests served from free blocks, by a front; the cache's are in its statistics */
-    uint64_t changes; /* blocks freed, segments given back or moved: what may help who found nothing */
+    uint64_t hits;    /* requests that a front served from free blocks; the cache counts its own in its statistics */
+    uint64_t changes; /* blocks freed, segments given back or moved: whatever may help a request that found nothing */
 };
 
-/* What chunks there are (pool/chunk.h). */
+/* The chunks of a cache (pool/chunk.h). */
 typedef struct wr_chunks {
-    /* Constant: bytes of addresses that the first stream's first region has; 0: there are no chunks, pools are made of segments. */
+    /* Constant: size of the address range of a stream's first region; 0: there are no chunks, pools are made of
+     * segments. */
     size_t region_bytes;
     wr_chunk *first;
     size_t count;
     size_t bytes;          /* of all chunks */
     size_t largest;        /* bytes of the largest chunk there ever was */
     uint64_t addresses;    /* bytes that all regions reserve */
-    uint64_t reclaimed_at; /* what `addresses` was when regions that could go were last looked for */
+    uint64_t reclaimed_at; /* what `addresses` was when somebody last looked for regions that could go */
     uint64_t mapped_bytes; /* of all slots */
-    uint64_t moments;      /* how many slots have become stale: the clock of wr_slot.stale_since */
-    /* The time at which mapping chunks again has taken no more than its share, by the back end's clock */
+    uint64_t moments;      /* how many slots have become stale so far: the clock of wr_slot.stale_since */
+    /* The time at which what went into mapping chunks again is no more than its share, by the back end's clock */
     uint64_t paid_at;
-    bool dear;           /* the last chunks that were mapped again took more than that share */
-    uint64_t dear_bytes; /* of all chunks of which that is true, since a chunk was last given back or refused */
+    bool dear;           /* the last chunks mapped again took more than that share */
+    uint64_t dear_bytes; /* of all chunks that took more, since a chunk was last given back or refused */
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;
-    bool mixed; /* small requests are served from large blocks' memory too, until a chunk is made */
+    bool mixed; /* small requests are served from large blocks' memory too, until the next chunk is made */
     wr_chunk *unused_chunks;
     wr_slot *unused_slots;
 
-    /* scratch of who has both locks */
+    /* scratch space for the holder of both locks */
     uint64_t surveys;
-    wr_chunk **whole; /* wholly free, as of the last one */
+    wr_chunk **whole; /* chunks wholly free at the last survey */
     uint32_t whole_count, whole_capacity;
     uint64_t marks;
     uint64_t requests; /* under the move lock */
@@ -73,45 +74,48 @@ typedef struct wr_cache {
         debug; /* NULL: off. device/debug.h. Read by every free that does not park: not beside the lock, which others write */
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
-    int device;               /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
+    /* WR_CACHE_OF_HOST: pinned host memory, whose streams are mere places and order nothing */
+    int device;
     char name[16];            /* "device 0": for messages */
     wr_event_pool *events;    /* the device's */
-    wr_stream_table *streams; /* the same */
+    wr_stream_table *streams; /* the device's */
 
     wr_bias_lock lock;
     uint64_t limit;            /* bytes; 0: none */
-    uint64_t growing, leaving; /* bytes being asked from and given to the driver right now, which the limit counts */
-    /* Bytes that the driver has not taken back and nobody can use, which the limit counts, too */
+    uint64_t growing, leaving; /* bytes being asked from and given to the driver right now; the limit counts them */
+    /* Bytes that the driver has not taken back and nobody can use; the limit counts them */
     atomic_uint_fast64_t lost;
-    uint64_t hidden, hidden_bytes; /* segments in no bin because somebody deals with the driver about them */
+    uint64_t hidden, hidden_bytes; /* segments in no bin, because somebody is calling the driver about them */
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
-    uint64_t searches[WR_BINS];    /* first ones: the clock of collection by age */
-    uint64_t refusals;             /* because of what others were asking for */
-    uint64_t departed;             /* segments whose memory went from their addresses: given back, paused */
-    atomic_uint pauses_held_off;   /* by so many of weir's own uses of memory; counted under the lock. pool/pause.h */
-    weir_memory_stats stats;       /* numbers of blocks: as of the last wr_stats_locked */
-    wr_ledger ledger;              /* what came and went since then */
-    int64_t most_requested;        /* wr_count_most_requested_locked */
+    uint64_t searches[WR_BINS];    /* first searches of requests: the clock of collection by age */
+    uint64_t refusals;             /* requests refused because of what others were asking for */
+    uint64_t departed;             /* segments that lost the memory behind their addresses: given back, or paused */
+    /* how many of weir's own uses of memory hold pauses off; changed under the lock. pool/pause.h */
+    atomic_uint pauses_held_off;
+    weir_memory_stats stats; /* counts of blocks are as of the last wr_stats_locked */
+    wr_ledger ledger;        /* what came and went since then */
+    int64_t most_requested;  /* wr_count_most_requested_locked */
     wr_history history;
 
     bool has_fronts;           /* constant: bins get one */
-    atomic_uint fronts_closed; /* by how many: what was visited since parks nothing meanwhile */
+    atomic_uint fronts_closed; /* how many closings are in force: a front visited since parks nothing */
     uint32_t front_count;
-    int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as they said last: blocks, bytes, requested bytes */
+    int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as last reported: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
-    atomic_bool cutting_wanted;               /* somebody waits for the cutting locks of detached fronts */
-    wr_front *detached;                       /* by address: whoever has the lock has theirs, too. pool/detach.h */
+    atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
+    /* by address; the holder of the lock has their cutting locks too. pool/detach.h */
+    wr_front *detached;
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
     uint32_t account_capacity;
 
     wr_chunks chunks;
     uint64_t servings;     /* plans served, ever */
-    wr_serving *laid_down; /* of no use, and not destroyed yet */
-    wr_subplan *subplans;  /* of private pools, which nobody has yet. pool/subplan.h */
+    wr_serving *laid_down; /* no longer of use, but not destroyed yet */
+    wr_subplan *subplans;  /* of private pools that do not exist yet. pool/subplan.h */
     uint64_t subplan_serial;
-    atomic_uint subplan_count; /* those of pools too; read without the lock */
+    atomic_uint subplan_count; /* including those of pools; read without the lock */
 
     _Atomic(wr_starts *) starts; /* pool/starts.h */
 
@@ -122,25 +126,27 @@ typedef struct wr_cache {
     wr_mempool *unused_pools;
     wr_use *unused_uses;
 
-    wr_lock move_lock; /* WR_RANK_MOVE: who holds it may hide segments, and no stream of theirs ends meanwhile */
-    bool chains;       /* a free has ever made a stream wait for another (wr_pending_chain); under the move lock */
-    atomic_uint left;  /* segments whose `left` is not WR_LEFT_NOT */
+    wr_lock move_lock; /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
+    /* whether a free has ever made a stream wait for another (wr_pending_chain); under the move lock */
+    bool chains;
+    atomic_uint left; /* segments whose `left` is not WR_LEFT_NOT */
 
-    atomic_uint_fast64_t accessors; /* other devices that reach mapped memory of this one, a bit each */
+    atomic_uint_fast64_t accessors; /* other devices that can access this one's mapped memory, a bit each */
     wr_import *imports;             /* memory of other processes */
 
-    wr_lock poll_lock;            /* WR_RANK_POLL: who holds it may take uses out of the waits */
+    wr_lock poll_lock;            /* WR_RANK_POLL: its holder may take uses out of the waits */
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
-    uint64_t queued_uses;         /* that were ever in them */
-    /* Pools that nobody refers to may have idle memory: wr_mempool_tidy is to look. Set with the lock, or with a cutting lock alone. */
+    uint64_t queued_uses;         /* uses ever queued in them */
+    /* Pools that nobody refers to may have idle memory, for wr_mempool_tidy to give back. Set with the lock, or with a
+     * cutting lock alone. */
     atomic_bool orphans;
 } wr_cache;
 
 /* A request as the policy sees it. */
 typedef struct wr_request {
     wr_mempool *pool;
-    wr_mempool_name pool_name; /* what the pool must still be once the lock is held */
+    wr_mempool_name pool_name; /* what the pool must still be called once the lock is held */
     wr_stream *stream;
     size_t requested;
     wr_fit fit;
@@ -149,7 +155,7 @@ typedef struct wr_request {
 
 #define WR_CACHE_OF_HOST (-1)
 
-/* The cache's lock, and with it those of all detached fronts. */
+/* Takes the cache's lock and the cutting locks of all detached fronts. */
 WR_NOINLINE void wr_detached_lock(wr_cache *cache);
 WR_NOINLINE void wr_detached_unlock(const wr_cache *cache);
 
@@ -159,7 +165,7 @@ static inline void wr_cache_lock(wr_cache *cache)
     if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
 }
 
-/* False: somebody else has it. */
+/* False: another thread has it. */
 static inline bool wr_cache_try_lock(wr_cache *cache)
 {
     if (WR_UNLIKELY(!wr_bias_try(&cache->lock, WR_BIAS_INNER))) return false;
@@ -179,8 +185,8 @@ static WR_ALWAYS_INLINE void wr_cache_unlock_owned(wr_cache *cache, wr_bias_thre
     wr_bias_leave(self, WR_BIAS_INNER);
 }
 
-/* By a thread that has a front's lock as its owner, where no front is detached, nor will be. False: it is not the owner of this lock, or
- * one is. */
+/* For the owner thread of a front's lock, to which this lock is biased too, while no front is detached. False: the
+ * thread does not own this lock, or a front is detached. */
 static WR_ALWAYS_INLINE bool wr_cache_lock_owned(wr_cache *cache, wr_bias_thread *self)
 {
     if (WR_UNLIKELY(!wr_bias_acquire_owned_by(self, &cache->lock, WR_BIAS_INNER))) return false;
@@ -196,51 +202,55 @@ static inline bool wr_cache_is_host(const wr_cache *cache)
 
 /* ---- serving and freeing (cache.c) ------------------------------------------------------------------------------- */
 
-/* `region_bytes`: addresses to reserve for a stream's chunks; 0 where the device cannot map chunks at several places. */
+/* `region_bytes`: addresses to reserve for a stream's chunks; 0 where the device cannot map a chunk at several
+ * addresses. */
 WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
                                      const wr_policy_options *options, wr_event_pool *events, uint64_t history,
                                      size_t region_bytes);
 
-/* What `bytes` become in a pool. */
+/* What a request of `bytes` becomes in a pool. */
 wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *stream, size_t bytes);
 
 /* Serves the request from free blocks of its pool and stream. *out is NULL when none fits. WEIR_ERR_POOL_MISMATCH when
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* The same for a plain request (wr_front.plain_max) of the front's stream and pool, which becomes a block of `bytes`; none of that
- * size is parked. By a thread that has the front's lock as its owner. NULL: none fits. */
+/* The same for a plain request (wr_front.plain_max) of the front's stream and pool, which becomes a block of `bytes`,
+ * none of which is parked. For the owner thread of the front's lock. NULL: none fits. */
 WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self);
 
-/* The same for any request, parked blocks included. */
+/* The same for any request; looks at parked blocks too. */
 WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
 
-/* Serves the request from free blocks of private pools that lend, in order of age; theirs they stay. *out as above. */
+/* Serves the request from free blocks of private pools that lend, oldest pool first. The blocks stay theirs. *out as
+ * above. */
 WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
 
-/* Frees a block. *waiting: it when it was recorded on streams, and is pending; the caller starts the wait for them. */
+/* Frees a block. *waiting: the block, if it was recorded on streams and is now pending; the caller starts the wait for
+ * them. */
 WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting);
 
 /* ---- growing, and the end (segment.c) ---------------------------------------------------------------------------- */
 
-/* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver says no. With `out` NULL the
- * segment is only taken, for later requests; `grown`, when it is not NULL, becomes it under the lock. */
+/* Serves the request from a new segment. WEIR_ERR_OUT_OF_MEMORY: the limit or the driver refuses. With `out` NULL the
+ * segment is kept for later requests; `grown`, unless NULL, receives it under the lock. */
 WR_CHECKED weir_status wr_cache_grow(wr_cache *cache, const wr_request *request, wr_segment **grown, void **out);
 
-/* Gives all segments back to the driver, used or not, after wr_pending_release. The first failure is returned;
+/* Gives all segments back to the driver, used or not; wr_pending_release comes first. Returns the first failure;
  * everything is gone regardless. */
 weir_status wr_cache_release(wr_cache *cache);
 
 /* ---- giving back, and to other streams (trim.c) ------------------------------------------------------------------ */
 
-/* Gives idle segments and free chunks back, largest first, until `enough` bytes are; SIZE_MAX: all of them. Those of the
- * default pool, of released pools, and of `own` unless a graph holds it; NULL: of no pool besides. */
+/* Gives back idle segments and free chunks, largest first, until `enough` bytes are given back; SIZE_MAX: all of them.
+ * They come from the default pool, from released pools, and from `own` (NULL: none) unless a graph holds it. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
 
-/* Gives back all idle memory of the pool of that name, if there still is one and no graph holds it. */
+/* Gives back all idle memory of the pool of that name, if it still exists and no graph holds it. */
 weir_status wr_cache_trim_pool(wr_cache *cache, wr_mempool_name name, size_t *released);
 
-/* Gives back what pools that were released have idle. What has work on it stays until next time, or until somebody needs it. */
+/* Gives back what released pools have idle. Memory with work on it stays until next time, or until somebody needs
+ * it. */
 void wr_cache_trim_released(wr_cache *cache);
 
 /* With max_split_size set: gives back idle oversize segments of the request's stream, just enough for it. */
@@ -253,7 +263,8 @@ WR_CHECKED weir_status wr_cache_collect(wr_cache *cache);
  * other's work. *moved: whether there was one. */
 WR_CHECKED weir_status wr_cache_rehome(wr_cache *cache, const wr_request *request, bool *moved);
 
-/* The same for segments that streams which have ended left (wr_left), without a wait: it is asked whether work still uses them. */
+/* The same for segments that ended streams have left (wr_left). Nothing waits: the driver is asked whether work still
+ * uses them. */
 WR_CHECKED weir_status wr_cache_take_left(wr_cache *cache, const wr_request *request, bool *moved);
 
 /* forget.c: hands the segments of a stream that ends to `heir`, the device's default stream. On failure nothing has moved. */
@@ -261,22 +272,22 @@ WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream
 
 /* ---- for the other files of this folder; the lock is held. Limits and bins (segment.c) --------------------------- */
 
-/* What is reserved of that which the limit is for. */
+/* Reserved bytes of the pools that the limit is for. */
 uint64_t wr_cache_limited_locked(const wr_cache *cache);
 
-/* The same with all else that the limit counts. */
+/* The same plus everything else that the limit counts. */
 uint64_t wr_cache_counted_locked(const wr_cache *cache);
 
-/* So much is the driver's to take back, which it refuses, and nobody's to use. */
+/* Counts bytes that the driver refuses to take back and nobody can use. */
 static inline void wr_cache_lose(wr_cache *cache, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&cache->lost, bytes, memory_order_relaxed);
 }
 
-/* Whether the limit leaves room for that much more; WEIR_ERR_OUT_OF_MEMORY. */
+/* Whether the limit leaves room for that many bytes more; WEIR_ERR_OUT_OF_MEMORY. */
 WR_CHECKED weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes);
 
-/* The same of a pool's own cap. */
+/* The same for a pool's own cap. */
 uint64_t wr_cache_left_of_cap_locked(const wr_mempool *pool);
 WR_CHECKED weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes);
 
@@ -285,10 +296,10 @@ WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *str
 
 /* ---- the same: what a request may have (cache.c) ----------------------------------------------------------------- */
 
-/* Whether the request's pool is there and serves requests. */
+/* Whether the request's pool still exists and serves requests. */
 WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
 
-/* May the request have a free block of that size? */
+/* Whether the request may have a free block of that size. */
 bool wr_cache_takes(const wr_request *request, size_t candidate);
 
 /* The request's bin; NULL where nothing was ever allocated. */
@@ -297,48 +308,50 @@ wr_bin *wr_cache_bin_locked(const wr_request *request);
 /* A free block of the request's bin that it may have; NULL: none fits. */
 wr_block *wr_cache_find_free_locked(const wr_request *request);
 
-/* The free block that fits best of one of the stream's bins, whatever the request's class, and is not spared for planned places;
- * NULL: none does. */
+/* The best fit among the free blocks of the stream's bin of that class, whatever the request's class, except those
+ * spared for planned places; NULL: none fits. */
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
 
 /* ---- the same: handing out and freeing (cache.c) ----------------------------------------------------------------- */
 
-/* Hands out a free block, cut to size. On failure nothing has changed. */
+/* Hands out a free block, splitting off what is too much. On failure nothing has changed. */
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
                                                 void **out);
 
-/* Hands out a range, by offset, of one free block. `native`: the stream that asked for it. NULL: there are no records for the rest. */
+/* Hands out a range of one free block, given by its offset in the segment. `native`: the stream that asked for it.
+ * NULL: no records for the rest. */
 wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t bytes, size_t requested,
                                       const void *native);
 
-/* A range of a segment, by offset, that lies in one free or absent block, or is a held one, becomes a block of its own, in no tree and
- * of the same state. Two records of blocks were made sure of (wr_records_spare_blocks). */
+/* Makes a range of a segment, given by its offset, a block of its own, in no tree. The range lies in one free or absent
+ * block, or is a held one, and keeps that state. Two block records must be available (wr_records_spare_blocks). */
 wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes);
 
-/* A pending or live block becomes free: merged, back in its bin, counted. */
+/* Frees a pending or live block: coalesces it, puts it in its bin, and counts it. */
 void wr_cache_reclaim_locked(wr_cache *cache, wr_block *block);
 
-/* Frees a live block; one with uses becomes pending, and wr_pending_start() is next, without the lock. */
+/* Frees a live block. One with uses becomes pending: call wr_pending_start() next, without the lock. */
 void wr_cache_give_locked(wr_cache *cache, wr_block *block);
 
-/* The same for a list of blocks of one kind that were parked in one front, and what they come to. That the program freed them was
- * recorded when they were parked. */
+/* The same for a list of blocks of one kind that were parked in one front, with their sums. Their frees were recorded
+ * when they were parked. */
 void wr_cache_give_parked_locked(wr_cache *cache, wr_block *first, int kind, const int64_t sums[WR_FLOW_LIVE]);
 
-/* A block in no tree, free already, joins its free neighbours and is put in its bin. */
+/* Coalesces a block that is free, but in no tree, with its free neighbours, and puts it in its bin. */
 void wr_cache_join_free_locked(wr_cache *cache, wr_block *block);
 
-/* The live block that `address` lies in; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there instead. */
+/* The live block that contains `address`; WEIR_ERR_UNKNOWN_POINTER or WEIR_ERR_DOUBLE_FREE say what is there
+ * instead. */
 WR_CHECKED weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segment, const void *address,
                                                   wr_block **out);
 
-/* Takes the lock. Returns the block that begins there, which is the caller's. */
+/* Takes the lock. Returns the block that begins there; the caller must own that block. */
 wr_block *wr_cache_lock_block(const void *pointer);
 
 /* ---- the same: what a stream that ended has left ----------------------------------------------------------------- */
 
-/* By whoever hands out or hides a block of the segment: work may be queued on it from now on, so what was known of it since its
- * stream ended is forgotten. */
+/* Called when a block of the segment is handed out or hidden: work may be queued on it from now on, so what was known
+ * of it since its stream ended is forgotten. */
 static inline void wr_segment_use(wr_segment *segment)
 {
     if (WR_LIKELY(!segment->left)) return;
@@ -355,7 +368,7 @@ static inline void wr_segment_set_left_locked(wr_segment *segment, wr_left left)
 
 /* ---- the same: records (records.c) ------------------------------------------------------------------------------- */
 
-/* A fresh one's members are whatever they were. */
+/* The members of a fresh record are undefined. */
 WR_COLD WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
 static inline wr_block *wr_ledger_take_record(wr_ledger *ledger)
 {
@@ -388,8 +401,9 @@ WR_CHECKED weir_status wr_record_use(wr_cache *cache, wr_use **use);
 void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment);             /* and its pages */
-WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* so many then cannot fail */
-WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list); /* for a later lock */
+WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* then taking that many cannot fail */
+/* for use under a later lock */
+WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list);
 void wr_records_put_back(wr_cache *cache, wr_block **list);
 WR_CHECKED weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **pages);
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);

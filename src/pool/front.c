@@ -9,7 +9,7 @@
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
-/* What was handed out again came and went; by the drift more is asked for. */
+/* Blocks handed out again came and went. By the drift, more was asked for than the blocks' last users had. */
 static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FLOW_LIVE],
                       int64_t drift)
 {
@@ -26,8 +26,8 @@ static void tell_account(wr_account *account, const int64_t hits[WR_FLOW_LIVE])
     account->bytes.removed += hits[WR_FLOW_BYTES];
 }
 
-/* Nothing is parked: what is still counted of requested bytes is by how much less the cache knows of blocks that were handed
- * out again for more. */
+/* With nothing parked, the requested bytes still counted are the drift: the cache knows too little of blocks that were
+ * handed out again for larger requests. */
 static void tell(wr_front *front, wr_class class)
 {
     wr_cache *cache = front->cache;
@@ -43,7 +43,9 @@ static void tell(wr_front *front, wr_class class)
     for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
 }
 
-/* Whoever asks for what is parked gets it: not where nobody may, or a plan is asked first. */
+/* Whether a parked block may go to the next request for its size without further questions. In a private pool it may
+ * not when the pool is gone, released or paused, nor while plans for private pools exist, since a plan is asked
+ * first. */
 static bool is_open(const wr_front *front)
 {
     const wr_mempool *pool = front->pool;
@@ -76,7 +78,7 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* So much more is spare; what is parked stays what it is. */
+/* Makes that much more spare without changing what is parked. */
 static void spare_more(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
     wr_front_keep(part, number, -amount);
@@ -112,8 +114,8 @@ void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
     count_spare(wr_front_part_for(front, bytes), -1, -(int64_t)bytes, -(int64_t)requested);
 }
 
-/* Both classes have what is parked of them as far as it is spare. Where that is less than is parked of both, each has a part, so
- * that neither takes the lock again at once, and where it is more, half of the rest. */
+/* Divides `spare` among the classes. Each gets what it has parked; if that is more than `spare`, each gets a part, so
+ * that neither needs the lock again at once. What remains is halved. */
 static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
 {
     wr_front_part *parts = front->parts;
@@ -124,7 +126,7 @@ static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
     set_spare(&parts[WR_SMALL], number, of_small + rest - rest / 2);
 }
 
-/* Of what may become live below the peak of the pool (NULL: of the device) what is the front's. */
+/* Lowers `spare` to what the front may make live below the peak of the pool (NULL: of the device). */
 static void bound_by_peak(const wr_front *front, const wr_mempool *pool, const wr_not_live *not_live,
                           int64_t spare[WR_FLOW_LIVE])
 {
@@ -141,7 +143,7 @@ static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_
     return stat->peak - stat->current + wr_fronts_parked_on(front->stream, number);
 }
 
-/* The device's, the pool's and the stream's peaks are looked for. */
+/* Peaks of the device, the pool and the stream are considered. */
 void wr_front_settle_locked(wr_front *front)
 {
     wr_not_live all, own;
@@ -162,16 +164,16 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested,
     wr_front_part *part = wr_front_part_for(front, bytes);
     const wr_front_rest rest = wr_front_rest_of(part, bytes, requested);
     wr_front_leave_spare(part, rest);
-    keep_more(part, 1, (int64_t)bytes, (int64_t)requested); /* what is parked stays what it is */
+    keep_more(part, 1, (int64_t)bytes, (int64_t)requested); /* what is parked does not change */
     if (WR_UNLIKELY(!wr_front_spares(rest))) wr_front_unsettle(front);
     if (!sole && WR_UNLIKELY(front->cache->detached)) {
         wr_detached_review_locked(front->pool);
-        if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger does not tell */
+        if (wr_front_is_detached(front)) wr_front_settle_locked(front); /* its ledger alone does not show peaks */
     }
     wr_fronts_unsettle(front->stream, front);
 }
 
-/* What one class lacks the other one may have spare. */
+/* What one class lacks, the other may have spare. */
 static void lend(wr_front_part *from, wr_front_part *to, wr_flow_number number, int64_t need)
 {
     const int64_t lacking = need - wr_front_spare(to, number), there = wr_front_spare(from, number);
@@ -205,7 +207,7 @@ static void fold_hits(wr_front_part *part, wr_front_slot *slot)
     slot->hits = 0;
 }
 
-/* Before the others of *list; what they come to is added to `gone`. */
+/* Puts the slot's blocks before the others of *list, and adds their sums to `gone`. */
 static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list, int64_t gone[WR_FLOW_LIVE])
 {
     wr_block *last = slot->first;
@@ -224,7 +226,7 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     slot->count = 0;
 }
 
-/* What may become live without a peak is as much as before. */
+/* How much may become live without a new peak does not change. */
 static void empty(wr_front *front, wr_class class)
 {
     wr_front_part *part = &front->parts[class];
@@ -237,7 +239,8 @@ static void empty(wr_front *front, wr_class class)
     wr_cache_give_parked_locked(front->cache, list, wr_stat_kind(class), gone);
 }
 
-/* Whether what is parked of a class may, cut or merged, serve a request of the other: segments have blocks of one. */
+/* Whether parked blocks of a class may, cut or merged, serve a request of the other: a segment has blocks of one class
+ * only. */
 static bool serves(const wr_front *front, wr_class parked, wr_class request)
 {
     return parked == request || request == WR_CLASSES || wr_mempool_chunked(front->pool);
@@ -262,7 +265,7 @@ void wr_front_empty_locked(wr_front *front)
     wr_front_empty_for_locked(front, WR_CLASSES);
 }
 
-/* No other stream uses what is parked. */
+/* Whether no other stream uses what is parked. */
 static bool own_alone(const wr_front_part *part)
 {
     for (uint64_t left = part->in_use; left; left &= left - 1)
@@ -298,7 +301,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     return WEIR_OK;
 }
 
-/* What was another pool's opens with the front's lock. */
+/* A front that was another pool's stays closed until a thread that has its lock too looks (wr_front_meet_locked). */
 static void begin(wr_front *front, wr_mempool *pool)
 {
     wr_cache *cache = front->cache;
@@ -324,7 +327,7 @@ static void publish(wr_front *front, wr_stream *stream)
     if (!front->pool->is_private) atomic_store_explicit(&stream->front, front, memory_order_release);
 }
 
-/* Beside that of the default pool. */
+/* Besides that of the default pool. */
 static bool has_enough(const wr_stream *stream)
 {
     unsigned count = 0;
@@ -389,7 +392,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     return block->base;
 }
 
-/* False: its slot is full, or has blocks of another size. */
+/* False: the slot is full, or has blocks of another size. */
 static bool park(wr_front *front, wr_block *block)
 {
     wr_front_part *part = wr_front_part_for(front, block->bytes);
@@ -416,7 +419,7 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
     return may_park(front, block, pointer) && park(front, block);
 }
 
-/* With the cutting lock, or the cache's. False: the block is not the front's, or other streams use it. */
+/* With the cutting lock or the cache's. False: the block is not the front's, or other streams use it. */
 static bool give_unused(wr_front *front, wr_block *block, const void *pointer)
 {
     if (!may_park(front, block, pointer) || block->uses) return false;
@@ -433,7 +436,7 @@ bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointe
     return given;
 }
 
-/* What cannot be parked is free at once. False: another stream came to use it meanwhile. */
+/* A block that cannot be parked is freed at once. False: another stream has begun to use it. */
 static bool give(wr_front *front, wr_block *block, const void *pointer)
 {
     if (wr_front_give_detached(front, block, pointer)) return true;
@@ -461,7 +464,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
 {
     const size_t bytes = wr_front_block_bytes(front, requested);
     const bool plain = requested != 0 && requested <= front->plain_max;
-    const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may be asked first */
+    const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may have to be asked first */
     void *found = NULL;
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
@@ -496,7 +499,7 @@ void wr_front_unlock(wr_cache *cache, wr_front *front)
 
 /* ---- all of a cache ----------------------------------------------------------------------------------------------- */
 
-/* `parts`: and is nobody's from then on. */
+/* `parts`: the front becomes nobody's. */
 static void visit(wr_front *front, bool parts)
 {
     wr_cache *cache = front->cache;
@@ -534,7 +537,7 @@ void wr_fronts_part(wr_cache *cache, wr_mempool_name name)
     visit_all_in(cache, name, true);
 }
 
-/* Counted under the cache's lock: a front that is made later is made by somebody who sees it. */
+/* Counted under the cache's lock, so that whoever makes a front later sees it. */
 static void count_closed(wr_cache *cache)
 {
     wr_cache_lock(cache);
@@ -548,7 +551,7 @@ void wr_fronts_close(wr_cache *cache)
     wr_fronts_empty(cache);
 }
 
-/* Without fronts the one has nothing that could be parked, nor is what it gets from now on. */
+/* A stream without fronts has nothing parked, and will park nothing of what it gets from now on. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to)
 {
     count_closed(cache);

@@ -1,11 +1,11 @@
 /*
- * front: freed blocks of a stream in one pool, kept whole for the next request of exactly their size, so that the
- * common free and allocation touch nothing shared between streams and no tree. To the cache such a parked block is live
- * still; whenever the cache itself is asked for a block of the stream, what is parked goes back to it first, so a block
- * that could be cut or merged never waits here while one is missing.
- * Owner: the cache, one for each stream that has bins in a pool. Lock: its own, biased to the thread that uses the stream
- * (WR_RANK_FRONT, before the cache's). Records are not given back before the cache goes: one whose pool is gone becomes
- * another pool's, of the same stream.
+ * front: freed blocks of a stream in one pool, kept whole ("parked") for the next request of exactly their size, so
+ * that the common free and allocation touch no tree and nothing shared between streams. The cache still counts a parked
+ * block as live. Whenever the cache itself is asked for a block of the stream, parked blocks go back to it first, so a
+ * block that could be cut or merged never waits here while one is missing.
+ * Owner: the cache; there is one for each stream that has bins in a pool. Lock: its own, biased to the thread that uses
+ * the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: when its pool is gone, a front
+ * becomes that of another pool of the same stream.
  */
 #ifndef WR_POOL_FRONT_H
 #define WR_POOL_FRONT_H
@@ -18,39 +18,39 @@
 
 #define WR_FRONT_SLOT_BITS 6
 #define WR_FRONT_SLOTS (1u << WR_FRONT_SLOT_BITS)
-/* Blocks in a slot. Small ones of a size are many; large ones are memory that others may need. */
+/* Blocks in a slot. Small blocks of one size are many; large ones are memory that others may need. */
 #define WR_FRONT_DEPTH_SMALL 128
 #define WR_FRONT_DEPTH_LARGE 32
-#define WR_FRONTS_OF_STREAM 16 /* pools; what is freed in others goes back at once */
-#define WR_FRONTS_SUMMED 8     /* up to so many fronts are asked one by one what is parked in all */
+#define WR_FRONTS_OF_STREAM 16 /* pools; a block freed in any other goes back to the cache at once */
+#define WR_FRONTS_SUMMED 8     /* with up to so many fronts, sums over all are made by asking each */
 
-/* Blocks of one size, last in first out. The size stays when they are gone, until another one's come. */
+/* Blocks of one size, last in first out. The size stays when the slot is empty, until blocks of another size come. */
 typedef struct wr_front_slot {
     size_t bytes;
-    wr_block *first; /* NULL: there are none */
-    uint64_t hits;   /* that are not in the part's yet */
+    wr_block *first; /* NULL: none */
+    uint64_t hits;   /* not yet added to the part's */
     uint32_t count;
 } wr_front_slot;
 
-/* What is parked of a class: small blocks and large ones do not push each other out. */
+/* What is parked of one class. Small and large blocks do not push each other out. */
 typedef struct wr_front_part {
-    /* What is parked is `spare` + `kept`, which is live to the cache and not to the program. `spare` is how much may be handed out
-     * again before anybody has to look whether a peak of the stream, the pool or the device is exceeded; where that is more than is
-     * parked, `kept` is negative. Of requested bytes each block adds what it was asked for when it is parked, and takes off what it
-     * is asked for when it is handed out. Written by the holder of the lock, `kept` only with the cache's or the cutting lock
-     * besides; read by anyone. */
+    /* `spare` + `kept` is what is parked: live to the cache, but not to the program. `spare` is how much may be handed
+     * out before a peak of the stream, the pool or the device could be exceeded; where that is more than is parked,
+     * `kept` is negative. In requested bytes, parking a block adds what it was asked for, and handing it out subtracts
+     * what it is asked for then. Written by the holder of the lock, `kept` only with the cache's or the cutting lock as
+     * well; read by anyone. */
     atomic_int_fast64_t spare[WR_FLOW_LIVE];
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
-    /* Hits that the statistics do not have yet; in blocks and bytes, without those that the slots count */
+    /* Hits that the statistics do not have yet; blocks and bytes exclude what the slots still count */
     int64_t hits[WR_FLOW_LIVE];
-    int64_t added_up[WR_FLOW_LIVE]; /* what wr_cache.parked and wr_mempool.parked have of this part */
-    uint32_t depth;                 /* of its slots; constant */
-    uint64_t in_use;                /* slots that have blocks, or had since all went back: a bit each */
+    int64_t added_up[WR_FLOW_LIVE]; /* this part's share of wr_cache.parked and wr_mempool.parked */
+    uint32_t depth;                 /* of each slot; constant */
+    uint64_t in_use;                /* a bit for each slot that has blocks, or has had some since all went back */
     wr_front_slot slots[WR_FRONT_SLOTS];
 } wr_front_part;
 
 struct wr_front {
-    char apart[WR_CACHE_LINES]; /* from what lies before it, which another thread may be writing */
+    char apart[WR_CACHE_LINES]; /* padding: another thread may be writing what lies before */
     wr_bias_lock lock;
 
     /* constants */
@@ -58,31 +58,32 @@ struct wr_front {
     wr_stream *stream;
     wr_account *account; /* the stream's */
     wr_front *sibling;   /* the stream's next one */
-    bool recorded;       /* there is a history */
+    bool recorded;       /* the device has a history */
 
-    /* Constants as long as the pool is there. The name is changed under this front's lock and the cache's; whoever has the first
-     * tells by it whether the pool still is (wr_front_is_of). */
-    _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: it is gone */
+    /* Constant as long as the pool exists. The name changes under this front's lock and the cache's, so the holder of
+     * this one can check whether the pool still exists (wr_front_is_of). */
+    _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: the pool is gone */
     wr_mempool *pool;
-    wr_bin *bins[WR_CLASSES]; /* the stream's there; NULL: not made yet. Under the cache's lock */
-    size_t plain_max;  /* requests of up to so many bytes become blocks of the next multiple of WR_FRONT_QUANTUM, */
-    size_t large_unit; /* or of that, a power of two, above WR_SMALL_MAX */
+    wr_bin *bins[WR_CLASSES]; /* the stream's bins in the pool; NULL: not made yet. Under the cache's lock */
+    size_t plain_max;         /* largest plain request: its block is the next multiple of WR_FRONT_QUANTUM, */
+    size_t large_unit;        /* or, above WR_SMALL_MAX, of this power of two */
 
     bool closed; /* nothing may be parked: all fronts are closed, or the pool serves nobody now. Under both locks */
-    bool plain;  /* neither closed nor recorded: the hit path may park. Under both locks */
-    /* Requests of fewer bytes may be hits: plain_max + 1; 0 while it is not known how much is spare. Written under the cache's lock. */
+    bool plain;  /* neither closed nor recorded, so the hit path may park. Under both locks */
+    /* Requests of fewer bytes may be hits: plain_max + 1, or 0 while it is unknown how much is spare. Written under the
+     * cache's lock. */
     atomic_size_t below;
 
-    wr_front *next; /* all of the cache */
+    wr_front *next; /* in the list of all of the cache */
     wr_front_part parts[WR_CLASSES];
 
-    /* pool/detach.h. Changed under the cache's lock; the ledger and what is in its stream's bins also under the cutting lock alone,
-     * while the front is detached */
-    char between[WR_CACHE_LINES]; /* others take the cutting lock, too */
+    /* pool/detach.h. Changed under the cache's lock; while the front is detached, the ledger and the contents of its
+     * stream's bins also change under the cutting lock alone */
+    char between[WR_CACHE_LINES]; /* padding: other threads take the cutting lock too */
     wr_lock cutting;
     atomic_bool detached;
     uint32_t waits;  /* requests that found the cache's lock taken */
-    uint32_t visits; /* of others, that took the cutting lock */
+    uint32_t visits; /* of other threads that took the cutting lock */
     wr_front *next_detached;
     wr_ledger ledger;
 };
@@ -91,16 +92,17 @@ _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
 
 #define WR_FRONT_QUANTUM ((size_t)512)
 
-/* The stream's front in the pool, made for its first bin there; NULL: it has as many as it may. The cache's lock is held. */
+/* The stream's front in the pool, made for its first bin there; NULL: the stream has as many as it may. The cache's
+ * lock is held. */
 WR_CHECKED weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *account, wr_front **out);
 
-/* Of all of a cache. */
+/* The first in the list of all fronts of a cache. */
 static inline wr_front *wr_front_first(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
 }
 
-/* Without a lock. NULL: there is none, as long as nothing was allocated there. */
+/* Takes no lock. NULL: there is none; there is one only once something was allocated there. */
 static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name name)
 {
     if (WR_LIKELY(name == 0)) return atomic_load_explicit(&stream->front, memory_order_acquire);
@@ -111,75 +113,79 @@ static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name n
 
 /* -- the front's lock is held */
 
-/* Whether it is still that pool's. */
+/* Whether the front is still that pool's. */
 static inline bool wr_front_is_of(const wr_front *front, wr_mempool_name name)
 {
     return atomic_load_explicit(&front->name, memory_order_relaxed) == name;
 }
 
-/* A parked block of that size, which there is, for a request of `requested` bytes. */
+/* Hands out a parked block of that size, which there must be, for a request of `requested` bytes. */
 WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested);
 
-/* Parks a live block; `block` is NULL, or one that began there a moment ago. False: it must be freed in the cache, or is none
- * that can be. */
+/* Parks a live block. `block` is NULL, or began at `pointer` a moment ago. False: it must be freed in the cache, or
+ * cannot be freed. */
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer);
 
-/* Frees in the cache what is parked; what may serve a request of that class. The cache's lock is held too. */
+/* Frees parked blocks in the cache: all of them, or those that may serve a request of that class. The cache's lock is
+ * held too. */
 void wr_front_empty_locked(wr_front *front);
 void wr_front_empty_for_locked(wr_front *front, wr_class class);
 
-/* The second in the stream's bins, with the cutting lock. Nothing is freed when another stream has come to use something of it. */
+/* The second function for a detached front, into the stream's bins, with the cutting lock. Frees nothing if another
+ * stream has come to use one of the blocks. */
 void wr_front_empty_detached(wr_front *front, wr_class class);
 
-/* Frees the block, or what begins there, in the bins of a detached front. False: it must be freed in the cache. */
+/* Frees the block that begins at `pointer` into the bins of a detached front. False: it must be freed in the cache. */
 bool wr_front_give_detached(wr_front *front, wr_block *block, const void *pointer);
 
-/* Finds out how much is spare. The cache's lock is held too. */
+/* Settles the front: determines how much is spare. The cache's lock is held too. */
 WR_NOINLINE void wr_front_settle_locked(wr_front *front);
 
-/* A block of `bytes`, asked for as `requested`, becomes free, or live, other than by being parked or taken: so much more, or less,
- * is spare. The cutting lock is held too, or the cache's. */
+/* A block of `bytes`, asked for as `requested`, has become free, or live, other than by parking or taking: that much
+ * more, or less, is spare. The cutting lock or the cache's is held too. */
 void wr_front_count_free(wr_front *front, size_t bytes, size_t requested);
 void wr_front_count_live(wr_front *front, size_t bytes, size_t requested);
 
 /* A request of the stream was served from its bins; `sole`: no front is detached. The cache's lock is held too. */
 void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested, bool sole);
 
-/* Whether such a block may become live without a peak. The cutting lock is held too. */
+/* Whether such a block may become live without a new peak. The cutting lock is held too. */
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
 
-/* Before anything is handed out or freed under both locks: the cache's sums get what is parked, and the front sees whether it is
- * closed. */
+/* Called before anything is handed out or freed under both locks: adds what is parked to the cache's sums, and updates
+ * `closed`. */
 void wr_front_meet_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
-/* The lock of a front, where there is one (NULL: none), and the cache's: to change blocks of its stream and pool. */
+/* Takes the front's lock, if there is a front (NULL: none), and the cache's: for changing blocks of its stream and
+ * pool. */
 void wr_front_lock(wr_cache *cache, wr_front *front);
-wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name); /* that of a pool */
+/* the front in that pool */
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name);
 void wr_front_unlock(wr_cache *cache, wr_front *front);
 
-/* Empties all fronts of a cache. What may not park any more does not from then on. */
+/* Empties all fronts of a cache. A front that may not park any more parks nothing from then on. */
 void wr_fronts_empty(wr_cache *cache);
 
-/* The same, and nothing is parked until they are opened again: while somebody looks at the whole, or changes it. Nests. */
+/* The same, and nothing is parked until they are opened again: for looking at all blocks, or changing them. Nests. */
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
-/* The same, but what other streams than these two have parked stays: while segments move from the one to the other. */
+/* The same, but only these two streams' fronts are emptied: for moving segments from the one to the other. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to);
 
-/* Empties those of the pool that has, or had, that name. */
+/* Empties the fronts of the pool that has, or had, that name. */
 void wr_fronts_empty_in(wr_cache *cache, wr_mempool_name name);
 
-/* The pool of that name is gone: its fronts are nobody's. */
+/* The pool of that name is gone: its fronts become nobody's. */
 void wr_fronts_part(wr_cache *cache, wr_mempool_name name);
 
 void wr_fronts_release(wr_cache *cache);
 
 /* ---- the hit path: inlined into the calls of the program ------------------------------------------------------------ */
 
-/* Blocks of both classes differ in size, so that their size tells which they are (wr_bin_class_of). */
+/* A block's size tells its class, for no size is in both (wr_bin_class_of). */
 static inline wr_class wr_front_class(size_t block_bytes)
 {
     return block_bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE;
@@ -196,7 +202,7 @@ static inline size_t wr_front_index(size_t block_bytes)
     return wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS);
 }
 
-/* Of a plain request. */
+/* The block size of a plain request. */
 static inline size_t wr_front_block_bytes(const wr_front *front, size_t requested)
 {
     const size_t unit = requested > WR_SMALL_MAX ? front->large_unit : WR_FRONT_QUANTUM;
@@ -218,13 +224,13 @@ static inline void wr_front_set(wr_front_part *part, wr_flow_number number, int6
     atomic_store_explicit(&part->spare[number], spare, memory_order_relaxed);
 }
 
-/* One writer at a time: no atomic read-modify-write. */
+/* There is one writer at a time, so no atomic read-modify-write is needed. */
 static inline void wr_front_count(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
     wr_front_set(part, number, wr_front_spare(part, number) + amount);
 }
 
-/* Of what is parked so much more, or less, is not spare. */
+/* That much more, or less, of what is parked is not spare. */
 static inline void wr_front_keep(wr_front_part *part, wr_flow_number number, int64_t amount)
 {
     const int64_t kept = atomic_load_explicit(&part->kept[number], memory_order_relaxed);
@@ -236,14 +242,15 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
     return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
 }
 
-/* How much is spare is not known any more, since something else became live. The next hit is a miss that finds it out
- * (wr_front_settle_locked): not at once, since most of the time more becomes live before. The cache's lock is held. */
+/* Unsettles the front: something else became live, so how much is spare is no longer known. The next hit becomes a miss
+ * that finds out (wr_front_settle_locked). Doing so at once would mostly be wasted, since more becomes live before
+ * then. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 
-/* Those of a stream but `own`, which may be NULL. */
+/* Unsettles the stream's fronts except `own`, which may be NULL. */
 static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *own)
 {
     for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
@@ -264,7 +271,7 @@ static inline wr_front_slot *wr_front_slot_of(wr_front_part *part, size_t block_
     return &part->slots[wr_front_index(block_bytes)];
 }
 
-/* Whether something is parked; perhaps. */
+/* False: nothing is parked. True: something may be. */
 static inline bool wr_front_any(const wr_front *front)
 {
     return front->parts[WR_SMALL].in_use || front->parts[WR_LARGE].in_use;
@@ -280,7 +287,7 @@ static inline bool wr_front_has(wr_front *front, size_t block_bytes)
     return wr_front_slot_has(wr_front_slot_of(wr_front_part_for(front, block_bytes), block_bytes), block_bytes);
 }
 
-/* How much is spare once such a block is taken. */
+/* How much remains spare after such a block is taken. */
 typedef struct wr_front_rest {
     int64_t blocks, bytes, requested;
 } wr_front_rest;
@@ -292,7 +299,7 @@ static inline wr_front_rest wr_front_rest_of(const wr_front_part *part, size_t b
                             .requested = wr_front_spare(part, WR_FLOW_REQUESTED) - (int64_t)requested };
 }
 
-/* No peak is exceeded then. It tells nothing while it is not known how much is spare. */
+/* Whether no peak is exceeded then. Means nothing while it is unknown how much is spare. */
 static inline bool wr_front_spares(wr_front_rest rest)
 {
     return (rest.blocks | rest.bytes | rest.requested) >= 0;
@@ -332,26 +339,27 @@ static inline void wr_front_push(wr_front_part *part, size_t index, wr_block *bl
     wr_front_count(part, WR_FLOW_REQUESTED, (int64_t)block->requested);
 }
 
-/* The front of what the program calls a block; NULL: it has none. The record may be another block's by now. */
+/* The front for a block that the program names; NULL: it has none. The record may be another block's by now. */
 WR_RACES static inline wr_front *wr_front_of_block(const wr_block *block)
 {
     return atomic_load_explicit(&block->segment->front, memory_order_acquire);
 }
 
-/* Whether the block still begins there, is live, and the program may free it here now. A pointer that was freed before may meet
- * records that another thread is changing: they are records still, each with a segment, and the cache then says what is wrong,
- * under its lock. */
+/* Whether the block still begins there, is live, and may be freed here now. A pointer that was freed before may lead to
+ * a record that another thread is changing. It is still a record with a segment, and the cache reports the error under
+ * its lock. */
 WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block *block, const void *pointer)
 {
-    /* Whoever closes the fronts to move segments between them took this front's lock meanwhile, or opened them again before
-     * it was taken here, and then the segment's front is the one that it has now. */
+    /* A thread that moves segments between fronts closes the fronts first. Either it has taken this front's lock
+     * meanwhile, or it opened them again before this thread took the lock, and then the segment's front is the current
+     * one. */
     return WR_LIKELY(block->base == pointer && wr_block_is(block, WR_MARK_PARKABLE) &&
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
 
-/* The hit path of an allocation and of a free, with the front's lock. NULL or false: nothing has changed. */
+/* The hit path of an allocation and of a free; the front's lock is held. NULL or false: nothing has changed. */
 
-/* *at: the slot of such requests. */
+/* *at: the slot for blocks of that size. */
 static WR_ALWAYS_INLINE wr_block *wr_front_hit(wr_front *front, size_t requested, wr_front_slot **at)
 {
     const size_t block_bytes = wr_front_block_bytes(front, requested);
@@ -381,8 +389,8 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
 /* Records the event of a hit. */
 void wr_front_record_taken(const wr_front *front, wr_block *block);
 
-/* When the hit path fails: a miss, and a free that cannot be parked as it is. They have the lock by wr_bias_acquire_owned, and release
- * it. False: nothing was done, and the caller goes on without the lock. */
+/* The slow path: a miss, and a free that cannot be parked as it is. The caller has the lock by wr_bias_acquire_owned;
+ * these release it. False: nothing was done, and the caller goes on without the lock. */
 bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested, wr_bias_thread *self, void **out);
 WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self);
 

@@ -1,6 +1,7 @@
 /*
- * mempool: whose memory it is. The bins of one pool, what its segments are made of, its rules. Every device has a default
- * pool; private ones come and go. A pool that nobody refers to any more stays until its last segment is given back.
+ * mempool: a pool says whose memory it is. It has bins, a source that its segments are made of, and rules. Every device
+ * has a default pool; private ones come and go. A pool that nobody refers to any more stays until its last segment is
+ * given back.
  * Owner: the cache. Records are recycled, not freed, until the cache goes, so that a stale pointer meets a record with
  * another name. Lock: the cache's for everything but the constants.
  */
@@ -15,91 +16,94 @@
 /* Who refers to a pool. */
 typedef enum wr_holder { WR_HELD_BY_USER, WR_HELD_BY_ROUTE, WR_HELD_BY_GRAPH, WR_HOLDERS } wr_holder;
 
-/* An id in one word: twice its number, one more for a capture's; 0 is the default pool, or an unused record. */
+/* A pool's id in one word: twice its number, plus one if a capture made it. 0 is the default pool, or an unused
+ * record. */
 typedef uint64_t wr_mempool_name;
 
 #define WR_MEMPOOL_NOBODY UINT64_MAX /* no pool's name */
 
 struct wr_mempool {
-    struct wr_cache *cache; /* never changes, also when the record is recycled: read by whoever is late */
+    struct wr_cache *cache; /* constant, even when the record is recycled: threads with a stale pointer read it */
 
-    /* Written under the lock, read also without, by whoever is late, too. */
+    /* Written under the lock; read without it too, even through stale pointers. */
     _Atomic wr_mempool_name name;
     _Atomic(const wr_policy *) policy;
-    atomic_size_t alignment; /* of its rules */
+    atomic_size_t alignment; /* from its rules */
 
-    /* constants from create until it is gone */
+    /* constant from creation until the pool is gone */
     weir_mempool_options rules;
-    weir_segment_source source; /* of its own; alloc is NULL when it has none */
+    weir_segment_source source; /* its own; alloc is NULL when it has none */
 
     wr_bin **bins; /* [stream index * WR_BINS + class]; NULL where nothing was ever allocated */
     uint32_t bin_capacity;
-    uint32_t held[WR_HOLDERS]; /* references, by who has them */
-    uint64_t growing, leaving; /* bytes being asked from and given to its source right now, which its cap counts */
-    uint64_t segments;         /* it has, regions and hidden ones included, and growths underway */
-    uint64_t serial;           /* of its last segment: the order of segments where addresses must not matter */
-    uint64_t stray;            /* of the graphs that used it the last of its streams' strays; 0: none was one */
+    uint32_t held[WR_HOLDERS]; /* references, by kind of holder */
+    uint64_t growing, leaving; /* bytes being asked from and given to its source right now; its cap counts them */
+    uint64_t segments;         /* that it has, with regions, hidden ones and growths underway */
+    uint64_t serial;           /* of its last segment: orders segments where addresses must not matter */
+    /* number of the last stray (wr_stream_table.strays) among the graphs that used it; 0: none was one */
+    uint64_t stray;
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* as the cache's */
     size_t chunk_bytes;                       /* of all its chunks (pool/chunk.h) */
     LIST_HEAD(, wr_slot) short_parts;         /* of those: parts of less than WR_PART_USUAL */
-    bool fixed;   /* a checkpoint has had its addresses: what it holds stays where it is, and only goes */
-    bool graphed; /* graphs have: what was mapped since stays so, as long as there is the pool */
+    bool fixed;   /* a checkpoint has recorded its addresses: what it holds may go, but not move */
+    bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped as long as the pool exists */
     bool is_private;
-    bool counted;      /* `stats` is kept: always for private pools, for the default one once there is another */
+    /* whether `stats` is kept: always for private pools; for the default one once there is another */
+    bool counted;
     bool paused;       /* also changes with the move lock only */
-    bool made_in_vain; /* for a capture, which has not begun: when none does, its id may name a pool later still */
-    bool changing;     /* being paused or resumed, by the holder of the move lock */
+    bool made_in_vain; /* for a capture that has not begun; if it never does, its id may still name a pool later */
+    bool changing;     /* the holder of the move lock is pausing or resuming it */
     weir_memory_stats stats; /* as the cache's */
     wr_flow flow;
-    wr_mempool *next; /* of the cache: oldest first; also links unused records */
+    wr_mempool *next; /* of the cache, oldest first; also links unused records */
 };
 
 typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
 
-/* Gives out an id: of a user's (true) or of a capture's. */
+/* Gives out an id: a user's (true) or a capture's. */
 WR_CHECKED weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out);
 
-/* At close: what was given out stands for nothing any more, and is not given out again. */
+/* At close: ids given out name nothing any more, and are not given out again. */
 void wr_mempool_names_release(void);
 
-/* What an id stands for. WEIR_ERR_POOL_MISMATCH: never given out, or gone. *out is NULL for one that has no pool yet, and
- * may be gone by the time that the caller takes the cache's lock. */
+/* What an id stands for. WEIR_ERR_POOL_MISMATCH: never given out, or gone. *out is NULL when the id has no pool yet;
+ * otherwise the pool may be gone by the time the caller takes the cache's lock. */
 WR_CHECKED weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool **out);
 
-/* Makes a pool for an id that has none, with one reference. The rules have been checked; NULL: the default ones.
- * WEIR_ERR_BUSY when somebody else has made it meanwhile. */
+/* Makes a pool, with one reference, for an id that has none. The rules have been checked; NULL: the default ones.
+ * WEIR_ERR_BUSY: somebody else has made it meanwhile. */
 WR_CHECKED weir_status wr_mempool_create(struct wr_cache *cache, const weir_mempool_options *rules,
                                          wr_mempool_name name, wr_holder holder, wr_mempool **out);
 
 /* WEIR_ERR_POOL_MISMATCH: the pool of that name is gone. Lock held. */
 WR_CHECKED weir_status wr_mempool_check_name(const wr_mempool *pool, wr_mempool_name name);
 
-/* One reference more, of a pool that may be gone by now. */
+/* Adds a reference to a pool that may be gone by now. */
 WR_CHECKED weir_status wr_mempool_ref(wr_mempool *pool, wr_mempool_name name, wr_holder holder);
 
-/* One less; WEIR_ERR_POOL_MISMATCH when the holder has none. With the last one, what is idle is given back. */
+/* Drops a reference; WEIR_ERR_POOL_MISMATCH when the holder has none. With the last one, idle memory is given back. */
 weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder holder);
 
-/* The same of a reference that is there, leaving what is idle to whoever needs memory: makes no call of the driver. */
+/* Drops a reference that exists, and leaves idle memory to whoever needs it. Makes no driver call. */
 void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder);
 
-/* The default pool's numbers start to be kept apart from the device's. Lock held. */
+/* From now on the default pool's numbers are kept apart from the device's. Lock held. */
 void wr_mempool_count_default_locked(struct wr_cache *cache);
 
-/* Lets go of released pools that have no memory left: no lock held, because their sources are told. */
+/* Frees released pools that have no memory left. No lock held, because their sources are told. */
 void wr_mempool_sweep(struct wr_cache *cache);
 
-/* Gives back what pools that nobody refers to have, if blocks of theirs were freed since this was done last, and the pools. What has
- * work on it stays. No lock held. */
+/* Gives back the idle memory of pools that nobody refers to, and the pools, if blocks of theirs were freed since this
+ * was last done. Memory with work on it stays. No lock held. */
 void wr_mempool_tidy(struct wr_cache *cache);
 
-/* At close: all of them, default one included; the segments are gone. */
+/* At close: frees all pools, the default one included; the segments are gone. */
 void wr_mempools_release(struct wr_cache *cache);
 
-/* Links the pool's segments by `listed`, from *tail on; gives the new end. Move lock and cache lock held; the list is
- * good as long as the move lock is. */
+/* Links the pool's segments by `listed`, from *tail on; returns the new end. Move lock and cache lock held. The list is
+ * valid as long as the move lock is held. */
 wr_segment **wr_mempool_list_locked(const wr_mempool *pool, wr_segment **tail);
 
 static inline uint32_t wr_mempool_references(const wr_mempool *pool)
@@ -113,14 +117,14 @@ static inline bool wr_mempool_is_orphan(const wr_mempool *pool)
     return pool->is_private && wr_mempool_references(pool) == 0;
 }
 
-/* Whether the pool's idle segments may be given back for anybody's sake: nobody counts on them. Lock held. */
+/* Whether the pool's idle segments may be given back for anybody's sake, because nobody counts on them. Lock held. */
 static inline bool wr_mempool_reclaimable(const wr_mempool *pool)
 {
     return !pool->is_private || wr_mempool_is_orphan(pool);
 }
 
-/* Whether what it has free may be given back for the sake of `own`, which may be NULL: a graph uses the free memory of its pool
- * at every launch, and other pools' is kept for them. Lock held. */
+/* Whether the pool's free memory may be given back for the sake of `own`, which may be NULL. A graph uses the free
+ * memory of its pool at every launch, and other pools keep theirs for themselves. Lock held. */
 static inline bool wr_mempool_trimmable(const wr_mempool *pool, const wr_mempool *own)
 {
     return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
@@ -150,7 +154,7 @@ static inline wr_bin *wr_mempool_bin(const wr_mempool *pool, const wr_stream *st
     return index < pool->bin_capacity ? pool->bins[index] : NULL;
 }
 
-/* The segments of a pool, stream by stream and class by class: the first from a bin on; NULL: no more. Lock held. */
+/* Iterates over the segments of a pool by stream and class: the first one from a bin on; NULL: no more. Lock held. */
 static inline wr_segment *wr_mempool_segment_from(const wr_mempool *pool, uint32_t bin)
 {
     for (; bin < pool->bin_capacity; bin++)
@@ -170,14 +174,14 @@ static inline wr_segment *wr_mempool_next_segment(const wr_segment *segment)
     return wr_mempool_segment_from(bin->pool, bin->stream->index * WR_BINS + (uint32_t)bin->class + 1);
 }
 
-/* A capture made it: who allocates asks the driver which capture that is in, and keeps what it gets. */
+/* Whether a capture made it. An allocation then asks the driver which capture it is in, and notes that in the block. */
 static inline bool wr_mempool_is_of_capture(const wr_mempool *pool)
 {
     return wr_mempool_name_of(pool) & 1;
 }
 
-/* Whether whole blocks may wait for requests of just their size. Not where the rules tell which block is next, others may have what is
- * free, blocks are larger than their class is, or time does not matter. */
+/* Whether whole blocks may be parked for requests of exactly their size. Not where the rules fix which block is next,
+ * others may have what is free, alignment makes blocks larger than their class, or speed does not matter. */
 static inline bool wr_mempool_may_park(const wr_mempool *pool)
 {
     return !pool->rules.no_split && !pool->rules.deterministic && !pool->rules.use_on_oom &&
@@ -189,7 +193,7 @@ static inline const wr_policy *wr_mempool_policy(const wr_mempool *pool)
     return atomic_load_explicit(&pool->policy, memory_order_relaxed);
 }
 
-/* Whether it is of plain device memory, cut as it comes. */
+/* Whether its memory is plain device memory, cut as it comes. */
 static inline bool wr_mempool_is_plain(const wr_mempool *pool)
 {
     const weir_mempool_options *rules = &pool->rules;
@@ -203,14 +207,15 @@ static inline bool wr_mempool_chunked(const wr_mempool *pool)
     return wr_mempool_policy(pool)->of_segments != NULL;
 }
 
-/* Whether the cache's limit is for what it holds: a device's is not for memory that lies on the host, or may. */
+/* Whether the cache's limit applies to what it holds: a device's does not apply to memory that lies, or may lie, on the
+ * host. */
 static inline bool wr_mempool_is_limited(const wr_mempool *pool)
 {
     const weir_memory_kind memory = pool->rules.memory;
     return !pool->is_private || (memory != WEIR_MEMORY_MANAGED && memory != WEIR_MEMORY_PINNED);
 }
 
-/* Of so many bytes of the pool's, how many the limit counts. */
+/* How many of these bytes of the pool the limit counts. */
 static inline uint64_t wr_mempool_limited_of(const wr_mempool *pool, size_t bytes)
 {
     return wr_mempool_is_limited(pool) ? bytes : 0;

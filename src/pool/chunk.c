@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* The first with a part, from this one on. */
+/* The first slot with a part, from this one on. */
 static wr_slot *part_from(wr_slot *slot)
 {
     while (wr_slot_is_stale(slot)) slot = slot->next_of_chunk;
@@ -106,7 +106,7 @@ static void unlist_part(wr_slot *slot)
     slot->short_part.le_prev = NULL;
 }
 
-/* Its part is another one than before. */
+/* To be called when the slot's part has changed. */
 static void list_part(wr_slot *slot)
 {
     const size_t part = slot->to - slot->from;
@@ -163,7 +163,7 @@ void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot)
     wr_slot_enter_locked(cache, slot, 0, slot->chunk->bytes);
 }
 
-/* Of a chunk that is free, or held. */
+/* The block of a part of a free or held chunk. */
 static wr_block *block_of_part(const wr_slot *slot)
 {
     return wr_cache_carve_locked(slot->region, slot->at + slot->from, slot->to - slot->from);
@@ -234,7 +234,7 @@ static void survey_blocks(wr_chunks *c, const wr_mempool *pool)
     }
 }
 
-/* Those that lie in smaller blocks. */
+/* Short parts that lie in smaller blocks. */
 static void survey_short_parts(wr_chunks *c, const wr_mempool *pool)
 {
     wr_slot *s;

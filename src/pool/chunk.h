@@ -1,23 +1,24 @@
 /*
- * chunk: what pools are made of where the device has virtual memory, the default one and those like it. A chunk is
- * physical memory, mapped whole at one place or more: its slots. A slot uses a part of the chunk; the parts of a chunk's slots
- * never overlap and fill it, so each byte is handed out at one address only. A slot without a part is stale: still mapped,
- * and nobody's, until its chunk is wanted at that place again, or too much is mapped. That memory can be had at another
- * address without waiting is what keeps free memory from being in the wrong place: work queued at the old address runs
- * before work queued later at the new one, when both are on one stream.
+ * chunk: what pools are made of where the device has virtual memory: the default pool and those like it. A chunk is
+ * physical memory, mapped whole at one address or more: its slots. A slot uses a part of its chunk. The parts of a
+ * chunk's slots never overlap and fill it, so each byte is handed out at one address only. A slot without a part is
+ * stale: still mapped, but nobody's, until its chunk is wanted at that address again or too much is mapped. Memory can
+ * be had at another address without waiting, which keeps free memory from being in the wrong place: work queued at the
+ * old address runs before work queued later at the new one, when both are on one stream.
  *
- *   region, a segment of reserved addresses of one bin, filled from the front
+ *   region: a segment that is a reserved address range of one bin, filled from the start
  *     slots, by address, never moved                |  chunk A  | chunk B | chunk A |  (reserved)
  *     blocks: absent where no slot has a part       | .. part ..|absent...| ..part..|  absent
  *
- * Chunks of 2 MiB to 112 MiB: the cost of virtual memory is per handle and hardly per byte, while what is free in a chunk
- * that is partly in use can serve only requests that fit there. docs/decisions/0007 has the figures behind the numbers.
+ * Chunks are of 2 MiB to 112 MiB: virtual memory costs time per handle and hardly any per byte, but free space in a
+ * chunk that is partly in use can serve only requests that fit there. docs/decisions/0007 has the figures behind the
+ * numbers.
  *
- * A chunk is one pool's: all parts of it are. Wholly free ones of the default pool may become a private pool's, which keeps them
- * until it gives them back; where they were in the default pool are stale slots then. All slots of a pool that graphs use stay
- * mapped: a launch writes to each address that the capture had, in the order of the capture. Nothing of a pool of which a
- * checkpoint was taken is mapped elsewhere.
- * Owner: the cache. Lock: changed with both the move lock and the cache's, read with either. Records are recycled.
+ * All parts of a chunk belong to one pool. Wholly free chunks of the default pool may become a private pool's, which
+ * keeps them until it gives them back; their places in the default pool become stale slots. All slots of a pool that
+ * graphs use stay mapped: a launch writes to each address that the capture had, in the order of the capture. In a pool
+ * of which a checkpoint was taken, nothing is mapped elsewhere.
+ * Owner: the cache. Lock: changed under both the move lock and the cache's, read under either. Records are recycled.
  */
 #ifndef WR_POOL_CHUNK_H
 #define WR_POOL_CHUNK_H
@@ -31,25 +32,25 @@ struct wr_chunk {
     size_t bytes;
     wr_mempool *pool;
     wr_slot *slots;        /* where it is mapped */
-    size_t parts;          /* slots that use it: most are stale, and who looks for parts need not see them all */
+    size_t parts;          /* slots with a part; most are stale, so a search for parts can stop early */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
-    /* Bytes that are in no slot's part while the holder of the move lock maps them elsewhere or gives them back */
+    /* Bytes in no slot's part, while the holder of the move lock maps them elsewhere or gives them back */
     size_t away;
     uint64_t surveyed; /* the last survey that found some of it free, */
     size_t free_bytes; /* and how much */
-    uint64_t mark;     /* scratch of one pass over chunks: equal to the pass's number, or an order */
-    bool serves;       /* scratch of wr_stitch_run_find: wholly free, and the request may have it */
-    bool stuck;        /* the driver did not unmap it somewhere: given back, its memory is lost */
+    uint64_t mark;     /* scratch of one pass over chunks: the pass's number, or an order */
+    bool serves;       /* scratch of wr_stitch_run_find: wholly free, and the request may use it */
+    bool stuck;        /* the driver refused to unmap it somewhere: once given back, its memory is lost */
 };
 
 struct wr_slot {
     wr_chunk *chunk;
     wr_segment *region;
-    size_t at;              /* where the chunk begins in the region */
-    wr_slot *left, *right;  /* the region's next ones by address; NULL: there are none */
+    size_t at;              /* offset of the chunk in the region */
+    wr_slot *left, *right;  /* the region's next ones by address; NULL: none */
     wr_slot *next_of_chunk; /* also links unused records */
     size_t from, to;        /* the part of the chunk that is used here; equal: stale */
-    uint64_t stale_since;   /* by wr_chunks.moments; later when unmapping it failed since */
+    uint64_t stale_since;   /* by wr_chunks.moments; later if unmapping it has failed since */
     TAILQ_ENTRY(wr_slot) stale;
     LIST_ENTRY(wr_slot) short_part;
 };
@@ -57,11 +58,11 @@ struct wr_slot {
 struct wr_region {
     wr_slot **slots; /* by `at` */
     uint32_t count, capacity;
-    TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* those that are, oldest first */
-    size_t end;                                /* of the last slot, where the next one begins */
-    /* The driver did not unmap something behind the end: no slot can come there, nor can the addresses go */
+    TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* the stale ones, oldest first */
+    size_t end;                                /* end of the last slot, where the next one begins */
+    /* The driver refused to unmap something behind the end: no slot can come there, and the addresses cannot go */
     bool closed;
-    bool broken; /* memory of planned places is in use elsewhere: another plan gets another region */
+    bool broken; /* memory of planned places is in use elsewhere, so another plan gets another region */
 };
 
 /* A free piece of a slot's part, as offsets in the region. */
@@ -74,70 +75,75 @@ typedef struct wr_piece {
 #define WR_CHUNK_USUAL ((size_t)16 << 20)
 #define WR_CHUNK_MOST ((size_t)112 << 20)
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
-#define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where it is nearly so */
-#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* a part that is no whole chunk */
-#define WR_PART_USUAL WR_CHUNK_USUAL /* shorter parts are listed: few, unless streams are many or memory is short */
+#define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where memory is almost used up */
+#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* of a part that is not a whole chunk */
+/* shorter parts are listed; they are few, unless streams are many or memory is short */
+#define WR_PART_USUAL WR_CHUNK_USUAL
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
 {
     return slot->from == slot->to;
 }
 
-/* As last surveyed. */
+/* According to the last survey. */
 static inline bool wr_chunk_is_free(const wr_cache *cache, const wr_chunk *chunk)
 {
     return chunk->surveyed == cache->chunks.surveys && chunk->free_bytes == chunk->bytes;
 }
 
-/* The bin of a slot that has a part of it. */
+/* The bin of a slot that has a part of the chunk. */
 wr_bin *wr_chunk_bin(const wr_chunk *chunk);
 
-/* The first slot of a region that ends behind an offset: its index. */
+/* Index of the first slot of a region that ends behind an offset. */
 uint32_t wr_region_find(const wr_region *region, size_t offset);
 
-/* The free block that the region's slots end with; NULL: none. */
+/* The free block at the end of the region's slots; NULL: none. */
 wr_block *wr_region_tail(const wr_segment *segment);
 
-/* -- both locks held; block records were made sure of: two for each call of these */
+/* -- both locks held; block records were reserved: two for each call of these */
 
-/* A range of a region that lies in one free block, or is a held one, becomes absent, one that lies in an absent block becomes free. */
+/* The first makes a range of a region absent, which lies in one free block or is a held one. The second makes a range
+ * free, which lies in an absent block. */
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
 
-/* A free block is nobody's until it is let go; it needs no records. */
+/* Holds a free block, which is nobody's until it is let go. Needs no records. */
 void wr_block_hold_locked(wr_block *block);
 void wr_block_let_go_locked(wr_cache *cache, wr_block *block);
 
-/* A free end of a slot's part, or all of it, becomes absent; the other way round: an absent range that is next to the
- * part, or any when the slot is stale. */
+/* The first makes a free end of a slot's part, or all of it, absent. The second is the reverse: the range is absent,
+ * and adjacent to the part unless the slot is stale. */
 void wr_slot_leave_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 void wr_slot_enter_locked(wr_cache *cache, wr_slot *slot, size_t from, size_t to);
 
-/* The slot gets all of its chunk, which is free. Of records, two for each part that the chunk has, and two more. */
+/* Gives the slot all of its chunk, which is free. Records needed: two for each part that the chunk has, and two
+ * more. */
 void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot);
 
-/* Counts and records that a part comes to the slot (SEGMENT_MAP) or goes (SEGMENT_UNMAP). */
+/* Counts and records that the slot gains a part (SEGMENT_MAP) or loses one (SEGMENT_UNMAP). */
 void wr_slot_note(wr_cache *cache, const wr_slot *slot, weir_event_kind kind, size_t from, size_t to);
 
-/* Holds all parts of a free chunk, until they are let go, or left (wr_chunk_leave_locked). Returns a slot that has one. */
+/* Holds all parts of a free chunk, until they are let go, or left (wr_chunk_leave_locked). Returns a slot that has
+ * one. */
 wr_slot *wr_chunk_hold_locked(wr_chunk *chunk);
 void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk); /* needs no records */
 
-/* No slot of a free or held chunk has a part any more. Returns one that had. */
+/* Takes their parts away from all slots of a free or held chunk. Returns a slot that had one. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* Finds the chunks that are wholly free, pool by pool. Takes as long as the pool has streams, slots in free blocks of
- * WR_PART_USUAL or more, and parts of less: no other block has all of a part. */
+/* Surveys pool by pool which chunks are wholly free. The time it takes grows with the pool's streams, the slots in free
+ * blocks of WR_PART_USUAL or more, and the shorter parts: no other block contains a whole part. */
 WR_CHECKED weir_status wr_chunks_survey_begin_locked(wr_cache *cache);
 void wr_chunks_survey_locked(const wr_mempool *pool);
 
-/* The first slot of its region that a block does not lie behind: its index. */
+/* Index of the first slot of its region that does not lie wholly before the block. */
 uint32_t wr_block_first_slot(const wr_block *block);
 
-/* What is free in a block of the slot of that index; `from` is not below `to`: nothing. False: the slot lies behind the block. */
+/* The free piece of the slot of that index that lies in the block; empty if `from` is not below `to`. False: the slot
+ * lies behind the block. */
 bool wr_block_piece(const wr_block *block, uint32_t index, wr_piece *out);
 
-/* -- records (records.c), taken before something is done that could not be undone */
+/* -- records (records.c), taken before anything that could not be undone */
 
 WR_CHECKED weir_status wr_chunk_record(wr_cache *cache, wr_chunk **chunk);
 void wr_chunk_record_done(wr_cache *cache, wr_chunk *chunk);
@@ -145,54 +151,56 @@ WR_CHECKED weir_status wr_slot_record(wr_cache *cache, wr_slot **slot);
 void wr_slot_record_done(wr_cache *cache, wr_slot *slot);
 WR_CHECKED weir_status wr_region_reserve_slots(wr_region *region, size_t more);
 
-/* All records of a region without slots, in no bin, as far as it has them. */
+/* Frees all records, as far as there are any, of a region without slots and in no bin. */
 void wr_region_done(wr_cache *cache, wr_segment *segment);
 
 /* -- what slots there are */
 
-/* The slot's region has room, and it lies behind all others or where one was. */
+/* The slot's region has room for it, and it lies behind all others or where one was. */
 void wr_slot_add_locked(wr_cache *cache, wr_slot *slot);
 void wr_slot_drop_locked(wr_cache *cache, wr_slot *slot);
 void wr_chunk_add_locked(wr_cache *cache, wr_chunk *chunk);
 void wr_chunk_drop_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* The chunk becomes another pool's; it has no part in the one that it was of. */
+/* Makes the chunk another pool's; it has no part in its old pool. */
 void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 
-/* -- without the cache's lock, with the move lock (chunk_trim.c) */
+/* -- with the move lock, without the cache's lock (chunk_trim.c) */
 
-/* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are, or all and the regions that are
- * without any then. A pool that this leaves without memory and references is for wr_mempool_sweep. */
+/* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are given back. Where
+ * all of them are not enough, regions left without chunks go too. A pool that is left without memory and references is
+ * for wr_mempool_sweep. */
 WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
                                       size_t *released);
 
-/* The same of the default pool, but no chunks of planned places, and with the work on them waited for. */
+/* The same for the default pool, except chunks of planned places; waits for work on them. */
 WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, size_t *released);
 
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);
 
-/* What a region has besides twice what it was made for, so that it can grow. */
+/* Addresses a region has in addition to twice what it was made for, so that it can grow. */
 #define WR_REGION_MORE ((size_t)1 << 30)
 
-/* What a region must have left besides a request: what is rounded up, and chunks that are larger than needed. */
+/* Addresses a region must have left in addition to a request: for rounding up, and for chunks larger than needed. */
 static inline size_t wr_region_left(const wr_cache *cache)
 {
     const size_t largest = cache->chunks.largest;
     return 4 * (largest > WR_CHUNK_TIGHT ? largest : WR_CHUNK_TIGHT);
 }
 
-/* Regions together reserve at most so many times the addresses of the first, but for what requests need: a process has 128 TiB. */
+/* All regions together reserve at most so many times the addresses of the first, plus what requests need: a process has
+ * 128 TiB. */
 #define WR_REGIONS_TIMES 32
 
-/* When much of that is reserved, regions in which nothing is any more, or stale slots that no queued work can use, go: streams that
- * ended leave some. */
+/* When much of that is reserved, releases regions that are empty, or have only stale slots that no queued work can use:
+ * streams that ended leave some. */
 void wr_chunks_reclaim_addresses(wr_cache *cache);
 
-/* At close: a region goes, and with it chunks that have no other slot. */
+/* At close: releases a region, and the chunks that have no other slot. */
 weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment);
 
-/* After the last one. */
+/* Called after the last wr_chunks_release_region. */
 void wr_chunks_release(wr_cache *cache);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * chunk_trim: what chunks and slots give back. As with segments, each call of the driver lies between two locked steps.
+ * chunk_trim: giving back chunks and slots. As with segments, each driver call lies between two locked steps.
  */
 #include "base/log.h"
 #include "base/meta.h"
@@ -15,8 +15,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* So many times what is held may be mapped before stale slots are unmapped: that costs as much as mapping. More addresses are for
- * many streams. */
+/* Stale slots are unmapped once so many times the held bytes are mapped, because unmapping costs as much as mapping.
+ * RECLAIM is for many streams, which need more addresses. */
 enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */
@@ -32,7 +32,7 @@ static void hide_slot_locked(wr_cache *cache, wr_slot *slot)
     wr_address_remove(place_of(slot), slot->chunk->bytes);
 }
 
-/* The tables of the address map are there, and the region has room for what it had. */
+/* Cannot fail: the tables of the address map are there, and the region has room for a slot it had. */
 static void show_slot_locked(wr_cache *cache, wr_slot *slot)
 {
     weir_status mapped = wr_address_insert(place_of(slot), slot->chunk->bytes, slot->region);
@@ -46,7 +46,7 @@ static weir_status unmap(const wr_cache *cache, const wr_slot *slot)
     return wr_driver(cache->backend, vm_unmap, cache->device, place_of(slot), slot->chunk->bytes);
 }
 
-/* Unmaps a stale slot and forgets it; one that the driver refuses stays. */
+/* Unmaps a stale slot and drops it. If the driver refuses, the slot stays. */
 static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
 {
     wr_cache_lock(cache);
@@ -64,14 +64,14 @@ static weir_status unmap_stale(wr_cache *cache, wr_slot *slot)
 
 /* ---- whole chunks ------------------------------------------------------------------------------------------------- */
 
-/* Whose chunks go. */
+/* Which chunks go. */
 typedef struct trimming {
     wr_mempool_filter passes;
     const void *argument;
-    bool planned; /* also those of planned places */
+    bool planned; /* including those of planned places */
 } trimming;
 
-/* Since the survey somebody may have been given some of it, or a graph have come to use the pool. */
+/* Since the survey some of it may have been handed out, or a graph may have begun to use the pool. */
 static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
 {
     if (!t->passes(chunk->pool, t->argument)) return false;
@@ -84,7 +84,8 @@ static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
     return true;
 }
 
-/* Nobody's, but still held and mapped. *home is a slot that has a part of it; NULL: it is in use. */
+/* Makes the chunk nobody's, but still held and mapped. *home is a slot that has a part of it; NULL: the chunk is in
+ * use. */
 static weir_status take_out(wr_trim_wait *wait, const trimming *t, wr_chunk *chunk, wr_slot **home, wr_block **aside)
 {
     wr_cache *cache = wait->cache;
@@ -101,7 +102,7 @@ static weir_status take_out(wr_trim_wait *wait, const trimming *t, wr_chunk *chu
     return status;
 }
 
-/* Where it was. */
+/* Undoes take_out: the parts are free again where they were. */
 static void let_go(wr_cache *cache, wr_chunk *chunk, wr_block **aside)
 {
     wr_cache_lock(cache);
@@ -117,7 +118,7 @@ static void leave(wr_cache *cache, wr_chunk *chunk)
     wr_cache_unlock(cache);
 }
 
-/* All of it, in one place. */
+/* All of the chunk becomes one part. */
 static void put_in(wr_cache *cache, wr_slot *home, wr_block **aside)
 {
     wr_cache_lock(cache);
@@ -135,8 +136,8 @@ static weir_status unmap_others(wr_cache *cache, const wr_chunk *chunk, const wr
     return WEIR_OK;
 }
 
-/* Takes the memory back from its last place. When the driver keeps it, it is mapped there again; what comes of that when it is
- * refused, too, nobody knows: addresses where something may stay mapped must not be asked for again. */
+/* Takes the memory back from its last address. If the driver keeps it, it is mapped there again. If that is refused
+ * too, its state is unknown: addresses where something may stay mapped must not be asked for again. */
 static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
 {
     wr_range range = {
@@ -153,8 +154,8 @@ static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
     return WEIR_OK;
 }
 
-/* It counts as given back already while the driver is asked, so that what another thread gets instead is not counted
- * twice; the limit still counts it. */
+/* While the driver is asked, the chunk already counts as given back, so that what another thread gets instead is not
+ * counted twice. The limit still counts it. */
 static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
 {
     wr_mempool *pool = chunk->pool;
@@ -172,7 +173,7 @@ static weir_status give_back(wr_cache *cache, wr_chunk *chunk, wr_slot *home)
     if (status == WEIR_OK) {
         WR_COUNT(pool, driver_frees, 1);
         cache->ledger.changes++;
-        cache->chunks.dear_bytes = 0; /* it is short, or wanted elsewhere: not to be held again at once */
+        cache->chunks.dear_bytes = 0; /* memory is short, or wanted elsewhere: not to be held again at once */
         cache->chunks.gathered_at = 0;
         cache->chunks.mixed = false;
         if (chunk->stuck) wr_cache_lose(cache, chunk->bytes);
@@ -313,13 +314,13 @@ weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const v
     if (enough == SIZE_MAX)
         wr_keep_first(&first, release_regions(cache, &t));
     else
-        wr_clean_up(release_regions(cache, &t)); /* the memory is what was wanted */
+        wr_clean_up(release_regions(cache, &t)); /* the memory was all that was wanted */
     return first;
 }
 
 /* ---- stale slots -------------------------------------------------------------------------------------------------- */
 
-/* Graphs may use stale slots at every launch. */
+/* Graphs may use stale slots at every launch, so those of their pools stay mapped. */
 static uint64_t bytes_too_many(wr_cache *cache, const wr_bin *bin)
 {
     wr_cache_lock(cache);
@@ -330,8 +331,8 @@ static uint64_t bytes_too_many(wr_cache *cache, const wr_bin *bin)
     return mapped > most && !graphed ? mapped - most : 0;
 }
 
-/* Work queued before a slot became stale may still use it: an event behind it tells. *moment: slots that were stale then
- * are not used any more. */
+/* Work queued before a slot became stale may still use it; an event behind that work tells. *moment: slots that were
+ * stale by then are no longer in use. */
 static bool pass_fence(wr_cache *cache, wr_bin *bin, uint64_t *moment)
 {
     if (!bin->fence) {
@@ -345,7 +346,7 @@ static bool pass_fence(wr_cache *cache, wr_bin *bin, uint64_t *moment)
     return true;
 }
 
-/* Of the bin's; NULL: there is none. */
+/* The bin's oldest stale slot; NULL: none. */
 static wr_slot *oldest_stale(const wr_bin *bin)
 {
     wr_slot *oldest = NULL;
@@ -362,7 +363,7 @@ void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
     if (many == 0 || !pass_fence(cache, bin, &moment)) return;
     for (wr_slot *slot; many > 0 && (slot = oldest_stale(bin)) && slot->stale_since <= moment;) {
         const size_t bytes = slot->chunk->bytes;
-        if (unmap_stale(cache, slot) != WEIR_OK) break; /* it costs addresses only */
+        if (unmap_stale(cache, slot) != WEIR_OK) break; /* keeping it costs only addresses */
         many -= bytes < many ? bytes : many;
     }
 }
@@ -412,7 +413,7 @@ void wr_chunks_reclaim_addresses(wr_cache *cache)
 
 /* ---- the end ------------------------------------------------------------------------------------------------------ */
 
-/* Chunks whose last slot goes with this are destroyed. */
+/* Destroys the chunks whose last slot this is. */
 static weir_status release_slots(wr_cache *cache, const wr_region *region)
 {
     weir_status first = WEIR_OK;
@@ -430,7 +431,7 @@ static weir_status release_slots(wr_cache *cache, const wr_region *region)
 weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment)
 {
     weir_status first = release_slots(cache, segment->region);
-    if (!segment->region->closed) /* else it was said already that they are lost */
+    if (!segment->region->closed) /* else their loss was reported already */
         wr_keep_first(&first, wr_driver(cache->backend, vm_release, cache->device, segment->base, segment->bytes));
     wr_meta_free(segment->region->slots);
     wr_meta_free(segment->region);

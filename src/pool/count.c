@@ -1,8 +1,8 @@
 #include "pool/count.h"
 
-/* The statistics that come of each number of a flow. */
+/* The statistics fed by each number of a flow. */
 typedef struct followers {
-    weir_stat *of[2]; /* each by kind; NULL: there is one only */
+    weir_stat *of[2]; /* each by kind; NULL: there is only one */
 } followers;
 
 static followers followers_of(weir_memory_stats *stats, int number)
@@ -80,7 +80,7 @@ static int64_t parked_of(const wr_not_live *not_live, int kind, int number)
     return not_live->of[kind - WEIR_STAT_SMALL][number];
 }
 
-/* With much parked there is no room most of the time, and no peak either. */
+/* With much parked there is mostly no room, and yet no peak. */
 static bool has_peak(const wr_flow *flow, const wr_not_live *not_live)
 {
     for (int kind = 0; kind < WEIR_STAT_KINDS; kind++)

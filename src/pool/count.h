@@ -1,13 +1,13 @@
 /*
- * count: moving the numbers of weir_memory_stats, of the device and, where they are kept apart, of the pool. The cache's
- * lock is held.
+ * count: changing the numbers of weir_memory_stats, those of the device and, where kept separately, of the pool. The
+ * cache's lock is held.
  */
 #ifndef WR_POOL_COUNT_H
 #define WR_POOL_COUNT_H
 
 #include "pool/not_live.h"
 
-/* What happens to a segment, or seldom to a block, counted in one set of numbers. */
+/* Counts in one set of numbers what happens to a segment, or, more rarely, to a block. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
 _Static_assert(WEIR_STAT_SMALL + (int)WR_LARGE == WEIR_STAT_LARGE, "kinds of statistics follow the classes");
@@ -49,14 +49,14 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
 
-/* So much more of a member of weir_memory_stats that is a counter. */
+/* Adds to a counter in weir_memory_stats. */
 #define WR_COUNT(pool, member, amount)                                                                                 \
     do {                                                                                                               \
         (pool)->cache->stats.member += (amount);                                                                       \
         if ((pool)->counted) (pool)->stats.member += (amount);                                                         \
     } while (0)
 
-/* A block was freed, and waits for a stream or a graph; or it did. */
+/* A freed block begins to wait for a stream or a graph; or has stopped waiting. */
 static inline void wr_count_waits(const wr_block *block)
 {
     WR_COUNT(block->segment->bin->pool, pending_frees, 1);
@@ -69,12 +69,12 @@ static inline void wr_count_waited(const wr_block *block)
     if (pool->counted) pool->stats.pending_frees--;
 }
 
-/* What came of a request that a plan was asked about. */
+/* The outcome of asking a plan about a request. */
 typedef enum wr_outcome {
-    WR_UNPLANNED, /* it is not in the plan, there */
+    WR_UNPLANNED, /* the plan does not have it at this point */
     WR_SERVED,
     WR_LATE,   /* its place is in use */
-    WR_LACKING /* there is no memory behind its place, or not behind all of it */
+    WR_LACKING /* there is no memory behind its place, or behind part of it */
 } wr_outcome;
 
 static inline void wr_count_planned(wr_mempool *pool, wr_outcome found, size_t block_bytes)
@@ -85,27 +85,29 @@ static inline void wr_count_planned(wr_mempool *pool, wr_outcome found, size_t b
     if (found != WR_SERVED) WR_COUNT(pool, plan_missed_bytes, block_bytes);
 }
 
-/* ---- statistics of blocks, which a flow goes before --------------------------------------------------------------- */
+/* ---- statistics of blocks, which a flow collects first
+ * ------------------------------------------------------------ */
 
-/* All that came and went is in the statistics, those of the cache and the pool's own. */
+/* The statistics of the cache, or the pool's own, with everything in the flow added. */
 weir_memory_stats *wr_stats_locked(wr_cache *cache);
-weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where the pool has none of its own */
+weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where the pool has none */
 
-/* The statistics are put together, and their peaks were looked for or set back: the room below them is measured again. */
+/* Measures again the room below the peaks: the statistics are up to date, and their peaks were looked for or reset. */
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
 
-/* At once, ever: setting statistics back must not change where blocks are placed. Whoever does that asks before. */
+/* The most bytes requested at one time, ever: resetting statistics must not change where blocks are placed. Whoever
+ * resets them calls this first. */
 int64_t wr_count_most_requested_locked(wr_cache *cache);
 
-/* There is no room left in the cache's flow or the pool's: for what is live, and for what is split. The second while a front is
- * emptied, too, when nobody knows what is live. */
+/* There is no room left in the cache's flow or the pool's: for what is live, or for splits. The second is also called
+ * while a front is being emptied, when nobody knows what is live. */
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
 WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
 
-/* The first, for whoever has the sums of all fronts, and of the pool's. */
+/* The first, for a caller that has the sums over all fronts and over the pool's. */
 void wr_count_peaks_locked(wr_mempool *pool, const wr_not_live *all, const wr_not_live *own);
 
-/* Negative: no room is left, as by wr_flow_come. */
+/* Negative: no room is left, as with wr_flow_come. */
 static inline int64_t wr_flow_live(wr_flow *flow, int kind, const wr_block *block)
 {
     const int64_t blocks = wr_flow_come(flow, kind, WR_FLOW_BLOCKS, 1);
@@ -132,7 +134,7 @@ static inline void wr_flow_free_out(wr_flow *flow, int kind, size_t bytes)
     wr_flow_go(flow, kind, WR_FLOW_SPLIT_BYTES, bytes);
 }
 
-/* What is in a detached front's ledger comes into the cache's flow and the pool's later. */
+/* A detached front's ledger is added to the cache's flow and the pool's later. */
 static inline void wr_bin_use_ledger(wr_bin *bin, wr_ledger *ledger)
 {
     wr_mempool *pool = bin->pool;
@@ -140,7 +142,7 @@ static inline void wr_bin_use_ledger(wr_bin *bin, wr_ledger *ledger)
     bin->also = pool->counted && ledger == &pool->cache->ledger ? &pool->flow : NULL;
 }
 
-/* A block is live. What is parked counts as live here, and not in a peak: the fronts know how much that is. */
+/* A block becomes live. Parked blocks count as live here, but not in a peak: the fronts know how much they are. */
 static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
 {
     const int kind = wr_count_kind(bin, block);
@@ -149,7 +151,7 @@ static inline void wr_count_live(const wr_bin *bin, const wr_block *block)
     if (WR_UNLIKELY(left < 0)) wr_count_full_locked(bin->pool);
 }
 
-/* Live blocks of a kind are free, or about to be: what they come to. */
+/* Live blocks of one kind, with these sums, are free or about to be. */
 static inline void wr_count_all_freed(const wr_bin *bin, int kind, const int64_t sums[WR_FLOW_LIVE])
 {
     wr_flow_freed(&bin->ledger->flow, kind, sums);
@@ -162,7 +164,8 @@ static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
     wr_count_all_freed(bin, wr_count_kind(bin, block), sums);
 }
 
-/* Free, and counted as inactive split: its segment has other blocks, and is none of chunks, as PyTorch leaves expandable ones out. */
+/* Whether a free block counts as inactive split: its segment has other blocks. Segments of chunks do not count, as
+ * PyTorch leaves expandable ones out. */
 static inline bool wr_block_is_inactive_split(const wr_block *block)
 {
     return WR_UNLIKELY(!block->segment->region) && (block->prev || block->next);
@@ -186,7 +189,7 @@ static inline void wr_count_free_out(const wr_bin *bin, const wr_block *block)
     if (WR_UNLIKELY(bin->also)) wr_flow_free_out(bin->also, kind, block->bytes);
 }
 
-/* Of wr_count: a live block becomes pending; a pending one is free. */
+/* For wr_count: a live block becomes pending; a pending one becomes free. */
 static inline void wr_counter_live_out(weir_memory_stats *stats, int kind, const wr_block *block)
 {
     wr_stat_remove(stats->allocation, kind, 1);
@@ -202,7 +205,7 @@ static inline void wr_counter_active_out(weir_memory_stats *stats, int kind, con
 
 /* ---- statistics of segments --------------------------------------------------------------------------------------- */
 
-/* Of the block's segment: memory behind its addresses, or none. */
+/* For the block's segment: with memory behind its addresses, or without. */
 static inline void wr_counter_backing_in(weir_memory_stats *stats, int kind, const wr_block *block)
 {
     if (block->segment->backing == WR_UNBACKED)

@@ -6,19 +6,19 @@
 #include <assert.h>
 
 enum {
-    WAIT = 8, /* as much as a request that finds the lock taken counts; one that finds it free counts -1 */
+    WAIT = 8, /* what a request that finds the lock taken counts; one that finds it free counts -1 */
     WAITS_MOST = 256,
-    VISITS_MOST = 256, /* a front is attached when the cache's lock was taken so often ... */
-    VISITS_SPARED = 8, /* ... beyond so many times for each that its own lock was enough */
-    SPINS = 200,       /* looks at a lock before it is waited for: some microseconds */
-    RECORDS = 64,      /* of blocks, for what a front cuts */
-    RECORDS_MOST = 512 /* those of what it joined; the rest goes back */
+    VISITS_MOST = 256, /* a front is attached after the cache's lock was taken so often ... */
+    VISITS_SPARED = 8, /* ... beyond this many times for each time its own lock was enough */
+    SPINS = 200,       /* tries before waiting for a lock: some microseconds */
+    RECORDS = 64,      /* of blocks, for what a front splits */
+    RECORDS_MOST = 512 /* including those of coalesced blocks; the rest goes back */
 };
 
-/* In a detached front's flow, which never gets to a peak: how much may become live is known by what is spare. */
+/* The room in a detached front's flow, which never reaches a peak: `spare` says how much may become live. */
 static const int64_t ROOM = INT64_MAX / 4;
 
-/* Who has a cutting lock has it for less than a thread needs to fall asleep and wake. */
+/* A cutting lock is held for less time than a thread takes to fall asleep and wake. */
 static WR_ALWAYS_INLINE bool try_soon(wr_lock *lock, bool (*try)(wr_lock *lock))
 {
     if (WR_LIKELY(try(lock))) return true;
@@ -55,7 +55,7 @@ static int64_t spare_of(const wr_front *front, wr_flow_number number)
     return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
 }
 
-/* What detached fronts but `own` may take until they ask again. Each may take a little in any case. */
+/* What detached fronts other than `own` may hand out before they ask again. Each gets a little in any case. */
 typedef struct shares {
     int64_t count, spare;
 } shares;
@@ -128,8 +128,8 @@ static bool is_wanted(const wr_cache *cache)
     return atomic_load_explicit(&cache->cutting_wanted, memory_order_relaxed);
 }
 
-/* Whoever wants all cutting locks has them soon, but for a thread that is not running. A mutex goes to whoever comes, again and
- * again, so the thread queues for the other's; nothing is read or changed under it. */
+/* A thread that wants all cutting locks gets them soon, unless the holder of one is not running. A mutex may go to the
+ * same thread again and again, so this one queues for the cache's; it reads and changes nothing under it. */
 static WR_NOINLINE void let_first(wr_cache *cache)
 {
     for (int i = 0; i < SPINS; i++) {
@@ -220,7 +220,7 @@ static void share_starts(wr_cache *cache)
     if (starts) starts->shared = cache->detached != NULL;
 }
 
-/* The stream's account is changed under the cutting lock. */
+/* The stream's account is changed under the cutting lock, so only one of its fronts may be detached. */
 static bool has_detached_sibling(const wr_front *front)
 {
     const wr_front *f = atomic_load_explicit(&front->stream->fronts, memory_order_relaxed);
@@ -235,7 +235,7 @@ weir_status wr_front_detach_locked(wr_front *front)
     WR_TRY(stock_up(front));
     begin_flow(&front->ledger.flow);
     const bool free = wr_lock_try_behind(&front->cutting);
-    assert(free); /* only who has the front's lock waits for it while it is attached */
+    assert(free); /* while the front is attached, only the holder of its lock takes this one */
     (void)free;
     front->visits = 0;
     wr_front **link = &cache->detached;
@@ -244,7 +244,7 @@ weir_status wr_front_detach_locked(wr_front *front)
     *link = front;
     use_ledger(front, &front->ledger);
     share_starts(cache);
-    unsettle_all(cache); /* each has less now */
+    unsettle_all(cache); /* each has a smaller share now */
     atomic_store_explicit(&front->detached, true, memory_order_relaxed);
     return WEIR_OK;
 }
@@ -261,7 +261,7 @@ void wr_front_count_wait_locked(wr_front *front, bool contended)
         front->waits--;
     if (front->waits < WAITS_MOST) return;
     front->waits = 0;
-    (void)!wr_front_detach_locked(front); /* when it has waited as often again */
+    (void)!wr_front_detach_locked(front); /* on failure, tries again after waiting as often */
 }
 
 void wr_front_attach_locked(wr_front *front)

@@ -12,41 +12,44 @@
 
 #include <assert.h>
 
-/* Of the addresses of a stream's first region small blocks have a share, and private pools, which may be many. */
+/* Small blocks, and private pools, which may be many, get only such a share of the addresses of a stream's first
+ * region. */
 enum { SMALL_ADDRESSES_SHARE = 8, PRIVATE_ADDRESSES_SHARE = 16 };
 
-/* What a private pool's region has to grow into at least: so much, and so many times what its bin has in others. */
+/* What a private pool's region has at least to grow into: so much, and so many times what its bin has in other
+ * regions. */
 #define PRIVATE_MORE ((size_t)128 << 20)
 enum { PRIVATE_TIMES = 8 };
 
-/* Plans that come to nothing for streams with work queued, each without those that had some before: then others are not asked. */
+/* After so many plans that failed because streams had work queued, each leaving out the streams found busy before,
+ * other streams are not tried. */
 enum { BUSY_MOST = 4 };
 
-/* New memory of which is asked first whether there is so much: some ten chunks, or fifty. */
+/* From this much new memory on, the driver is first asked whether there is so much: some ten chunks, or fifty. */
 #define ASKED_FROM ((size_t)1 << 30)
 
 /* One try. */
 typedef struct attempt {
     wr_stitch_plan plan;
     wr_stitch_effort effort;
-    wr_block *aside;       /* records of blocks, set aside for the step after the driver's calls */
-    bool hold;             /* keep the region's free tail from others during those calls */
+    wr_block *aside;       /* block records, set aside for the step after the driver calls */
+    bool hold;             /* hide the region's free tail from other threads during those calls */
     wr_block *held;        /* that tail; NULL: none */
     bool done;             /* nothing is left to do */
     bool busy;             /* a stream whose memory was to be used has work queued */
-    uint64_t began, ended; /* the mapping, by the back end's clock */
+    uint64_t began, ended; /* the mapping's start and end, by the back end's clock */
 } attempt;
 
-/* ---- everything that could fail, first ---------------------------------------------------------------------------- */
+/* ---- first, everything that could fail ---------------------------------------------------------------------------- */
 
-/* The first stream's first region has addresses for all of the device, those of others a bit less each. */
+/* The first region of the first stream has addresses for the whole device; each later stream's has a bit less. */
 static uint64_t addresses_left(const wr_cache *cache)
 {
     const uint64_t most = WR_REGIONS_TIMES * (uint64_t)cache->chunks.region_bytes;
     return most > cache->chunks.addresses ? most - cache->chunks.addresses : 0;
 }
 
-/* Addresses for what the request needs, and to grow into. */
+/* Addresses for what the request needs, and for growing. */
 static size_t least_region_bytes(const wr_stitch_plan *p)
 {
     const size_t twice = 2 * p->request->fit.block_bytes;
@@ -55,7 +58,7 @@ static size_t least_region_bytes(const wr_stitch_plan *p)
     return twice + wr_region_left(p->cache) + PRIVATE_MORE + PRIVATE_TIMES * p->bin->part_bytes;
 }
 
-/* The bin's first region has more. */
+/* The bin's first region gets more. */
 static size_t region_bytes(const wr_stitch_plan *p)
 {
     const size_t small = p->bin->class == WR_SMALL ? SMALL_ADDRESSES_SHARE : 1;
@@ -66,7 +69,7 @@ static size_t region_bytes(const wr_stitch_plan *p)
     return (more ? first / WR_SEGMENT_UNIT : units) * WR_SEGMENT_UNIT;
 }
 
-/* The region's records; its addresses come later. */
+/* Makes the region's records; its addresses come later. */
 static weir_status prepare_region(wr_stitch_plan *p)
 {
     wr_cache *cache = p->cache;
@@ -90,7 +93,7 @@ static weir_status prepare_region(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* Two for each range that is taken now; two for each that is put back, or given, when the driver has been called. */
+/* Two for each range that is taken now; two, after the driver calls, for each that is put back or given. */
 static weir_status spare_records(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
@@ -107,20 +110,20 @@ static weir_status prepare(attempt *a)
     WR_TRY(wr_cache_check_limit_locked(p->cache, p->created));
     WR_TRY(wr_cache_check_cap_locked(p->request->pool, p->created));
     if (p->forced && p->created == p->bytes && p->created >= p->refused)
-        return WEIR_ERR_OUT_OF_MEMORY; /* why there is nothing new was said before */
+        return WEIR_ERR_OUT_OF_MEMORY; /* why there is nothing new was reported before */
     if (!p->region) WR_TRY(prepare_region(p));
     WR_TRY(wr_region_reserve_slots(p->region->region, p->count));
     return spare_records(a);
 }
 
-/* ---- out of everybody's sight, and back --------------------------------------------------------------------------- */
+/* ---- hiding memory, and putting it back --------------------------------------------------------------------------- */
 
 static bool is_end(const wr_cache *cache, const wr_stitch_step *s)
 {
     return s->origin && !wr_chunk_is_free(cache, s->slot->chunk);
 }
 
-/* What will be mapped elsewhere is nobody's until then. */
+/* Memory to be mapped elsewhere is nobody's until then. */
 static void take_locked(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
@@ -150,7 +153,7 @@ static void put_back_locked(attempt *a)
 
 /* ---- the driver --------------------------------------------------------------------------------------------------- */
 
-/* Memory of another stream can be used once its work is over, or waited for. */
+/* Memory of another stream can be used once its work is over, or the stream waits for it. */
 static weir_status own_work(attempt *a, wr_stream *from)
 {
     wr_event_pool *events = a->plan.cache->events;
@@ -165,7 +168,7 @@ static weir_status own_work(attempt *a, wr_stream *from)
     return WEIR_OK;
 }
 
-/* Whose the step's memory is. */
+/* The stream that the step's memory belongs to. */
 static wr_stream *stream_of(const wr_stitch_plan *p, size_t step)
 {
     const wr_slot *origin = p->steps[step].origin;
@@ -208,7 +211,7 @@ static weir_status map_all(attempt *a)
     return wr_source_share(p->cache, &range, atomic_load(&p->cache->accessors));
 }
 
-/* Addresses to grow into, or, where those run out, for what is mapped now and an absent end. */
+/* Reserves addresses to grow into or, where those run out, for what is mapped now plus an absent end. */
 static weir_status reserve(wr_stitch_plan *p)
 {
     const weir_backend *backend = p->cache->backend;
@@ -224,8 +227,9 @@ static weir_status reserve(wr_stitch_plan *p)
     return status;
 }
 
-/* So much in many chunks is not asked for in vain: that, and giving back what there was, took half a second on a full device. The
- * driver's figure may leave out what it could still find, so where that is too little one chunk of all asks. */
+/* Asking in vain for so much in many chunks, and giving back those obtained, took half a second on a full device. So
+ * the driver is asked for its free memory. That may leave out what it could still find, so where it is too little, one
+ * chunk of the whole size is tried. */
 static weir_status check_room(const wr_stitch_plan *p)
 {
     const weir_backend *backend = p->cache->backend;
@@ -337,7 +341,7 @@ static void add_slots_locked(attempt *a)
     }
     stop_growing_locked(p);
     if (moved == 0) return;
-    const uint64_t took = (a->ended - a->began) / p->count * moved; /* of new ones mapping is a part only */
+    const uint64_t took = (a->ended - a->began) / p->count * moved; /* for new chunks, mapping is only a part */
     wr_stitch_note_moved(cache, moved, moved_bytes, took, a->ended);
 }
 
@@ -357,9 +361,9 @@ static weir_status commit_locked(attempt *a)
     return WEIR_OK;
 }
 
-/* ---- the whole of it ---------------------------------------------------------------------------------------------- */
+/* ---- all together ------------------------------------------------------------------------------------------------- */
 
-/* Hands out what fits, if anything does. Who wants memory for a range looks for the place there himself. */
+/* Hands out a block that fits, if there is one. A caller that wants memory for a range finds the place there itself. */
 static weir_status serve_locked(attempt *a, void **out)
 {
     const wr_stitch_plan *p = &a->plan;
@@ -373,7 +377,7 @@ static weir_status serve_locked(attempt *a, void **out)
     return WEIR_OK;
 }
 
-/* It is done, or there is a plan whose memory is out of sight. */
+/* Afterwards the request is done, or there is a plan whose memory is hidden. */
 static weir_status begin_locked(attempt *a, wr_front *front, void **out)
 {
     wr_stitch_plan *p = &a->plan;
@@ -429,26 +433,26 @@ static weir_status try_once(attempt *a, void **out)
 
     undo(a);
     wr_cache_lock(cache);
-    stop_growing_locked(p); /* not before: the limit is of what is there */
+    stop_growing_locked(p); /* not before: the limit is on what is there */
     if (p->created && !a->busy)
-        cache->chunks.dear_bytes = 0; /* who is refused does not ask for more than it needs again at once */
+        cache->chunks.dear_bytes = 0; /* a program that is refused does not at once ask again for more than it needs */
     end_locked(a);
     wr_cache_unlock(cache);
     return status;
 }
 
-/* What was asked for in vain may have kept the pool, which was released meanwhile. */
+/* The attempt may have kept alive the pool, which was released meanwhile. */
 static void sweep_for(const wr_request *request)
 {
     if (request->pool_name != 0) wr_mempool_sweep(request->pool->cache);
 }
 
-/* How the next attempt goes: what was in vain is not tried again. */
+/* How the next attempt goes: what failed is not tried again. */
 typedef struct trying {
     bool forced, hold;     /* as in the plan and the attempt */
-    bool gather, gathered; /* what all streams have parked is freed before; or was, before any attempt */
+    bool gather, gathered; /* free first what all streams have parked; that was done before some attempt */
     size_t refused;
-    int busy; /* attempts that came to nothing for streams with work queued */
+    int busy; /* attempts that failed because streams had work queued */
 } trying;
 
 /* False: that was the last attempt. */
@@ -461,7 +465,7 @@ static bool try_again(trying *t, const attempt *a, weir_status status, const voi
     }
     if (t->gather) return true;
     if (status == WEIR_OK) {
-        t->hold = true; /* another thread was given a part of what was made */
+        t->hold = true; /* another thread was given part of what was made */
         return !found;
     }
     if (t->forced) return false;

@@ -4,53 +4,57 @@
 #include "pool/count.h"
 #include "pool/gate.h"
 
-/* More may be held than was ever live, before chunks are mapped again: 1 in so many. Blocks that are replaced by ones a bit
- * larger, all of them again and again, then come to lie where their neighbours were; what is mapped together instead lies
- * apart for good, and they hold more. What a plan does not have is served beside planned places, and not from them. */
+/* Slack: how much more than was ever live may be held before chunks are mapped again, one part in so many. Where blocks
+ * are replaced again and again by slightly larger ones, those can then lie where neighbours of the old ones were. What
+ * is mapped together instead stays apart for good, and more is held. Requests that a plan lacks are served beside
+ * planned places, and not from them. */
 enum { SLACK_SHARE = 40 };
 
-/* For requests of at most such a part of what was ever live it may be more, where one stream has it all and memory is not short:
- * what is new for them is little, and programs with many such blocks, of ever other sizes, find room by best fit alone from there
- * on. */
+/* More slack for requests of at most this part of what was ever live, where one stream has it all and memory is not
+ * short: new memory for them is little, and from there on programs with many such blocks, in ever-changing sizes, find
+ * room by best fit alone. */
 enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
 
-/* Mapping a chunk again, and unmapping it later, takes so long at least (0007), and may take such a share of a program's time; with
- * the square of what is held for what was ever live a larger one, up to a most. What is mapped when that was exceeded by more
- * than the patience is dear. */
+/* Mapping a chunk again, and unmapping it later, takes at least so long (0007), and may take one part in so many of a
+ * program's time. That share grows with the square of what is held over what was ever live, up to a most. Mapping is
+ * dear when it has exceeded the share by more than the patience. */
 enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
 #define MOVE_PATIENCE_NS UINT64_C(10000000000)
 
-/* Once so many times what is held was dear, each so many bytes more that are let one more be held, up to a share: a program that
- * goes on for ever comes to rest, one that ends before holds no more. A share of the device, or of the limit, is left to others. */
+/* Once REST_TIMES the held bytes were dear, each further REST_PRICE dear bytes let one more be held, up to a share: a
+ * program that runs for ever comes to rest, and one that ends sooner holds no more. A share of the device or of the
+ * limit is left to others. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
-/* A new chunk is this share of what the stream has of the class, between the least and the usual size, and of large blocks less
- * where streams are many, each of which has a last one partly in use: small programs stay small. */
+/* A new chunk is at least this share of what the stream has of the class, between the least and the usual size: small
+ * programs stay small. For large blocks it is less where streams are many, since each has a last chunk partly in
+ * use. */
 enum { GROWTH_SHARE = 8 };
 
-/* Small blocks have chunks of their own, whatever is free elsewhere, up to a share of all, or a little. */
+/* Small blocks get chunks of their own, whatever is free elsewhere, up to this share of all chunks, or SMALL_LEAST. */
 enum { SMALL_SHARE = 16 };
 #define SMALL_LEAST ((size_t)32 << 20)
 
-/* What streams have parked stays theirs: each finds it again without the driver. From a share of all on, and from so much, it is
- * taken where another stream would get new memory. Where that comes to be dear it happens again when a share more is held only,
- * so those that use it by turns then have memory of their own for it. */
+/* What a stream has parked stays its own, to be found again without the driver. From this share of all and this many
+ * bytes on, it is gathered where another stream would get new memory. Once mapping is dear, that happens again only
+ * when a share more is held, so that streams that use the memory in turn get their own. */
 enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
 #define PARKED_LEAST ((size_t)64 << 20)
 
-/* None is more than this share of what is held in all, or of the request that it is made for: what is large itself is not mapped
- * again from so many. */
+/* No chunk is more than this share of what is held in all, or, if larger, of the request that it is made for: a large
+ * request is not mapped from too many chunks. */
 enum { MOST_SHARE = 40, MOST_OWN_SHARE = 12 };
 
-/* Where memory may become short the driver's time matters less: from a share of a limit on, which somebody has set for a reason,
- * and from half of the device on. */
+/* Where memory may become short, the driver's time matters less: from this share of a limit on, which somebody has set
+ * for a reason, and from half of the device on. */
 enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
 
-/* And hardly where so little is left: what lies in the middle of a chunk in use cannot be used elsewhere. But what is large
- * itself need not consist of so many. */
+/* It hardly matters where only this share is left: what is free in the middle of a chunk in use cannot be used
+ * elsewhere. But a large request need not consist of too many chunks. */
 enum { LAST_SHARE = 8, LAST_OWN_SHARE = 512 };
 
-/* Memory behind a range comes in multiples of this at most, from one on: what a plan has above and below is not needed yet. */
+/* Memory for a range comes in cells of at most this size, at multiples of it: what the plan has above and below the
+ * cell is not needed yet. */
 #define CELL_MOST WR_CHUNK_USUAL
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------- */
@@ -61,7 +65,7 @@ bool wr_stitch_is_tight(const wr_cache *cache, size_t held)
            held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
 }
 
-/* What may be held in all. */
+/* How much may be held in all. */
 static size_t room_of(const wr_cache *cache)
 {
     const size_t device = cache->chunks.region_bytes;
@@ -85,7 +89,7 @@ size_t wr_stitch_most(const wr_cache *cache, size_t bytes)
     return share < WR_CHUNK_MOST ? share : WR_CHUNK_MOST;
 }
 
-/* No more than `most` are counted, and none is one. */
+/* Counts no further than `most`, and none as one. */
 static size_t streams_with_chunks(const wr_mempool *pool, size_t most)
 {
     size_t count = 0;
@@ -101,7 +105,7 @@ static uint64_t left_of_limit(const wr_cache *cache)
     return held < cache->limit ? cache->limit - held : 0;
 }
 
-/* What the limit and the pool's cap leave, in whole units. */
+/* What both the limit and the pool's cap leave, in whole units. */
 static size_t left_of_both(const wr_stitch_plan *p)
 {
     const uint64_t limit = left_of_limit(p->cache), cap = wr_cache_left_of_cap_locked(p->request->pool);
@@ -111,9 +115,10 @@ static size_t left_of_both(const wr_stitch_plan *p)
 size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
 {
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
-    const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many it is the least there is */
+    const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many streams it is WR_CHUNK_LEAST */
     const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool, enough);
-    const size_t left = p->forced ? 0 : left_of_both(p); /* nothing to spare, where the driver or a bound has refused */
+    /* the driver or a bound has refused, so nothing can be spared */
+    const size_t left = p->forced ? 0 : left_of_both(p);
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;
     if (least > most) least = most;
@@ -130,7 +135,7 @@ size_t wr_stitch_cell(const wr_stitch_plan *p)
 
 /* ---- what may be held --------------------------------------------------------------------------------------------- */
 
-/* The time in which so many nanoseconds may go to mapping: less, the more is held for what was ever live. */
+/* The time in which this many nanoseconds may go to mapping: less, the more is held over what was ever live. */
 static uint64_t time_for(wr_cache *cache, uint64_t took)
 {
     const weir_memory_stats *stats = wr_stats_locked(cache);
@@ -153,8 +158,8 @@ void wr_stitch_note_moved(wr_cache *cache, size_t count, size_t bytes, uint64_t 
     chunks->dear_bytes += bytes;
 }
 
-/* What may be held beyond the slack, for a program that has had its chunks mapped again and again. It is no reason for more that
- * much is held in segments. */
+/* What may be held beyond the slack by a program whose chunks were mapped again and again. Memory held in segments is
+ * no reason for more. */
 static int64_t rest_for(const wr_stitch_plan *p, size_t held, int64_t most)
 {
     const int64_t chunks = (int64_t)p->request->pool->chunk_bytes;
@@ -173,7 +178,8 @@ static int64_t slack_for(const wr_stitch_plan *p, int64_t most)
 bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
 {
     const weir_memory_stats *stats = wr_stats_locked(p->cache);
-    /* What other streams have parked counts as live there, and cannot be had for a range; the stream's own is free already. */
+    /* What other streams have parked counts as live here, and cannot be had for a range. The stream's own parked blocks
+     * are free already. */
     const int64_t parked = p->range ? wr_fronts_parked_locked(p->cache, NULL, WR_FLOW_REQUESTED) : 0;
     const int64_t not_live = wr_fronts_not_live_locked(p->cache, WR_FLOW_REQUESTED);
     const int64_t live = stats->requested_bytes[WEIR_STAT_ALL].current - not_live + parked;

@@ -2,10 +2,10 @@
 
 #include "pool/bin.h"
 
-/* Ends that are worth a mapping of their own; when nothing else helps all of them are. */
+/* The smallest end that is worth a mapping of its own; when nothing else helps, all are. */
 #define END_LEAST ((size_t)16 << 20)
 
-/* Whether a free piece reaches the end (or else the beginning) of its chunk, and belongs to no free tail. */
+/* Whether a free piece reaches the end (or else the beginning) of its chunk, and is not part of the free tail. */
 static bool reaches(const wr_stitch_plan *p, const wr_piece *piece, bool suffix)
 {
     const wr_slot *s = piece->slot;
@@ -13,7 +13,7 @@ static bool reaches(const wr_stitch_plan *p, const wr_piece *piece, bool suffix)
     return there && !(p->tail && s->region == p->region && piece->to > p->region->region->end - p->tail);
 }
 
-/* What stays of the slot's part is none, or large enough to be noticed once it is free. */
+/* Of the slot's part either nothing remains, or enough to be noticed once it is free. */
 static wr_piece leave_enough(wr_piece end, bool suffix)
 {
     const wr_slot *s = end.slot;
@@ -27,7 +27,7 @@ static wr_piece leave_enough(wr_piece end, bool suffix)
     return end;
 }
 
-/* The larger one; `not_this`: a chunk that is taken already. */
+/* Keeps the larger one. `not_this`: a chunk that is taken already. */
 static void keep_larger(const wr_stitch_plan *p, const wr_piece *piece, bool suffix, const wr_chunk *not_this,
                         wr_piece *best)
 {
@@ -38,7 +38,7 @@ static void keep_larger(const wr_stitch_plan *p, const wr_piece *piece, bool suf
     if (wr_piece_bytes(&end) > wr_piece_bytes(best)) *best = end;
 }
 
-/* Of large blocks first, since none is larger than its block. */
+/* Largest blocks first, since no end is larger than its block. */
 static void look_for_end(const wr_stitch_plan *p, wr_bin *bin, bool suffix, const wr_chunk *not_this, wr_piece *best)
 {
     const size_t least = p->forced ? WR_CHUNK_LEAST : END_LEAST;

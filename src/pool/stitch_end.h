@@ -1,6 +1,6 @@
 /*
- * stitch_end: free ends of chunks in use, of which one may begin a range that is mapped together, and one end it.
- * Lock: both locks, after a survey.
+ * stitch_end: free ends of chunks in use. One may begin a range that is mapped together, and one may end it. Lock: both
+ * locks, after a survey.
  */
 #ifndef WR_POOL_STITCH_END_H
 #define WR_POOL_STITCH_END_H
@@ -12,8 +12,8 @@ static inline size_t wr_piece_bytes(const wr_piece *piece)
     return piece->slot ? piece->to - piece->from : 0;
 }
 
-/* The largest of the stream, behind (`suffix`) or before what is in use, of another chunk than `not_this`; no bytes: there is
- * none that is worth it. Of the other class, too, when nothing else serves. */
+/* The stream's largest free end that lies behind (`suffix`) or before the used part of its chunk, excluding chunk
+ * `not_this`. Zero bytes: none is worth it. When nothing else serves, ends of the other class count too. */
 wr_piece wr_stitch_end_best(const wr_stitch_plan *plan, bool suffix, const wr_chunk *not_this);
 
 #endif

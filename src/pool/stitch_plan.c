@@ -10,15 +10,15 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* A free beginning of a chunk in use ends a range, and what is behind it stays in the middle of its chunk. So where new memory
- * is needed all the same, the beginning must be so large, and what is new no more than what is missing. */
+/* A free beginning of a chunk in use ends a range, and what lies behind it is then in the middle of its chunk. So where
+ * new memory is needed as well, the beginning must be this large, and no more is new than what is missing. */
 #define PREFIX_LEAST ((size_t)24 << 20)
 
-/* Small blocks and large ones of a stream take chunks from each other where the small ones have so much. With less they would do
- * that again and again for little. */
+/* The small and the large blocks of a stream take chunks from each other where the small ones have so much. With less
+ * they would do that again and again for little. */
 #define SHARED_FROM ((size_t)32 << 20)
 
-/* By so much an end must be more than the free tail which is given up for it. */
+/* An end must be larger by this than the free tail given up for it. */
 #define END_GAIN ((size_t)4 << 20)
 
 /* ---- what there is ------------------------------------------------------------------------------------------------ */
@@ -54,19 +54,19 @@ static int own_first_then_largest(const void *left, const void *right)
     return a->handle < b->handle ? -1 : a->handle > b->handle;
 }
 
-/* Whether requests of a pool are served from what the default one has free. */
+/* Whether requests of a pool may be served from what the default one has free. */
 static bool has_default(const wr_mempool *pool)
 {
     return !pool->is_private || (pool->rules.cap == 0 && !pool->graphed);
 }
 
-/* What graphs use is in use wherever they are launched: that the stream has no work says nothing of it. */
+/* What graphs use is in use wherever they are launched: that the stream has no work proves nothing. */
 static bool may_have_of(const wr_stitch_plan *p, const wr_stream *other)
 {
     return p->foreign && other->found_busy != p->serial && !p->request->pool->graphed;
 }
 
-/* Other pools keep what they get, and planned places would never have it back. */
+/* Other pools keep the chunks they get, so planned places would never have them back. */
 static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
 {
     if (!atomic_load_explicit(&cache->serving, memory_order_relaxed)) return false;
@@ -75,7 +75,7 @@ static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
     return false;
 }
 
-/* Whether a free chunk, which the bin has, may be mapped for the request. */
+/* Whether a free chunk of the bin may be mapped for the request. */
 static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin *bin)
 {
     if (in_tail(p, chunk) || !wr_stitch_may_take(p, bin)) return false;
@@ -97,7 +97,7 @@ static weir_status list_spare(wr_stitch_plan *p)
         wr_chunk *k = c->whole[i];
         const wr_bin *bin = wr_chunk_bin(k);
         if (!may_use(p, k, bin)) continue;
-        /* For the order: no marks that are counted up to. Planned places keep theirs as long as there are others. */
+        /* These order the chunks, and are not marks that are counted up to. Chunks of planned places go last. */
         k->mark = bin == p->bin ? UINT64_MAX : bin->stream == p->bin->stream ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
         p->spare_bytes += k->bytes;
@@ -113,7 +113,7 @@ static bool has_room(const wr_segment *segment, size_t bytes)
     return !segment->region->closed && segment->bytes - segment->region->end >= bytes + wr_region_left(segment->cache);
 }
 
-/* The region with the largest free tail that has addresses left; NULL: a new one. */
+/* Chooses the region with the largest free tail among those with addresses left; NULL: a new one. */
 static void choose_region(wr_stitch_plan *p)
 {
     const size_t need = p->request->fit.block_bytes;
@@ -127,7 +127,7 @@ static void choose_region(wr_stitch_plan *p)
     }
 }
 
-/* One in which nothing is mapped any more; NULL: a new one. */
+/* A region in which nothing is mapped any more; NULL: a new one. */
 static wr_segment *empty_region(const wr_stitch_plan *p)
 {
     wr_segment *s = p->bin->segments;
@@ -160,7 +160,7 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
     return status;
 }
 
-/* At least so many bytes, a multiple of the unit and at most `room`. */
+/* Plans at least so many bytes, a multiple of the unit and at most `room`. */
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
 {
     WR_ENSURE(bytes <= p->cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
@@ -175,8 +175,8 @@ static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
     return WEIR_OK;
 }
 
-/* Marks spare chunks for so many bytes: the largest that are not too large, then the smallest that is enough for the rest,
- * and none that this one makes needless. Returns what is still missing. */
+/* Marks spare chunks for so many bytes: the largest that are not too large, then the smallest that covers the rest, and
+ * unmarks those that this one makes unnecessary. Returns what is still missing. */
 static size_t choose_spare(wr_stitch_plan *p, size_t bytes)
 {
     const uint64_t chosen = p->chosen = ++p->cache->chunks.marks;
@@ -206,7 +206,7 @@ static weir_status plan_end(wr_stitch_plan *p, const wr_piece *end)
     return add_step(p, end->slot, end->slot->chunk, end->from - end->slot->at, end->to - end->slot->at);
 }
 
-/* What the tail, what is spare and an end that begins the range lack, another end is to bring. */
+/* Looks for a second end to provide what the tail, the spare chunks and the end that begins the range lack. */
 static size_t add_prefix(wr_stitch_plan *p)
 {
     const size_t need = p->request->fit.block_bytes, got = p->tail + wr_piece_bytes(&p->suffix) + p->spare_bytes;
@@ -215,7 +215,7 @@ static size_t add_prefix(wr_stitch_plan *p)
     return got + wr_piece_bytes(&p->prefix);
 }
 
-/* Where the tail and what is spare are not enough, ends of chunks in use begin and end the new range. */
+/* Where the tail and the spare chunks are not enough, ends of chunks in use begin and end the new range. */
 static weir_status choose_ends(wr_stitch_plan *p)
 {
     const size_t need = p->request->fit.block_bytes, tail = p->tail;
@@ -227,7 +227,7 @@ static weir_status choose_ends(wr_stitch_plan *p)
     p->suffix = suffix;
     p->region = empty_region(p);
     p->tail = 0;
-    WR_TRY(list_spare(p)); /* what was the tail is spare too */
+    WR_TRY(list_spare(p)); /* the chunks of the tail are spare now */
     if (add_prefix(p) >= need || !p->forced || with_tail < need) return WEIR_OK;
     p->suffix = (wr_piece){ 0 };
     p->region = region;
@@ -237,7 +237,7 @@ static weir_status choose_ends(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* A free block of another bin of the stream. */
+/* Whether another bin of the stream has a free block for the request. */
 static bool use_bin(wr_stitch_plan *p, wr_class class)
 {
     const wr_block *block = wr_cache_best_of_locked(p->request, class);
@@ -277,7 +277,7 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
         if (*served) return WEIR_OK;
         WR_TRY(plan_missing(p, missing));
     }
-    /* What is new is rounded up, so the prefix may be needless by now. */
+    /* New memory is rounded up, so the prefix may be unnecessary now. */
     size_t got = p->tail;
     for (size_t i = 0; i < p->count; i++) got += p->steps[i].slot->to - p->steps[i].slot->from;
     assert(got >= need || p->prefix.slot);
@@ -286,8 +286,8 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */
 
-/* A stale slot, or one of which a part is used elsewhere, gets its chunk when that is free, and the stream's still: another one
- * may have work queued that uses it. */
+/* Gives a stale slot, or one of whose chunk a part is used elsewhere, its chunk, if that is free and still the
+ * stream's: another stream may have work queued that uses it. */
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
     const bool there = wr_chunk_is_free(p->cache, slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
@@ -302,10 +302,11 @@ static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 /* Addresses without slots. */
 typedef struct hole {
     size_t from, to;
-    size_t needed; /* from its beginning: to the end of the range, in whole cells */
+    size_t needed; /* from its beginning to the end of the range, in whole cells */
 } hole;
 
-/* The slots that the range begins with, without a hole, have their memory. *at is behind them, *next the one behind that. */
+/* Makes sure that the slots at the beginning of the range, up to a hole, have their memory. *at is behind them, *next
+ * the slot after that. */
 static weir_status pass_slots(wr_stitch_plan *p, const wr_region *region, size_t *at, uint32_t *next)
 {
     const size_t to = p->range->to;
@@ -326,7 +327,7 @@ static bool is_used(const wr_stitch_range *r, size_t at)
     return !*r->units || (*r->units)[unit / 64] >> unit % 64 & 1;
 }
 
-/* The range, so far as it is to have memory, with what is going to be used before and behind it in its cells. */
+/* Widens the range, as far as it is to get memory, by what will be used before and behind it in its cells. */
 static hole widen(const wr_stitch_range *r, size_t at, size_t cell)
 {
     const size_t end = wr_round_up(r->bytes, WR_SEGMENT_UNIT), cells = wr_round_up(r->to, cell);
@@ -337,7 +338,7 @@ static hole widen(const wr_stitch_range *r, size_t at, size_t cell)
     return w;
 }
 
-/* The first hole that the range meets; none: all of the range has memory. */
+/* The first hole in the range; none: all of it has memory. */
 static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
 {
     static const wr_region nothing;
@@ -356,7 +357,8 @@ static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
     return WEIR_OK;
 }
 
-/* Chunks that are free elsewhere: those of which no cell more is needed, then the smallest that covers the rest. */
+/* Uses chunks that are free elsewhere: those that fit without a further cell, then the smallest that covers the
+ * rest. */
 static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 {
     const size_t room = h->to - h->from;
@@ -375,7 +377,8 @@ static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
     return covering ? add_step(p, covering->slots, covering, 0, covering->bytes) : WEIR_OK;
 }
 
-/* New memory is for places as long as no more is held than the plan would do with: beyond, what is free elsewhere serves. */
+/* New memory goes to places as long as no more is held than the plan would need. Beyond that, free memory elsewhere is
+ * used. */
 static bool may_hold(const wr_stitch_plan *p, size_t bytes)
 {
     return p->request->pool->chunk_bytes + bytes <= p->range->budget || wr_stitch_has_slack(p, bytes);
@@ -402,7 +405,7 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
 
 /* ---- a plan ------------------------------------------------------------------------------------------------------- */
 
-/* Nothing of it may be mapped elsewhere. */
+/* For a pool of which nothing may be mapped elsewhere. */
 static weir_status plan_fixed(wr_stitch_plan *p, bool *served)
 {
     *served = p->forced && p->bin->class == WR_SMALL && use_bin(p, WR_LARGE);

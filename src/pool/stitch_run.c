@@ -5,7 +5,7 @@
 
 /* ---- neighbours --------------------------------------------------------------------------------------------------- */
 
-/* The slot right before or behind; NULL: nothing is mapped there. */
+/* The slot immediately before or behind; NULL: nothing is mapped there. */
 static wr_slot *before(const wr_slot *slot)
 {
     wr_slot *left = slot->left;
@@ -18,15 +18,15 @@ static wr_slot *behind(const wr_slot *slot)
     return right && slot->at + slot->chunk->bytes == right->at ? right : NULL;
 }
 
-/* The free block that the offset lies in; NULL: none, or one that is smaller than any part. */
+/* The free block that contains the offset; NULL: none, or one smaller than any part. */
 static const wr_block *free_at(const wr_segment *region, size_t offset)
 {
     const wr_block *block = wr_starts_block_at(region, region->base + offset);
     return block->state == WR_BLOCK_FREE && block->bytes >= WR_CHUNK_PART_LEAST ? block : NULL;
 }
 
-/* Where what is free right before the slot begins, and what is free right behind it ends. Most neighbours are stale, or their parts lie
- * elsewhere: then nothing is there. */
+/* Where the free space immediately before the slot begins, and where that immediately behind it ends. Most neighbours
+ * are stale or have their part elsewhere: then there is none. */
 static size_t free_before(const wr_slot *slot)
 {
     const wr_slot *left = before(slot);
@@ -68,7 +68,7 @@ static wr_stitch_run begin(const wr_stitch_plan *p, const wr_slot *slot, size_t 
     return (wr_stitch_run){ .region = slot->region, .from = from, .mark = ++p->cache->chunks.marks };
 }
 
-/* From the first of neighbouring slots that serve to the last. A chunk that is in the run already begins another. */
+/* From the first of adjacent slots that serve to the last. A chunk that is already in the run begins another. */
 static void look_along(const wr_stitch_plan *p, wr_slot *slot, wr_stitch_run *best)
 {
     wr_stitch_run now = begin(p, slot, free_before(slot));
@@ -98,7 +98,7 @@ static void look_in(const wr_stitch_plan *p, const wr_bin *bin, wr_stitch_run *b
     }
 }
 
-/* A free block there is a run, too: of the request's own bin none is large enough. */
+/* Here a single free block may be a run too; in the request's own bin none is large enough. */
 static void look_in_other(const wr_stitch_plan *p, wr_bin *bin, wr_stitch_run *best)
 {
     if (!bin || best->region) return;

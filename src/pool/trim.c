@@ -1,7 +1,7 @@
 /*
  * trim: giving segments back, and moving them between streams. Each driver call happens between two locked steps: the
- * first takes what is concerned out of everybody's sight, the second puts in order what came of it. The move lock is held
- * throughout, so that no stream ends while its segments are out of sight.
+ * first hides the segments concerned, the second records the outcome. The move lock is held throughout, so that no
+ * stream ends while its segments are hidden.
  */
 #include "pool/account.h"
 #include "pool/address.h"
@@ -17,7 +17,7 @@
 
 /* ---- giving back -------------------------------------------------------------------------------------------------- */
 
-/* Takes an idle segment out of sight: nobody can find its block any more, but it still counts as reserved. */
+/* Hides an idle segment: nobody can find its block any more, but it still counts as reserved. */
 static void hide_locked(wr_segment *segment)
 {
     segment->cache->hidden++;
@@ -29,7 +29,7 @@ static void hide_locked(wr_segment *segment)
     wr_bin_drop_segment(segment->bin, segment);
 }
 
-/* The same, at the end of a list linked by `next`. Returns the new end. */
+/* The same, appending to a list linked by `next`. Returns the new end. */
 static wr_segment **hide_in_list_locked(wr_segment *segment, wr_segment **tail)
 {
     hide_locked(segment);
@@ -57,9 +57,9 @@ static void show_locked(wr_segment *segment)
     into_bin_locked(segment);
 }
 
-/* A hidden segment goes to the driver. It counts as given back already, so that what another thread gets instead is
- * not reserved twice; the limit still counts it. Unmapped and recorded now: once the driver has the addresses, another
- * thread may get, map and record them. */
+/* A hidden segment goes to the driver. It already counts as given back, so that what another thread gets instead is not
+ * reserved twice; the limit still counts it. Removed from the address map and recorded now: once the driver has the
+ * addresses, another thread may get, map and record them. */
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
 {
     wr_mempool *pool = segment->bin->pool;
@@ -73,7 +73,7 @@ static void leave_locked(wr_cache *cache, const wr_segment *segment)
     wr_address_remove(segment->base, segment->bytes);
 }
 
-/* The driver refused. The address tables are there, so mapping cannot fail. */
+/* The driver refused. The address tables are there, so inserting cannot fail. */
 static void come_back_locked(wr_cache *cache, wr_segment *segment)
 {
     weir_status mapped = wr_address_insert(segment->base, segment->bytes, segment);
@@ -96,7 +96,7 @@ static void forget_locked(wr_cache *cache, wr_segment *segment)
     wr_record_segment_done(cache, segment);
 }
 
-/* Gives a hidden segment back; one that the driver refuses to take, or that is not to be waited for, comes into sight again. */
+/* Gives a hidden segment back. If the driver refuses it, or it is not to be waited for, it is shown again. */
 static weir_status give_back(wr_trim_wait *wait, wr_segment *segment)
 {
     wr_cache *cache = wait->cache;
@@ -137,9 +137,9 @@ static weir_status give_back_counted(wr_trim_wait *wait, wr_segment *segment, si
     return wr_trim_wait_spare(status, captured);
 }
 
-/* Gives back the segments of a list linked by `next`, in order. All are tried; the first failure is returned, else
- * WEIR_ERR_CAPTURE where a capturing stream has some of it. Pools that this leaves without memory and references are gone
- * afterwards. */
+/* Gives back the segments of a list linked by `next`, in order. All are tried. Returns the first failure, or else
+ * WEIR_ERR_CAPTURE where a capturing stream has some of it. Frees pools that this leaves without memory and
+ * references. */
 static weir_status give_back_list(wr_trim_wait *wait, wr_segment *list, size_t *released)
 {
     weir_status first = WEIR_OK;
@@ -152,7 +152,7 @@ static weir_status give_back_list(wr_trim_wait *wait, wr_segment *list, size_t *
     return first == WEIR_OK && captured ? WEIR_ERR_CAPTURE : first;
 }
 
-/* Hides a bin's idle segments, by size and address, at the end of a list. */
+/* Hides a bin's idle segments, appending them to a list by size and address. */
 static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
 {
     for (wr_block *block = wr_bin_smallest(bin), *larger; block; block = larger) {
@@ -164,7 +164,7 @@ static wr_segment **hide_idle_locked(wr_bin *bin, wr_segment **tail)
     return tail;
 }
 
-/* Large ones first, then by stream, size and address: the order in which PyTorch empties its cache. */
+/* Large segments first, then by stream, size and address: the order in which PyTorch empties its cache. */
 static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
 {
     for (uint32_t c = WR_BINS; c-- > 0;)
@@ -173,7 +173,7 @@ static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
     return tail;
 }
 
-/* Of pools that pass. */
+/* Trims the pools that pass. */
 static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
 {
     wr_cache *cache = wait->cache;
@@ -185,7 +185,7 @@ static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, c
     return give_back_list(wait, list, released);
 }
 
-/* What a capturing stream holds stays; that is no failure of giving back the rest. */
+/* Memory that a capturing stream holds stays; the rest being given back, that is no failure. */
 static weir_status spared(weir_status status)
 {
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;
@@ -211,7 +211,7 @@ static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *b
            wr_trim_wait_launches_locked(wait, bin->pool) == WEIR_OK;
 }
 
-/* Blocks that are smaller than any segment are none, and may be many. */
+/* Blocks smaller than any segment cannot be idle ones, and may be many. */
 static wr_segment *largest_idle(wr_bin *bin)
 {
     wr_block *block = bin ? wr_bin_largest(bin) : NULL;
@@ -220,7 +220,7 @@ static wr_segment *largest_idle(wr_bin *bin)
     return NULL;
 }
 
-/* Over all pools and streams. */
+/* Of all pools and streams. */
 static wr_segment *largest_trimmable_locked(wr_trim_wait *wait, const wr_mempool *own)
 {
     wr_segment *best = NULL;
@@ -255,7 +255,7 @@ static weir_status trim_once(wr_trim_wait *wait, const wr_mempool *own, size_t e
     wr_lock_acquire(&cache->move_lock);
     wr_fronts_empty(cache);
     if (enough != SIZE_MAX) status = trim_enough(wait, own, enough, released);
-    /* One that stays is found again and again: then all go that do. */
+    /* A segment that stays would be found again and again, so then everything that can go goes. */
     if (status != WEIR_OK) status = spared(trim_segments(wait, passes_for, own, released));
     if (*released < enough) wr_keep_first(&status, spared(wr_chunks_trim(wait, passes_for, own, enough, released)));
     wr_mempool_sweep(cache);
@@ -316,8 +316,8 @@ void wr_cache_trim_released(wr_cache *cache)
     (void)wr_trim_wait_again(&wait, true);
 }
 
-/* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until
- * they add up to it. Oversize blocks are never cut, so each is a whole segment. */
+/* Hides an oversize segment that could serve the request by itself; else oversize ones from the largest down until they
+ * add up to it. Oversize blocks are never split, so each is a whole segment. */
 static wr_segment *hide_oversize_locked(wr_cache *cache, const wr_request *request)
 {
     const size_t oversize = cache->options.max_split;
@@ -376,7 +376,7 @@ static ages sum_ages_locked(const wr_mempool *pool)
     return a;
 }
 
-/* Hides every idle large segment of at least the average age, of the default pool as PyTorch does. */
+/* Hides every idle large segment of at least the average age; only in the default pool, as PyTorch does. */
 static wr_segment *hide_aged_locked(const wr_cache *cache)
 {
     wr_segment *list = NULL, **tail = &list;
@@ -402,7 +402,7 @@ static wr_segment *hide_collectable(wr_cache *cache)
     return list;
 }
 
-/* As give_back_list, counting what the driver took. */
+/* As give_back_list, but counts the segments that the driver took. */
 static weir_status collect_list(wr_cache *cache, wr_segment *list)
 {
     wr_trim_wait wait = { .cache = cache, .waits = true };
@@ -470,7 +470,8 @@ static wr_segment *smallest_idle_locked(const wr_request *request, segment_filte
     return best;
 }
 
-/* Work on the stream comes after what may use the segment now. False: it does not, and nothing changed. */
+/* Makes sure that work on the stream comes after whatever may use the segment now. False: it does not, and nothing
+ * changed. */
 static bool come_after(wr_cache *cache, const wr_segment *segment, wr_left left, bool may_wait, wr_stream *to)
 {
     const wr_stream *from = segment->bin->stream;

@@ -1,7 +1,7 @@
 /*
- * account: what is live on one stream, of all pools of a cache: now, at most, and ever.
- * Owner: the cache; made with a stream's first bin. A later stream of the same index takes it over, empty. Lock: the
- * cache's. What is parked in the stream's fronts is live here, and not in a peak.
+ * account: what is live on one stream, in all pools of a cache: now, at most, and in total.
+ * Owner: the cache. It is made with a stream's first bin; a later stream of the same index takes it over, emptied.
+ * Lock: the cache's. What is parked in the stream's fronts counts as live here, but not in a peak.
  */
 #ifndef WR_POOL_ACCOUNT_H
 #define WR_POOL_ACCOUNT_H
@@ -13,17 +13,17 @@ struct wr_account {
     const wr_stream *stream;
 };
 
-/* The account of a stream index. NULL: there is none. */
+/* The account of a stream index. NULL: none. */
 wr_account *wr_account_locked(const wr_cache *cache, uint32_t index);
 WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out);
 
-/* The stream has ended, and its blocks have moved. */
+/* Called when the stream has ended and its blocks have moved. */
 void wr_account_close_locked(wr_cache *cache, uint32_t index);
 
 void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals);
 void wr_accounts_release(wr_cache *cache);
 
-/* As much as is parked is not live to the program. */
+/* What is parked is not live to the program. */
 static inline void wr_account_note_peaks(wr_account *account)
 {
     const int64_t parked = wr_fronts_parked_on(account->stream, WR_FLOW_BLOCKS);
@@ -52,7 +52,7 @@ static inline void wr_account_out(wr_account *account, int64_t blocks, int64_t b
     account->bytes.removed += bytes;
 }
 
-/* A live block changes its stream. */
+/* A live block changes streams. */
 static inline void wr_account_move(wr_account *from, wr_account *to, size_t bytes)
 {
     from->blocks.current--;

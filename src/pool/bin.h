@@ -1,6 +1,6 @@
 /*
- * bin: the free blocks of a bin, by size, and its segments. What is done with each block that is handed out or freed is here, to
- * be inlined there; the rest is in bin.c. Lock: the cache's.
+ * bin: a bin's free blocks, by size, and its segments. What is done for each block handed out or freed is here, to be
+ * inlined; the rest is in bin.c. Lock: the cache's.
  */
 #ifndef WR_POOL_BIN_H
 #define WR_POOL_BIN_H
@@ -10,11 +10,11 @@
 
 #include <assert.h>
 
-/* By size, then as wr_free_index says. */
+/* In order of size, then as wr_free_index says. */
 wr_block *wr_bin_smallest(wr_bin *bin);
 wr_block *wr_bin_largest(wr_bin *bin);
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block);  /* the next one; NULL: none */
-wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the other way, from the largest on */
+wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block); /* the reverse, from the largest on */
 
 void wr_bin_add_segment(wr_bin *bin, wr_segment *segment);
 void wr_bin_drop_segment(wr_bin *bin, wr_segment *segment);
@@ -33,13 +33,13 @@ RB_GENERATE_INTERNAL(wr_free_tree, wr_block, node, wr_free_compare, __attribute_
 
 static inline unsigned wr_free_range(size_t bytes)
 {
-    const unsigned log2 = 63u ^ (unsigned)__builtin_clzll(bytes);            /* the difference, as one instruction */
-    const unsigned steps = (unsigned)(bytes >> (log2 - WR_FREE_STEPS_LOG2)); /* of the octave's, and as many more */
+    const unsigned log2 = 63u ^ (unsigned)__builtin_clzll(bytes);            /* the subtraction, as one instruction */
+    const unsigned steps = (unsigned)(bytes >> (log2 - WR_FREE_STEPS_LOG2)); /* within the octave, plus one octave's */
     assert(log2 >= WR_FREE_LOG2_MIN && log2 - WR_FREE_LOG2_MIN < WR_FREE_OCTAVES);
     return (log2 << WR_FREE_STEPS_LOG2) + steps - ((WR_FREE_LOG2_MIN + 1) << WR_FREE_STEPS_LOG2);
 }
 
-/* The first range from this one on that has blocks; NULL: none. */
+/* The first non-empty range from this one on; NULL: none. */
 static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned range)
 {
     unsigned word = range / 64;
@@ -65,7 +65,7 @@ static WR_NOINLINE void wr_free_balance(struct wr_free_tree *tree, wr_block *blo
     wr_free_tree_RB_INSERT_COLOR(tree, block);
 }
 
-/* The one to be handed out first of those that are of a size. */
+/* The first to be handed out among blocks of that size. */
 static inline wr_block *wr_free_first(wr_block *of_size)
 {
     return of_size && of_size->equal ? of_size->equal : of_size;
@@ -86,7 +86,7 @@ static inline void wr_free_take_from_beside(wr_block *block)
     if (block->next_equal) block->next_equal->link = block->link;
 }
 
-/* The first beside a block takes its place in the tree. */
+/* The first block listed beside `block` takes its place in the tree. */
 static inline void wr_free_inherit(struct wr_free_tree *tree, wr_block *block)
 {
     wr_block *heir = block->equal, *parent = RB_PARENT(block, node);
@@ -105,7 +105,7 @@ static inline void wr_free_inherit(struct wr_free_tree *tree, wr_block *block)
     if (RB_RIGHT(heir, node)) RB_PARENT(RB_RIGHT(heir, node), node) = heir;
 }
 
-/* Most trees are empty or have blocks of one size: those need no tree's work. */
+/* Most trees are empty or have blocks of one size, and then need no rebalancing. */
 static inline void wr_bin_insert(wr_bin *bin, wr_block *block)
 {
     wr_free_index *free = &bin->free;
@@ -162,7 +162,7 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
     if (!free->ranges[range / 64]) free->words &= ~(UINT64_C(1) << range / 64);
 }
 
-/* The smallest of the tree that is of at least `bytes`. */
+/* The smallest block in the tree of at least `bytes`. */
 static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t bytes)
 {
     wr_block *best = NULL, *block = RB_ROOT(tree);
@@ -174,20 +174,20 @@ static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t 
     return best;
 }
 
-/* The first of the smallest of at least `bytes`, of the range of `bytes`. */
+/* The best fit within the range of `bytes`. */
 static inline wr_block *wr_bin_best_in_range(const wr_bin *bin, size_t bytes)
 {
     return wr_free_first(wr_free_best_of(&bin->free.trees[wr_free_range(bytes)], bytes));
 }
 
-/* The first of the smallest, of the ranges from this one on. */
+/* The smallest block in the ranges from this one on. */
 static inline wr_block *wr_bin_smallest_from(wr_bin *bin, unsigned range)
 {
     struct wr_free_tree *tree = wr_free_from(&bin->free, range);
     return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
 }
 
-/* The first of the smallest of at least `bytes`. */
+/* The best fit: the smallest block of at least `bytes`, and the first to be handed out of its size. */
 static inline wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
 {
     wr_block *best = wr_bin_best_in_range(bin, bytes);

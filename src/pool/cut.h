@@ -1,12 +1,12 @@
 /*
- * cut: a block becomes two, or two become one. Lock: the cache's.
+ * cut: splits a block in two, or merges two. Lock: the cache's.
  */
 #ifndef WR_POOL_CUT_H
 #define WR_POOL_CUT_H
 
 #include "pool/starts.h"
 
-/* Cuts `block` at `bytes`; `rest`, an unused record, becomes its right neighbour, in state free, in no tree. */
+/* Splits `block` at `bytes`. `rest`, an unused record, becomes its right neighbour, free but in no tree. */
 static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
 {
     assert(bytes > 0 && bytes < block->bytes);
@@ -20,7 +20,7 @@ static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
     wr_starts_add(rest);
 }
 
-/* `left` swallows its right neighbour, whose record is then unused. */
+/* Merges `left` with its right neighbour, whose record is then unused. */
 static inline void wr_block_absorb_next(wr_block *left)
 {
     wr_block *right = left->next;

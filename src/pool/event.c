@@ -54,8 +54,8 @@ void wr_event_put(wr_event_pool *pool, void *event)
     wr_lock_release(&pool->lock);
 }
 
-/* One that may be part of a capture is not recorded again, least of all by another thread: the driver would change that
- * capture's graph beside whoever is capturing (seen on CUDA 13.0: cuStreamEndCapture crashes). */
+/* An event that may be part of a capture is not recorded again, least of all by another thread: the driver would change
+ * that capture's graph while another thread is capturing (seen on CUDA 13.0: cuStreamEndCapture crashes). */
 static void drop(wr_event_pool *pool, void *event)
 {
     wr_lock_acquire(&pool->lock);
@@ -64,7 +64,7 @@ static void drop(wr_event_pool *pool, void *event)
     wr_clean_up(wr_driver(pool->backend, event_destroy, pool->device, event));
 }
 
-/* While captures are known, the stream may have joined one between the first question and the record. */
+/* While captures are known, the stream may join one between the first question and the record. */
 static weir_status record_inside(const wr_event_pool *pool, void *native, void *event, bool *touched, bool *recorded)
 {
     *touched = *recorded = false;
@@ -101,8 +101,8 @@ static weir_status ask_once(const wr_event_pool *pool, void *native, bool *captu
     return status;
 }
 
-/* Waiting for the stream inside the gate would keep captures from beginning for as long: an event is waited for, or, while
- * the driver has none, the stream asked again and again. */
+/* Waiting for the stream inside the gate would keep captures from beginning for that long. So an event is waited for
+ * or, while the driver has none, the stream is asked again and again. */
 weir_status wr_event_ask_stream(wr_event_pool *pool, void *native, bool wait)
 {
     struct timespec nap = { 0, 10000 };
@@ -146,7 +146,7 @@ weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream
     return status;
 }
 
-/* The streams may capture: then the wait is part of the graph. */
+/* If a stream captures, the wait becomes part of the graph. */
 weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to)
 {
     void *event = NULL;
@@ -157,7 +157,7 @@ weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void 
     captured = captured || status != WEIR_OK || wr_stream_capturing(pool->backend, pool->device, from);
     if (status == WEIR_OK) status = wr_driver(pool->backend, stream_wait, to_device, to, event);
     wr_gate_leave();
-    /* The wait refers to this record, so outside captures the event may be recorded again at once. */
+    /* The wait refers to this recording, so outside captures the event may be recorded again at once. */
     if (captured)
         drop(pool, event);
     else

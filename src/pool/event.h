@@ -1,5 +1,5 @@
 /*
- * event: used events of one device, kept for the next use; creating one costs more than recording it.
+ * event: events of one device that were used and are kept for reuse, because creating one costs more than recording it.
  * Owner: the device. Lock: its own (WR_RANK_EVENTS), never held across a driver call. Lives as long as the device.
  */
 #ifndef WR_POOL_EVENT_H
@@ -15,7 +15,7 @@ typedef struct wr_event_pool {
     const weir_backend *backend;
     int device;
     void **idle;
-    uint32_t idle_count, capacity, made; /* capacity >= made, so that giving one back cannot fail */
+    uint32_t idle_count, capacity, made; /* capacity >= made, so that putting one back cannot fail */
 } wr_event_pool;
 
 void wr_events_init(wr_event_pool *pool, const weir_backend *backend, int device);
@@ -24,26 +24,27 @@ weir_status wr_events_release(wr_event_pool *pool);
 WR_CHECKED weir_status wr_event_get(wr_event_pool *pool, void **event);
 void wr_event_put(wr_event_pool *pool, void *event);
 
-/* An event behind the present work of a native stream of the pool's device, sure to lie outside every capture; NULL
- * when there cannot be one, because the stream captures. */
+/* An event behind the present work of a native stream of the pool's device, certain to lie outside every capture. NULL:
+ * there cannot be one, because the stream captures. */
 WR_CHECKED weir_status wr_event_behind(wr_event_pool *pool, void *native, void **event);
 
-/* WEIR_OK when a native stream of the pool's device has no work left, now or, to be waited for, then. WEIR_ERR_NOT_READY
- * when it has, or asking could end a capture which it is in or joins. */
+/* WEIR_OK when a native stream of the pool's device has no work left, now or, with `wait`, after waiting for it.
+ * WEIR_ERR_NOT_READY when it has, or when asking could end a capture that it is in or joins. */
 WR_CHECKED weir_status wr_event_ask_stream(wr_event_pool *pool, void *native, bool wait);
 
-/* Later work on `to` waits for the work now on the native stream `from`, of the pool's device, and `to` counts that. Unless
- * either captures: then *chained is false and nothing happened. */
+/* Makes later work on `to` wait for the present work of the native stream `from`, of the pool's device, and counts that
+ * in `to`. If either captures, *chained is false and nothing happened. */
 WR_CHECKED weir_status wr_event_chain_uncaptured(wr_event_pool *pool, void *from, wr_stream *to, bool *chained);
 
-/* Whether later work on `to` waits for the present work of the native stream now. If not, nothing changed. */
+/* The same; returns whether it was done. If not, nothing changed. */
 static inline bool wr_event_chained(wr_event_pool *pool, void *from, wr_stream *to)
 {
     bool chained = false;
     return wr_event_chain_uncaptured(pool, from, to, &chained) == WEIR_OK && chained;
 }
 
-/* Later work on the native stream `to`, of device `to_device`, waits for the work now on `from`, of the pool's device. */
+/* Makes later work on the native stream `to`, of device `to_device`, wait for the present work of `from`, of the pool's
+ * device. */
 WR_CHECKED weir_status wr_event_chain(wr_event_pool *pool, void *from, int to_device, void *to);
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * flow: what was handed out, freed, cut and joined since the statistics of a cache or pool were last put together. A block
- * costs an addition and two subtractions for each number that way; which statistics follow from it, and whether they are at a
- * peak, is found out when somebody asks, or when there is no room left below a peak (pool/count.h).
- * Owner: the cache; the pool. Lock: the cache's.
+ * flow: counts what was handed out, freed, split and coalesced since the statistics of a cache or pool were last
+ * updated. So each block costs only one addition and two subtractions per number. The statistics that result, and
+ * whether they are at a peak, are worked out when somebody asks, or when no room is left below a peak (pool/count.h).
+ * Owner: the cache or the pool. Lock: the cache's.
  */
 #ifndef WR_POOL_FLOW_H
 #define WR_POOL_FLOW_H
@@ -12,24 +12,23 @@
 #include <stdbool.h>
 
 typedef enum wr_flow_number {
-    WR_FLOW_BLOCKS, /* handed out and not free again */
+    WR_FLOW_BLOCKS, /* handed out and not yet free again */
     WR_FLOW_BYTES,
     WR_FLOW_REQUESTED,
-    WR_FLOW_LIVE,                  /* so many tell what is live */
-    WR_FLOW_SPLITS = WR_FLOW_LIVE, /* free, in segments that are partly in use */
+    WR_FLOW_LIVE,                  /* the numbers before this one count what is live */
+    WR_FLOW_SPLITS = WR_FLOW_LIVE, /* free blocks in segments that are partly in use */
     WR_FLOW_SPLIT_BYTES,
     WR_FLOW_NUMBERS
 } wr_flow_number;
 
-/* By kind, as weir_memory_stats. Zeroed: nothing came, and there is no room. */
+/* By kind, as in weir_memory_stats. All zero: nothing came, and there is no room. */
 typedef struct wr_flow {
-    int64_t came[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* not of WEIR_STAT_ALL, which is the others' sum */
+    int64_t came[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* not kept for WEIR_STAT_ALL, which is the others' sum */
     int64_t room[WEIR_STAT_KINDS][WR_FLOW_NUMBERS]; /* below the peak */
-    int64_t had[WEIR_STAT_KINDS]
-               [WR_FLOW_NUMBERS]; /* of room, when they were put together: what is gone came and stayed */
+    int64_t had[WEIR_STAT_KINDS][WR_FLOW_NUMBERS];  /* the room at the last update: the difference came and stayed */
 } wr_flow;
 
-/* Negative: there is no room left, and there may be a peak. */
+/* Negative: no room is left, and there may be a peak. */
 static inline int64_t wr_flow_come(wr_flow *flow, int kind, wr_flow_number number, size_t amount)
 {
     flow->came[kind][number] += (int64_t)amount;
@@ -37,7 +36,7 @@ static inline int64_t wr_flow_come(wr_flow *flow, int kind, wr_flow_number numbe
     return of_kind | (flow->room[WEIR_STAT_ALL][number] -= (int64_t)amount);
 }
 
-/* What became free less what became live, since they were put together. */
+/* What became free less what became live since the last update. */
 static inline int64_t wr_flow_untold(const wr_flow *flow, int kind, int number)
 {
     return flow->room[kind][number] - flow->had[kind][number];

@@ -9,7 +9,7 @@
 
 static atomic_uint inside, closed, captures;
 
-/* What is waited for takes microseconds, unless the driver is slow or whoever is inside is not running. */
+/* The wait takes microseconds, unless the driver is slow or the thread inside is not running. */
 static void wait_a_little(unsigned *turns)
 {
     static const struct timespec nap = { 0, 50000 };
@@ -19,7 +19,7 @@ static void wait_a_little(unsigned *turns)
         nanosleep(&nap, NULL);
 }
 
-/* Each side says what it does before it looks at the other, so one of them sees the other. */
+/* Each side announces itself before it looks at the other, so one of them sees the other. */
 void wr_gate_enter(void)
 {
     for (unsigned turns = 0;;) {
@@ -52,10 +52,11 @@ void wr_gate_open(void)
 static wr_lock lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "bars");
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static unsigned bars, beginning, waiting; /* under the lock */
-static unsigned long turn;                /* the same: how often those that waited were let begin */
+static unsigned long turn;                /* under the lock: how often waiting threads were allowed to begin */
 static WR_THREAD_LOCAL unsigned own_bars;
 
-/* Who has a bar may hold locks and may need others' to go on, so it never waits for a beginning that waits for bars. */
+/* A thread that has a bar may hold locks and may need others' to continue, so a thread that bars never waits for a
+ * beginning that waits for bars. */
 void wr_gate_bar(void)
 {
     if (own_bars++ > 0) return;
@@ -100,7 +101,7 @@ void wr_gate_open_begun(void)
     wr_lock_release(&lock);
 }
 
-/* ---- captures that are known -------------------------------------------------------------------------------------- */
+/* ---- known captures ----------------------------------------------------------------------------------------------- */
 
 void wr_gate_capture_comes(void)
 {

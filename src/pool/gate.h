@@ -1,18 +1,20 @@
 /*
  * gate: keeps weir's own calls about streams apart from the beginnings and ends of captures. Asking a stream whether it
- * captures and then recording an event on it, or querying it, are two calls; a capture that began in between would be
- * ended by the second. Who makes such calls enters the gate; who begins or ends a capture closes it and waits until
- * nobody is inside. Nobody waits for a device's work inside: who must, and would end captures by it, bars their
- * beginnings instead, and those sleep. Captures that weir is not told of do not come by here.
- * Owner: the process. Locks: entering and closing are counters; bars have a lock of their own (WR_RANK_LEAF), held to count
- * only. Nobody enters or closes the gate, or takes the lock of a stream table, while inside, or while he has closed it.
+ * captures, and then recording an event on it or querying it, are two calls; a capture that began in between would be
+ * ended by the second. A thread that makes such calls enters the gate. A thread that begins or ends a capture closes it
+ * and waits until nobody is inside. Nobody waits for a device's work inside: a thread that must, and would thereby end
+ * captures, bars their beginnings instead, and threads that want to begin one sleep meanwhile. Captures that weir is
+ * not told of do not pass the gate.
+ * Owner: the process. Locks: entering and closing are counters; bars have a lock of their own (WR_RANK_LEAF), held only
+ * to count. A thread that is inside, or has closed the gate, must not enter or close it, nor take the lock of a stream
+ * table.
  */
 #ifndef WR_POOL_GATE_H
 #define WR_POOL_GATE_H
 
 #include <stdbool.h>
 
-/* Waits while it is closed, which is as long as the driver takes to begin or end a capture. */
+/* Waits while the gate is closed, which is as long as the driver takes to begin or end a capture. */
 void wr_gate_enter(void);
 void wr_gate_leave(void);
 
@@ -20,20 +22,21 @@ void wr_gate_leave(void);
 void wr_gate_close(void);
 void wr_gate_open(void);
 
-/* For its beginning: the same, once nobody bars it. */
+/* For the beginning of a capture: the same, once nobody bars it. */
 void wr_gate_close_to_begin(void);
 void wr_gate_open_begun(void);
 
-/* No other thread begins a capture until the bar is lifted; those that would begin then come before whoever bars them next.
+/* Until the bar is lifted, no other thread begins a capture; those that want to go before the next thread that bars.
  * Nests. */
 void wr_gate_bar(void);
 void wr_gate_lift_bar(void);
 
-/* One capture more is known, before it begins; one less, after it ended. */
+/* One more capture is known, before it begins; one less, after it has ended. */
 void wr_gate_capture_comes(void);
 void wr_gate_capture_goes(void);
 
-/* Whether any is known. Inside the gate: while none is, no stream joins one; while one is, a stream may still join it. */
+/* Whether any capture is known. Inside the gate: while none is, no stream joins one; while one is, a stream may still
+ * join it. */
 bool wr_gate_captures(void);
 
 #endif

@@ -12,7 +12,7 @@
 
 /* ---- ids ---------------------------------------------------------------------------------------------------------- */
 
-/* What each id given out stands for, in leaves that are made as ids are. Read without a lock. */
+/* What each id given out stands for, in leaves that are made as needed. Read without a lock. */
 #define LEAF_BITS 10
 #define ROOT_BITS 14
 #define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
@@ -27,12 +27,12 @@ typedef struct leaf {
 typedef _Atomic(leaf *) leaf_entry;
 
 typedef struct directory {
-    atomic_uint_fast64_t given; /* ids, the first being 1 */
+    atomic_uint_fast64_t given; /* number of ids given out; the first is 1 */
     leaf_entry leaves[(size_t)1 << ROOT_BITS];
 } directory;
 
 static directory of_users, of_captures;
-static wr_mempool none_yet; /* an id that has no pool yet; NULL is one whose pool is gone */
+static wr_mempool none_yet; /* stands for an id that has no pool yet; NULL: the id's pool is gone */
 
 static entry *entry_of(wr_mempool_name name)
 {
@@ -108,7 +108,7 @@ void wr_mempool_count_default_locked(wr_cache *cache)
         if (pool->bins[i]) wr_bin_use_ledger(pool->bins[i], &cache->ledger);
 }
 
-/* Somebody else's capture may be naming the same id, also on another device. */
+/* Another capture may be claiming the same id, also on another device. */
 static weir_status claim(wr_mempool_name name, wr_mempool *pool)
 {
     wr_mempool *expected = &none_yet;
@@ -124,7 +124,8 @@ static void hold_locked(wr_mempool *pool, wr_holder holder)
     if (holder == WR_HELD_BY_GRAPH) pool->graphed = true;
 }
 
-/* Chunks are for pools like the default one. They and their parts begin at multiples of WR_CHUNK_PART_LEAST, or of a block. */
+/* Chunks are for pools like the default one. Chunks and their parts begin at multiples of WR_CHUNK_PART_LEAST, or where
+ * a block does. */
 static const wr_policy *policy_for(const wr_cache *cache, const wr_mempool *pool)
 {
     const wr_policy *policy = cache->policy;
@@ -202,7 +203,8 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     wr_cache_unlock(cache);
     WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
               WR_MEMPOOL_ARGUMENTS(name));
-    /* What cannot be given back now (a stream is capturing, the driver refuses) is when somebody needs it. */
+    /* What cannot be given back now (a stream is capturing, the driver refuses) is given back when somebody needs
+     * it. */
     if (last) wr_clean_up(wr_cache_trim_pool(cache, name, &released));
     return WEIR_OK;
 }
@@ -217,7 +219,7 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
     if (last) wr_fronts_empty_in(cache, name);
 }
 
-/* Takes one that is over out of sight. */
+/* Unlinks a pool that has neither references nor segments. */
 static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 {
     for (wr_mempool **link = &cache->pools->next; *link; link = &(*link)->next) {

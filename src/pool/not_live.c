@@ -38,7 +38,8 @@ static void add_beyond_said(wr_not_live *sums, const wr_front *front)
         for (int i = 0; i < WR_FLOW_LIVE; i++) sums->of[class][i] -= front->parts[class].added_up[i];
 }
 
-/* Those that are detached are asked, since they empty themselves without saying so. `pool`: of that one; NULL: of all. */
+/* Detached fronts are asked directly, since they empty themselves without updating the sums. `pool`: those of that
+ * pool; NULL: all. */
 static void add_as_said(wr_not_live *sums, const wr_cache *cache, const wr_mempool *pool)
 {
     memcpy(sums->of, pool ? pool->parked : cache->parked, sizeof sums->of);

@@ -27,7 +27,7 @@ static weir_status wait_for_stream_locked(wr_cache *cache, const wr_stream *stre
     return WEIR_OK;
 }
 
-/* Waits are unlinked by the holder of the poll lock only, who may be looking at one without the cache's lock. */
+/* Only the holder of the poll lock unlinks waits, because it may be looking at one without the cache's lock. */
 static void drop_unused_waits_locked(wr_cache *cache)
 {
     wr_wait **link = &cache->waits;
@@ -45,8 +45,10 @@ static void drop_unused_waits_locked(wr_cache *cache)
 static weir_status add_use_locked(wr_cache *cache, wr_block *block, const wr_stream *stream, wr_event_pool *events)
 {
     const uint64_t id = atomic_load(&stream->id);
-    if (block->segment->bin->stream == stream || id == 0) return WEIR_OK; /* 0: it has just ended, its work before */
-    /* Also where the stream is known: a block that was parked while it was being recorded comes back with that use. */
+    /* 0: it has just ended, and its work before that */
+    if (block->segment->bin->stream == stream || id == 0) return WEIR_OK;
+    /* Also if the stream is recorded already: a block that was parked while it was being recorded comes back with that
+     * use. */
     WR_ENSURE(wr_block_mark_used(block), WEIR_ERR_DOUBLE_FREE,
               "%p was freed by another thread meanwhile (%s, %zu bytes)", (void *)block->base, cache->name,
               block->bytes);
@@ -79,15 +81,15 @@ weir_status wr_pending_record(wr_cache *cache, const wr_segment *segment, const 
     return status;
 }
 
-/* An event behind the stream's present work, or NULL when there cannot be one now: the stream is capturing (the
- * event would become part of the graph), or the driver refuses. */
+/* An event behind the stream's present work. NULL: there cannot be one now, because the stream is capturing (the event
+ * would become part of the graph) or the driver refuses. */
 static void *record_event(const wr_wait *wait)
 {
     void *event = NULL;
     return wr_event_behind(wait->events, wait->native, &event) == WEIR_OK ? event : NULL;
 }
 
-/* Whoever ends the stream sets `ended` before it reads `marking`, so one side sees the other. */
+/* A thread that ends the stream sets `ended` before it reads `marking`, so one side sees the other. */
 bool wr_wait_enter(wr_wait *wait)
 {
     atomic_fetch_add(&wait->marking, 1);
@@ -131,7 +133,7 @@ weir_status wr_pending_keep(wr_cache *cache, const wr_segment *segment, const vo
     wr_block *block = NULL;
     weir_status status = WEIR_OK;
     wr_cache_lock(cache);
-    /* One that another graph keeps may have been freed by its program. */
+    /* A block that another graph keeps may have been freed by the program. */
     if (wr_address_find(address) == segment) block = wr_starts_block_at(segment, address);
     if (!block || block->kept == 0) status = wr_cache_live_block_locked(cache, segment, address, &block);
     if (status == WEIR_OK) block->kept++;
@@ -155,13 +157,13 @@ void wr_pending_let_go(wr_cache *cache, const wr_segment *segment, const void *b
 
 static bool chain_use(wr_wait *wait, wr_stream *to)
 {
-    /* Where the stream has ended its work is over. */
+    /* If the stream has ended, its work is over. */
     const bool chained = !wr_wait_enter(wait) || wr_event_chained(wait->events, wait->native, to);
     wr_wait_leave(wait);
     return chained;
 }
 
-/* With the move lock the block's stream does not end meanwhile. */
+/* The move lock keeps the block's stream from ending meanwhile. */
 static bool chain_uses(wr_cache *cache, const wr_block *block)
 {
     wr_lock_acquire(&cache->move_lock);
@@ -182,14 +184,14 @@ void wr_pending_chain(wr_cache *cache, wr_block *block)
         return;
     }
     wr_pending_skip(block);
-    if (!wr_lock_try(&cache->poll_lock)) return; /* who has it tidies up too */
+    if (!wr_lock_try(&cache->poll_lock)) return; /* its holder tidies up too */
     wr_cache_lock(cache);
     drop_unused_waits_locked(cache);
     wr_cache_unlock(cache);
     wr_lock_release(&cache->poll_lock);
 }
 
-/* The first in line; its block is reclaimed with its last use. Poll lock and cache lock held. */
+/* Completes the wait's first use. The block is reclaimed with its last use. Poll lock and cache lock held. */
 static void complete_locked(wr_cache *cache, wr_wait *wait)
 {
     wr_use *use = wait->first;
@@ -209,7 +211,8 @@ static void complete_locked(wr_cache *cache, wr_wait *wait)
     wr_cache_reclaim_locked(cache, block);
 }
 
-/* Asks the driver about a use, without the cache's lock. Where no event could be recorded it may `wait` for the stream. */
+/* Asks the driver about a use, without the cache's lock. If no event could be recorded, this may wait for the
+ * stream. */
 static weir_status ask(const wr_cache *cache, wr_wait *wait, const wr_use *use, bool wait_for_it)
 {
     if (use->event) return wr_driver(cache->backend, event_query, wait->events->device, use->event);
@@ -246,22 +249,22 @@ static weir_status try_first(wr_cache *cache, wr_wait *wait)
     return status;
 }
 
-/* Pops what is over of the stream, first to last. Poll lock held. */
+/* Pops the stream's uses that are over, first to last. Poll lock held. */
 static void poll_stream(wr_cache *cache, wr_wait *wait)
 {
     while (try_first(cache, wait) == WEIR_OK) continue;
 }
 
-/* Takes the poll lock if there is anything to ask for, and nobody is at it. */
+/* Takes the poll lock if there is anything to ask about and nobody else is polling. */
 static bool begin_poll(wr_cache *cache)
 {
     if (WR_LIKELY(atomic_load_explicit(&cache->pending, memory_order_relaxed) == 0)) return false;
     return wr_lock_try(&cache->poll_lock);
 }
 
-/* Hits do not ask, so that without this what has long completed would be found at the next miss only: by then others were
- * cut from larger blocks in its stead. One question too many for each event that is recorded. The block's own uses keep its
- * waits. */
+/* Hits do not poll. Without this, blocks whose uses completed long ago would be found only at the next miss, after
+ * others were cut from larger blocks in their stead. The price is one extra query per recorded event. The block's own
+ * uses keep its waits alive. */
 static void poll_streams_of(wr_cache *cache, const wr_block *block)
 {
     if (!begin_poll(cache)) return;
@@ -296,7 +299,7 @@ static void hold(wr_cache *cache, wr_use *use)
     wr_cache_unlock(cache);
 }
 
-/* True: it was popped meanwhile, and `wait` may be no more. */
+/* True: the use was popped meanwhile, and `wait` may be gone. */
 static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
 {
     wr_cache_lock(cache);
@@ -308,7 +311,8 @@ static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
     return popped;
 }
 
-/* The same, waiting for the work; without the poll lock then, which others need for streams that have nothing to do with it. */
+/* As try_first, but waits for the work. Meanwhile it releases the poll lock, which others need for unrelated
+ * streams. */
 static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *went_away)
 {
     wr_use *use = first_use(cache, wait);
@@ -340,7 +344,7 @@ static wr_wait *first_wait(wr_cache *cache)
 
 static void poll_all(wr_cache *cache)
 {
-    const wr_saved_failure told = wr_fail_save(); /* what cannot be asked now is later */
+    const wr_saved_failure told = wr_fail_save(); /* what cannot be asked now is asked later */
     for (wr_wait *w = first_wait(cache); w; w = w->next) poll_stream(cache, w);
     wr_fail_restore(told);
     wr_cache_lock(cache);
@@ -374,7 +378,7 @@ weir_status wr_pending_wait(wr_cache *cache, uint64_t newest, bool *waited)
 {
     weir_status status = WEIR_ERR_NOT_READY;
     wr_lock_acquire(&cache->poll_lock);
-    bool went_away = false; /* then the list may be another */
+    bool went_away = false; /* then the list may have changed */
     for (wr_wait *w = first_wait(cache); w && status == WEIR_ERR_NOT_READY; w = went_away ? NULL : w->next)
         status = await_first(cache, w, newest, &went_away);
     poll_all(cache);
@@ -392,12 +396,12 @@ weir_status wr_pending_wait_all(wr_cache *cache)
 
 void wr_pending_end_stream(wr_cache *cache, uint64_t stream_id)
 {
-    /* With the poll lock nobody is asking the driver about the stream meanwhile. */
+    /* The poll lock keeps other threads from asking the driver about the stream meanwhile. */
     wr_lock_acquire(&cache->poll_lock);
     for (wr_wait *w = first_wait(cache); w; w = w->next) {
         if (w->stream_id != stream_id) continue;
         atomic_store(&w->ended, true);
-        while (atomic_load(&w->marking) != 0) sched_yield(); /* as long as recording an event takes */
+        while (atomic_load(&w->marking) != 0) sched_yield(); /* for as long as recording an event takes */
     }
     wr_lock_release(&cache->poll_lock);
 }

@@ -21,7 +21,7 @@ weir_status wr_policy_options_read(const wr_options *options, wr_policy_options 
     uint64_t rounding = options->value[WR_OPTION_max_non_split_rounding].number;
     WR_TRY(wr_options_parse_roundup(options->value[WR_OPTION_roundup_power2_divisions].text, o.roundup));
     o.large_segment = wr_round_up((size_t)large, WR_SEGMENT_UNIT);
-    /* PyTorch lets both be the same, and does without the idle segments; the other policies would not cut them at all. */
+    /* PyTorch allows both to be the same, and gives up the idle segments. The other policies would never split them. */
     const bool torch = strcmp(options->value[WR_OPTION_policy].text, wr_policy_torch.name) == 0;
     WR_ENSURE(
         max_split == 0 || max_split > o.large_segment || (torch && max_split >= large), WEIR_ERR_OPTION,

@@ -1,6 +1,6 @@
 /*
- * policy: where a request goes, apart from how. A policy decides sizes, when a block is split and when a larger one
- * is too large; the cache does the work. Policies are constant tables without state.
+ * policy: decides where a request goes; the cache does the work. A policy chooses sizes, when a block is split, and
+ * when a larger block is too large. Policies are constant tables without state.
  */
 #ifndef WR_POOL_POLICY_H
 #define WR_POOL_POLICY_H
@@ -11,17 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Size classes, which never share a segment, nor addresses of chunks unless memory is short. A stream has a bin for each, and
- * one of places that a plan gives out (pool/serve.h), from whose free blocks no request is served. */
+/* Size classes. They never share a segment, nor the addresses of chunks unless memory is short. A stream has a bin for
+ * each class, and one for the places that a plan gives out (pool/serve.h), whose free blocks serve other requests only
+ * as a last resort. */
 typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES, WR_PLANNED = WR_CLASSES, WR_BINS } wr_class;
 
 #define WR_SMALL_MAX ((size_t)1 << 20)
 
-/* The options a policy listens to, in bytes. */
+/* The options that policies use, in bytes. */
 typedef struct wr_policy_options {
     size_t max_split; /* SIZE_MAX: every block may be split */
     size_t large_segment;
-    size_t non_split_rounding; /* a block that is not split serves what is less than so much smaller */
+    size_t non_split_rounding; /* a block that is not split serves requests smaller by less than this */
     double gc_threshold;
     uint32_t roundup[WR_ROUNDUP_ENTRIES];
 } wr_policy_options;
@@ -33,7 +34,7 @@ typedef struct wr_fit {
     wr_class class;
 } wr_fit;
 
-/* Segments are multiples of the driver's page, so that no page is shared with a stranger. */
+/* Segments are multiples of the driver's page, so that no page is shared with other memory. */
 #define WR_SEGMENT_UNIT_LOG2 21u
 #define WR_SEGMENT_UNIT ((size_t)1 << WR_SEGMENT_UNIT_LOG2)
 
@@ -42,35 +43,38 @@ typedef struct wr_fit {
 
 typedef struct wr_policy {
     const char *name;
-    /* It is for memory made of chunks; this one is for what is not. NULL: it is that. */
+    /* The policy for memory not made of chunks, if this one is for memory made of chunks. NULL: this one is for
+     * segments. */
     const struct wr_policy *of_segments;
-    bool poll_always; /* look at pending frees at every allocation, not only on a miss */
-    bool rehome;      /* under pressure, move idle segments of other streams here instead of releasing them */
-    bool parks; /* freed blocks wait whole for a request of their size, if one comes before anything else is missed */
-    bool release_all; /* under pressure, give back all idle segments, not just enough of them */
+    bool poll_always; /* poll pending frees at every allocation, not only on a miss */
+    bool rehome;      /* under pressure, move idle segments of other streams to this one instead of releasing them */
+    bool parks;       /* freed blocks wait whole for a request of their size, until anything else is missed */
+    bool release_all; /* under pressure, give back all idle segments, not just enough */
 
     void (*fit)(const wr_policy_options *options, size_t requested, wr_fit *fit);
-    /* Where it parks: blocks for requests of up to so many bytes may be the next multiple of 512, above WR_SMALL_MAX of large_unit. */
+    /* If it parks: the largest request whose block may be the next multiple of 512 or, above WR_SMALL_MAX, of
+     * large_unit. */
     size_t (*plain_max)(const wr_policy_options *options);
     size_t large_unit; /* a power of two */
-    /* May a request take a free block of `candidate` bytes, the smallest that is large enough? NULL: it may. */
+    /* Whether a request may take a free block of `candidate` bytes, the smallest that is large enough. NULL: always. */
     bool (*takes)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
-    /* Is the rest of a block of `candidate` bytes cut off for others? NULL: it is, since blocks are multiples of 512. */
+    /* Whether the rest of a block of `candidate` bytes is split off. NULL: always, since blocks are multiples of
+     * 512. */
     bool (*splits)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
 } wr_policy;
 
 extern const wr_policy wr_policy_torch;
 extern const wr_policy wr_policy_segments;
 extern const wr_policy wr_policy_weir;
-extern const wr_policy wr_policy_pinned; /* of pinned host memory; not to be chosen by name */
+extern const wr_policy wr_policy_pinned; /* for pinned host memory; not to be chosen by name */
 
-/* plain_max of PyTorch's rules, before what a policy adds. */
+/* plain_max under PyTorch's rules, before a policy's own restrictions. */
 size_t wr_policy_torch_plain_max(const wr_policy_options *options);
 
-/* NULL for a name that is none. */
+/* NULL: there is no policy of that name. */
 const wr_policy *wr_policy_by_name(const char *name);
 
-/* Reads the options a policy listens to. */
+/* Reads the options that policies use. */
 WR_CHECKED weir_status wr_policy_options_read(const wr_options *options, wr_policy_options *out);
 
 #endif

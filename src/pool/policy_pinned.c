@@ -1,6 +1,6 @@
 /*
- * The rules of the cache of pinned host memory. Nothing is rounded to powers of two: small blocks to 512 bytes, others to
- * 64 KiB. Only blocks up to 8 MiB share segments that are larger than what was asked for.
+ * The rules for pinned host memory. Nothing is rounded to powers of two: small blocks are rounded to 512 bytes, others
+ * to 64 KiB. Only blocks up to 8 MiB share segments that are larger than the request.
  */
 #include "base/size.h"
 #include "pool/policy.h"

@@ -1,26 +1,27 @@
 /*
- * weir's own rules for segments: of devices without virtual memory, and of private pools whose rules are about segments.
- * PyTorch's sizes, with everything that can be cut off cut off, and pending frees looked at only when they are needed.
+ * weir's own rules for segments: on devices without virtual memory, and in private pools whose rules concern segments.
+ * They use PyTorch's sizes, split off everything that can be split off, and poll pending frees only when those are
+ * needed.
  */
 #include "base/size.h"
 #include "pool/policy.h"
 
 enum { QUANTUM = 512 };
 
-#define LARGE_REST_MIN (64 * WR_KIB) /* what is worth cutting off a large block */
+#define LARGE_REST_MIN (64 * WR_KIB) /* the least that is worth splitting off a large block */
 
 static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
 {
     wr_policy_torch.fit(options, requested, out);
     if (out->class == WR_LARGE) out->block_bytes = wr_round_up(out->block_bytes, LARGE_REST_MIN);
     if (out->segment_bytes < out->block_bytes) out->segment_bytes = wr_round_up(out->block_bytes, WR_SEGMENT_UNIT);
-    /* A segment of max_split_size is not cut once it is idle, so the next request like this one must be able to have
-     * all of it. PyTorch's rules let such segments pile up. */
+    /* A segment of max_split_size is not split once it is idle, so the next request like this one must be able to take
+     * all of it. Under PyTorch's rules such segments pile up. */
     if (out->block_bytes < options->max_split && out->segment_bytes >= options->max_split)
         out->block_bytes = out->segment_bytes;
 }
 
-/* With max_split_size, how large the block of a large request is depends on its segment. */
+/* With max_split_size, the block size of a large request depends on its segment. */
 static size_t plain_max(const wr_policy_options *options)
 {
     const size_t most = wr_policy_torch_plain_max(options);

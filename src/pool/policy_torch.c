@@ -1,6 +1,6 @@
 /*
  * PyTorch's native rules (CUDACachingAllocator.cpp, 2025-12): same segments, same splits, same reuse, so that a
- * recorded program reserves what it reserved then.
+ * recorded program reserves what it reserved when it was recorded.
  */
 #include "base/size.h"
 #include "pool/policy.h"
@@ -17,7 +17,7 @@ static uint32_t divisions_for(const wr_policy_options *options, size_t bytes)
     return options->roundup[entry < WR_ROUNDUP_ENTRIES ? entry : WR_ROUNDUP_ENTRIES - 1];
 }
 
-/* Up to the next of `divisions` equal steps between two powers of two; powers of two stay. */
+/* Rounds up to the next of `divisions` equal steps between two powers of two; powers of two stay as they are. */
 static size_t round_to_division(size_t bytes, uint32_t divisions)
 {
     if ((bytes & (bytes - 1)) == 0) return bytes;
@@ -53,7 +53,7 @@ static void fit(const wr_policy_options *options, size_t requested, wr_fit *out)
                      .class = bytes <= WR_SMALL_MAX ? WR_SMALL : WR_LARGE };
 }
 
-/* Oversize blocks serve oversize requests only, and only of nearly their size. */
+/* Oversize blocks serve only oversize requests of nearly their size. */
 static bool takes(const wr_policy_options *options, const wr_fit *request, size_t candidate)
 {
     if (candidate < options->max_split) return true;

@@ -1,6 +1,6 @@
 /*
- * segment: new segments, and the end of all. The source is asked between two locked steps: the first gets everything that
- * a segment needs, the second puts it in its bin.
+ * segment: new segments, and the end of all segments. The source is asked between two locked steps: the first obtains
+ * everything that a segment needs, the second puts the segment in its bin.
  */
 #include "base/meta.h"
 #include "pool/account.h"
@@ -17,7 +17,7 @@
 
 #include <assert.h>
 
-/* Its bins for small and for large blocks have the same. */
+/* The stream's bins for small and for large blocks share one front. */
 static weir_status front_for_locked(wr_mempool *pool, wr_stream *stream, wr_class class, wr_account *account,
                                     wr_front **out)
 {
@@ -45,7 +45,7 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
         bin->small_max = class == WR_SMALL ? SIZE_MAX : 0;
         const bool chunked = wr_mempool_chunked(pool);
         if (chunked) bin->small_max = WR_SMALL_MAX;
-        bin->free.by_order = !chunked; /* what follows PyTorch, or goes by places, needs it */
+        bin->free.by_order = !chunked; /* needed to follow PyTorch, and by pools that go by places */
         bin->account = account;
         weir_status status = front_for_locked(pool, stream, class, account, &bin->front);
         if (status != WEIR_OK) {
@@ -63,7 +63,8 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
 
 /* ---- growing ------------------------------------------------------------------------------------------------------ */
 
-/* What a new segment needs, had before the driver is asked, so that nothing can fail after it said yes. */
+/* What a new segment needs, obtained before the driver is asked, so that nothing can fail after the driver has
+ * agreed. */
 typedef struct growth {
     wr_bin *bin;
     wr_segment *segment;
@@ -93,7 +94,8 @@ uint64_t wr_cache_counted_locked(const wr_cache *cache)
     return wr_cache_limited_locked(cache) + cache->growing + cache->leaving + lost;
 }
 
-/* What others are asking the driver for may be refused: who is refused because of it has a reason to try again. */
+/* The driver may yet refuse what others are asking for, so a request that is refused because of that has a reason to
+ * try again. */
 static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left, size_t bytes)
 {
     if (bytes > left && growing > 0 && bytes <= left + growing) cache->refusals++;
@@ -101,7 +103,7 @@ static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left
 
 weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)
 {
-    if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* more may be held than the limit, set later, allows */
+    if (cache->limit == 0 || bytes == 0) return WEIR_OK; /* the limit may have been set after more was held */
     const uint64_t held = wr_cache_counted_locked(cache);
     const uint64_t left = held < cache->limit ? cache->limit - held : 0;
     note_refusal_locked(cache, cache->growing, left, bytes);
@@ -145,7 +147,7 @@ static weir_status prepare_growth_locked(wr_cache *cache, const wr_request *requ
     return status;
 }
 
-/* Where addresses must not matter, segments are in order of age. */
+/* Where addresses must not matter, segments are ordered by age. */
 enum { OFFSET_BITS = 40 };
 
 static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range)
@@ -174,7 +176,7 @@ static void add_segment_locked(wr_cache *cache, growth *g, const wr_range *range
                       wr_bin_pool_id(g->bin));
 }
 
-/* Devices may have been given access since the range was taken. The locks are let go meanwhile. */
+/* Other devices may have been given access since the range was taken. The locks are released while sharing. */
 static weir_status share_locked(wr_cache *cache, const wr_mempool *pool, wr_front *front, wr_range *range)
 {
     weir_status status = WEIR_OK;
@@ -196,13 +198,13 @@ static weir_status add_range(wr_cache *cache, const wr_request *request, growth 
     weir_status status = share_locked(cache, request->pool, front, range);
     /* The pool may have been paused meanwhile. */
     if (status == WEIR_OK) status = wr_cache_check_pool_locked(request);
-    /* Mapped under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
+    /* Inserted under the lock: a stray pointer into the range must not meet a segment that has no blocks yet. */
     if (status == WEIR_OK) status = wr_address_insert(range->base, range->bytes, g->segment);
     *added = status == WEIR_OK;
     if (*added) {
         add_segment_locked(cache, g, range);
         if (grown) *grown = g->segment;
-        /* On failure to cut the block, the segment stays as a free one. */
+        /* If the block cannot be split, the segment stays as a free one. */
         if (out) status = wr_cache_hand_out_locked(cache, request, g->block, out);
     }
     wr_front_unlock(cache, front);
@@ -239,7 +241,7 @@ static weir_status release_segment(const wr_bin *bin, const wr_segment *segment)
     wr_range range = wr_range_of(segment);
     wr_address_remove(segment->base, segment->bytes);
     weir_status status = wr_source_give(bin->pool, bin->stream, &range);
-    if (range.copy) { /* the driver does not take that: the rest goes all the same */
+    if (range.copy) { /* the driver does not take the copy back; the rest goes all the same */
         range.copy = NULL;
         wr_keep_first(&status, wr_source_give(bin->pool, bin->stream, &range));
     }

@@ -8,7 +8,8 @@
 
 /* ---- mapped memory ------------------------------------------------------------------------------------------------ */
 
-/* An accessor that was lost needs no memory any more, and is no reason to have none. The device itself is asked which it is. */
+/* An accessor that was lost needs no access any more, and is no reason for failing. Asking for the device itself tells
+ * which of the two was lost. */
 static weir_status give_access(const wr_cache *cache, const wr_range *range, int accessor)
 {
     const weir_backend *backend = cache->backend;
@@ -68,13 +69,13 @@ static weir_status take_mapped(const wr_mempool *pool, wr_range *range)
     weir_status status = wr_source_back(pool, range);
     if (status == WEIR_OK) return WEIR_OK;
     if (range->backing == WR_UNREACHED)
-        wr_cache_lose(pool->cache, range->bytes); /* the addresses, too */
+        wr_cache_lose(pool->cache, range->bytes); /* with their addresses */
     else
         wr_clean_up(wr_driver(cache->backend, vm_release, cache->device, range->base, range->bytes));
     return status;
 }
 
-/* Once the memory is gone so are the addresses, even if the driver does not take them: nobody can use them. */
+/* Once the memory is gone, so are the addresses, even if the driver does not take them back: nobody can use them. */
 weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
 {
     const weir_backend *backend = cache->backend;
@@ -98,7 +99,7 @@ weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
 
 /* ---- taking and giving -------------------------------------------------------------------------------------------- */
 
-/* The streams of the cache of host memory are the places where it can lie. */
+/* The streams of the host memory's cache stand for the places (NUMA nodes) where memory can lie. */
 static int node_of(const wr_mempool *pool, const wr_stream *stream)
 {
     return wr_cache_is_host(pool->cache) ? (int)stream->index - 1 : WR_PAGE_LOCKED_ANYWHERE;
@@ -137,7 +138,7 @@ static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_
     }
 }
 
-/* What a program's function returned in failing may be no status, or one that sends whoever asked the wrong way. */
+/* The status that a program's function failed with may be no status at all, or one that would mislead the caller. */
 static weir_status failure_of_program(weir_status status)
 {
     switch (status) {
@@ -198,9 +199,10 @@ weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, con
     return WEIR_OK;
 }
 
-enum { TEXT_MAX = 512 }; /* of an error, where another one follows */
+enum { TEXT_MAX = 512 }; /* of an error text that another one follows */
 
-/* What is not taken back, and no segment is to keep, is lost. The failure stays that of before. */
+/* Memory that is not taken back, and that no segment is to keep, is lost. The earlier failure remains the one
+ * reported. */
 static weir_status lose(const wr_mempool *pool, const wr_range *range, weir_status why, const char *text)
 {
     wr_log(WR_LOG_WARN, "%s: %zu bytes at %p of memory pool " WR_MEMPOOL_FORMAT " are lost: %s", pool->cache->name,

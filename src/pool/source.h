@@ -1,7 +1,7 @@
 /*
- * source: where segments come from: the driver's memory of one kind or another, or the program's own functions.
- * Nothing here takes a lock; the callers hold none but the move lock. The program is told of each range it asked to be
- * told of, before anybody can use it and before it goes.
+ * source: where segments come from: the driver's memory of one kind or another, or the program's own functions. Nothing
+ * here takes a lock; callers hold at most the move lock. A program that asked to be told of ranges is told of each
+ * before anybody can use it, and before it goes.
  */
 #ifndef WR_POOL_SOURCE_H
 #define WR_POOL_SOURCE_H
@@ -12,30 +12,31 @@
 typedef struct wr_range {
     void *base;
     size_t bytes;
-    weir_chunk chunk; /* behind mapped memory; where pinned memory begins that the driver gave */
+    weir_chunk chunk; /* behind mapped memory; for pinned memory from the driver, where that begins */
     wr_backing backing;
-    uint64_t accessors; /* other devices that reach it */
-    char *copy;         /* of its contents, while paused, in pinned memory */
+    uint64_t accessors; /* other devices that can access it */
+    char *copy;         /* of its contents while paused, in pinned memory */
     size_t copy_bytes;
-    bool left; /* the program was told that it is leaving */
-    bool lost; /* nobody has it: it was not taken back, and could not be used again, or the program refused to */
+    bool left; /* the program has been told that it is leaving */
+    bool lost; /* nobody has it: it was not taken back, and could not be used again, or the program refused to use it */
 } wr_range;
 
 WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out);
 
-/* On failure the range is as it was, except that it may have no copy any more, or be lost. */
+/* On failure the range is as before, except that its copy may be gone, or the range may be lost. */
 weir_status wr_source_give(const wr_mempool *pool, const wr_stream *stream, wr_range *range);
 
-/* The same of one that was just taken, and could not be used for that failure, which is returned. What is not taken back is lost. */
+/* The same for a range that was just taken and could not be used because of the failure `why`, which is returned. If it
+ * is not taken back, it is lost. */
 weir_status wr_source_give_unused(const wr_mempool *pool, const wr_stream *stream, wr_range *range, weir_status why);
 
-/* At close, for a range that could not be given back: what can be done without the source is. */
+/* At close, for a range that could not be given back: does what can be done without the source. */
 void wr_source_abandon(const wr_mempool *pool, const wr_range *range);
 
 /* Whether the device has memory of that kind; WEIR_ERR_NOT_SUPPORTED says what is missing. */
 WR_CHECKED weir_status wr_source_check(const weir_backend *backend, int device, weir_memory_kind kind);
 
-/* Tells the program of a change, if it asked for that. WEIR_ERR_BUSY when it refuses. */
+/* Tells the program of a change, if it asked to be told. WEIR_ERR_BUSY when it refuses. */
 weir_status wr_source_tell(const wr_mempool *pool, weir_range_change change, const wr_range *range);
 
 /* ---- mapped memory ------------------------------------------------------------------------------------------------ */
@@ -45,20 +46,20 @@ static inline bool wr_source_maps(const wr_mempool *pool)
     return pool->rules.memory == WEIR_MEMORY_MAPPED || pool->rules.memory == WEIR_MEMORY_EXPORTABLE;
 }
 
-/* Puts memory behind a range of addresses, new memory if it has none, for the device and its accessors. On failure the
- * range is as it was, or unreached; one that was may be unmapped. */
+/* Puts memory behind an address range, new memory if it has none, accessible to the device and its accessors. On
+ * failure the range is as before, or unreached; one that was unreached may be unmapped. */
 WR_CHECKED weir_status wr_source_back(const wr_mempool *pool, wr_range *range);
 
-/* The same with the chunk of the range, for memory of no pool. */
+/* The same with the range's chunk, for memory of no pool. */
 WR_CHECKED weir_status wr_source_map(const wr_cache *cache, wr_range *range);
 
-/* Takes memory and addresses of a range back. On failure it is as it was; without one, it may be lost. */
+/* Takes back the memory and the addresses of a range. On failure the range is as before. On success it may be lost. */
 weir_status wr_source_drop(const wr_cache *cache, wr_range *range);
 
-/* Lets other devices, a bit each, reach the range too. */
+/* Lets other devices, a bit each, access the range too. */
 WR_CHECKED weir_status wr_source_share(const wr_cache *cache, wr_range *range, uint64_t accessors);
 
-/* What the segment's memory is now. Move lock held. */
+/* The present state of the segment's memory. Move lock held. */
 static inline wr_range wr_range_of(const wr_segment *segment)
 {
     return (wr_range){ .base = segment->base,

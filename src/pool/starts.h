@@ -1,9 +1,10 @@
 /*
- * starts: which block begins at an address, of all blocks of a cache; and which one an address lies in, of a segment.
- * A table by hash, with several places for each record of a block, so that what a program uses again and again is close
- * together however far apart it is on the device.
- * Owner: the cache. Lock: the cache's for changes, or a detached front's cutting lock for its blocks. Looking up a start takes
- * none: somebody who is late may read a table that was replaced, or miss a block, and then asks again under the lock.
+ * starts: finds which block of a cache begins at an address, and which block of a segment contains an address. It is a
+ * hash table with several places per block record, so that the entries a program uses again and again lie close
+ * together, however far apart the blocks are on the device.
+ * Owner: the cache. Lock: the cache's for changes, or a detached front's cutting lock for its blocks. Looking up a
+ * start takes none: a late reader may see a table that was replaced, or miss a block, and then asks again under the
+ * lock.
  */
 #ifndef WR_POOL_STARTS_H
 #define WR_POOL_STARTS_H
@@ -14,23 +15,24 @@
 
 #include <assert.h>
 
-/* What is at each place links to the first of a list, `next_start`. While fronts are detached two of them may change a place at
- * one time: then it is changed with its lowest bit set. Never given back before the cache goes. */
+/* Each place links to the first block of a list, which continues by `next_start`. While fronts are detached, two
+ * threads may change a place at the same time, so each sets the link's lowest bit while it does. A table lives until
+ * the cache goes. */
 struct wr_starts {
-    wr_starts *smaller; /* which it replaced */
-    size_t mask;        /* places less one */
-    unsigned shift;     /* 64 - log2 of the places */
-    bool shared;        /* fronts are detached */
+    wr_starts *smaller; /* the table that it replaced */
+    size_t mask;        /* number of places, less one */
+    unsigned shift;     /* 64 - log2 of the number of places */
+    bool shared;        /* whether fronts are detached */
     _Atomic(uintptr_t) at[];
 };
 
-/* A link is the record's address, which has 48 bits, and above it some of the hash of where its block begins: whoever looks for
- * another start need not read what the thread that has the block is writing. */
+/* A link is the record's address, which has 48 bits, and above it some bits of the hash of the block's base. So a
+ * lookup of another start need not read a record that the block's thread is writing. */
 #define WR_STARTS_BUSY ((uintptr_t)1)
 #define WR_STARTS_TAG_UNIT ((uintptr_t)1 << 48)
 #define WR_STARTS_TAG (~(WR_STARTS_TAG_UNIT - 1))
 
-/* Never 0, so that no link to nothing has it. */
+/* Never 0, so that it differs from the tag of a NULL link. */
 static inline uintptr_t wr_starts_tag(const void *address)
 {
     return (uintptr_t)((wr_hash((uint64_t)(uintptr_t)address) >> 20 | 1) << 48);
@@ -46,9 +48,10 @@ static inline size_t wr_starts_place(const wr_starts *starts, const void *addres
     return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
 }
 
-/* A block that begins at the address; NULL: none, or none that is seen without the lock. What it reads may be the record of
- * another block by now, and go on in another list: a record it is, and all lists end. There may be two for a moment, when the
- * driver has given out again what is about to be forgotten here: with a segment, it is that one's. */
+/* A block that begins at the address; NULL: none, or none visible without the lock. The walk may meet a record that has
+ * become another block's, and continue in another list: it is a record all the same, and all lists end. For a moment
+ * two blocks may begin there, when the driver has handed out again addresses that are about to be forgotten here: with
+ * a segment given, the result is that segment's. */
 WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
                                                    const void *address)
 {
@@ -66,30 +69,31 @@ WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, cons
     }
 }
 
-/* The same by the table of the segment: there is one as long as there are segments. */
+/* The same in the table of the segment's cache: there is one as long as there are segments. */
 static inline wr_block *wr_starts_find(const wr_segment *segment, const void *address)
 {
     return wr_starts_find_in(atomic_load_explicit(&segment->cache->starts, memory_order_acquire), segment, address);
 }
 
-/* The block that `address` lies in. The address must be inside the segment, and the lock is held. */
+/* The block that contains `address`, which must be inside the segment. The lock is held. */
 wr_block *wr_starts_block_at(const wr_segment *segment, const void *address);
 
 /* The lock is held. */
 
-/* Room for the starts of so many blocks. */
+/* Makes room for the starts of so many blocks. */
 WR_CHECKED weir_status wr_starts_reserve(wr_cache *cache, size_t blocks);
 
 void wr_starts_release(wr_cache *cache);
 
-/* ---- what is done with each block that is cut or joined: inlined there --------------------------------------------- */
+/* ---- for each block that is split or coalesced: inlined there
+ * ------------------------------------------------------- */
 
 static inline wr_starts *wr_starts_of(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->starts, memory_order_relaxed);
 }
 
-/* The link at the place, where others cannot change it before it is set. */
+/* The link at the place, which nobody else can change until it is set. */
 static inline uintptr_t wr_starts_enter(wr_starts *starts, size_t place)
 {
     uintptr_t link = atomic_load_explicit(&starts->at[place], memory_order_relaxed);
@@ -164,7 +168,7 @@ static inline void wr_starts_add(wr_block *block)
     wr_starts_note_in_page(block);
 }
 
-/* Still beside its neighbours. */
+/* The block must still be linked to its neighbours. */
 static inline void wr_starts_remove(const wr_block *block)
 {
     wr_starts_take_out(wr_starts_of(block->segment->cache), block);

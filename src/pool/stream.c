@@ -32,7 +32,8 @@ static wr_stream *publish_locked(wr_stream_table *table, uint32_t index, void *n
     return s;
 }
 
-/* A record that was never used. What is set here never changes: accounts and bins of streams that ended are read by it. */
+/* Begins a record that was never used. What is set here never changes, because accounts and bins of ended streams are
+ * read by it. */
 static uint32_t begin_record_locked(wr_stream_table *table)
 {
     const uint32_t index = table->used++;
@@ -41,7 +42,7 @@ static uint32_t begin_record_locked(wr_stream_table *table)
     return index;
 }
 
-/* Room in free_indices is made here, when a record comes into use, so that retiring it cannot fail. */
+/* Room in free_indices is made when a record comes into use, so that retiring it cannot fail. */
 static weir_status take_index_locked(wr_stream_table *table, uint32_t *index)
 {
     if (table->free_count > 0) {
@@ -129,7 +130,7 @@ weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream 
     wr_lock_release(&table->lock);
     *out = made;
     if (room) return WEIR_OK;
-    /* Other threads filled the pool meanwhile: this one is surplus. */
+    /* Other threads filled the pool meanwhile, so this stream is surplus. */
     wr_stream_withdraw(table, made);
     WR_TRY(wr_stream_retire(table, made));
     return wr_stream_from_pool(table, priority, out);
@@ -219,7 +220,7 @@ bool wr_stream_capturing(const weir_backend *backend, int device, void *native)
     return wr_stream_captured(backend, device, native, &captured) != WEIR_OK || captured;
 }
 
-/* With the lock, so that no stream is destroyed while the driver is asked about it. */
+/* The lock keeps streams from being destroyed while the driver is asked about them. */
 weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
 {
     weir_status status = WEIR_OK;
@@ -234,7 +235,7 @@ weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
     return status;
 }
 
-/* With the lock, as above. */
+/* The lock is taken for the same reason. */
 bool wr_streams_any_busy(wr_stream_table *table)
 {
     weir_status status = WEIR_OK;
@@ -272,7 +273,7 @@ void wr_stream_unclaim(wr_stream_table *table, wr_stream *stream)
     wr_lock_release(&table->lock);
 }
 
-/* Who comes after `id` was looked at leaves again; who came before is waited for. */
+/* A thread that arrives after the id was cleared leaves again; one that arrived before is waited for. */
 wr_stream *wr_stream_hold(const wr_stream_table *table, uint64_t id)
 {
     wr_stream *s = &table->records[id & (WR_STREAM_MAX - 1)];

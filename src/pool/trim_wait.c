@@ -4,7 +4,7 @@
 #include "pool/gate.h"
 #include "pool/quiet.h"
 
-/* Where new work keeps coming no look finds a stream idle. */
+/* Where new work keeps coming, a stream is never found idle. */
 enum { ROUNDS = 4 };
 
 bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
@@ -14,7 +14,7 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)
     return false;
 }
 
-/* One too many is met again in the next round. */
+/* A stream beyond the limit is met again in the next round. */
 static void note(wr_trim_wait *wait, const wr_stream *stream)
 {
     void *event = NULL;
@@ -53,11 +53,11 @@ static weir_status wait_for_device(const wr_trim_wait *wait)
     const wr_cache *cache = wait->cache;
     if (wait->rounds >= ROUNDS) return WEIR_ERR_NOT_READY;
     if (wr_gate_captures())
-        return WEIR_ERR_CAPTURE; /* those that the program ends itself must not be asked about just then */
+        return WEIR_ERR_CAPTURE; /* captures that the program ends itself must not be asked about just then */
     return wr_quiet_synchronize(cache->events, cache->streams, "giving back what graphs have used");
 }
 
-/* What becomes of a wait that fails the next look at the stream tells. False: there was nothing to wait for. */
+/* If a wait fails, the next look at the stream shows it. False: there was nothing to wait for. */
 static bool wait_for_streams(wr_trim_wait *wait, bool again)
 {
     wr_event_pool *events = wait->cache->events;
@@ -84,8 +84,8 @@ bool wr_trim_wait_again(wr_trim_wait *wait, bool enough)
     return again;
 }
 
-/* Blocks are free as soon as they are freed on their own stream, where work on them may still be queued. Those of host
- * memory have no such stream: all uses of them were waited for. */
+/* A block freed on its own stream is free at once, while work on it may still be queued. Host memory has no such
+ * stream: all its uses were waited for. */
 weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
 {
     if (wr_cache_is_host(cache)) return WEIR_OK;

@@ -134,7 +134,7 @@ weir_status wr_address_insert(const void *base, size_t bytes, void *owner)
     return status;
 }
 
-/* With its last part a page is nobody's; a whole segment may come there next. */
+/* A page without parts is nobody's; a whole segment may come there next. */
 static void leave_page_locked(uintptr_t page)
 {
     const edges *e = edges_of(page);
@@ -159,8 +159,8 @@ void wr_address_remove(const void *base, size_t bytes)
     wr_lock_release(&lock);
 }
 
-/* The bounds of a part do not change while its owner is there, so whoever asks for an address in use is told right. Who
- * asks for another may get an owner that was there a moment ago, as with whole pages. */
+/* The bounds of a part do not change while its owner is there, so the answer for an address in use is right. For any
+ * other address it may be an owner that was there a moment ago, as with whole pages. */
 void *wr_address_find_part(const wr_address_leaf *l, const void *pointer)
 {
     const uintptr_t address = (uintptr_t)pointer, page = address >> WR_SEGMENT_UNIT_LOG2;

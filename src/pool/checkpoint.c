@@ -21,7 +21,7 @@ typedef struct saved_block {
 typedef struct saved_segment {
     char *base;
     size_t bytes;
-    const wr_bin *bin; /* to compare with, not to follow */
+    const wr_bin *bin; /* for comparing, not for following */
     uint64_t stream;
     const saved_block *live; /* by address */
     size_t count;
@@ -51,7 +51,8 @@ static bool has_pending_locked(wr_mempool *pool)
     return stats->active[WEIR_STAT_ALL].current != stats->allocation[WEIR_STAT_ALL].current;
 }
 
-/* Takes both locks of a pool that serves requests and has nothing pending; on failure neither. The fronts are closed. */
+/* Takes both locks of a pool that serves requests and has no pending blocks; on failure neither. The fronts are
+ * closed. */
 static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
 {
     wr_cache *cache = pool->cache;
@@ -102,7 +103,7 @@ static void save_segment(weir_checkpoint *c, const wr_segment *segment)
     s->count = (size_t)(&c->blocks[c->block_count] - s->live);
 }
 
-/* Of both kinds of records: each starts with its base. */
+/* For both kinds of records: each starts with its base. */
 static int by_address(const void *a, const void *b)
 {
     const char *one = *(char *const *)a, *other = *(char *const *)b;
@@ -148,20 +149,21 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
 
 /* ---- restoring ---------------------------------------------------------------------------------------------------- */
 
-/* A block that is live before the change. */
+/* A block that is live before the restore. */
 typedef struct old_block {
     wr_block *block;
     void *pointer;
-    /* It was live then, of that place and size, and is recorded on streams or a library's: it stays as it is. */
+    /* The checkpoint has a block of the same place and size, and this one is recorded on streams or a library's: it
+     * stays as it is */
     bool kept;
-    bool waits; /* freed, and its streams have to be waited for */
+    bool waits; /* freed, but its streams must be waited for */
 } old_block;
 
-/* All that the change needs, had before it, so that nothing can fail once it began. */
+/* Everything that the restore needs, obtained first, so that nothing can fail once it has begun. */
 typedef struct change {
     wr_cache *cache;
     const weir_checkpoint *to;
-    wr_segment **now; /* the pool's, by address */
+    wr_segment **now; /* the pool's segments, by address */
     size_t now_count;
     old_block *old;
     size_t old_count;
@@ -185,7 +187,7 @@ static weir_status list_now_locked(change *c, const wr_mempool *pool)
     return WEIR_OK;
 }
 
-/* NULL: it is gone. */
+/* NULL: the segment is gone. */
 static wr_segment *now_of(const change *c, const saved_segment *then)
 {
     wr_segment key = { .base = then->base }, *wanted = &key;
@@ -232,7 +234,7 @@ static void add_old(change *c, const wr_segment *segment)
     }
 }
 
-/* The last block of then that begins before the end of this one, if it reaches into it; NULL: none does. */
+/* The last saved block that begins before the end of this one, if it overlaps it; NULL: none. */
 static const saved_block *then_at(const saved_segment *segment, const wr_block *b)
 {
     size_t low = 0, high = segment->count;
@@ -247,9 +249,9 @@ static const saved_block *then_at(const saved_segment *segment, const wr_block *
     return last && last->base + last->bytes > b->base ? last : NULL;
 }
 
-/* Streams may still use a recorded block after it is freed. One that lies where blocks are to be live again would have to
- * be waited for with the change half done, so it must be the very block that was there then. A library's can be freed by
- * nobody else. */
+/* Streams may still use a recorded block after it is freed. If it lay where blocks are to be live again, it would have
+ * to be waited for in the middle of the restore, so it must be the very block of the checkpoint. A library's block can
+ * be freed by nobody else. */
 static weir_status check_old_locked(const change *c, old_block *old)
 {
     const wr_block *b = old->block;
@@ -281,10 +283,11 @@ static weir_status prepare_locked(change *c, const wr_mempool *pool)
     for (const wr_segment *s = wr_mempool_first_segment(pool); s; s = wr_mempool_next_segment(s)) add_old(c, s);
     for (size_t i = 0; i < c->old_count; i++) WR_TRY(check_old_locked(c, &c->old[i]));
     return wr_records_spare_blocks(c->cache,
-                                   2 * c->to->block_count); /* each that becomes live is cut out of the middle */
+                                   2 * c->to->block_count); /* each block brought back is cut out of the middle */
 }
 
-/* A kept block has been freed and handed out, to whoever counts: as the others, of which the program is told the same. */
+/* In the statistics and the history, a kept block was freed and handed out again, like the others; the program is told
+ * the same. */
 static void renew_locked(change *c, wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;
@@ -299,7 +302,8 @@ static void renew_locked(change *c, wr_block *block, size_t requested)
     wr_history_record_alloc(&c->cache->history, block->base, requested, native, pool, &block->stack);
 }
 
-/* All that was live and is not kept is free by now, so a block from then lies in a kept one or inside a free one. */
+/* By now every block that was live and is not kept is free, so a saved block lies in a kept one or inside a free
+ * one. */
 static void bring_back_locked(change *c, wr_segment *segment, const saved_block *then)
 {
     wr_block *block = wr_starts_block_at(segment, then->base);

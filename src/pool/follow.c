@@ -20,7 +20,8 @@ static int by_hash(const void *left, const void *right)
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
-/* The landmarks from `done` on are of one size fewer. Those of entries where the course begins before have no more. */
+/* Adds one more size to the landmarks from `done` on. Drops those too close to the beginning of the course to have one
+ * more. */
 static void lengthen(wr_course *c, uint32_t done, uint32_t sizes)
 {
     uint32_t kept = done;
@@ -33,7 +34,7 @@ static void lengthen(wr_course *c, uint32_t done, uint32_t sizes)
     c->landmark_count = kept;
 }
 
-/* Those of few places come first, and stay as they are. */
+/* Moves landmarks that occur at few places to the front, where they stay as they are. */
 static uint32_t settle(wr_course *c, uint32_t done, bool all)
 {
     wr_landmark *l = c->landmarks;
@@ -71,7 +72,7 @@ static int by_size(const void *left, const void *right)
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
-/* What was gone before half of the recording was over has left its place to others. */
+/* A block freed before half of the recording was over has left its place to others. */
 static void list_residents(wr_course *c, const weir_plan_entry *entries)
 {
     for (uint32_t i = 0; i < c->first; i++)
@@ -80,7 +81,7 @@ static void list_residents(wr_course *c, const weir_plan_entry *entries)
     if (c->resident_count) qsort(c->residents, c->resident_count, sizeof *c->residents, by_size);
 }
 
-/* Programs may make plans of their own: nothing is believed. */
+/* Programs may make their own plans, so nothing is taken on trust. */
 static weir_status check(const weir_plan *plan, const weir_plan_arena *a)
 {
     WR_ENSURE(a->entries > 0 && a->entries < UINT32_MAX && a->first <= plan->entry_count &&
@@ -143,13 +144,14 @@ void wr_course_release(wr_course *course)
     *course = (wr_course){ 0 };
 }
 
-/* Entries of the loop come again, whatever was before. */
+/* Entries of the loop come again, whatever came before. */
 static uint32_t before(const wr_course *c, uint32_t entry)
 {
     return c->loop_count && entry > c->loop_first ? c->loop_first : entry;
 }
 
-/* Marks what is needed from there on, by where it begins and ends: a plan may be made to have many entries that are all large. */
+/* Marks the units that are needed from there on. It counts beginnings and ends, because a plan may be made to have many
+ * entries that are all large. */
 static uint64_t mark_units(const wr_course *c, uint32_t from, uint32_t *edges, uint64_t *units)
 {
     const uint64_t end = c->bytes / WR_SEGMENT_UNIT + 1;
@@ -191,7 +193,7 @@ bool wr_course_begin_at(wr_course *c, uint32_t entry)
     }
     c->units = units;
     const uint64_t needed = mark_units(c, from, edges, units) * WR_SEGMENT_UNIT;
-    const uint64_t alive = end > absent ? end - absent : 0; /* what stays may overlap: nothing is believed */
+    const uint64_t alive = end > absent ? end - absent : 0; /* blocks that stay may overlap in a plan that lies */
     wr_meta_free(edges);
     return needed <= alive + alive / WR_FOLLOW_WASTE + WR_SEGMENT_UNIT;
 }
@@ -233,7 +235,7 @@ static uint64_t recent(const wr_follower *f, uint64_t n)
     return f->recent[(f->asked - 1 - n) % WR_FOLLOW_RECENT];
 }
 
-/* A program goes round the loop, or, without one, begins again. */
+/* At its end a program repeats the loop or, without one, begins again. */
 static uint32_t after(const wr_course *c, uint32_t entry)
 {
     if (c->loop_count && entry + 1 == c->loop_first + c->loop_count) return c->loop_first;
@@ -241,7 +243,7 @@ static uint32_t after(const wr_course *c, uint32_t entry)
     return c->first ? WR_NOWHERE : 0;
 }
 
-/* Where the loop is over, and what follows is not its first entry but what comes behind it. */
+/* Whether the loop has ended, and the request is the entry behind it instead of its first. */
 static bool leaves_loop(const wr_follower *f, const wr_course *c, uint64_t bytes)
 {
     const uint32_t behind = c->loop_first + c->loop_count;
@@ -261,7 +263,8 @@ static bool find_near(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return false;
 }
 
-/* How many of the last sizes, up to those that tell a place for sure, are those up to the entry. */
+/* How many of the last sizes asked for, up to the number that identifies a place for certain, match those ending at the
+ * entry. */
 static uint32_t agreement(const wr_follower *f, const wr_course *c, uint32_t entry)
 {
     uint32_t sizes = 0, most = entry - c->first + 1;
@@ -285,7 +288,8 @@ static uint32_t landmark_from(const wr_course *c, wr_landmark key)
     return low;
 }
 
-/* Of the landmarks of that hash, which are few, the one that agrees most; of several the next one ahead, or the first. */
+/* Among the few landmarks of that hash, the one that agrees most; among equals, the next one ahead, or else the
+ * first. */
 static bool best_of_few(const wr_follower *f, const wr_course *c, uint64_t hash, uint32_t least, uint32_t *entry)
 {
     uint32_t most = 0;
@@ -300,7 +304,8 @@ static bool best_of_few(const wr_follower *f, const wr_course *c, uint64_t hash,
     return most != 0;
 }
 
-/* Of any number, all of which agree in all of the last sizes. */
+/* With all of the last sizes, landmarks of the hash may be many, and all agree: the next one ahead, or else the
+ * first. */
 static bool find_sure(const wr_follower *f, const wr_course *c, uint64_t hash, uint32_t *entry)
 {
     const uint32_t from[] = { f->next, 0 };
@@ -350,7 +355,7 @@ static bool find(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return find_near(f, c, entry) || find_far(f, c, entry);
 }
 
-/* Those of the size in turn; `first`: only as long as there is one that was not given out. */
+/* Residents of the size, in turn. `first`: only while one of them was not handed out. */
 static bool find_resident(wr_course *c, uint64_t bytes, bool first, uint32_t *entry)
 {
     const uint32_t from = resident_from(c, bytes), count = resident_from(c, bytes + 1) - from;
@@ -359,8 +364,8 @@ static bool find_resident(wr_course *c, uint64_t bytes, bool first, uint32_t *en
     return true;
 }
 
-/* A resident that was not asked for yet comes before a place that not all of the last sizes tell, and before any place as long
- * as the program makes residents only. */
+/* A resident that was not asked for yet takes precedence over a place that not all of the last sizes confirm, and, as
+ * long as the program makes only residents, over any place. */
 static wr_followed locate(const wr_follower *f, wr_course *c, uint64_t bytes, uint32_t *entry)
 {
     if (f->next != WR_NOWHERE) {
@@ -380,8 +385,8 @@ static wr_followed locate(const wr_follower *f, wr_course *c, uint64_t bytes, ui
     return found ? WR_FOLLOW_FOUND : WR_FOLLOW_NONE;
 }
 
-/* What a program does behind the end of a course without a loop was not planned, unless it begins again: elsewhere, what lives
- * now lies in the places of what comes. */
+/* What a program does after the end of a course without a loop was not planned, unless it begins again: anywhere else,
+ * blocks that live now lie in the places of those to come. */
 static void pass_end(wr_follower *f, const wr_course *c, uint32_t entry)
 {
     if (f->over && entry > c->first + WR_FOLLOW_NEAR) {

@@ -1,17 +1,17 @@
 /*
- * follow: where a program is in the plan of one of its streams, told by the sizes that it asks for there. Knows no memory:
- * whether a place is free is another question.
+ * follow: where a program is in the plan of one of its streams, judged by the sizes that it asks for there. It knows
+ * nothing of memory: whether a place is free is another question.
  *
- * The course is the plan's sequence: entries, of which some may repeat. A request of the size of the entry that comes next
- * is that entry. One of another size is looked for: a little ahead, when the request before it is what comes before it in
- * the course (the program has left something out), else where the fewest last sizes that are found at few places agree. A
- * request that is nowhere is the program's own affair. Trust counts how well the two agree: a program that only sometimes asks
- * for a planned size by chance is not following.
+ * The course is the plan's sequence of entries, some of which may repeat. A request of the size of the next entry is
+ * that entry. A request of another size is looked for. First a little ahead: there it is found if the request before it
+ * matches too, so the program has left something out. Otherwise it is found where the last sizes agree, as few of them
+ * as occur at only few places. A request that is nowhere in the course is not planned. Trust measures how well program
+ * and course agree: a program that only sometimes asks for a planned size, by chance, is not following.
  *
- * A recording that began in the middle of a program knows the blocks that lived then, its residents, but not in what order they
- * were made. They are no part of the sequence: a request that is not expected may be any of that size, each in turn. Where the
- * sequence begins the program is not expected either, before it is found there.
- * Owner: a course belongs, as its follower, to whoever has the stream. No lock.
+ * A recording that began in the middle of a program knows the blocks that lived then, its residents, but not the order
+ * in which they were made. They are no part of the sequence: a request that is not expected may be any resident of its
+ * size, each in turn. Nor is the program expected at the beginning of the sequence before it is found there.
+ * Owner: a course and its follower belong to the owner of the stream. No lock.
  */
 #ifndef WR_POOL_FOLLOW_H
 #define WR_POOL_FOLLOW_H
@@ -21,49 +21,51 @@
 
 #include <stdbool.h>
 
-/* So many sizes in a row tell a place in the course for sure; fewer do when they are found at no more than 1 in so many places. */
+/* So many sizes in a row identify a place in the course for certain. Fewer do if they occur at no more than 1 in so
+ * many places. */
 #define WR_FOLLOW_RECENT 8
 #define WR_FOLLOW_FEW 256
 
-/* Who was not served for so many requests, and is not where it was expected, is looked for at one in so many: searching takes
- * longer than serving, and may be in vain for ever. */
+/* A program that was not served for so many requests, and is not where it was expected, is looked for at only one
+ * request in so many: searching takes longer than serving, and may be in vain for ever. */
 #define WR_FOLLOW_LONG 16384
 #define WR_FOLLOW_SELDOM 16
 
-/* Little more: 1 byte in so many. Counted in units of WR_SEGMENT_UNIT, in which memory comes. */
+/* How much more memory is "little more": 1 byte in so many. Counted in units of WR_SEGMENT_UNIT, in which memory
+ * comes. */
 #define WR_FOLLOW_WASTE 100
 #define WR_FOLLOW_UNITS_MOST ((uint64_t)1 << 24)
 
-/* So far ahead is looked for what comes after something that was left out. */
+/* How far ahead a request is looked for when something was left out. */
 #define WR_FOLLOW_NEAR 32
 
 typedef struct wr_planned {
     uint64_t offset, bytes;
-    bool stays; /* it was not freed in the recording */
+    bool stays; /* the recording does not free it */
 } wr_planned;
 
-/* An entry, and a hash of the fewest sizes, up to its own, that tell where it is. */
+/* An entry, and a hash of the fewest sizes, ending with its own, that identify it. */
 typedef struct wr_landmark {
     uint64_t hash;
     uint32_t entry;
 } wr_landmark;
 
-/* The entry of a block that lived when the recording began, and for long after. */
+/* The entry of a block that already lived when the recording began, and lived on for long. */
 typedef struct wr_resident {
     uint64_t bytes;
     uint32_t entry;
-    uint32_t asked; /* of the first one of a size: how often one of them was given out */
+    uint32_t asked; /* in the first resident of each size: how often one of that size was handed out */
 } wr_resident;
 
 typedef struct wr_course {
     wr_planned *entries;
     uint32_t count;
     uint64_t bytes;         /* of the arena */
-    uint32_t first;         /* of the sequence; the blocks of those before lived when the recording began */
+    uint32_t first;         /* first entry of the sequence; blocks of the earlier ones lived when the recording began */
     wr_resident *residents; /* by size, then entry */
     uint32_t resident_count;
     uint32_t loop_first, loop_count; /* the entries that repeat; none: count 0 */
-    uint64_t *units;                 /* of addresses that are needed, a bit each; NULL: all are */
+    uint64_t *units;                 /* a bit for each unit of addresses that is needed; NULL: all are */
     wr_landmark *landmarks;          /* by hash, then entry */
     uint32_t landmark_count;
 } wr_course;
@@ -81,7 +83,7 @@ enum {
     WR_TRUST_JUMPED = 4,
     WR_TRUST_LOST = 8,
     WR_PROBATION_LEAST = 64,
-    WR_PROBATION_MORE = 16, /* times as many, each time */
+    WR_PROBATION_MORE = 16, /* times as many after each loss */
     WR_PROBATION_MOST = 65536,
     WR_PROBATION_OVER = 8 /* times as many served */
 };
@@ -89,46 +91,47 @@ enum {
 #define WR_NOWHERE UINT32_MAX
 
 typedef struct wr_follower {
-    uint64_t recent[WR_FOLLOW_RECENT]; /* sizes asked for, in a ring */
-    uint64_t asked;                    /* how many, ever */
-    uint32_t next;                     /* the entry that is expected; WR_NOWHERE: none */
+    uint64_t recent[WR_FOLLOW_RECENT]; /* ring of the last sizes asked for */
+    uint64_t asked;                    /* how many were asked for, ever */
+    uint32_t next;                     /* the expected entry; WR_NOWHERE: none */
     uint32_t missed;                   /* how many of the last requests, in a row, were not in the course */
-    uint64_t unserved;                 /* how many, in a row, found no trust */
-    bool over;                         /* the course has come to its end, and is to begin again */
+    uint64_t unserved;                 /* how many in a row found no trust */
+    bool over;                         /* the course has ended, and is expected to begin again */
     uint32_t trust;                    /* 0: not to be served */
-    uint32_t run; /* of requests that were expected: since the last that was not, or while served since that began */
-    uint32_t probation; /* the run that it takes */
+    uint32_t run;       /* of expected requests: since the last unexpected one, or, while served, since serving began */
+    uint32_t probation; /* the run that must be reached */
 } wr_follower;
 
 typedef enum wr_followed {
-    WR_FOLLOW_NONE,    /* the request is not in the course, there */
-    WR_FOLLOW_NEXT,    /* it is what was expected */
-    WR_FOLLOW_FOUND,   /* it was found elsewhere, and what comes after it is expected next */
-    WR_FOLLOW_RESIDENT /* it may be a resident; what is expected stays so */
+    WR_FOLLOW_NONE,    /* the request is not in the course */
+    WR_FOLLOW_NEXT,    /* it is the expected one */
+    WR_FOLLOW_FOUND,   /* it was found elsewhere; what comes after that is expected next */
+    WR_FOLLOW_RESIDENT /* it may be a resident; what is expected does not change */
 } wr_followed;
 
-/* WEIR_ERR_INVALID_ARGUMENT for an arena that says what cannot be; the plan is not needed afterwards. */
+/* WEIR_ERR_INVALID_ARGUMENT for an inconsistent arena. The plan is not needed afterwards. */
 WR_CHECKED weir_status wr_course_init(wr_course *course, const weir_plan *plan, const weir_plan_arena *arena);
 void wr_course_release(wr_course *course);
 
-/* Whether a program that makes what was planned may begin with a request of so many bytes. */
+/* Whether a program that does what was planned may begin with a request of so many bytes. */
 bool wr_course_may_begin(const wr_course *course, uint64_t bytes);
 
-/* A program is found at an entry, and has made nothing of what comes before in its place: what was to stay there may lie between
- * what comes, and needs no memory. False: what comes lies so scattered that it would take much more than what is alive. */
+/* The program was found at an entry, with nothing made before in its place. What was to stay from before may lie
+ * between what is to come, and needs no memory. False: what is to come is so scattered that it would take much more
+ * memory than is live. */
 bool wr_course_begin_at(wr_course *course, uint32_t entry);
 
-/* A follower is trusted, and at the course's beginning: it is there that a program is expected, or, where the course has
- * residents, making these. */
+/* A new follower is trusted and at the beginning of the course. There the program is expected, or, if the course has
+ * residents, making those. */
 void wr_follower_init(wr_follower *follower, wr_course *course);
 
 /* The place of an entry was of no use. */
 void wr_follower_fail(wr_follower *follower, uint32_t cost);
 
-/* The stream asks for a block of so many bytes. *entry is which one it is, unless there is none. */
+/* The stream asks for a block of so many bytes. *entry: which entry that is, unless the result says there is none. */
 wr_followed wr_follow(wr_follower *follower, wr_course *course, uint64_t bytes, uint32_t *entry);
 
-/* Whether it has kept to the course so far, or for long again. */
+/* Whether the program has kept to the course from the start, or again for long. */
 static inline bool wr_follower_proven(const wr_follower *follower)
 {
     return follower->probation <= WR_PROBATION_LEAST;

@@ -1,5 +1,5 @@
 /*
- * What becomes of the memory of a stream that ends: its segments are another stream's from then on.
+ * forget: when a stream ends, its segments become another stream's.
  */
 #include "pool/account.h"
 #include "pool/bin.h"
@@ -10,8 +10,8 @@
 #include "pool/subplan.h"
 #include "pool/trim_wait.h"
 
-/* A graph's pool is left alone: the graph uses what is free in it. And whether a stream has work must not tell where blocks of a
- * deterministic pool are. */
+/* Segments in a graph's pool are left alone, because the graph uses the pool's free memory. In a deterministic pool,
+ * where blocks lie must not depend on whether a stream has work. */
 static wr_left left_by_stream(const wr_segment *segment)
 {
     const wr_mempool *pool = segment->bin->pool;
@@ -37,7 +37,7 @@ static void move_segments_locked(wr_bin *from, wr_bin *to, bool quiet)
     }
 }
 
-/* All that could fail, of all pools, comes before the first segment moves. */
+/* Everything that could fail, in all pools, is done before the first segment moves. */
 static weir_status make_homes_locked(wr_cache *cache, const wr_stream *stream, wr_stream *heir)
 {
     for (wr_mempool *pool = cache->pools; pool; pool = pool->next)
@@ -58,7 +58,7 @@ static void move_all_locked(const wr_mempool *pool, const wr_stream *stream, con
         move_segments_locked(old, home, quiet);
         home->part_bytes += old->part_bytes;
         old->part_bytes = 0;
-        wr_bin_drop_fence(old); /* whether the work of a stream that ends is over is not asked any more */
+        wr_bin_drop_fence(old); /* nobody asks any more whether the work of an ended stream is over */
     }
 }
 
@@ -66,14 +66,15 @@ weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream, wr_stream
 {
     weir_status status = WEIR_OK;
     wr_lock_acquire(&cache->move_lock);
-    /* Since its work was waited for, a block may have been freed by which it waits for another stream (wr_pending_chain). */
+    /* After the stream's work was waited for, a block may have been freed that makes it wait for another stream
+     * (wr_pending_chain). */
     if (cache->chains && !wr_event_chained(cache->events, stream->native, heir))
         status = wr_cache_finish_work(cache, stream);
     if (status != WEIR_OK) {
         wr_lock_release(&cache->move_lock);
         return status;
     }
-    wr_fronts_close_for(cache, stream, heir); /* segments change their front */
+    wr_fronts_close_for(cache, stream, heir); /* segments change fronts */
     wr_cache_lock(cache);
     status = make_homes_locked(cache, stream, heir);
     if (status == WEIR_OK) {

@@ -10,14 +10,14 @@ typedef struct candidate {
     uint32_t life, item;
 } candidate;
 
-/* What is being shared out. */
+/* The state of sharing. */
 typedef struct sharing {
     wr_guest_item *items;
     uint32_t count; /* of items, and of steps */
     uint32_t streams;
-    int64_t *load;         /* live bytes at each step, and one more */
+    int64_t *load;         /* live bytes at each step, plus one */
     int64_t *room;         /* what each stream has to itself at most */
-    wr_item *placed;       /* those of one stream's addresses */
+    wr_item *placed;       /* items at one stream's addresses */
     candidate *candidates; /* of one stream */
 } sharing;
 
@@ -35,7 +35,7 @@ static weir_status init(sharing *s)
     return WEIR_OK;
 }
 
-/* Live bytes of a stream at each step. */
+/* Finds a stream's live bytes at each step. */
 static void find_load(sharing *s, uint32_t stream)
 {
     memset(s->load, 0, (s->count + (size_t)1) * sizeof *s->load);
@@ -57,7 +57,7 @@ static uint32_t fullest(const sharing *s)
     return most;
 }
 
-/* The host has the largest peak; the others have room for what they hold when most is live in all. */
+/* The stream with the largest peak is the host. The others get room for what they hold when most is live in all. */
 static uint32_t give_room(sharing *s)
 {
     uint32_t host = 0;
@@ -100,7 +100,7 @@ static bool has_room(const sharing *s, const wr_item *item, uint32_t life, int64
     return true;
 }
 
-/* What lives longest is lent last: what is lent is soon given back. */
+/* The longest-lived blocks get the guest's own room first, so that what is lent is soon given back. */
 static void lend(sharing *s, uint32_t guest)
 {
     const uint32_t count = list_candidates(s, guest);

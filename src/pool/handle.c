@@ -14,8 +14,8 @@
 struct wr_handle_waiter {
     wr_handle_waiter *next;
     pthread_cond_t turn;
-    wr_handle *handle; /* what it was handed */
-    bool may_create;   /* or: there is room in the budget now */
+    wr_handle *handle; /* the handle it was given */
+    bool may_create;   /* instead: the budget now has room for a new one */
     wr_handle_state owner;
 };
 
@@ -49,8 +49,8 @@ static uint64_t free_memory(const wr_handle_pool *pool)
     return free_bytes;
 }
 
-/* What a create took of the device's memory, by the driver's figures. Creates that overlap share what was taken, unless
- * an earlier one was alone and tells. */
+/* How much device memory a create took, by the driver's figures. Creates that overlap share the amount, unless an
+ * earlier one that ran alone gives a figure. */
 typedef struct measurement {
     uint64_t before, serial;
     unsigned others;
@@ -106,7 +106,7 @@ static weir_status destroy_native(const wr_handle_pool *pool, void *native)
     return code == 0 ? WEIR_OK : wr_handle_refused(pool->kind, "destroy", code);
 }
 
-/* Makes a handle and its record; the pool's lock is not held, its `underway` is counted. */
+/* Makes a handle and its record. The pool's lock is not held; `underway` counts the creation. */
 static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
 {
     void *memory = NULL, *native = NULL;
@@ -132,7 +132,7 @@ static weir_status create_handle(wr_handle_pool *pool, wr_handle **out)
     return WEIR_OK;
 }
 
-/* Libraries that want their first create on a device alone get it; the others may overlap. */
+/* Libraries that need their first create on a device to run alone get that; later ones may overlap. */
 static void wait_for_first_locked(wr_handle_pool *pool)
 {
     if (!(pool->kind->flags & WEIR_HANDLE_FIRST_ALONE)) return;
@@ -147,8 +147,8 @@ static void note_create_ended_locked(wr_handle_pool *pool, bool created)
     pthread_cond_broadcast(&pool->first_created);
 }
 
-/* Where there is none, one is made in any budget of bytes: what the last one took may have been something else, and nobody
- * could give one back. */
+/* The first handle is allowed whatever the budget of bytes: what the last one took may have been something else's, and
+ * nobody could give a handle back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
     const uint64_t count = pool->stats.live + pool->underway;
@@ -165,7 +165,7 @@ static wr_handle_waiter *next_waiter_locked(const wr_handle_pool *pool)
     return w;
 }
 
-/* Those in the queue that can go on: there is room to create. */
+/* Lets those in the queue continue for whom there is room to create. */
 static void wake_creator_locked(wr_handle_pool *pool)
 {
     for (wr_handle_waiter *w; room_locked(pool) && (w = next_waiter_locked(pool));) {
@@ -175,7 +175,7 @@ static void wake_creator_locked(wr_handle_pool *pool)
     }
 }
 
-/* `underway` was counted by the caller under the lock. */
+/* The caller has counted it in `underway` under the lock. */
 static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, wr_handle **out)
 {
     wr_handle *h = NULL;
@@ -201,7 +201,7 @@ static weir_status create_counted(wr_handle_pool *pool, wr_handle_state owner, w
     } else {
         s->failed_creates++;
     }
-    wake_creator_locked(pool); /* it failed, or took less than was expected */
+    wake_creator_locked(pool); /* it failed, or took less than expected */
     wr_lock_release(&pool->lock);
     return status;
 }
@@ -254,8 +254,8 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
 
 static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
 {
-    /* An idle handle, like room for a new one, means that nobody queues: whoever makes it serves the queue first.
-     * Doomed ones are as good. */
+    /* If there is an idle handle, or room for a new one, nobody queues: whoever frees one serves the queue first.
+     * Doomed handles will do as well. */
     wr_handle *h = pool->idle ? pool->idle : pool->doomed;
     if (!h) return NULL;
     if (h == pool->idle) {
@@ -281,7 +281,7 @@ static weir_status busy_locked(const wr_handle_pool *pool)
         (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
 }
 
-/* An owner gets the handle as a fresh one: whatever the last owner changed is put back. */
+/* An owner gets the handle as if new: what the last owner changed is reset. */
 static weir_status reset(wr_handle *handle)
 {
     const wr_kind *kind = handle->pool->kind;
@@ -313,7 +313,7 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint6
     wr_lock_release(&pool->lock);
     if (status != WEIR_OK) return status;
     if (create) return create_counted(pool, owner, out);
-    assert(h); /* no error and nothing to create: there is one */
+    assert(h); /* without an error and with nothing to create, there is one */
     WR_TRY(reset(h));
     *out = h;
     return WEIR_OK;
@@ -416,7 +416,7 @@ void wr_handle_let_go(wr_handle *handle)
     wr_lock_release(&pool->lock);
 }
 
-/* The first of a list that no graph holds. */
+/* Takes the first handle of a list that no graph holds. */
 static wr_handle *take_unheld_locked(wr_handle **list, uint64_t *count)
 {
     while (*list && (*list)->graphs != 0) list = &(*list)->next_idle;
@@ -441,7 +441,8 @@ static bool any_to_destroy(wr_handle_pool *pool)
     return any;
 }
 
-/* Somebody may have needed the last of them by now: then NULL. Its place is another's when it is gone (note_gone). */
+/* NULL: the last of them has been taken for use meanwhile. Its place in the budget is free once it is gone
+ * (note_gone). */
 static wr_handle *take_out(wr_handle_pool *pool)
 {
     wr_lock_acquire(&pool->lock);
@@ -480,7 +481,7 @@ static bool destroy_is_harmful(const wr_handle_pool *pool)
     return pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
 }
 
-/* *may: nothing captures; where destroying is harmful, nothing does until wr_quiet_end(). */
+/* *may: no stream captures and, where destroying is harmful, none begins to before wr_quiet_end(). */
 static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
 {
     const weir_status quiet =
@@ -490,7 +491,7 @@ static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
     return quiet == WEIR_ERR_CAPTURE ? WEIR_OK : quiet;
 }
 
-/* Looks for captures before each: one that began after the last was destroyed counts. */
+/* Looks for captures before each destruction: one that began since the last counts. */
 weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;
@@ -498,7 +499,7 @@ weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
         wr_keep_first(&first, begin_destroying(pool, &may));
         if (!may) break;
         wr_handle *h = take_out(pool);
-        if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* single-shot, whatever it says */
+        if (h) wr_keep_first(&first, destroy_native(pool, h->native)); /* one attempt, whatever the result */
         if (destroy_is_harmful(pool)) wr_quiet_end();
         if (!h) break;
         forget_handle(h);
@@ -542,6 +543,6 @@ void wr_handle_pool_stats_reset(wr_handle_pool *pool, bool peaks, bool totals)
     wr_lock_acquire(&pool->lock);
     wr_metrics_reset(WR_SCOPE_HANDLES, &pool->stats, peaks, totals);
     if (peaks) pool->stats.peak = pool->stats.live;
-    if (totals) pool->stats.hits -= hits_locked(pool); /* the owners' counts run on; the sum is right modulo 2^64 */
+    if (totals) pool->stats.hits -= hits_locked(pool); /* owners go on counting; the sum is right modulo 2^64 */
     wr_lock_release(&pool->lock);
 }

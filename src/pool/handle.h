@@ -1,8 +1,9 @@
 /*
- * handle: the handles of one kind on one device. A handle is owned by a thread, by a lease, or idle; never by two.
- * Owner: the device; made at first use, gone with the device. Lock: `lock` (WR_RANK_HANDLES) for the lists, budgets
- * and counters; never held across a call of the library or driver. What a handle is bound to belongs to its present
- * owner and needs no lock.
+ * handle: the handles of one kind on one device. A handle is owned by a thread or by a lease, or is idle; it never has
+ * two owners.
+ * Owner: the device; made at first use, destroyed with the device. Lock: `lock` (WR_RANK_HANDLES) for the lists,
+ * budgets and counters; never held across a call of the library or driver. What a handle is bound to belongs to its
+ * present owner and needs no lock.
  */
 #ifndef WR_POOL_HANDLE_H
 #define WR_POOL_HANDLE_H
@@ -15,7 +16,7 @@
 typedef struct wr_handle wr_handle;
 typedef struct wr_handle_pool wr_handle_pool;
 
-/* Creates underway on a device, of all kinds: what one of them took of the device's memory can be told only when it was
+/* Creates in progress on a device, of all kinds. How much device memory a create took can be told only if it ran
  * alone. */
 typedef struct wr_creates {
     atomic_uint running;
@@ -30,12 +31,12 @@ typedef struct wr_handle_site {
     wr_stream_table *streams;
     wr_event_pool *events;
     wr_creates *creates;
-    /* Takes and gives device memory in stream order; weir's own allocator. `routed`: from a graph's pool inside its
-     * capture, which is where memory must come from that is given back while the graph lives. */
+    /* Takes device memory in stream order, from weir's own allocator. `routed`: inside a capture, from the graph's
+     * pool, which is where memory must come from that is given back while the graph lives. */
     weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, bool routed, void **out);
-    /* `last_used_on` may be another stream than the one it was taken on; NULL: it is not. */
+    /* Gives it back. `last_used_on` may be another stream than the one it was taken on; NULL: it is the same. */
     weir_status (*free)(void *device_context, void *pointer, const wr_stream *last_used_on);
-    /* Makes room in device memory: a create that says "no memory" is tried again after it. */
+    /* Makes room in device memory. A create that fails for lack of memory is tried again after it. */
     void (*make_room)(void *device_context);
     void *device_context;
 } wr_handle_site;
@@ -44,22 +45,23 @@ typedef enum wr_handle_state {
     WR_HANDLE_OWNED, /* a thread's */
     WR_HANDLE_LEASED,
     WR_HANDLE_IDLE,
-    WR_HANDLE_DOOMED /* idle, to be destroyed when no capture is underway, unless somebody needs it before */
+    WR_HANDLE_DOOMED /* idle, to be destroyed when no capture is underway, unless it is needed before */
 } wr_handle_state;
 
-/* Memory of weir's that the library works in. One per stream the handle was used on: work queued there, or captured
- * there, may still use it. */
+/* Memory of weir's that the library works in, one piece per stream that the handle was used on: work queued or captured
+ * there may still use it. */
 typedef struct wr_workspace {
     uint64_t stream_id;
     void *memory;
     size_t bytes;
-    bool captured; /* a graph that does not hold the handle has its address: it stays until the library is closed */
+    bool captured; /* a graph that does not hold the handle has its address, so it stays until the library is closed */
 } wr_workspace;
 
-/* One more than these is refused: it takes as many streams that the handle has work on and that capture by now. */
+/* Debts beyond so many are refused: that takes as many streams which the handle has work on and which are capturing by
+ * now. */
 #define WR_HANDLE_DEBTS 8
 
-/* Streams, by id, that have work with the handle which a capture kept the next user from waiting for. */
+/* Ids of streams that have work with the handle for which its next user could not wait, because of a capture. */
 typedef struct wr_handle_debts {
     uint64_t ids[WR_HANDLE_DEBTS];
     uint32_t count;
@@ -69,16 +71,16 @@ struct wr_handle {
     void *native;
     wr_handle_pool *pool;
     uint64_t served_id;        /* a get on this stream is a hit; 0: every get must bind */
-    uint64_t stream_id;        /* used on last, and bound to unless that failed; 0: none yet */
+    uint64_t stream_id;        /* last used on, and bound to unless that failed; 0: none yet */
     atomic_uint_fast64_t hits; /* written by the owner only */
-    wr_handle_debts owed;      /* beside stream_id; while there are any, every get must bind */
+    wr_handle_debts owed;      /* in addition to stream_id; while there are any, every get must bind */
     wr_workspace *workspaces;
     uint32_t workspace_count, workspace_capacity;
     wr_kind_memory memory; /* handed to libraries that take their memory from weir */
     uint64_t bytes;        /* what creating it took of the device's memory */
     uint64_t lease;        /* the id of its lease; 0: none */
     wr_handle_state state;
-    uint32_t graphs; /* that hold it: it is not destroyed meanwhile, idle or not */
+    uint32_t graphs; /* graphs that hold it: while any does, it is not destroyed, idle or not */
     wr_handle *next_idle;
     wr_handle *next; /* all of the pool */
 };
@@ -90,40 +92,42 @@ struct wr_handle_pool {
     wr_handle_site site;
     wr_lock lock;
     wr_handle *all, *idle, *doomed; /* idle: last in, first out */
-    uint64_t underway;              /* creates and destructions: they count against the budget */
+    uint64_t underway;              /* creations and destructions in progress, which count against the budget */
     bool created_first, creating_first;
     pthread_cond_t first_created;
     uint64_t budget_count, budget_bytes; /* 0: none */
-    uint64_t typical_bytes;              /* of the last create: what the next one is expected to take */
+    uint64_t typical_bytes;              /* what the last create took, and the next one is expected to take */
     wr_handle_waiter *first_waiter, *last_waiter;
-    weir_handle_stats stats; /* its hits: without those of handles that exist, less theirs at the last reset */
+    weir_handle_stats stats; /* hits: without those of existing handles, less theirs at the last reset */
 };
 
 WR_CHECKED weir_status wr_handle_pool_init(wr_handle_pool *pool, wr_kind *kind, const wr_handle_site *site);
 
-/* Destroys all handles, whoever owns them: for weir_close. The first failure is returned. */
+/* For weir_close: destroys all handles, whoever owns them. Returns the first failure. */
 weir_status wr_handle_pool_release(wr_handle_pool *pool);
 
-/* An idle handle, or a new one, for an owner; not bound yet. Beyond the budget: WEIR_ERR_BUSY when `timeout_ns` is 0,
- * else queues for that long (WEIR_ERR_TIMEOUT). */
+/* Gets an idle handle, or a new one, for an owner; it is not bound yet. Beyond the budget: WEIR_ERR_BUSY when
+ * `timeout_ns` is 0, else queues for that long (WEIR_ERR_TIMEOUT). */
 WR_CHECKED weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint64_t timeout_ns,
                                          wr_handle **out);
 
-/* Back to the pool, or straight to the first in the queue. No call of library or driver: safe at thread exit. */
+/* Gives it back to the pool, or straight to the first in the queue. Calls neither library nor driver, so it is safe at
+ * thread exit. */
 void wr_handle_give_back(wr_handle *handle);
 
-/* A graph holds it, with its workspaces. */
+/* A graph holds the handle, with its workspaces. */
 void wr_handle_hold(wr_handle *handle);
 void wr_handle_let_go(wr_handle *handle);
 
-/* Binds to a stream, which waits for the handle's last use elsewhere. The caller owns the handle. On failure
- * the next get must bind, also on the same stream. `for_graph`: the stream captures, and the graph holds the handle. */
+/* Binds to a stream, which is made to wait for the handle's last use elsewhere. The caller owns the handle. After a
+ * failure the next get must bind, even on the same stream. `for_graph`: the stream captures, and the graph holds the
+ * handle. */
 WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph);
 
-/* Destroys idle handles. Those that would end a capture underway wait in `doomed`. */
+/* Destroys idle handles. Those whose destruction would end a capture underway wait in `doomed`. */
 WR_CHECKED weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed);
 
-/* 0 is no limit. Whoever queues and now has room goes on. */
+/* 0: no limit. Those in the queue that have room now go on. */
 void wr_handle_pool_budget(wr_handle_pool *pool, uint64_t count, uint64_t bytes);
 
 /* Leases: a borrowed handle gets an id and is found by it, until exactly one caller ends the lease. */
@@ -133,7 +137,7 @@ wr_handle *wr_handle_end_lease(wr_handle_pool *pool, uint64_t lease);
 
 void wr_handle_pool_stats(wr_handle_pool *pool, weir_handle_stats *out);
 
-/* The peak becomes what exists; counters become zero. */
+/* The peak becomes the number that exist; counters become zero. */
 void wr_handle_pool_stats_reset(wr_handle_pool *pool, bool peaks, bool totals);
 
 #endif

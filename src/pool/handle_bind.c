@@ -21,7 +21,7 @@ weir_status wr_handle_refused(const wr_kind *kind, const char *what, int code)
 
 /* ---- memory for libraries that take it from weir ------------------------------------------------------------------ */
 
-/* The stream a library names, or the one its handle is bound to. NULL when that one has ended. */
+/* The stream that the library names, or the one its handle is bound to; NULL when that has ended. */
 static wr_stream *stream_for(const wr_handle *handle, void *native_stream, bool on_bound)
 {
     wr_stream_table *streams = handle->pool->site.streams;
@@ -46,7 +46,7 @@ static int feed_alloc(void *context, size_t bytes, void *native_stream, bool on_
     return site->alloc(site->device_context, stream, bytes, true, out) == WEIR_OK ? 0 : 1;
 }
 
-/* The library says when it is done with the memory by freeing it, on the stream where it used it last. */
+/* A library that frees the memory is done with it, on the stream where it used it last. */
 static int feed_free(void *context, void *pointer, void *native_stream, bool on_bound)
 {
     const wr_handle *handle = context;
@@ -85,7 +85,7 @@ static void free_workspace(wr_handle *handle, uint32_t index)
     handle->workspaces[index] = handle->workspaces[--handle->workspace_count];
     count_workspace(handle->pool, -(int64_t)w.bytes);
     if (w.captured) return;
-    /* In stream order: what was queued with it runs before the memory is reused. */
+    /* In stream order: work queued with it runs before the memory is reused. */
     weir_status status = site->free(site->device_context, w.memory, NULL);
     (void)status; /* a block of our own cannot be unknown */
 }
@@ -98,7 +98,7 @@ void wr_handle_drop_workspaces(wr_handle *handle)
     handle->workspace_capacity = 0;
 }
 
-/* Workspaces of streams that have ended serve nobody but graphs. */
+/* Only graphs still use workspaces of streams that have ended. */
 static void drop_orphans(wr_handle *handle)
 {
     wr_lock_acquire(&handle->pool->lock);
@@ -135,7 +135,7 @@ static weir_status capture_state(const wr_handle_pool *pool, const wr_stream *st
     return wr_stream_ask_capture(pool->site.backend, stream->device, stream->native, state, &id);
 }
 
-/* In a capture of its own, unlike the default stream while another one captures. */
+/* Whether the stream is in a capture itself, unlike the default stream while another stream captures. */
 static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stream, bool *captured)
 {
     weir_capture_state state;
@@ -144,7 +144,7 @@ static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stre
     return WEIR_OK;
 }
 
-/* After every bind: cuBLAS forgets the workspace when its stream is set. */
+/* Needed after every bind, because cuBLAS forgets the workspace when its stream is set. */
 static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool for_graph)
 {
     const wr_kind *kind = handle->pool->kind;
@@ -154,20 +154,21 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
     if (bytes == 0) return WEIR_OK;
     if (!for_graph) WR_TRY(capture_state(handle->pool, stream, &state));
     WR_TRY(workspace_on(handle, stream, bytes, &w));
-    if (state == WEIR_CAPTURE_ACTIVE) w->captured = true; /* one that was invalidated gives no graph */
+    if (state == WEIR_CAPTURE_ACTIVE) w->captured = true; /* an invalidated capture yields no graph */
     int code = kind->set_workspace(kind->self, handle->native, w->memory, bytes);
     return code == 0 ? WEIR_OK : wr_handle_refused(kind, "setting its workspace", code);
 }
 
 /* ---- binding ------------------------------------------------------------------------------------------------------ */
 
-/* Later work on `to` waits for the handle's work on `from`: its internal memory is ordered by its stream only. A
- * capture on either side makes that impossible (an event would tie the two together) and is left to the program. */
+/* Makes later work on `to` wait for the handle's work on `from`, because the handle's internal memory is ordered by its
+ * stream only. If either side is capturing, that is impossible (an event would tie the two together), and it is left to
+ * the program. */
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to, bool *chained,
                          bool *from_captured)
 {
     bool to_captured = false;
-    for (int tries = 0; tries < 2; tries++) { /* what captured may have ended by the time it is asked about */
+    for (int tries = 0; tries < 2; tries++) { /* the capture may have ended by the time it is asked about */
         WR_TRY(wr_event_chain_uncaptured(pool->site.events, from->native, to, chained));
         if (*chained) return WEIR_OK;
         WR_TRY(is_captured(pool, from, from_captured));
@@ -206,15 +207,15 @@ static weir_status owe(const wr_handle_pool *pool, wr_handle_debts *owed, uint64
     return WEIR_OK;
 }
 
-/* The handle goes to that stream from all that have work with it. `owed`: what the stream could not wait for, and whoever
- * comes after it must. */
+/* The handle goes to that stream from all that have work with it. `owed`: streams that it could not wait for, which the
+ * next stream must. */
 static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream *to, wr_handle_debts *owed)
 {
     const wr_handle_pool *pool = handle->pool;
     bool chained = false, captured = false;
     for (uint32_t i = 0; i < handle->owed.count; i++) {
         const uint64_t from_id = handle->owed.ids[i];
-        /* Captured work does not come after what was queued on its stream before. */
+        /* captured work does not come after what was queued on its stream before */
         WR_TRY(from_id == id ? is_captured(pool, to, &captured) : leave_stream(pool, from_id, to, &chained, &captured));
         if (from_id == id) chained = !captured;
         if (!chained) WR_TRY(owe(pool, owed, from_id));
@@ -249,7 +250,7 @@ weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph)
         handle->stream_id = id; /* what the library takes from weir meanwhile is for this stream */
         weir_status status = set_stream(handle, stream, for_graph);
         if (status != WEIR_OK) {
-            handle->stream_id = last_id; /* its last use is still there, and must be waited for */
+            handle->stream_id = last_id; /* the handle's last use is still there, and must be waited for */
             return status;
         }
         handle->owed = owed;

@@ -1,13 +1,13 @@
 /*
- * handle_bind: binding a handle to a stream, and the memory it works in there.
- * Owner and lock: as in handle.h; the caller owns the handle.
+ * handle_bind: binds a handle to a stream, and manages the memory that it works in there. Owner and lock: as in
+ * handle.h; the caller owns the handle.
  */
 #ifndef WR_POOL_HANDLE_BIND_H
 #define WR_POOL_HANDLE_BIND_H
 
 #include "pool/handle.h"
 
-/* Around every call of the library that has a handle: the device is current for this thread, and what the library
+/* To be put around every library call that takes a handle: the device is current for this thread, and what the library
  * asks of the driver ends no capture where that can be helped. */
 WR_CHECKED weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope);
 void wr_handle_scope_leave(const wr_handle_pool *pool, weir_backend_scope *scope);

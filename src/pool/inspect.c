@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Of a region, what has ever had memory. */
+/* The size of a region is what has ever had memory. */
 static size_t bytes_of(const wr_segment *segment)
 {
     return segment->region ? segment->region->end : segment->bytes;
@@ -99,7 +99,7 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
 
 /* ---- errors ------------------------------------------------------------------------------------------------------- */
 
-/* What the statistics say of blocks without memory is not among what weir holds. */
+/* Subtracts blocks without memory from the statistics, because weir does not hold memory for them. */
 static void leave_out(const wr_bin *bin, wr_cache_report *out)
 {
     for (const wr_segment *s = bin->segments; s; s = s->next)
@@ -119,7 +119,7 @@ static uint64_t idle_bytes(const wr_bin *bin)
     return bytes;
 }
 
-/* In regions, whole chunks or not. */
+/* Free bytes in regions, whole chunks or not. */
 static uint64_t free_in_regions(wr_bin *bin)
 {
     uint64_t bytes = 0;
@@ -127,7 +127,7 @@ static uint64_t free_in_regions(wr_bin *bin)
     return bytes;
 }
 
-/* None where the survey has no memory for its list. */
+/* 0 if the survey has no memory for its list. */
 static uint64_t idle_chunk_bytes(const wr_mempool *pool)
 {
     const wr_chunks *c = &pool->cache->chunks;

@@ -19,15 +19,15 @@ WR_CHECKED weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name
 /* Where the bytes of a cache are, as seen by a request that failed. */
 typedef struct wr_cache_report {
     uint64_t reserved, allocated, requested, limit;
-    uint64_t limited; /* of what is reserved: what the limit is for */
-    uint64_t lost;    /* the driver did not take it back, and nobody can use it */
+    uint64_t limited; /* of the reserved bytes: those that the limit is for */
+    uint64_t lost;    /* the driver did not take them back, and nobody can use them */
     uint64_t pending_bytes, pending_blocks;
     uint64_t idle_bytes;         /* free, in segments with nothing else in them */
     uint64_t split_bytes;        /* free, in segments and chunks partly in use */
     uint64_t largest_free;       /* on the request's stream and class */
     uint64_t largest_elsewhere;  /* on other streams, same pool and class */
     uint64_t other_streams_free; /* free on other streams, same pool */
-    uint64_t kept_idle;          /* by other pools for themselves, of what the limit is for */
+    uint64_t kept_idle;          /* by other pools for themselves; only what the limit is for */
 } wr_cache_report;
 
 void wr_inspect_report(wr_cache *cache, const wr_request *request, wr_cache_report *out);

@@ -11,12 +11,12 @@ typedef struct birth {
     uint32_t end;   /* the event that ended it; UINT32_MAX: none did */
 } birth;
 
-/* The allocations of one stream, of all that are known. */
+/* The allocations of one stream, or of all. */
 typedef struct line {
     uint64_t stream;
     const uint32_t *at; /* into the births, by time */
     uint32_t count;
-    uint32_t round; /* allocations of one; 0: nothing repeats */
+    uint32_t round; /* number of allocations in a round; 0: nothing repeats */
 } line;
 
 typedef struct learner {
@@ -29,9 +29,10 @@ typedef struct learner {
     bool share;
 } learner;
 
-/* ---- what lived how long ------------------------------------------------------------------------------------------ */
+/* ---- lives, from the events
+ * ------------------------------------------------------------------------------------------ */
 
-/* Open addressing: the birth that lives at an address, and one; 0: none ever did. */
+/* Open addressing: the number, plus one, of the birth that lives at an address; 0: none ever did. */
 typedef struct addresses {
     uint64_t *key;
     uint32_t *birth;
@@ -68,7 +69,7 @@ static void read_events(learner *l, const addresses *a, const weir_event *events
     }
 }
 
-/* Room for the addresses of `most` events, and what they tell. */
+/* Lists the allocations among the events, each with the event that ended it. */
 static weir_status find_births(learner *l, const weir_event *events, size_t count, wr_learn_fit fit, const void *user)
 {
     void *births = NULL, *memory = NULL;
@@ -136,7 +137,8 @@ static uint32_t births_before(const learner *l, const line *of, uint32_t event)
     return low;
 }
 
-/* How many of the line's allocations are made from that one on, with it, until it ends; UINT32_MAX: it did not. */
+/* How many allocations of the line are made from this one on, inclusive, until it ends; UINT32_MAX: it has not
+ * ended. */
 static uint32_t life_of(const learner *l, const line *of, uint32_t i)
 {
     const uint32_t end = l->births[of->at[i]].end;
@@ -145,22 +147,24 @@ static uint32_t life_of(const learner *l, const line *of, uint32_t i)
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------- */
 
-/* Whether so many allocations before the last one two were for the same. */
+/* Whether the allocations i and k places before the last one are alike. */
 static bool are_like(const learner *l, const line *of, uint32_t i, uint32_t k)
 {
     const birth *a = &l->births[of->at[of->count - 1 - i]], *b = &l->births[of->at[of->count - 1 - k]];
     return a->bytes == b->bytes && a->stream == b->stream;
 }
 
-/* As the allocation before it, a number of rounds earlier, that has ended; 0: none has. `begin`: they are alike from there on. */
+/* The life of the allocation or, if it has not ended, of the last one whole rounds earlier that has; 0: none has.
+ * `begin`: from here on the rounds are alike. */
 static uint32_t usual_life(const learner *l, const line *of, uint32_t i, uint32_t round, uint32_t begin)
 {
     while (l->births[of->at[i]].end == UINT32_MAX && i - begin >= round) i -= round;
     return l->births[of->at[i]].end == UINT32_MAX ? 0 : life_of(l, of, i);
 }
 
-/* What lives for longer than a round is in its place when the next one comes to it. Where that is more than a few, as with buffers
- * that are used in turn, a longer round is looked for: at least so long. 0: it is no more. `length`: of all that repeats. */
+/* A block that outlives its round still occupies its place when the next round needs it. If more than a few do, as with
+ * buffers used in turn, returns how long a longer round must be at least; 0: only a few do. `length`: of everything
+ * that repeats. */
 static uint32_t outlived_by(const learner *l, const line *of, uint32_t round, uint32_t length)
 {
     const uint32_t first = of->count - 2 * round;
@@ -174,8 +178,8 @@ static uint32_t outlived_by(const learner *l, const line *of, uint32_t round, ui
     return count > round / WR_LEARN_OUTLIVED ? least : 0;
 }
 
-/* The period in which the end of the line repeats for longest, of at least two rounds. like[p]: how far the line, backwards, is
- * the same p further (the Z function). */
+/* The period with which the end of the line repeats over the greatest length, of at least two rounds. like[p]: for how
+ * many allocations the line, read backwards, equals itself shifted by p (the Z function). */
 static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
 {
     uint32_t best = 0, best_length = 0, least = WR_LEARN_LEAST, tried = 0;
@@ -213,8 +217,8 @@ static weir_status find_rounds(learner *l)
 
 /* ---- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* The last round but one, whose blocks have all been freed by now if they live no longer than a round: when the i-th one of
- * it ends. Time is counted in allocations of the line: only there does it matter who lives. */
+/* The i-th block of the last round but one: those of its blocks that live no longer than a round have all been freed by
+ * now. Time is counted in allocations of the line, since only then does it matter what lives. */
 static wr_item item_of(const learner *l, const line *of, uint32_t i)
 {
     const uint32_t first = of->count - 2 * of->round;
@@ -283,7 +287,7 @@ static weir_status place_line(const learner *l, const line *of, draft *d, uint64
     return status;
 }
 
-/* Without a plan it would hold less. */
+/* Whether the stream would hold less without a plan. */
 static bool wastes(const weir_plan_arena *a)
 {
     return a->bytes > a->bound + a->bound / WR_LEARN_WASTES;
@@ -319,7 +323,7 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
 
 /* ---- streams that share ------------------------------------------------------------------------------------------- */
 
-/* Each stream's blocks in the round of all, in their order. An item's stream counts the arenas. */
+/* Lists each stream's blocks in the common round, in order. The stream of an item is the number of its arena. */
 static weir_status draft_shared(const learner *l, int device, wr_guest_item *items, draft *d)
 {
     const line *all = &l->all;
@@ -353,7 +357,7 @@ static void enter_shared(const wr_guest_item *items, uint32_t count, const uint6
     }
 }
 
-/* *total: of all arenas. */
+/* *total: bytes of all arenas. */
 static weir_status plan_shared(const learner *l, int device, draft *d, uint64_t *total)
 {
     void *memory = NULL, *sizes = NULL;
@@ -379,7 +383,8 @@ static uint64_t total_of(const draft *apart)
     return total;
 }
 
-/* Streams share where all of them together repeat, so that what is lent is free again in time, and it saves enough. */
+/* Streams share addresses where all of them together repeat, so that what is lent is free again in time, and where that
+ * saves enough. */
 static weir_status make_plan(const learner *l, int device, weir_plan **out, const wr_arena_user **users)
 {
     draft best = { 0 }, shared = { 0 };

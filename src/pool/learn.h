@@ -1,8 +1,8 @@
 /*
- * learn: whether what a program allocated repeats, and a plan of one round of it, from its history. A round is what each stream
- * asked for, in order, twice in a row at the end of the history. Streams are looked at one by one: each has its own round,
- * and its own arena. Where all of them together repeat too, and it saves enough, those that have little may use addresses of
- * the one that has most.
+ * learn: finds out from a program's history whether its allocations repeat, and makes a plan of one round of them. A
+ * round is what each stream asked for, in order, twice in a row at the end of the history. Streams are looked at one by
+ * one: each has its own round and its own arena. Where all of them together repeat too, and it saves enough, streams
+ * that hold little may use addresses of the one that holds most.
  * Owner: the caller, until wr_plan_destroy. No lock; any thread.
  */
 #ifndef WR_POOL_LEARN_H
@@ -12,27 +12,29 @@
 #include "weir/plan.h"
 #include "weir/trace.h"
 
-/* A round has at least so many allocations, and what repeats is at least such a part of the stream's: less repeats by chance. */
+/* A round has at least so many allocations, and what repeats is at least such a share of the stream's: less repeats by
+ * chance. */
 #define WR_LEARN_LEAST 16
 #define WR_LEARN_SHARE 4
 
-/* At most 1 in so many of a round's allocations outlives it: with more its plan does not go well (pool/serve.h). So many rounds that
- * have more are looked at, each longer than the one before. */
+/* At most 1 in so many of a round's allocations may outlive it: with more, its plan does not go well (pool/serve.h). At
+ * most so many rounds that have more are tried, each longer than the one before. */
 #define WR_LEARN_OUTLIVED 32
 #define WR_LEARN_TRIES 64
 
-/* A stream whose blocks need more places in a round than live at once, by more than 1 byte in so many, is not planned: buffers that
- * are used in turn do, unless a round is a number of turns. */
+/* A stream whose blocks need more places in a round than live at once, by more than 1 byte in so many, is not planned.
+ * Buffers that are used in turn are like that, unless a round is a number of turns. */
 #define WR_LEARN_WASTES 8
 
 /* Streams share addresses, and wait for each other, where that saves more than 1 byte in so many. */
 #define WR_LEARN_SAVES 100
 
-/* What a request becomes in the default pool. */
+/* The block size that a request gets in the default pool. */
 typedef size_t (*wr_learn_fit)(const void *user, size_t requested);
 
-/* A plan for the default pool of the events' device. Its course begins with what each stream asks for next. `share`: streams may
- * share addresses. *users: of each arena, part of the plan's memory. WEIR_ERR_NOT_READY: nothing repeats. */
+/* Makes a plan for the default pool of the events' device. Its course begins with what each stream asks for next.
+ * `share`: streams may share addresses. *users: one for each arena, part of the plan's memory. WEIR_ERR_NOT_READY:
+ * nothing repeats. */
 WR_CHECKED weir_status wr_learn(const weir_event *events, size_t count, wr_learn_fit fit, const void *user, bool share,
                                 weir_plan **plan, const wr_arena_user **users);
 

@@ -7,19 +7,19 @@
 
 #include <string.h>
 
-/* Nodes of a graph, which are opaque. Zeroed is empty. */
+/* A list of graph nodes, which are opaque. All zero is empty. */
 typedef struct node_list {
     void **nodes;
     uint32_t count, capacity;
 } node_list;
 
-/* The same without duplicates, by hash. */
+/* A set of graph nodes, by hash. */
 typedef struct node_set {
-    void **slots; /* a power of two of them, at most half used */
+    void **slots; /* a power of two, at most half used */
     size_t count, capacity;
 } node_set;
 
-/* A freed block, and the last nodes before its free on each stream that uses it. */
+/* A freed block, and, for each stream that uses it, the last nodes before the free. */
 struct wr_deferred {
     wr_deferred *next;
     wr_block *block;
@@ -27,7 +27,7 @@ struct wr_deferred {
     node_list markers;
 };
 
-/* Every node that is known to come before what is captured next on a stream. It only grows, because what follows on the
+/* All nodes known to come before what is captured next on a stream. The set only grows, because what follows on the
  * stream comes after what was there. */
 struct wr_ancestry {
     wr_ancestry *next;
@@ -67,7 +67,7 @@ static weir_status grow_set(node_set *set)
     return WEIR_OK;
 }
 
-/* *added: it was not there. */
+/* *added: it was not in the set. */
 static weir_status add_node(node_set *set, void *node, bool *added)
 {
     if (set->count * 2 >= set->capacity) WR_TRY(grow_set(set));
@@ -80,7 +80,7 @@ static weir_status add_node(node_set *set, void *node, bool *added)
 
 /* ---- asking the driver -------------------------------------------------------------------------------------------- */
 
-typedef enum nodes_of { TIPS, DEPENDENCIES } nodes_of; /* of a native stream, of a node */
+typedef enum nodes_of { TIPS, DEPENDENCIES } nodes_of; /* of a native stream; of a node */
 
 static weir_status append(const weir_backend *backend, int device, nodes_of which, void *of, node_list *list)
 {
@@ -98,7 +98,8 @@ static weir_status append(const weir_backend *backend, int device, nodes_of whic
     }
 }
 
-/* WEIR_ERR_CAPTURE when the stream is not in the capture. Inside the gate, since another thread may be ending that. */
+/* WEIR_ERR_CAPTURE when the stream is not in the capture. To be called inside the gate, since another thread may be
+ * ending the capture. */
 static weir_status append_markers(const weir_backend *backend, int device, void *native, uint64_t capture,
                                   node_list *list)
 {
@@ -132,7 +133,7 @@ void wr_order_mark(const void *pointer, uint64_t capture)
     wr_cache_unlock(block->segment->cache);
 }
 
-/* What was handed out elsewhere may be used by work that is no part of the capture. */
+/* A block that was handed out elsewhere may be used by work that is not part of the capture. */
 static bool is_of(const wr_order *order, const wr_block *block, const wr_stream *own, const wr_mempool *pool)
 {
     wr_cache *cache = block->segment->cache;
@@ -183,7 +184,7 @@ static weir_status ancestry_of(wr_order *order, uint64_t id, wr_ancestry **out)
     return WEIR_OK;
 }
 
-/* Keeps of list[from...] the nodes that were not known, and makes them known. */
+/* Keeps the nodes in list[from...] that were not known, and makes them known. */
 static weir_status keep_new(node_set *known, node_list *list, size_t from)
 {
     size_t kept = from;
@@ -209,7 +210,7 @@ static weir_status walk(const weir_backend *backend, const wr_stream *stream, no
     return WEIR_OK;
 }
 
-/* Walks back from the stream's tips as far as it is not known. False: it could not be told this time. */
+/* Walks back from the stream's tips until nodes are known. False: it failed this time. */
 static bool learn(const weir_backend *backend, const wr_stream *stream, wr_ancestry *ancestry)
 {
     node_list open = { 0 };
@@ -218,7 +219,7 @@ static bool learn(const weir_backend *backend, const wr_stream *stream, wr_ances
     wr_gate_leave();
     wr_meta_free(open.nodes);
     if (learnt) return true;
-    /* A node that is known stands for all before it, which was not seen to its end. */
+    /* A known node stands for everything before it, which was not walked to the end. */
     wr_meta_free(ancestry->known.slots);
     ancestry->known = (node_set){ 0 };
     return false;

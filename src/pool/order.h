@@ -1,6 +1,6 @@
 /*
- * order: blocks freed inside a capture that other streams of it used. No event can tell when they are done, since nothing
- * runs; but the graph that is being captured can: when all that was captured up to the free comes before whatever is
+ * order: blocks freed inside a capture after other streams in it used them. No event can tell when those uses are over,
+ * since nothing runs. But the graph being captured can: if everything captured up to the free comes before whatever is
  * captured next on the block's stream, the block may be used there again.
  * Owner: the capture (device/capture.h), whose lock guards everything and is held across driver calls.
  */
@@ -16,22 +16,23 @@ typedef struct wr_order {
     wr_deferred *first;
     atomic_uint count; /* of deferred blocks; read without the lock to skip looking */
     wr_ancestry *ancestries;
-    uint64_t capture; /* weir's number of it, which no other ever has; constant */
+    uint64_t capture; /* weir's number of the capture, which no other ever has; constant */
 } wr_order;
 
-/* The block that begins there was handed out in the capture of that number, and is nobody else's yet. No lock held. */
+/* Notes that the block that begins there was handed out in the capture of that number; nobody else has it yet. No lock
+ * held. */
 void wr_order_mark(const void *pointer, uint64_t capture);
 
-/* Takes over a block of the pool and the stream that has just become pending, if it was handed out in the capture, and the
- * stream, which the caller holds, and all that the block is recorded on take part in it. `id` is the driver's. False: not so,
- * or it cannot be told, and the block must wait as others do. */
+/* Takes over a block of the pool and the stream that has just become pending. It must have been handed out in the
+ * capture, and the stream, which the caller holds, and all that the block is recorded on must take part in it. `id` is
+ * the driver's id of the capture. False: that is not so or cannot be told, and the block must wait like any other. */
 WR_CHECKED bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool,
                                uint64_t id);
 
-/* Frees the blocks of the stream that the graph proves to be done there. */
+/* Frees those of the stream's blocks that the graph proves to be done there. */
 void wr_order_reclaim(wr_order *order, const wr_stream *stream);
 
-/* The capture is over: what is left waits as other blocks do. No lock held. */
+/* The capture is over: blocks that are left wait like any other. No lock held. */
 void wr_order_end(wr_order *order);
 
 #endif

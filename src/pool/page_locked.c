@@ -29,7 +29,8 @@ typedef struct slice {
     bool helped;
 } slice;
 
-/* Asking the kernel tells of a lack of memory by an error; touching, where the kernel is too old, by a signal. */
+/* The kernel reports a lack of memory by an error if asked to populate the pages, but, where it is too old for that, by
+ * a signal when they are touched. */
 static void *fault_in(void *argument)
 {
     slice *s = argument;
@@ -66,7 +67,7 @@ static weir_status fault_in_all(void *base, size_t bytes)
     for (size_t i = 0; i < count; i++)
         slices[i] = (slice){ .base = (char *)base + i * each, .bytes = i + 1 < count ? each : bytes - i * each };
     for (size_t i = 1; i < count; i++) slices[i].helped = wr_worker_start(&slices[i].helper, fault_in, &slices[i]) == 0;
-    int error = 0; /* what has no thread is done here */
+    int error = 0; /* slices without a thread are done here */
     for (size_t i = 0; i < count; i++)
         if (!slices[i].helped) (void)fault_in(&slices[i]);
     for (size_t i = 0; i < count; i++) {
@@ -94,8 +95,8 @@ static weir_status map_aligned(size_t bytes, void **base)
     return WEIR_OK;
 }
 
-/* Wishes that a kernel may refuse: huge pages are registered faster; a child of fork that writes to such memory, or makes
- * the parent's next write copy the page, would take the page from under the device. */
+/* Hints that a kernel may refuse. Huge pages are registered faster. A child of fork that writes to such memory, or
+ * makes the parent's next write copy the page, would take the page from under the device. */
 static void advise(const wr_range *range)
 {
     (void)madvise(range->base, range->bytes, MADV_HUGEPAGE);
@@ -115,8 +116,8 @@ static weir_status take_mapped(const weir_backend *backend, int device, int node
 
 /* ---- without host_register ------------------------------------------------------------------------------------------ */
 
-/* The driver aligns to a page, the address map needs more: the segment lies somewhere in what is taken. Where that begins
- * is kept as the range's chunk. */
+/* The driver aligns to a page, but the address map needs more, so the segment lies somewhere inside what is taken. The
+ * range's chunk says where that begins. */
 static weir_status take_from_driver(const weir_backend *backend, int device, int node, wr_range *range)
 {
     void *start = NULL;
@@ -135,7 +136,7 @@ weir_status wr_page_locked_take(const weir_backend *backend, int device, int nod
     weir_status status = backend->host_register ? take_mapped(backend, device, node, &made)
                                                 : take_from_driver(backend, device, node, &made);
     if (status == WEIR_OK) *range = made;
-    /* To the ladder a lack is a lack; the text says of what. */
+    /* to the ladder it makes no difference which memory is lacking; the text says which */
     return status == WEIR_ERR_OUT_OF_HOST_MEMORY ? WEIR_ERR_OUT_OF_MEMORY : status;
 }
 

@@ -1,8 +1,7 @@
 /*
- * page_locked: page-locked host memory in whole segments. Mapped by weir, put on a NUMA node, faulted in by several threads,
- * then registered with the driver in one piece: one registration is far cheaper when its pages are there. Back ends
- * that cannot register give the memory themselves.
- * No lock is taken or may be held.
+ * page_locked: page-locked host memory, in whole segments. weir maps it, binds it to a NUMA node, faults it in with
+ * several threads, and then registers it with the driver in one piece: one registration is far cheaper when its pages
+ * are there. Back ends that cannot register memory supply it themselves. No lock is taken or may be held.
  */
 #ifndef WR_POOL_PAGE_LOCKED_H
 #define WR_POOL_PAGE_LOCKED_H
@@ -15,11 +14,11 @@
  * the system or the driver has no more. */
 WR_CHECKED weir_status wr_page_locked_take(const weir_backend *backend, int device, int node, wr_range *range);
 
-/* On failure the range is as it was. */
+/* On failure the range is as before. */
 weir_status wr_page_locked_give(const weir_backend *backend, int device, const wr_range *range);
 
-/* When the driver does not take it back and is closed next, which ends its hold: the pages at least are the system's
- * again. */
+/* For memory that the driver does not take back, when it is closed next, which ends its hold: at least the pages are
+ * returned to the system. */
 void wr_page_locked_abandon(const weir_backend *backend, const wr_range *range);
 
 #endif

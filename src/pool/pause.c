@@ -16,7 +16,7 @@
 
 static bool is_named(const wr_mempool *pool, const char *tag)
 {
-    /* Who borrows from a pool does not know of its pauses. */
+    /* A thread that borrows from a pool does not know of its pauses. */
     return tag ? strcmp(pool->rules.tag, tag) == 0 : wr_source_maps(pool) && !pool->rules.use_on_oom;
 }
 
@@ -35,7 +35,8 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
     return WEIR_OK;
 }
 
-/* Marks the pools that change, and lists their segments. Once their fronts are empty nothing is allocated from them. */
+/* Marks the pools that change, and lists their segments. Once the pools' fronts are empty, nothing is allocated from
+ * them. */
 static weir_status begin(wr_cache *cache, const char *tag, bool pausing, wr_segment **list)
 {
     wr_segment **tail = list;
@@ -79,9 +80,10 @@ static void set_backing(wr_segment *segment, wr_backing backing)
     wr_cache_unlock(segment->cache);
 }
 
-/* ---- weir's own uses ---------------------------------------------------------------------------------------------- */
+/* ---- weir's own uses of memory
+ * ------------------------------------------------------------------------------------- */
 
-/* Either the pool is seen to change, or who changes it sees the hold. */
+/* Either this sees that the pool is changing, or the thread that changes it sees the hold. */
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
 {
     wr_cache_lock(cache);
@@ -97,7 +99,7 @@ void wr_pause_let_on(wr_cache *cache)
     atomic_fetch_sub(&cache->pauses_held_off, 1);
 }
 
-/* Those that began before the pools were marked; they take no lock that who pauses has. */
+/* Waits for uses that began before the pools were marked. They take no lock that the pausing thread holds. */
 static void wait_for_own_uses(const wr_cache *cache)
 {
     const struct timespec nap = { 0, 50000 };
@@ -106,7 +108,7 @@ static void wait_for_own_uses(const wr_cache *cache)
 
 /* ---- contents ----------------------------------------------------------------------------------------------------- */
 
-/* Gives every block in use its place in the copy. */
+/* Assigns every block in use its offset in the copy. */
 static size_t plan(const wr_segment *segment)
 {
     size_t bytes = 0;
@@ -120,13 +122,13 @@ static size_t plan(const wr_segment *segment)
     return bytes;
 }
 
-/* Neighbours in use, which are neighbours in the copy too. */
+/* Adjacent blocks in use, which are adjacent in the copy too. */
 typedef struct run {
     char *base;
     size_t bytes, kept_at;
 } run;
 
-/* The first run at or behind the end of the last one. Blocks may be freed all the time, but none is handed out. */
+/* The first run at or behind the end of the last one. Blocks may be freed at any time, but none is handed out. */
 static bool next_run(const wr_segment *segment, run *r)
 {
     const char *from = r->base + r->bytes;
@@ -152,8 +154,8 @@ static weir_status queue_copies(const wr_cache *cache, const wr_segment *segment
     return WEIR_OK;
 }
 
-/* Copies what the segments hold out or back in. On a stream of its own: the default one may be part of a capture that
- * weir does not know of. */
+/* Copies the segments' contents out or back in. Uses a stream of its own, because the default one may be part of a
+ * capture that weir does not know of. */
 static weir_status copy_contents(const wr_cache *cache, const wr_segment *list, bool out)
 {
     void *stream = NULL;
@@ -168,7 +170,8 @@ static weir_status copy_contents(const wr_cache *cache, const wr_segment *list, 
     return status;
 }
 
-/* A copy that the driver does not take back stays with its segment; pausing that or giving it back tries again. */
+/* A copy that the driver does not take back stays with its segment; pausing the segment or giving it back tries
+ * again. */
 static weir_status drop_copy(const wr_cache *cache, wr_segment *segment)
 {
     if (!segment->copy) return WEIR_OK;
@@ -210,7 +213,7 @@ static void announce(wr_segment *list, const wr_segment *end, weir_range_change 
     }
 }
 
-/* Those that were told before one refused are told that it comes to nothing. */
+/* If the program refuses a segment, it is told that those announced before are leaving again. */
 static weir_status announce_added(wr_segment *list)
 {
     for (wr_segment *s = list; s; s = s->listed) {
@@ -232,7 +235,7 @@ static weir_status unmap_all(const wr_cache *cache, wr_segment *list)
     return WEIR_OK;
 }
 
-/* What the driver does not take stays behind the segment, and is mapped there again on resuming. */
+/* Memory that the driver does not take back stays with the segment, and is mapped there again on resuming. */
 static void give_memory_back(const wr_cache *cache, wr_segment *list)
 {
     for (wr_segment *s = list; s; s = s->listed) {
@@ -246,7 +249,7 @@ static void give_memory_back(const wr_cache *cache, wr_segment *list)
     }
 }
 
-/* New memory does not count before all have theirs: until then such a segment says that it has none. */
+/* New memory is not counted before all segments have theirs: until then such a segment is still marked as unbacked. */
 static weir_status back_all(wr_segment *list)
 {
     for (wr_segment *s = list; s; s = s->listed) {
@@ -261,7 +264,7 @@ static weir_status back_all(wr_segment *list)
     return WEIR_OK;
 }
 
-/* Takes the new memory away again. What cannot be taken away counts, and is there when resuming is tried again. */
+/* Takes the new memory away again. What cannot be taken away is counted, and is there when resuming is tried again. */
 static void unback_all(const wr_cache *cache, wr_segment *list)
 {
     const wr_saved_failure told = wr_fail_save();
@@ -286,7 +289,7 @@ static weir_status prepare(const wr_cache *cache, wr_segment *list, weir_pause_m
     return mode == WEIR_PAUSE_KEEP ? keep_contents(cache, list) : WEIR_OK;
 }
 
-/* *paused: what they are now, also on failure. */
+/* *paused: whether they are paused now, on failure too. */
 static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pause_mode mode, bool *paused)
 {
     weir_status status = list ? prepare(cache, list, mode) : WEIR_OK;
@@ -298,7 +301,7 @@ static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pa
             give_memory_back(cache, list);
             return WEIR_OK;
         }
-        /* The memory is all there, contents included. */
+        /* All memory is there, with its contents. */
         weir_status undone = back_all(list);
         if (undone == WEIR_OK) undone = announce_added(list);
         *paused = undone != WEIR_OK;
@@ -310,7 +313,8 @@ static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pa
     return status;
 }
 
-/* With no lock that beginning a capture takes, so that this may wait for what is to come after that. */
+/* Takes no lock that beginning a capture takes, because the present work may wait for what comes after such a
+ * beginning. */
 static weir_status finish_present_work(wr_cache *cache, const char *tag)
 {
     bool any = false;
@@ -327,7 +331,7 @@ weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
     wr_segment *list = NULL;
     bool paused = false;
     WR_TRY(finish_present_work(cache, tag));
-    /* Blocks that still wait after this, for streams that are capturing elsewhere, are kept like those in use. */
+    /* Blocks that are still pending after this, for streams that capture elsewhere, are kept like those in use. */
     WR_TRY(wr_pending_wait_all(cache));
     wr_lock_acquire(&cache->move_lock);
     weir_status status = begin(cache, tag, true, &list);
@@ -344,7 +348,7 @@ weir_status wr_pause(wr_cache *cache, const char *tag, weir_pause_mode mode)
 
 /* ---- resuming ----------------------------------------------------------------------------------------------------- */
 
-/* Makes room under the limit as growing does. */
+/* Reserves room under the limit, as growing does. */
 static weir_status take_room(wr_cache *cache, const wr_segment *list, size_t *bytes)
 {
     *bytes = 0;

@@ -6,15 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A stretch of an item's life; it has two when it goes on in the next round. */
+/* A stretch of an item's life; an item that goes on in the next round has two. */
 typedef struct life {
     uint32_t start, end, item;
 } life;
 
-/* By what items are placed first. */
+/* The order in which items are placed. */
 typedef enum order { BY_SIZE, BY_AREA, BY_LIFE, BY_START } order;
 
-/* What is placed: which lives meet a given one. A tree over the lives, by start, has in each node the latest end below. */
+/* The state of placing. To find which lives overlap a given one, a tree over the lives, sorted by start, has in each
+ * node the latest end below it. */
 typedef struct placer {
     wr_item *items;
     size_t count;
@@ -22,8 +23,8 @@ typedef struct placer {
     order by;
     life *lives; /* by start */
     size_t life_count, leaves;
-    uint32_t *latest; /* 1 is the root; 0: nothing is placed below */
-    uint32_t *rank;   /* of each item's lives, two for each; UINT32_MAX: it has none */
+    uint32_t *latest; /* node 1 is the root; 0: nothing is placed below */
+    uint32_t *rank;   /* of each item's lives, two per item; UINT32_MAX: none */
     uint32_t *order, *met;
     size_t met_count;
 } placer;
@@ -46,7 +47,7 @@ static weir_status init(placer *p)
     p->leaves = 1;
     while (p->leaves < 2 * p->count) p->leaves *= 2;
     const size_t lives = 2 * p->count * sizeof(life);
-    const size_t numbers = 2 * p->leaves + 2 * p->count + p->count + 4 * p->count; /* two lives may meet two */
+    const size_t numbers = 2 * p->leaves + 2 * p->count + p->count + 4 * p->count; /* each of two lives may meet two */
     WR_TRY(wr_meta_alloc(lives + numbers * sizeof(uint32_t), "blocks to place", &memory));
     p->lives = memory;
     p->latest = (uint32_t *)(void *)(p->lives + 2 * p->count);
@@ -79,7 +80,7 @@ static uint64_t rank_of(const placer *p, const wr_item *item, order by)
     }
 }
 
-/* Of equal ones large ones first, then those that live long. A heap: qsort has no argument for the items. */
+/* Among equals, large items first, then long-lived ones. A heap sort, since qsort has no argument for the items. */
 static bool goes_before(const placer *p, uint32_t a, uint32_t b)
 {
     const wr_item *left = &p->items[a], *right = &p->items[b];
@@ -126,8 +127,8 @@ static void add(placer *p, uint32_t item)
     }
 }
 
-/* Of the lives below the node, which are those from `first` on: the ones that are placed, start before `end`, and end behind
- * `start`. */
+/* Among the lives below the node, which begin with number `first`: those that are placed, start before `end`, and end
+ * after `start`. */
 static void meet_below(placer *p, size_t node, size_t first, size_t width, uint32_t start, uint32_t end)
 {
     if (p->latest[node] <= start || first >= p->life_count || p->lives[first].start >= end) return;
@@ -180,7 +181,8 @@ static uint64_t find_gap(const extent *found, size_t count, uint64_t floor, uint
     return best == UINT64_MAX ? cursor : best;
 }
 
-/* Two that each live for more than half of the round live together at some time: these are piled up, and are a floor. */
+/* Any two items that each live for more than half of the round are alive together at some time. So these are stacked,
+ * and form a floor. */
 static bool is_piled(const placer *p, const wr_item *item)
 {
     return 2 * (uint64_t)wr_item_life(item, p->steps) > p->steps;
@@ -232,10 +234,10 @@ static weir_status find_bound(const placer *p, uint64_t *bound)
     return WEIR_OK;
 }
 
-/* Beyond so many items only the first attempts are made, which take seconds then. */
+/* With more items than this, only the first attempts are made, which take seconds then. */
 enum { ATTEMPTS_ALL_UP_TO = 20000 };
 
-/* The lowest of some attempts; the first that comes down to what lives at once ends it. */
+/* The lowest of several attempts. One that comes down to what lives at once is the last. */
 static uint64_t try_orders(placer *p, extent *found, uint64_t *offsets, uint64_t bound)
 {
     static const struct {

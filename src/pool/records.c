@@ -1,6 +1,6 @@
 /*
  * records: the cache's own small objects, cut from slabs and recycled. A slab is never given back before the cache
- * goes, so a record can be read without a lock by somebody who is late.
+ * goes, so a thread with a stale pointer can read a record without a lock.
  */
 #include "base/meta.h"
 #include "base/size.h"
@@ -105,7 +105,7 @@ weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **out)
     return WEIR_OK;
 }
 
-/* Nothing begins in any of them any more but the segment's one block. */
+/* Only the segment's one block still begins in any of the pages. */
 static void pages_done(wr_cache *cache, wr_pages *pages)
 {
     pages->first[0] = NULL;

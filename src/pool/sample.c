@@ -21,7 +21,7 @@ static void add_block(const wr_block *block, weir_stream_stats *out)
     if (state == WR_BLOCK_FREE && block->bytes > out->largest_free_bytes) out->largest_free_bytes = block->bytes;
 }
 
-/* Of a region, the parts of chunks that the stream has. */
+/* In a region, the stream has parts of chunks. */
 static void add_memory(const wr_segment *segment, weir_stream_stats *out)
 {
     const wr_region *region = segment->region;

@@ -1,6 +1,5 @@
 /*
- * sample: the statistics of a cache at one instant: of itself, its pools and its streams.
- * Lock: each function takes the cache's.
+ * sample: the statistics of a cache, its pools and its streams at one instant. Lock: each function takes the cache's.
  */
 #ifndef WR_POOL_SAMPLE_H
 #define WR_POOL_SAMPLE_H
@@ -8,13 +7,14 @@
 #include "observe/metrics.h"
 #include "pool/cache.h"
 
-/* Adds rows: the cache (as `scope`), and, of a device's, its pools and its streams that have segments. */
+/* Adds rows: one for the cache (as `scope`) and, for a device's cache, one for each pool and for each stream that has
+ * segments. */
 WR_CHECKED weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows);
 
 /* The blocks of one stream. */
 void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out);
 
-/* Bytes of device memory that the cache holds: what pools have of managed or pinned memory is not. */
+/* Bytes of device memory that the cache holds, without the managed and pinned memory of pools. */
 uint64_t wr_sample_device_bytes(wr_cache *cache);
 
 #endif

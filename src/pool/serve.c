@@ -26,7 +26,7 @@ static void destroy_all(wr_serving *laid_down)
     }
 }
 
-/* Arenas of private pools are subplans. */
+/* Arenas of private pools become subplans. */
 static bool is_ours(const wr_cache *cache, const weir_plan_arena *a)
 {
     return a->device == cache->device && a->pool == 0;
@@ -70,19 +70,19 @@ static weir_status make(const wr_cache *cache, const weir_plan *plan, const wr_a
     return status;
 }
 
-/* *serving: NULL when there is nothing for the default pool. */
+/* *serving: NULL when the plan has nothing for the default pool. */
 static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const wr_arena_user *users,
                             wr_serving **serving, wr_subplan **subplans)
 {
     WR_TRY(make(cache, plan, users, serving));
-    weir_status status = users ? WEIR_OK : wr_subplans_make(cache, plan, subplans); /* what is learned has none */
+    weir_status status = users ? WEIR_OK : wr_subplans_make(cache, plan, subplans); /* a learned plan has none */
     if (status == WEIR_OK && !*serving && !*subplans)
         status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for %s", cache->name);
     if (status != WEIR_OK) destroy(*serving);
     return status;
 }
 
-/* What the default pool holds for other than planned places. */
+/* What the default pool holds for anything but planned places. */
 static uint64_t held_elsewhere_locked(const wr_cache *cache)
 {
     const wr_mempool *pool = cache->pools;
@@ -118,7 +118,7 @@ weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user
     atomic_store_explicit(&cache->serving, serving, memory_order_release);
     if (!users) wr_subplans_offer_locked(cache, &subplans);
     wr_cache_unlock(cache);
-    if (wr_subplans_any(cache)) wr_fronts_empty(cache); /* a private pool's plan is asked first */
+    if (wr_subplans_any(cache)) wr_fronts_empty(cache); /* for a private pool, the plan is asked first */
     wr_lock_release(&cache->move_lock);
     wr_subplans_destroy(subplans);
     destroy(former);
@@ -131,7 +131,7 @@ static wr_serving *serving_locked(const wr_cache *cache)
     return atomic_load_explicit(&cache->serving, memory_order_relaxed);
 }
 
-/* The arena that the stream has; NULL: none. No stream has two. */
+/* The stream's arena; NULL: none. No stream has two. */
 static wr_served *served_locked(const wr_cache *cache, const wr_stream *stream)
 {
     wr_serving *serving = serving_locked(cache);
@@ -184,13 +184,13 @@ void wr_serve_release(wr_cache *cache)
 
 /* ---- one request -------------------------------------------------------------------------------------------------- */
 
-/* What a request is in the plan. */
+/* The place that the plan has for a request. */
 typedef struct place {
     uint64_t serial;    /* of the plan */
     size_t from, to;    /* in the arena */
-    wr_stream *lender;  /* whose arena it is; NULL: the request's stream's own */
+    wr_stream *lender;  /* the stream whose arena it is in; NULL: the request's own */
     const void *native; /* of the request's stream */
-    bool guessed;       /* the request need not be the one that it is for */
+    bool guessed;       /* the place may be meant for another request of the size */
 } place;
 
 static bool may_have(const wr_served *s, const wr_request *request)
@@ -199,8 +199,9 @@ static bool may_have(const wr_served *s, const wr_request *request)
     return wr_course_may_begin(&s->course, request->fit.block_bytes);
 }
 
-/* For a stream without an arena: the first that may begin as the stream does, and of which nothing was given out. A stream that
- * begins otherwise may have come late: it has the only arena of a plan until another one begins as that does. */
+/* Finds an arena for a stream that has none: the first that may begin as the stream does, and from which nothing was
+ * handed out. A stream that begins otherwise may have come late: it gets a plan's only arena, until another stream
+ * begins as that does. */
 static wr_served *arena_for(wr_serving *serving, const wr_request *request)
 {
     for (size_t i = 0; i < serving->count; i++) {
@@ -220,7 +221,7 @@ static wr_served *arena_of_locked(const wr_cache *cache, const wr_request *reque
     return s;
 }
 
-/* A region of an earlier plan goes on being used, unless some of its addresses are of no use. */
+/* A region of an earlier plan is used again, unless some of its addresses are unusable. */
 static void find_region_locked(const wr_cache *cache, wr_served *s)
 {
     const wr_bin *bin = wr_mempool_bin(cache->pools, s->stream, WR_PLANNED);
@@ -256,7 +257,7 @@ static wr_outcome find_locked(wr_cache *cache, const wr_request *request, place 
     return lent && !at->lender ? WR_UNPLANNED : WR_LACKING;
 }
 
-/* The truth about a place is in the region's blocks: none but free ones may be there. */
+/* The region's blocks tell the truth about a place: only free ones may be there. */
 static wr_outcome look_locked(const wr_segment *region, const place *at)
 {
     const char *from = region->base + at->from, *to = region->base + at->to;
@@ -291,7 +292,7 @@ static wr_served *arena_at_locked(const wr_cache *cache, const wr_request *reque
 static wr_outcome serve_locked(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_served *s = arena_at_locked(cache, request, at);
-    if (!s || at->to > s->bytes) return WR_UNPLANNED; /* the lender's record may be another stream's by now */
+    if (!s || at->to > s->bytes) return WR_UNPLANNED; /* the lender's record may have become another stream's */
     if (!s->region) find_region_locked(cache, s);
     return s->region ? hand_out_locked(request, s->region, at, out) : WR_LACKING;
 }
@@ -304,7 +305,7 @@ static wr_outcome serve(wr_cache *cache, const wr_request *request, const place 
     return found;
 }
 
-/* What is free elsewhere but of no size that fits is exchanged for what fits, when all goes by the plan. */
+/* When all goes by the plan, free chunks elsewhere of sizes that do not fit are exchanged for memory that fits. */
 static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
 {
     size_t released = 0;
@@ -315,7 +316,7 @@ static weir_status back(wr_cache *cache, const wr_request *request, const wr_sti
     return trimmed == WEIR_OK ? status : trimmed;
 }
 
-/* The arena stays where it is as long as the move lock is held. */
+/* The arena stays where it is while the move lock is held. */
 static bool range_of_locked(const wr_cache *cache, const wr_request *request, const place *at, wr_stitch_range *range)
 {
     wr_served *s = arena_at_locked(cache, request, at);
@@ -330,7 +331,8 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
     return true;
 }
 
-/* The place gets memory. Others may have it by the time that it can be looked at again. The move lock is held. */
+/* Gets memory for the place, and then looks at it again, because others may have taken that memory. The move lock is
+ * held. */
 static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_stitch_range range;
@@ -348,8 +350,9 @@ static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const
     return found;
 }
 
-/* A block of the lender's that nobody knows yet is for the user, who waits for what the lender does now; freed, the lender
- * waits for the user (wr_pending_chain). The move lock is held, so that no stream ends. */
+/* Makes a block of the lender's, which nobody knows of yet, the user's: the user waits for the lender's present work.
+ * When it is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream
+ * ends. */
 static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream *lender, const wr_segment *segment,
                               const void *block)
 {
@@ -365,7 +368,7 @@ static void take_back(wr_cache *cache, const wr_stream *lender, const wr_segment
     wr_front_unlock(cache, front);
 }
 
-/* Nobody can wait for a stream that captures. The move lock is held. */
+/* Nobody can wait for a stream that is capturing. The move lock is held. */
 static bool may_lend(wr_cache *cache, const place *at)
 {
     wr_cache_lock(cache);
@@ -376,7 +379,7 @@ static bool may_lend(wr_cache *cache, const place *at)
     return !captured;
 }
 
-/* A lent place is served as to its lender. */
+/* A lent place is served as if to its lender. */
 static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_request lent = *request;
@@ -395,8 +398,8 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const p
     return found;
 }
 
-/* Two rounds tell whether a plan fits: so many times more requests must have been placed than not. At first, half of them will
- * do: the plan may have come while the program was in the middle of it. */
+/* After two rounds a plan's fit can be judged: so many times more requests must have been placed than not. At first
+ * half of them is enough, because the plan may have arrived while the program was in mid-course. */
 enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
 
 static uint64_t round_of(const wr_serving *serving)
@@ -443,10 +446,11 @@ static void distrust_locked(const wr_cache *cache, const wr_request *request, co
     if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
-/* A plan that was of no use for two rounds, and for so many requests, costs time for nothing. */
+/* A plan that was of no use for two rounds, and for at least so many requests, only costs time. */
 enum { IN_VAIN_LEAST = 4096 };
 
-/* Who serves a plan next, or closes the library, destroys it: with only the cache's lock that must not be. */
+/* Takes the plan out of service. It cannot be destroyed under the cache's lock alone: the next to serve a plan, or
+ * closing the library, does that. */
 static bool lay_down_locked(wr_cache *cache)
 {
     wr_serving *serving = serving_locked(cache);
@@ -467,7 +471,7 @@ static bool count_locked(wr_cache *cache, const wr_request *request, wr_outcome 
     return lay_down_locked(cache);
 }
 
-/* From what is there. True: that was all that can be done. *laid_down: and it was the last. */
+/* Serves from memory at hand. True: nothing more can be done. *laid_down: the plan is no longer served. */
 static bool serve_at_once(wr_cache *cache, const wr_request *request, place *at, wr_outcome *found, bool *laid_down,
                           void **out)
 {
@@ -487,7 +491,7 @@ bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out)
     wr_outcome found;
     bool laid_down = false;
     *out = NULL;
-    if (request->pool_name != 0) return false; /* plans are of the default pool */
+    if (request->pool_name != 0) return false; /* this serves the default pool only */
     if (WR_LIKELY(serve_at_once(cache, request, &at, &found, &laid_down, out))) return laid_down;
     if (at.lender) found = serve_lent(cache, request, &at, out);
     if (found == WR_LATE && !at.lender && atomic_load_explicit(&cache->pending, memory_order_relaxed) != 0) {

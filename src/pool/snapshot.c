@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Calls `see` with each segment that is asked about. */
+/* Calls `see` for each segment to be included. */
 static void walk_locked(const wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out,
                         void (*see)(wr_snapshot_device *out, const wr_segment *segment))
 {
@@ -16,7 +16,7 @@ static void walk_locked(const wr_cache *cache, const wr_snapshot_what *what, wr_
     }
 }
 
-/* A region has as many segments as it has runs of blocks with memory. */
+/* Each run of blocks with memory in a region counts as a segment. */
 static bool begins_run(const wr_block *block)
 {
     return block->state != WR_BLOCK_ABSENT && (!block->prev || block->prev->state == WR_BLOCK_ABSENT);
@@ -65,7 +65,8 @@ static void copy(wr_snapshot_device *out, const wr_segment *segment)
     }
 }
 
-/* Who goes back through the events from the blocks of one pool would not find what those of others are about. */
+/* Keeps only the pool's events: a reader that goes back through them from the blocks of one pool would not find those
+ * that events of other pools refer to. */
 static void keep_events_of(weir_mempool pool, wr_snapshot_device *out)
 {
     size_t kept = 0;
@@ -123,7 +124,8 @@ static int by_address(const void *left, const void *right)
     return (a->address > b->address) - (a->address < b->address);
 }
 
-/* With the fronts closed, what happens to blocks is recorded under the cache's lock only: segments and events agree. */
+/* With the fronts closed, what happens to blocks is recorded only under the cache's lock, so segments and events
+ * agree. */
 weir_status wr_snapshot_take(wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out)
 {
     wr_fronts_close(cache);

@@ -7,14 +7,15 @@
 #include "observe/snapshot.h"
 #include "pool/cache.h"
 
-/* What to look at. */
+/* What to include. */
 typedef struct wr_snapshot_what {
     const wr_mempool *pool; /* NULL: all */
     wr_mempool_name pool_name;
     bool history;
 } wr_snapshot_what;
 
-/* Fills `out`, which is zero. WEIR_ERR_POOL_MISMATCH: the pool is gone. On failure the caller releases what there is. */
+/* Fills `out`, which is zero on entry. WEIR_ERR_POOL_MISMATCH: the pool is gone. On failure the caller releases what
+ * has been filled in. */
 WR_CHECKED weir_status wr_snapshot_take(wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out);
 
 #endif

@@ -37,7 +37,7 @@ void wr_starts_release(wr_cache *cache)
 
 /* ---- pages -------------------------------------------------------------------------------------------------------- */
 
-/* The last page up to this one in which a block begins: there is always the first. */
+/* The last page up to this one in which a block begins; in the first page, one always does. */
 static size_t page_before(const wr_pages *pages, size_t page)
 {
     size_t word = page / 64;

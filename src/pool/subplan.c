@@ -10,15 +10,15 @@
 
 struct wr_subplan {
     wr_subplan *next;
-    uint64_t serial;     /* of the plan, in the cache's count */
-    uint64_t index;      /* of the arena in it */
-    uint32_t plans_pool; /* whose arena it is, as the plan has it */
+    uint64_t serial;     /* number of the plan, by the cache's count */
+    uint64_t index;      /* of the arena in the plan */
+    uint32_t plans_pool; /* the pool's number in the plan */
     size_t bytes;        /* of the segment */
     wr_course course;
     wr_follower follower;
     const wr_stream *stream; /* NULL: nobody's yet, or its stream has ended */
     wr_segment *segment;
-    bool asking; /* somebody asks for the segment just now */
+    bool asking; /* a thread is asking for the segment */
 };
 
 /* ---- those that wait ---------------------------------------------------------------------------------------------- */
@@ -147,8 +147,8 @@ static bool holds_any(const wr_mempool *pool, const wr_stream *stream)
     return false;
 }
 
-/* Whether segments of any size and blocks at any multiple of the plan's alignment are as good as others there. What is shared
- * with other processes is shared by the segment. */
+/* Whether segments of any size, and blocks at any multiple of the plan's alignment, are as good as others in the pool.
+ * Memory shared with other processes is shared by the segment. */
 static bool is_plain(const wr_mempool *pool)
 {
     const weir_mempool_options *rules = &pool->rules;
@@ -156,7 +156,7 @@ static bool is_plain(const wr_mempool *pool)
            rules->memory != WEIR_MEMORY_EXPORTABLE;
 }
 
-/* The arenas of one pool of the plan are one pool's, and a pool has those of one pool of one plan. */
+/* The arenas for one pool of a plan go to one pool, which gets no others. */
 static bool may_have_locked(const wr_cache *cache, const wr_mempool *pool, const wr_subplan *wanted)
 {
     for (const wr_mempool *p = cache->pools; p; p = p->next)
@@ -167,7 +167,7 @@ static bool may_have_locked(const wr_cache *cache, const wr_mempool *pool, const
     return true;
 }
 
-/* The first that the pool may have and that may begin as the stream does there. */
+/* The first subplan that the pool may have, and that may begin as the stream does there. */
 static wr_subplan *claim_locked(wr_cache *cache, const wr_request *request, size_t bytes)
 {
     wr_mempool *pool = request->pool;
@@ -215,7 +215,7 @@ void wr_subplan_forget_stream_locked(const wr_cache *cache, const wr_stream *str
 
 /* ---- one request -------------------------------------------------------------------------------------------------- */
 
-/* What is planned is what the default pool would make of the request: private pools round large ones further. */
+/* Plans have the sizes that the default pool makes of requests; private pools round large ones further. */
 static size_t planned_bytes(const wr_request *request)
 {
     const wr_cache *cache = request->pool->cache;
@@ -257,11 +257,11 @@ static void finish_locked(wr_subplan *s, const wr_request *request, const wr_sub
 
 static wr_subplan *subplan_locked(const wr_request *request)
 {
-    if (wr_cache_check_pool_locked(request) != WEIR_OK) return NULL; /* whoever allocates otherwise is told */
+    if (wr_cache_check_pool_locked(request) != WEIR_OK) return NULL; /* wr_cache_take reports the error */
     return own_locked(request->pool, request->stream);
 }
 
-/* From what is there. *grows: the segment is to be asked for first, by this thread. */
+/* Serves from memory at hand. *grows: this thread is to ask for the segment first. */
 static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request, size_t bytes, wr_subplace *at,
                                        bool *grows, void **out)
 {
@@ -274,7 +274,8 @@ static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request,
     return found;
 }
 
-/* Idle memory goes for it, as it would, little by little, for what is planned there. */
+/* Asks for the segment. If need be, idle memory is given back for it, as it would be, little by little, for the blocks
+ * planned there. */
 static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment, size_t bytes)
 {
     wr_request larger = *request;
@@ -286,7 +287,7 @@ static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment
     return released != 0 && wr_cache_grow(cache, &larger, segment, NULL) == WEIR_OK;
 }
 
-/* The subplan may be gone by the time that the source has answered, when the pool is. */
+/* By the time the source has answered, the pool may be gone, and with it the subplan. */
 static void grow(wr_cache *cache, const wr_request *request, wr_subplan *s, size_t bytes, const wr_subplace *at,
                  void **out)
 {

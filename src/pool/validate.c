@@ -1,5 +1,6 @@
 /*
- * validate: holds every structure of a cache against every other, and all blocks against the statistics (wr_inspect_validate).
+ * validate: checks every structure of a cache against every other, and all blocks against the statistics
+ * (wr_inspect_validate).
  */
 #include "pool/account.h"
 #include "pool/address.h"
@@ -10,7 +11,7 @@
 #include "pool/starts.h"
 #include "pool/subplan.h"
 
-/* What the walk over all blocks adds up to, to be held against the statistics. */
+/* Sums over all blocks, to be compared with the statistics. */
 typedef struct totals {
     uint64_t segments, reserved, paused, live, live_bytes, pending, pending_bytes, requested, split, split_bytes,
         free_blocks, slots, short_parts;
@@ -53,7 +54,7 @@ static weir_status validate_block(const wr_segment *segment, const wr_block *blo
     return WEIR_OK;
 }
 
-/* Stale slots are listed, and nothing else is, in the order in which they became so. */
+/* All stale slots are listed, in the order in which they became stale, and nothing else is. */
 static weir_status validate_stale(const wr_segment *segment)
 {
     const wr_region *region = segment->region;
@@ -71,7 +72,7 @@ static weir_status validate_stale(const wr_segment *segment)
     return WEIR_OK;
 }
 
-/* The slot of that index; the one before it ends at `end`. */
+/* Checks the slot of that index; the one before it ends at `end`. */
 static weir_status validate_slot(const wr_segment *segment, uint32_t i, size_t end)
 {
     const wr_region *region = segment->region;
@@ -91,7 +92,7 @@ static weir_status validate_slot(const wr_segment *segment, uint32_t i, size_t e
     return WEIR_OK;
 }
 
-/* Whatever is not absent is some slot's part, and the other way round: the parts and the absent rest fill the region. */
+/* A block is absent exactly where no slot has a part: the parts and the absent rest fill the region. */
 static weir_status validate_region(const wr_segment *segment, totals *t)
 {
     const wr_region *region = segment->region;
@@ -111,7 +112,7 @@ static weir_status validate_region(const wr_segment *segment, totals *t)
     return validate_stale(segment);
 }
 
-/* Its parts neither overlap nor leave anything out. */
+/* The chunk's parts neither overlap nor leave anything out. */
 static weir_status validate_chunk(const wr_chunk *chunk)
 {
     size_t covered = 0, parts = 0;
@@ -132,7 +133,7 @@ static weir_status validate_chunk(const wr_chunk *chunk)
     return WEIR_OK;
 }
 
-/* Those of a pool. */
+/* Checks the chunks of a pool. */
 static weir_status validate_chunks(const wr_mempool *pool, totals *t)
 {
     uint64_t listed = 0;
@@ -155,7 +156,7 @@ static weir_status validate_chunks(const wr_mempool *pool, totals *t)
     return WEIR_OK;
 }
 
-/* After the regions: their slots are those of the chunks. */
+/* Called after the regions were checked: their slots are those of the chunks. */
 static weir_status validate_slots(const wr_chunks *c, const totals *t)
 {
     size_t count = 0, bytes = 0;
@@ -261,7 +262,8 @@ static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
     return WEIR_OK;
 }
 
-/* A pool's own numbers; what is out of sight just now is not told by pool. */
+/* Checks a pool's own numbers. Hidden segments are not counted by pool, so while there are any, its statistics are not
+ * compared. */
 static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals *sum)
 {
     totals t = { 0 };

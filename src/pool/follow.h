@@ -71,11 +71,11 @@ typedef struct wr_course {
 } wr_course;
 
 /*
- * Trust: a request that is what was expected gives one; a place that was in use takes some, and so does having to look for the
- * program elsewhere; the first of several requests that are not in the course takes most. Who has lost it all must do what was
- * expected many times in a row to be served again, and many more the next time, for to begin and to end in the middle of
- * things costs memory (the first time it is few: a plan may come while the program is in the middle of it); who then is
- * served for long is as good as new.
+ * Trust: an expected request adds one. A place that is in use subtracts some, and so does having to look for the
+ * program elsewhere. The first of several requests that are not in the course subtracts most. A program that has lost
+ * all trust must do what is expected many times in a row before it is served again, and many more times after the next
+ * loss, because beginning and ending in mid-course costs memory. (The first time few will do: a plan may arrive while
+ * the program is in mid-course.) A program that is then served for long starts with a clean record.
  */
 enum {
     WR_TRUST_MOST = 32,

@@ -20,7 +20,7 @@ typedef struct span {
     uintptr_t start, end;
     uintptr_t first, last; /* whole pages; none when first > last */
     bool begins_inside, ends_inside;
-    uintptr_t head, tail; /* where it begins and ends inside a page: those pages */
+    uintptr_t head, tail; /* the pages inside which it begins and ends */
 } span;
 
 static span span_of(const void *base, size_t bytes)

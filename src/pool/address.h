@@ -1,7 +1,7 @@
 /*
- * address: which segment an address lies in. One entry per 2 MiB page of the address space, in two levels. A segment is
- * as large as a number of pages and mostly begins with one; where it does not (memory of the program's, pinned memory),
- * the pages at its ends have an entry for each of the two segments that may share them.
+ * address: which segment an address lies in. The map has one entry per 2 MiB page of the address space, in two levels.
+ * A segment is a multiple of a page in size and mostly begins with one. Where it does not (memory of the program's,
+ * pinned memory), the pages at its ends have an entry for each of the two segments that may share them.
  * Owner: the process; all devices share it. Readers take no lock; writers hold the map's own (WR_RANK_ADDRESS).
  */
 #ifndef WR_POOL_ADDRESS_H
@@ -9,26 +9,26 @@
 
 #include "pool/block.h"
 
-/* WEIR_ERR_OUT_OF_HOST_MEMORY, or WEIR_ERR_DRIVER for memory beyond 48 bits, of a size that is no number of pages, or
- * that somebody owns already; then nothing is mapped. `owner` is what wr_address_find gives. */
+/* WEIR_ERR_OUT_OF_HOST_MEMORY, or WEIR_ERR_DRIVER for memory beyond 48 bits, of a size that is not a multiple of a
+ * page, or that somebody owns already; then nothing is inserted. wr_address_find returns `owner`. */
 WR_CHECKED weir_status wr_address_insert(const void *base, size_t bytes, void *owner);
 
-/* What was inserted. Inserting the same again cannot fail while nobody else was. */
+/* Removes what was inserted. Inserting the same again cannot fail, unless somebody else has inserted there. */
 void wr_address_remove(const void *base, size_t bytes);
 
 #define WR_ADDRESS_LEAF_BITS 13
 #define WR_ADDRESS_LEAF_ENTRIES ((size_t)1 << WR_ADDRESS_LEAF_BITS)
 #define WR_ADDRESS_ROOT_BITS (48 - WR_SEGMENT_UNIT_LOG2 - WR_ADDRESS_LEAF_BITS)
 
-/* `edges` has an entry per page and comes with the first page that segments fill only partly: never read or written for
- * whole ones. */
+/* `edges` has an entry per page. It is made for the first page that segments fill only partly, and never accessed for
+ * whole pages. */
 typedef struct wr_address_leaf {
     _Atomic(void *) owner[WR_ADDRESS_LEAF_ENTRIES];
     _Atomic(struct wr_address_edges *) edges;
 } wr_address_leaf;
 
 extern _Atomic(wr_address_leaf *) wr_address_root[(size_t)1 << WR_ADDRESS_ROOT_BITS];
-extern char wr_address_partly; /* its address as a page's owner: see the edges */
+extern char wr_address_partly; /* a page whose owner is its address has its owners in `edges` */
 
 void *wr_address_find_part(const wr_address_leaf *leaf, const void *address);
 
@@ -43,7 +43,7 @@ static inline void *wr_address_find(const void *address)
     return WR_LIKELY(owner != &wr_address_partly) ? owner : wr_address_find_part(leaf, address);
 }
 
-/* Gives the tables back; nothing is mapped any more. */
+/* Frees the tables. Nothing is in the map any more. */
 void wr_address_release(void);
 
 #endif

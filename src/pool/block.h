@@ -59,8 +59,9 @@ struct wr_block {
     wr_block *prev, *next;       /* neighbours by address; `next` also links unused records */
     atomic_uintptr_t next_start; /* link in the table of starts (pool/starts.h) */
     union {
-        uint64_t capture; /* the one it was handed out in, as wr_order numbers it; 0: none that is still underway */
-        wr_block *equal;  /* in the bin's tree: first of the blocks of equal size beside this one; NULL: none */
+        /* The capture that it was handed out in, by wr_order's number; 0: none that is still underway */
+        uint64_t capture;
+        wr_block *equal; /* in the bin's tree: first of the blocks of equal size beside this one; NULL: none */
     };
     union {
         uint64_t freed_at; /* free: the cache's search count at that time, which gives its age for collection */
@@ -126,7 +127,7 @@ typedef struct wr_pages {
 typedef enum wr_backing {
     WR_BACKED,    /* memory */
     WR_UNREACHED, /* memory that is mapped but unusable: the driver refused access, and then to unmap it */
-    WR_UNMAPPED,  /* memory that is not mapped there: the driver refused to map it */
+    WR_UNMAPPED,  /* memory that is not mapped there: the driver did not take it back */
     WR_UNBACKED   /* nothing */
 } wr_backing;
 
@@ -168,7 +169,7 @@ struct wr_bin {
     wr_ledger *ledger;   /* the cache's, or the front's while that is detached */
     wr_flow *also;       /* the pool's own flow; NULL: the pool has none, or a detached front adds to it later */
     wr_class class;
-    /* blocks of up to so many bytes are small: all, none, or, where regions have both classes, by size */
+    /* Blocks of up to so many bytes are small: all, none, or, where regions have both classes, by size */
     size_t small_max;
     size_t part_bytes; /* memory of chunks that its regions have: the parts of their slots (pool/chunk.h) */
     /* An event: once it is over, no work uses slots that were stale when it was recorded. NULL: none. Under the move

@@ -28,7 +28,7 @@ weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int devi
     WR_TRY(wr_history_init(&cache->history, device, history));
     /* These options concern segments. */
     if (options->max_split == SIZE_MAX && options->gc_threshold == 0) cache->chunks.region_bytes = region_bytes;
-    /* ages are counted in searches, which fronts save */
+    /* Ages are counted in searches, which fronts save */
     cache->has_fronts = policy->parks && options->gc_threshold == 0;
     wr_bias_init(&cache->lock, WR_BIAS_INNER, WR_RANK_CACHE, "cache");
     wr_lock_init(&cache->poll_lock, WR_RANK_POLL, "poll");
@@ -273,7 +273,7 @@ typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
 /* A free block of exactly the size cannot be beaten. Otherwise what is parked on the stream goes back first: cut or
  * merged, it may serve the request best, and without this, holes of the wrong size add up to percents of the peak.
- * Small requests leave it parked while the stream holds little or others wait for the lock: there it is worth more
+ * Small requests leave it parked while the stream holds little or others wait for the lock: then it is worth more
  * parked. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {

@@ -48,7 +48,7 @@ typedef struct wr_chunks {
     uint64_t reclaimed_at; /* what `addresses` was when somebody last looked for regions that could go */
     uint64_t mapped_bytes; /* of all slots */
     uint64_t moments;      /* how many slots have become stale so far: the clock of wr_slot.stale_since */
-    /* The time at which what went into mapping chunks again is no more than its share, by the back end's clock */
+    /* By the back end's clock: when the time spent so far on mapping chunks again will be no more than its share */
     uint64_t paid_at;
     bool dear;           /* the last chunks mapped again took more than that share */
     uint64_t dear_bytes; /* of all chunks that took more, since a chunk was last given back or refused */
@@ -70,8 +70,8 @@ typedef struct wr_cache {
     /* constants */
     const weir_backend *backend;
     const wr_policy *policy;
-    struct wr_debug *
-        debug; /* NULL: off. device/debug.h. Read by every free that does not park: not beside the lock, which others write */
+    /* NULL: off. device/debug.h. Every free that does not park reads it: not beside the lock, which others write */
+    struct wr_debug *debug;
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
     /* WR_CACHE_OF_HOST: pinned host memory, whose streams are mere places and order nothing */
@@ -91,7 +91,7 @@ typedef struct wr_cache {
     uint64_t searches[WR_BINS];    /* first searches of requests: the clock of collection by age */
     uint64_t refusals;             /* requests refused because of what others were asking for */
     uint64_t departed;             /* segments that lost the memory behind their addresses: given back, or paused */
-    /* how many of weir's own uses of memory hold pauses off; changed under the lock. pool/pause.h */
+    /* How many of weir's own uses of memory hold pauses off; changed under the lock. pool/pause.h */
     atomic_uint pauses_held_off;
     weir_memory_stats stats; /* counts of blocks are as of the last wr_stats_locked */
     wr_ledger ledger;        /* what came and went since then */
@@ -104,7 +104,7 @@ typedef struct wr_cache {
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as last reported: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
-    /* by address; the holder of the lock has their cutting locks too. pool/detach.h */
+    /* By address; the holder of the lock has their cutting locks too. pool/detach.h */
     wr_front *detached;
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
@@ -113,7 +113,7 @@ typedef struct wr_cache {
     wr_chunks chunks;
     uint64_t servings;     /* plans served, ever */
     wr_serving *laid_down; /* no longer of use, but not destroyed yet */
-    wr_subplan *subplans;  /* of private pools that do not exist yet. pool/subplan.h */
+    wr_subplan *subplans;  /* for private pools, of which none has them yet. pool/subplan.h */
     uint64_t subplan_serial;
     atomic_uint subplan_count; /* including those of pools; read without the lock */
 
@@ -127,7 +127,7 @@ typedef struct wr_cache {
     wr_use *unused_uses;
 
     wr_lock move_lock; /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
-    /* whether a free has ever made a stream wait for another (wr_pending_chain); under the move lock */
+    /* Whether a free has ever made a stream wait for another (wr_pending_chain); under the move lock */
     bool chains;
     atomic_uint left; /* segments whose `left` is not WR_LEFT_NOT */
 
@@ -155,7 +155,7 @@ typedef struct wr_request {
 
 #define WR_CACHE_OF_HOST (-1)
 
-/* Takes the cache's lock and the cutting locks of all detached fronts. */
+/* wr_cache_lock takes the cache's lock and, by the first of these, the cutting locks of all detached fronts. */
 WR_NOINLINE void wr_detached_lock(wr_cache *cache);
 WR_NOINLINE void wr_detached_unlock(const wr_cache *cache);
 
@@ -368,7 +368,7 @@ static inline void wr_segment_set_left_locked(wr_segment *segment, wr_left left)
 
 /* ---- the same: records (records.c) ------------------------------------------------------------------------------- */
 
-/* The members of a fresh record are undefined. */
+/* The members of a fresh record have whatever values they had before. */
 WR_COLD WR_CHECKED weir_status wr_records_more_blocks(wr_cache *cache);
 static inline wr_block *wr_ledger_take_record(wr_ledger *ledger)
 {
@@ -402,7 +402,7 @@ void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment);             /* and its pages */
 WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* then taking that many cannot fail */
-/* for use under a later lock */
+/* For use under a later lock */
 WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list);
 void wr_records_put_back(wr_cache *cache, wr_block **list);
 WR_CHECKED weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **pages);

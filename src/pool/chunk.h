@@ -76,8 +76,8 @@ typedef struct wr_piece {
 #define WR_CHUNK_MOST ((size_t)112 << 20)
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where memory is almost used up */
-#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* of a part that is not a whole chunk */
-/* shorter parts are listed; they are few, unless streams are many or memory is short */
+#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* the least that is not a whole chunk */
+/* Shorter parts are listed; they are few, unless streams are many or memory is short */
 #define WR_PART_USUAL WR_CHUNK_USUAL
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
@@ -102,8 +102,8 @@ wr_block *wr_region_tail(const wr_segment *segment);
 
 /* -- both locks held; block records were reserved: two for each call of these */
 
-/* The first makes a range of a region absent, which lies in one free block or is a held one. The second makes a range
- * free, which lies in an absent block. */
+/* The first makes absent a range of a region that lies in one free block, or is a held one. The second makes free a
+ * range that lies in an absent block. */
 void wr_region_take_locked(wr_segment *segment, size_t at, size_t bytes);
 void wr_region_give_locked(wr_segment *segment, size_t at, size_t bytes);
 

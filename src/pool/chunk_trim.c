@@ -15,8 +15,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Stale slots are unmapped once so many times the held bytes are mapped, because unmapping costs as much as mapping.
- * RECLAIM is for many streams, which need more addresses. */
+/* Stale slots are unmapped once MAPPED_TIMES the held bytes are mapped, because unmapping costs as much as mapping.
+ * Addresses are reclaimed from RECLAIM_TIMES those of a first region on, which takes many streams, and again when one
+ * part in RECLAIM_SHARE was added. */
 enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */

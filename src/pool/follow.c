@@ -193,7 +193,7 @@ bool wr_course_begin_at(wr_course *c, uint32_t entry)
     }
     c->units = units;
     const uint64_t needed = mark_units(c, from, edges, units) * WR_SEGMENT_UNIT;
-    const uint64_t alive = end > absent ? end - absent : 0; /* blocks that stay may overlap in a plan that lies */
+    const uint64_t alive = end > absent ? end - absent : 0; /* blocks that stay may overlap in a faulty plan */
     wr_meta_free(edges);
     return needed <= alive + alive / WR_FOLLOW_WASTE + WR_SEGMENT_UNIT;
 }

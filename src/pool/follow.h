@@ -4,14 +4,14 @@
  *
  * The course is the plan's sequence of entries, some of which may repeat. A request of the size of the next entry is
  * that entry. A request of another size is looked for. First a little ahead: there it is found if the request before it
- * matches too, so the program has left something out. Otherwise it is found where the last sizes agree, as few of them
- * as occur at only few places. A request that is nowhere in the course is not planned. Trust measures how well program
- * and course agree: a program that only sometimes asks for a planned size, by chance, is not following.
+ * matches too, so the program has left something out. Otherwise it is looked for by the last sizes asked for, as few of
+ * them as occur at only few places. A request that is nowhere in the course is not planned. Trust measures how well
+ * program and course agree: a program that only sometimes asks for a planned size, by chance, is not following.
  *
  * A recording that began in the middle of a program knows the blocks that lived then, its residents, but not the order
  * in which they were made. They are no part of the sequence: a request that is not expected may be any resident of its
- * size, each in turn. Nor is the program expected at the beginning of the sequence before it is found there.
- * Owner: a course and its follower belong to the owner of the stream. No lock.
+ * size, each in turn. Nor is the program expected at the beginning of the sequence before it is found there. Owner: a
+ * course and its follower belong to the owner of the stream. No lock.
  */
 #ifndef WR_POOL_FOLLOW_H
 #define WR_POOL_FOLLOW_H
@@ -41,7 +41,7 @@
 
 typedef struct wr_planned {
     uint64_t offset, bytes;
-    bool stays; /* the recording does not free it */
+    bool stays; /* not freed in the recording */
 } wr_planned;
 
 /* An entry, and a hash of the fewest sizes, ending with its own, that identify it. */
@@ -116,13 +116,13 @@ void wr_course_release(wr_course *course);
 /* Whether a program that does what was planned may begin with a request of so many bytes. */
 bool wr_course_may_begin(const wr_course *course, uint64_t bytes);
 
-/* The program was found at an entry, with nothing made before in its place. What was to stay from before may lie
- * between what is to come, and needs no memory. False: what is to come is so scattered that it would take much more
- * memory than is live. */
+/* The program was found at an entry, and has made nothing of what comes before that in its place. What was to stay
+ * there may lie between what is to come, and needs no memory. False: what is to come is so scattered that it would take
+ * much more memory than is live. */
 bool wr_course_begin_at(wr_course *course, uint32_t entry);
 
-/* A new follower is trusted and at the beginning of the course. There the program is expected, or, if the course has
- * residents, making those. */
+/* A new follower is trusted, and expects the program at the beginning of the course or, if the course has residents,
+ * making those. */
 void wr_follower_init(wr_follower *follower, wr_course *course);
 
 /* The place of an entry was of no use. */

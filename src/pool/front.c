@@ -9,7 +9,8 @@
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
-/* Blocks handed out again came and went. By the drift, more was asked for than the blocks' last users had. */
+/* Adds hits to the statistics: those blocks came and went. By `drift`, more bytes are requested than the cache
+ * knows. */
 static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FLOW_LIVE],
                       int64_t drift)
 {
@@ -26,8 +27,8 @@ static void tell_account(wr_account *account, const int64_t hits[WR_FLOW_LIVE])
     account->bytes.removed += hits[WR_FLOW_BYTES];
 }
 
-/* With nothing parked, the requested bytes still counted are the drift: the cache knows too little of blocks that were
- * handed out again for larger requests. */
+/* Nothing is parked, so requested bytes that are still counted are drift: the cache knows too little of blocks that
+ * were handed out again for larger requests. */
 static void tell(wr_front *front, wr_class class)
 {
     wr_cache *cache = front->cache;
@@ -143,7 +144,7 @@ static int64_t below_peak(const weir_stat *stat, const wr_front *front, wr_flow_
     return stat->peak - stat->current + wr_fronts_parked_on(front->stream, number);
 }
 
-/* Peaks of the device, the pool and the stream are considered. */
+/* What is spare is bounded by the peaks of the device, the pool and the stream. */
 void wr_front_settle_locked(wr_front *front)
 {
     wr_not_live all, own;

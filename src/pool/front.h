@@ -83,7 +83,7 @@ struct wr_front {
     wr_lock cutting;
     atomic_bool detached;
     uint32_t waits;  /* requests that found the cache's lock taken */
-    uint32_t visits; /* of other threads that took the cutting lock */
+    uint32_t visits; /* by other threads, which took the cutting lock */
     wr_front *next_detached;
     wr_ledger ledger;
 };
@@ -102,7 +102,7 @@ static inline wr_front *wr_front_first(const wr_cache *cache)
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
 }
 
-/* Takes no lock. NULL: there is none; there is one only once something was allocated there. */
+/* Takes no lock. NULL: there is none, or none yet. */
 static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name name)
 {
     if (WR_LIKELY(name == 0)) return atomic_load_explicit(&stream->front, memory_order_acquire);
@@ -131,8 +131,8 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 void wr_front_empty_locked(wr_front *front);
 void wr_front_empty_for_locked(wr_front *front, wr_class class);
 
-/* The second function for a detached front, into the stream's bins, with the cutting lock. Frees nothing if another
- * stream has come to use one of the blocks. */
+/* wr_front_empty_for_locked for a detached front: into the stream's bins, under the cutting lock. Frees nothing if
+ * another stream has come to use one of the blocks. */
 void wr_front_empty_detached(wr_front *front, wr_class class);
 
 /* Frees the block that begins at `pointer` into the bins of a detached front. False: it must be freed in the cache. */
@@ -161,7 +161,7 @@ void wr_front_meet_locked(wr_front *front);
 /* Takes the front's lock, if there is a front (NULL: none), and the cache's: for changing blocks of its stream and
  * pool. */
 void wr_front_lock(wr_cache *cache, wr_front *front);
-/* the front in that pool */
+/* The front in that pool */
 wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name);
 void wr_front_unlock(wr_cache *cache, wr_front *front);
 

@@ -26,8 +26,8 @@ void wr_gate_open(void);
 void wr_gate_close_to_begin(void);
 void wr_gate_open_begun(void);
 
-/* Until the bar is lifted, no other thread begins a capture; those that want to go before the next thread that bars.
- * Nests. */
+/* Until the bar is lifted, no other thread begins a capture. Threads that waited to begin one then come before the next
+ * bar. Nests. */
 void wr_gate_bar(void);
 void wr_gate_lift_bar(void);
 

@@ -15,7 +15,7 @@ typedef struct sharing {
     wr_guest_item *items;
     uint32_t count; /* of items, and of steps */
     uint32_t streams;
-    int64_t *load;         /* live bytes at each step, plus one */
+    int64_t *load;         /* live bytes at each step; one entry more */
     int64_t *room;         /* what each stream has to itself at most */
     wr_item *placed;       /* items at one stream's addresses */
     candidate *candidates; /* of one stream */

@@ -15,7 +15,7 @@
 #define WR_ARENA_ALONE UINT32_MAX
 typedef struct wr_arena_user {
     uint64_t native; /* the stream, as in events */
-    /* bytes of its own; places beyond that are lent, and lie in the host's arena, counted from there */
+    /* Bytes of its own; places beyond that are lent, and lie in the host's arena, counted from there */
     uint64_t own;
     uint32_t host; /* number of that arena; WR_ARENA_ALONE: nothing is lent */
 } wr_arena_user;

@@ -165,7 +165,7 @@ static wr_handle_waiter *next_waiter_locked(const wr_handle_pool *pool)
     return w;
 }
 
-/* Lets those in the queue continue for whom there is room to create. */
+/* Lets as many in the queue continue as there is room to create for. */
 static void wake_creator_locked(wr_handle_pool *pool)
 {
     for (wr_handle_waiter *w; room_locked(pool) && (w = next_waiter_locked(pool));) {

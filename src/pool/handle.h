@@ -32,7 +32,7 @@ typedef struct wr_handle_site {
     wr_event_pool *events;
     wr_creates *creates;
     /* Takes device memory in stream order, from weir's own allocator. `routed`: inside a capture, from the graph's
-     * pool, which is where memory must come from that is given back while the graph lives. */
+     * pool; memory that is given back while the graph lives must come from there. */
     weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, bool routed, void **out);
     /* Gives it back. `last_used_on` may be another stream than the one it was taken on; NULL: it is the same. */
     weir_status (*free)(void *device_context, void *pointer, const wr_stream *last_used_on);
@@ -57,7 +57,7 @@ typedef struct wr_workspace {
     bool captured; /* a graph that does not hold the handle has its address, so it stays until the library is closed */
 } wr_workspace;
 
-/* Debts beyond so many are refused: that takes as many streams which the handle has work on and which are capturing by
+/* More debts than this are refused. It takes as many streams that the handle has work on and that are capturing by
  * now. */
 #define WR_HANDLE_DEBTS 8
 

@@ -215,7 +215,7 @@ static weir_status leave_streams(const wr_handle *handle, uint64_t id, wr_stream
     bool chained = false, captured = false;
     for (uint32_t i = 0; i < handle->owed.count; i++) {
         const uint64_t from_id = handle->owed.ids[i];
-        /* captured work does not come after what was queued on its stream before */
+        /* Captured work does not come after what was queued on its stream before */
         WR_TRY(from_id == id ? is_captured(pool, to, &captured) : leave_stream(pool, from_id, to, &chained, &captured));
         if (from_id == id) chained = !captured;
         if (!chained) WR_TRY(owe(pool, owed, from_id));

@@ -38,9 +38,9 @@ struct wr_mempool {
     uint32_t bin_capacity;
     uint32_t held[WR_HOLDERS]; /* references, by kind of holder */
     uint64_t growing, leaving; /* bytes being asked from and given to its source right now; its cap counts them */
-    uint64_t segments;         /* that it has, with regions, hidden ones and growths underway */
+    uint64_t segments;         /* that it has, including regions, hidden ones and growths underway */
     uint64_t serial;           /* of its last segment: orders segments where addresses must not matter */
-    /* number of the last stray (wr_stream_table.strays) among the graphs that used it; 0: none was one */
+    /* Number of the last stray (wr_stream_table.strays) among the graphs that used it; 0: none was one */
     uint64_t stray;
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
@@ -50,9 +50,9 @@ struct wr_mempool {
     bool fixed;   /* a checkpoint has recorded its addresses: what it holds may go, but not move */
     bool graphed; /* graphs have recorded addresses: what was mapped since stays mapped as long as the pool exists */
     bool is_private;
-    /* whether `stats` is kept: always for private pools; for the default one once there is another */
+    /* Whether `stats` is kept: always for private pools; for the default one once there is another */
     bool counted;
-    bool paused;       /* also changes with the move lock only */
+    bool paused;       /* changes only under the move lock as well */
     bool made_in_vain; /* for a capture that has not begun; if it never does, its id may still name a pool later */
     bool changing;     /* the holder of the move lock is pausing or resuming it */
     weir_memory_stats stats; /* as the cache's */

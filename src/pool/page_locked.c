@@ -29,8 +29,8 @@ typedef struct slice {
     bool helped;
 } slice;
 
-/* The kernel reports a lack of memory by an error if asked to populate the pages, but, where it is too old for that, by
- * a signal when they are touched. */
+/* Asked to populate the pages, the kernel reports a lack of memory by an error. Where it is too old for that, the pages
+ * are touched, and a lack means a signal. */
 static void *fault_in(void *argument)
 {
     slice *s = argument;
@@ -136,7 +136,7 @@ weir_status wr_page_locked_take(const weir_backend *backend, int device, int nod
     weir_status status = backend->host_register ? take_mapped(backend, device, node, &made)
                                                 : take_from_driver(backend, device, node, &made);
     if (status == WEIR_OK) *range = made;
-    /* to the ladder it makes no difference which memory is lacking; the text says which */
+    /* To the ladder it makes no difference which memory is lacking; the text says which */
     return status == WEIR_ERR_OUT_OF_HOST_MEMORY ? WEIR_ERR_OUT_OF_MEMORY : status;
 }
 

@@ -29,8 +29,8 @@ struct wr_use {
     wr_block *block;
     wr_wait *wait;
     void *event;     /* NULL: none could be recorded yet, so the stream itself is asked */
-    uint64_t serial; /* the uses' order of queueing, from 1 */
-    /* threads that wait for the event without a lock; it and the record stay until the last of them is back */
+    uint64_t serial; /* in order of queueing, from 1 */
+    /* Threads that wait for the event without a lock; it and the record stay until the last of them is back */
     uint32_t holders;
 };
 

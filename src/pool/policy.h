@@ -13,7 +13,7 @@
 
 /* Size classes. They never share a segment, nor the addresses of chunks unless memory is short. A stream has a bin for
  * each class, and one for the places that a plan gives out (pool/serve.h), whose free blocks serve other requests only
- * as a last resort. */
+ * in the cases named there. */
 typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES, WR_PLANNED = WR_CLASSES, WR_BINS } wr_class;
 
 #define WR_SMALL_MAX ((size_t)1 << 20)

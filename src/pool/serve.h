@@ -1,8 +1,9 @@
 /*
  * serve: gives out the places of a plan, to a program that repeats what was planned. A plan is a hint. Each stream that
- * the plan knows has a region for it, whose free blocks serve no other request. A request that is the plan's next gets
- * its place there if all of it is free now, as the region's own blocks tell. In any other case (another request, a
- * place still in use, no memory behind it) the request is counted, and served as without a plan.
+ * the plan knows has a region for it, whose free blocks serve other requests only where the stream has left the plan or
+ * no other memory is at hand. A request that is the plan's next gets its place there if all of it is free now, as the
+ * region's own blocks tell. In any other case (another request, a place still in use, no memory behind it) the request
+ * is counted, and served as without a plan.
  *
  *   plan's arena -> a stream, the first that asks for what the arena begins with
  *     follower (pool/follow.h): which entry a request is

@@ -93,7 +93,8 @@ static weir_status prepare_region(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* Two for each range that is taken now; two, after the driver calls, for each that is put back or given. */
+/* Block records: two for each range that is taken now; two, after the driver calls, for each that is put back or
+ * given. */
 static weir_status spare_records(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;

@@ -23,11 +23,11 @@ WR_CHECKED weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_
 
 /* A range of a region that is to get memory. */
 typedef struct wr_stitch_range {
-    /* of the stream's planned bin. Points to NULL: a region is made, and stored there under both locks */
+    /* Of the stream's planned bin. Points to NULL: a region is made, and stored there under both locks */
     wr_segment **region;
     size_t bytes; /* of the region that will ever be used */
     size_t from, to;
-    /* a bit for each WR_SEGMENT_UNIT that will ever be used; points to NULL: all. Cache's lock */
+    /* A bit for each WR_SEGMENT_UNIT that will ever be used; points to NULL: all. Cache's lock */
     uint64_t *const *units;
     bool sparing; /* get memory for the range alone, not for what is planned beside it */
     /* Get new memory only while the pool's chunks are within this, or little more than was ever live */

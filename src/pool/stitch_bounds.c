@@ -21,9 +21,9 @@ enum { LITTLE_PART = 20, LITTLE_SLACK_SHARE = 24 };
 enum { MOVE_NS = 60000, MOVE_TIME_SHARE = 200, MOVE_TIME_SHARE_MOST = 20 };
 #define MOVE_PATIENCE_NS UINT64_C(10000000000)
 
-/* Once REST_TIMES the held bytes were dear, each further REST_PRICE dear bytes let one more be held, up to a share: a
- * program that runs for ever comes to rest, and one that ends sooner holds no more. A share of the device or of the
- * limit is left to others. */
+/* Once REST_TIMES as many bytes as are held were dear, each further REST_PRICE dear bytes let one more be held, up to a
+ * share: a program that runs for ever comes to rest, and one that ends sooner holds no more. A share of the device or
+ * of the limit is left to others. */
 enum { REST_TIMES = 32, REST_PRICE = 64, REST_SHARE = 4, REST_LEAVES_SHARE = 8 };
 
 /* A new chunk is at least this share of what the stream has of the class, between the least and the usual size: small
@@ -117,7 +117,7 @@ size_t wr_stitch_least(const wr_stitch_plan *p, size_t most)
     const size_t has = p->bin->part_bytes + (p->open ? p->open->part_bytes : 0);
     const size_t enough = has / (GROWTH_SHARE * WR_CHUNK_LEAST) + 1; /* with so many streams it is WR_CHUNK_LEAST */
     const size_t streams = p->bin->class == WR_SMALL ? 1 : streams_with_chunks(p->request->pool, enough);
-    /* the driver or a bound has refused, so nothing can be spared */
+    /* The driver or a bound has refused, so nothing can be spared */
     const size_t left = p->forced ? 0 : left_of_both(p);
     size_t least = wr_round_up(has / (GROWTH_SHARE * streams), WR_SEGMENT_UNIT);
     if (least > WR_CHUNK_USUAL) least = WR_CHUNK_USUAL;

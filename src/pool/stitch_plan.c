@@ -286,8 +286,8 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */
 
-/* Gives a stale slot, or one of whose chunk a part is used elsewhere, its chunk, if that is free and still the
- * stream's: another stream may have work queued that uses it. */
+/* Gives the slot, which is stale or lacks a part that is used elsewhere, all of its chunk, if that is free and still
+ * the stream's: another stream may have work queued that uses it. */
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
     const bool there = wr_chunk_is_free(p->cache, slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;

@@ -1,6 +1,6 @@
 /*
- * stitch_plan: which chunks are to be mapped where, for one request. Planning changes nothing, except that addresses
- * which can be used again without a driver call are.
+ * stitch_plan: which chunks are to be mapped where, for one request. Planning changes nothing, unless addresses can be
+ * used again without a driver call: then it does that.
  * Owner: wr_stitch, on its stack. Lock: made and released under both locks.
  */
 #ifndef WR_POOL_STITCH_PLAN_H

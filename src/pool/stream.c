@@ -235,7 +235,7 @@ weir_status wr_streams_captured(wr_stream_table *table, bool *captured)
     return status;
 }
 
-/* The lock is taken for the same reason. */
+/* With the lock, for the same reason. */
 bool wr_streams_any_busy(wr_stream_table *table)
 {
     weir_status status = WEIR_OK;

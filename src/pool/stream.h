@@ -35,7 +35,7 @@ typedef struct wr_stream {
     int32_t device;
     int32_t priority;
     wr_stream_owner owner;
-    /* the pool that all allocations on it come from; NULL: no route. device/routes.h */
+    /* The pool that all allocations on it come from; NULL: no route. device/routes.h */
     _Atomic(struct wr_mempool *) routed;
     atomic_uint_fast64_t route_serial;
     _Atomic(struct wr_front *) front;  /* its front in the default pool; NULL: none yet. pool/front.h */

@@ -257,7 +257,7 @@ static void finish_locked(wr_subplan *s, const wr_request *request, const wr_sub
 
 static wr_subplan *subplan_locked(const wr_request *request)
 {
-    if (wr_cache_check_pool_locked(request) != WEIR_OK) return NULL; /* wr_cache_take reports the error */
+    if (wr_cache_check_pool_locked(request) != WEIR_OK) return NULL; /* the ordinary path reports the error */
     return own_locked(request->pool, request->stream);
 }
 

@@ -185,7 +185,7 @@ static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, c
     return give_back_list(wait, list, released);
 }
 
-/* Memory that a capturing stream holds stays; the rest being given back, that is no failure. */
+/* What a capturing stream holds stays; that does not make giving back the rest a failure. */
 static weir_status spared(weir_status status)
 {
     return status == WEIR_ERR_CAPTURE ? WEIR_OK : status;

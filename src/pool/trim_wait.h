@@ -34,8 +34,8 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream);
  * WEIR_ERR_CAPTURE: it stays for longer. */
 WR_CHECKED weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream);
 
-/* Turns the status of giving something back: memory that stays for now is no failure, and a capturing stream only sets
- * *captured. */
+/* Converts the status of giving something back: memory that stays for now is no failure, and a capturing stream only
+ * sets *captured. */
 weir_status wr_trim_wait_spare(weir_status status, bool *captured);
 
 /* WEIR_OK: no graph that a program launched itself uses the pool's free memory. WEIR_ERR_NOT_READY: one may; other

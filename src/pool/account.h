@@ -13,11 +13,10 @@ struct wr_account {
     const wr_stream *stream;
 };
 
-/* The account of a stream index. NULL: none. */
 wr_account *wr_account_locked(const wr_cache *cache, uint32_t index);
 WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out);
 
-/* Called when the stream has ended and its blocks have moved. */
+/* The stream has ended, and its blocks have moved. */
 void wr_account_close_locked(wr_cache *cache, uint32_t index);
 
 void wr_accounts_reset_locked(wr_cache *cache, bool peaks, bool totals);

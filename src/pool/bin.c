@@ -2,7 +2,7 @@
 
 #include "pool/cache.h"
 
-/* The last non-empty range up to this one; NULL: none. */
+/* The last non-empty range up to this one. */
 static struct wr_free_tree *down_from(wr_free_index *free, unsigned range)
 {
     unsigned word = range / 64;
@@ -32,7 +32,7 @@ wr_block *wr_bin_largest(wr_bin *bin)
     return largest_up_to(bin, WR_FREE_RANGES - 1);
 }
 
-/* Blocks listed beside the one in the tree come before it. */
+/* Blocks beside the one in the tree come before it. */
 wr_block *wr_bin_larger(wr_bin *bin, wr_block *block)
 {
     const struct wr_free_tree *tree = &bin->free.trees[block->range];
@@ -41,7 +41,7 @@ wr_block *wr_bin_larger(wr_bin *bin, wr_block *block)
     return larger ? wr_free_first(larger) : wr_bin_smallest_from(bin, block->range + 1u);
 }
 
-/* Blocks listed beside the one in the tree come after it. */
+/* Blocks beside the one in the tree come after it. */
 wr_block *wr_bin_smaller(wr_bin *bin, wr_block *block)
 {
     wr_block *beside = block->beside ? block->next_equal : block->equal;

@@ -39,7 +39,7 @@ static inline unsigned wr_free_range(size_t bytes)
     return (log2 << WR_FREE_STEPS_LOG2) + steps - ((WR_FREE_LOG2_MIN + 1) << WR_FREE_STEPS_LOG2);
 }
 
-/* The first non-empty range from this one on; NULL: none. */
+/* The first non-empty range from this one on. */
 static inline struct wr_free_tree *wr_free_from(wr_free_index *free, unsigned range)
 {
     unsigned word = range / 64;
@@ -162,7 +162,6 @@ static inline void wr_bin_remove(wr_bin *bin, wr_block *block)
     if (!free->ranges[range / 64]) free->words &= ~(UINT64_C(1) << range / 64);
 }
 
-/* The smallest block in the tree of at least `bytes`. */
 static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t bytes)
 {
     wr_block *best = NULL, *block = RB_ROOT(tree);
@@ -174,20 +173,18 @@ static inline wr_block *wr_free_best_of(const struct wr_free_tree *tree, size_t 
     return best;
 }
 
-/* The best fit within the range of `bytes`. */
 static inline wr_block *wr_bin_best_in_range(const wr_bin *bin, size_t bytes)
 {
     return wr_free_first(wr_free_best_of(&bin->free.trees[wr_free_range(bytes)], bytes));
 }
 
-/* The smallest block in the ranges from this one on. */
 static inline wr_block *wr_bin_smallest_from(wr_bin *bin, unsigned range)
 {
     struct wr_free_tree *tree = wr_free_from(&bin->free, range);
     return tree ? wr_free_first(RB_MIN(wr_free_tree, tree)) : NULL;
 }
 
-/* The best fit: the smallest block of at least `bytes`, and the first to be handed out of its size. */
+/* The best fit; of its size, the first to be handed out. */
 static inline wr_block *wr_bin_best_fit(wr_bin *bin, size_t bytes)
 {
     wr_block *best = wr_bin_best_in_range(bin, bytes);

@@ -43,8 +43,8 @@ typedef enum wr_block_state {
 } wr_block_state;
 
 /* What a free needs to know about a block, in one atomic word. Parking and taking change it under the front's lock,
- * everything else under the cache's. Recording a stream changes it by compare and exchange, so that when one thread
- * records and another frees, one of them comes first. */
+ * everything else under the cache's. Recording a stream changes it by compare and exchange, so that of a record and a
+ * free by two threads one comes first. */
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */
@@ -53,18 +53,18 @@ typedef enum wr_block_mark {
 
 /* A thread without the lock may read a record that has become another block's, or is unused (wr_front_of_block): once a
  * record has been in the table of starts, its `segment` is never NULL again.
- * A record has two cache lines of its own, because neighbours may be blocks of different streams, which different
- * threads write. Parking and taking touch only the second line. */
+ * A record has two cache lines to itself: neighbours may be of different streams, written by different threads. Parking
+ * and taking touch only the second line. */
 struct wr_block {
     wr_block *prev, *next;       /* neighbours by address; `next` also links unused records */
     atomic_uintptr_t next_start; /* link in the table of starts (pool/starts.h) */
     union {
         /* The capture that it was handed out in, by wr_order's number; 0: none that is still underway */
         uint64_t capture;
-        wr_block *equal; /* in the bin's tree: first of the blocks of equal size beside this one; NULL: none */
+        wr_block *equal; /* in the bin's tree: first of its equals beside it; NULL: none */
     };
     union {
-        uint64_t freed_at; /* free: the cache's search count at that time, which gives its age for collection */
+        uint64_t freed_at; /* free: the cache's search count then, for its age */
         uint64_t kept_at;  /* else, in a paused segment: offset of its contents in the segment's copy */
     };
     union {
@@ -88,8 +88,8 @@ struct wr_block {
     bool lent;             /* live or pending: lent to another stream by a plan (pool/serve.h) */
     _Atomic(uint8_t) mark; /* a wr_block_mark */
     uint16_t range;        /* in the bin's tree: its range */
-    bool library;          /* live, of a private pool: taken by a vendor library, which frees it itself */
-    uint32_t kept;  /* pinned memory, which has no fronts: graphs that keep it; once freed, it waits until they end */
+    bool library;          /* live, of a private pool: a vendor library's, which frees it itself */
+    uint32_t kept;  /* pinned memory, which has no fronts: by how many graphs; once freed, it waits for their end */
     uint32_t stack; /* of the allocating call, where history keeps stacks */
 };
 
@@ -99,10 +99,10 @@ _Static_assert(sizeof(wr_block) == WR_CACHE_LINES, "records of blocks do not sha
 RB_HEAD(wr_free_tree, wr_block);
 
 /* The free blocks of a bin by size: a tree for each range of sizes, most of them small, a bit for each range that is
- * not empty, and a bit for each word of those bits. There are 16 ranges of equal width from one power of two to the
- * next. Of blocks of equal size one is in the tree and the others are listed beside it, the last freed first: most free
- * blocks have equals, and the processor cannot predict the branches that would order those in a tree. With by_order
- * every block is in the tree, by size and order (docs/decisions/0010). */
+ * not empty, and for each word of those. There are 16 ranges of equal width from one power of two to the next. Of
+ * blocks of equal size one is in the tree and the others are beside it, the last freed first: most free blocks have
+ * equals, and no processor can predict the branches that order those in a tree. With by_order every block is in the
+ * tree, by size and order (docs/decisions/0010). */
 #define WR_FREE_LOG2_MIN 9u /* of the smallest block */
 #define WR_FREE_OCTAVES 53u /* up to what the largest request may be rounded to */
 #define WR_FREE_STEPS_LOG2 4u
@@ -179,7 +179,6 @@ struct wr_bin {
     wr_free_index free;
 };
 
-/* The class of a block of that size in the bin. */
 static inline wr_class wr_bin_class_of(const wr_bin *bin, size_t bytes)
 {
     return bytes <= bin->small_max ? WR_SMALL : WR_LARGE;
@@ -204,7 +203,7 @@ static inline bool wr_block_mark_used(wr_block *block)
            was != WR_MARK_PARKED;
 }
 
-/* Makes a record a block without neighbours. Members not set here are set when the block is handed out. */
+/* Makes a record a block without neighbours; the rest is set when it is handed out. */
 static inline void wr_block_begin(wr_block *block, char *base, size_t bytes, wr_segment *segment, wr_block_state state)
 {
     block->base = base;
@@ -227,7 +226,6 @@ static inline uint64_t wr_block_order(const wr_block *block)
     return block->segment->order + (uint64_t)(block->base - block->segment->base);
 }
 
-/* Bytes of memory behind the segment. */
 static inline size_t wr_segment_held(const wr_segment *segment)
 {
     return segment->backing == WR_UNBACKED ? 0 : segment->bytes;

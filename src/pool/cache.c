@@ -68,7 +68,7 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
     return WEIR_OK;
 }
 
-/* Collection by age costs a counter per search, so it is only kept where it can be used. */
+/* Collection by age costs a counter per search: kept only where it can be used. */
 static bool collects_by_age(const wr_cache *cache)
 {
     return cache->limit != 0 && cache->options.gc_threshold > 0;
@@ -110,8 +110,8 @@ static wr_block *spare_tail(wr_block *block)
     return larger ? larger : block;
 }
 
-/* Functions called seldom get a copy of the request, here and wherever wr_cache_take_plain inlines code, so that the
- * request itself can stay in registers. */
+/* Seldom-called functions get a copy of the request, here and wherever wr_cache_take_plain inlines, so that the request
+ * itself can stay in registers. */
 static wr_block *choose_unspared(const wr_request *request, wr_block *block)
 {
     const wr_request copy = *request;
@@ -140,7 +140,7 @@ wr_block *wr_cache_find_free_locked(const wr_request *request)
     return find_free_locked(request, wr_cache_bin_locked(request));
 }
 
-/* While fronts are detached, the cache's numbers alone do not show when there is a peak. */
+/* While fronts are detached, the cache's numbers alone do not show a peak. */
 static void look_for_peak_locked(const wr_cache *cache, const wr_bin *bin)
 {
     wr_fronts_unsettle(bin->stream, NULL);
@@ -249,8 +249,7 @@ wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t byt
 /* A stream that holds less than this of a class wastes little, whatever block it takes. */
 static const size_t SPARING_FROM = 64 * WR_MIB;
 
-/* A free block of exactly the size. A pool that has a plan of its own parks nothing, so none of its requests come
- * here. */
+/* A free block of exactly the size. A pool with a plan of its own parks nothing: none of its requests come here. */
 static wr_block *find_just_locked(const wr_request *request, wr_bin *bin)
 {
     const size_t bytes = request->fit.block_bytes;
@@ -267,14 +266,13 @@ static wr_block *find_among_large_locked(const wr_request *request)
     return may ? wr_cache_best_of_locked(request, WR_LARGE) : NULL;
 }
 
-/* The locks that a request is served under. SOLE: the cache's, by wr_cache_lock_owned. ALONE and CONTENDED: the
- * cache's, at once or after others. DETACHED: the front's cutting lock alone. */
+/* The locks held. SOLE: the cache's, by wr_cache_lock_owned. ALONE, CONTENDED: the cache's, at once or after others.
+ * DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
-/* A free block of exactly the size cannot be beaten. Otherwise what is parked on the stream goes back first: cut or
- * merged, it may serve the request best, and without this, holes of the wrong size add up to percents of the peak.
- * Small requests leave it parked while the stream holds little or others wait for the lock: then it is worth more
- * parked. */
+/* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: cut or merged, they may
+ * serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them parked
+ * while the stream holds little or others wait for the lock. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);
@@ -294,7 +292,7 @@ static wr_block *find_behind_locked(const wr_request *request, wr_front *front, 
     return find_free_locked(request, bin);
 }
 
-/* Serves the request from the bins of a detached front, without telling the cache. NULL: the cache is needed. */
+/* From the bins of a detached front, without telling the cache. NULL: the cache is needed. */
 static WR_NOINLINE WR_FLATTEN void *take_detached(wr_cache *cache, const wr_request *request, wr_front *front)
 {
     const size_t bytes = request->fit.block_bytes;
@@ -343,7 +341,7 @@ static weir_status take_locked(wr_cache *cache, const wr_request *request, wr_fr
     return status;
 }
 
-/* *out is NULL on entry. */
+/* *out is NULL. */
 static WR_NOINLINE weir_status take(wr_cache *cache, const wr_request *request, wr_front *front, void **out)
 {
     if (front && wr_front_is_detached(front)) *out = take_detached(cache, request, front);
@@ -576,7 +574,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     wr_front *front = atomic_load_explicit(&segment->front, memory_order_acquire);
     *waiting = NULL;
     while (front) {
-        /* Held until the block is free, so that of two threads that free it, the second finds it free. */
+        /* Held until the block is free, so that a second thread that frees it finds it so. */
         wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {

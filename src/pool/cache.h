@@ -25,33 +25,32 @@ typedef struct wr_slot wr_slot;
 typedef struct wr_serving wr_serving;
 typedef struct wr_subplan wr_subplan;
 
-/* Ledger: what splitting and coalescing blocks uses and updates besides the blocks themselves. The cache has one, and
- * so has each detached front (pool/detach.h). */
+/* Ledger: what splitting and coalescing use and update besides the blocks. The cache has one, and each detached front
+ * (pool/detach.h). */
 struct wr_ledger {
     wr_flow flow;
     wr_block *unused_blocks; /* free list of records */
     size_t unused_block_count;
-    uint64_t hits;    /* requests that a front served from free blocks; the cache counts its own in its statistics */
-    uint64_t changes; /* blocks freed, segments given back or moved: whatever may help a request that found nothing */
+    uint64_t hits;    /* requests that a front served from free blocks; the statistics have the cache's */
+    uint64_t changes; /* blocks freed, segments given back or moved: what may help a request that found nothing */
 };
 
 /* The chunks of a cache (pool/chunk.h). */
 typedef struct wr_chunks {
-    /* Constant: size of the address range of a stream's first region; 0: there are no chunks, pools are made of
-     * segments. */
+    /* Constant: addresses of a stream's first region; 0: there are no chunks, pools are made of segments. */
     size_t region_bytes;
     wr_chunk *first;
     size_t count;
     size_t bytes;          /* of all chunks */
     size_t largest;        /* bytes of the largest chunk there ever was */
     uint64_t addresses;    /* bytes that all regions reserve */
-    uint64_t reclaimed_at; /* what `addresses` was when somebody last looked for regions that could go */
+    uint64_t reclaimed_at; /* `addresses` when regions that could go were last looked for */
     uint64_t mapped_bytes; /* of all slots */
     uint64_t moments;      /* how many slots have become stale so far: the clock of wr_slot.stale_since */
-    /* By the back end's clock: when the time spent so far on mapping chunks again will be no more than its share */
+    /* When the time that mapping chunks again took is down to its share, by the back end's clock */
     uint64_t paid_at;
-    bool dear;           /* the last chunks mapped again took more than that share */
-    uint64_t dear_bytes; /* of all chunks that took more, since a chunk was last given back or refused */
+    bool dear;           /* the last chunks mapped again exceeded that share */
+    uint64_t dear_bytes; /* of all that did, since a chunk was last given back or refused */
     /* `bytes` when all parked blocks were last freed to avoid a new chunk; 0: not since one was given back */
     size_t gathered_at;
     bool mixed; /* small requests are served from large blocks' memory too, until the next chunk is made */
@@ -74,7 +73,7 @@ typedef struct wr_cache {
     struct wr_debug *debug;
     _Atomic(wr_serving *) serving; /* the plan that is served; NULL: none. pool/serve.h */
     wr_policy_options options;
-    /* WR_CACHE_OF_HOST: pinned host memory, whose streams are mere places and order nothing */
+    /* WR_CACHE_OF_HOST: pinned host memory, whose streams are places and order nothing */
     int device;
     char name[16];            /* "device 0": for messages */
     wr_event_pool *events;    /* the device's */
@@ -85,13 +84,13 @@ typedef struct wr_cache {
     uint64_t growing, leaving; /* bytes being asked from and given to the driver right now; the limit counts them */
     /* Bytes that the driver has not taken back and nobody can use; the limit counts them */
     atomic_uint_fast64_t lost;
-    uint64_t hidden, hidden_bytes; /* segments in no bin, because somebody is calling the driver about them */
+    uint64_t hidden, hidden_bytes; /* segments in no bin, because the driver is being called about them */
     uint64_t hidden_paused;        /* those of paused pools: addresses without memory */
     wr_mempool *pools;             /* the default one first, then by age */
-    uint64_t searches[WR_BINS];    /* first searches of requests: the clock of collection by age */
-    uint64_t refusals;             /* requests refused because of what others were asking for */
-    uint64_t departed;             /* segments that lost the memory behind their addresses: given back, or paused */
-    /* How many of weir's own uses of memory hold pauses off; changed under the lock. pool/pause.h */
+    uint64_t searches[WR_BINS];    /* first ones of requests: the clock of collection by age */
+    uint64_t refusals;             /* because of what others were asking for */
+    uint64_t departed;             /* segments that lost their memory: given back, or paused */
+    /* by so many of weir's own uses of memory; changed under the lock. pool/pause.h */
     atomic_uint pauses_held_off;
     weir_memory_stats stats; /* counts of blocks are as of the last wr_stats_locked */
     wr_ledger ledger;        /* what came and went since then */
@@ -99,12 +98,12 @@ typedef struct wr_cache {
     wr_history history;
 
     bool has_fronts;           /* constant: bins get one */
-    atomic_uint fronts_closed; /* how many closings are in force: a front visited since parks nothing */
+    atomic_uint fronts_closed; /* by how many: a front visited since parks nothing */
     uint32_t front_count;
     int64_t parked[WR_CLASSES][WR_FLOW_LIVE]; /* in all fronts, as last reported: blocks, bytes, requested bytes */
     _Atomic(wr_front *) fronts;               /* all of them, youngest first; read without the lock */
     atomic_bool cutting_wanted;               /* a thread waits for the cutting locks of detached fronts */
-    /* By address; the holder of the lock has their cutting locks too. pool/detach.h */
+    /* by address; the lock includes their cutting locks. pool/detach.h */
     wr_front *detached;
 
     wr_account **accounts; /* by stream index; NULL where nothing was ever allocated */
@@ -127,7 +126,7 @@ typedef struct wr_cache {
     wr_use *unused_uses;
 
     wr_lock move_lock; /* WR_RANK_MOVE: its holder may hide segments, and none of their streams ends meanwhile */
-    /* Whether a free has ever made a stream wait for another (wr_pending_chain); under the move lock */
+    /* a free has made a stream wait for another (wr_pending_chain); under the move lock */
     bool chains;
     atomic_uint left; /* segments whose `left` is not WR_LEFT_NOT */
 
@@ -137,7 +136,7 @@ typedef struct wr_cache {
     wr_lock poll_lock;            /* WR_RANK_POLL: its holder may take uses out of the waits */
     wr_wait *waits;               /* streams that freed blocks wait for */
     atomic_uint_fast64_t pending; /* uses in the waits; read without a lock to skip polling */
-    uint64_t queued_uses;         /* uses ever queued in them */
+    uint64_t queued_uses;         /* ever queued in them */
     /* Pools that nobody refers to may have idle memory, for wr_mempool_tidy to give back. Set with the lock, or with a
      * cutting lock alone. */
     atomic_bool orphans;
@@ -155,7 +154,7 @@ typedef struct wr_request {
 
 #define WR_CACHE_OF_HOST (-1)
 
-/* wr_cache_lock takes the cache's lock and, by the first of these, the cutting locks of all detached fronts. */
+/* wr_cache_lock takes the cache's lock and, by this, those of all detached fronts. */
 WR_NOINLINE void wr_detached_lock(wr_cache *cache);
 WR_NOINLINE void wr_detached_unlock(const wr_cache *cache);
 
@@ -165,7 +164,6 @@ static inline void wr_cache_lock(wr_cache *cache)
     if (WR_UNLIKELY(cache->detached)) wr_detached_lock(cache);
 }
 
-/* False: another thread has it. */
 static inline bool wr_cache_try_lock(wr_cache *cache)
 {
     if (WR_UNLIKELY(!wr_bias_try(&cache->lock, WR_BIAS_INNER))) return false;
@@ -185,8 +183,7 @@ static WR_ALWAYS_INLINE void wr_cache_unlock_owned(wr_cache *cache, wr_bias_thre
     wr_bias_leave(self, WR_BIAS_INNER);
 }
 
-/* For the owner thread of a front's lock, to which this lock is biased too, while no front is detached. False: the
- * thread does not own this lock, or a front is detached. */
+/* For the owner of a front's lock. False: the thread does not own this lock too, or a front is detached. */
 static WR_ALWAYS_INLINE bool wr_cache_lock_owned(wr_cache *cache, wr_bias_thread *self)
 {
     if (WR_UNLIKELY(!wr_bias_acquire_owned_by(self, &cache->lock, WR_BIAS_INNER))) return false;
@@ -226,8 +223,7 @@ WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
  * above. */
 WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
 
-/* Frees a block. *waiting: the block, if it was recorded on streams and is now pending; the caller starts the wait for
- * them. */
+/* Frees a block. *waiting: the block, if it was recorded on streams: it is pending, and the caller starts the wait. */
 WR_CHECKED weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *pointer, wr_block **waiting);
 
 /* ---- growing, and the end (segment.c) ---------------------------------------------------------------------------- */
@@ -243,7 +239,7 @@ weir_status wr_cache_release(wr_cache *cache);
 /* ---- giving back, and to other streams (trim.c) ------------------------------------------------------------------ */
 
 /* Gives back idle segments and free chunks, largest first, until `enough` bytes are given back; SIZE_MAX: all of them.
- * They come from the default pool, from released pools, and from `own` (NULL: none) unless a graph holds it. */
+ * Takes them from the default pool, released pools, and `own` (NULL: none) unless a graph holds it. */
 WR_CHECKED weir_status wr_cache_trim(wr_cache *cache, const wr_mempool *own, size_t enough, size_t *released);
 
 /* Gives back all idle memory of the pool of that name, if it still exists and no graph holds it. */
@@ -272,10 +268,10 @@ WR_CHECKED weir_status wr_cache_forget_stream(wr_cache *cache, wr_stream *stream
 
 /* ---- for the other files of this folder; the lock is held. Limits and bins (segment.c) --------------------------- */
 
-/* Reserved bytes of the pools that the limit is for. */
+/* Reserved bytes that the limit is for. */
 uint64_t wr_cache_limited_locked(const wr_cache *cache);
 
-/* The same plus everything else that the limit counts. */
+/* The same with everything else that the limit counts. */
 uint64_t wr_cache_counted_locked(const wr_cache *cache);
 
 /* Counts bytes that the driver refuses to take back and nobody can use. */
@@ -299,7 +295,6 @@ WR_CHECKED weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *str
 /* Whether the request's pool still exists and serves requests. */
 WR_CHECKED weir_status wr_cache_check_pool_locked(const wr_request *request);
 
-/* Whether the request may have a free block of that size. */
 bool wr_cache_takes(const wr_request *request, size_t candidate);
 
 /* The request's bin; NULL where nothing was ever allocated. */
@@ -308,8 +303,8 @@ wr_bin *wr_cache_bin_locked(const wr_request *request);
 /* A free block of the request's bin that it may have; NULL: none fits. */
 wr_block *wr_cache_find_free_locked(const wr_request *request);
 
-/* The best fit among the free blocks of the stream's bin of that class, whatever the request's class, except those
- * spared for planned places; NULL: none fits. */
+/* The best fit in the stream's bin of that class, whatever the request's, except blocks spared for planned places;
+ * NULL: none. */
 wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
 
 /* ---- the same: handing out and freeing (cache.c) ----------------------------------------------------------------- */
@@ -318,13 +313,13 @@ wr_block *wr_cache_best_of_locked(const wr_request *request, wr_class class);
 WR_CHECKED weir_status wr_cache_hand_out_locked(wr_cache *cache, const wr_request *request, wr_block *block,
                                                 void **out);
 
-/* Hands out a range of one free block, given by its offset in the segment. `native`: the stream that asked for it.
- * NULL: no records for the rest. */
+/* Hands out a range of one free block, by its offset in the segment. `native`: the stream that asked. NULL: no records
+ * for the rest. */
 wr_block *wr_cache_hand_out_at_locked(wr_segment *segment, size_t at, size_t bytes, size_t requested,
                                       const void *native);
 
-/* Makes a range of a segment, given by its offset, a block of its own, in no tree. The range lies in one free or absent
- * block, or is a held one, and keeps that state. Two block records must be available (wr_records_spare_blocks). */
+/* Makes a range of a segment, by offset, a block of its own, in no tree. The range lies in one free or absent block, or
+ * is a held one, and keeps that state. Needs two block records (wr_records_spare_blocks). */
 wr_block *wr_cache_carve_locked(wr_segment *segment, size_t at, size_t bytes);
 
 /* Frees a pending or live block: coalesces it, puts it in its bin, and counts it. */
@@ -350,8 +345,8 @@ wr_block *wr_cache_lock_block(const void *pointer);
 
 /* ---- the same: what a stream that ended has left ----------------------------------------------------------------- */
 
-/* Called when a block of the segment is handed out or hidden: work may be queued on it from now on, so what was known
- * of it since its stream ended is forgotten. */
+/* A block of the segment is handed out or hidden. Work may be queued on it from now on, so what was known of it since
+ * its stream ended is forgotten. */
 static inline void wr_segment_use(wr_segment *segment)
 {
     if (WR_LIKELY(!segment->left)) return;

@@ -21,7 +21,7 @@ typedef struct saved_block {
 typedef struct saved_segment {
     char *base;
     size_t bytes;
-    const wr_bin *bin; /* for comparing, not for following */
+    const wr_bin *bin; /* to compare with, not to follow */
     uint64_t stream;
     const saved_block *live; /* by address */
     size_t count;
@@ -153,8 +153,7 @@ weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_chec
 typedef struct old_block {
     wr_block *block;
     void *pointer;
-    /* The checkpoint has a block of the same place and size, and this one is recorded on streams or a library's: it
-     * stays as it is */
+    /* The checkpoint has it at that place and size, and it is recorded on streams or a library's: it stays as it is */
     bool kept;
     bool waits; /* freed, but its streams must be waited for */
 } old_block;
@@ -249,9 +248,9 @@ static const saved_block *then_at(const saved_segment *segment, const wr_block *
     return last && last->base + last->bytes > b->base ? last : NULL;
 }
 
-/* Streams may still use a recorded block after it is freed. If it lay where blocks are to be live again, it would have
- * to be waited for in the middle of the restore, so it must be the very block of the checkpoint. A library's block can
- * be freed by nobody else. */
+/* Streams may still use a recorded block after it is freed. If it lay where blocks are to be live again, the restore
+ * would have to wait half way, so it must be the checkpoint's very block. A library's block can be freed by nobody
+ * else. */
 static weir_status check_old_locked(const change *c, old_block *old)
 {
     const wr_block *b = old->block;
@@ -286,8 +285,7 @@ static weir_status prepare_locked(change *c, const wr_mempool *pool)
                                    2 * c->to->block_count); /* each block brought back is cut out of the middle */
 }
 
-/* In the statistics and the history, a kept block was freed and handed out again, like the others; the program is told
- * the same. */
+/* For all who count, a kept block was freed and handed out again, like the others; the program is told the same. */
 static void renew_locked(change *c, wr_block *block, size_t requested)
 {
     const wr_bin *bin = block->segment->bin;

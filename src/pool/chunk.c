@@ -106,7 +106,6 @@ static void unlist_part(wr_slot *slot)
     slot->short_part.le_prev = NULL;
 }
 
-/* To be called when the slot's part has changed. */
 static void list_part(wr_slot *slot)
 {
     const size_t part = slot->to - slot->from;
@@ -163,7 +162,6 @@ void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot)
     wr_slot_enter_locked(cache, slot, 0, slot->chunk->bytes);
 }
 
-/* The block of a part of a free or held chunk. */
 static wr_block *block_of_part(const wr_slot *slot)
 {
     return wr_cache_carve_locked(slot->region, slot->at + slot->from, slot->to - slot->from);

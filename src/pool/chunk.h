@@ -32,7 +32,7 @@ struct wr_chunk {
     size_t bytes;
     wr_mempool *pool;
     wr_slot *slots;        /* where it is mapped */
-    size_t parts;          /* slots with a part; most are stale, so a search for parts can stop early */
+    size_t parts;          /* slots with a part; most are stale, and searches stop early */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     /* Bytes in no slot's part, while the holder of the move lock maps them elsewhere or gives them back */
     size_t away;
@@ -60,9 +60,9 @@ struct wr_region {
     uint32_t count, capacity;
     TAILQ_HEAD(wr_stale_slots, wr_slot) stale; /* the stale ones, oldest first */
     size_t end;                                /* end of the last slot, where the next one begins */
-    /* The driver refused to unmap something behind the end: no slot can come there, and the addresses cannot go */
+    /* The driver refused to unmap something behind the end: no slot can come there, and the addresses stay */
     bool closed;
-    bool broken; /* memory of planned places is in use elsewhere, so another plan gets another region */
+    bool broken; /* memory of planned places is in use elsewhere: another plan gets another region */
 };
 
 /* A free piece of a slot's part, as offsets in the region. */
@@ -77,7 +77,7 @@ typedef struct wr_piece {
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where memory is almost used up */
 #define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* the least that is not a whole chunk */
-/* Shorter parts are listed; they are few, unless streams are many or memory is short */
+/* Shorter parts are listed: few, unless streams are many or memory is short */
 #define WR_PART_USUAL WR_CHUNK_USUAL
 
 static inline bool wr_slot_is_stale(const wr_slot *slot)
@@ -131,8 +131,8 @@ void wr_chunk_let_go_locked(wr_cache *cache, wr_chunk *chunk); /* needs no recor
 /* Takes their parts away from all slots of a free or held chunk. Returns a slot that had one. */
 wr_slot *wr_chunk_leave_locked(wr_cache *cache, wr_chunk *chunk);
 
-/* Surveys pool by pool which chunks are wholly free. The time it takes grows with the pool's streams, the slots in free
- * blocks of WR_PART_USUAL or more, and the shorter parts: no other block contains a whole part. */
+/* Surveys pool by pool which chunks are wholly free. Takes time for the pool's streams, the slots in free blocks of
+ * WR_PART_USUAL or more, and the shorter parts: no other block contains a whole part. */
 WR_CHECKED weir_status wr_chunks_survey_begin_locked(wr_cache *cache);
 void wr_chunks_survey_locked(const wr_mempool *pool);
 
@@ -167,9 +167,8 @@ void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 
 /* -- with the move lock, without the cache's lock (chunk_trim.c) */
 
-/* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are given back. Where
- * all of them are not enough, regions left without chunks go too. A pool that is left without memory and references is
- * for wr_mempool_sweep. */
+/* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are. Where all are not
+ * enough, regions left without chunks go too. A pool left without memory and references is for wr_mempool_sweep. */
 WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
                                       size_t *released);
 
@@ -179,10 +178,10 @@ WR_CHECKED weir_status wr_chunks_trim_unplanned(wr_cache *cache, size_t enough, 
 /* When too much is mapped, unmaps stale slots of a bin that no queued work can use any more. */
 void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin);
 
-/* Addresses a region has in addition to twice what it was made for, so that it can grow. */
+/* Addresses of a region beyond twice what it was made for, so that it can grow. */
 #define WR_REGION_MORE ((size_t)1 << 30)
 
-/* Addresses a region must have left in addition to a request: for rounding up, and for chunks larger than needed. */
+/* Addresses a region must have left beyond a request: for rounding up, and larger chunks than needed. */
 static inline size_t wr_region_left(const wr_cache *cache)
 {
     const size_t largest = cache->chunks.largest;
@@ -193,14 +192,14 @@ static inline size_t wr_region_left(const wr_cache *cache)
  * 128 TiB. */
 #define WR_REGIONS_TIMES 32
 
-/* When much of that is reserved, releases regions that are empty, or have only stale slots that no queued work can use:
- * streams that ended leave some. */
+/* When much of that is reserved, releases regions that are empty or have only stale slots that no queued work can use:
+ * ended streams leave some. */
 void wr_chunks_reclaim_addresses(wr_cache *cache);
 
 /* At close: releases a region, and the chunks that have no other slot. */
 weir_status wr_chunks_release_region(wr_cache *cache, const wr_segment *segment);
 
-/* Called after the last wr_chunks_release_region. */
+/* After the last one. */
 void wr_chunks_release(wr_cache *cache);
 
 #endif

@@ -15,9 +15,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Stale slots are unmapped once MAPPED_TIMES the held bytes are mapped, because unmapping costs as much as mapping.
- * Addresses are reclaimed from RECLAIM_TIMES those of a first region on, which takes many streams, and again when one
- * part in RECLAIM_SHARE was added. */
+/* So many times what is held may be mapped: unmapping stale slots costs as much as mapping. Regions are reclaimed
+ * beyond so many times a first one's addresses, which takes many streams, and a share more each time. */
 enum { MAPPED_TIMES = 16, RECLAIM_TIMES = 24, RECLAIM_SHARE = 128 };
 
 /* ---- one slot ----------------------------------------------------------------------------------------------------- */
@@ -85,8 +84,7 @@ static bool may_go_locked(const trimming *t, const wr_chunk *chunk)
     return true;
 }
 
-/* Makes the chunk nobody's, but still held and mapped. *home is a slot that has a part of it; NULL: the chunk is in
- * use. */
+/* Makes the chunk nobody's, but held and mapped. *home: a slot with a part of it; NULL: it is in use. */
 static weir_status take_out(wr_trim_wait *wait, const trimming *t, wr_chunk *chunk, wr_slot **home, wr_block **aside)
 {
     wr_cache *cache = wait->cache;
@@ -103,7 +101,7 @@ static weir_status take_out(wr_trim_wait *wait, const trimming *t, wr_chunk *chu
     return status;
 }
 
-/* Undoes take_out: the parts are free again where they were. */
+/* Undoes take_out. */
 static void let_go(wr_cache *cache, wr_chunk *chunk, wr_block **aside)
 {
     wr_cache_lock(cache);
@@ -119,7 +117,7 @@ static void leave(wr_cache *cache, wr_chunk *chunk)
     wr_cache_unlock(cache);
 }
 
-/* All of the chunk becomes one part. */
+/* As one part. */
 static void put_in(wr_cache *cache, wr_slot *home, wr_block **aside)
 {
     wr_cache_lock(cache);
@@ -321,7 +319,7 @@ weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const v
 
 /* ---- stale slots -------------------------------------------------------------------------------------------------- */
 
-/* Graphs may use stale slots at every launch, so those of their pools stay mapped. */
+/* Graphs may use stale slots at every launch. */
 static uint64_t bytes_too_many(wr_cache *cache, const wr_bin *bin)
 {
     wr_cache_lock(cache);
@@ -347,7 +345,6 @@ static bool pass_fence(wr_cache *cache, wr_bin *bin, uint64_t *moment)
     return true;
 }
 
-/* The bin's oldest stale slot; NULL: none. */
 static wr_slot *oldest_stale(const wr_bin *bin)
 {
     wr_slot *oldest = NULL;
@@ -364,7 +361,7 @@ void wr_chunks_unmap_stale(wr_cache *cache, wr_bin *bin)
     if (many == 0 || !pass_fence(cache, bin, &moment)) return;
     for (wr_slot *slot; many > 0 && (slot = oldest_stale(bin)) && slot->stale_since <= moment;) {
         const size_t bytes = slot->chunk->bytes;
-        if (unmap_stale(cache, slot) != WEIR_OK) break; /* keeping it costs only addresses */
+        if (unmap_stale(cache, slot) != WEIR_OK) break; /* it costs only addresses */
         many -= bytes < many ? bytes : many;
     }
 }

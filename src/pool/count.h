@@ -7,7 +7,7 @@
 
 #include "pool/not_live.h"
 
-/* Counts in one set of numbers what happens to a segment, or, more rarely, to a block. */
+/* Counts what happens to a segment, or rarely a block, in one set of numbers. */
 typedef void (*wr_counter)(weir_memory_stats *stats, int kind, const wr_block *block);
 
 _Static_assert(WEIR_STAT_SMALL + (int)WR_LARGE == WEIR_STAT_LARGE, "kinds of statistics follow the classes");
@@ -49,7 +49,6 @@ static inline void wr_count(wr_counter count, const wr_bin *bin, const wr_block 
     if (WR_UNLIKELY(bin->pool->counted)) count(&bin->pool->stats, kind, block);
 }
 
-/* Adds to a counter in weir_memory_stats. */
 #define WR_COUNT(pool, member, amount)                                                                                 \
     do {                                                                                                               \
         (pool)->cache->stats.member += (amount);                                                                       \
@@ -92,15 +91,15 @@ static inline void wr_count_planned(wr_mempool *pool, wr_outcome found, size_t b
 weir_memory_stats *wr_stats_locked(wr_cache *cache);
 weir_memory_stats *wr_pool_stats_locked(wr_mempool *pool); /* the cache's where the pool has none */
 
-/* Measures again the room below the peaks: the statistics are up to date, and their peaks were looked for or reset. */
+/* The statistics are up to date, and peaks were looked for or reset: measures the room below them again. */
 void wr_count_measure_locked(weir_memory_stats *stats, wr_flow *flow);
 
-/* The most bytes requested at one time, ever: resetting statistics must not change where blocks are placed. Whoever
- * resets them calls this first. */
+/* The most bytes requested at once, ever: resetting statistics, before which this is called, must not change
+ * placement. */
 int64_t wr_count_most_requested_locked(wr_cache *cache);
 
-/* There is no room left in the cache's flow or the pool's: for what is live, or for splits. The second is also called
- * while a front is being emptied, when nobody knows what is live. */
+/* No room is left in the cache's flow or the pool's: for what is live, or for splits. The second also while a front is
+ * being emptied, when nobody knows what is live. */
 WR_NOINLINE void wr_count_full_locked(wr_mempool *pool);
 WR_NOINLINE void wr_count_splits_full_locked(wr_mempool *pool);
 
@@ -164,14 +163,12 @@ static inline void wr_count_freed(const wr_bin *bin, const wr_block *block)
     wr_count_all_freed(bin, wr_count_kind(bin, block), sums);
 }
 
-/* Whether a free block counts as inactive split: its segment has other blocks. Segments of chunks do not count, as
- * PyTorch leaves expandable ones out. */
+/* Free, in a segment with other blocks, and not of chunks: PyTorch leaves expandable segments out too. */
 static inline bool wr_block_is_inactive_split(const wr_block *block)
 {
     return WR_UNLIKELY(!block->segment->region) && (block->prev || block->next);
 }
 
-/* A free block enters or leaves its bin. */
 static inline void wr_count_free_in(const wr_bin *bin, const wr_block *block)
 {
     if (!wr_block_is_inactive_split(block)) return;

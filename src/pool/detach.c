@@ -15,7 +15,7 @@ enum {
     RECORDS_MOST = 512 /* including those of coalesced blocks; the rest goes back */
 };
 
-/* The room in a detached front's flow, which never reaches a peak: `spare` says how much may become live. */
+/* In a detached front's flow, which never reaches a peak: `spare` says how much may become live. */
 static const int64_t ROOM = INT64_MAX / 4;
 
 /* A cutting lock is held for less time than a thread takes to fall asleep and wake. */
@@ -55,7 +55,7 @@ static int64_t spare_of(const wr_front *front, wr_flow_number number)
     return wr_front_spare(&front->parts[WR_SMALL], number) + wr_front_spare(&front->parts[WR_LARGE], number);
 }
 
-/* What detached fronts other than `own` may hand out before they ask again. Each gets a little in any case. */
+/* What detached fronts but `own` may hand out before they ask again. Each gets a little in any case. */
 typedef struct shares {
     int64_t count, spare;
 } shares;
@@ -176,7 +176,6 @@ static void tell_flow(wr_flow *to, const wr_flow *flow)
         }
 }
 
-/* The cache learns what came and went. */
 static void tell(wr_front *front)
 {
     wr_cache *cache = front->cache;
@@ -220,7 +219,7 @@ static void share_starts(wr_cache *cache)
     if (starts) starts->shared = cache->detached != NULL;
 }
 
-/* The stream's account is changed under the cutting lock, so only one of its fronts may be detached. */
+/* The stream's account is changed under the cutting lock: one front's only. */
 static bool has_detached_sibling(const wr_front *front)
 {
     const wr_front *f = atomic_load_explicit(&front->stream->fronts, memory_order_relaxed);

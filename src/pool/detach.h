@@ -1,11 +1,11 @@
 /*
  * detach: while many threads want the cache's lock, a front can be detached: blocks of its stream are then split and
- * coalesced under a lock of the front's own, the cutting lock, and the cache learns of the results later. Whoever takes
- * the cache's lock takes the cutting locks of all detached fronts too (wr_cache_lock). So to everybody else there is
- * one lock, and nothing it guards is seen half changed.
+ * coalesced under a lock of the front's own, the cutting lock, and the cache learns of the results later. The cache's
+ * lock includes the cutting locks of all detached fronts (wr_cache_lock), so to everybody else there is one lock, and
+ * nothing is seen half changed.
  * A front is detached when its requests keep finding the lock taken. It is attached again when other threads take the
- * lock far more often than its own thread does without it, and while the fronts are closed. docs/threading.md.
- * Owner: the front. Lock: the cache's, for detaching and attaching.
+ * lock far more often than its own thread does without it, and while the fronts are closed. docs/threading.md. Owner:
+ * the front. Lock: the cache's, for detaching and attaching.
  */
 #ifndef WR_POOL_DETACH_H
 #define WR_POOL_DETACH_H
@@ -18,8 +18,8 @@ static inline bool wr_front_is_detached(const wr_front *front)
     return atomic_load_explicit(&front->detached, memory_order_relaxed);
 }
 
-/* For a thread that has the front's lock, and no other of that rank or above: allows it to split and coalesce blocks of
- * the stream's bins in the pool, using the front's ledger. False: the front is not detached. */
+/* For a thread that has the front's lock, and no other of that rank or above: to split and coalesce blocks of the
+ * stream's bins in the pool, with the front's ledger. False: the front is not detached. */
 bool wr_front_lock_cutting(wr_front *front);
 void wr_front_unlock_cutting(wr_front *front, bool enough); /* enough: no other lock was needed */
 
@@ -47,15 +47,14 @@ void wr_fronts_attach_locked(wr_cache *cache);
  * recorded peak may be too low by that. */
 int64_t wr_detached_share(const wr_front *front, const wr_mempool *pool, wr_flow_number number, int64_t spare);
 
-/* Something of the pool became live that detached fronts do not know of. Records a new peak, and where their shares
- * exceed what is left below it, makes them ask again. */
+/* Something of the pool became live that detached fronts do not know of. Records a new peak; fronts whose shares exceed
+ * what is left below it must ask again. */
 WR_NOINLINE void wr_detached_review_locked(wr_mempool *pool);
 
 /* How much more of a class is free in detached fronts than the cache's flow shows; negative: less. `pool`: in that
  * pool; NULL: in all. */
 int64_t wr_detached_untold(const wr_cache *cache, const wr_mempool *pool, wr_class class, int number);
 
-/* The sum of the changes of all ledgers. */
 uint64_t wr_cache_changes_locked(const wr_cache *cache);
 
 #endif

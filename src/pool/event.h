@@ -1,5 +1,5 @@
 /*
- * event: events of one device that were used and are kept for reuse, because creating one costs more than recording it.
+ * event: used events of one device, kept for reuse, because creating one costs more than recording it.
  * Owner: the device. Lock: its own (WR_RANK_EVENTS), never held across a driver call. Lives as long as the device.
  */
 #ifndef WR_POOL_EVENT_H

@@ -20,8 +20,7 @@ static int by_hash(const void *left, const void *right)
     return a->entry < b->entry ? -1 : a->entry > b->entry;
 }
 
-/* Adds one more size to the landmarks from `done` on. Drops those too close to the beginning of the course to have one
- * more. */
+/* Adds one size to the landmarks from `done` on; those too close to the beginning of the course are dropped. */
 static void lengthen(wr_course *c, uint32_t done, uint32_t sizes)
 {
     uint32_t kept = done;
@@ -34,7 +33,7 @@ static void lengthen(wr_course *c, uint32_t done, uint32_t sizes)
     c->landmark_count = kept;
 }
 
-/* Moves landmarks that occur at few places to the front, where they stay as they are. */
+/* Moves landmarks of few places to the front, to stay as they are. */
 static uint32_t settle(wr_course *c, uint32_t done, bool all)
 {
     wr_landmark *l = c->landmarks;
@@ -150,8 +149,8 @@ static uint32_t before(const wr_course *c, uint32_t entry)
     return c->loop_count && entry > c->loop_first ? c->loop_first : entry;
 }
 
-/* Marks the units that are needed from there on. It counts beginnings and ends, because a plan may be made to have many
- * entries that are all large. */
+/* Marks the units needed from there on. Counts beginnings and ends, since a plan may be made to have many entries that
+ * are all large. */
 static uint64_t mark_units(const wr_course *c, uint32_t from, uint32_t *edges, uint64_t *units)
 {
     const uint64_t end = c->bytes / WR_SEGMENT_UNIT + 1;
@@ -200,7 +199,6 @@ bool wr_course_begin_at(wr_course *c, uint32_t entry)
 
 /* ---- following ---------------------------------------------------------------------------------------------------- */
 
-/* The first resident of at least so many bytes. */
 static uint32_t resident_from(const wr_course *c, uint64_t bytes)
 {
     uint32_t low = 0, high = c->resident_count;
@@ -243,7 +241,7 @@ static uint32_t after(const wr_course *c, uint32_t entry)
     return c->first ? WR_NOWHERE : 0;
 }
 
-/* Whether the loop has ended, and the request is the entry behind it instead of its first. */
+/* The loop has ended, and what follows is the entry behind it instead of its first. */
 static bool leaves_loop(const wr_follower *f, const wr_course *c, uint64_t bytes)
 {
     const uint32_t behind = c->loop_first + c->loop_count;
@@ -263,8 +261,7 @@ static bool find_near(const wr_follower *f, const wr_course *c, uint32_t *entry)
     return false;
 }
 
-/* How many of the last sizes asked for, up to the number that identifies a place for certain, match those ending at the
- * entry. */
+/* How many of the last sizes asked for, up to those that identify a place for certain, match those up to the entry. */
 static uint32_t agreement(const wr_follower *f, const wr_course *c, uint32_t entry)
 {
     uint32_t sizes = 0, most = entry - c->first + 1;
@@ -304,8 +301,7 @@ static bool best_of_few(const wr_follower *f, const wr_course *c, uint64_t hash,
     return most != 0;
 }
 
-/* With all of the last sizes, landmarks of the hash may be many, and all agree: the next one ahead, or else the
- * first. */
+/* Those of all of the last sizes may be many, and all agree: the next one ahead, or else the first. */
 static bool find_sure(const wr_follower *f, const wr_course *c, uint64_t hash, uint32_t *entry)
 {
     const uint32_t from[] = { f->next, 0 };
@@ -364,8 +360,8 @@ static bool find_resident(wr_course *c, uint64_t bytes, bool first, uint32_t *en
     return true;
 }
 
-/* A resident that was not asked for yet takes precedence over a place that not all of the last sizes confirm, and, as
- * long as the program makes only residents, over any place. */
+/* A resident not asked for yet takes precedence over a place that not all of the last sizes confirm, and, while the
+ * program makes only residents, over any place. */
 static wr_followed locate(const wr_follower *f, wr_course *c, uint64_t bytes, uint32_t *entry)
 {
     if (f->next != WR_NOWHERE) {
@@ -385,8 +381,8 @@ static wr_followed locate(const wr_follower *f, wr_course *c, uint64_t bytes, ui
     return found ? WR_FOLLOW_FOUND : WR_FOLLOW_NONE;
 }
 
-/* What a program does after the end of a course without a loop was not planned, unless it begins again: anywhere else,
- * blocks that live now lie in the places of those to come. */
+/* What follows the end of a course without a loop was not planned, unless it begins again: anywhere else, blocks that
+ * live now lie in the places of those to come. */
 static void pass_end(wr_follower *f, const wr_course *c, uint32_t entry)
 {
     if (f->over && entry > c->first + WR_FOLLOW_NEAR) {

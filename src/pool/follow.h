@@ -3,15 +3,15 @@
  * nothing of memory: whether a place is free is another question.
  *
  * The course is the plan's sequence of entries, some of which may repeat. A request of the size of the next entry is
- * that entry. A request of another size is looked for. First a little ahead: there it is found if the request before it
- * matches too, so the program has left something out. Otherwise it is looked for by the last sizes asked for, as few of
- * them as occur at only few places. A request that is nowhere in the course is not planned. Trust measures how well
- * program and course agree: a program that only sometimes asks for a planned size, by chance, is not following.
+ * that entry. A request of another size is looked for. First a little ahead, where the request before it must match
+ * too: the program has left something out. Otherwise by the last sizes asked for, as few of them as occur at only few
+ * places. A request that is nowhere in the course is not planned. Trust measures how well program and course agree: a
+ * program that only sometimes asks for a planned size, by chance, is not following.
  *
  * A recording that began in the middle of a program knows the blocks that lived then, its residents, but not the order
  * in which they were made. They are no part of the sequence: a request that is not expected may be any resident of its
- * size, each in turn. Nor is the program expected at the beginning of the sequence before it is found there. Owner: a
- * course and its follower belong to the owner of the stream. No lock.
+ * size, each in turn. Nor is the program expected at the beginning of the sequence. Owner: a course and its follower
+ * belong to the owner of the stream. No lock.
  */
 #ifndef WR_POOL_FOLLOW_H
 #define WR_POOL_FOLLOW_H
@@ -26,13 +26,12 @@
 #define WR_FOLLOW_RECENT 8
 #define WR_FOLLOW_FEW 256
 
-/* A program that was not served for so many requests, and is not where it was expected, is looked for at only one
- * request in so many: searching takes longer than serving, and may be in vain for ever. */
+/* A program that was not served for so many requests, and is not where it was expected, is looked for at only one in so
+ * many: searching takes longer than serving, and may be in vain for ever. */
 #define WR_FOLLOW_LONG 16384
 #define WR_FOLLOW_SELDOM 16
 
-/* How much more memory is "little more": 1 byte in so many. Counted in units of WR_SEGMENT_UNIT, in which memory
- * comes. */
+/* "Little more" is 1 byte in so many, in units of WR_SEGMENT_UNIT, in which memory comes. */
 #define WR_FOLLOW_WASTE 100
 #define WR_FOLLOW_UNITS_MOST ((uint64_t)1 << 24)
 
@@ -50,32 +49,32 @@ typedef struct wr_landmark {
     uint32_t entry;
 } wr_landmark;
 
-/* The entry of a block that already lived when the recording began, and lived on for long. */
+/* The entry of a block that lived when the recording began, and long after. */
 typedef struct wr_resident {
     uint64_t bytes;
     uint32_t entry;
-    uint32_t asked; /* in the first resident of each size: how often one of that size was handed out */
+    uint32_t asked; /* in the first of each size: how often one of them was handed out */
 } wr_resident;
 
 typedef struct wr_course {
     wr_planned *entries;
     uint32_t count;
     uint64_t bytes;         /* of the arena */
-    uint32_t first;         /* first entry of the sequence; blocks of the earlier ones lived when the recording began */
+    uint32_t first;         /* of the sequence; blocks of earlier entries lived when the recording began */
     wr_resident *residents; /* by size, then entry */
     uint32_t resident_count;
     uint32_t loop_first, loop_count; /* the entries that repeat; none: count 0 */
-    uint64_t *units;                 /* a bit for each unit of addresses that is needed; NULL: all are */
+    uint64_t *units;                 /* units of addresses that are needed, a bit each; NULL: all are */
     wr_landmark *landmarks;          /* by hash, then entry */
     uint32_t landmark_count;
 } wr_course;
 
 /*
  * Trust: an expected request adds one. A place that is in use subtracts some, and so does having to look for the
- * program elsewhere. The first of several requests that are not in the course subtracts most. A program that has lost
- * all trust must do what is expected many times in a row before it is served again, and many more times after the next
- * loss, because beginning and ending in mid-course costs memory. (The first time few will do: a plan may arrive while
- * the program is in mid-course.) A program that is then served for long starts with a clean record.
+ * program elsewhere. The first of several requests outside the course subtracts most. A program that has lost all trust
+ * must do what is expected many times in a row to be served again, and many more times after the next loss, since
+ * beginning and ending in mid-course cost memory (at first few will do: a plan may come in mid-course). One that is
+ * then served for long has a clean record.
  */
 enum {
     WR_TRUST_MOST = 32,
@@ -98,7 +97,7 @@ typedef struct wr_follower {
     uint64_t unserved;                 /* how many in a row found no trust */
     bool over;                         /* the course has ended, and is expected to begin again */
     uint32_t trust;                    /* 0: not to be served */
-    uint32_t run;       /* of expected requests: since the last unexpected one, or, while served, since serving began */
+    uint32_t run;       /* of expected requests, since the last other one or, while served, since serving began */
     uint32_t probation; /* the run that must be reached */
 } wr_follower;
 
@@ -128,7 +127,7 @@ void wr_follower_init(wr_follower *follower, wr_course *course);
 /* The place of an entry was of no use. */
 void wr_follower_fail(wr_follower *follower, uint32_t cost);
 
-/* The stream asks for a block of so many bytes. *entry: which entry that is, unless the result says there is none. */
+/* The stream asks for a block of so many bytes. *entry: which one it is, unless there is none. */
 wr_followed wr_follow(wr_follower *follower, wr_course *course, uint64_t bytes, uint32_t *entry);
 
 /* Whether the program has kept to the course from the start, or again for long. */

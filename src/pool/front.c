@@ -9,8 +9,7 @@
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
 
-/* Adds hits to the statistics: those blocks came and went. By `drift`, more bytes are requested than the cache
- * knows. */
+/* Blocks handed out again came and went. By the drift, more is requested than the cache knows. */
 static void tell_hits(weir_memory_stats *stats, wr_flow *flow, int kind, const int64_t hits[WR_FLOW_LIVE],
                       int64_t drift)
 {
@@ -27,8 +26,7 @@ static void tell_account(wr_account *account, const int64_t hits[WR_FLOW_LIVE])
     account->bytes.removed += hits[WR_FLOW_BYTES];
 }
 
-/* Nothing is parked, so requested bytes that are still counted are drift: the cache knows too little of blocks that
- * were handed out again for larger requests. */
+/* Nothing is parked, so requested bytes still counted are drift: blocks were handed out again for larger requests. */
 static void tell(wr_front *front, wr_class class)
 {
     wr_cache *cache = front->cache;
@@ -44,9 +42,8 @@ static void tell(wr_front *front, wr_class class)
     for (int i = 0; i < WR_FLOW_LIVE; i++) hits[i] = 0;
 }
 
-/* Whether a parked block may go to the next request for its size without further questions. In a private pool it may
- * not when the pool is gone, released or paused, nor while plans for private pools exist, since a plan is asked
- * first. */
+/* Whether parked blocks may be handed out at once: not when a private pool is gone, released or paused, nor while a
+ * plan must be asked first. */
 static bool is_open(const wr_front *front)
 {
     const wr_mempool *pool = front->pool;
@@ -115,8 +112,8 @@ void wr_front_count_live(wr_front *front, size_t bytes, size_t requested)
     count_spare(wr_front_part_for(front, bytes), -1, -(int64_t)bytes, -(int64_t)requested);
 }
 
-/* Divides `spare` among the classes. Each gets what it has parked; if that is more than `spare`, each gets a part, so
- * that neither needs the lock again at once. What remains is halved. */
+/* Divides `spare`: each class gets what it has parked or, if that is too much, a part, so that neither needs the lock
+ * again at once; what remains is halved. */
 static void share_out(wr_front *front, wr_flow_number number, int64_t spare)
 {
     wr_front_part *parts = front->parts;
@@ -227,7 +224,7 @@ static void empty_slot(wr_front_part *part, wr_front_slot *slot, wr_block **list
     slot->count = 0;
 }
 
-/* How much may become live without a new peak does not change. */
+/* What may become live without a peak stays the same. */
 static void empty(wr_front *front, wr_class class)
 {
     wr_front_part *part = &front->parts[class];
@@ -240,8 +237,7 @@ static void empty(wr_front *front, wr_class class)
     wr_cache_give_parked_locked(front->cache, list, wr_stat_kind(class), gone);
 }
 
-/* Whether parked blocks of a class may, cut or merged, serve a request of the other: a segment has blocks of one class
- * only. */
+/* Whether parked blocks of a class may, cut or merged, serve the other: a segment has blocks of one. */
 static bool serves(const wr_front *front, wr_class parked, wr_class request)
 {
     return parked == request || request == WR_CLASSES || wr_mempool_chunked(front->pool);
@@ -266,7 +262,6 @@ void wr_front_empty_locked(wr_front *front)
     wr_front_empty_for_locked(front, WR_CLASSES);
 }
 
-/* Whether no other stream uses what is parked. */
 static bool own_alone(const wr_front_part *part)
 {
     for (uint64_t left = part->in_use; left; left &= left - 1)
@@ -302,7 +297,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     return WEIR_OK;
 }
 
-/* A front that was another pool's stays closed until a thread that has its lock too looks (wr_front_meet_locked). */
+/* One that was another pool's stays closed until wr_front_meet_locked, with the front's lock too. */
 static void begin(wr_front *front, wr_mempool *pool)
 {
     wr_cache *cache = front->cache;
@@ -552,7 +547,7 @@ void wr_fronts_close(wr_cache *cache)
     wr_fronts_empty(cache);
 }
 
-/* A stream without fronts has nothing parked, and will park nothing of what it gets from now on. */
+/* A stream without fronts has nothing parked, and will not park what it gets. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to)
 {
     count_closed(cache);

@@ -1,11 +1,11 @@
 /*
  * front: freed blocks of a stream in one pool, kept whole ("parked") for the next request of exactly their size, so
  * that the common free and allocation touch no tree and nothing shared between streams. The cache still counts a parked
- * block as live. Whenever the cache itself is asked for a block of the stream, parked blocks go back to it first, so a
- * block that could be cut or merged never waits here while one is missing.
+ * block as live. When the cache itself is asked for a block of the stream, they go back to it first, so none that could
+ * be cut or merged waits here while one is missing.
  * Owner: the cache; there is one for each stream that has bins in a pool. Lock: its own, biased to the thread that uses
- * the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: when its pool is gone, a front
- * becomes that of another pool of the same stream.
+ * the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: without its pool, a front becomes
+ * another pool's, of the same stream.
  */
 #ifndef WR_POOL_FRONT_H
 #define WR_POOL_FRONT_H
@@ -36,9 +36,9 @@ typedef struct wr_front_slot {
 typedef struct wr_front_part {
     /* `spare` + `kept` is what is parked: live to the cache, but not to the program. `spare` is how much may be handed
      * out before a peak of the stream, the pool or the device could be exceeded; where that is more than is parked,
-     * `kept` is negative. In requested bytes, parking a block adds what it was asked for, and handing it out subtracts
-     * what it is asked for then. Written by the holder of the lock, `kept` only with the cache's or the cutting lock as
-     * well; read by anyone. */
+     * `kept` is negative. Of requested bytes, parking adds what the block was asked for, handing out subtracts what it
+     * is asked for then. Written by the holder of the lock, `kept` only with the cache's or the cutting lock as well;
+     * read by anyone. */
     atomic_int_fast64_t spare[WR_FLOW_LIVE];
     atomic_int_fast64_t kept[WR_FLOW_LIVE];
     /* Hits that the statistics do not have yet; blocks and bytes exclude what the slots still count */
@@ -61,7 +61,7 @@ struct wr_front {
     bool recorded;       /* the device has a history */
 
     /* Constant as long as the pool exists. The name changes under this front's lock and the cache's, so the holder of
-     * this one can check whether the pool still exists (wr_front_is_of). */
+     * this one can tell whether it still exists (wr_front_is_of). */
     _Atomic wr_mempool_name name; /* WR_MEMPOOL_NOBODY: the pool is gone */
     wr_mempool *pool;
     wr_bin *bins[WR_CLASSES]; /* the stream's bins in the pool; NULL: not made yet. Under the cache's lock */
@@ -96,7 +96,6 @@ _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
  * lock is held. */
 WR_CHECKED weir_status wr_front_of_locked(wr_mempool *pool, wr_stream *stream, wr_account *account, wr_front **out);
 
-/* The first in the list of all fronts of a cache. */
 static inline wr_front *wr_front_first(const wr_cache *cache)
 {
     return atomic_load_explicit(&cache->fronts, memory_order_acquire);
@@ -113,7 +112,6 @@ static inline wr_front *wr_front_find(const wr_stream *stream, wr_mempool_name n
 
 /* -- the front's lock is held */
 
-/* Whether the front is still that pool's. */
 static inline bool wr_front_is_of(const wr_front *front, wr_mempool_name name)
 {
     return atomic_load_explicit(&front->name, memory_order_relaxed) == name;
@@ -131,8 +129,8 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 void wr_front_empty_locked(wr_front *front);
 void wr_front_empty_for_locked(wr_front *front, wr_class class);
 
-/* wr_front_empty_for_locked for a detached front: into the stream's bins, under the cutting lock. Frees nothing if
- * another stream has come to use one of the blocks. */
+/* The second, into the bins of a detached front, with the cutting lock. Frees nothing if another stream has come to use
+ * a block. */
 void wr_front_empty_detached(wr_front *front, wr_class class);
 
 /* Frees the block that begins at `pointer` into the bins of a detached front. False: it must be freed in the cache. */
@@ -152,27 +150,26 @@ void wr_front_note_taken_locked(wr_front *front, size_t bytes, size_t requested,
 /* Whether such a block may become live without a new peak. The cutting lock is held too. */
 bool wr_front_may_take(wr_front *front, size_t block_bytes, size_t requested);
 
-/* Called before anything is handed out or freed under both locks: adds what is parked to the cache's sums, and updates
+/* Before anything is handed out or freed under both locks: adds what is parked to the cache's sums, and updates
  * `closed`. */
 void wr_front_meet_locked(wr_front *front);
 
 /* -- no lock of this rank or above is held */
 
-/* Takes the front's lock, if there is a front (NULL: none), and the cache's: for changing blocks of its stream and
- * pool. */
+/* The front's lock, if there is a front (NULL: none), and the cache's: to change blocks of its stream and pool. */
 void wr_front_lock(wr_cache *cache, wr_front *front);
-/* The front in that pool */
+/* the stream's */
 wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name);
 void wr_front_unlock(wr_cache *cache, wr_front *front);
 
-/* Empties all fronts of a cache. A front that may not park any more parks nothing from then on. */
+/* Empties all fronts of a cache. Those that may not park any more do not from then on. */
 void wr_fronts_empty(wr_cache *cache);
 
 /* The same, and nothing is parked until they are opened again: for looking at all blocks, or changing them. Nests. */
 void wr_fronts_close(wr_cache *cache);
 void wr_fronts_open(wr_cache *cache);
 
-/* The same, but only these two streams' fronts are emptied: for moving segments from the one to the other. */
+/* The same, emptying only these two streams' fronts: to move segments from the one to the other. */
 void wr_fronts_close_for(wr_cache *cache, const wr_stream *from, const wr_stream *to);
 
 /* Empties the fronts of the pool that has, or had, that name. */
@@ -196,7 +193,6 @@ static inline wr_front_part *wr_front_part_for(wr_front *front, size_t block_byt
     return wr_front_class(block_bytes) == WR_SMALL ? &front->parts[WR_SMALL] : &front->parts[WR_LARGE];
 }
 
-/* The slot for blocks of a size. */
 static inline size_t wr_front_index(size_t block_bytes)
 {
     return wr_hash(block_bytes / WR_FRONT_QUANTUM) >> (64 - WR_FRONT_SLOT_BITS);
@@ -242,15 +238,14 @@ static inline int64_t wr_front_parked_in_all(const wr_front *front, wr_flow_numb
     return wr_front_parked(&front->parts[WR_SMALL], number) + wr_front_parked(&front->parts[WR_LARGE], number);
 }
 
-/* Unsettles the front: something else became live, so how much is spare is no longer known. The next hit becomes a miss
- * that finds out (wr_front_settle_locked). Doing so at once would mostly be wasted, since more becomes live before
- * then. The cache's lock is held. */
+/* Unsettles the front: something else became live, so how much is spare is unknown. The next hit is a miss that finds
+ * out (wr_front_settle_locked): not at once, since mostly more becomes live before. The cache's lock is held. */
 static inline void wr_front_unsettle(wr_front *front)
 {
     atomic_store_explicit(&front->below, 0, memory_order_relaxed);
 }
 
-/* Unsettles the stream's fronts except `own`, which may be NULL. */
+/* All of the stream but `own`, which may be NULL. */
 static inline void wr_fronts_unsettle(const wr_stream *stream, const wr_front *own)
 {
     for (wr_front *f = atomic_load_explicit(&stream->fronts, memory_order_relaxed); f; f = f->sibling)
@@ -312,7 +307,6 @@ static inline void wr_front_leave_spare(wr_front_part *part, wr_front_rest rest)
     wr_front_set(part, WR_FLOW_REQUESTED, rest.requested);
 }
 
-/* Hands out the slot's first block. */
 static inline void wr_front_pop(wr_front_part *part, wr_front_slot *slot, wr_block *block, size_t requested,
                                 wr_front_rest rest)
 {
@@ -346,13 +340,12 @@ WR_RACES static inline wr_front *wr_front_of_block(const wr_block *block)
 }
 
 /* Whether the block still begins there, is live, and may be freed here now. A pointer that was freed before may lead to
- * a record that another thread is changing. It is still a record with a segment, and the cache reports the error under
- * its lock. */
+ * a record that another thread is changing. It is a record with a segment all the same, and the cache reports the
+ * error, under its lock. */
 WR_RACES static inline bool wr_front_good(const wr_front *front, const wr_block *block, const void *pointer)
 {
-    /* A thread that moves segments between fronts closes the fronts first. Either it has taken this front's lock
-     * meanwhile, or it opened them again before this thread took the lock, and then the segment's front is the current
-     * one. */
+    /* Whoever moves segments closes the fronts first. It has taken this front's lock meanwhile, or opened them again
+     * before this thread took it, and then the segment's front is the current one. */
     return WR_LIKELY(block->base == pointer && wr_block_is(block, WR_MARK_PARKABLE) &&
                      atomic_load_explicit(&block->segment->front, memory_order_relaxed) == front);
 }
@@ -389,8 +382,8 @@ static WR_ALWAYS_INLINE bool wr_front_park(wr_front *front, wr_block *block, con
 /* Records the event of a hit. */
 void wr_front_record_taken(const wr_front *front, wr_block *block);
 
-/* The slow path: a miss, and a free that cannot be parked as it is. The caller has the lock by wr_bias_acquire_owned;
- * these release it. False: nothing was done, and the caller goes on without the lock. */
+/* The slow path: a miss, and a free that cannot be parked as it is. They are called with the lock from
+ * wr_bias_acquire_owned, and release it. False: nothing was done, and the caller goes on without the lock. */
 bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested, wr_bias_thread *self, void **out);
 WR_NOINLINE bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self);
 

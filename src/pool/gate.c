@@ -55,8 +55,8 @@ static unsigned bars, beginning, waiting; /* under the lock */
 static unsigned long turn;                /* under the lock: how often waiting threads were allowed to begin */
 static WR_THREAD_LOCAL unsigned own_bars;
 
-/* A thread that has a bar may hold locks and may need others' to continue, so a thread that bars never waits for a
- * beginning that waits for bars. */
+/* The holder of a bar may hold locks and need others' to go on, so it never waits for a beginning that waits for
+ * bars. */
 void wr_gate_bar(void)
 {
     if (own_bars++ > 0) return;

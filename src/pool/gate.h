@@ -1,10 +1,9 @@
 /*
  * gate: keeps weir's own calls about streams apart from the beginnings and ends of captures. Asking a stream whether it
  * captures, and then recording an event on it or querying it, are two calls; a capture that began in between would be
- * ended by the second. A thread that makes such calls enters the gate. A thread that begins or ends a capture closes it
- * and waits until nobody is inside. Nobody waits for a device's work inside: a thread that must, and would thereby end
- * captures, bars their beginnings instead, and threads that want to begin one sleep meanwhile. Captures that weir is
- * not told of do not pass the gate.
+ * ended by the second. Who makes such calls enters the gate; who begins or ends a capture closes it and waits until
+ * nobody is inside. Nobody waits for a device's work inside: a thread that must, and would end captures by it, bars
+ * their beginnings instead, and those sleep. Captures that weir is not told of do not pass the gate.
  * Owner: the process. Locks: entering and closing are counters; bars have a lock of their own (WR_RANK_LEAF), held only
  * to count. A thread that is inside, or has closed the gate, must not enter or close it, nor take the lock of a stream
  * table.

@@ -10,7 +10,6 @@ typedef struct candidate {
     uint32_t life, item;
 } candidate;
 
-/* The state of sharing. */
 typedef struct sharing {
     wr_guest_item *items;
     uint32_t count; /* of items, and of steps */
@@ -35,7 +34,6 @@ static weir_status init(sharing *s)
     return WEIR_OK;
 }
 
-/* Finds a stream's live bytes at each step. */
 static void find_load(sharing *s, uint32_t stream)
 {
     memset(s->load, 0, (s->count + (size_t)1) * sizeof *s->load);
@@ -100,7 +98,7 @@ static bool has_room(const sharing *s, const wr_item *item, uint32_t life, int64
     return true;
 }
 
-/* The longest-lived blocks get the guest's own room first, so that what is lent is soon given back. */
+/* The longest-lived get the guest's own room: what is lent is soon given back. */
 static void lend(sharing *s, uint32_t guest)
 {
     const uint32_t count = list_candidates(s, guest);

@@ -49,8 +49,8 @@ static uint64_t free_memory(const wr_handle_pool *pool)
     return free_bytes;
 }
 
-/* How much device memory a create took, by the driver's figures. Creates that overlap share the amount, unless an
- * earlier one that ran alone gives a figure. */
+/* Device memory that a create took, by the driver's figures. Creates that overlap share it, unless an earlier one that
+ * ran alone gives a figure. */
 typedef struct measurement {
     uint64_t before, serial;
     unsigned others;
@@ -147,8 +147,8 @@ static void note_create_ended_locked(wr_handle_pool *pool, bool created)
     pthread_cond_broadcast(&pool->first_created);
 }
 
-/* The first handle is allowed whatever the budget of bytes: what the last one took may have been something else's, and
- * nobody could give a handle back. */
+/* The first is allowed in any budget of bytes: what the last one took may have been something else, and nobody could
+ * give one back. */
 static bool room_locked(const wr_handle_pool *pool)
 {
     const uint64_t count = pool->stats.live + pool->underway;
@@ -254,8 +254,8 @@ static weir_status queue_locked(wr_handle_pool *pool, wr_handle_waiter *w, uint6
 
 static wr_handle *pop_idle_locked(wr_handle_pool *pool, wr_handle_state owner)
 {
-    /* If there is an idle handle, or room for a new one, nobody queues: whoever frees one serves the queue first.
-     * Doomed handles will do as well. */
+    /* An idle handle, or room for a new one, means that nobody queues: whoever frees one serves the queue first. Doomed
+     * handles will do. */
     wr_handle *h = pool->idle ? pool->idle : pool->doomed;
     if (!h) return NULL;
     if (h == pool->idle) {
@@ -313,7 +313,7 @@ weir_status wr_handle_acquire(wr_handle_pool *pool, wr_handle_state owner, uint6
     wr_lock_release(&pool->lock);
     if (status != WEIR_OK) return status;
     if (create) return create_counted(pool, owner, out);
-    assert(h); /* without an error and with nothing to create, there is one */
+    assert(h); /* no error and nothing to create: there is one */
     WR_TRY(reset(h));
     *out = h;
     return WEIR_OK;

@@ -32,7 +32,7 @@ typedef struct wr_handle_site {
     wr_event_pool *events;
     wr_creates *creates;
     /* Takes device memory in stream order, from weir's own allocator. `routed`: inside a capture, from the graph's
-     * pool; memory that is given back while the graph lives must come from there. */
+     * pool; what is given back while the graph lives must come from there. */
     weir_status (*alloc)(void *device_context, wr_stream *stream, size_t bytes, bool routed, void **out);
     /* Gives it back. `last_used_on` may be another stream than the one it was taken on; NULL: it is the same. */
     weir_status (*free)(void *device_context, void *pointer, const wr_stream *last_used_on);
@@ -54,7 +54,7 @@ typedef struct wr_workspace {
     uint64_t stream_id;
     void *memory;
     size_t bytes;
-    bool captured; /* a graph that does not hold the handle has its address, so it stays until the library is closed */
+    bool captured; /* a graph that does not hold the handle has its address: it stays until the library is closed */
 } wr_workspace;
 
 /* More debts than this are refused. It takes as many streams that the handle has work on and that are capturing by
@@ -119,9 +119,8 @@ void wr_handle_give_back(wr_handle *handle);
 void wr_handle_hold(wr_handle *handle);
 void wr_handle_let_go(wr_handle *handle);
 
-/* Binds to a stream, which is made to wait for the handle's last use elsewhere. The caller owns the handle. After a
- * failure the next get must bind, even on the same stream. `for_graph`: the stream captures, and the graph holds the
- * handle. */
+/* Binds to a stream, which waits for the handle's last use elsewhere. The caller owns the handle. After a failure the
+ * next get must bind, even on the same stream. `for_graph`: the stream captures, and the graph holds the handle. */
 WR_CHECKED weir_status wr_handle_bind(wr_handle *handle, wr_stream *stream, bool for_graph);
 
 /* Destroys idle handles. Those whose destruction would end a capture underway wait in `doomed`. */

@@ -135,7 +135,7 @@ static weir_status capture_state(const wr_handle_pool *pool, const wr_stream *st
     return wr_stream_ask_capture(pool->site.backend, stream->device, stream->native, state, &id);
 }
 
-/* Whether the stream is in a capture itself, unlike the default stream while another stream captures. */
+/* Whether it is in a capture itself, unlike the default stream while another one captures. */
 static weir_status is_captured(const wr_handle_pool *pool, const wr_stream *stream, bool *captured)
 {
     weir_capture_state state;
@@ -161,9 +161,8 @@ static weir_status attach_workspace(wr_handle *handle, wr_stream *stream, bool f
 
 /* ---- binding ------------------------------------------------------------------------------------------------------ */
 
-/* Makes later work on `to` wait for the handle's work on `from`, because the handle's internal memory is ordered by its
- * stream only. If either side is capturing, that is impossible (an event would tie the two together), and it is left to
- * the program. */
+/* Makes later work on `to` wait for the handle's work on `from`: its internal memory is ordered by its stream only. If
+ * either captures, that is impossible (an event would tie the two together), and left to the program. */
 static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_stream *to, bool *chained,
                          bool *from_captured)
 {
@@ -182,7 +181,6 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
         pool->kind->name);
 }
 
-/* The handle goes from the stream of that id to another one. */
 static weir_status leave_stream(const wr_handle_pool *pool, uint64_t from_id, wr_stream *to, bool *chained,
                                 bool *from_captured)
 {

@@ -7,8 +7,8 @@
 
 #include "pool/handle.h"
 
-/* To be put around every library call that takes a handle: the device is current for this thread, and what the library
- * asks of the driver ends no capture where that can be helped. */
+/* Around every library call that takes a handle: the device is current for this thread, and what the library asks of
+ * the driver ends no capture where that can be helped. */
 WR_CHECKED weir_status wr_handle_scope_enter(const wr_handle_pool *pool, weir_backend_scope *scope);
 void wr_handle_scope_leave(const wr_handle_pool *pool, weir_backend_scope *scope);
 

@@ -99,7 +99,7 @@ weir_status wr_inspect_blocks(const wr_mempool *pool, wr_mempool_name name, weir
 
 /* ---- errors ------------------------------------------------------------------------------------------------------- */
 
-/* Subtracts blocks without memory from the statistics, because weir does not hold memory for them. */
+/* Blocks without memory are in the statistics, but not among what weir holds. */
 static void leave_out(const wr_bin *bin, wr_cache_report *out)
 {
     for (const wr_segment *s = bin->segments; s; s = s->next)
@@ -119,7 +119,6 @@ static uint64_t idle_bytes(const wr_bin *bin)
     return bytes;
 }
 
-/* Free bytes in regions, whole chunks or not. */
 static uint64_t free_in_regions(wr_bin *bin)
 {
     uint64_t bytes = 0;

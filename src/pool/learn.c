@@ -123,7 +123,6 @@ static weir_status find_lines(learner *l)
 
 /* ---- lives -------------------------------------------------------------------------------------------------------- */
 
-/* How many of the line's allocations come before the event. */
 static uint32_t births_before(const learner *l, const line *of, uint32_t event)
 {
     uint32_t low = 0, high = of->count;
@@ -137,8 +136,7 @@ static uint32_t births_before(const learner *l, const line *of, uint32_t event)
     return low;
 }
 
-/* How many allocations of the line are made from this one on, inclusive, until it ends; UINT32_MAX: it has not
- * ended. */
+/* How many allocations of the line are made until it ends, itself included; UINT32_MAX: it has not. */
 static uint32_t life_of(const learner *l, const line *of, uint32_t i)
 {
     const uint32_t end = l->births[of->at[i]].end;
@@ -154,8 +152,8 @@ static bool are_like(const learner *l, const line *of, uint32_t i, uint32_t k)
     return a->bytes == b->bytes && a->stream == b->stream;
 }
 
-/* The life of the allocation or, if it has not ended, of the last one whole rounds earlier that has; 0: none has.
- * `begin`: from here on the rounds are alike. */
+/* Its life or, if it has not ended, that of the last one whole rounds earlier which has; 0: none. `begin`: rounds are
+ * alike from here on. */
 static uint32_t usual_life(const learner *l, const line *of, uint32_t i, uint32_t round, uint32_t begin)
 {
     while (l->births[of->at[i]].end == UINT32_MAX && i - begin >= round) i -= round;
@@ -163,8 +161,8 @@ static uint32_t usual_life(const learner *l, const line *of, uint32_t i, uint32_
 }
 
 /* A block that outlives its round still occupies its place when the next round needs it. If more than a few do, as with
- * buffers used in turn, returns how long a longer round must be at least; 0: only a few do. `length`: of everything
- * that repeats. */
+ * buffers used in turn, a longer round is looked for: at least so long; 0: not needed. `length`: of all that
+ * repeats. */
 static uint32_t outlived_by(const learner *l, const line *of, uint32_t round, uint32_t length)
 {
     const uint32_t first = of->count - 2 * round;
@@ -178,8 +176,8 @@ static uint32_t outlived_by(const learner *l, const line *of, uint32_t round, ui
     return count > round / WR_LEARN_OUTLIVED ? least : 0;
 }
 
-/* The period with which the end of the line repeats over the greatest length, of at least two rounds. like[p]: for how
- * many allocations the line, read backwards, equals itself shifted by p (the Z function). */
+/* The period with which the end of the line repeats the longest, at least two rounds. like[p]: how far the line, read
+ * backwards, equals itself shifted by p (the Z function). */
 static uint32_t find_round(const learner *l, const line *of, uint32_t *like)
 {
     uint32_t best = 0, best_length = 0, least = WR_LEARN_LEAST, tried = 0;
@@ -217,8 +215,8 @@ static weir_status find_rounds(learner *l)
 
 /* ---- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* The i-th block of the last round but one: those of its blocks that live no longer than a round have all been freed by
- * now. Time is counted in allocations of the line, since only then does it matter what lives. */
+/* The i-th block of the last round but one, whose blocks, if they live no longer than a round, have all been freed by
+ * now. Time is counted in allocations of the line: only then does it matter what lives. */
 static wr_item item_of(const learner *l, const line *of, uint32_t i)
 {
     const uint32_t first = of->count - 2 * of->round;
@@ -233,7 +231,6 @@ static weir_plan_entry entry_at(uint64_t offset, uint64_t bytes)
     return (weir_plan_entry){ .offset = offset, .bytes = bytes, .lives = WEIR_PLAN_FOREVER };
 }
 
-/* A plan in the making. */
 typedef struct draft {
     weir_plan *plan;
     weir_plan_arena *arenas;
@@ -383,8 +380,7 @@ static uint64_t total_of(const draft *apart)
     return total;
 }
 
-/* Streams share addresses where all of them together repeat, so that what is lent is free again in time, and where that
- * saves enough. */
+/* Streams share where all of them together repeat, so that what is lent is free again in time, and it saves enough. */
 static weir_status make_plan(const learner *l, int device, weir_plan **out, const wr_arena_user **users)
 {
     draft best = { 0 }, shared = { 0 };

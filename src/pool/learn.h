@@ -1,8 +1,8 @@
 /*
- * learn: finds out from a program's history whether its allocations repeat, and makes a plan of one round of them. A
- * round is what each stream asked for, in order, twice in a row at the end of the history. Streams are looked at one by
- * one: each has its own round and its own arena. Where all of them together repeat too, and it saves enough, streams
- * that hold little may use addresses of the one that holds most.
+ * learn: tells from a program's history whether its allocations repeat, and plans one round of them. A round is what
+ * each stream asked for, in order, twice in a row at the end of the history. Streams are looked at one by one: each has
+ * its own round and its own arena. Where all of them together repeat too, and it saves enough, streams that hold little
+ * may use addresses of the one that holds most.
  * Owner: the caller, until wr_plan_destroy. No lock; any thread.
  */
 #ifndef WR_POOL_LEARN_H
@@ -17,8 +17,8 @@
 #define WR_LEARN_LEAST 16
 #define WR_LEARN_SHARE 4
 
-/* At most 1 in so many of a round's allocations may outlive it: with more, its plan does not go well (pool/serve.h). At
- * most so many rounds that have more are tried, each longer than the one before. */
+/* At most 1 in so many of a round's allocations may outlive it: with more, its plan does not go well (pool/serve.h). So
+ * many rounds that have more are tried, each longer than the last. */
 #define WR_LEARN_OUTLIVED 32
 #define WR_LEARN_TRIES 64
 

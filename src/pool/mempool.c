@@ -12,7 +12,7 @@
 
 /* ---- ids ---------------------------------------------------------------------------------------------------------- */
 
-/* What each id given out stands for, in leaves that are made as needed. Read without a lock. */
+/* What each id stands for, in leaves made as needed. Read without a lock. */
 #define LEAF_BITS 10
 #define ROOT_BITS 14
 #define LEAF_ENTRIES ((size_t)1 << LEAF_BITS)
@@ -219,7 +219,7 @@ void wr_mempool_unref_quietly(wr_mempool *pool, wr_holder holder)
     if (last) wr_fronts_empty_in(cache, name);
 }
 
-/* Unlinks a pool that has neither references nor segments. */
+/* Unlinks a pool without references and segments. */
 static wr_mempool *unlink_dead_locked(wr_cache *cache, wr_mempool_name *name)
 {
     for (wr_mempool **link = &cache->pools->next; *link; link = &(*link)->next) {

@@ -1,7 +1,6 @@
 /*
- * mempool: a pool says whose memory it is. It has bins, a source that its segments are made of, and rules. Every device
- * has a default pool; private ones come and go. A pool that nobody refers to any more stays until its last segment is
- * given back.
+ * mempool: whose memory it is. A pool has bins, a source that its segments are made of, and rules. Every device has a
+ * default pool; private ones come and go. A pool that nobody refers to stays until its last segment is given back.
  * Owner: the cache. Records are recycled, not freed, until the cache goes, so that a stale pointer meets a record with
  * another name. Lock: the cache's for everything but the constants.
  */
@@ -40,7 +39,7 @@ struct wr_mempool {
     uint64_t growing, leaving; /* bytes being asked from and given to its source right now; its cap counts them */
     uint64_t segments;         /* that it has, including regions, hidden ones and growths underway */
     uint64_t serial;           /* of its last segment: orders segments where addresses must not matter */
-    /* Number of the last stray (wr_stream_table.strays) among the graphs that used it; 0: none was one */
+    /* The last stray (wr_stream_table) among the graphs that used it, by number; 0: none was one */
     uint64_t stray;
     uint64_t lent;
     struct wr_subplan *subplans;              /* what plans have for it. pool/subplan.h */
@@ -52,9 +51,9 @@ struct wr_mempool {
     bool is_private;
     /* Whether `stats` is kept: always for private pools; for the default one once there is another */
     bool counted;
-    bool paused;       /* changes only under the move lock as well */
-    bool made_in_vain; /* for a capture that has not begun; if it never does, its id may still name a pool later */
-    bool changing;     /* the holder of the move lock is pausing or resuming it */
+    bool paused;             /* changes only under the move lock as well */
+    bool made_in_vain;       /* for a capture that has not begun; if none does, its id may name a pool later */
+    bool changing;           /* the holder of the move lock is pausing or resuming it */
     weir_memory_stats stats; /* as the cache's */
     wr_flow flow;
     wr_mempool *next; /* of the cache, oldest first; also links unused records */
@@ -62,7 +61,7 @@ struct wr_mempool {
 
 typedef bool (*wr_mempool_filter)(const wr_mempool *pool, const void *argument);
 
-/* Gives out an id: a user's (true) or a capture's. */
+/* A new id: a user's (true) or a capture's. */
 WR_CHECKED weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out);
 
 /* At close: ids given out name nothing any more, and are not given out again. */
@@ -95,8 +94,8 @@ void wr_mempool_count_default_locked(struct wr_cache *cache);
 /* Frees released pools that have no memory left. No lock held, because their sources are told. */
 void wr_mempool_sweep(struct wr_cache *cache);
 
-/* Gives back the idle memory of pools that nobody refers to, and the pools, if blocks of theirs were freed since this
- * was last done. Memory with work on it stays. No lock held. */
+/* Gives back the idle memory of pools that nobody refers to, and the pools, if blocks of theirs were freed since last
+ * time. Memory with work on it stays. No lock held. */
 void wr_mempool_tidy(struct wr_cache *cache);
 
 /* At close: frees all pools, the default one included; the segments are gone. */
@@ -123,8 +122,8 @@ static inline bool wr_mempool_reclaimable(const wr_mempool *pool)
     return !pool->is_private || wr_mempool_is_orphan(pool);
 }
 
-/* Whether the pool's free memory may be given back for the sake of `own`, which may be NULL. A graph uses the free
- * memory of its pool at every launch, and other pools keep theirs for themselves. Lock held. */
+/* Whether the pool's free memory may be given back for the sake of `own`, which may be NULL. A graph uses its pool's
+ * free memory at every launch, and other pools keep theirs. Lock held. */
 static inline bool wr_mempool_trimmable(const wr_mempool *pool, const wr_mempool *own)
 {
     return wr_mempool_reclaimable(pool) || (pool == own && !pool->held[WR_HELD_BY_GRAPH] && !pool->paused);
@@ -180,8 +179,8 @@ static inline bool wr_mempool_is_of_capture(const wr_mempool *pool)
     return wr_mempool_name_of(pool) & 1;
 }
 
-/* Whether whole blocks may be parked for requests of exactly their size. Not where the rules fix which block is next,
- * others may have what is free, alignment makes blocks larger than their class, or speed does not matter. */
+/* Whether whole blocks may be parked. Not where the rules fix which block is next, others may have what is free, blocks
+ * are larger than their class, or speed does not matter. */
 static inline bool wr_mempool_may_park(const wr_mempool *pool)
 {
     return !pool->rules.no_split && !pool->rules.deterministic && !pool->rules.use_on_oom &&
@@ -201,14 +200,12 @@ static inline bool wr_mempool_is_plain(const wr_mempool *pool)
            !rules->deterministic;
 }
 
-/* Whether it is made of chunks. */
 static inline bool wr_mempool_chunked(const wr_mempool *pool)
 {
     return wr_mempool_policy(pool)->of_segments != NULL;
 }
 
-/* Whether the cache's limit applies to what it holds: a device's does not apply to memory that lies, or may lie, on the
- * host. */
+/* Whether the cache's limit is for what it holds: a device's is not for memory that lies, or may lie, on the host. */
 static inline bool wr_mempool_is_limited(const wr_mempool *pool)
 {
     const weir_memory_kind memory = pool->rules.memory;

@@ -210,7 +210,7 @@ static weir_status walk(const weir_backend *backend, const wr_stream *stream, no
     return WEIR_OK;
 }
 
-/* Walks back from the stream's tips until nodes are known. False: it failed this time. */
+/* Walks back from the stream's tips to known nodes. False: it failed this time. */
 static bool learn(const weir_backend *backend, const wr_stream *stream, wr_ancestry *ancestry)
 {
     node_list open = { 0 };

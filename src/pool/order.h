@@ -1,6 +1,6 @@
 /*
  * order: blocks freed inside a capture after other streams in it used them. No event can tell when those uses are over,
- * since nothing runs. But the graph being captured can: if everything captured up to the free comes before whatever is
+ * since nothing runs. But the graph being captured can: if all captured up to the free comes before whatever is
  * captured next on the block's stream, the block may be used there again.
  * Owner: the capture (device/capture.h), whose lock guards everything and is held across driver calls.
  */
@@ -24,8 +24,8 @@ typedef struct wr_order {
 void wr_order_mark(const void *pointer, uint64_t capture);
 
 /* Takes over a block of the pool and the stream that has just become pending. It must have been handed out in the
- * capture, and the stream, which the caller holds, and all that the block is recorded on must take part in it. `id` is
- * the driver's id of the capture. False: that is not so or cannot be told, and the block must wait like any other. */
+ * capture, and the stream, which the caller holds, and all that the block is recorded on must be in it. `id` is the
+ * driver's. False: not so, or it cannot be told: the block waits like any other. */
 WR_CHECKED bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool,
                                uint64_t id);
 

@@ -29,8 +29,8 @@ typedef struct slice {
     bool helped;
 } slice;
 
-/* Asked to populate the pages, the kernel reports a lack of memory by an error. Where it is too old for that, the pages
- * are touched, and a lack means a signal. */
+/* Asked to populate pages, the kernel reports a lack of memory by an error. Where it is too old for that, they are
+ * touched, and it sends a signal. */
 static void *fault_in(void *argument)
 {
     slice *s = argument;
@@ -136,7 +136,7 @@ weir_status wr_page_locked_take(const weir_backend *backend, int device, int nod
     weir_status status = backend->host_register ? take_mapped(backend, device, node, &made)
                                                 : take_from_driver(backend, device, node, &made);
     if (status == WEIR_OK) *range = made;
-    /* To the ladder it makes no difference which memory is lacking; the text says which */
+    /* To the ladder a lack is a lack; the text says of what. */
     return status == WEIR_ERR_OUT_OF_HOST_MEMORY ? WEIR_ERR_OUT_OF_MEMORY : status;
 }
 

@@ -17,8 +17,8 @@ WR_CHECKED weir_status wr_page_locked_take(const weir_backend *backend, int devi
 /* On failure the range is as before. */
 weir_status wr_page_locked_give(const weir_backend *backend, int device, const wr_range *range);
 
-/* For memory that the driver does not take back before it is closed, which ends its hold: at least the pages return to
- * the system. */
+/* When the driver does not take it back and is closed next, which ends its hold: at least the pages return to the
+ * system. */
 void wr_page_locked_abandon(const weir_backend *backend, const wr_range *range);
 
 #endif

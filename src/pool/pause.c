@@ -83,7 +83,7 @@ static void set_backing(wr_segment *segment, wr_backing backing)
 /* ---- weir's own uses of memory
  * ------------------------------------------------------------------------------------- */
 
-/* Either this sees that the pool is changing, or the thread that changes it sees the hold. */
+/* Either this sees that the pool changes, or the thread that changes it sees the hold. */
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)
 {
     wr_cache_lock(cache);
@@ -154,8 +154,8 @@ static weir_status queue_copies(const wr_cache *cache, const wr_segment *segment
     return WEIR_OK;
 }
 
-/* Copies the segments' contents out or back in. Uses a stream of its own, because the default one may be part of a
- * capture that weir does not know of. */
+/* Copies the segments' contents out or back in, on a stream of its own: the default one may be part of a capture that
+ * weir does not know of. */
 static weir_status copy_contents(const wr_cache *cache, const wr_segment *list, bool out)
 {
     void *stream = NULL;
@@ -213,7 +213,7 @@ static void announce(wr_segment *list, const wr_segment *end, weir_range_change 
     }
 }
 
-/* If the program refuses a segment, it is told that those announced before are leaving again. */
+/* If the program refuses one, it is told that those before are leaving again. */
 static weir_status announce_added(wr_segment *list)
 {
     for (wr_segment *s = list; s; s = s->listed) {
@@ -249,7 +249,7 @@ static void give_memory_back(const wr_cache *cache, wr_segment *list)
     }
 }
 
-/* New memory is not counted before all segments have theirs: until then such a segment is still marked as unbacked. */
+/* New memory does not count before all segments have theirs: until then such a segment is marked as unbacked. */
 static weir_status back_all(wr_segment *list)
 {
     for (wr_segment *s = list; s; s = s->listed) {
@@ -313,8 +313,7 @@ static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pa
     return status;
 }
 
-/* Takes no lock that beginning a capture takes, because the present work may wait for what comes after such a
- * beginning. */
+/* Without any lock that beginning a capture takes, since the work may wait for what comes after that. */
 static weir_status finish_present_work(wr_cache *cache, const char *tag)
 {
     bool any = false;

@@ -14,9 +14,9 @@
 
 #include "pool/cache.h"
 
-/* Called before debugging uses a block's memory, in a call that may come at any time. The block's pool is not paused
- * before wr_pause_let_on, and pausing waits for what was queued until then. False: the pool is paused or about to be,
- * or the segment is gone. *dropped: how often the contents of the segment were dropped. */
+/* Debugging is about to use a block's memory, in a call that may come at any time. The block's pool is not paused
+ * before wr_pause_let_on, and what was queued until then is waited for. False: the pool is paused or about to be, or
+ * the segment is gone. *dropped: how often its contents were dropped. */
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped);
 void wr_pause_let_on(wr_cache *cache);
 

@@ -262,9 +262,9 @@ static bool begin_poll(wr_cache *cache)
     return wr_lock_try(&cache->poll_lock);
 }
 
-/* Hits do not poll. Without this, blocks whose uses completed long ago would be found only at the next miss, after
- * others were cut from larger blocks in their stead. The price is one extra query per recorded event. The block's own
- * uses keep its waits alive. */
+/* Hits do not poll. Without this, what completed long ago would be found only at the next miss, after others were cut
+ * from larger blocks in its stead. The price is a query too many per recorded event. The block's own uses keep its
+ * waits. */
 static void poll_streams_of(wr_cache *cache, const wr_block *block)
 {
     if (!begin_poll(cache)) return;
@@ -311,8 +311,7 @@ static bool let_go(wr_cache *cache, wr_use *use, wr_event_pool *events)
     return popped;
 }
 
-/* As try_first, but waits for the work. Meanwhile it releases the poll lock, which others need for unrelated
- * streams. */
+/* As try_first, but waits for the work, without the poll lock, which others need for unrelated streams. */
 static weir_status await_first(wr_cache *cache, wr_wait *wait, uint64_t newest, bool *went_away)
 {
     wr_use *use = first_use(cache, wait);

@@ -1,7 +1,6 @@
 /*
- * pending: freed blocks that other streams may still use. Recording a stream on a block makes a use. Freeing the block
- * records an event for each use and queues the use behind the stream's earlier ones; polling pops those that have
- * completed.
+ * pending: freed blocks that other streams may still use. Recording a stream on a block makes a use. Freeing it records
+ * an event per use and queues the use behind the stream's earlier ones; polling pops what has completed.
  * Owner: the cache. Locks: the cache's for all links. Only the holder of the cache's poll_lock takes uses out, so the
  * first use of a queue stays in place while its event is polled without the cache's lock.
  */
@@ -30,7 +29,7 @@ struct wr_use {
     wr_wait *wait;
     void *event;     /* NULL: none could be recorded yet, so the stream itself is asked */
     uint64_t serial; /* in order of queueing, from 1 */
-    /* Threads that wait for the event without a lock; it and the record stay until the last of them is back */
+    /* Threads that wait for the event without a lock: it and the record stay for the last of them */
     uint32_t holders;
 };
 
@@ -42,15 +41,15 @@ WR_CHECKED weir_status wr_pending_record(wr_cache *cache, const wr_segment *segm
  * cannot be recorded falls back to asking the stream. */
 void wr_pending_start(wr_cache *cache, wr_block *block);
 
-/* The alternative for deterministic pools and for lent blocks: the block is free at once, and later work on its stream
- * waits on the device for the uses. If that cannot be done, because a stream captures or the driver refuses, the block
- * becomes pending. Takes the move lock. */
+/* The alternative for deterministic pools and lent blocks: the block is free at once, and later work on its stream
+ * waits on the device for the uses. Where a stream captures or the driver refuses, it is pending. Takes the move
+ * lock. */
 void wr_pending_chain(wr_cache *cache, wr_block *block);
 
 /* Drops the uses of a block that is freed after all. The cache's lock is held. */
 WR_COLD void wr_pending_forget_locked(wr_cache *cache, wr_block *block);
 
-/* Frees a block that has become pending, and for which no wait was started, because its uses are known to be over. */
+/* Frees a block that has become pending and was not started: its uses are known to be over. */
 void wr_pending_skip(wr_block *block);
 
 /* Bracket calls about a wait's native stream without the poll lock. False: the stream no longer exists. To be left in

@@ -11,11 +11,10 @@ typedef struct life {
     uint32_t start, end, item;
 } life;
 
-/* The order in which items are placed. */
 typedef enum order { BY_SIZE, BY_AREA, BY_LIFE, BY_START } order;
 
-/* The state of placing. To find which lives overlap a given one, a tree over the lives, sorted by start, has in each
- * node the latest end below it. */
+/* The state of placing. To find lives that overlap a given one, a tree over them, by start, has in each node the latest
+ * end below. */
 typedef struct placer {
     wr_item *items;
     size_t count;
@@ -181,8 +180,8 @@ static uint64_t find_gap(const extent *found, size_t count, uint64_t floor, uint
     return best == UINT64_MAX ? cursor : best;
 }
 
-/* Any two items that each live for more than half of the round are alive together at some time. So these are stacked,
- * and form a floor. */
+/* Any two that each live for more than half of the round are alive together at some time: these are stacked, and form a
+ * floor. */
 static bool is_piled(const placer *p, const wr_item *item)
 {
     return 2 * (uint64_t)wr_item_life(item, p->steps) > p->steps;
@@ -215,7 +214,6 @@ static uint64_t fill(placer *p, extent *found, uint64_t floor, bool tightest)
     return height;
 }
 
-/* The most that lives at once. */
 static weir_status find_bound(const placer *p, uint64_t *bound)
 {
     void *memory = NULL;
@@ -234,10 +232,10 @@ static weir_status find_bound(const placer *p, uint64_t *bound)
     return WEIR_OK;
 }
 
-/* With more items than this, only the first attempts are made, which take seconds then. */
+/* With more items only the first attempts are made, which take seconds then. */
 enum { ATTEMPTS_ALL_UP_TO = 20000 };
 
-/* The lowest of several attempts. One that comes down to what lives at once is the last. */
+/* The lowest of several attempts; one that comes down to what lives at once ends them. */
 static uint64_t try_orders(placer *p, extent *found, uint64_t *offsets, uint64_t bound)
 {
     static const struct {

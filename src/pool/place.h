@@ -1,7 +1,7 @@
 /*
- * place: places blocks whose lives are known, as low as possible. It is greedy, for a program that is running: in a
- * given order, such as large blocks first, each goes into the lowest or the tightest gap between those that live at the
- * same time. `weir plan` has better methods, which take seconds.
+ * place: places blocks whose lives are known, as low as possible. Greedy, for a program that is running: in some order,
+ * such as large ones first, each goes into the lowest or the tightest gap between those that live when it does. `weir
+ * plan` has better methods, which take seconds.
  * Owner: the items are the caller's. No lock; any thread.
  */
 #ifndef WR_POOL_PLACE_H
@@ -19,14 +19,13 @@ typedef struct wr_item {
     uint32_t start, end;
 } wr_item;
 
-/* How many steps the item lives. */
 static inline uint32_t wr_item_life(const wr_item *item, uint32_t steps)
 {
     return item->end > item->start ? item->end - item->start : steps - item->start + item->end;
 }
 
-/* Places the items so that no two that live at the same time overlap. *bytes is the height they reach, *live the most
- * that lives at once. `steps` is the length of a round, greater than all starts and no less than any end. */
+/* Places items so that no two that live at the same time overlap. *bytes is what they reach to, *live the most that
+ * lives at once. `steps` is the length of a round, above all starts and no less than any end. */
 WR_CHECKED weir_status wr_place(wr_item *items, size_t count, uint32_t steps, uint64_t *bytes, uint64_t *live);
 
 #endif

@@ -11,9 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Size classes. They never share a segment, nor the addresses of chunks unless memory is short. A stream has a bin for
- * each class, and one for the places that a plan gives out (pool/serve.h), whose free blocks serve other requests only
- * in the cases named there. */
+/* Size classes, which never share a segment, nor addresses of chunks unless memory is short. A stream has a bin for
+ * each, and one for places that a plan gives out, which serve other requests only as pool/serve.h says. */
 typedef enum wr_class { WR_SMALL, WR_LARGE, WR_CLASSES, WR_PLANNED = WR_CLASSES, WR_BINS } wr_class;
 
 #define WR_SMALL_MAX ((size_t)1 << 20)
@@ -43,8 +42,7 @@ typedef struct wr_fit {
 
 typedef struct wr_policy {
     const char *name;
-    /* The policy for memory not made of chunks, if this one is for memory made of chunks. NULL: this one is for
-     * segments. */
+    /* For memory not made of chunks, where this one is for chunks. NULL: this one is for segments. */
     const struct wr_policy *of_segments;
     bool poll_always; /* poll pending frees at every allocation, not only on a miss */
     bool rehome;      /* under pressure, move idle segments of other streams to this one instead of releasing them */
@@ -58,8 +56,7 @@ typedef struct wr_policy {
     size_t large_unit; /* a power of two */
     /* Whether a request may take a free block of `candidate` bytes, the smallest that is large enough. NULL: always. */
     bool (*takes)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
-    /* Whether the rest of a block of `candidate` bytes is split off. NULL: always, since blocks are multiples of
-     * 512. */
+    /* Whether the rest of a block of `candidate` bytes is split off. NULL: always; blocks are multiples of 512. */
     bool (*splits)(const wr_policy_options *options, const wr_fit *fit, size_t candidate);
 } wr_policy;
 
@@ -74,7 +71,6 @@ size_t wr_policy_torch_plain_max(const wr_policy_options *options);
 /* NULL: there is no policy of that name. */
 const wr_policy *wr_policy_by_name(const char *name);
 
-/* Reads the options that policies use. */
 WR_CHECKED weir_status wr_policy_options_read(const wr_options *options, wr_policy_options *out);
 
 #endif

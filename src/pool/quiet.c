@@ -2,11 +2,11 @@
 
 #include "pool/gate.h"
 
-/* Where new work keeps coming, the device is never found idle. After so many waits, the last of the work is left to the
- * wait for the device. */
+/* Where new work keeps coming the device is never found idle: then the last of it is left to the wait for the
+ * device. */
 enum { WAITS = 4 };
 
-/* An event behind the present work of the stream of that index. NULL: that work is left to the wait for the device. The
+/* An event behind the present work of the stream of that index, or NULL: that is left to the wait for the device. The
  * table's lock keeps the stream from being destroyed meanwhile. */
 static void *mark(wr_event_pool *events, wr_stream_table *streams, uint32_t index)
 {

@@ -105,7 +105,7 @@ weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **out)
     return WEIR_OK;
 }
 
-/* Only the segment's one block still begins in any of the pages. */
+/* Only the segment's one block still begins in any page. */
 static void pages_done(wr_cache *cache, wr_pages *pages)
 {
     pages->first[0] = NULL;

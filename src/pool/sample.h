@@ -11,7 +11,6 @@
  * segments. */
 WR_CHECKED weir_status wr_sample_cache(wr_cache *cache, wr_scope scope, wr_rows *rows);
 
-/* The blocks of one stream. */
 void wr_sample_stream(wr_cache *cache, const wr_stream *stream, weir_stream_stats *out);
 
 /* Bytes of device memory that the cache holds, without the managed and pinned memory of pools. */

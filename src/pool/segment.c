@@ -63,8 +63,7 @@ weir_status wr_cache_make_bin_locked(wr_mempool *pool, wr_stream *stream, wr_cla
 
 /* ---- growing ------------------------------------------------------------------------------------------------------ */
 
-/* What a new segment needs, obtained before the driver is asked, so that nothing can fail after the driver has
- * agreed. */
+/* What a new segment needs, obtained before the driver is asked: nothing can fail once it has agreed. */
 typedef struct growth {
     wr_bin *bin;
     wr_segment *segment;
@@ -94,8 +93,7 @@ uint64_t wr_cache_counted_locked(const wr_cache *cache)
     return wr_cache_limited_locked(cache) + cache->growing + cache->leaving + lost;
 }
 
-/* The driver may yet refuse what others are asking for, so a request that is refused because of that has a reason to
- * try again. */
+/* The driver may refuse what others are asking for, so a request refused because of that has a reason to try again. */
 static void note_refusal_locked(wr_cache *cache, uint64_t growing, uint64_t left, size_t bytes)
 {
     if (bytes > left && growing > 0 && bytes <= left + growing) cache->refusals++;

@@ -199,9 +199,9 @@ static bool may_have(const wr_served *s, const wr_request *request)
     return wr_course_may_begin(&s->course, request->fit.block_bytes);
 }
 
-/* Finds an arena for a stream that has none: the first that may begin as the stream does, and from which nothing was
- * handed out. A stream that begins otherwise may have come late: it gets a plan's only arena, until another stream
- * begins as that does. */
+/* For a stream without an arena: the first that may begin as the stream does, and from which nothing was handed out. A
+ * stream that begins otherwise may have come late: it gets a plan's only arena, until another stream begins as that
+ * does. */
 static wr_served *arena_for(wr_serving *serving, const wr_request *request)
 {
     for (size_t i = 0; i < serving->count; i++) {
@@ -305,7 +305,7 @@ static wr_outcome serve(wr_cache *cache, const wr_request *request, const place 
     return found;
 }
 
-/* When all goes by the plan, free chunks elsewhere of sizes that do not fit are exchanged for memory that fits. */
+/* When all goes by the plan, free chunks elsewhere that do not fit are exchanged for what fits. */
 static weir_status back(wr_cache *cache, const wr_request *request, const wr_stitch_range *range)
 {
     size_t released = 0;
@@ -331,8 +331,7 @@ static bool range_of_locked(const wr_cache *cache, const wr_request *request, co
     return true;
 }
 
-/* Gets memory for the place, and then looks at it again, because others may have taken that memory. The move lock is
- * held. */
+/* The place gets memory. Others may have it by the time it is looked at again. The move lock is held. */
 static wr_outcome serve_backed_moving(wr_cache *cache, const wr_request *request, const place *at, void **out)
 {
     wr_stitch_range range;
@@ -350,9 +349,8 @@ static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const
     return found;
 }
 
-/* Makes a block of the lender's, which nobody knows of yet, the user's: the user waits for the lender's present work.
- * When it is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream
- * ends. */
+/* A block of the lender's, which nobody knows yet, becomes the user's, who waits for the lender's present work. When it
+ * is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream ends. */
 static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream *lender, const wr_segment *segment,
                               const void *block)
 {
@@ -399,7 +397,7 @@ static wr_outcome serve_lent(wr_cache *cache, const wr_request *request, const p
 }
 
 /* After two rounds a plan's fit can be judged: so many times more requests must have been placed than not. At first
- * half of them is enough, because the plan may have arrived while the program was in mid-course. */
+ * half of them is enough, since the plan may have come in mid-course. */
 enum { ROUNDS_TELL = 2, WELL_TIMES = 32, WELL_TIMES_FIRST = 1 };
 
 static uint64_t round_of(const wr_serving *serving)
@@ -446,11 +444,11 @@ static void distrust_locked(const wr_cache *cache, const wr_request *request, co
     if (s) wr_follower_fail(&s->follower, found == WR_LATE ? WR_TRUST_LATE : WR_TRUST_LOST);
 }
 
-/* A plan that was of no use for two rounds, and for at least so many requests, only costs time. */
+/* A plan of no use for two rounds, and so many requests, only costs time. */
 enum { IN_VAIN_LEAST = 4096 };
 
-/* Takes the plan out of service. It cannot be destroyed under the cache's lock alone: the next to serve a plan, or
- * closing the library, does that. */
+/* Takes the plan out of service. The next to serve a plan, or to close the library, destroys it: the cache's lock alone
+ * is not enough for that. */
 static bool lay_down_locked(wr_cache *cache)
 {
     wr_serving *serving = serving_locked(cache);

@@ -2,8 +2,8 @@
  * serve: gives out the places of a plan, to a program that repeats what was planned. A plan is a hint. Each stream that
  * the plan knows has a region for it, whose free blocks serve other requests only where the stream has left the plan or
  * no other memory is at hand. A request that is the plan's next gets its place there if all of it is free now, as the
- * region's own blocks tell. In any other case (another request, a place still in use, no memory behind it) the request
- * is counted, and served as without a plan.
+ * region's own blocks tell. Anything else (another request, a place still in use, no memory behind it) is counted, and
+ * served as without a plan.
  *
  *   plan's arena -> a stream, the first that asks for what the arena begins with
  *     follower (pool/follow.h): which entry a request is
@@ -47,13 +47,13 @@ struct wr_serving {
     wr_served arenas[];
 };
 
-/* WEIR_ERR_NOT_SUPPORTED for a default pool that is not made of chunks: plans are not served there. */
+/* WEIR_ERR_NOT_SUPPORTED: the default pool is not made of chunks, so no plan is served. */
 WR_CHECKED weir_status wr_serve_check(const wr_cache *cache);
 
 /* Serves a plan from now on, instead of any other; NULL: none. `users`: for each arena of the plan, all of the default
  * pool, the stream that it is for; NULL: the first to come. WEIR_ERR_NOT_SUPPORTED as wr_serve_check, and for a plan
  * with arenas of several streams. Blocks that were handed out stay where they are. *more: how many more plans are
- * served now. While one is, fronts must not serve requests that wr_serve_take has not seen. */
+ * served now. While one is, fronts must not serve before wr_serve_take has seen the request. */
 WR_CHECKED weir_status wr_serve(wr_cache *cache, const weir_plan *plan, const wr_arena_user *users, int *more);
 
 /* Whether a plan is served and, as far as can be told, nearly all requests of the last rounds got their places. */
@@ -68,7 +68,7 @@ WR_CHECKED weir_status wr_serve_settle(wr_cache *cache);
 bool wr_serve_take(wr_cache *cache, const wr_request *request, void **out);
 
 /* Serves a request that no other free block fits from free places, if its stream is not being served: a stream that
- * departs from a plan, or has none any more, uses the plan's memory. *out is NULL when there is none. */
+ * departs from a plan, or has none any more, uses its memory. *out is NULL when there is none. */
 void wr_serve_lend(wr_cache *cache, const wr_request *request, void **out);
 
 /* Both locks held: the stream ends, or the region is released. */

@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-/* Calls `see` for each segment to be included. */
 static void walk_locked(const wr_cache *cache, const wr_snapshot_what *what, wr_snapshot_device *out,
                         void (*see)(wr_snapshot_device *out, const wr_segment *segment))
 {
@@ -65,8 +64,7 @@ static void copy(wr_snapshot_device *out, const wr_segment *segment)
     }
 }
 
-/* Keeps only the pool's events: a reader that goes back through them from the blocks of one pool would not find those
- * that events of other pools refer to. */
+/* A reader who goes back through events from the blocks of one pool would not find those of other pools' events. */
 static void keep_events_of(weir_mempool pool, wr_snapshot_device *out)
 {
     size_t kept = 0;

@@ -8,8 +8,8 @@
 
 /* ---- mapped memory ------------------------------------------------------------------------------------------------ */
 
-/* An accessor that was lost needs no access any more, and is no reason for failing. Asking for the device itself tells
- * which of the two was lost. */
+/* An accessor that was lost needs no access, and is no reason to fail. Asking for the device itself tells which was
+ * lost. */
 static weir_status give_access(const wr_cache *cache, const wr_range *range, int accessor)
 {
     const weir_backend *backend = cache->backend;
@@ -138,7 +138,7 @@ static weir_status give_own(const wr_mempool *pool, const wr_stream *stream, wr_
     }
 }
 
-/* The status that a program's function failed with may be no status at all, or one that would mislead the caller. */
+/* What a program's function returned in failing may be no status, or one that would mislead the caller. */
 static weir_status failure_of_program(weir_status status)
 {
     switch (status) {

@@ -1,14 +1,13 @@
 /*
  * source: where segments come from: the driver's memory of one kind or another, or the program's own functions. Nothing
- * here takes a lock; callers hold at most the move lock. A program that asked to be told of ranges is told of each
- * before anybody can use it, and before it goes.
+ * here takes a lock; callers hold at most the move lock. The program is told of each range it asked to be told of,
+ * before anybody can use it and before it goes.
  */
 #ifndef WR_POOL_SOURCE_H
 #define WR_POOL_SOURCE_H
 
 #include "pool/cache.h"
 
-/* A segment's memory. */
 typedef struct wr_range {
     void *base;
     size_t bytes;
@@ -18,7 +17,7 @@ typedef struct wr_range {
     char *copy;         /* of its contents while paused, in pinned memory */
     size_t copy_bytes;
     bool left; /* the program has been told that it is leaving */
-    bool lost; /* nobody has it: it was not taken back, and could not be used again, or the program refused to use it */
+    bool lost; /* nobody has it: not taken back, and not usable again, or the program refused to use it */
 } wr_range;
 
 WR_CHECKED weir_status wr_source_take(const wr_mempool *pool, wr_stream *stream, size_t bytes, wr_range *out);

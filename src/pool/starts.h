@@ -1,7 +1,7 @@
 /*
- * starts: finds which block of a cache begins at an address, and which block of a segment contains an address. It is a
- * hash table with several places per block record, so that the entries a program uses again and again lie close
- * together, however far apart the blocks are on the device.
+ * starts: finds which block of a cache begins at an address, and which block of a segment contains an address. A hash
+ * table with several places per block record, so that what a program uses again and again is close together, however
+ * far apart it is on the device.
  * Owner: the cache. Lock: the cache's for changes, or a detached front's cutting lock for its blocks. Looking up a
  * start takes none: a late reader may see a table that was replaced, or miss a block, and then asks again under the
  * lock.
@@ -16,8 +16,8 @@
 #include <assert.h>
 
 /* Each place links to the first block of a list, which continues by `next_start`. While fronts are detached, two
- * threads may change a place at the same time, so each sets the link's lowest bit while it does. A table lives until
- * the cache goes. */
+ * threads may change a place at once, so each sets the link's lowest bit meanwhile. A table lives until the cache
+ * goes. */
 struct wr_starts {
     wr_starts *smaller; /* the table that it replaced */
     size_t mask;        /* number of places, less one */
@@ -48,10 +48,10 @@ static inline size_t wr_starts_place(const wr_starts *starts, const void *addres
     return (size_t)(wr_hash((uint64_t)(uintptr_t)address) >> starts->shift);
 }
 
-/* A block that begins at the address; NULL: none, or none visible without the lock. The walk may meet a record that has
- * become another block's, and continue in another list: it is a record all the same, and all lists end. For a moment
- * two blocks may begin there, when the driver has handed out again addresses that are about to be forgotten here: with
- * a segment given, the result is that segment's. */
+/* A block that begins at the address; NULL: none, or none visible without the lock. The walk may meet a record that is
+ * another block's by now, and go on in its list: it is a record all the same, and all lists end. Two blocks may begin
+ * there for a moment, when the driver has handed out again what is about to be forgotten here: with a segment given, it
+ * is that one's. */
 WR_RACES static inline wr_block *wr_starts_find_in(const wr_starts *starts, const wr_segment *segment,
                                                    const void *address)
 {
@@ -80,7 +80,6 @@ wr_block *wr_starts_block_at(const wr_segment *segment, const void *address);
 
 /* The lock is held. */
 
-/* Makes room for the starts of so many blocks. */
 WR_CHECKED weir_status wr_starts_reserve(wr_cache *cache, size_t blocks);
 
 void wr_starts_release(wr_cache *cache);

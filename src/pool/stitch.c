@@ -21,14 +21,13 @@ enum { SMALL_ADDRESSES_SHARE = 8, PRIVATE_ADDRESSES_SHARE = 16 };
 #define PRIVATE_MORE ((size_t)128 << 20)
 enum { PRIVATE_TIMES = 8 };
 
-/* After so many plans that failed because streams had work queued, each leaving out the streams found busy before,
- * other streams are not tried. */
+/* After so many plans that failed for streams with work queued, each without those found busy before, others are not
+ * tried. */
 enum { BUSY_MOST = 4 };
 
 /* From this much new memory on, the driver is first asked whether there is so much: some ten chunks, or fifty. */
 #define ASKED_FROM ((size_t)1 << 30)
 
-/* One try. */
 typedef struct attempt {
     wr_stitch_plan plan;
     wr_stitch_effort effort;
@@ -42,7 +41,7 @@ typedef struct attempt {
 
 /* ---- first, everything that could fail ---------------------------------------------------------------------------- */
 
-/* The first region of the first stream has addresses for the whole device; each later stream's has a bit less. */
+/* The first stream's first region has addresses for all of the device, each later one's a bit less. */
 static uint64_t addresses_left(const wr_cache *cache)
 {
     const uint64_t most = WR_REGIONS_TIMES * (uint64_t)cache->chunks.region_bytes;
@@ -69,7 +68,7 @@ static size_t region_bytes(const wr_stitch_plan *p)
     return (more ? first / WR_SEGMENT_UNIT : units) * WR_SEGMENT_UNIT;
 }
 
-/* Makes the region's records; its addresses come later. */
+/* The region's records; its addresses come later. */
 static weir_status prepare_region(wr_stitch_plan *p)
 {
     wr_cache *cache = p->cache;
@@ -93,8 +92,8 @@ static weir_status prepare_region(wr_stitch_plan *p)
     return WEIR_OK;
 }
 
-/* Block records: two for each range that is taken now; two, after the driver calls, for each that is put back or
- * given. */
+/* Two block records for each range that is taken now, and two for each that is put back or given after the driver
+ * calls. */
 static weir_status spare_records(attempt *a)
 {
     wr_stitch_plan *p = &a->plan;
@@ -154,7 +153,7 @@ static void put_back_locked(attempt *a)
 
 /* ---- the driver --------------------------------------------------------------------------------------------------- */
 
-/* Memory of another stream can be used once its work is over, or the stream waits for it. */
+/* Another stream's memory can be used once its work is over, or waited for. */
 static weir_status own_work(attempt *a, wr_stream *from)
 {
     wr_event_pool *events = a->plan.cache->events;
@@ -169,7 +168,6 @@ static weir_status own_work(attempt *a, wr_stream *from)
     return WEIR_OK;
 }
 
-/* The stream that the step's memory belongs to. */
 static wr_stream *stream_of(const wr_stitch_plan *p, size_t step)
 {
     const wr_slot *origin = p->steps[step].origin;
@@ -228,9 +226,9 @@ static weir_status reserve(wr_stitch_plan *p)
     return status;
 }
 
-/* Asking in vain for so much in many chunks, and giving back those obtained, took half a second on a full device. So
- * the driver is asked for its free memory. That may leave out what it could still find, so where it is too little, one
- * chunk of the whole size is tried. */
+/* Asking in vain for so much in many chunks, and giving those back, took half a second on a full device. So the
+ * driver's figure is looked at; since it may leave out what could still be found, where it is too little one chunk of
+ * all asks. */
 static weir_status check_room(const wr_stitch_plan *p)
 {
     const weir_backend *backend = p->cache->backend;
@@ -436,7 +434,7 @@ static weir_status try_once(attempt *a, void **out)
     wr_cache_lock(cache);
     stop_growing_locked(p); /* not before: the limit is on what is there */
     if (p->created && !a->busy)
-        cache->chunks.dear_bytes = 0; /* a program that is refused does not at once ask again for more than it needs */
+        cache->chunks.dear_bytes = 0; /* who is refused does not at once ask again for more than it needs */
     end_locked(a);
     wr_cache_unlock(cache);
     return status;
@@ -451,7 +449,7 @@ static void sweep_for(const wr_request *request)
 /* How the next attempt goes: what failed is not tried again. */
 typedef struct trying {
     bool forced, hold;     /* as in the plan and the attempt */
-    bool gather, gathered; /* free first what all streams have parked; that was done before some attempt */
+    bool gather, gathered; /* first free what all streams have parked; that was done before some attempt */
     size_t refused;
     int busy; /* attempts that failed because streams had work queued */
 } trying;

@@ -1,10 +1,10 @@
 /*
- * stitch: making room, in a pool made of chunks, for a request that no free block of its stream fits. Memory at hand
- * comes first: addresses whose chunks have become free are used again, without a driver call. As long as little more is
- * held than was ever live, new chunks are added behind the last ones. Beyond that, free chunks and free ends of chunks
- * in use are mapped together at new addresses, and only what is still missing is new. A private pool gets free chunks
- * of the default one too, unless it has a cap or graphs use it: work queued earlier on the chunks' streams may still be
- * running where a graph is launched.
+ * stitch: making room, in a pool made of chunks, for a request that no free block of its stream fits. Addresses whose
+ * chunks have become free are used again first, without a driver call. As long as little more is held than was ever
+ * live, new chunks are added behind the last ones. Beyond that, free chunks and free ends of chunks in use are mapped
+ * together at new addresses, and only what is still missing is new. A private pool gets free chunks of the default one
+ * too, unless it has a cap or graphs use it: work queued earlier on the chunks' streams may still be running where a
+ * graph is launched.
  * Lock: the caller holds none. The move lock is taken for all of it; the cache's is released for each driver call.
  */
 #ifndef WR_POOL_STITCH_H

@@ -5,7 +5,7 @@
 #include "pool/gate.h"
 
 /* Slack: how much more than was ever live may be held before chunks are mapped again, one part in so many. Where blocks
- * are replaced again and again by slightly larger ones, those can then lie where neighbours of the old ones were. What
+ * are replaced again and again by slightly larger ones, these can then lie where neighbours of the old ones were. What
  * is mapped together instead stays apart for good, and more is held. Requests that a plan lacks are served beside
  * planned places, and not from them. */
 enum { SLACK_SHARE = 40 };
@@ -35,9 +35,9 @@ enum { GROWTH_SHARE = 8 };
 enum { SMALL_SHARE = 16 };
 #define SMALL_LEAST ((size_t)32 << 20)
 
-/* What a stream has parked stays its own, to be found again without the driver. From this share of all and this many
- * bytes on, it is gathered where another stream would get new memory. Once mapping is dear, that happens again only
- * when a share more is held, so that streams that use the memory in turn get their own. */
+/* What a stream has parked stays its own, found again without the driver. From this share of all and so many bytes on,
+ * it is gathered where another stream would get new memory. Once mapping is dear, that takes a share more held each
+ * time, so that streams which use the memory in turn get their own. */
 enum { PARKED_SHARE = 16, GATHER_SHARE = 8 };
 #define PARKED_LEAST ((size_t)64 << 20)
 
@@ -53,8 +53,8 @@ enum { TIGHT_LIMIT_SHARE = 8, TIGHT_DEVICE_SHARE = 2 };
  * elsewhere. But a large request need not consist of too many chunks. */
 enum { LAST_SHARE = 8, LAST_OWN_SHARE = 512 };
 
-/* Memory for a range comes in cells of at most this size, at multiples of it: what the plan has above and below the
- * cell is not needed yet. */
+/* Memory for a range comes in cells of at most this size, aligned to it: what the plan has beyond them is not needed
+ * yet. */
 #define CELL_MOST WR_CHUNK_USUAL
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------- */
@@ -65,7 +65,6 @@ bool wr_stitch_is_tight(const wr_cache *cache, size_t held)
            held > cache->chunks.region_bytes / TIGHT_DEVICE_SHARE;
 }
 
-/* How much may be held in all. */
 static size_t room_of(const wr_cache *cache)
 {
     const size_t device = cache->chunks.region_bytes;
@@ -191,7 +190,6 @@ bool wr_stitch_has_slack(const wr_stitch_plan *p, size_t bytes)
     return held <= most + slack_for(p, most) + rest;
 }
 
-/* Chunks for small blocks, of all streams. */
 static size_t small_bytes(const wr_mempool *pool)
 {
     size_t bytes = 0;

@@ -12,8 +12,8 @@ static inline size_t wr_piece_bytes(const wr_piece *piece)
     return piece->slot ? piece->to - piece->from : 0;
 }
 
-/* The stream's largest free end that lies behind (`suffix`) or before the used part of its chunk, excluding chunk
- * `not_this`. Zero bytes: none is worth it. When nothing else serves, ends of the other class count too. */
+/* The stream's largest free end behind (`suffix`) or before the used part of its chunk, which is not `not_this`; empty:
+ * none is worth it. When nothing else serves, ends of the other class count too. */
 wr_piece wr_stitch_end_best(const wr_stitch_plan *plan, bool suffix, const wr_chunk *not_this);
 
 #endif

@@ -75,7 +75,6 @@ static bool is_planned(const wr_cache *cache, const wr_chunk *chunk)
     return false;
 }
 
-/* Whether a free chunk of the bin may be mapped for the request. */
 static bool may_use(const wr_stitch_plan *p, const wr_chunk *chunk, const wr_bin *bin)
 {
     if (in_tail(p, chunk) || !wr_stitch_may_take(p, bin)) return false;
@@ -175,8 +174,8 @@ static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
     return WEIR_OK;
 }
 
-/* Marks spare chunks for so many bytes: the largest that are not too large, then the smallest that covers the rest, and
- * unmarks those that this one makes unnecessary. Returns what is still missing. */
+/* Marks spare chunks for so many bytes: the largest that are not too large, then the smallest that covers the rest,
+ * less those that this one makes needless. Returns what is still missing. */
 static size_t choose_spare(wr_stitch_plan *p, size_t bytes)
 {
     const uint64_t chosen = p->chosen = ++p->cache->chunks.marks;
@@ -286,8 +285,8 @@ static weir_status plan_old(wr_stitch_plan *p, bool *served)
 
 /* ---- memory for a range ------------------------------------------------------------------------------------------- */
 
-/* Gives the slot, which is stale or lacks a part that is used elsewhere, all of its chunk, if that is free and still
- * the stream's: another stream may have work queued that uses it. */
+/* A slot that is stale, or lacks a part used elsewhere, gets all of its chunk, if that is free and still the stream's:
+ * another one may have work queued that uses it. */
 static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
     const bool there = wr_chunk_is_free(p->cache, slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
@@ -305,8 +304,8 @@ typedef struct hole {
     size_t needed; /* from its beginning to the end of the range, in whole cells */
 } hole;
 
-/* Makes sure that the slots at the beginning of the range, up to a hole, have their memory. *at is behind them, *next
- * the slot after that. */
+/* The slots that the range begins with, up to a hole, get their memory. *at is behind them, *next the slot after
+ * that. */
 static weir_status pass_slots(wr_stitch_plan *p, const wr_region *region, size_t *at, uint32_t *next)
 {
     const size_t to = p->range->to;
@@ -357,8 +356,7 @@ static weir_status find_hole(wr_stitch_plan *p, size_t cell, hole *out)
     return WEIR_OK;
 }
 
-/* Uses chunks that are free elsewhere: those that fit without a further cell, then the smallest that covers the
- * rest. */
+/* Uses chunks free elsewhere: those that need no further cell, then the smallest that covers the rest. */
 static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
 {
     const size_t room = h->to - h->from;
@@ -377,7 +375,7 @@ static weir_status fill_from_spare(wr_stitch_plan *p, const hole *h)
     return covering ? add_step(p, covering->slots, covering, 0, covering->bytes) : WEIR_OK;
 }
 
-/* New memory goes to places as long as no more is held than the plan would need. Beyond that, free memory elsewhere is
+/* New memory is for places as long as no more is held than the plan needs; beyond that, free memory elsewhere is
  * used. */
 static bool may_hold(const wr_stitch_plan *p, size_t bytes)
 {

@@ -1,6 +1,6 @@
 /*
- * stitch_plan: which chunks are to be mapped where, for one request. Planning changes nothing, unless addresses can be
- * used again without a driver call: then it does that.
+ * stitch_plan: which chunks are to be mapped where, for one request. Nothing changes, unless addresses can be used
+ * again without a driver call.
  * Owner: wr_stitch, on its stack. Lock: made and released under both locks.
  */
 #ifndef WR_POOL_STITCH_PLAN_H
@@ -54,7 +54,6 @@ WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served)
 /* Whether the request may use memory of that bin of its stream. Not of the other class where that is for little. */
 bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 
-/* The stream's bin of the other class; NULL: none. */
 static inline wr_bin *wr_stitch_other_bin(const wr_stitch_plan *plan)
 {
     const wr_class other = plan->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;

@@ -25,8 +25,8 @@ static const wr_block *free_at(const wr_segment *region, size_t offset)
     return block->state == WR_BLOCK_FREE && block->bytes >= WR_CHUNK_PART_LEAST ? block : NULL;
 }
 
-/* Where the free space immediately before the slot begins, and where that immediately behind it ends. Most neighbours
- * are stale or have their part elsewhere: then there is none. */
+/* Where free space right before the slot begins, and where that right behind it ends. Most neighbours are stale or have
+ * their part elsewhere: then there is none. */
 static size_t free_before(const wr_slot *slot)
 {
     const wr_slot *left = before(slot);

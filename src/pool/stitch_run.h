@@ -17,7 +17,7 @@ typedef struct wr_stitch_run {
 /* The shortest run that is long enough. The time it takes grows with the slots of wholly free chunks. */
 wr_stitch_run wr_stitch_run_find(const wr_stitch_plan *plan);
 
-/* Gives the slots at the beginning of the run their chunks, as far as the request needs them. */
+/* Gives the slots at the run's beginning their chunks, as far as the request needs them. */
 WR_CHECKED weir_status wr_stitch_run_use(const wr_stitch_plan *plan, const wr_stitch_run *run);
 
 #endif

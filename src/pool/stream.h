@@ -87,9 +87,8 @@ static inline wr_stream *wr_stream_find(const wr_stream_table *table, uint64_t i
     return WR_LIKELY(atomic_load_explicit(&s->id, memory_order_acquire) == id && id != 0) ? s : NULL;
 }
 
-/* The same, and the native stream lives until wr_stream_let_go. For threads that were not given the stream by the
- * program, which may end it at any time. NULL, which may be let go too: the stream has ended, and its work was waited
- * for. */
+/* The same, and the native stream lives until wr_stream_let_go. For those not given the stream by the program, which
+ * may end it any time. NULL, which may be let go too: the stream has ended, and its work was waited for. */
 wr_stream *wr_stream_hold(const wr_stream_table *table, uint64_t id);
 void wr_stream_let_go(wr_stream *stream);
 
@@ -98,7 +97,7 @@ static inline wr_stream *wr_stream_default_of(const wr_stream_table *table)
     return &table->records[0];
 }
 
-/* Counts that weir has queued something of its own on the stream; the work it was queued for comes later. */
+/* weir has queued something of its own on the stream, ahead of what needs it. */
 static inline void wr_stream_note_queued(wr_stream *stream)
 {
     atomic_fetch_add_explicit(&stream->queued, 1, memory_order_release);
@@ -135,7 +134,7 @@ bool wr_streams_any_busy(wr_stream_table *table);
 uint32_t wr_streams_used(wr_stream_table *table);
 
 /* Claims the stream of that id in order to end it. False: it no longer exists, or another thread has claimed it. The
- * claimer then retires it, or gives up the claim. */
+ * claimer retires it, or unclaims it. */
 WR_CHECKED bool wr_stream_claim(wr_stream_table *table, wr_stream *stream, uint64_t id);
 void wr_stream_unclaim(wr_stream_table *table, wr_stream *stream);
 

@@ -274,8 +274,8 @@ static wr_outcome serve_at_once_locked(wr_subplan *s, const wr_request *request,
     return found;
 }
 
-/* Asks for the segment. If need be, idle memory is given back for it, as it would be, little by little, for the blocks
- * planned there. */
+/* Asks for the segment. Idle memory goes for it if need be, as it would, little by little, for the blocks planned
+ * there. */
 static bool ask(wr_cache *cache, const wr_request *request, wr_segment **segment, size_t bytes)
 {
     wr_request larger = *request;

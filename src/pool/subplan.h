@@ -54,8 +54,8 @@ void wr_subplans_release(wr_cache *cache);
 WR_CHECKED bool wr_subplan_take(wr_cache *cache, const wr_request *request, wr_subplace *at, void **out);
 void wr_subplan_retry(wr_cache *cache, const wr_request *request, const wr_subplace *at, void **out);
 
-/* No memory can be had, so the stream's planned places are opened to every request, until the program again does what
- * was planned. False: there are none, or they are open already. */
+/* No memory can be had, so the stream's planned places are for every request until it does again what was planned.
+ * False: there are none, or they are open already. */
 WR_CHECKED bool wr_subplan_yield(wr_cache *cache, const wr_request *request);
 
 /* -- the lock is held */
@@ -66,7 +66,7 @@ WR_NOINLINE wr_block *wr_subplan_choose_locked(const wr_request *request, wr_blo
 /* Whether each subplan's segment is the pool's, and in a bin of the stream that it is planned for. */
 bool wr_subplans_agree_locked(const wr_mempool *pool);
 
-/* The segment is being hidden. Whatever the outcome, it has no planned places any more. */
+/* The segment is being hidden: it has no planned places any more. */
 void wr_subplan_forget_segment_locked(const wr_segment *segment);
 
 /* The stream ends. The move lock is held too. */

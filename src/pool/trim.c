@@ -17,7 +17,7 @@
 
 /* ---- giving back -------------------------------------------------------------------------------------------------- */
 
-/* Hides an idle segment: nobody can find its block any more, but it still counts as reserved. */
+/* Hides an idle segment: nobody finds its block, but it still counts as reserved. */
 static void hide_locked(wr_segment *segment)
 {
     segment->cache->hidden++;
@@ -57,7 +57,7 @@ static void show_locked(wr_segment *segment)
     into_bin_locked(segment);
 }
 
-/* A hidden segment goes to the driver. It already counts as given back, so that what another thread gets instead is not
+/* A hidden segment goes to the driver. It counts as given back, so that what another thread gets instead is not
  * reserved twice; the limit still counts it. Removed from the address map and recorded now: once the driver has the
  * addresses, another thread may get, map and record them. */
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
@@ -173,7 +173,6 @@ static wr_segment **hide_pool_locked(const wr_mempool *pool, wr_segment **tail)
     return tail;
 }
 
-/* Trims the pools that pass. */
 static weir_status trim_segments(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t *released)
 {
     wr_cache *cache = wait->cache;
@@ -220,7 +219,6 @@ static wr_segment *largest_idle(wr_bin *bin)
     return NULL;
 }
 
-/* Of all pools and streams. */
 static wr_segment *largest_trimmable_locked(wr_trim_wait *wait, const wr_mempool *own)
 {
     wr_segment *best = NULL;

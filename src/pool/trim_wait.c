@@ -4,7 +4,7 @@
 #include "pool/gate.h"
 #include "pool/quiet.h"
 
-/* Where new work keeps coming, a stream is never found idle, so there are no more rounds than this. */
+/* Where new work keeps coming no stream is found idle: then no more rounds than these. */
 enum { ROUNDS = 4 };
 
 bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream)

@@ -1,9 +1,8 @@
 /*
  * trim_wait: waiting for work queued on memory that is to go back to the driver. Memory without work goes first. Then
- * the work on the rest is waited for with no lock held, so that other threads, which that work may be waiting for, can
- * get memory meanwhile. Only where new work keeps coming is the last of it waited for under the move lock. Graphs that
- * a program launches itself may run on streams that weir was not told of. For those the device is waited for, never
- * under a lock.
+ * work on the rest is waited for with no lock held: other threads, which it may be waiting for, can get memory
+ * meanwhile. Only where new work keeps coming is the last of it waited for under the move lock. Graphs that a program
+ * launches itself may run on streams that weir was not told of. For those the device is waited for, never under a lock.
  * Owner: the function that gives back, on its stack. Lock: the move lock, except for wr_trim_wait_again.
  */
 #ifndef WR_POOL_TRIM_WAIT_H
@@ -34,8 +33,8 @@ bool wr_trim_wait_busy(const wr_trim_wait *wait, const wr_stream *stream);
  * WEIR_ERR_CAPTURE: it stays for longer. */
 WR_CHECKED weir_status wr_trim_wait_stream(wr_trim_wait *wait, const wr_stream *stream);
 
-/* Converts the status of giving something back: memory that stays for now is no failure, and a capturing stream only
- * sets *captured. */
+/* Converts the status of giving something back: what stays for now is no failure, a capturing stream only sets
+ * *captured. */
 weir_status wr_trim_wait_spare(weir_status status, bool *captured);
 
 /* WEIR_OK: no graph that a program launched itself uses the pool's free memory. WEIR_ERR_NOT_READY: one may; other

@@ -72,7 +72,7 @@ static weir_status validate_stale(const wr_segment *segment)
     return WEIR_OK;
 }
 
-/* Checks the slot of that index; the one before it ends at `end`. */
+/* The slot before it ends at `end`. */
 static weir_status validate_slot(const wr_segment *segment, uint32_t i, size_t end)
 {
     const wr_region *region = segment->region;
@@ -133,7 +133,6 @@ static weir_status validate_chunk(const wr_chunk *chunk)
     return WEIR_OK;
 }
 
-/* Checks the chunks of a pool. */
 static weir_status validate_chunks(const wr_mempool *pool, totals *t)
 {
     uint64_t listed = 0;
@@ -262,8 +261,7 @@ static weir_status validate_stats(const weir_memory_stats *s, const totals *sum)
     return WEIR_OK;
 }
 
-/* Checks a pool's own numbers. Hidden segments are not counted by pool, so while there are any, its statistics are not
- * compared. */
+/* Checks a pool's own numbers; not its statistics while segments are hidden, which are not counted by pool. */
 static weir_status validate_pool(const wr_cache *cache, wr_mempool *pool, totals *sum)
 {
     totals t = { 0 };

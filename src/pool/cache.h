@@ -154,7 +154,7 @@ typedef struct wr_request {
 
 #define WR_CACHE_OF_HOST (-1)
 
-/* wr_cache_lock takes the cache's lock and, by this, those of all detached fronts. */
+/* wr_cache_lock takes the cache's lock and, by this, the cutting locks of all detached fronts. */
 WR_NOINLINE void wr_detached_lock(wr_cache *cache);
 WR_NOINLINE void wr_detached_unlock(const wr_cache *cache);
 
@@ -397,8 +397,7 @@ void wr_record_use_done(wr_cache *cache, wr_use *use);
 WR_CHECKED weir_status wr_record_segment(wr_cache *cache, wr_segment **segment);
 void wr_record_segment_done(wr_cache *cache, wr_segment *segment);             /* and its pages */
 WR_CHECKED weir_status wr_records_spare_blocks(wr_cache *cache, size_t count); /* then taking that many cannot fail */
-/* For use under a later lock */
-WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list);
+WR_CHECKED weir_status wr_records_set_aside(wr_cache *cache, size_t count, wr_block **list); /* for a later lock */
 void wr_records_put_back(wr_cache *cache, wr_block **list);
 WR_CHECKED weir_status wr_record_pages(wr_cache *cache, size_t bytes, wr_pages **pages);
 WR_CHECKED weir_status wr_record_mempool(wr_cache *cache, wr_mempool **pool);

@@ -76,7 +76,7 @@ typedef struct wr_piece {
 #define WR_CHUNK_MOST ((size_t)112 << 20)
 #define WR_CHUNK_TIGHT ((size_t)20 << 20)     /* the most while little is held, and where memory may become short */
 #define WR_CHUNK_LAST ((size_t)8 << 20)       /* the most where memory is almost used up */
-#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* the least that is not a whole chunk */
+#define WR_CHUNK_PART_LEAST ((size_t)1 << 20) /* of a part that is no whole chunk */
 /* Shorter parts are listed: few, unless streams are many or memory is short */
 #define WR_PART_USUAL WR_CHUNK_USUAL
 

@@ -117,7 +117,7 @@ static void leave(wr_cache *cache, wr_chunk *chunk)
     wr_cache_unlock(cache);
 }
 
-/* As one part. */
+/* All of it is the slot's again, as one part. */
 static void put_in(wr_cache *cache, wr_slot *home, wr_block **aside)
 {
     wr_cache_lock(cache);

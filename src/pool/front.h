@@ -129,7 +129,7 @@ bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 void wr_front_empty_locked(wr_front *front);
 void wr_front_empty_for_locked(wr_front *front, wr_class class);
 
-/* The second, into the bins of a detached front, with the cutting lock. Frees nothing if another stream has come to use
+/* The latter, into the bins of a detached front, with the cutting lock. Frees nothing if another stream has come to use
  * a block. */
 void wr_front_empty_detached(wr_front *front, wr_class class);
 
@@ -158,8 +158,7 @@ void wr_front_meet_locked(wr_front *front);
 
 /* The front's lock, if there is a front (NULL: none), and the cache's: to change blocks of its stream and pool. */
 void wr_front_lock(wr_cache *cache, wr_front *front);
-/* the stream's */
-wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name);
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name); /* the stream's front */
 void wr_front_unlock(wr_cache *cache, wr_front *front);
 
 /* Empties all fronts of a cache. Those that may not park any more do not from then on. */

@@ -162,15 +162,15 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
         put_size(e, ", rounded up to ", q->fit.block_bytes, ",");
     wr_emit_format(e, " on stream %#llx", (unsigned long long)(uintptr_t)q->stream->native);
     if (q->pool_name) wr_emit_format(e, " from memory pool " WR_MEMPOOL_FORMAT, WR_MEMPOOL_ARGUMENTS(q->pool_name));
-    put_size(e, ", of ", f->total_bytes, " in all");
+    put_size(e, ". The device has ", f->total_bytes, "");
     if (f->told)
         put_size(e, ", ", f->free_bytes, " free");
     else
-        wr_emit_format(e, ", the driver does not say how much is free");
+        wr_emit_format(e, " (the driver does not say how much is free)");
     if (f->report.limit)
-        put_size(e, ", limit ", f->report.limit, ".\n");
+        put_size(e, "; the limit is ", f->report.limit, ".\n");
     else
-        wr_emit_format(e, ", no limit.\n");
+        wr_emit_format(e, "; there is no limit.\n");
     put_size(e, "weir holds ", f->report.reserved, " there: ");
     put_held(e, f);
     put_size(e, " Largest free block on this stream: ", f->report.largest_free, ".");
@@ -300,9 +300,9 @@ weir_status wr_oom_pinned(const wr_request *request, uint64_t tried)
     put_size(&e, "out of pinned host memory: asked for ", request->requested, "");
     wr_emit_format(&e, " on %s", where);
     if (f.report.limit)
-        put_size(&e, ", limit ", f.report.limit, ".\n");
+        put_size(&e, "; the limit is ", f.report.limit, ".\n");
     else
-        wr_emit_format(&e, ", no limit.\n");
+        wr_emit_format(&e, "; there is no limit.\n");
     put_size(&e, "weir holds ", f.report.reserved, ": ");
     put_held(&e, &f);
     wr_emit_format(&e, "\nThe last refusal: %s", f.refusal);

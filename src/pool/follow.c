@@ -85,7 +85,7 @@ static weir_status check(const weir_plan *plan, const weir_plan_arena *a)
 {
     WR_ENSURE(a->entries > 0 && a->entries < UINT32_MAX && a->first <= plan->entry_count &&
                   a->entries <= plan->entry_count - a->first,
-              WEIR_ERR_INVALID_ARGUMENT, "plan: an arena's entries are not there");
+              WEIR_ERR_INVALID_ARGUMENT, "plan: an arena has entries that the plan does not have");
     WR_ENSURE(a->loop_times == 0 ||
                   (a->loop_entries > 0 && a->loop_first <= a->entries && a->loop_entries <= a->entries - a->loop_first),
               WEIR_ERR_INVALID_ARGUMENT, "plan: a loop does not lie in its arena");

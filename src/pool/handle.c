@@ -93,7 +93,7 @@ static weir_status create_native(wr_handle_pool *pool, void **native, measuremen
     }
     if (status != WEIR_OK) return status;
     if (code != 0) return wr_handle_refused(kind, "create", code);
-    WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create said success but gave no handle", kind->name);
+    WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create reported success but gave no handle", kind->name);
     return WEIR_OK;
 }
 

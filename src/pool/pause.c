@@ -27,8 +27,8 @@ static weir_status check_pools_locked(const wr_cache *cache, const char *tag)
         if (!is_named(pool, tag)) continue;
         any = true;
         WR_ENSURE(wr_source_maps(pool) && !pool->rules.use_on_oom, WEIR_ERR_NOT_SUPPORTED,
-                  "memory pool " WR_MEMPOOL_FORMAT " with tag \"%s\" cannot be paused: only memory of weir's that is "
-                  "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE can, of a pool that does not lend (use_on_oom)",
+                  "memory pool " WR_MEMPOOL_FORMAT " with tag \"%s\" cannot be paused: only pools of "
+                  "WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE without a source and without use_on_oom can",
                   WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)), tag);
     }
     WR_ENSURE(any, WEIR_ERR_INVALID_ARGUMENT, "no memory pool of device %d has the tag \"%s\"", cache->device, tag);

@@ -173,7 +173,7 @@ static weir_status take_from_program(const wr_mempool *pool, wr_stream *stream, 
     if (status == WEIR_OK && !range->base) status = WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) return WEIR_OK;
     return wr_fail(failure_of_program(status),
-                   "the segment source of memory pool " WR_MEMPOOL_FORMAT " gave no %zu bytes: %s (%d)",
+                   "the segment source of memory pool " WR_MEMPOOL_FORMAT " did not give %zu bytes: %s (%d)",
                    WR_MEMPOOL_ARGUMENTS(pool->name), range->bytes, weir_status_text(status), (int)status);
 }
 

@@ -291,7 +291,7 @@ static weir_status restore(wr_stitch_plan *p, wr_slot *slot)
 {
     const bool there = wr_chunk_is_free(p->cache, slot->chunk) && wr_chunk_bin(slot->chunk)->stream == p->bin->stream;
     if (!there) slot->region->region->broken = true;
-    WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: memory of a planned place is in use elsewhere",
+    WR_ENSURE(there, WEIR_ERR_OUT_OF_MEMORY, "device %d: the memory of a planned place is in use elsewhere",
               p->cache->device);
     WR_TRY(wr_records_spare_blocks(p->cache, 2 * (slot->chunk->parts + 1)));
     wr_slot_fill_locked(p->cache, slot);
@@ -397,7 +397,7 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
     if (p->bytes >= h.needed) return WEIR_OK;
     const size_t missing = h.needed - p->bytes;
     WR_ENSURE(may_hold(p, missing), WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: planned places have no memory, and what is free is elsewhere", p->cache->device);
+              "device %d: planned places lack memory, and all that is free lies elsewhere", p->cache->device);
     return plan_new(p, missing, missing);
 }
 

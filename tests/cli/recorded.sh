@@ -107,12 +107,12 @@ json '[row["peak_reserved"] >> 20 for row in rows] == [64, 32]'
 recording limited "per_process_memory_fraction:0.25" '{}' 300
 expect 0 replay --policy torch,weir --device-memory 1GiB --repeat 1 --json - "$scratch/limited.pickle"
 json '[row["oom"] for row in rows] == [1, 0]'
-contains "$err" "of 1024.00 MiB in all, 1024.00 MiB free, limit 256.00 MiB"
+contains "$err" "The device has 1024.00 MiB, 1024.00 MiB free; the limit is 256.00 MiB"
 expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/limited.pickle"
 json '[row["oom"] for row in rows] == [0, 0]'
 recording short "" '{}' "200 100"
 expect 0 replay --policy torch,weir --device-memory 256MiB --repeat 1 "$scratch/short.pickle"
-contains "$err" "of 256.00 MiB in all, 56.00 MiB free, no limit."
+contains "$err" "The device has 256.00 MiB, 56.00 MiB free; there is no limit."
 WEIR_MEMORY_LIMIT=320MiB expect 0 replay --policy torch --repeat 1 --json - "$scratch/limited.pickle"
 json 'rows[0]["oom"] == 0'
 recording impossible "per_process_memory_fraction:0" '{}' 5

@@ -810,7 +810,7 @@ static void a_failure_says_where_the_bytes_are(void **state)
     assert_non_null(strstr(text, "device 0"));
     assert_non_null(strstr(text, "weir host device 0"));
     assert_non_null(strstr(text, "asked for 50.00 MiB"));
-    assert_non_null(strstr(text, "of 64.00 MiB in all"));
+    assert_non_null(strstr(text, "The device has 64.00 MiB, "));
     assert_non_null(strstr(text, "12.00 MiB free"));
     assert_non_null(strstr(text, "no limit"));
     assert_non_null(strstr(text, "weir holds 52.00 MiB"));

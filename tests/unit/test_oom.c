@@ -89,7 +89,7 @@ static void only_the_largest_are_named(void **state)
     (void)state;
     for (int i = 0; i < 7; i++) alloc_on(512, new_stream(0));
     refuse(60 * MIB, default_stream(0));
-    says(" on stream 0, of 64.00 MiB in all");
+    says(" on stream 0. The device has 64.00 MiB, ");
     says("; 3 more ");
     assert_non_null(strstr(weir_error_text(), "By stream: "));
 }
@@ -266,7 +266,7 @@ static void what_the_driver_does_not_tell_is_not_told(void **state)
     alloc_on(20 * MIB, default_stream(0));
     assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, 1, WEIR_ERR_NOT_SUPPORTED));
     refuse(60 * MIB, default_stream(0));
-    says(", the driver does not say how much is free");
+    says(" (the driver does not say how much is free)");
     assert_null(strstr(weir_error_text(), "Not weir's"));
 }
 

@@ -400,7 +400,7 @@ static void the_limit_is_kept_and_the_text_says_where_the_bytes_are(void **state
     pinned(10 * MIB);
     assert_status(weir_pinned_alloc(20 * MIB, WEIR_NUMA_ANY, &block), WEIR_ERR_OUT_OF_HOST_MEMORY);
     assert_ptr_equal(block, &block);
-    assert_non_null(strstr(weir_error_text(), "limit 40.00 MiB"));
+    assert_non_null(strstr(weir_error_text(), "the limit is 40.00 MiB"));
     assert_non_null(strstr(weir_error_text(), "holds 30.00 MiB: 30.00 MiB in use"));
     assert_non_null(strstr(weir_error_text(), "weir_pinned_limit_set"));
     assert_int_equal(pinned_stats().ooms, 1);

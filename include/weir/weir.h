@@ -1,8 +1,8 @@
 /**
  * @file weir.h
- * @brief weir: GPU resource management for any program. The user API, in the order of the data flow:
- *        status, library, devices, streams, memory, private pools and graphs, sharing and pausing, reclaiming, pinned memory,
- *        statistics. Recorded events, plans, handles and back ends have headers of their own.
+ * @brief weir: GPU resource management for any program. The user API, in the order of the data flow: status, library,
+ *        devices, streams, memory, private pools, sharing, pausing, graphs, pinned memory, library handles, statistics.
+ *        Recorded events, reports as text, plans, typed handle getters and back ends have headers of their own.
  *
  * Conventions
  * - Every function that can fail returns a weir_status: 0 is good, negative is an error. Out-parameters come last
@@ -11,18 +11,19 @@
  *   first use with the options of the environment; weir_open() is for programs that want to choose.
  * - Sizes are bytes. A device is its ordinal in the back end; WEIR_DEVICE_CURRENT is the calling thread's current one.
  * - In a child of fork() every call that would touch a device returns WEIR_ERR_FORKED.
- * - Any returns WEIR_ERR_INVALID_ARGUMENT for a NULL that it does not say it takes and for a `size` that is not set, and
- *   WEIR_ERR_NO_DEVICE for a device that there is none of. A NULL that is asked about is an address that is not weir's, so it is
- *   WEIR_ERR_UNKNOWN_POINTER (weir_record_stream(), weir_pointer_info_get(), weir_export(), weir_import_close(),
- *   weir_pinned_record()); a size that weir_settings cannot have is WEIR_ERR_OPTION, as all that weir_open() refuses in it; no
- *   bytes at NULL are no plan, WEIR_ERR_FORMAT (weir_plan_decode()). weir_copy() and weir_fill() of 0 bytes take NULL.
- * - Structures with a `size` have it set by their initialiser or by the program, so that a program compiled with a newer header
- *   can run with an older library: what the library does not know is refused where the program gives it, unless it is zero, and
- *   zero where the library fills it in.
- * - Besides what each says, any of those may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or the device is not
- *   there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST, WEIR_ERR_OUT_OF_HOST_MEMORY, and
- *   WEIR_ERR_OPTION where it opens the library with a bad option.
- * - Nothing is printed unless asked (WEIR_LOG), nothing is done at process exit.
+ * - Any function returns WEIR_ERR_INVALID_ARGUMENT for a NULL that its comment does not allow and for a `size` that was
+ *   not set, and WEIR_ERR_NO_DEVICE for a device that does not exist. Exceptions: NULL as the address to look up is
+ *   WEIR_ERR_UNKNOWN_POINTER, like any address that is not weir's (weir_record_stream(), weir_pointer_info_get(),
+ *   weir_export(), weir_import_close(), weir_pinned_record()); a wrong weir_settings.size is WEIR_ERR_OPTION, like
+ *   everything else that weir_open() refuses in the settings; zero bytes at NULL are no plan, so weir_plan_decode()
+ *   returns WEIR_ERR_FORMAT. weir_copy() and weir_fill() of 0 bytes allow NULL.
+ * - The `size` of a structure is set by its initialiser or by the program, so that a program compiled with a newer
+ *   header can run with an older library. Members that the library does not know must be zero where the program fills
+ *   the structure in, or the call is refused; where the library fills it in, it sets them to zero.
+ * - Besides the errors listed for it, any function may return WEIR_ERR_NO_LIBRARY or WEIR_ERR_NO_DEVICE (the driver or
+ *   the device is not there), WEIR_ERR_DRIVER (it failed; weir_last_error() has its code), WEIR_ERR_DEVICE_LOST,
+ *   WEIR_ERR_OUT_OF_HOST_MEMORY, and, if it opens the library with a bad option, WEIR_ERR_OPTION.
+ * - Nothing is printed unless asked for (WEIR_LOG); nothing is done at process exit.
  */
 #ifndef WEIR_WEIR_H
 #define WEIR_WEIR_H
@@ -85,7 +86,7 @@ typedef enum weir_status {
 #undef WEIR_STATUS_ENUM
 } weir_status;
 
-/** Name of a status ("WEIR_ERR_BUSY"); "WEIR_ERR_UNKNOWN" for a value that is none. Never NULL. Since 0.1. */
+/** Name of a status ("WEIR_ERR_BUSY"); "WEIR_ERR_UNKNOWN" for a value that is not a status. Never NULL. Since 0.1. */
 WEIR_API const char *weir_status_name(weir_status status);
 
 /** What a status means, in a few words. Never NULL. Since 0.1. */
@@ -93,8 +94,8 @@ WEIR_API const char *weir_status_text(weir_status status);
 
 /**
  * What went wrong in the calling thread's last failed weir call, and what to do about it: one or more lines, no
- * trailing newline. Empty when none failed yet. The text is the thread's own and valid until its next call that fails,
- * or that succeeds only after something in it failed (an allocation after the driver refused).
+ * trailing newline. Empty while no call has failed. The text belongs to the thread and is valid until its next call
+ * that fails, or that succeeds only after something in it failed (an allocation that the driver refused at first).
  * WEIR_ERR_NOT_READY is an answer, not a failure, and does not replace the text. Since 0.1.
  */
 WEIR_API const char *weir_error_text(void);
@@ -108,11 +109,12 @@ typedef struct weir_error {
     char text[1024];     /**< as weir_error_text(), cut to fit */
 } weir_error;
 
-/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or its size is none.
+/** Copies the calling thread's last error. @return WEIR_ERR_INVALID_ARGUMENT when `out` is NULL or its size is wrong.
  *  Since 0.1. */
 WEIR_API weir_status weir_last_error(weir_error *out);
 
-/** Prints the failed call, its status and weir_error_text() to stderr, then exit(1). What WEIR_CHECK calls. Since 0.1. */
+/** Prints the failed call, its status and weir_error_text() to stderr, then exit(1). What WEIR_CHECK calls.
+ *  Since 0.1. */
 WEIR_API void weir_check_failed(const char *call, weir_status status, const char *file, int line);
 
 /** For examples and programs that have no better answer to a failure than to stop. */
@@ -126,14 +128,14 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
 
 /**
  * What a program may choose when it opens the library. A member left zero or NULL keeps its default; an environment
- * variable WEIR_<NAME> beats the member, because the operator has the last word. Initialise with
- * WEIR_SETTINGS_INIT. `weir info` prints what is in force and where it came from. What is out of range, or lacks another
- * option that it needs, is refused by weir_open() with WEIR_ERR_OPTION. Only the tail grows.
+ * variable WEIR_<NAME> beats the member, because the operator has the last word. Initialise with WEIR_SETTINGS_INIT.
+ * `weir info` prints what is in force and where it came from. weir_open() refuses with WEIR_ERR_OPTION a value that is
+ * out of range or lacks another option that it needs. Only the tail grows.
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
-    /** "cuda", "hip", "host", or "auto" (default): the first that has a device, and "host" where no other driver is; one that
-     *  is there and fails is an error. */
+    /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" where there is no
+     *  other driver. A driver that is there but fails is an error. */
     const char *backend;
     const char *policy;    /**< placement policy: "weir" (default), "segments" or "torch" */
     uint64_t memory_limit; /**< bytes weir may reserve per device, up to 256 TiB; 0: no limit but the device's */
@@ -141,25 +143,26 @@ typedef struct weir_settings {
     /** Host back end: memory per device, 2 MiB to 16 TiB (default 80 GiB; costs RAM only when touched). */
     uint64_t host_memory;
     uint64_t max_split_size; /**< blocks of at least this size are never split; 0: always split (PyTorch's option) */
-    /** Segment size for requests of 1 to 10 MiB; default 20 MiB. Chunks of policy "weir" have none. */
+    /** Segment size for requests of 1 to 10 MiB; default 20 MiB. Ignored by the chunks of policy "weir". */
     uint64_t large_segment;
     const char *roundup_power2_divisions; /**< PyTorch's grammar: "4" or "[256:1,512:2,>:4]"; default off */
-    /** Share, 0 to 1, of memory_limit, or of what weir_memory_limit_set() says, above which idle segments are collected by age:
-     *  without a limit none is. 0: off. Any other, limit or not, has policy "weir" work with segments instead of chunks
-     *  (docs/memory.md). */
+    /** Share, 0 to 1, of memory_limit (or of what weir_memory_limit_set() says) above which idle segments are collected
+     *  by age; without a limit nothing is collected. 0: off. Any other value, limit or not, makes policy "weir" work
+     *  with segments instead of chunks (docs/memory.md). */
     double gc_threshold;
     uint64_t history; /**< events kept per device for weir_history_*, at most 1,000,000,000; 0: recording off */
     const char *log;  /**< "off" (default), "error", "warn", "info" or "debug"; to stderr */
     /** Checks, docs/debugging.md: "redzone,poison,stacks,leaks,streams,nosub" or "all"; default none. */
     const char *debug;
-    /** Frames of the call stack that recorded events have, up to 64; 0: none. Needs `history`. */
+    /** Frames of call stack recorded with each event, up to 64; 0: none. Needs `history`. */
     uint64_t history_stacks;
-    uint64_t history_stacks_kept; /**< distinct call stacks, of the whole process, at most 16,777,216; default 65536 */
-    /** "off" (default), or "auto": as weir_plan_learn() of weir/plan.h, by a thread of weir's. "auto" needs `history`. */
+    uint64_t history_stacks_kept; /**< distinct call stacks of the whole process, at most 16,777,216; default 65536 */
+    /** "off" (default), or "auto": a thread of weir's does what weir_plan_learn() of weir/plan.h does. Needs
+     *  `history`. */
     const char *plan;
     uint64_t plan_share; /**< 1: in learned plans streams may share memory, and wait for each other; default 0 */
-    /** Of free blocks that are never split (max_split_size) a request takes one that is less than so much larger, in bytes, as
-     *  by PyTorch's max_non_split_rounding_mb; 0 (default): large_segment. */
+    /** A request takes a free block that is never split (max_split_size) only if the block is less than this many bytes
+     *  larger (PyTorch's max_non_split_rounding_mb); 0 (default): large_segment. */
     uint64_t max_non_split_rounding;
 } weir_settings;
 
@@ -168,23 +171,25 @@ typedef struct weir_settings {
 /**
  * Opens the library with chosen settings (NULL: defaults and environment). Optional: the first call that needs the
  * library opens it. Opening does not touch any device; a device is opened when first used.
- * @return WEIR_ERR_BUSY when it is open already; WEIR_ERR_OPTION naming the bad option, its value and its range, or a
- *         variable WEIR_... that means nothing and the nearest that does;
- *         WEIR_ERR_NO_LIBRARY when the named back end is not there. Since 0.1.
+ * @return WEIR_ERR_BUSY when the library is open already; WEIR_ERR_OPTION naming the bad option, its value and its
+ *         range, or an unknown variable WEIR_... and the nearest known one; WEIR_ERR_NO_LIBRARY when the named back end
+ *         is not there. Since 0.1.
  */
 WEIR_API weir_status weir_open(const weir_settings *settings);
 
 /**
- * Gives everything back: all device memory (blocks still allocated too), streams and events of weir's own. The one
- * place where weir frees resources on shutdown; a process that just exits leaves that to the driver. Work that is queued is
- * waited for; captures that the program began itself should be over, or the driver says no to that. No other weir
- * call may run at the same time. Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, unless
- * an argument is bad in itself, and but for what needs no device: weir_version(), names, texts and errors (also as JSON),
+ * Gives everything back: all device memory (blocks still allocated too), and weir's own streams and events. This is the
+ * one place where weir frees resources on shutdown; a process that just exits leaves that to the driver. Waits for
+ * queued work. Captures that the program began itself should have ended, or the driver refuses to wait. No other weir
+ * call may run at the same time.
+ *
+ * Afterwards every call returns WEIR_ERR_CLOSED until weir_open() is called again, except for calls with an argument
+ * that is bad in itself and for what needs no device: weir_version(), names, texts and errors (also as JSON),
  * weir_free() and weir_pinned_free() of NULL, weir_handle_kind_register(), weir_handle_kind_info_get(), labels of the
- * history, weir_plan_decode() and weir_plan_encode(), and what destroys objects of the program's own (a plan, a
+ * history, weir_plan_decode() and weir_plan_encode(), and functions that destroy the program's own objects (a plan, a
  * checkpoint). weir/host.h says what its calls return.
- * @return WEIR_OK also when it was not open; the first failure of a driver call otherwise, everything else having
- *         been released all the same; WEIR_ERR_FORKED in a forked child, touching nothing. Since 0.1.
+ * @return WEIR_OK also when the library was not open; otherwise the first failure of a driver call, after everything
+ *         else was released all the same; WEIR_ERR_FORKED in a forked child, with nothing touched. Since 0.1.
  */
 WEIR_API weir_status weir_close(void);
 
@@ -194,7 +199,7 @@ WEIR_API const char *weir_version(void);
 /** Name of the back end in use: "host", "cuda" or "hip". Opens the library if needed. Since 0.1. */
 WEIR_API weir_status weir_backend_name(const char **name);
 
-/** One option as it stands, for programs that show them. Strings are static or valid until weir_close(). */
+/** An option and its value in force, for programs that show them. Strings are static or valid until weir_close(). */
 typedef struct weir_option_info {
     size_t size;
     const char *name;        /**< "memory_limit" */
@@ -230,20 +235,21 @@ WEIR_API weir_status weir_device_count(int *count);
 /** Fills `out`. Opens the device. Since 0.1. */
 WEIR_API weir_status weir_device_info_get(int device, weir_device_info *out);
 
-/** The calling thread's current device: what it set last, or the driver's current device where the back end has
- *  one, else 0. @return WEIR_ERR_NOT_SUPPORTED, as every call that leaves the device or stream to be the current one,
- *  while a CUDA context other than a primary one (cuCtxCreate, a green context) is current. Since 0.1. */
+/** The calling thread's current device: the one it set last, or the driver's current device where the back end has one,
+ *  else 0. @return WEIR_ERR_NOT_SUPPORTED while a CUDA context other than a primary one (cuCtxCreate, a green context)
+ *  is current; every call that uses the current device or stream returns the same. Since 0.1. */
 WEIR_API weir_status weir_device_get_current(int *device);
 
 /** Makes `device` current for the calling thread (and for the driver, where the back end has such a notion).
  *  Since 0.1. */
 WEIR_API weir_status weir_device_set_current(int device);
 
-/** Waits until all work on the device has completed. @return WEIR_ERR_CAPTURE, not harming it, while a stream of the device
- *  that weir knows captures (on AMD's devices, a stream of any): waiting would end that capture. Since 0.1. */
+/** Waits until all work on the device has completed. @return WEIR_ERR_CAPTURE while a stream of the device that weir
+ *  knows is capturing (on AMD's devices, a stream of any device): waiting would end that capture, which is left alone.
+ *  Since 0.1. */
 WEIR_API weir_status weir_device_synchronize(int device);
 
-/** Lets kernels on `device` access memory of `peer`, of any kind, what it has now and what it will have. Enabling twice
+/** Lets kernels on `device` access memory of `peer`: of any kind, what it has now and what it will have. Enabling twice
  *  is fine. @return WEIR_ERR_NOT_SUPPORTED. Since 0.1. */
 WEIR_API weir_status weir_device_enable_peer(int device, int peer);
 
@@ -278,10 +284,11 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
 
 /**
  * Names a stream that somebody else owns (a cudaStream_t). The same native stream gives the same weir_stream until
- * weir_stream_destroy(), which forgets it and leaves the native stream alone. Call that before the owner destroys the
- * native stream: until then weir may ask the driver about it in any call, and the driver crashes when it is asked about
- * a stream that is no more. Safe even so are weir_free() of memory that was allocated on it and recorded on no stream,
- * and weir_close(). NULL and the vendor's number for it (cudaStreamLegacy, 0x1) name the default stream.
+ * weir_stream_destroy(), which forgets it and leaves the native stream alone. Call weir_stream_destroy() before the
+ * owner destroys the native stream: until then any weir call may ask the driver about it, and the driver crashes when
+ * asked about a stream that no longer exists. Two calls are safe even then: weir_free() of memory that was allocated on
+ * the stream and recorded on none, and weir_close(). NULL and the vendor's number for it (cudaStreamLegacy, 0x1) name
+ * the default stream.
  * @return WEIR_ERR_INVALID_ARGUMENT for cudaStreamPerThread (0x2), which is another stream in each thread;
  *         WEIR_ERR_INVALID_STREAM for one that weir cannot work with (CUDA: made in a context other than the device's
  *         primary one, such as a green context). Since 0.1.
@@ -289,17 +296,17 @@ WEIR_API weir_status weir_stream_create(int device, int priority, weir_stream *o
 WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stream *out);
 
 /**
- * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it; memory that was
- * allocated on it stays valid, its free blocks become available to other streams.
+ * Ends a stream from weir_stream_create() or weir_stream_from_native(). Waits for the work on it. Memory that was
+ * allocated on it stays valid; its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
- *         destroying it. The stream stays then; when it is the driver that refuses to destroy it, its error is returned and the
- *         stream is gone all the same. Since 0.1.
+ *         destroying it. After these the stream stays. When the driver refuses to destroy it, the driver's error is
+ *         returned, but the stream is gone. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
 
-/** The calling thread's current stream of a device; the default stream until it sets one, and again once another thread has
- *  destroyed that. Since 0.1. */
+/** The calling thread's current stream of a device. It is the default stream until the thread sets another, and again
+ *  once another thread has destroyed that one. Since 0.1. */
 WEIR_API weir_status weir_stream_get_current(int device, weir_stream *out);
 
 /** Makes `stream` the calling thread's current stream of the stream's device. Does not change the current device.
@@ -309,17 +316,17 @@ WEIR_API weir_status weir_stream_set_current(weir_stream stream);
 /** What weir_stream_enter() replaced; for weir_stream_leave(). Opaque. */
 typedef struct weir_stream_guard {
     weir_stream previous;
-    uint32_t thread; /* that entered; 0: it was left, or never entered */
+    uint32_t thread; /* the one that entered; 0: already left, or never entered */
     int16_t previous_device;
-    uint16_t epoch; /* of the library, which closing ends */
+    uint16_t epoch; /* the library's, which ends with weir_close() */
 } weir_stream_guard;
 
-/** Makes the stream and its device current for the calling thread and remembers what was. Nest freely; leave in reverse order.
- *  Since 0.1. */
+/** Makes the stream and its device current for the calling thread and remembers what was current before. Nests; leave
+ *  in reverse order. Since 0.1. */
 WEIR_API weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard);
 
-/** Restores what weir_stream_enter() replaced; a thread that had no context of CUDA's then has that of device 0, if there is
- *  one. @return WEIR_ERR_WRONG_THREAD, nothing having changed, on another thread than the one that entered;
+/** Restores what weir_stream_enter() replaced. A thread that had no CUDA context before then has that of device 0, if
+ *  there is one. @return WEIR_ERR_WRONG_THREAD, with nothing changed, on another thread than the one that entered;
  *  WEIR_ERR_INVALID_ARGUMENT for a guard that was left already, or entered before weir_close(). Since 0.1. */
 WEIR_API weir_status weir_stream_leave(weir_stream_guard *guard);
 
@@ -333,10 +340,10 @@ WEIR_API weir_status weir_stream_device(weir_stream stream, int *device);
 WEIR_API weir_status weir_stream_priority(weir_stream stream, int *priority);
 
 /**
- * How often weir has queued something of its own on the stream: made it wait for other streams, before memory of theirs is
- * handed out on it; filled memory, in debug mode; called a program's segment source for it. Who orders streams of his own
- * behind this one, instead of naming them to weir, has to do so again when the number has changed by the time he has memory.
- * Takes no lock. Since 0.1.
+ * How many operations of its own weir has queued on the stream: waits for other streams, before their memory is handed
+ * out on it; fills, in debug mode; calls of a program's segment source for it. A program that orders its own streams
+ * behind this one, instead of naming them to weir, must do so again when the count has changed by the time it has the
+ * memory. Takes no lock. Since 0.1.
  */
 WEIR_API weir_status weir_stream_queued(weir_stream stream, uint64_t *count);
 
@@ -347,7 +354,7 @@ WEIR_API weir_status weir_stream_query(weir_stream stream);
 /** Waits for all work on the stream. @return WEIR_ERR_CAPTURE, not harming it, while it is capturing. Since 0.1. */
 WEIR_API weir_status weir_stream_synchronize(weir_stream stream);
 
-/** Later work on `stream` waits for the work that `other` has now. Same device or a peer. Since 0.1. */
+/** Makes later work on `stream` wait for the work that is on `other` now. Same device or a peer. Since 0.1. */
 WEIR_API weir_status weir_stream_wait(weir_stream stream, weir_stream other);
 
 /** Calls `function(argument)` from another thread when the work now on the stream has completed. The function must
@@ -363,14 +370,14 @@ WEIR_API weir_status weir_fill(void *destination, unsigned char value, size_t by
 /* ---- memory --------------------------------------------------------------------------------------------------- */
 
 /**
- * Allocates device memory on the calling thread's current device and stream. The memory may be used at once by work
- * on that stream; other streams must wait for that stream first, as they must with any stream-ordered allocator.
- * 512-byte aligned. Zero bytes give NULL and WEIR_OK.
+ * Allocates device memory on the calling thread's current device and stream. Work on that stream may use the memory at
+ * once; other streams must wait for that stream first, as with any stream-ordered allocator. 512-byte aligned. Zero
+ * bytes give NULL and WEIR_OK.
  * @return WEIR_ERR_OUT_OF_MEMORY after everything that can be reclaimed was; weir_error_text() then says what was
- *         asked, where the bytes are and what would help. The library stays usable. More than 1 EiB, which a negative
- *         size is, is refused so at once: nothing is reclaimed, counted or recorded, and the text says only that.
- *         WEIR_ERR_CAPTURE while weir knows of a capture on the device, when the stream's own was invalidated, or is one that
- *         weir was not told of. Since 0.1.
+ *         asked for, where the bytes are and what would help. The library stays usable. A request for more than 1 EiB
+ *         (as a negative size is) is refused with it at once: nothing is reclaimed, counted or recorded, and the text
+ *         says only that. WEIR_ERR_CAPTURE if the stream's capture was invalidated, or is one that weir was not told
+ *         of, while weir knows of a capture on the device. Since 0.1.
  */
 WEIR_API weir_status weir_alloc(size_t bytes, void **out);
 
@@ -378,27 +385,27 @@ WEIR_API weir_status weir_alloc(size_t bytes, void **out);
 WEIR_API weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out);
 
 /**
- * Frees memory from weir_alloc(). From any thread. The block is reusable at once by later allocations on its own
- * stream; streams named with weir_record_stream() are waited for first. NULL is fine.
- * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into a block),
- *         nothing having changed. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were written; it
- *         is freed. Since 0.1.
+ * Frees memory from weir_alloc(), from any thread. Later allocations on the block's own stream may reuse it at once;
+ * streams named with weir_record_stream() are waited for first. NULL is fine.
+ * @return WEIR_ERR_UNKNOWN_POINTER, WEIR_ERR_DOUBLE_FREE or WEIR_ERR_INVALID_ARGUMENT (a pointer into the middle of a
+ *         block), with nothing changed. With the option `debug` also WEIR_ERR_CORRUPT: bytes behind the block were
+ *         overwritten; the block is freed. Since 0.1.
  */
 WEIR_API weir_status weir_free(void *pointer);
 
 /**
- * Says that `stream` uses the block too: once freed, it is not reused before the work now on `stream` and any until
- * the free has completed (PyTorch's record_stream). `pointer` may point anywhere into a live block. Naming the
+ * Records that `stream` uses the block too: once freed, the block is not reused before all work queued on `stream` up
+ * to the free has completed (PyTorch's record_stream). `pointer` may point anywhere into a live block. Naming the
  * block's own stream does nothing. A stream of another device is allowed.
- * @return WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE when it points into memory that was freed. Since 0.1.
+ * @return WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE when `pointer` points into memory that was freed. Since 0.1.
  */
 WEIR_API weir_status weir_record_stream(const void *pointer, weir_stream stream);
 
 /**
- * A private memory pool of one device: segments and blocks that nobody else gets. The value is its id, as PyTorch's
- * MempoolId_t: {0, n} made by a user, {n, 0} made for a graph capture, n counting from 1 and never used twice: a process can
- * make 16,777,215 of each kind, so programs that capture for ever give their graphs the pool of one before. {0, 0}
- * is the default pool. Stale ids are recognised and refused with WEIR_ERR_POOL_MISMATCH.
+ * A private memory pool of one device: its segments and blocks serve nobody else. The value is its id, as PyTorch's
+ * MempoolId_t: {0, n} for a pool made by a user, {n, 0} for one made for a graph capture; n counts from 1 and is never
+ * used twice. A process can make 16,777,215 of each kind, so programs that capture for ever should give a new graph the
+ * pool of an earlier one. {0, 0} is the default pool. Stale ids are recognised and refused with WEIR_ERR_POOL_MISMATCH.
  */
 typedef struct weir_mempool {
     uint64_t capture, user;
@@ -418,63 +425,68 @@ typedef struct weir_pointer_info {
 } weir_pointer_info;
 
 /** Looks up the live block that `pointer` points to or into. @return WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE
- *  when it points into memory that was freed. Since 0.1. */
+ *  when `pointer` points into memory that was freed. Since 0.1. */
 WEIR_API weir_status weir_pointer_info_get(const void *pointer, weir_pointer_info *out);
 
-/** Gives cached memory that nothing uses back to the driver: whole free segments and chunks, after waiting for pending frees.
- *  @return what the driver failed with for the first that it did not take, which stays; the others are given back all the same.
- *  Since 0.1. */
+/** Gives cached memory that nothing uses back to the driver: whole free segments and chunks, after waiting for pending
+ *  frees.
+ *  @return the driver's first error: memory that it did not take back stays cached, and the rest is given back all the
+ *  same. Since 0.1. */
 WEIR_API weir_status weir_empty_cache(int device);
 
-/** Caps what weir may reserve on the device; 0 removes the cap. Memory held already stays; new growth is refused
- *  with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. The driver's context and libraries do not count, nor pools of
- *  WEIR_MEMORY_MANAGED or WEIR_MEMORY_PINNED. Since 0.1. */
+/** Caps what weir may reserve on the device; 0 removes the cap. Memory held already stays; growth beyond the cap is
+ *  refused with WEIR_ERR_OUT_OF_MEMORY after the usual reclaiming. Not counted: the driver's context, libraries, and
+ *  pools of WEIR_MEMORY_MANAGED or WEIR_MEMORY_PINNED. Since 0.1. */
 WEIR_API weir_status weir_memory_limit_set(int device, uint64_t bytes);
 
 /** The cap in force; 0 when none. Since 0.1. */
 WEIR_API weir_status weir_memory_limit_get(int device, uint64_t *bytes);
 
 /**
- * Asked when an allocation is about to fail: free what you can (weir_free is allowed, no weir lock is held) and
- * return true when it is worth trying again. `needed` is the size of the segment that would be taken for it, which may be
- * several times what was asked for, and of which some may be free; `device` is -1 when it is pinned host memory.
+ * Called when an allocation is about to fail: free what you can (weir_free() is allowed; no weir lock is held) and
+ * return true when it is worth trying again. `needed` is the size of the segment that the allocation would take: it may
+ * be several times the request, and part of it may be free. `device` is -1 for pinned host memory.
  */
 typedef bool (*weir_reclaim_fn)(void *user, int device, size_t needed);
 
-/** Adds a reclaim callback for all devices; they are asked in the order added. Since 0.1. */
+/** Adds a reclaim callback for all devices; callbacks are called in the order added. Since 0.1. */
 WEIR_API weir_status weir_reclaim_add(weir_reclaim_fn function, void *user);
 
-/** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT.
- *  Since 0.1. */
+/** Removes one; it may still be running on another thread when this returns. @return WEIR_ERR_INVALID_ARGUMENT if not
+ *  added. Since 0.1. */
 WEIR_API weir_status weir_reclaim_remove(weir_reclaim_fn function, void *user);
 
 /* ---- memory pools ---------------------------------------------------------------------------------------------- */
 
-/** For weir_mempool_options: no device was named yet, which weir_mempool_create() refuses. */
+/** For weir_mempool_options: no device was named yet; weir_mempool_create() refuses it. */
 #define WEIR_DEVICE_UNNAMED (-2)
 
 /** What the segments of a pool are made of. */
 typedef enum weir_memory_kind {
-    WEIR_MEMORY_DEVICE = 0,     /**< plain device memory: in chunks, as the default pool's, where its rules allow it */
+    WEIR_MEMORY_DEVICE = 0,     /**< plain device memory; in chunks, like the default pool, where its rules allow it */
     WEIR_MEMORY_MAPPED = 1,     /**< virtual memory mapped on physical chunks: can be paused (weir_pause()) */
-    WEIR_MEMORY_EXPORTABLE = 2, /**< the same, and its segments can be given to other processes */
+    WEIR_MEMORY_EXPORTABLE = 2, /**< as WEIR_MEMORY_MAPPED, and other processes can be given its segments */
     WEIR_MEMORY_MANAGED = 3,    /**< memory that the driver moves between host and device */
-    WEIR_MEMORY_PINNED = 4      /**< page-locked host memory that the device reaches */
+    WEIR_MEMORY_PINNED = 4      /**< page-locked host memory that the device can access */
 } weir_memory_kind;
 
 /**
- * Where a pool gets its segments, if not from weir. Called from any thread; free and release must not call weir. alloc
- * gets a multiple of 2 MiB and gives an address aligned to 512 bytes at least (and to the pool's alignment), anywhere in
- * a page: the allocation that it was for is WEIR_ERR_INVALID_ARGUMENT otherwise. WEIR_ERR_OUT_OF_MEMORY, and NULL, send the request
- * down the ladder, other errors are what the allocation returns. free gets
- * what alloc gave; where it fails the pool keeps the memory, and the error is whose call wanted it given back. Memory that no block
- * can be made of (misaligned, refused by range_changed) is given back at once: where that fails, it is lost, which is logged. What
- * is no error of weir's, or means something of weir's own (POOL_MISMATCH, NOT_READY, CAPTURE, BUSY), becomes WEIR_ERR_DRIVER.
- * The stream is the native
- * one that the segment is for. The source is used until the last block of the pool is gone, which may be after
- * weir_mempool_unref(): a free gives nothing back, so that is then done by the next weir_mempool_create(),
- * weir_mempool_unref(), weir_graph_begin() or weir_empty_cache(), or when memory is short. Then `release` (if not NULL) is called
- * once, and never anything again.
+ * Where a pool gets its segments, if not from weir. Called from any thread; `free` and `release` must not call weir.
+ *
+ * `alloc` gets a multiple of 2 MiB and gives an address, anywhere in a page, that is aligned to 512 bytes at least and
+ * to the pool's alignment; otherwise the allocation fails with WEIR_ERR_INVALID_ARGUMENT. After WEIR_ERR_OUT_OF_MEMORY,
+ * or NULL, the request goes on down the out-of-memory ladder; any other error is what the allocation returns.
+ *
+ * `free` gets what `alloc` gave. If it fails, the pool keeps the memory, and the call that wanted the memory given back
+ * returns the error. Memory that no block can be made of (misaligned, or refused by range_changed) is given back at
+ * once; if that fails, the memory is lost, which is logged.
+ *
+ * A status that is no error of weir's, or that means something else inside weir (POOL_MISMATCH, NOT_READY, CAPTURE,
+ * BUSY), becomes WEIR_ERR_DRIVER. `native_stream` is the stream that the segment is for.
+ *
+ * The source is used until the last block of the pool is gone, which may be after weir_mempool_unref(). weir_free()
+ * gives no segment back: the next weir_mempool_create(), weir_mempool_unref(), weir_graph_begin() or weir_empty_cache()
+ * does, or an allocation when memory is short. Then `release` (if not NULL) is called once, and never anything again.
  */
 typedef struct weir_segment_source {
     weir_status (*alloc)(void *user, size_t bytes, int device, void *native_stream, void **base);
@@ -489,10 +501,10 @@ typedef enum weir_range_change {
     WEIR_RANGE_LEAVING = 2, /**< about to be unmapped or given back: deregister it now */
 } weir_range_change;
 
-/** Told of every change of a pool's ranges, in order. Must not call weir, nor take a lock that any thread holds when it calls
- *  weir: a lock of weir's is held when ranges leave. Returning false for WEIR_RANGE_ADDED refuses the memory, which goes back to
- *  its source: the allocation is WEIR_ERR_BUSY. A range that could not be given back is added again; one that is refused then is
- *  lost to the pool, which is logged. */
+/** Called for every change of a pool's ranges, in order. Must not call weir, nor take a lock that any thread holds when
+ *  it calls weir: weir holds a lock of its own when ranges leave. Returning false for WEIR_RANGE_ADDED refuses the
+ *  memory: it goes back to its source, and the allocation fails with WEIR_ERR_BUSY. A range that could not be given
+ *  back is added again; if it is refused then, it is lost to the pool, which is logged. */
 typedef bool (*weir_range_fn)(void *user, weir_range_change change, void *base, size_t bytes, int device);
 
 /** What a pool is like. Initialise with WEIR_MEMPOOL_OPTIONS_INIT. Only the tail grows. */
@@ -501,18 +513,18 @@ typedef struct weir_mempool_options {
     int32_t device;                    /**< must be named; WEIR_DEVICE_CURRENT names the calling thread's current one */
     weir_memory_kind memory;           /**< what its segments are made of, when it has no source of its own */
     const weir_segment_source *source; /**< copied; NULL: weir's own */
-    weir_range_fn range_changed;       /**< told of each segment; NULL: nobody is */
+    weir_range_fn range_changed;       /**< called for each segment; NULL: none */
     void *range_user;
     uint64_t cap;       /**< bytes it may reserve; 0: no cap but the device's limit */
     uint64_t alignment; /**< of its blocks: a power of two up to 2 MiB; 0: 512 */
     bool use_on_oom; /**< lends cached device memory to requests that would otherwise fail, while no graph holds it */
-    bool no_split;   /**< a segment holds one block: what a registration must not share */
-    bool
-        deterministic; /**< equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse
-                             depend on nothing but the calls, not on addresses or on when work completes. A freed block
-                             that other streams use makes its own stream wait for them; during a capture it waits as in
-                             other pools. Running out of memory makes a difference too */
-    char tag[21];      /**< for weir_pause(); several pools may have the same. Empty: none */
+    bool no_split;   /**< a segment holds one block: for memory that must not share a registration */
+    /** Equal sequences of calls give equal offsets in equal segments, in any process: ties and reuse depend only on the
+     *  calls, not on addresses or on when work completes. Freeing a block that other streams use makes the block's own
+     *  stream wait for them; during a capture the block waits as in other pools. Running out of memory may still make a
+     *  difference. */
+    bool deterministic;
+    char tag[21]; /**< for weir_pause(); several pools may have the same. Empty: none */
 } weir_mempool_options;
 
 #define WEIR_MEMPOOL_OPTIONS_INIT                                                                                      \
@@ -523,72 +535,72 @@ typedef struct weir_mempool_options {
 WEIR_API weir_status weir_mempool_create(const weir_mempool_options *options, weir_mempool *out);
 
 /**
- * An id for a pool that is made, with default options, on the device of the first capture that names it in
- * weir_graph_options: what captures share before there is a pool (PyTorch's graph_pool_handle). The pool lives as long as
- * graphs use it; weir_mempool_ref() keeps it longer. Since 0.1.
+ * Reserves an id for a pool that does not exist yet: the first capture that names it in weir_graph_options makes the
+ * pool, with default options, on its device. So captures can agree on a pool beforehand (PyTorch's graph_pool_handle).
+ * The pool lives as long as graphs use it; weir_mempool_ref() keeps it longer. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_reserve(weir_mempool *out);
 
-/** One reference more. A pool that lost its last reference but still has memory is opened again by this.
+/** Adds a reference. A pool that lost its last reference but still has memory is opened again by this.
  *  @return WEIR_ERR_POOL_MISMATCH when it is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_ref(weir_mempool pool);
 
 /**
- * One reference less. With the last one the pool is released: it no longer lends, routes to it have ended, its cached
- * memory belongs to whoever needs memory, and it is gone when its last block is freed and its memory given back, which
- * is now if no block is live. Blocks in use stay valid.
+ * Drops a reference. Dropping the last one releases the pool: it no longer lends, no route leads to it any more, and
+ * its cached memory belongs to whoever needs memory. The pool is gone when its last block is freed and its memory given
+ * back: at once, if no block is live. Blocks in use stay valid.
  * @return WEIR_ERR_POOL_MISMATCH when the program has no reference to it, or the pool is gone. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_unref(weir_mempool pool);
 
 /**
- * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests; among all
+ * Routes the calling thread's allocations on the pool's device to the pool, until weir_mempool_leave(). Nests. Of all
  * routes that apply to an allocation (threads, streams, filters, captures) the one that was opened last wins. Holds a
- * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing does
- * nothing else: frees, trimming and the
- * out-of-memory ladder go on as always.
- * @return WEIR_ERR_POOL_MISMATCH when the pool is gone or a reserved id that no capture has made; WEIR_ERR_BUSY when the thread
- *         has entered 32 without leaving one. Since 0.1.
+ * reference, as weir_mempool_route_stream(). Other threads may enter the same pool at the same time. Routing changes
+ * nothing else: frees, trimming and the out-of-memory ladder work as always.
+ * @return WEIR_ERR_POOL_MISMATCH when the pool is gone, or is a reserved id for which no capture has made a pool;
+ *         WEIR_ERR_BUSY when the thread has entered 32 pools without leaving one. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_enter(weir_mempool pool);
 
-/** Ends the calling thread's innermost route, which must be to `pool`. @return WEIR_ERR_POOL_MISMATCH when it is to
- *  another, nothing having changed. Routes of a thread that ends are ended. Since 0.1. */
+/** Ends the calling thread's innermost route, which must be to `pool`. @return WEIR_ERR_POOL_MISMATCH, with nothing
+ *  changed, when it is to another. When a thread ends, so do its routes. Since 0.1. */
 WEIR_API weir_status weir_mempool_leave(weir_mempool pool);
 
-/** Routes allocations on a stream, from any thread, to a pool of the stream's device; {0, 0} ends that. Holds a
- *  reference as long as it lasts, at most until the stream is destroyed; a released pool that is not gone yet is opened again by
- *  that, as by weir_mempool_ref(). @return WEIR_ERR_WRONG_DEVICE when the pool is another device's; WEIR_ERR_POOL_MISMATCH when it
- *  is gone. Since 0.1. */
+/** Routes allocations on a stream, from any thread, to a pool of the stream's device; {0, 0} ends that. The route holds
+ *  a reference as long as it lasts, at most until the stream is destroyed. Like weir_mempool_ref(), it opens a released
+ *  pool again that is not gone yet. @return WEIR_ERR_WRONG_DEVICE when the pool is another device's;
+ *  WEIR_ERR_POOL_MISMATCH when it is gone. Since 0.1. */
 WEIR_API weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream);
 
-/** Whether an allocation is routed. Called from any thread that allocates on the device; no lock is held; must not call
- *  weir. */
+/** Whether an allocation is routed to the filter's pool. Called from any thread that allocates on the device, with no
+ *  lock held; must not call weir. */
 typedef bool (*weir_route_fn)(void *user, weir_stream stream, size_t bytes);
 
-/** Routes allocations for which `filter` says true, from any thread, to the pool. Holds a reference, as
+/** Routes allocations, from any thread, for which `filter` returns true to the pool. Holds a reference, as
  *  weir_mempool_route_stream(). Since 0.1. */
 WEIR_API weir_status weir_mempool_route_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
 /** Ends such a route. The filter may still be running on another thread when this returns.
- *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route; WEIR_ERR_POOL_MISMATCH when the pool is gone. Since 0.1. */
+ *  @return WEIR_ERR_INVALID_ARGUMENT when there is no such route; WEIR_ERR_POOL_MISMATCH when the pool is gone.
+ *          Since 0.1. */
 WEIR_API weir_status weir_mempool_unroute_filter(weir_mempool pool, weir_route_fn filter, void *user);
 
-/** The pool that an allocation of the calling thread on `stream` would come from now; filters are asked with 0 bytes.
+/** The pool that an allocation of the calling thread on `stream` would come from now; filters are called with 0 bytes.
  *  @return WEIR_ERR_CAPTURE as weir_alloc(). Since 0.1. */
 WEIR_API weir_status weir_mempool_current(weir_stream stream, weir_mempool *out);
 
-/** As weir_alloc_on(), from a named pool whatever the routes are. @return WEIR_ERR_WRONG_DEVICE when the stream is another
- *  device's; WEIR_ERR_POOL_MISMATCH when the pool was released, or reserved and never made; WEIR_ERR_BUSY while it is paused.
- *  Since 0.1. */
+/** As weir_alloc_on(), from a named pool whatever the routes are. @return WEIR_ERR_WRONG_DEVICE when the stream is
+ *  another device's; WEIR_ERR_POOL_MISMATCH when the pool was released, or reserved and never made; WEIR_ERR_BUSY while
+ *  the pool is paused. Since 0.1. */
 WEIR_API weir_status weir_alloc_from(weir_mempool pool, size_t bytes, weir_stream stream, void **out);
 
 /** Gives the pool's idle segments and free chunks back, after waiting for its pending frees. {0, 0}: as
- *  weir_empty_cache() of the current device. @return WEIR_ERR_BUSY while a graph holds it (a graph uses free memory of its
- *  pool too) or while it is paused. Since 0.1. */
+ *  weir_empty_cache() of the current device. @return WEIR_ERR_BUSY while a graph holds the pool (launches use its free
+ *  memory too) or while it is paused. Since 0.1. */
 WEIR_API weir_status weir_mempool_empty_cache(weir_mempool pool);
 
-/** What a pool is now. Set `size` first. */
+/** A pool's present state. Set `size` first. */
 typedef struct weir_mempool_info {
     size_t size;
     weir_mempool pool;
@@ -596,7 +608,7 @@ typedef struct weir_mempool_info {
     weir_memory_kind memory;
     uint32_t references; /**< of users, routes and graphs; 0: released, but with memory in use */
     uint32_t graphs;     /**< of those, graphs */
-    uint64_t lent;       /**< allocations it served for others (use_on_oom), ever */
+    uint64_t lent;       /**< allocations that it has ever served for others (use_on_oom) */
     bool paused;
     char tag[23];
 } weir_mempool_info;
@@ -627,34 +639,34 @@ typedef struct weir_block_info {
 } weir_block_info;
 
 /** All blocks of a pool at one instant, by segment and address; {0, 0}: of the current device's default pool. Writes at
- *  most `capacity` of them, and into `*count` how many there are. Since 0.1. */
+ *  most `capacity` of them, and sets `*count` to how many there are. Since 0.1. */
 WEIR_API weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size_t capacity, size_t *count);
 
 /** A pool's blocks as they were. Opaque. */
 typedef struct weir_checkpoint weir_checkpoint;
 
 /**
- * Notes every block of a private pool, after waiting for its pending frees. Costs time and memory by the number of blocks.
- * From the first checkpoint on what the pool has free is not mapped elsewhere (policy weir).
- * Give it back with weir_checkpoint_destroy(); it may outlive the pool, and the library being closed.
- * @return WEIR_ERR_BUSY when the pool has pending frees that a capture holds up, or while it is paused;
- *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too, and for one that lends.
- *         Since 0.1.
+ * Notes every block of a private pool, after waiting for its pending frees. Takes time and memory in proportion to the
+ * number of blocks. From the first checkpoint on, the pool's free memory is no longer mapped elsewhere (policy weir).
+ * Destroy it with weir_checkpoint_destroy(); it may outlive the pool and the closing of the library.
+ * @return WEIR_ERR_BUSY when a capture holds up pending frees of the pool, or while the pool is paused;
+ *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too, and for a pool that
+ *         lends. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint **out);
 
 /**
- * Puts a pool back to a checkpoint: blocks that are live now are freed, those that were live then are live again at the
- * same addresses, on the same streams, with whatever they contain now; a pointer from then is good again, and one that was
- * freed by this is not, unless it is such a pointer. Streams recorded on a block that is live then and now stay recorded.
- * The memory of then must still be there; what came later is free afterwards. Nothing changes on failure.
- * `freed` is told of each block that was live before, `restored` of each that is live now (either may be NULL), after the
- * change, without any lock. Nobody else may use the pool meanwhile.
- * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of blocks of then was given back, and did not come
- *         again at the same addresses, or went to another stream; WEIR_ERR_BUSY as weir_mempool_checkpoint() says, and for a block
- *         that is live now, lies where another one was then, and is recorded on a stream: weir_free() it first, so that the stream
- *         can be waited for; WEIR_ERR_BUSY also while a vendor library has memory that it asked for in a capture since the
- *         checkpoint: only the library can free that. Since 0.1.
+ * Puts a pool back to a checkpoint. Blocks that are live now are freed. Blocks that were live then are live again at
+ * the same addresses, on the same streams, with whatever they contain now. So a pointer from then is valid again, and a
+ * pointer to a block that this frees is not, unless a block from then begins there. Streams recorded on a block that is
+ * live both then and now stay recorded. The memory from then must still be there; memory that came later is free
+ * afterwards. Nothing changes on failure. `freed` is called for each block that was live before, `restored` for each
+ * that is live now (either may be NULL), after the change, without any lock. Nobody else may use the pool meanwhile.
+ * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of blocks from then was given back
+ *         and did not come again at the same addresses, or went to another stream. WEIR_ERR_BUSY as
+ *         weir_mempool_checkpoint(), and in two more cases. A block that is live now, lies where another one was then,
+ *         and is recorded on a stream: weir_free() it first, so that the stream can be waited for. A vendor library has
+ *         memory that it asked for in a capture since the checkpoint: only the library can free that. Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
                                           void (*freed)(void *user, void *pointer),
@@ -666,22 +678,23 @@ WEIR_API void weir_checkpoint_destroy(weir_checkpoint *checkpoint);
 /* ---- sharing between processes ---------------------------------------------------------------------------------- */
 
 /**
- * Gives another process the segment that a live block is in: a file descriptor, the caller's to close, and where in the
- * segment `pointer` is. The memory stays until the block's pool gives the segment back and the other process has ended
- * its import. A pool that was paused and resumed has other memory, which must be exported again; until the other
- * process ends its import, pausing does not make the old memory free.
+ * Exports the segment that a live block is in to another process: gives a file descriptor, the caller's to close, and
+ * the offset of `pointer` in the segment. The memory stays until the block's pool has given the segment back and the
+ * other process has ended its import. A pool that was paused and resumed has other memory, which must be exported
+ * again; until the other process ends its import, pausing does not free the old memory.
  * @return WEIR_ERR_NOT_SUPPORTED when its pool is not WEIR_MEMORY_EXPORTABLE; WEIR_ERR_BUSY while it is paused;
  *         WEIR_ERR_UNKNOWN_POINTER; WEIR_ERR_DOUBLE_FREE. Since 0.1.
  */
 WEIR_API weir_status weir_export(const void *pointer, int *descriptor, uint64_t *offset, uint64_t *segment_bytes);
 
-/** Maps such a segment in this process, for the device and those that weir_device_enable_peer() named; the descriptor
- *  stays the caller's. @return WEIR_ERR_INVALID_ARGUMENT when the descriptor or the size is none that weir_export() gave,
- *  WEIR_ERR_NOT_SUPPORTED by a device that cannot share memory, WEIR_ERR_OUT_OF_MEMORY when its addresses are used up.
- *  Since 0.1. */
+/** Maps such a segment in this process, for `device` and for the devices that weir_device_enable_peer() let access it.
+ *  The descriptor stays the caller's. @return WEIR_ERR_INVALID_ARGUMENT when the descriptor or the size is not one that
+ *  weir_export() gave; WEIR_ERR_NOT_SUPPORTED for a device that cannot share memory; WEIR_ERR_OUT_OF_MEMORY when its
+ *  addresses are used up. Since 0.1. */
 WEIR_API weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void **base);
 
-/** Ends weir_import(). The caller has made sure that no queued work uses it. weir_close() ends those that are left.
+/** Ends weir_import(). The caller must make sure that no queued work uses the memory. weir_close() ends imports that
+ *  are left.
  *  @return WEIR_ERR_UNKNOWN_POINTER for what weir_import() did not give, or what was ended already. Since 0.1. */
 WEIR_API weir_status weir_import_close(void *base);
 
@@ -695,22 +708,22 @@ typedef enum weir_pause_mode {
 
 /**
  * Gives the physical memory of all pools of a device that carry `tag` (NULL: of all pools that can be paused) back to
- * the driver; their addresses stay. Waits for the work on the device. Until weir_resume() such memory must not be
- * touched, by other devices either; allocating from such a pool gives WEIR_ERR_BUSY; freeing its blocks is allowed
- * (their contents are not brought back). All or nothing: on failure no pool is paused; should the driver then refuse to
- * map their memory again as well, they stay paused, with all of it, and the text says so. Pools that are paused already
- * are left alone.
- * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for one whose memory is not weir's
- *         own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a stream
- *         of the device captures (on AMD's devices, of any), if there is memory to pause; WEIR_ERR_OUT_OF_HOST_MEMORY when there
- *         is no room for the contents. Since 0.1.
+ * the driver; their addresses stay. Waits for the work on the device. Until weir_resume() nothing may touch such
+ * memory, other devices included; allocating from such a pool gives WEIR_ERR_BUSY; freeing its blocks is allowed (their
+ * contents are not brought back). Pools that are paused already are left alone. All or nothing: on failure no pool is
+ * paused. If the driver then also refuses to map their memory again, the pools stay paused, nothing of their memory is
+ * lost, and the text says so.
+ * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for a pool whose memory is not
+ *         weir's own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a
+ *         stream of the device is capturing (on AMD's devices, of any), if there is memory to pause;
+ *         WEIR_ERR_OUT_OF_HOST_MEMORY when there is no room for the contents. Since 0.1.
  */
 WEIR_API weir_status weir_pause(int device, const char *tag, weir_pause_mode mode);
 
 /**
  * Backs the same addresses with memory again and brings the contents back; graphs that use them may be launched again.
- * All or nothing: on failure (no memory, mostly, after everything that can be reclaimed was) everything stays paused
- * and the contents are kept. Pools that are not paused are left alone.
+ * All or nothing: on failure (mostly for want of memory, after everything that can be reclaimed was) everything stays
+ * paused and the contents are kept. Pools that are not paused are left alone.
  * @return WEIR_ERR_OUT_OF_MEMORY; WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_BUSY when a pool's
  *         range_changed refuses the memory. Since 0.1.
  */
@@ -725,7 +738,7 @@ typedef enum weir_capture_mode {
     WEIR_CAPTURE_RELAXED = 2
 } weir_capture_mode;
 
-/** A captured graph, and what it needs to stay alive: its pools, the library handles and workspaces it used. Passed by
+/** A captured graph, and what must live as long: its pools, the library handles and workspaces it used. Passed by
  *  value; stale ones are recognised and refused. */
 typedef struct weir_graph {
     uint64_t id;
@@ -734,59 +747,64 @@ typedef struct weir_graph {
 /** Initialise with WEIR_GRAPH_OPTIONS_INIT. Only the tail grows. */
 typedef struct weir_graph_options {
     size_t size;
-    weir_mempool pool; /**< what the capture allocates from; {0, 0}: a new pool of its own. One that another graph uses
-                            is shared: such graphs must be launched in the order captured and never at the same time. Of one that
-                            had memory before: see weir_graph_launch() */
+    /** What the capture allocates from; {0, 0}: a new pool of its own. Graphs that share a pool must be launched in the
+     *  order captured and never at the same time. For a pool that had memory before the capture see
+     *  weir_graph_launch(). */
+    weir_mempool pool;
     weir_capture_mode mode;
 } weir_graph_options;
 
 #define WEIR_GRAPH_OPTIONS_INIT { sizeof(weir_graph_options), { 0, 0 }, WEIR_CAPTURE_GLOBAL }
 
 /**
- * Begins a capture on a stream (not the default one). Until weir_graph_end(), allocations on any stream of the
- * device that takes part in the capture, from any thread, come from the graph's pool, unless a route opened later says otherwise;
- * those on streams of other devices that have joined it do not, and are not kept by the graph. Memory freed
- * meanwhile is reused within the capture as soon as its order there proves that nothing else still uses it. Allocations on
- * a stream that is in a capture which weir was not told of are refused with WEIR_ERR_CAPTURE meanwhile.
- * @return WEIR_ERR_CAPTURE when the stream captures already; WEIR_ERR_INVALID_ARGUMENT when it is the default one;
- *         WEIR_ERR_POOL_MISMATCH when the options' pool is gone, WEIR_ERR_WRONG_DEVICE when it is another device's than the
- *         stream; WEIR_ERR_NOT_SUPPORTED by a back end without graphs. Since 0.1.
+ * Begins a capture on a stream (not the default one). Until weir_graph_end(), allocations from any thread, on any
+ * stream of the device that takes part in the capture, come from the graph's pool, unless a route opened later says
+ * otherwise. Allocations on streams of other devices that have joined the capture do not, and the graph does not keep
+ * them. Memory freed meanwhile is reused within the capture as soon as the captured order proves that nothing else
+ * still uses it. Meanwhile, allocations on a stream in a capture that weir was not told of are refused with
+ * WEIR_ERR_CAPTURE.
+ * @return WEIR_ERR_CAPTURE when the stream is capturing already; WEIR_ERR_INVALID_ARGUMENT when it is the default one;
+ *         WEIR_ERR_POOL_MISMATCH when the options' pool is gone; WEIR_ERR_WRONG_DEVICE when the pool is not of the
+ *         stream's device; WEIR_ERR_NOT_SUPPORTED by a back end without graphs. Since 0.1.
  */
 WEIR_API weir_status weir_graph_begin(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 
 /**
- * Tells weir of a capture that the program began itself on `stream` and is underway; a capture into the body of a
- * conditional node too (with the pool of the graph around it). The program ends the capture itself and then calls
- * weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream captures nothing, or its capture is no longer valid, or weir knows of it
- * already; of the pool and the back end as weir_graph_begin(). Since 0.1.
+ * Tells weir of a capture that the program began itself on `stream` and that is underway. It may be a capture into the
+ * body of a conditional node (give it the pool of the graph around it). The program ends the capture itself and then
+ * calls weir_graph_end(). @return WEIR_ERR_CAPTURE when the stream is not capturing, when its capture is no longer
+ * valid, or when weir knows of it already; for the pool and the back end as weir_graph_begin(). Since 0.1.
  */
 WEIR_API weir_status weir_graph_adopt(weir_stream stream, const weir_graph_options *options, weir_graph *out);
 
-/** Ends the capture; one that is not relaxed must be ended by the thread that began it. @return WEIR_ERR_CAPTURE when it was
- *  invalidated: the graph is empty and only good for weir_graph_destroy(); WEIR_ERR_BUSY when an adopted capture is still
- *  underway, WEIR_ERR_WRONG_THREAD. After these two, and when the driver fails to tell of the capture, it may be called
- *  again. Since 0.1. */
+/** Ends the capture; one that is not relaxed must be ended by the thread that began it. @return WEIR_ERR_CAPTURE when
+ *  it was invalidated: the graph is empty and only good for weir_graph_destroy(). WEIR_ERR_BUSY when an adopted capture
+ *  is still underway; WEIR_ERR_WRONG_THREAD. After these two, and when the driver fails to report on the capture, it
+ *  may be called again. Since 0.1. */
 WEIR_API weir_status weir_graph_end(weir_graph graph);
 
-/** Launches the graph on a stream of its device, instantiating it the first time. What the capture got from a pool that had memory
- *  before, or as the workspace of a handle, may be memory that work queued earlier on the captured streams still uses: launch it
- *  behind that work, on one of those streams or on one that waits for them. @return WEIR_ERR_BUSY while a pool of its is paused;
- *  WEIR_ERR_WRONG_DEVICE when the stream is another device's. Adopted graphs are launched by their owner. Since 0.1. */
+/** Launches the graph on a stream of its device, instantiating it the first time. Memory that the capture got from a
+ *  pool that had memory before, or as the workspace of a handle, may still be used by work queued earlier on the
+ *  captured streams: launch the graph behind that work, on one of those streams or on one that waits for them. Adopted
+ *  graphs are launched by their owner.
+ *  @return WEIR_ERR_BUSY while one of its pools is paused; WEIR_ERR_WRONG_DEVICE when the stream is another device's.
+ *          Since 0.1. */
 WEIR_API weir_status weir_graph_launch(weir_graph graph, weir_stream stream);
 
-/** Ends the graph, from any state: a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
- *  is still allocated stays valid. The caller has made sure that no launch is running. The graph is gone also when an
+/** Ends the graph in any state; a capture underway is abandoned. Its hold on pools and handles ends; memory of it that
+ *  is still allocated stays valid. The caller must make sure that no launch is running. The graph is gone even when an
  *  error is returned: the driver may refuse to end the capture of another thread (WEIR_ERR_WRONG_THREAD). Since 0.1. */
 WEIR_API weir_status weir_graph_destroy(weir_graph graph);
 
 /** The pool its capture allocates from. Since 0.1. */
 WEIR_API weir_status weir_graph_pool(weir_graph graph, weir_mempool *pool);
 
-/** Keeps another pool alive, and its memory in place, as long as the graph. Pools that its capture allocated from are kept
- *  anyway. Since 0.1. */
+/** Keeps another pool alive, and its memory in place, as long as the graph. Pools that its capture allocated from are
+ *  kept anyway. Since 0.1. */
 WEIR_API weir_status weir_graph_retain_pool(weir_graph graph, weir_mempool pool);
 
-/** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL where there is none (yet). Since 0.1. */
+/** The driver's graph and executable graph (cudaGraph_t, cudaGraphExec_t); NULL where there is none (yet).
+ *  Since 0.1. */
 WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **executable);
 
 /* ---- pinned host memory ---------------------------------------------------------------------------------------- */
@@ -794,43 +812,44 @@ WEIR_API weir_status weir_graph_native(weir_graph graph, void **native, void **e
 #define WEIR_NUMA_ANY (-1)
 
 /**
- * Page-locked host memory that every device reaches, from a cache of the process. `numa_node` names the node it must
- * lie on, also when it is a cached block. 512-byte aligned. Zero bytes give NULL and WEIR_OK. There is no stream order on
- * host memory: name every stream that uses the block with weir_pinned_record().
+ * Allocates page-locked host memory that every device can access, from a process-wide cache. `numa_node` names the node
+ * that the memory must lie on, cached blocks included. 512-byte aligned. Zero bytes give NULL and WEIR_OK. Host memory
+ * has no stream order: name every stream that uses the block with weir_pinned_record().
  * @return WEIR_ERR_OUT_OF_HOST_MEMORY after the cache was emptied and the reclaim callbacks were asked; the text says
  *         where the bytes are. WEIR_ERR_INVALID_ARGUMENT for a node that the machine does not have;
  *         WEIR_ERR_NOT_SUPPORTED when the system does not let the process choose one. Since 0.1.
  */
 WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 
-/** Says that work now on `stream`, and any until the free, uses the block: once freed, it is not reused before that is
- *  over, and not before the graph is destroyed that the work becomes part of (a graph of the stream's device). For that it
- *  is named inside the capture, on a stream that takes part, also when it was named before the capture began. `pointer`
- *  may point anywhere into the block.
+/** Records that `stream` uses the block, in work queued now or until the free: once freed, the block is not reused
+ *  before that work is over, nor before the graph (of the stream's device) that the work becomes part of is destroyed.
+ *  For the latter, record the stream inside the capture, on a stream that takes part, even if it was recorded before
+ *  the capture began. `pointer` may point anywhere into the block.
  *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
  *  Since 0.1. */
 WEIR_API weir_status weir_pinned_record(const void *pointer, weir_stream stream);
 
-/** Gives a block back; streams named with weir_pinned_record() are waited for before it is reused, each for its own
- *  blocks only. NULL is fine. @return as weir_free(). Since 0.1. */
+/** Frees a block; before it is reused, the streams named for it with weir_pinned_record() are waited for, but no
+ *  others. NULL is fine. @return as weir_free(). Since 0.1. */
 WEIR_API weir_status weir_pinned_free(void *pointer);
 
-/** Takes and faults in `bytes` in one piece on a node ahead of need, by several threads. Blocks above 1 MiB come from
- *  what was reserved in pieces above 1 MiB, smaller blocks from smaller pieces. Nothing that is cached already is given
- *  back for it. @return WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1. */
+/** Takes `bytes` in one piece on a node ahead of need and faults them in by several threads. Blocks above 1 MiB come
+ *  from reserved pieces above 1 MiB, smaller blocks from smaller pieces. Nothing that is cached already is given back
+ *  for it.
+ *  @return WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1. */
 WEIR_API weir_status weir_pinned_reserve(size_t bytes, int numa_node);
 
-/** Caps what the cache may hold; 0: no cap. What it holds already stays. Since 0.1. */
+/** Caps what the cache may hold; 0: no cap. Memory held already stays. Since 0.1. */
 WEIR_API weir_status weir_pinned_limit_set(uint64_t bytes);
 
-/** Gives idle segments back until the cache holds at most `keep` bytes; 0: all that can be. Waits for no stream. Since
- *  0.1. */
+/** Gives idle segments back until the cache holds at most `keep` bytes; 0: as many as possible. Waits for no stream.
+ *  Since 0.1. */
 WEIR_API weir_status weir_pinned_trim(uint64_t keep);
 
-/** Statistics of the cache of pinned memory; all zero while it was not used. Since 0.1. */
+/** Statistics of the cache of pinned memory; all zero until it is used. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_get(struct weir_memory_stats *out);
 
-/** As weir_stats_reset(), of pinned memory. Nothing to do while it was not used. Since 0.1. */
+/** As weir_stats_reset(), for pinned memory; does nothing until that is used. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_reset(void);
 
 /* ---- library handles ------------------------------------------------------------------------------------------- */
@@ -838,9 +857,9 @@ WEIR_API weir_status weir_pinned_stats_reset(void);
 /**
  * A kind of per-thread object of some library: a cuSPARSE handle, a CHOLMOD common. Built-in kinds are the constants
  * below (typed getters are in weir/cuda.h and weir/hip.h); others are registered. A library is looked for when its
- * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly (such a variable of no library fails weir_open()). NAME is
- * CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER, CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS, HIPBLAS, HIPBLASLT, ROCSPARSE,
- * HIPSPARSE, HIPSOLVER or ROCRAND; of the drivers CUDA or HIP.
+ * kind is first used; WEIR_LIB_<NAME>=/path names it explicitly (weir_open() refuses such a variable with an unknown
+ * NAME). NAME is CUBLAS, CUBLASLT, CUSPARSE, CUSOLVER, CUDNN, CUDSS, CURAND, CUTENSOR, MIOPEN, ROCBLAS, HIPBLAS,
+ * HIPBLASLT, ROCSPARSE, HIPSPARSE, HIPSOLVER or ROCRAND; for the drivers, CUDA or HIP.
  */
 typedef int32_t weir_handle_kind;
 
@@ -869,12 +888,12 @@ enum {
 
 /**
  * The calling thread's handle of a kind, on its current device, bound to its current stream there. The first call
- * creates it or takes over an idle one; later calls give the same one, bound anew when the current stream changed.
- * It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy it, and
- * do not call the library's own set-stream on it.
+ * creates it or takes over an idle one; later calls give the same handle, bound anew when the current stream has
+ * changed. It stays the thread's own until the thread ends or weir_handle_release(). Nothing to free; do not destroy
+ * it, and do not call the library's own set-stream on it.
  * @return WEIR_ERR_NO_LIBRARY naming what was looked for; WEIR_ERR_LIBRARY with the library's code and text;
- *         WEIR_ERR_BUSY when the budget of the kind is used up; WEIR_ERR_OUT_OF_MEMORY when there is none for its workspace;
- *         WEIR_ERR_CAPTURE when nothing can wait for its last work, because of a capture. Since 0.1.
+ *         WEIR_ERR_BUSY when the budget of the kind is used up; WEIR_ERR_OUT_OF_MEMORY when there is no memory for its
+ *         workspace; WEIR_ERR_CAPTURE when a capture prevents waiting for its last work. Since 0.1.
  */
 WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
 
@@ -882,7 +901,8 @@ WEIR_API weir_status weir_handle_get(weir_handle_kind kind, void **handle);
  *  @return as weir_handle_get(). Since 0.1. */
 WEIR_API weir_status weir_handle_get_on(weir_handle_kind kind, weir_stream stream, void **handle);
 
-/** Gives the calling thread's handle of a kind on a device back before the thread ends. None is fine. Since 0.1. */
+/** Gives the calling thread's handle of a kind on a device back before the thread ends. Having none is fine.
+ *  Since 0.1. */
 WEIR_API weir_status weir_handle_release(weir_handle_kind kind, int device);
 
 /** A borrowed handle. {0} is none. */
@@ -894,9 +914,9 @@ typedef struct weir_lease {
 
 /**
  * Borrows a handle bound to a stream, for a task that moves between threads or must be bounded in number. Within the
- * budget of weir_handle_budget_set() it is given at once; beyond it callers queue in order of arrival. `timeout_ns` 0
- * does not wait (WEIR_ERR_BUSY), WEIR_FOREVER has no limit. The lease, not the thread, owns it: any thread may use or
- * return it.
+ * budget of weir_handle_budget_set() it is given at once; beyond it callers queue in order of arrival. A `timeout_ns`
+ * of 0 does not wait (WEIR_ERR_BUSY); WEIR_FOREVER waits without limit. The lease, not the thread, owns the handle: any
+ * thread may use or return it.
  * @return WEIR_ERR_TIMEOUT; otherwise as weir_handle_get(). Since 0.1.
  */
 WEIR_API weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64_t timeout_ns,
@@ -910,22 +930,23 @@ WEIR_API void *weir_lease_handle(weir_lease lease);
 WEIR_API weir_status weir_handle_return(weir_lease lease);
 
 /** Limits how many handles of a kind exist on a device and how many bytes of device memory they may take; 0 is no
- *  limit. More that exist already stay, and where there is none one is made, whatever the last one took. Since 0.1. */
+ *  limit. Handles that exist already stay. While none exists, the limit of bytes does not refuse the first. Since
+ *  0.1. */
 WEIR_API weir_status weir_handle_budget_set(weir_handle_kind kind, int device, uint64_t count, uint64_t bytes);
 
 /** Destroys idle handles of a kind (0: of all kinds) on a device and frees their workspaces. Handles whose destruction
  *  would end a stream capture are kept until a later call. `destroyed` may be NULL.
- *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same, and `*destroyed` says how many are gone,
- *          as after any error from the driver. Since 0.1. */
+ *  @return WEIR_ERR_LIBRARY when a destroy failed; the others are destroyed all the same, and `*destroyed` says how
+ *          many are gone, as after any error from the driver. Since 0.1. */
 WEIR_API weir_status weir_handles_trim(weir_handle_kind kind, int device, uint64_t *destroyed);
 
 /** Numbers of one kind on one device. Set `size` first. */
 typedef struct weir_handle_stats {
     size_t size;
-    uint64_t live;     /**< that exist now */
+    uint64_t live;     /**< handles that exist now */
     uint64_t idle;     /**< of those, owned by nobody */
     uint64_t borrowed; /**< of those, on lease */
-    uint64_t peak;     /**< most that existed at once since the last reset, from which on the counters count too */
+    uint64_t peak;     /**< most that existed at once since the last reset; counters count from then too */
     uint64_t created, destroyed, failed_creates;
     uint64_t hits;    /**< served without touching library or driver */
     uint64_t reuses;  /**< idle ones taken over */
@@ -933,11 +954,11 @@ typedef struct weir_handle_stats {
     uint64_t waits;   /**< borrows that had to queue */
     uint64_t timeouts;
     uint64_t bytes;           /**< device memory that creating them took, by the driver's figures */
-    uint64_t workspace_bytes; /**< of weir's own memory attached to them */
+    uint64_t workspace_bytes; /**< weir's memory attached to them */
     uint64_t doomed;          /**< to be destroyed when no capture is underway */
 } weir_handle_stats;
 
-/** Copies the numbers. Does not load the library, nor open the device: without use they are 0. Since 0.1. */
+/** Copies the numbers. Loads no library and opens no device: until they are used the numbers are 0. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_get(weir_handle_kind kind, int device, weir_handle_stats *out);
 
 /** Sets the peak of a kind (0: of all kinds) on a device to what exists now, and its counters to zero. Since 0.1. */
@@ -951,13 +972,13 @@ typedef struct weir_handle_kind_info {
     char version[32];  /**< as the library tells; empty when it does not */
 } weir_handle_kind_info;
 
-/** Describes a kind, loading its library if it can be found. Needs no device. @return WEIR_ERR_NO_LIBRARY; WEIR_ERR_FORKED.
- *  Since 0.1. */
+/** Describes a kind, loading its library if it can be found. Needs no device. @return WEIR_ERR_NO_LIBRARY;
+ *  WEIR_ERR_FORKED. Since 0.1. */
 WEIR_API weir_status weir_handle_kind_info_get(weir_handle_kind kind, weir_handle_kind_info *out);
 
 /**
- * How to make, bind and unmake handles of a registered kind. Only the tail grows. The functions are called without
- * any lock of weir's, from any thread, with the device current where the driver has such a notion; create and bind
+ * How to create, bind and destroy handles of a registered kind. Only the tail grows. The functions are called without
+ * any lock of weir's, from any thread, with the device current where the driver has such a notion; `create` and `bind`
  * must not call weir. They return 0 for success; any other value is reported as the library's code.
  */
 typedef struct weir_handle_ops {
@@ -966,23 +987,25 @@ typedef struct weir_handle_ops {
     int (*create)(void *user, int device, void **handle);
     int (*destroy)(void *user, void *handle);                   /**< single-shot: not called again after an error */
     int (*bind)(void *user, void *handle, void *native_stream); /**< NULL: handles have no stream */
-    int (*reset)(void *user, void *handle);                     /**< before another owner gets it; NULL: nothing to */
-    const char *(*error_text)(void *user, int code);            /**< NULL: codes are numbers */
+    int (*reset)(void *user, void *handle);          /**< before another owner gets it; NULL: nothing to reset */
+    const char *(*error_text)(void *user, int code); /**< NULL: codes are numbers */
     void *user;
     uint32_t flags;    /**< of WEIR_HANDLE_* below */
     uint32_t reserved; /**< 0 */
 } weir_handle_ops;
 
-/** In braces of the program's own. C names what else it sets behind it: `{ WEIR_HANDLE_OPS_INIT, .name = "cholmod" }`. C++,
- *  of every standard, sets members one by one: `weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT }; ops.name = "cholmod";`. */
+/** For use inside the program's own braces. In C other members follow by name: `{ WEIR_HANDLE_OPS_INIT, .name =
+ *  "cholmod" }`. In C++, of every standard, set them one by one: `weir_handle_ops ops = { WEIR_HANDLE_OPS_INIT };
+ *  ops.name = "cholmod";`. */
 #ifdef __cplusplus
 #define WEIR_HANDLE_OPS_INIT sizeof(weir_handle_ops), NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0
 #else
 #define WEIR_HANDLE_OPS_INIT .size = sizeof(weir_handle_ops)
 #endif
 
-/** Destroying one synchronises the device and would end a stream capture: it waits until none is underway. In other threads
- *  weir_graph_begin() waits while one is destroyed, so `destroy` must not wait for such a thread. */
+/** Destroying such a handle synchronises the device and would end a stream capture, so it waits until no capture is
+ *  underway. While one is destroyed, weir_graph_begin() waits in other threads, so `destroy` must not wait for
+ *  those. */
 #define WEIR_HANDLE_DESTROY_SYNCS 1u
 /** The first create on a device must finish before others start. */
 #define WEIR_HANDLE_FIRST_ALONE 2u
@@ -995,10 +1018,14 @@ WEIR_API weir_status weir_handle_kind_register(const weir_handle_ops *ops, weir_
 
 /* ---- statistics ----------------------------------------------------------------------------------------------- */
 
-/** A quantity over time. Peaks of what is live are exact while one stream is used in one pool, those of one kind alone up to what
- *  weir keeps whole of that kind; with several, what others have freed and weir keeps whole for them may make them too low, and with
- *  more than eight too high, by no more than that. While many threads allocate what hardly ever comes again each of their streams
- *  may make the device's and the pool's too low by 8 MiB more, and nobody looks for peaks of what is split (docs/threading.md). */
+/**
+ * A quantity over time. Peaks of live memory are exact while one stream is used in one pool, except that those of small
+ * or of large blocks alone may be too low by what weir keeps parked of that kind (freed blocks, kept whole for requests
+ * of their size). With several streams a peak may be too low by what other streams have parked; with more than eight
+ * streams it may also be too high by as much. While many threads allocate sizes that hardly ever come again, each of
+ * their streams may make the device's and the pool's peak too low by 8 MiB more, and peaks of what is split are not
+ * tracked (docs/threading.md).
+ */
 typedef struct weir_stat {
     int64_t current, peak;
     int64_t added, removed; /**< running totals since the last reset */
@@ -1007,8 +1034,9 @@ typedef struct weir_stat {
 /** Index into the arrays of weir_memory_stats: PyTorch's names. */
 enum { WEIR_STAT_ALL = 0, WEIR_STAT_SMALL = 1, WEIR_STAT_LARGE = 2, WEIR_STAT_KINDS = 3 };
 
-/** Memory statistics of a device, by PyTorch's definitions: reserved + paused >= active >= allocated >= 0. By class that holds
- *  of segments only: with policy weir chunks serve both, and all of them count as large. Set `size`. */
+/** Memory statistics of a device, by PyTorch's definitions: reserved + paused >= active >= allocated >= 0. For small
+ *  and large blocks alone that holds only of segments: with policy weir chunks serve both, and all of them count as
+ *  large. Set `size`. */
 typedef struct weir_memory_stats {
     size_t size;
     weir_stat allocation[WEIR_STAT_KINDS];      /**< blocks handed out */
@@ -1018,13 +1046,13 @@ typedef struct weir_memory_stats {
     weir_stat requested_bytes[WEIR_STAT_KINDS]; /**< what was asked for, of active blocks */
     weir_stat segment[WEIR_STAT_KINDS];         /**< driver allocations */
     weir_stat reserved_bytes[WEIR_STAT_KINDS];  /**< their sizes */
-    weir_stat inactive_split
-        [WEIR_STAT_KINDS]; /**< free blocks in segments that are partly in use; none where memory is in chunks, as in PyTorch's expandable segments */
+    /** Free blocks in segments that are partly in use; none in chunks, as in PyTorch's expandable segments. */
+    weir_stat inactive_split[WEIR_STAT_KINDS];
     weir_stat inactive_split_bytes[WEIR_STAT_KINDS];
     uint64_t hits;              /**< allocations served without growing */
     uint64_t driver_allocs;     /**< segments taken from the driver */
     uint64_t driver_frees;      /**< segments given back */
-    uint64_t alloc_retries;     /**< requests that came to giving back what is idle, to grow again */
+    uint64_t alloc_retries;     /**< requests for which idle memory was to be given back, to grow again */
     uint64_t ooms;              /**< allocations that failed in the end */
     uint64_t syncs;             /**< times pending frees had to be waited for */
     uint64_t pending_frees;     /**< blocks freed and waiting for a stream, now */
@@ -1034,24 +1062,24 @@ typedef struct weir_memory_stats {
     uint64_t paused_bytes;      /**< of paused pools, now: addresses without memory, not counted as reserved */
     uint64_t stream_misuses;    /**< uses on streams that a block was not ordered with, found by the option `debug` */
     uint64_t plan_served;       /**< allocations that got their place in a served plan (weir/plan.h) */
-    uint64_t plan_late;         /**< planned ones that did not: the place was in use, or had no memory */
-    uint64_t plan_missed;       /**< allocations that a served plan has not, there */
-    uint64_t plan_resyncs;      /**< times that what the program does was found elsewhere in the plan */
-    uint64_t plan_missed_bytes; /**< bytes of late and missed ones */
+    uint64_t plan_late;         /**< planned allocations that did not: the place was in use, or had no memory */
+    uint64_t plan_missed;       /**< allocations that the served plan does not have at that point */
+    uint64_t plan_resyncs;      /**< times that the program was found elsewhere in the plan */
+    uint64_t plan_missed_bytes; /**< bytes of late and missed allocations */
 } weir_memory_stats;
 
-/** Copies the statistics of a device, consistent at one instant. A device that was not used yet has zeros, and is not opened for
- *  it: that would make a context, of some hundred MiB. Since 0.1. */
+/** Copies the statistics of a device, consistent at one instant. A device that was not used yet has zeros and is not
+ *  opened: that would create a context of some hundred MiB. Since 0.1. */
 WEIR_API weir_status weir_stats_get(int device, weir_memory_stats *out);
 
 /** Sets peaks to current values and running totals and counters to zero. Since 0.1. */
 WEIR_API weir_status weir_stats_reset(int device);
 
-/** Calls made to the back end since the library was opened, on all devices, but for questions to its clock. A hit makes none.
- *  Since 0.1. */
+/** Calls made to the back end since the library was opened, on all devices, except reads of its clock. A hit makes
+ *  none. Since 0.1. */
 WEIR_API weir_status weir_driver_calls(uint64_t *count);
 
-/** Checks every structure of the device's allocator and of that of pinned memory; for tests and debugging, O(blocks).
+/** Checks every structure of the device's allocator and of the pinned-memory cache; for tests and debugging, O(blocks).
  *  @return WEIR_OK, or WEIR_ERR_INTERNAL with a text that names the broken invariant. Since 0.1. */
 WEIR_API weir_status weir_validate(int device);
 

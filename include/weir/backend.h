@@ -22,14 +22,14 @@
 extern "C" {
 #endif
 
-/** What weir_settings and the environment say to a back end. */
+/** What weir_settings and the environment tell a back end. */
 typedef struct weir_backend_config {
     size_t size;
     uint64_t host_devices; /**< host only */
     uint64_t host_memory;  /**< host only: bytes per device */
 } weir_backend_config;
 
-/** What a device is, told once by device_open. */
+/** What a device is; device_open reports it once. */
 typedef struct weir_device_caps {
     char name[64];
     uint64_t total_memory;
@@ -37,11 +37,12 @@ typedef struct weir_device_caps {
     int32_t priority_least;    /**< numerically largest */
     int32_t priority_greatest; /**< numerically smallest */
     uint32_t compute_major, compute_minor;
-    uint32_t chunk_aliases; /**< not 0: a chunk may be mapped at several addresses, and kernels see one memory */
+    uint32_t chunk_aliases; /**< not 0: a chunk may be mapped at several addresses, and kernels see the same memory */
 } weir_device_caps;
 
-/** CUDA's capture states, same values, and one more: the default stream, which captures nothing, while a stream that synchronises
- *  with it does. What is queued on it then ends that capture (CUDA's error 906; cuStreamIsCapturing tells how). */
+/** CUDA's capture states, same values, and one more: IMPLICIT is the state of the default stream, which captures
+ *  nothing itself, while a stream that synchronises with it is capturing. Work queued on the default stream then ends
+ *  that capture (CUDA's error 906, which cuStreamIsCapturing reports). */
 typedef enum weir_capture_state {
     WEIR_CAPTURE_NONE = 0,
     WEIR_CAPTURE_ACTIVE = 1,
@@ -86,8 +87,8 @@ enum weir_backend_entry {
 typedef struct weir_backend {
     size_t size;               /**< sizeof(weir_backend) the back end was compiled with */
     const char *name;          /**< "cuda", "hip", "host" */
-    bool forks;                /**< a child of fork() may go on with it while no device is open; drivers cannot */
-    bool synchronize_ends_all; /**< device_synchronize ends captures of every device (HIP), not of its own only */
+    bool forks;                /**< a child of fork() may go on with it while no device is open; not so with drivers */
+    bool synchronize_ends_all; /**< device_synchronize ends captures of every device (HIP), not only of its own */
 
     /** Finds and initialises the driver; no context is created. @return WEIR_ERR_NO_LIBRARY naming what was looked
      *  for. Called once before anything else. */
@@ -101,17 +102,17 @@ typedef struct weir_backend {
     weir_status (*device_close)(int device);
     /** The driver's current device of this thread. Optional: NULL where the driver has no such notion. */
     weir_status (*device_get_current)(int *device);
-    /** Makes a device current for this thread, lastingly, also one that is not open, if it was current before; that one is
-     *  not opened. Optional, with the one above. */
+    /** Makes a device current for this thread, lastingly. It may be a device that is not open, if that was current
+     *  before; it is not opened. Optional, with the entry above. */
     weir_status (*device_set_current)(int device);
     weir_status (*device_memory)(int device, uint64_t *free_bytes, uint64_t *total_bytes);
     weir_status (*device_synchronize)(int device);
     /** Lets `device` access memory of `peer`; success when it could already. WEIR_ERR_NOT_SUPPORTED when it cannot. */
     weir_status (*peer_enable)(int device, int peer);
 
-    /** Plain device memory, aligned to 512 bytes at least (2 MiB when `bytes` is a multiple of 2 MiB). */
+    /** Plain device memory, aligned to at least 512 bytes (2 MiB when `bytes` is a multiple of 2 MiB). */
     weir_status (*segment_alloc)(int device, size_t bytes, void **base);
-    /** `bytes` as given to segment_alloc. The caller has made sure that no queued work uses it. */
+    /** `bytes` as given to segment_alloc. The caller makes sure that no queued work uses the memory. */
     weir_status (*segment_free)(int device, void *base, size_t bytes);
 
     /* Virtual memory: optional group; caps.granularity says whether the device has it. Sizes and addresses are
@@ -125,8 +126,8 @@ typedef struct weir_backend {
     /** Maps a whole chunk; the same chunk may be mapped at several addresses (aliases see each other's writes). */
     weir_status (*vm_map)(int device, void *base, size_t bytes, weir_chunk chunk);
     weir_status (*vm_unmap)(int device, void *base, size_t bytes);
-    /** Gives `accessor` read and write access to a mapped range. Without it, touching the range is an error. WEIR_ERR_DEVICE_LOST when
-     *  either device is lost. */
+    /** Gives `accessor` read and write access to a mapped range. Without it, touching the range is an error.
+     *  WEIR_ERR_DEVICE_LOST when either device is lost. */
     weir_status (*vm_access)(int device, void *base, size_t bytes, int accessor);
 
     /** Page-locked host memory that every device can reach. `device` is the one it is meant for. */
@@ -147,7 +148,7 @@ typedef struct weir_backend {
 
     /** An event without timing. Belongs to the device. */
     weir_status (*event_create)(int device, void **event);
-    /** Also while recorded work is still pending. */
+    /** Legal while the recorded work is still pending. */
     weir_status (*event_destroy)(int device, void *event);
     weir_status (*event_record)(int device, void *event, void *stream);
     /** WEIR_OK: the last record completed, or there was none. WEIR_ERR_NOT_READY: it has not. */
@@ -171,17 +172,18 @@ typedef struct weir_backend {
     weir_status (*graph_exec_destroy)(int device, void *exec);
     weir_status (*graph_destroy)(int device, void *graph);
 
-    /** Monotonic time in nanoseconds: what share of a program's time mapping takes. Called without a lock; no driver. */
+    /** Monotonic time in nanoseconds, to tell what share of a program's time mapping takes. Called without a lock;
+     *  makes no driver call. */
     weir_status (*clock_ns)(uint64_t *now);
 
-    /** For calls of other people's code (a vendor library's create): until scope_leave, the device is current for
-     *  this thread, and driver calls made by it do not end a capture where that can be helped (CUDA: the relaxed
+    /** For calls into foreign code (a vendor library's create): until scope_leave, the device is current for this
+     *  thread, and driver calls made by that code do not end a capture where that can be helped (CUDA: the relaxed
      *  capture mode exchange). Nests. Optional, together. */
     weir_status (*scope_enter)(int device, weir_backend_scope *scope);
     /** Puts back what scope_enter replaced. Cannot fail. */
     void (*scope_leave)(weir_backend_scope *scope);
 
-    /** Page-locks host memory of the caller's, whole pages, for every device. Optional, with the next. */
+    /** Page-locks the caller's host memory, whole pages, for every device. Optional, with the next. */
     weir_status (*host_register)(int device, void *base, size_t bytes);
     weir_status (*host_unregister)(int device, void *base, size_t bytes);
 
@@ -194,12 +196,12 @@ typedef struct weir_backend {
     weir_status (*vm_create_exportable)(int device, size_t bytes, weir_chunk *chunk);
     /** A file descriptor for the chunk, the caller's to close. */
     weir_status (*vm_export)(int device, weir_chunk chunk, int *descriptor);
-    /** The chunk of such a descriptor, which stays the caller's; `bytes` is the chunk's size. It takes no further
-     *  memory of the device. vm_destroy ends it. */
+    /** The chunk behind such a descriptor, which stays the caller's; `bytes` is the chunk's size. It takes no further
+     *  memory of the device. End it with vm_destroy. */
     weir_status (*vm_import)(int device, int descriptor, size_t bytes, weir_chunk *chunk);
 
-    /* The order inside a capture: optional, together. Both write at most `capacity` nodes, and how many there are.
-     * WEIR_ERR_NOT_SUPPORTED when one of them is not waited for as a whole (CUDA: programmatic launches). */
+    /* The order inside a capture: optional, together. Both write at most `capacity` nodes, and set *count to how many
+     * there are. WEIR_ERR_NOT_SUPPORTED when a node is not waited for as a whole (CUDA: programmatic launches). */
     /** The nodes that the next work queued on a capturing stream would depend on. WEIR_ERR_CAPTURE when it does not
      *  capture. */
     weir_status (*capture_tips)(int device, void *stream, void **nodes, size_t capacity, size_t *count);
@@ -207,7 +209,7 @@ typedef struct weir_backend {
     weir_status (*node_dependencies)(int device, void *node, void **nodes, size_t capacity, size_t *count);
 
     /** Asked once about a stream that somebody else made: WEIR_OK when the device's other entries can work with it,
-     *  WEIR_ERR_INVALID_STREAM when not (CUDA: it is not of the primary context). Optional: any will do. */
+     *  WEIR_ERR_INVALID_STREAM when not (CUDA: it is not of the primary context). Optional; NULL: any will do. */
     weir_status (*stream_check)(int device, void *stream);
 } weir_backend;
 

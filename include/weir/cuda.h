@@ -3,7 +3,7 @@
  * @brief Typed getters for handles of NVIDIA's libraries: weir_cusparse(&h), weir_cusparse_on(stream, &h) and so on.
  *
  * Needs no vendor header and agrees with them: include them before or after this one, or not at all. Each getter is
- * weir_handle_get() or weir_handle_get_on() with the library's own type; what is said there holds here. Needs C11 or
+ * weir_handle_get() or weir_handle_get_on() with the library's own type; their comments hold here too. Needs C11 or
  * C++, where a typedef may be repeated.
  */
 #ifndef WEIR_CUDA_H

@@ -1,6 +1,6 @@
 /**
  * @file getter.h
- * @brief Typed forms of weir_handle_get() and weir_handle_get_on(). weir/cuda.h and weir/hip.h use it for the
+ * @brief Makes typed forms of weir_handle_get() and weir_handle_get_on(). weir/cuda.h and weir/hip.h use it for the
  *        built-in kinds; a program may use it for kinds that it registered.
  */
 #ifndef WEIR_GETTER_H
@@ -18,7 +18,7 @@
  * Defines
  *     weir_status name(type *handle);                        as weir_handle_get(kind, ...)
  *     weir_status name_on(weir_stream stream, type *handle); as weir_handle_get_on(kind, stream, ...)
- * where `type` is a pointer type. Through a `void *` of their own: `type` may not alias it.
+ * where `type` is a pointer type. Both pass a `void *` of their own, since a `type *` must not alias a `void **`.
  */
 #define WEIR_HANDLE_GETTER(name, type, kind)                                                                           \
     static inline weir_status name(type *handle)                                                                       \

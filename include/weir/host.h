@@ -1,9 +1,9 @@
 /**
  * @file host.h
- * @brief Strings to pull on the `host` back end: for tests, simulators and `weir replay`. All of them are process
- *        wide, work only while the library is open on the host back end (WEIR_ERR_NOT_SUPPORTED otherwise, also after
- *        weir_close(); WEIR_ERR_FORKED in a child of fork() that is refused all else), and are forgotten by weir_close() (the
- *        call counts, failures and latencies too). A device is named by its ordinal: WEIR_DEVICE_CURRENT is not taken.
+ * @brief Scripting the `host` back end: for tests, simulators and `weir replay`. All of it is process-wide and works
+ *        only while the library is open on the host back end (WEIR_ERR_NOT_SUPPORTED otherwise, also after
+ *        weir_close(); WEIR_ERR_FORKED in a child of fork() that is refused all else). weir_close() forgets it, call
+ *        counts, failures and latencies included. A device is named by its ordinal; WEIR_DEVICE_CURRENT is refused.
  */
 #ifndef WEIR_HOST_H
 #define WEIR_HOST_H
@@ -14,10 +14,10 @@
 extern "C" {
 #endif
 
-/** Makes the nth next call (1: the very next) of an entry fail with `status`, once. Scripts add up. Since 0.1. */
+/** Makes the nth call from now (1: the next) of an entry fail with `status`, once. Scripts add up. Since 0.1. */
 WEIR_API weir_status weir_host_fail(enum weir_backend_entry entry, uint64_t nth, weir_status status);
 
-/** Makes the nth next call of any entry fail with `status`, once. Since 0.1. */
+/** Makes the nth call from now of any entry fail with `status`, once. Since 0.1. */
 WEIR_API weir_status weir_host_fail_any(uint64_t nth, weir_status status);
 
 /** Forgets all scripted failures. Since 0.1. */
@@ -26,37 +26,38 @@ WEIR_API weir_status weir_host_fail_clear(void);
 /** Every call to the device fails with WEIR_ERR_DEVICE_LOST from now on. Since 0.1. */
 WEIR_API weir_status weir_host_lose_device(int device);
 
-/** What one call of the entry costs: slept with the real clock, added to a hand-driven one. Since 0.1. */
+/** Sets what one call of the entry takes: slept with the real clock, added to a stopped one. Since 0.1. */
 WEIR_API weir_status weir_host_latency(enum weir_backend_entry entry, uint64_t nanoseconds);
 
-/** Stops the clock (clock_ns) at its present value: it then moves by latencies and weir_host_clock_advance() only.
- *  Since 0.1. */
+/** Stops the clock (clock_ns) at its present value, or lets it run again. A stopped clock moves only by latencies and
+ *  by weir_host_clock_advance(). Since 0.1. */
 WEIR_API weir_status weir_host_clock_hold(bool hold);
 
-/** Moves a stopped clock on. @return WEIR_ERR_INVALID_ARGUMENT when the clock runs. Since 0.1. */
+/** Moves a stopped clock forward. @return WEIR_ERR_INVALID_ARGUMENT when the clock runs. Since 0.1. */
 WEIR_API weir_status weir_host_clock_advance(uint64_t nanoseconds);
 
-/** Calls of an entry so far, failed ones included. Since 0.1. */
+/** How often an entry was called so far, failed calls included. Since 0.1. */
 WEIR_API weir_status weir_host_calls(enum weir_backend_entry entry, uint64_t *count);
 
 /**
- * What one driver call costs on the machine that this model is of: an NVIDIA H200 with CUDA 13.0, alone on it. Virtual
- * memory, plain device memory and pinned memory depend on `bytes`; other entries do not look at it. A vm_access or vm_unmap
- * costs as much for each handle mapped in its range: `bytes` is then a handle's. Assumed, not measured: vm_reserve and
- * vm_release (2 us), how the cost of small plain memory grows, and that managed and shared memory cost as much as plain. An
- * entry that nobody has measured (copies, graphs, registering) costs 0. No open library is needed. Since 0.1.
+ * What one driver call costs on the machine that was measured for this model: an NVIDIA H200 with CUDA 13.0, nothing
+ * else running. For virtual memory, plain device memory and pinned memory the cost depends on `bytes`; other entries
+ * ignore it. A vm_access or vm_unmap costs that much for each handle mapped in its range, `bytes` being the size of a
+ * handle. Assumed, not measured: vm_reserve and vm_release (2 us), how the cost of small plain memory grows, and that
+ * managed and shared memory cost as much as plain. An entry that nobody has measured (copies, graphs, registering)
+ * costs 0. Needs no open library. Since 0.1.
  */
 WEIR_API weir_status weir_host_cost(enum weir_backend_entry entry, uint64_t bytes, uint64_t *nanoseconds);
 
 /**
- * What the calls so far would have cost there, by weir_host_cost(), each handle counted: accounting only, nothing sleeps,
- * and nothing is added to latencies or to the clock. Waiting for work is not in it. A call that fails costs nothing where
- * the cost depends on size. Since 0.1.
+ * What the calls so far would have cost on that machine, by weir_host_cost(), each handle counted. This is accounting
+ * only: nothing sleeps, and nothing is added to latencies or to the clock. Waiting for work is not included. A failed
+ * call costs nothing where the cost depends on size. Since 0.1.
  */
 WEIR_API weir_status weir_host_driver_time(uint64_t *nanoseconds);
 
 /** From now on work queued on the native stream (NULL: the default stream) waits to be stepped by hand. A thread that
- *  synchronises with the stream, or with an event or another stream behind it, runs the work it waits for itself.
+ *  synchronises with the stream, or with an event or another stream behind it, itself runs the work that it waits for.
  *  Since 0.1. */
 WEIR_API weir_status weir_host_stream_hold(int device, void *stream);
 
@@ -78,21 +79,22 @@ typedef struct weir_host_place {
 
 /**
  * Scripts the addresses of the next segment_alloc calls on a device, so that a replay can repeat a recorded address
- * order. The first request whose size differs, or whose place is taken, ends the script; addresses are then chosen
- * as without one. `places` is copied. Since 0.1.
+ * order. The first request whose size differs, or whose place is taken, ends the script; later addresses are chosen as
+ * without a script. `places` is copied. Since 0.1.
  */
 WEIR_API weir_status weir_host_place_segments(int device, const weir_host_place *places, size_t count);
 
 /**
- * Device memory has no contents from now on: all is handed out, counted and refused as always, but nothing is mapped behind
- * the addresses, so touching them is a SIGSEGV, and all copies and fills fail with WEIR_ERR_NOT_SUPPORTED, and with them
- * pausing what is to be kept. For simulators, which never touch it: their times are without the system's calls for memory
- * (mmap, mprotect), of which a real driver makes others, and how many mappings a process may have (vm.max_map_count) does
- * not bound them. Pinned memory can be touched as always. @return WEIR_ERR_BUSY when a device is in use: call it before anything is done with one. Since 0.1.
+ * Device memory has no contents from now on. It is handed out, counted and refused as always, but nothing is mapped
+ * behind the addresses: touching them is a SIGSEGV, and copies and fills fail with WEIR_ERR_NOT_SUPPORTED, as does
+ * weir_pause() with WEIR_PAUSE_KEEP. This is for simulators, which never touch device memory: their times then exclude
+ * the system's calls for memory (mmap, mprotect), in place of which a real driver makes others, and the number of
+ * mappings that a process may have (vm.max_map_count) does not limit them. Pinned memory can be touched as always.
+ * @return WEIR_ERR_BUSY when a device is in use: call it before anything else is done with a device. Since 0.1.
  */
 WEIR_API weir_status weir_host_omit_contents(void);
 
-/** Bytes of device address range that weir_host_place offsets may span. Since 0.1. */
+/** Bytes of the device's address range that weir_host_place offsets may span. Since 0.1. */
 WEIR_API weir_status weir_host_address_range(int device, uint64_t *bytes);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /**
  * @file observe.h
- * @brief Where the memory is, for people and for monitoring: statistics as text, of devices, pools, streams and handles
+ * @brief Where the memory is, for people and for monitoring: statistics of devices, pools, streams and handles as text
  *        (the numbers themselves are in weir.h; docs/statistics.md explains each), and snapshots.
  */
 #ifndef WEIR_OBSERVE_H
@@ -16,10 +16,10 @@ extern "C" {
 
 /**
  * The statistics of all open devices, their pools, streams and kinds of handles, and of pinned memory, as one JSON
- * object. Works as snprintf: writes at most `capacity` bytes with the terminating NUL (nothing when it is 0), and into
- * `*length` how long the text is without it; a length of `capacity` or more means that it was cut. The text is UTF-8:
- * bytes of names and tags that are not become U+FFFD. The numbers of a device's memory, pools and streams are of one
- * instant. Costs time by the number of blocks. Since 0.1.
+ * object. Works as snprintf: writes at most `capacity` bytes, terminating NUL included (nothing when `capacity` is 0),
+ * and sets `*length` to the length of the whole text without the NUL; a length of `capacity` or more means that the
+ * text was cut. The text is UTF-8: bytes of names and tags that are not become U+FFFD. The numbers of a device's
+ * memory, pools and streams are of one instant. Takes time in proportion to the number of blocks. Since 0.1.
  */
 WEIR_API weir_status weir_stats_json(char *buffer, size_t capacity, size_t *length);
 
@@ -33,41 +33,41 @@ WEIR_API weir_status weir_stats_reset_peaks(int device);
 /** Sets running totals and counters of a device and its pools to zero. Since 0.1. */
 WEIR_API weir_status weir_stats_reset_totals(int device);
 
-/** One half of weir_pinned_stats_reset(): the peaks become the current values. Since 0.1. */
+/** One half of weir_pinned_stats_reset(): sets the peaks to the current values. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_reset_peaks(void);
 
-/** The other half: running totals and counters become zero. Since 0.1. */
+/** The other half: sets running totals and counters to zero. Since 0.1. */
 WEIR_API weir_status weir_pinned_stats_reset_totals(void);
 
-/** One half of weir_handle_stats_reset(): the peak. Kind 0 is all kinds. Since 0.1. */
+/** One half of weir_handle_stats_reset(): sets the peak to what exists now. Kind 0 is all kinds. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_reset_peaks(weir_handle_kind kind, int device);
 
-/** The other half: the counters. Kind 0 is all kinds. Since 0.1. */
+/** The other half: sets the counters to zero. Kind 0 is all kinds. Since 0.1. */
 WEIR_API weir_status weir_handle_stats_reset_totals(weir_handle_kind kind, int device);
 
 /* ---- by device and by stream ----------------------------------------------------------------------------------- */
 
-/** Whose the memory of a device is. Set `size` first. */
+/** Who holds a device's memory. Set `size` first. */
 typedef struct weir_device_memory {
     size_t size;
     uint64_t total_bytes;
     uint64_t free_bytes;     /**< as the driver says */
     uint64_t reserved_bytes; /**< device memory that weir holds: not its managed or pinned pools */
-    uint64_t handles_bytes;  /**< what creating the library handles that exist took, by the driver's figures */
+    uint64_t handles_bytes;  /**< taken by creating the library handles that exist, by the driver's figures */
     uint64_t outside_bytes; /**< total - free - reserved: contexts, kernels, libraries (handles too), other processes */
     uint64_t limit_bytes;   /**< weir_memory_limit_set(); 0: none */
 } weir_device_memory;
 
-/** Asks the driver, so it opens the device, and counts. What other threads allocate meanwhile may be counted on either side.
- *  Since 0.1. */
+/** Opens the device, because it asks the driver. What other threads allocate meanwhile may be counted as free or as
+ *  held. Since 0.1. */
 WEIR_API weir_status weir_device_memory_get(int device, weir_device_memory *out);
 
-/** What is allocated on one stream, over all pools of its device, now. Set `size` first. */
+/** The memory of one stream now, over all pools of its device. Set `size` first. */
 typedef struct weir_stream_stats {
     size_t size;
     uint64_t live, live_bytes;               /**< blocks handed out */
     uint64_t live_peak, live_bytes_peak;     /**< most at once, since the last weir_stats_reset_peaks() */
-    uint64_t allocations, allocations_bytes; /**< since the last weir_stats_reset_totals(), or the stream began */
+    uint64_t allocations, allocations_bytes; /**< since weir_stats_reset_totals(), or since the stream began */
     uint64_t pending, pending_bytes;         /**< freed, waiting for other streams */
     uint64_t free, free_bytes;               /**< cached: what the stream's next allocations can have */
     uint64_t largest_free_bytes;
@@ -80,10 +80,11 @@ WEIR_API weir_status weir_stream_stats_get(weir_stream stream, weir_stream_stats
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 /**
- * The calling thread's last error as a JSON object: its status, code, library and text, and, when it is for want of
- * memory, under "memory" what was asked, what was tried, where every byte is, by pool, stream and kind of handle, and
- * what would help (not when more than 1 EiB was asked, which is refused at once). As snprintf, see weir_stats_json(). Leaves
- * the error as it is, also when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL). Since 0.1.
+ * The calling thread's last error as a JSON object: its status, code, library and text. For an out-of-memory error
+ * "memory" says what was asked for, what was tried, where every byte is (by pool, stream and kind of handle) and what
+ * would help; it is left out when more than 1 EiB was asked for, which is refused at once. Works as snprintf, see
+ * weir_stats_json(). Leaves the error as it is, even when it fails itself (WEIR_ERR_INVALID_ARGUMENT: a NULL).
+ * Since 0.1.
  */
 WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *length);
 
@@ -94,8 +95,8 @@ WEIR_API weir_status weir_error_json(char *buffer, size_t capacity, size_t *leng
 
 typedef enum weir_snapshot_format {
     WEIR_SNAPSHOT_PICKLE = 0, /**< as torch.cuda.memory._dump_snapshot(): for its viewer, _memory_viz.py and weir */
-    WEIR_SNAPSHOT_TRACE = 1   /**< weir's trace format, the blocks as if allocated just now; without the history, which
-                                   weir_history_save() writes */
+    WEIR_SNAPSHOT_TRACE = 1 /**< weir's trace format, with the blocks as if allocated just now, and without the history,
+                                   which weir_history_save() writes */
 } weir_snapshot_format;
 
 /** Initialise with WEIR_SNAPSHOT_OPTIONS_INIT. Only the tail grows. */
@@ -110,17 +111,18 @@ typedef struct weir_snapshot_options {
 #define WEIR_SNAPSHOT_OPTIONS_INIT { sizeof(weir_snapshot_options), WEIR_SNAPSHOT_PICKLE, WEIR_DEVICE_ALL, NULL, false }
 
 /**
- * Writes where every block is, and, where recording is on, the events that led there, to a file, which is replaced whole
- * or not at all and keeps its mode, also behind a link, which stays; what is no plain file (a device, a pipe) is
- * written as it is. Each device is seen at one instant. Nobody waits for the file: what is written is copied first. Bytes
- * of labels and file names that are not UTF-8 become U+FFFD.
+ * Writes to a file where every block is and, if recording is on, the events that led there. An existing file is
+ * replaced whole or not at all and keeps its mode; a symbolic link stays, and the file behind it is replaced. What is
+ * not a plain file (a device, a pipe) is written in place. Each device is seen at one instant. No thread waits for the
+ * file: the contents are copied before they are written. Bytes of labels and file names that are not UTF-8 become
+ * U+FFFD.
  * @param options NULL: the defaults.
  * @return WEIR_ERR_IO with the system's reason; WEIR_ERR_POOL_MISMATCH; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */
 WEIR_API weir_status weir_snapshot_save(const char *path, const weir_snapshot_options *options);
 
-/** The same to a descriptor: a pipe, a socket, a file that is open. It stays the caller's. Waits for room also where the
- *  descriptor is non-blocking; what nobody reads any more is WEIR_ERR_IO, without a SIGPIPE. Since 0.1. */
+/** The same to a descriptor (a pipe, a socket, an open file), which stays the caller's. Waits for room even if the
+ *  descriptor is non-blocking. When the reader is gone the result is WEIR_ERR_IO, without a SIGPIPE. Since 0.1. */
 WEIR_API weir_status weir_snapshot_write(int descriptor, const weir_snapshot_options *options);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /**
  * @file trace.h
- * @brief Allocation events: what weir's history holds, what a trace file holds, one record for both.
+ * @brief Allocation events: weir's history and trace files hold the same records.
  *
  * A trace file (".weirtrace") is a weir_trace_header followed by header.events records of header.event_bytes bytes
  * each, little endian, oldest first. Readers must accept a larger event_bytes (and skip the tail of each record) and
@@ -27,20 +27,20 @@ typedef enum weir_event_kind {
     WEIR_EVENT_OOM = 8,            /**< an allocation failed; size as requested, address = free device bytes */
     WEIR_EVENT_SNAPSHOT = 9,       /**< a marker put there by a snapshot */
     WEIR_EVENT_RECORD_STREAM = 10, /**< block used on another stream; stream names that one */
-    WEIR_EVENT_LABEL = 11,         /**< what follows of this thread is under the label that is in the 40 bytes from
-                                        `address` on, weir_event_label(); an empty one ends it. Since version 1.1 */
-    WEIR_EVENT_DECISION = 12, /**< how a request was decided that no cached block served at once; size as requested,
-                                        address: weir_decision_served(), weir_decision_tried(). It follows the ALLOC, or
+    WEIR_EVENT_LABEL = 11,         /**< later events of this thread are under the label in the 40 bytes from `address`
+                                        on, weir_event_label(); an empty one ends that. Since version 1.1 */
+    WEIR_EVENT_DECISION = 12,      /**< what became of a request that no cached block served at once; size as requested;
+                                        address: weir_decision_served(), weir_decision_tried(). It follows the ALLOC or
                                         the OOM. Since version 1.1 */
 
     /* What the word `streams` of the option `debug` finds, docs/debugging.md; size as requested. Since version 1.3 */
-    WEIR_EVENT_UNRECORDED_USE = 13, /**< a block was freed that `stream` used, which was not recorded on it */
+    WEIR_EVENT_UNRECORDED_USE = 13, /**< a block was freed that `stream` had used without being recorded on it */
     WEIR_EVENT_UNORDERED_USE = 14,  /**< `stream` used a block that another one may still have been using */
-    WEIR_EVENT_LATE_WRITE = 15,     /**< a block, of `stream`, was written after it was freed; nobody knows by which */
+    WEIR_EVENT_LATE_WRITE = 15,     /**< a block of `stream` was written after it was freed; nobody knows by which */
     WEIR_EVENT_SUSPECT_FREE = 16    /**< a block was freed while `stream` was current: it may be an unrecorded use */
 } weir_event_kind;
 
-/** Later versions move it. */
+/** Grows in later versions. */
 #define WEIR_EVENT_LAST WEIR_EVENT_SUSPECT_FREE
 
 /** One event: 56 bytes, naturally aligned, no padding. */
@@ -55,10 +55,10 @@ typedef struct weir_event {
     uint32_t thread; /**< a small number per thread; 0 when unknown */
 } weir_event;
 
-/** Bytes of a label. */
+/** Most bytes of a label. */
 #define WEIR_HISTORY_LABEL_MAX 40
 
-/** The label of a WEIR_EVENT_LABEL, of *length bytes: it need not end with a NUL. Since 0.1. */
+/** The label of a WEIR_EVENT_LABEL: *length bytes, not necessarily followed by a NUL. Since 0.1. */
 static inline const char *weir_event_label(const weir_event *event, size_t *length)
 {
     const char *text = (const char *)&event->address;
@@ -68,17 +68,17 @@ static inline const char *weir_event_label(const weir_event *event, size_t *leng
     return text;
 }
 
-/** What an allocation tries when no cached block serves it, in this order; the steps that a WEIR_EVENT_DECISION names.
- *  docs/memory.md explains them. Values are pinned. */
+/** The steps of the out-of-memory ladder, which an allocation that no cached block serves tries in this order; a
+ *  WEIR_EVENT_DECISION names them. docs/memory.md explains them. Values are pinned. */
 typedef enum weir_step {
     WEIR_STEP_REFUSED = 0,       /**< nothing helped: out of memory */
-    WEIR_STEP_FINISHED = 1,      /**< frees whose streams were done meanwhile */
+    WEIR_STEP_FINISHED = 1,      /**< pending frees whose streams had finished */
     WEIR_STEP_GROW = 2,          /**< a new segment, after collection by age */
     WEIR_STEP_REHOME = 3,        /**< an idle segment of another stream */
     WEIR_STEP_BORROW = 4,        /**< a block of a pool that lends */
-    WEIR_STEP_TRIM_OVERSIZE = 5, /**< a new segment, for oversize ones given back */
-    WEIR_STEP_WAIT = 6,          /**< frees whose streams had to be waited for */
-    WEIR_STEP_TRIM = 7,          /**< a new segment, for idle ones given back */
+    WEIR_STEP_TRIM_OVERSIZE = 5, /**< a new segment, after oversize ones were given back */
+    WEIR_STEP_WAIT = 6,          /**< pending frees whose streams had to be waited for */
+    WEIR_STEP_TRIM = 7,          /**< a new segment, after idle ones were given back */
     WEIR_STEP_HANDLES = 8,       /**< what idle library handles held */
     WEIR_STEP_PROGRAM = 9,       /**< what the program's callbacks freed */
     WEIR_STEPS = 10
@@ -109,43 +109,43 @@ typedef struct weir_trace_header {
     uint16_t version_major; /**< readers refuse a larger one */
     uint16_t version_minor;
     uint32_t header_bytes; /**< where the events start; at least 64 */
-    uint32_t event_bytes;  /**< at least 56; 60: each is followed by the number of its stack */
+    uint32_t event_bytes;  /**< at least 56; 60: each event is followed by the number of its stack */
     uint32_t flags;        /**< 0 */
     uint64_t events;       /**< how many follow; UINT64_MAX: up to the end of the file */
     uint64_t dropped;      /**< events lost before the first one (ring overwritten) */
-    uint32_t frames;       /**< texts behind the events, and */
-    uint32_t stacks;       /**< stacks of them, behind those. Since version 1.2, as the next; 0 before */
+    uint32_t frames;       /**< frames' texts behind the events. Since version 1.2, as the next two; 0 before */
+    uint32_t stacks;       /**< call stacks, of these frames, behind the texts */
     uint64_t stacks_lost;  /**< times that a stack was left out because the table of stacks was full */
-    uint32_t sections;     /**< parts behind the stacks that say what a snapshot knows beside its events: live blocks,
+    uint32_t sections;     /**< parts behind the stacks with what a snapshot knows besides its events: live blocks,
                                 segments, settings. Since version 1.4; 0 before */
     uint32_t reserved;     /**< 0 */
 } weir_trace_header;
 
 /**
- * Copies up to `capacity` of the device's recorded events, oldest first, and says how many it copied and how many had
- * been overwritten before the first. Recording is switched on by the option `history`. Since 0.1.
+ * Copies up to `capacity` of the device's recorded events, oldest first. Sets `*count` to how many it copied and
+ * `*dropped` to how many had been overwritten before the first. The option `history` switches recording on. Since 0.1.
  * @param dropped may be NULL.
  * @return WEIR_ERR_NOT_SUPPORTED when recording is off.
  */
 WEIR_API weir_status weir_history_read(int device, weir_event *events, size_t capacity, size_t *count,
                                        uint64_t *dropped);
 
-/** Forgets the device's recorded events; later ones are under the labels that their threads are under. Since 0.1. */
+/** Forgets the device's recorded events. Labels stay: later events are under their threads' labels. Since 0.1. */
 WEIR_API weir_status weir_history_clear(int device);
 
 /**
  * Puts what the calling thread does from now on under a label of 1 to 40 bytes ("optimizer", "request 17"), until
- * weir_history_label_pop(). Labels nest, up to 32 deep; an event is under the innermost. While recording is off they are
- * kept, for when it is on. @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
+ * weir_history_label_pop(). Labels nest, up to 32 deep; an event is under the innermost. Labels set while recording is
+ * off apply once it is on. @return WEIR_ERR_INVALID_ARGUMENT; WEIR_ERR_OUT_OF_HOST_MEMORY. Since 0.1.
  */
 WEIR_API weir_status weir_history_label_push(const char *label);
 
-/** Ends the calling thread's innermost label. @return WEIR_ERR_INVALID_ARGUMENT when it is under none. Since 0.1. */
+/** Ends the calling thread's innermost label. @return WEIR_ERR_INVALID_ARGUMENT when there is none. Since 0.1. */
 WEIR_API weir_status weir_history_label_pop(void);
 
-/** Writes a trace file with the recorded events of all devices, by time. A file that exists is replaced whole or
- *  not at all, and keeps its mode, also behind a link, which stays; what is no plain file (a device, a pipe) is written
- *  as it is.
+/** Writes a trace file with the recorded events of all devices, by time. An existing file is replaced whole or not at
+ *  all and keeps its mode; a symbolic link stays, and the file behind it is replaced. What is not a plain file (a
+ *  device, a pipe) is written in place.
  *  @return WEIR_ERR_IO with the system's reason; WEIR_ERR_NOT_SUPPORTED when recording is off. Since 0.1. */
 WEIR_API weir_status weir_history_save(const char *path);
 

@@ -9,7 +9,7 @@
 
 weir_status weir_error_json(char *buffer, size_t capacity, size_t *length)
 {
-    /* Its own failures would replace what it tells of. */
+    /* Not by wr_fail: that would replace the error to be reported. */
     if (!length || (!buffer && capacity != 0)) return WEIR_ERR_INVALID_ARGUMENT;
     weir_error error = { .size = sizeof error };
     (void)!weir_last_error(&error);

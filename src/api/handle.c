@@ -37,7 +37,7 @@ weir_status weir_handle_release(weir_handle_kind kind, int device)
 
 /* ---- leases ------------------------------------------------------------------------------------------------------- */
 
-/* A lease names the device and the kind, so that its pool is found without asking what is current. */
+/* A lease's id holds the device and the kind, so that its pool is found whatever device is current. */
 enum { LEASE_KIND_BITS = 8, LEASE_DEVICE_BITS = 8 };
 
 static uint64_t new_lease(const wr_device *device, weir_handle_kind kind)
@@ -68,7 +68,7 @@ weir_status weir_handle_borrow(weir_handle_kind kind, weir_stream stream, uint64
     return WEIR_OK;
 }
 
-/* The pool that a lease's handle is of; NULL when there is no such pool now. */
+/* The pool of a lease's handle; NULL when there is no such pool now. */
 static wr_handle_pool *pool_of(weir_lease lease)
 {
     const uint64_t device = lease.id >> LEASE_KIND_BITS & ((1u << LEASE_DEVICE_BITS) - 1);

@@ -17,7 +17,7 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
         *out = NULL;
         return WEIR_OK;
     }
-    /* A route may end, and its pool with it, between choosing and allocating: then another applies. */
+    /* A route may end, and its pool with it, between choosing the pool and allocating from it: choose again. */
     weir_status status;
     wr_route route;
     do {
@@ -29,13 +29,13 @@ static weir_status alloc(wr_device *device, wr_stream *s, size_t bytes, wr_site 
     return status;
 }
 
-/* Where there are fronts, debug mode is off, and nobody asks who calls. */
+/* No caller is given: there are fronts, so debug mode is off. */
 static WR_NOINLINE weir_status alloc_behind(size_t bytes, const wr_front *front, void **out)
 {
     return alloc(wr_device_of(front->cache), front->stream, bytes, (wr_site){ NULL, NULL }, out);
 }
 
-/* With the lock of the stream's front. */
+/* The lock of the stream's front is held. */
 static WR_NOINLINE WR_FLATTEN weir_status alloc_missed(size_t bytes, wr_front *front, const wr_front_slot *slot,
                                                        wr_bias_thread *held, void **out)
 {
@@ -50,7 +50,7 @@ static WR_NOINLINE weir_status alloc_recorded(const wr_front *front, wr_block *b
     return WEIR_OK;
 }
 
-/* All that is more than a hit is called last, so that a hit saves few registers. */
+/* The slow paths are tail calls, so that a hit saves few registers. */
 static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr_bias_thread *held, void **out)
 {
     wr_front_slot *slot;
@@ -74,7 +74,7 @@ weir_status weir_alloc(size_t bytes, void **out)
     return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
 }
 
-/* On a stream that the thread does not remember, or of which another one has the front. */
+/* The thread does not remember the stream, or another thread has the lock of its front. */
 static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
 {
     wr_device *device = NULL;
@@ -94,7 +94,7 @@ weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)
     return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, out) : alloc_on(bytes, stream, WR_CALLER, out);
 }
 
-/* The segment a pointer lies in, or a refusal. */
+/* The segment that a pointer lies in, or an error. */
 static weir_status find_segment(const char *call, const void *pointer, wr_segment **segment)
 {
     WR_TRY(wr_runtime_enter());
@@ -126,7 +126,8 @@ static WR_NOINLINE weir_status free_anything(void *pointer, const void *caller)
     return wr_device_free(segment, pointer);
 }
 
-/* A block that is in no table that the thread knows: of another device, or new in a larger one. */
+/* The block is not in the table that the thread remembers: it is another device's, or the table has been replaced by a
+ * larger one. */
 static WR_NOINLINE weir_status free_by_address(void *pointer, const void *caller)
 {
     const uint64_t ways = atomic_load(&wr_runtime_global.ways);

@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-/* A pool as users name it: {0, 0} is the default one of the current device. A private one may be gone by the time that
- * its name is looked at under its cache's lock. */
+/* The pool that a user's id names; {0, 0} is the default pool of the current device. A private pool may be gone by the
+ * time that its name is checked under its cache's lock. */
 static weir_status find(weir_mempool id, wr_mempool **out, wr_mempool_name *name)
 {
     wr_device *device = NULL;
@@ -34,7 +34,7 @@ static weir_status find(weir_mempool id, wr_mempool **out, wr_mempool_name *name
     return WEIR_OK;
 }
 
-/* The same with a reference, which keeps it; not of a default pool, which stays anyway. */
+/* As find, and takes a reference, which keeps the pool; a default pool stays anyway and gets none. */
 static weir_status find_and_hold(weir_mempool id, wr_holder holder, wr_mempool **out)
 {
     wr_mempool_name name = 0;
@@ -132,7 +132,7 @@ weir_status weir_mempool_enter(weir_mempool pool)
 weir_status weir_mempool_leave(weir_mempool pool)
 {
     wr_mempool *found = NULL;
-    wr_mempool_name name = 0; /* that of {0, 0}, which is left on whichever device it was entered */
+    wr_mempool_name name = 0; /* 0: {0, 0}, which may have been entered on any device */
     if (pool.capture != 0 || pool.user != 0) WR_TRY(find(pool, &found, &name));
     return wr_thread_leave_pool(name);
 }
@@ -212,7 +212,8 @@ static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream strea
     return wr_device_alloc(device, found, name, s, bytes, out);
 }
 
-/* With the lock of a front that is that of the stream in the pool, or was. False: it is not, or has nothing. */
+/* The lock of `front` is held; it is, or was, the stream's front in the pool. False: it no longer is, or nothing fits;
+ * the lock is released. */
 static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_front *front, wr_bias_thread *held,
                                         void **out)
 {
@@ -229,7 +230,7 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
     return true;
 }
 
-/* Of a stream and pool that the thread does not remember together, or of whose front another thread has the lock. */
+/* The thread does not remember a front for this stream and pool, or another thread has the lock of that front. */
 static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller,
                                                 void **out)
 {
@@ -295,7 +296,7 @@ weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size
 
 /* ---- checkpoints -------------------------------------------------------------------------------------------------- */
 
-/* A private pool: the default one holds workspaces of library handles. */
+/* Only private pools: the default pool holds workspaces of library handles. */
 static weir_status find_private(const char *call, weir_mempool id, wr_mempool **out, wr_mempool_name *name)
 {
     WR_TRY(find(id, out, name));

@@ -11,7 +11,7 @@
 #include "pool/pending.h"
 #include "thread/thread.h"
 
-/* The device through which memory is pinned: one that is open already, lest another context is made for it. */
+/* The device through which memory is pinned: one that is open already, so that no context is made just for this. */
 static weir_status find_home(wr_device **out)
 {
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
@@ -45,7 +45,7 @@ weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out)
     return wr_pinned_alloc(pinned->cache.pools, 0, place, bytes, out);
 }
 
-/* The segment of pinned memory that a pointer lies in, or a refusal. */
+/* The segment of pinned memory that a pointer lies in, or an error. */
 static weir_status find_segment(const char *call, const char *instead, const void *pointer, wr_segment **out)
 {
     WR_TRY(wr_runtime_enter());
@@ -58,7 +58,7 @@ static weir_status find_segment(const char *call, const char *instead, const voi
     return WEIR_OK;
 }
 
-/* A launch of a graph uses the block again. Kept, a block stays where it is and is found again by its address. */
+/* Launches of the graph use the block again. A kept block stays where it is, so its address finds it again. */
 static weir_status hold_block(void *pointer, uint64_t name)
 {
     const wr_segment *segment = wr_address_find(pointer);
@@ -67,7 +67,7 @@ static weir_status hold_block(void *pointer, uint64_t name)
     return wr_pending_keep(segment->cache, segment, pointer);
 }
 
-/* After weir_close has begun there may be nothing left to let go of. */
+/* Once weir_close has begun the segment may be gone. */
 static void let_go_of_block(void *pointer, uint64_t name)
 {
     const wr_segment *segment = wr_address_find(pointer);

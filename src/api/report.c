@@ -95,12 +95,14 @@ static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
         wr_device *device = atomic_load(&wr_runtime_global.devices[i]);
-        if (device) WR_TRY(copy_one(&device->cache.history, &all[i], dropped)); /* others have none */
+        if (device)
+            WR_TRY(copy_one(&device->cache.history, &all[i], dropped)); /* one that was never opened has no events */
     }
     return WEIR_OK;
 }
 
-/* The device whose next event is the earliest; each device's are in order. *until: the time of the next one of another. */
+/* The device whose next event is the earliest; each device's events are in order. *until: the time of the earliest next
+ * event of the other devices. */
 static recorded *choose(recorded all[WR_DEVICE_MAX], uint64_t *until)
 {
     recorded *first = NULL;

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* For debug's eyes: what it does not know of, it cannot hold for ordered. */
+/* Debug mode takes only those waits for ordered that it was told of. */
 static void note_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other)
 {
     if (WR_UNLIKELY(device->cache.debug != NULL)) wr_debug_wait(device, stream, other);
@@ -130,7 +130,7 @@ weir_status weir_stream_from_native(int device, void *native, weir_stream *out)
     return WEIR_OK;
 }
 
-/* Blocks of any device may have been recorded on the stream. */
+/* On all devices: blocks of any may have been recorded on the stream. */
 static void end_waits(uint64_t stream_id)
 {
     for (int i = 0; i < WR_DEVICE_MAX; i++) {
@@ -141,7 +141,7 @@ static void end_waits(uint64_t stream_id)
     if (pinned) wr_pending_end_stream(&pinned->cache, stream_id);
 }
 
-/* Waiting for a stream, or asking it, would end its capture. */
+/* Waiting for a capturing stream, or querying it, would end its capture. */
 static weir_status refuse_captured(bool captured, const char *call)
 {
     WR_ENSURE(
@@ -159,7 +159,7 @@ static weir_status synchronize(const wr_device *d, const wr_stream *s, const cha
     return wr_driver(d->backend, stream_synchronize, d->ordinal, s->native);
 }
 
-/* No block is on the stream afterwards, nor work. */
+/* Afterwards the stream has neither blocks nor work. */
 static weir_status leave_nothing_on(wr_device *d, wr_stream *s)
 {
     WR_TRY(synchronize(d, s, "weir_stream_destroy"));
@@ -187,7 +187,7 @@ weir_status weir_stream_destroy(weir_stream stream)
     }
     wr_route_stream(d, s, NULL);
     wr_stream_withdraw(&d->streams, s);
-    end_waits(stream.id); /* now that nobody who held it can add one */
+    end_waits(stream.id); /* withdrawn, so nobody can add one any more */
     status = wr_stream_retire(&d->streams, s);
     wr_runtime_change_ways();
     return status;
@@ -212,7 +212,7 @@ weir_status weir_stream_set_current(weir_stream stream)
     return wr_thread_set_stream(d, s);
 }
 
-/* As much of it as there is room for. */
+/* The library's epoch, cut to the guard's 16 bits. */
 static uint16_t epoch_of_guards(void)
 {
     return (uint16_t)atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
@@ -260,7 +260,7 @@ weir_status weir_stream_leave(weir_stream_guard *guard)
     wr_device *d = NULL;
     WR_TRY(check_guard(guard));
     WR_TRY(wr_thread_resolve_device(wr_stream_id_device(guard->previous.id), &d));
-    /* One that was destroyed meanwhile gives way to the default stream, as a current one does. */
+    /* If the previous stream was destroyed meanwhile, the default stream takes its place, as for a current stream. */
     wr_stream *previous = wr_stream_find(&d->streams, guard->previous.id);
     WR_TRY(wr_thread_set_stream(d, previous ? previous : wr_stream_default_of(&d->streams)));
     WR_TRY(wr_thread_set_device(guard->previous_device));
@@ -316,7 +316,7 @@ weir_status weir_stream_query(weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     bool captured = false;
-    wr_gate_enter(); /* no capture begins in between */
+    wr_gate_enter(); /* so that no capture begins between the two questions */
     weir_status status = wr_stream_captured(d->backend, d->ordinal, s->native, &captured);
     if (status == WEIR_OK && !captured) status = wr_driver(d->backend, stream_query, d->ordinal, s->native);
     wr_gate_leave();
@@ -332,7 +332,7 @@ weir_status weir_stream_synchronize(weir_stream stream)
     wr_stream *s = NULL;
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     weir_status status;
-    void *event = NULL; /* a capture that begins while the stream itself is waited for would be ended */
+    void *event = NULL; /* waiting for the stream itself would end a capture that begins meanwhile */
     if (wr_event_behind(&d->events, s->native, &event) == WEIR_OK && event) {
         status = wr_driver(d->backend, event_synchronize, d->ordinal, event);
         wr_event_put(&d->events, event);

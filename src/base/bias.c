@@ -9,24 +9,25 @@
 #include <unistd.h>
 
 WR_THREAD_LOCAL wr_bias_thread *wr_bias_self;
-static WR_THREAD_LOCAL char identity; /* its address tells threads apart that run now */
+static WR_THREAD_LOCAL char identity; /* its address identifies a running thread */
 
-/* Times in a row until a lock is biased, the first time and at most. */
+/* Streak at which a lock is biased, at first and at most. */
 enum { STREAK_FIRST = 64, STREAK_MAX = 1 << 20 };
 
-/* A thread that waits for an owner yields at first, for tens of microseconds where nobody else wants the processor, then sleeps. */
+/* A thread that waits for an owner first yields, for tens of microseconds if no other thread wants the processor, then
+ * sleeps. */
 enum { YIELDS = 100, NAP_FIRST_NS = 50000, NAP_MOST_NS = 800000 };
 
-/* A bias that lasted as long has paid for its withdrawal many times over, which takes microseconds: threads that use a stream
- * in turn, for a part of a program's step each, have it in turn. */
+/* A bias that lasted this long has paid many times over for its withdrawal, which takes microseconds. So threads that
+ * use a stream in turn, each for a part of a program's step, get the bias in turn. */
 #define WORTHWHILE_NS UINT64_C(1000000)
 
 static atomic_bool can_bias;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t exit_key;
-static wr_bias_thread records[1024]; /* threads with a bias at a time; what is beyond goes without */
+static wr_bias_thread records[1024]; /* of threads that have a bias; any further thread gets none */
 
-/* Without a lock, which a child of fork might find taken for ever. */
+/* Takes no lock, which a child of fork might find held for ever. */
 static void at_thread_exit(void *record)
 {
     wr_bias_self = NULL;
@@ -45,7 +46,7 @@ void wr_bias_prepare(void)
     pthread_once(&once, prepare);
 }
 
-/* The calling thread's record; NULL when it cannot have one, which costs speed only. */
+/* The calling thread's record; NULL when it cannot have one, which only costs speed. */
 static wr_bias_thread *own_record(void)
 {
     if (!atomic_load_explicit(&can_bias, memory_order_relaxed)) return NULL;
@@ -73,8 +74,8 @@ void wr_bias_destroy(wr_bias_lock *lock)
     wr_lock_destroy(&lock->mutex);
 }
 
-/* The owner is mostly out at once. One that is not running may need the very processor that this thread has, which a thread of a
- * higher priority lets go of only when it sleeps. */
+/* The owner is mostly out at once. An owner that is not running may need this thread's processor, which a thread of
+ * higher priority gives up only by sleeping. */
 static void wait_for(const wr_bias_lock *lock, const wr_bias_thread *owner)
 {
     struct timespec nap = { 0, NAP_FIRST_NS };
@@ -88,15 +89,16 @@ static void wait_for(const wr_bias_lock *lock, const wr_bias_thread *owner)
     }
 }
 
-/* The owner, if there is one, is out and stays out. The mutex is held. */
+/* Afterwards the owner, if there was one, is out and stays out. The mutex is held. */
 static wr_bias_thread *withdraw(wr_bias_lock *lock)
 {
     wr_bias_thread *owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
     if (!owner) return NULL;
     atomic_store_explicit(&lock->owner, NULL, memory_order_seq_cst);
-    /* Every thread passes a full fence before this returns: the owner sees the store, or its own is seen below. */
+    /* Every thread passes a full fence before this returns: either the owner sees the store, or its own store is seen
+     * below. */
     if (!WR_THREAD_SANITIZER && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
-        /* Forbidden since it was asked for. No store waits in a processor as long as this. */
+        /* Forbidden since it was registered. No store stays in a processor's store buffer this long. */
         atomic_store(&can_bias, false);
         nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
     }
@@ -104,11 +106,11 @@ static wr_bias_thread *withdraw(wr_bias_lock *lock)
     return owner;
 }
 
-/* The mutex was taken. */
+/* The mutex has just been acquired. */
 static void take_over(wr_bias_lock *lock)
 {
     wr_bias_thread *owner = atomic_load_explicit(&lock->owner, memory_order_relaxed);
-    if (owner && owner == wr_bias_self) { /* a visitor was here and gave it back */
+    if (owner && owner == wr_bias_self) { /* a visitor gave the bias back meanwhile */
         lock->heir = owner;
         return;
     }

@@ -1,5 +1,5 @@
 /*
- * compiler: the few words that the C standard does not have. The only header with compiler conditionals.
+ * compiler: the few things that standard C does not have. The only header with compiler conditionals.
  */
 #ifndef WR_BASE_COMPILER_H
 #define WR_BASE_COMPILER_H
@@ -9,13 +9,13 @@
 #define WR_CHECKED __attribute__((warn_unused_result))
 #define WR_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #define WR_NOINLINE __attribute__((noinline))
-#define WR_COLD __attribute__((noinline, cold)) /* what is done so seldom that it should not lie in a hot path's way */
-#define WR_FLATTEN __attribute__((flatten))     /* what it calls is inlined: many small steps on a hot path */
+#define WR_COLD __attribute__((noinline, cold)) /* so rare that its code should not lie in a hot path */
+#define WR_FLATTEN __attribute__((flatten))     /* inlines what it calls: many small steps on a hot path */
 #define WR_ALWAYS_INLINE inline __attribute__((always_inline)) /* hit paths, whatever their size */
-/* In a function of the API, or one that is always inlined there: where in the program it was called. */
+/* The return address into the program: in an API function, or a function always inlined into one. */
 #define WR_CALLER __builtin_extract_return_addr(__builtin_return_address(0))
-#define WR_CACHE_LINES 128 /* which processors fetch together: what threads write apart is as far apart */
-/* For a function that reads what others may be writing, and checks what it read. */
+#define WR_CACHE_LINES 128 /* bytes fetched together: data that different threads write is this far apart */
+/* For a function that reads what other threads may be writing, and then checks what it read. */
 #define WR_RACES __attribute__((no_sanitize("thread")))
 
 #if defined(__SANITIZE_THREAD__)
@@ -29,7 +29,7 @@
 #define WR_THREAD_SANITIZER 0
 #endif
 
-/* Between two looks at what another processor is about to change. */
+/* Between two polls of what another processor is about to change. */
 #if defined(__x86_64__) || defined(__i386__)
 #define WR_PAUSE() __builtin_ia32_pause()
 #elif defined(__aarch64__)
@@ -38,7 +38,7 @@
 #define WR_PAUSE() ((void)0)
 #endif
 
-/* Thread-local data reached without a call: the library is loaded at start-up or with room in static TLS. */
+/* Accessed without a call: the library is loaded at start-up, or there is room in static TLS. */
 #define WR_THREAD_LOCAL _Thread_local
 
 #endif

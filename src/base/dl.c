@@ -21,7 +21,7 @@ void wr_dl_variable(const char *name, char variable[WR_DL_VARIABLE])
     for (char *c = variable; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
 }
 
-/* The loader starts most of its reasons with the file's name; it is not said twice. */
+/* Drops the file's name from the front of the loader's reason, which mostly begins with it. */
 static void add_reason(attempts *tried, const char *file, const char *reason)
 {
     size_t name_length = strlen(file);
@@ -35,7 +35,7 @@ static void add_reason(attempts *tried, const char *file, const char *reason)
 
 static void *try_load(const char *file, attempts *tried)
 {
-    if (file[0] == '\0') { /* which dlopen takes for the program itself */
+    if (file[0] == '\0') { /* dlopen would take it for the program itself */
         add_reason(tried, "\"\"", "no file name");
         return NULL;
     }
@@ -68,7 +68,7 @@ weir_status wr_dl_open(const char *name, const char *const *sonames, void **libr
         return WEIR_OK;
     }
 
-    /* What the program uses already, in whatever folder it lies, before what the loader would find. */
+    /* A library that the program has loaded already, from whatever folder, goes before what the loader would find. */
     for (const char *const *soname = sonames; *soname != NULL; soname++) {
         void *present = wr_dl_present(*soname);
         if (present == NULL) continue;

@@ -1,6 +1,7 @@
 /*
- * fork: whether this process is a child of fork() that must not go on with the library. Said by device/runtime.c, which knows,
- * in the child before fork() returns; asked by who takes locks without entering the library. For ever, so no lock.
+ * fork: whether this process is a child of fork() that must not go on with the library. device/runtime.c sets it in the
+ * child before fork() returns; code that takes locks without entering the library checks it. It is never unset, so no
+ * lock.
  */
 #ifndef WR_BASE_FORK_H
 #define WR_BASE_FORK_H

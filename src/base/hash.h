@@ -12,7 +12,7 @@ static inline uint64_t wr_hash(uint64_t key)
     return key * UINT64_C(0x9E3779B97F4A7C15);
 }
 
-/* Of a sequence, number by number. */
+/* Hashes a sequence, number by number. */
 static inline uint64_t wr_hash_add(uint64_t hash, uint64_t number)
 {
     hash = wr_hash(hash ^ number);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A mutex call that fails means that the lock's memory is no lock any more. */
+/* A mutex call fails only when the lock's memory has been overwritten. */
 static void must(int error, const char *call, const wr_lock *lock)
 {
     if (WR_LIKELY(error == 0)) return;
@@ -17,8 +17,8 @@ static void must(int error, const char *call, const wr_lock *lock)
 
 #ifndef NDEBUG
 
-/* The calling thread's locks, lowest rank first: more than are ever nested, and no more, since the room for what is a
- * thread's is scarce (docs/decisions/0005). */
+/* The locks that the calling thread holds, lowest rank first. Room for a few more than are ever nested, since static
+ * TLS is scarce (docs/decisions/0005). */
 enum { HELD_MOST = 10 };
 static WR_THREAD_LOCAL const wr_lock *held[HELD_MOST];
 static WR_THREAD_LOCAL int held_count;
@@ -169,7 +169,7 @@ void wr_lock_release_behind(wr_lock *lock)
     must(pthread_mutex_unlock(&lock->mutex), "pthread_mutex_unlock", lock);
 }
 
-/* The lock stays on the thread's stack while it sleeps: it takes no other before it has this one again. */
+/* The lock stays in `held` while the thread sleeps: the thread takes no other before it has this one again. */
 void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition)
 {
     check_innermost(lock);

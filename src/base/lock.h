@@ -13,7 +13,7 @@
 /* Lowest first: the order in which they may be nested. */
 typedef enum wr_lock_rank {
     WR_RANK_OPEN,      /* opening and closing the library and its devices; may be held across driver calls */
-    WR_RANK_EXIT,      /* a thread that ends gives its handles back; closing the library keeps it from doing so late */
+    WR_RANK_EXIT,      /* a thread that ends gives its handles back; weir_close() keeps it from doing so too late */
     WR_RANK_KINDS,     /* the registry of handle kinds */
     WR_RANK_GRAPH,     /* one graph: ending, launching, destroying it; held across driver calls */
     WR_RANK_POLL,      /* one thread at a time polls a device's pending frees; may be held across driver calls */
@@ -23,9 +23,9 @@ typedef enum wr_lock_rank {
     WR_RANK_HANDLES,   /* the handles of one kind on one device: never across a library or driver call */
     WR_RANK_ROUTES,    /* a device's routes to pools, and its captures */
     WR_RANK_RECLAIM,   /* the list of reclaim callbacks */
-    WR_RANK_FRONT,     /* freed blocks of one bin, kept whole */
+    WR_RANK_FRONT,     /* one front: the freed blocks of a stream in a pool that are parked */
     WR_RANK_CACHE,     /* a device's blocks, segments and statistics: never across a driver call */
-    WR_RANK_CUTTING,   /* blocks of one stream, whose front is detached */
+    WR_RANK_CUTTING,   /* the blocks of one stream whose front is detached */
     WR_RANK_EVENTS,    /* a device's free events */
     WR_RANK_ADDRESS,   /* writers of the address map */
     WR_RANK_HISTORIES, /* the list of histories */
@@ -45,18 +45,19 @@ typedef struct wr_lock {
 void wr_lock_init(wr_lock *lock, wr_lock_rank rank, const char *name);
 void wr_lock_destroy(wr_lock *lock);
 void wr_lock_acquire(wr_lock *lock);
-bool wr_lock_try(wr_lock *lock); /* false: somebody else has it */
+bool wr_lock_try(wr_lock *lock); /* false: another thread has it */
 void wr_lock_release(wr_lock *lock);
 
-/* Nobody has it. For a child of fork: who else could is not there, and never lets go of it. */
+/* Whether nobody has it. For a child of fork, in which other threads do not exist and so never release a lock. */
 bool wr_lock_is_free(wr_lock *lock);
 
-/* One of many of a rank, which only who holds the lock before them takes together: their order is that lock's business. */
+/* For one of many locks of a rank that are taken together, only by the holder of a lock of lower rank: that holder sees
+ * to their order. */
 void wr_lock_acquire_behind(wr_lock *lock);
 bool wr_lock_try_behind(wr_lock *lock);
 void wr_lock_release_behind(wr_lock *lock);
 
-/* The lock is had without its mutex (base/bias.h): debug builds check the order all the same. */
+/* For a lock that is held without its mutex (base/bias.h): debug builds check the order all the same. */
 #ifdef NDEBUG
 static inline void wr_lock_note_acquired(const wr_lock *lock)
 {
@@ -78,10 +79,11 @@ void wr_lock_wait(wr_lock *lock, pthread_cond_t *condition);
 /* A condition whose clock is CLOCK_MONOTONIC. 0, or an error number. */
 int wr_lock_condition_init(pthread_cond_t *condition);
 
-/* The time so much later than now, on that clock. */
+/* The time `timeout_ns` from now, on that clock. */
 struct timespec wr_lock_deadline(uint64_t timeout_ns);
 
-/* As wr_lock_wait, until a time of CLOCK_MONOTONIC (the condition's clock); NULL: for ever. 0 or ETIMEDOUT. */
+/* As wr_lock_wait, but only until `deadline` on CLOCK_MONOTONIC, the condition's clock; NULL: for ever. 0 or
+ * ETIMEDOUT. */
 int wr_lock_wait_until(wr_lock *lock, pthread_cond_t *condition, const struct timespec *deadline);
 
 /* For assertions: true when the calling thread holds the lock; always true in release builds. */

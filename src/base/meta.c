@@ -10,7 +10,7 @@
 enum { LEAST_ITEMS = 16 }; /* of an array that grows */
 
 static _Atomic uint64_t live;
-static _Atomic uint64_t failing; /* allocations until one is made to fail; 0: none is */
+static _Atomic uint64_t failing; /* the allocation to fail, counted from the next; 0: none */
 
 static bool must_fail(void)
 {
@@ -39,7 +39,7 @@ static weir_status refuse(size_t bytes, const char *what)
                    "out of host memory: %zu bytes for %s; free memory of the process or raise its limits", bytes, what);
 }
 
-/* malloc may answer NULL to 0 bytes, which would read as a failure. */
+/* malloc may return NULL for 0 bytes, which would look like a failure. */
 static size_t at_least_one(size_t bytes)
 {
     return bytes != 0 ? bytes : 1;
@@ -75,7 +75,7 @@ weir_status wr_meta_grow(void *items, uint32_t *capacity, size_t need, size_t it
     WR_ENSURE(need <= UINT32_MAX / 2, WEIR_ERR_OUT_OF_HOST_MEMORY, "%zu items are too many for %s", need, what);
     uint32_t larger = *capacity ? *capacity : LEAST_ITEMS;
     while (larger < need) larger *= 2;
-    void *memory; /* of any type: its pointer is copied, not read through another type */
+    void *memory; /* the pointer is copied by memcpy, because its type is unknown here */
     memcpy(&memory, items, sizeof memory);
     WR_TRY(wr_meta_resize(&memory, larger * item_bytes, what));
     memset((char *)memory + *capacity * item_bytes, 0, (larger - *capacity) * item_bytes);

@@ -25,7 +25,7 @@ static void add(wr_numa *numa, long first, long last)
     }
 }
 
-/* "0-1,4" as the kernel writes it; reading ends where it is something else. */
+/* "0-1,4", as the kernel writes it; stops at anything else. */
 static void parse(const char *list, wr_numa *numa)
 {
     char *end = NULL;
@@ -55,7 +55,7 @@ static int bind_pages(void *base, size_t bytes, int node)
     unsigned long mask[WR_NUMA_NODES / WORD] = { 0 };
     if (pretended) return pretended_error;
     mask[node / WORD] = 1ul << (node % WORD);
-    /* The kernel reads one bit less than it is told of. */
+    /* The kernel reads one bit less than it is told. */
     return syscall(SYS_mbind, base, bytes, BIND, mask, (unsigned long)WR_NUMA_NODES + 1, 0u) == 0 ? 0 : errno;
 }
 

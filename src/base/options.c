@@ -14,7 +14,7 @@
 
 typedef enum option_type { TYPE_SIZE, TYPE_COUNT, TYPE_SHARE, TYPE_CHOICE, TYPE_TEXT } option_type;
 
-/* A row of options.def; `minimum` and `maximum` are written as the values are. */
+/* A row of options.def; `minimum` and `maximum` are written like values. */
 typedef struct option {
     const char *name;
     option_type type;
@@ -190,7 +190,7 @@ WR_CHECKED static weir_status read_text_member(const option *o, const void *memb
     return set_text(o, text, value);
 }
 
-/* Programs built against an older weir.h give fewer members, against a newer one more. */
+/* A program built against an older weir.h gives fewer members, one built against a newer weir.h more. */
 WR_CHECKED static weir_status check_settings_size(const weir_settings *settings)
 {
     WR_ENSURE(settings->size >= offsetof(weir_settings, backend) &&
@@ -214,7 +214,7 @@ WR_CHECKED static weir_status read_settings(wr_options *options, const weir_sett
         const option *o = &table[id];
         const char *member = (const char *)settings + o->member;
         wr_option_value *value = &options->value[id];
-        if (o->member + sizeof(uint64_t) > settings->size) continue; /* every member is that wide */
+        if (o->member + sizeof(uint64_t) > settings->size) continue; /* every member has this size */
 
         switch (o->type) {
         case TYPE_SIZE:
@@ -266,9 +266,9 @@ weir_status wr_options_read_from(wr_options *options, const weir_settings *setti
     wr_options read;
     WR_TRY(read_defaults(&read));
     WR_TRY(read_settings(&read, settings));
-    for (; environment != NULL && *environment != NULL; environment++) { /* NULL after clearenv() */
+    for (; environment != NULL && *environment != NULL; environment++) { /* environ is NULL after clearenv() */
         if (!starts_with(*environment, "WEIR_") || starts_with(*environment, "WEIR_LIB_")) continue;
-        if (starts_with(*environment, "WEIR_LIBRARY=")) continue; /* where the Python package finds this library */
+        if (starts_with(*environment, "WEIR_LIBRARY=")) continue; /* tells the Python package where this library is */
         WR_TRY(read_variable(&read, *environment));
     }
     *options = read;
@@ -280,7 +280,7 @@ weir_status wr_options_read(wr_options *options, const weir_settings *settings)
     return wr_options_read_from(options, settings, (const char *const *)environ);
 }
 
-/* In the largest unit that keeps it whole, so that the text gives the same number when it is read back. */
+/* In the largest unit that divides it, so that reading the text back gives the same number. */
 static void describe_size(uint64_t bytes, char *out, size_t room)
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
@@ -332,7 +332,7 @@ static bool drop_blanks(const char *text, char *out, size_t room)
     return true;
 }
 
-/* Takes a number off the front. */
+/* Parses a number at *at and moves *at past it. */
 static bool take_number(const char **at, uint32_t *number)
 {
     uint32_t value = 0;
@@ -369,7 +369,8 @@ WR_CHECKED static weir_status take_division(const char **at, uint32_t *division)
     return WEIR_OK;
 }
 
-/* "[256:1,512:2,>:4]", after the bracket. The first key covers smaller sizes too, '>' those above the last key. */
+/* The rest of "[256:1,512:2,>:4]" after the bracket. The first key covers smaller sizes too, '>' those above the last
+ * key. */
 WR_CHECKED static weir_status parse_list(const char *at, uint32_t divisions[WR_ROUNDUP_ENTRIES])
 {
     int last = -1; /* entry of the last key */

@@ -18,7 +18,7 @@ typedef enum wr_option_id {
     WR_OPTION_COUNT
 } wr_option_id;
 
-/* A value as its type has it: SIZE and COUNT in `number`, SHARE in `share`, CHOICE and TEXT in `text`. */
+/* An option's value: SIZE and COUNT are in `number`, SHARE in `share`, CHOICE and TEXT in `text`. */
 typedef struct wr_option_value {
     wr_option_source source;
     uint64_t number;
@@ -31,16 +31,17 @@ typedef struct wr_options {
     wr_option_value value[WR_OPTION_COUNT];
 } wr_options;
 
-/* Fills all options. WEIR_ERR_OPTION names the first bad value, where it came from, its type and range; variables
- * that start with WEIR_ but name no option are reported the same way, with the nearest known name; WEIR_LIB_* are left to
- * backend/variables.h. `settings` may be NULL; one with a larger size than known, whose tail is not all zero, is refused. */
+/* Fills all options. WEIR_ERR_OPTION names the first bad value, where it came from, its type and range. A variable that
+ * starts with WEIR_ but names no option is refused too, with the nearest known name; WEIR_LIB_* are left to
+ * backend/variables.h. `settings` may be NULL; it is refused if it is larger than known here and the excess is not all
+ * zero. */
 WR_CHECKED weir_status wr_options_read(wr_options *options, const weir_settings *settings);
 
 /* As wr_options_read, with the environment given as an array of "NAME=value" (NULL-terminated): for tests. */
 WR_CHECKED weir_status wr_options_read_from(wr_options *options, const weir_settings *settings,
                                             const char *const *environment);
 
-/* Where a value that is refused came from: "WEIR_MEMORY_LIMIT", or "weir_settings". */
+/* Where a refused value came from: "WEIR_MEMORY_LIMIT", or "weir_settings". */
 const char *wr_option_source_of(const wr_option_value *value);
 
 /* Describes option `id` for weir_option_get(). */

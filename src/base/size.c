@@ -16,7 +16,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Bytes of the unit that ends the text, 0 when it is none: "", "b", or k, m, g, t with "", "b", "i" or "ib". */
+/* Bytes of the unit at the end of the text, 0 when it is not a unit: "", "b", or k, m, g, t with "", "b", "i" or
+ * "ib". */
 static uint64_t parse_unit(const char *at)
 {
     static const char letters[] = "kmgt";
@@ -52,9 +53,9 @@ bool wr_size_parse(const char *text, uint64_t *bytes)
 
     uint64_t unit = parse_unit(skip_blanks(at));
     if (unit == 0) return false;
-    if (unit == 1 && *point == '.') return false; /* no part of a byte */
+    if (unit == 1 && *point == '.') return false; /* no fractions of a byte */
 
-    uint64_t fraction = 0; /* from the last digit to the first, rounded down: exact, unlike floating point */
+    uint64_t fraction = 0; /* from the last digit to the first, rounding down: exact, unlike floating point */
     for (const char *digit = at - 1; digit > point; digit--)
         fraction = (fraction + (uint64_t)(*digit - '0') * unit) / 10;
 
@@ -64,7 +65,7 @@ bool wr_size_parse(const char *text, uint64_t *bytes)
     return true;
 }
 
-/* Two decimals, half to even as printf has it; not through printf, whose decimal point follows the locale. */
+/* Two decimals, rounded half to even like printf; not by printf, whose decimal point follows the locale. */
 static void format_in(uint64_t bytes, uint64_t unit, const char *name, char buffer[WR_SIZE_TEXT])
 {
     uint64_t whole = bytes / unit;
@@ -80,7 +81,7 @@ static void format_in(uint64_t bytes, uint64_t unit, const char *name, char buff
     snprintf(buffer, WR_SIZE_TEXT, "%" PRIu64 ".%02u %s", whole, (unsigned)hundredths, name);
 }
 
-/* PyTorch changes the unit only above the power: 1 MiB is "1024.00 KiB". */
+/* As in PyTorch, a unit begins only above its power: 1 MiB is "1024.00 KiB". */
 const char *wr_size_format(uint64_t bytes, char buffer[WR_SIZE_TEXT])
 {
     if (bytes <= WR_KIB)

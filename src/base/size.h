@@ -1,5 +1,5 @@
 /*
- * size: numbers of bytes, as people write and read them too.
+ * size: numbers of bytes, and their text.
  */
 #ifndef WR_BASE_SIZE_H
 #define WR_BASE_SIZE_H

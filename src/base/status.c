@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The calling thread's last failure, made when there is one: room for thread-local data is scarce in a library that is
- * loaded late. When there is no memory for it, the status alone is kept. */
+/* The calling thread's last failure, allocated at its first: static TLS is scarce in a library that is loaded late.
+ * When there is no memory for it, only the status is kept, in `bare`. */
 typedef struct failure {
     weir_status status;
     int64_t native_code;
@@ -132,7 +132,7 @@ void weir_check_failed(const char *call, weir_status status, const char *file, i
     exit(1);
 }
 
-/* Through a copy, because the arguments may point into the text that is being replaced. */
+/* By way of a copy, because the arguments may point into the text that is being replaced. */
 static void set_text(failure *error, const char *format, va_list arguments, const char *tail)
 {
     char text[sizeof error->text];
@@ -202,7 +202,7 @@ void wr_fail_restore(wr_saved_failure saved)
 {
     if (last) {
         discard(last);
-        (void)pthread_setspecific(exit_key, saved.error); /* cannot fail: the thread has the room for it */
+        (void)pthread_setspecific(exit_key, saved.error); /* cannot fail: the thread's slot exists */
     }
     last = saved.error;
     bare = saved.status;

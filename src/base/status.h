@@ -9,18 +9,18 @@
 #include "weir/weir.h"
 
 /* Sets this thread's error text and returns `status`: `return wr_fail(WEIR_ERR_BUSY, "stream %p ...", s);`
- * The text says what was asked, what was found, and the remedy. */
+ * The text says what was asked for, what was found, and the remedy. */
 WR_CHECKED weir_status wr_fail(weir_status status, const char *format, ...) WR_PRINTF(2, 3);
 
 /* As wr_fail, for a driver's or vendor library's refusal: keeps its name and its own code too. */
 WR_CHECKED weir_status wr_fail_native(weir_status status, const char *library, int64_t native, const char *format, ...)
     WR_PRINTF(4, 5);
 
-/* Puts context in front of this thread's text ("allocating 4.0 MiB on device 1: " + what was there). */
+/* Puts context in front of this thread's error text ("allocating 4.0 MiB on device 1: " + the old text). */
 void wr_fail_prefix(const char *format, ...) WR_PRINTF(1, 2);
 
-/* Room for details of this thread's failure for programs, as JSON with its NUL; gone with the next failure. NULL: there is
- * no memory for them, which changes nothing else. */
+/* Room for details of this thread's failure for programs, JSON with its NUL, which last until the next failure. NULL:
+ * there is no memory for them, which changes nothing else. */
 char *wr_fail_detail(size_t bytes);
 const char *wr_last_detail(void); /* NULL: none */
 
@@ -32,7 +32,7 @@ const char *wr_last_detail(void); /* NULL: none */
     } while (0)
 
 /* Refuses: WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
- * It returns `status` itself, not what wr_fail() returns, so that compilers and analysers see that it is no success. */
+ * Returns `status` itself, not what wr_fail() returns, so that compilers and analysers see that it is not WEIR_OK. */
 #define WR_ENSURE(condition, status, ...)                                                                              \
     do {                                                                                                               \
         if (WR_UNLIKELY(!(condition))) {                                                                               \
@@ -41,20 +41,20 @@ const char *wr_last_detail(void); /* NULL: none */
         }                                                                                                              \
     } while (0)
 
-/* One of weir's, and not WEIR_OK. */
+/* Whether it is one of weir's statuses other than WEIR_OK. */
 bool wr_status_is_error(weir_status status);
 
-/* The calling thread's last failure, kept while something else may fail. */
+/* The calling thread's last failure, set aside while something else may fail. */
 typedef struct wr_saved_failure {
     void *error;
     weir_status status;
 } wr_saved_failure;
 
-/* The thread has none until it is restored; what failed meanwhile is forgotten then. */
+/* Between the two calls the thread has no failure; restoring discards any that came meanwhile. */
 wr_saved_failure wr_fail_save(void);
 void wr_fail_restore(wr_saved_failure saved);
 
-/* Clean-up that changes nothing of what the caller is told. */
+/* Clean-up whose own failure the caller is not told. */
 #define wr_clean_up(call)                                                                                              \
     do {                                                                                                               \
         const wr_saved_failure wr_first_ = wr_fail_save();                                                             \
@@ -62,7 +62,8 @@ void wr_fail_restore(wr_saved_failure saved);
         wr_fail_restore(wr_first_);                                                                                    \
     } while (0)
 
-/* Clean-up whose own failure is told when there was none before: the first one wins, its status and its text. */
+/* Clean-up whose own failure the caller is told only if there was none before: the first failure's status and text
+ * win. */
 #define wr_keep_first(kept, call)                                                                                      \
     do {                                                                                                               \
         weir_status *const wr_kept_ = (kept);                                                                          \

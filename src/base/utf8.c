@@ -9,7 +9,7 @@ static bool is_between(char byte, unsigned first, unsigned last)
     return (unsigned char)byte >= first && (unsigned char)byte <= last;
 }
 
-/* Bytes of the character that such a byte begins; 0: none. */
+/* Bytes of a character with this first byte; 0: none begins so. */
 static size_t length_by(char first)
 {
     if (is_between(first, 0, 0x7F)) return 1;
@@ -18,7 +18,7 @@ static size_t length_by(char first)
     return is_between(first, 0xF0, 0xF4) ? 4 : 0;
 }
 
-/* The second byte tells what is overlong, a surrogate or beyond U+10FFFF. */
+/* The second byte shows whether the character is overlong, a surrogate or beyond U+10FFFF. */
 static bool can_follow(char second, char first)
 {
     const unsigned lead = (unsigned char)first;

@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-/* 0, or an error number. Who starts a worker joins it. */
+/* 0, or an error number. The caller must join the worker. */
 int wr_worker_start(pthread_t *worker, void *(*run)(void *), void *argument);
 
 #endif

@@ -35,7 +35,7 @@ weir_status wr_thread_handle(wr_device *device, wr_stream *stream, weir_handle_k
 {
     const wr_thread *t = wr_thread_self();
     wr_handle *const *slots = t->handles[device->ordinal];
-    const bool captures = wr_captures_any(&device->captures); /* one of which may want to keep the handle */
+    const bool captures = wr_captures_any(&device->captures); /* a capture may have to keep the handle */
     if (WR_LIKELY(slots && (uint32_t)kind < WEIR_HANDLE_KIND_MAX && !wr_thread_is_void(t) && !captures)) {
         wr_handle *h = slots[kind];
         if (WR_LIKELY(h && h->served_id == atomic_load_explicit(&stream->id, memory_order_relaxed))) {

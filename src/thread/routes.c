@@ -28,7 +28,7 @@ wr_front *wr_thread_front_in_route(const wr_device *device, const wr_stream *str
     return wr_front_find(stream, best.name);
 }
 
-/* The count is read first: what changes meanwhile makes it void. */
+/* The count of ways is read first, so that a change meanwhile makes what is remembered void. */
 wr_front *wr_thread_find_front(uint64_t stream_id)
 {
     wr_device *device = NULL;

@@ -1,5 +1,5 @@
 /*
- * routes: the pools that a thread routes its allocations to, and what comes of them and of the device's routes.
+ * routes: the pools that a thread routes its allocations to, and the choice between these and the device's routes.
  * Owner: the thread; nobody else reads them, so no lock. Ended when the thread ends.
  */
 #ifndef WR_THREAD_ROUTES_H
@@ -25,8 +25,8 @@ WR_CHECKED static inline weir_status wr_thread_pool(wr_device *device, const wr_
     return WEIR_OK;
 }
 
-/* The stream's front in the pool that an allocation of the calling thread comes from; NULL: none, or the device has a say. That pool
- * stays as long as the thread is in it. */
+/* The stream's front in the pool that an allocation of the calling thread comes from; NULL: none, or the device has
+ * routes or captures. The pool stays as long as the thread is in it. */
 wr_front *wr_thread_front_in_route(const wr_device *device, const wr_stream *stream);
 
 static WR_ALWAYS_INLINE wr_front *wr_thread_front_on(const wr_device *device, const wr_stream *stream)
@@ -35,10 +35,11 @@ static WR_ALWAYS_INLINE wr_front *wr_thread_front_on(const wr_device *device, co
     return wr_front_find(stream, 0);
 }
 
-/* The front of a stream as users give it, as wr_thread_front, which then remembers it. NULL also where the stream is none. */
+/* As wr_thread_front, but looks the front up and makes the thread remember it. NULL also when the stream does not
+ * exist. */
 wr_front *wr_thread_find_front(uint64_t stream_id);
 
-/* The same in a pool that the call names, as wr_thread_named_front. NULL also where captures or routes are known on the device. */
+/* As wr_thread_named_front, likewise. NULL also while the device has captures or routes. */
 wr_front *wr_thread_find_named_front(uint64_t stream_id, wr_mempool_name name);
 
 /* Takes over the caller's reference of the pool. */

@@ -15,8 +15,8 @@ static pthread_key_t exit_key;
 static pthread_once_t exit_key_once = PTHREAD_ONCE_INIT;
 static int exit_key_error;
 
-/* The handles go back to their pools, and routes end; no call of library or driver is made here, since the thread may end after
- * main did. The lock keeps weir_close from destroying the pools meanwhile. */
+/* Gives the handles back to their pools and ends routes. Makes no library or driver call, since the thread may end
+ * after main has. The lock keeps weir_close from destroying the pools meanwhile. */
 static void give_back(const wr_thread *t)
 {
     /* In a child of fork the lock may be held by a thread that does not exist there. */
@@ -37,7 +37,7 @@ static void free_lists(const wr_thread *t)
 
 static void at_thread_exit(void *thread)
 {
-    wr_thread_current = &nothing; /* for destructors of others that run later and call weir */
+    wr_thread_current = &nothing; /* for other destructors that run later and call weir */
     wr_thread_knows.ways = 0;
     give_back(thread);
     free_lists(thread);
@@ -74,8 +74,9 @@ weir_status wr_thread_own(wr_thread **out)
 weir_status wr_thread_device(int *ordinal)
 {
     const weir_backend *backend = wr_runtime_global.backend;
-    /* Where the driver has a current device it is the truth: others in the process set it too. This is the one driver
-     * call that a hit may make; a count shared between threads would cost more than the call. */
+    /* The driver's current device, if it has one, is the truth: other code in the process sets it too. This is the one
+     * driver call that a hit may make; it is not counted, since a counter shared between threads would cost more than
+     * the call. */
     if (backend->device_get_current) return backend->device_get_current(ordinal);
     const wr_thread *t = wr_thread_current;
     *ordinal = t->device >= 0 && !wr_thread_is_void(t) ? t->device : 0;

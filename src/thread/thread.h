@@ -1,8 +1,10 @@
 /*
- * thread: what a thread has of its own: its current device and, per device, its current stream and
- * its library handles; and, what it remembers of the streams that it allocates on and the blocks that it frees.
- * Owner: the thread; nobody else reads it, so no lock. Made at the first call that changes something from the
- * default, freed at thread exit. It is void when the library's epoch has moved on; what is remembered, when the ways have.
+ * thread: a thread's own state: its current device and, per device, its current stream and library handles; and what it
+ * remembers, to make its next hits fast, of the streams that it allocates on and the blocks that it frees.
+ * Owner: the thread; nobody else reads it, so no lock. Made at the first call that changes something from the default,
+ * freed at thread exit. The state is void once the library's epoch has moved on. What is remembered is void once the
+ * ways have changed, that is, anything that decides where allocations go: a stream, route, capture or plan, or the
+ * library's state (docs/threading.md).
  */
 #ifndef WR_THREAD_THREAD_H
 #define WR_THREAD_THREAD_H
@@ -29,12 +31,12 @@ typedef struct wr_thread {
     wr_thread_route routes[WR_THREAD_ROUTES_MAX]; /* innermost last */
 } wr_thread;
 
-/* Never NULL: a thread that changed nothing has a static empty context, which is always void. One pointer of static
- * TLS, so that reaching it is one instruction also from a library loaded with dlopen (docs/decisions/0005). */
+/* Never NULL: a thread that changed nothing has a static empty context, which is always void. A pointer in static TLS,
+ * so that a library loaded with dlopen reaches it with one instruction too (docs/decisions/0005). */
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread *wr_thread_current;
 
-/* What a thread knows of streams that it allocated on, and of the block that it freed last: all that both calls go by, until the
- * ways change. Until then no table of blocks and no record goes from memory either. */
+/* What a thread remembers of streams that it allocated on, and of the block that it freed last: all that a hit needs,
+ * until the ways change. Until then no table of blocks and no record is freed either. */
 #define WR_THREAD_WAYS 4
 
 typedef struct wr_thread_way {
@@ -43,21 +45,22 @@ typedef struct wr_thread_way {
 } wr_thread_way;
 
 typedef struct wr_thread_known {
-    uint64_t ways; /* the library's count when all of it was so; 0: nothing is known */
+    uint64_t ways; /* the library's count of changes when all this was true; 0: nothing is known */
     wr_thread_way of[WR_THREAD_WAYS];
-    wr_front *named[WR_THREAD_WAYS]; /* of pools that the call names, which may go: then the front is another one's */
-    const wr_starts *starts;         /* the table of the block */
+    wr_front
+        *named[WR_THREAD_WAYS]; /* in pools that calls name. Such a pool may go, and its front become another pool's */
+    const wr_starts *starts;    /* the table that had the last freed block */
 } wr_thread_known;
 
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_known wr_thread_knows;
 
-/* By the stream's index and device: programs with several devices have the same streams on each. */
+/* By the stream's index and device, since programs with several devices have the same stream indices on each. */
 static inline size_t wr_thread_way_at(uint64_t stream_id)
 {
     return (stream_id + (stream_id >> WR_STREAM_INDEX_BITS)) % WR_THREAD_WAYS;
 }
 
-/* The front that the thread remembers of a stream as users give it; NULL: none, or something else has a say. */
+/* The front that the thread remembers for a user's stream id; NULL: none, or the ways have changed. */
 static inline wr_front *wr_thread_front(uint64_t stream_id)
 {
     const wr_thread_known *known = &wr_thread_knows;
@@ -71,20 +74,22 @@ static inline size_t wr_thread_named_way_at(uint64_t stream_id, wr_mempool_name 
     return (wr_thread_way_at(stream_id) + (name >> 1)) % WR_THREAD_WAYS;
 }
 
-/* The same in a pool that the call names. Whether it still is that pool's is asked again under its lock. */
+/* The same in a pool that the call names. Under the front's lock the caller checks again that it is still that
+ * pool's. */
 static inline wr_front *wr_thread_named_front(uint64_t stream_id, wr_mempool_name name)
 {
     const wr_thread_known *known = &wr_thread_knows;
     wr_front *front = known->named[wr_thread_named_way_at(stream_id, name)];
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
-    if (WR_UNLIKELY(known->ways != ways || !front || stream_id == 0)) return NULL; /* 0 is also that of one that ends */
+    if (WR_UNLIKELY(known->ways != ways || !front || stream_id == 0)) return NULL; /* a stream that ends has id 0 too */
     const bool same = atomic_load_explicit(&front->stream->id, memory_order_relaxed) == stream_id;
-    /* What else the front has of the pool was written before its name. */
+    /* The front's other data about the pool was written before its name. */
     const bool there = atomic_load_explicit(&front->name, memory_order_acquire) == name;
     return WR_LIKELY(same && there) ? front : NULL;
 }
 
-/* The block that began there a moment ago, if the thread knows; whether it does now is asked under the lock of its front. */
+/* The block that began there a moment ago, if the thread knows. Whether it still does is checked under the lock of its
+ * front. */
 static inline wr_block *wr_thread_block(const void *pointer)
 {
     const wr_thread_known *known = &wr_thread_knows;
@@ -92,7 +97,7 @@ static inline wr_block *wr_thread_block(const void *pointer)
     return WR_LIKELY(known->ways == ways) ? wr_starts_find_in(known->starts, NULL, pointer) : NULL;
 }
 
-/* `ways` was read before the cache, or the front, was found. A cache has no table before its first block. */
+/* `ways` must have been read before the cache, or the front, was found. A cache has no table before its first block. */
 static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cache)
 {
     const wr_starts *starts = atomic_load_explicit(&cache->starts, memory_order_acquire);
@@ -101,7 +106,8 @@ static inline void wr_thread_remember_blocks(uint64_t ways, const wr_cache *cach
     wr_thread_knows.starts = starts;
 }
 
-/* Whether a front of the cache can be remembered: not before it has a table, without which no count is known. */
+/* Whether fronts of the cache can be remembered: not before it has a table, because the count is stored along with
+ * one. */
 static inline bool wr_thread_may_remember(uint64_t ways, const wr_cache *cache)
 {
     if (wr_thread_knows.ways != ways) wr_thread_remember_blocks(ways, cache);
@@ -126,32 +132,32 @@ static inline const wr_thread *wr_thread_self(void)
     return wr_thread_current;
 }
 
-/* What it remembers is of another epoch: the library was closed since, or this is a child of fork. */
+/* Its state is of another epoch: the library has been closed since, or this is a child of fork. */
 static inline bool wr_thread_is_void(const wr_thread *thread)
 {
     return thread->epoch != atomic_load_explicit(&wr_runtime_global.epoch, memory_order_relaxed);
 }
 
-/* The calling thread's own context, made if need be, valid for this epoch. */
+/* The calling thread's own context, made if necessary, valid for this epoch. */
 WR_CHECKED weir_status wr_thread_own(wr_thread **out);
 
 /* The calling thread's current device. */
 WR_CHECKED weir_status wr_thread_device(int *ordinal);
 WR_CHECKED weir_status wr_thread_set_device(int ordinal);
 
-/* An ordinal as users give it: WEIR_DEVICE_CURRENT is resolved, the device opened. Enters the library. */
+/* The device of a user's ordinal: resolves WEIR_DEVICE_CURRENT and opens the device. Enters the library. */
 WR_CHECKED weir_status wr_thread_resolve_device(int ordinal, wr_device **device);
 
-/* The same for who only asks: NULL where the device was never used, since opening one makes a context, with memory. */
+/* The same without opening the device, which would make a context, with memory: NULL if it was never used. */
 WR_CHECKED weir_status wr_thread_look_up_device(int ordinal, wr_device **device);
 
-/* The calling thread's current stream of an open device. A current stream that has ended gives the default one. */
+/* The calling thread's current stream of an open device; the default one if that has ended. */
 wr_stream *wr_thread_stream(wr_device *device);
-/* NULL: it never set one, or that has ended. */
+/* The same; NULL if the thread never set one, or that has ended. */
 wr_stream *wr_thread_chosen_stream(wr_device *device);
 WR_CHECKED weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream);
 
-/* A stream as users give it: {0} is the current stream of the current device. Enters the library. */
+/* The stream of a user's id: {0} is the current stream of the current device. Enters the library. */
 WR_CHECKED weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **device, wr_stream **out);
 
 /* The stream of that id, if its device and the library are open. */

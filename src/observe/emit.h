@@ -1,5 +1,5 @@
 /*
- * emit: text and JSON into a buffer of the caller's, as snprintf does: what does not fit is counted, not kept. No
+ * emit: writes text and JSON into the caller's buffer, as snprintf does: what does not fit is counted, not kept. No
  * allocation, no lock.
  */
 #ifndef WR_OBSERVE_EMIT_H
@@ -24,7 +24,7 @@ void wr_emit_format(wr_emit *e, const char *format, ...) WR_PRINTF(2, 3);
 /* Writes the terminating NUL, over the last character when there is no room for it. */
 void wr_emit_finish(wr_emit *e);
 
-/* JSON: "key": before a value that is a member; NULL in an array. What of a string is no UTF-8 becomes U+FFFD. */
+/* JSON. `key`: the name of a member; NULL in an array. Bytes of a string that are not UTF-8 become U+FFFD. */
 void wr_json_open(wr_emit *e, const char *key, char bracket); /* '{' or '[' */
 void wr_json_close(wr_emit *e, char bracket);                 /* '}' or ']' */
 void wr_json_string(wr_emit *e, const char *key, const char *text);

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Histories that are there: what a thread has of others is not touched. */
+/* Histories that exist: a thread leaves alone what it has of any other. */
 static wr_lock registry_lock = WR_LOCK_INITIALIZER(WR_RANK_HISTORIES, "histories");
 static wr_history *registry;
 
@@ -49,9 +49,9 @@ void wr_history_release(wr_history *history)
 /* ---- what a thread writes into ------------------------------------------------------------------------------------ */
 
 typedef struct pen {
-    uint64_t serial; /* of the history that the page is of; 0: none */
+    uint64_t serial; /* of the page's history; 0: none */
     wr_page *page;
-    uint32_t label; /* which the history was told last; 0: none */
+    uint32_t label; /* the label last written to the history; 0: none */
 } pen;
 
 enum { LABELS = 32 };
@@ -60,15 +60,16 @@ typedef struct label_stack {
     char text[LABELS][WEIR_HISTORY_LABEL_MAX];
 } label_stack;
 
-/* A thread that works with more devices than it has pens changes pages as it goes from one to the other. */
+/* A thread that works with more devices than it has pens changes pages when it goes from one device to another. */
 enum { PENS = 4 };
 typedef struct desk {
     pen pens[PENS];
     label_stack *labels; /* NULL: none */
-    uint32_t label;      /* a number for the innermost; 0: none */
-    uint32_t last_label; /* number given out */
-    uint64_t left_under; /* a bit per device whose page made room for another's under a label: that may end meanwhile */
-    pid_t watched;       /* the process in which this thread's end is; 0: none */
+    uint32_t label;      /* a number for the innermost label; 0: none */
+    uint32_t last_label; /* the last number given out */
+    uint64_t
+        left_under; /* a bit per device whose page this thread gave up while under a label, which may end meanwhile */
+    pid_t watched;  /* the process in which this thread's end is watched; 0: none */
 } desk;
 
 static WR_THREAD_LOCAL desk mine;
@@ -103,7 +104,8 @@ static void at_thread_exit(void *of_thread)
     desk *d = of_thread;
     wr_meta_free(d->labels);
     d->labels = NULL;
-    const bool own = d->watched == getpid(); /* in a child of fork threads that it does not have may hold the locks */
+    const bool own =
+        d->watched == getpid(); /* in a child of fork the locks may be held by threads that it does not have */
     d->watched = 0;
     for (int i = 0; i < PENS && own; i++)
         if (d->pens[i].serial) put_down(&d->pens[i]);
@@ -117,7 +119,8 @@ static void make_exit_key(void)
 static void watch_thread(void)
 {
     pthread_once(&exit_key_once, make_exit_key);
-    if (exit_key_made) (void)pthread_setspecific(exit_key, &mine); /* else pages of ended threads stay with them */
+    if (exit_key_made)
+        (void)pthread_setspecific(exit_key, &mine); /* on failure the pages of ended threads are not continued */
     mine.watched = getpid();
 }
 
@@ -178,14 +181,14 @@ static bool has_room(const pen *p)
     return p->page && atomic_load_explicit(&p->page->count, memory_order_relaxed) < WR_HISTORY_PAGE;
 }
 
-/* False: there is no memory for a page, and the event is lost. */
+/* Gives the pen a page with room. False: there is no memory for one, and the event is lost. */
 static WR_NOINLINE bool refill(wr_history *history, pen *p)
 {
     if (mine.watched != getpid()) watch_thread();
     if (p->serial && p->serial != history->serial) put_down(p);
     if (p->serial != history->serial && mine.left_under & device_bit(history)) {
         mine.left_under &= ~device_bit(history);
-        p->label = UINT32_MAX; /* no label's: the one of now is said, or that there is none */
+        p->label = UINT32_MAX; /* matches no label, so the present one, or its absence, is written */
     }
     p->serial = history->serial;
     wr_lock_acquire(&history->lock);
@@ -197,14 +200,14 @@ static WR_NOINLINE bool refill(wr_history *history, pen *p)
     if (!p->page) history->dropped++;
     wr_lock_release(&history->lock);
     if (!p->page) return false;
-    if (mine.labels) p->label = 0; /* said again: the page before it goes first */
+    if (mine.labels) p->label = 0; /* write the label again, because the page before this one is dropped first */
     return true;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------ */
 
-/* The thread's pen for a history, with room for an event; NULL: no memory. The time is taken again when another page is,
- * in which a thread that has ended may have written meanwhile: a page is in order. */
+/* The thread's pen for a history, with room for an event; NULL: no memory. A page is ordered by time, so the event gets
+ * a new time along with a new page: a thread that has ended may have written into that meanwhile. */
 static inline pen *pen_for(wr_history *history, weir_event *event)
 {
     pen *p = &mine.pens[(unsigned)history->device % PENS];
@@ -240,7 +243,7 @@ static WR_NOINLINE void say_label(wr_history *history, pen *p, uint64_t time_ns)
 static inline void write_at(wr_history *history, weir_event *event)
 {
     pen *p = pen_for(history, event);
-    while (WR_UNLIKELY(p && p->label != mine.label)) { /* twice when the first takes a page's last place */
+    while (WR_UNLIKELY(p && p->label != mine.label)) { /* again if the label took a page's last place */
         say_label(history, p, event->time_ns);
         p = pen_for(history, event);
     }
@@ -312,12 +315,12 @@ weir_status wr_history_pop_label(void)
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
 
-/* Where events go while the pages are put together. */
+/* Where events go while the pages are merged. */
 typedef struct sink {
     weir_event *to;
-    uint32_t *stacks; /* NULL: nobody asks */
+    uint32_t *stacks; /* NULL: not wanted */
     uint64_t capacity, count;
-    uint64_t skip; /* first ones that are too many */
+    uint64_t skip; /* leading events beyond the capacity of the history */
 } sink;
 
 static void pour(sink *s, const wr_page *page, unsigned from, uint64_t count)
@@ -332,15 +335,15 @@ static void pour(sink *s, const wr_page *page, unsigned from, uint64_t count)
     s->count += count;
 }
 
-/* The time of the page's next event; after all others when it has none. */
+/* The time of the page's next event; without one, later than any. */
 static uint64_t next_time(const wr_page *page)
 {
     return page->at < page->end ? page->events[page->at].time_ns : UINT64_MAX;
 }
 
-/* Sets the pages to the events that there are: not those that were cleared, nor any older than one that is gone or later
- * than this moment. So there are no gaps: what depends on an event that is not there yet comes after this moment, too.
- * *held: how many those are; *older: how many are left out at the beginning. */
+/* Sets each page's range to the events to be copied: not those that were cleared, nor any older than a dropped one or
+ * later than this moment. So there are no gaps: what depends on an event that is not there yet comes after this moment
+ * too. *held: how many events these are; *older: how many are left out at the beginning. */
 static void rewind_locked(wr_history *history, uint64_t *held, uint64_t *older)
 {
     const uint64_t now = wr_clock_ns(CLOCK_MONOTONIC);
@@ -350,7 +353,7 @@ static void rewind_locked(wr_history *history, uint64_t *held, uint64_t *older)
         page->at = page->cleared;
         page->end = atomic_load_explicit(&page->count, memory_order_acquire);
         if (page->end == page->cleared + 1 && page->events[page->cleared].kind == WEIR_EVENT_LABEL)
-            page->end = page->cleared; /* nothing is under it yet */
+            page->end = page->cleared; /* no event is under the label yet */
         while (page->end > page->at && page->events[page->end - 1].time_ns > now) page->end--;
         while (next_time(page) < history->gone_until) page->at++;
         *older += page->at - page->cleared;
@@ -364,8 +367,8 @@ static int by_time(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The page of a list whose next event is the earliest; *others: the time of the next one among the rest. Who came into
- * the list first goes first among equals. */
+/* The page of a list whose next event is the earliest; *others: the earliest time among the others. Among equals the
+ * page that came into the list first wins. */
 static wr_page *earliest(wr_page *list, uint64_t *others)
 {
     wr_page *best = list;
@@ -379,7 +382,7 @@ static wr_page *earliest(wr_page *list, uint64_t *others)
     return best;
 }
 
-/* The pages that may hold what comes next, and those that begin later. */
+/* `list`: the pages that may hold the next event; `rest`: those that begin later, by time. */
 typedef struct merge {
     wr_page *list;
     wr_page **rest;
@@ -420,7 +423,7 @@ static void merge_locked(wr_history *history, sink *to)
     while (to->count < to->capacity) {
         uint64_t others = UINT64_MAX;
         wr_page *best = choose(&m, &others);
-        if (!best || best->at == best->end) return; /* those without events are last */
+        if (!best || best->at == best->end) return; /* pages without events come last */
         const unsigned from = best->at;
         if (best->events[best->end - 1].time_ns <= others)
             best->at = best->end;
@@ -455,8 +458,8 @@ uint64_t wr_history_held(wr_history *history)
     return held < history->capacity ? held : history->capacity;
 }
 
-/* What the thread that wrote last is under takes the place of the last event that is forgotten: the thread says it again in
- * its next page only. */
+/* Puts the label of the thread that wrote last in the place of the last cleared event, since the thread writes its
+ * label again only in its next page. */
 static void keep_label_locked(const wr_history *history, wr_page *page)
 {
     weir_event *last = &page->events[page->cleared - 1], *said = last;
@@ -479,7 +482,7 @@ void wr_history_clear(wr_history *history)
         page->cleared = atomic_load_explicit(&page->count, memory_order_acquire);
         if (page->cleared != 0 && page->cleared != WR_HISTORY_PAGE) keep_label_locked(history, page);
     }
-    for (wr_page *page = history->partial; page; page = page->next) /* nobody's */
+    for (wr_page *page = history->partial; page; page = page->next) /* no thread has it, so no label needs to stay */
         page->cleared = atomic_load_explicit(&page->count, memory_order_relaxed);
     history->dropped = 0;
     history->gone_until = 0;

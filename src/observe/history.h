@@ -1,12 +1,12 @@
 /*
- * history: the last events of one device. Each thread writes into a page of its own, without a lock; whoever wants to
- * read puts the pages together by time. Off (capacity 0) it costs one test per event.
+ * history: the last events of one device. Each thread writes into a page of its own, without a lock; a reader merges
+ * the pages by time. Off (capacity 0) it costs one test per event.
  *
- * A full page goes to the end of a queue, and the oldest in it is used again when as many events as asked for are in the
- * others. The page of a thread that ends is continued by the next thread that needs one, so memory is bounded by the
+ * A full page goes to the end of a queue. The oldest page of the queue is reused once the others hold as many events as
+ * were asked for. When a thread ends, the next thread that needs a page continues its page. So memory is bounded by the
  * capacity and by how many threads record at the same time, however many come and go.
- * Owner: the device's cache. Lock: the history's (WR_RANK_HISTORY), for everything but writing into a page; taken once per
- * page. Lives as long as the device.
+ * Owner: the device's cache. Lock: the history's (WR_RANK_HISTORY), for everything but writing into a page; a writer
+ * takes it once per page. Lives as long as the device.
  */
 #ifndef WR_OBSERVE_HISTORY_H
 #define WR_OBSERVE_HISTORY_H
@@ -21,11 +21,11 @@
 #define WR_HISTORY_PAGE 512 /* events in a page */
 
 typedef struct wr_page {
-    struct wr_page *next; /* in the list it is in */
-    atomic_uint count;    /* events written, by the one thread that has it */
+    struct wr_page *next; /* in the queue or list that it is in */
+    atomic_uint count;    /* events written, by the one thread that has the page */
     unsigned cleared;     /* of those, forgotten by wr_history_clear */
 
-    /* while the pages are put together: */
+    /* while the pages are merged: */
     unsigned at, end; /* what is left to take */
     struct wr_page *beside;
     weir_event events[WR_HISTORY_PAGE];
@@ -34,9 +34,9 @@ typedef struct wr_page {
 
 typedef struct wr_history {
     uint64_t capacity; /* events; 0: off. Constant, as are the next three */
-    uint64_t serial;   /* of all histories, ever: what a thread remembers of one that is gone is recognised */
+    uint64_t serial;   /* never reused, so that a thread recognises what it remembers of a history that is gone */
     int16_t device;
-    bool stacks; /* events have the number of their stack. Constant, too */
+    bool stacks; /* events have the number of their stack. Constant too */
 
     wr_lock lock;
     wr_page **pages; /* all of them, in any order */
@@ -49,19 +49,19 @@ typedef struct wr_history {
     struct wr_history *next;
 } wr_history;
 
-/* `capacity` 0: recording off. With stacks where some are kept. At a constant address until the release. */
+/* `capacity` 0: recording off. Events have stacks if the process keeps any. Stays at one address until the release. */
 WR_CHECKED weir_status wr_history_init(wr_history *history, int device, uint64_t capacity);
 void wr_history_release(wr_history *history);
 
-/* Up to `capacity` of the last events, by time and as each thread wrote them, oldest first; *count is how many were copied,
- * *dropped how many were lost before. `stacks`: the numbers of theirs, 0 where there are none; NULL: nobody asks. */
+/* Copies up to `capacity` of the last events, oldest first, each thread's in its own order; *count is how many were
+ * copied, *dropped how many were lost before them. `stacks`: gets the numbers of their stacks, 0: none; may be NULL. */
 void wr_history_copy(wr_history *history, weir_event *events, uint32_t *stacks, uint64_t capacity, uint64_t *count,
                      uint64_t *dropped);
 
-/* How many events a copy would have now. */
+/* How many events a copy would get now. */
 uint64_t wr_history_held(wr_history *history);
 
-/* What comes later is under the labels that threads are under now. */
+/* Labels stay: later events are under their threads' labels. */
 void wr_history_clear(wr_history *history);
 
 /* The calling thread's events are under this label until it is popped; labels nest. */
@@ -79,7 +79,7 @@ static inline void wr_history_record(wr_history *history, weir_event_kind kind, 
     if (WR_UNLIKELY(history->capacity != 0)) wr_history_write(history, kind, address, size, stream, pool);
 }
 
-/* A block that is handed out; *stack: the one that allocated it. */
+/* A block is handed out; *stack becomes the stack that allocated it. */
 static inline void wr_history_record_alloc(wr_history *history, const void *address, uint64_t size, const void *stream,
                                            weir_mempool pool, uint32_t *stack)
 {
@@ -88,7 +88,7 @@ static inline void wr_history_record_alloc(wr_history *history, const void *addr
     *stack = wr_stack_now;
 }
 
-/* A free that is complete at once: both events, side by side. */
+/* A free that is complete at once: writes both events, one after the other. */
 static inline void wr_history_record_free(wr_history *history, const void *address, uint64_t size, const void *stream,
                                           weir_mempool pool)
 {

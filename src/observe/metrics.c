@@ -24,7 +24,7 @@ static const wr_metric handles[] = {
 #include "observe/metrics.def"
 };
 
-/* A member that the table forgets, or has twice, makes a difference in size. */
+/* A member that the table lacks, or has twice, makes the sizes differ. */
 enum {
     BYTES_STAT = sizeof(weir_stat) * WEIR_STAT_KINDS,
     BYTES_COUNTER = sizeof(uint64_t),

@@ -10,7 +10,7 @@
 
 typedef enum wr_metric_type { WR_METRIC_STAT, WR_METRIC_COUNTER, WR_METRIC_GAUGE } wr_metric_type;
 
-/* One number, or, of a STAT, an array of weir_stat. */
+/* One number, or, for a STAT, an array of weir_stat. */
 typedef struct wr_metric {
     const char *member; /* of the struct: "allocated_bytes" */
     const char *unit;   /* "bytes" or "" */
@@ -19,7 +19,7 @@ typedef struct wr_metric {
     size_t offset;
 } wr_metric;
 
-/* What a row counts. The order is that of the texts. */
+/* What a row counts, in the order of the texts. */
 typedef enum wr_scope {
     WR_SCOPE_DEVICE,  /* weir_device_memory */
     WR_SCOPE_MEMORY,  /* weir_memory_stats, of the device's allocator */
@@ -56,13 +56,14 @@ typedef struct wr_rows {
     uint32_t count, capacity;
 } wr_rows;
 
-/* A new last row, zeroed but for scope and device. Valid until the next one. */
+/* A new last row, zeroed except for scope and device. Valid until the next one is added. */
 WR_CHECKED weir_status wr_rows_add(wr_rows *rows, wr_scope scope, int32_t device, wr_row **out);
 void wr_rows_release(wr_rows *rows);
 
 void wr_stat_reset(weir_stat *stat, bool peaks, bool totals);
 
-/* Of the struct of a scope: peaks of STATs become current values; their running totals, and COUNTERs, become zero. */
+/* Resets a scope's struct. Peaks: those of STATs become current values; totals: those of STATs, and COUNTERs, become
+ * zero. */
 void wr_metrics_reset(wr_scope scope, void *stats, bool peaks, bool totals);
 
 #endif

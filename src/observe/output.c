@@ -14,10 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What killed processes can have left behind under names that come again: in containers all processes may be number 1. */
+/* Temporary names to try: killed processes may have left files under the first ones, since in containers every process
+ * may be number 1. */
 enum { NAMES = 1000 };
 
-enum { LINKS_MAX = 40 }; /* as many as the system follows */
+enum { LINKS_MAX = 40 }; /* the system's limit */
 
 void wr_output_to(wr_output *out, int descriptor)
 {
@@ -35,7 +36,7 @@ static weir_status open_in_place(wr_output *out, const char *call, const char *p
     return WEIR_OK;
 }
 
-/* Puts what the link leads to in its place. */
+/* Replaces the link in out->target by what it leads to. */
 static bool follow(wr_output *out)
 {
     char text[sizeof out->target];
@@ -48,8 +49,8 @@ static bool follow(wr_output *out)
     return true;
 }
 
-/* Not what a descriptor is open for (/dev/stdout): its owner would not see what replaces it. Nor does it follow links
- * that the system does not. *mode: 0: there is nothing yet. */
+/* Whether the target can be replaced: not a file that is open through a descriptor's link (/dev/stdout), whose owner
+ * would not see the replacement, and not behind more links than the system follows. *mode 0: there is no file yet. */
 static bool replaceable(wr_output *out, mode_t *mode)
 {
     struct stat status, descriptors;
@@ -84,18 +85,18 @@ weir_status wr_output_open(wr_output *out, const char *call, const char *path)
         if (out->descriptor < 0 && errno != EEXIST) break;
     }
     WR_ENSURE(out->descriptor >= 0, WEIR_ERR_IO, "%s: cannot create %s: %s", call, out->beside, strerror(errno));
-    if (mode != 0) (void)!fchmod(out->descriptor, mode & 0777); /* who may read it now may read the new one */
+    if (mode != 0) (void)!fchmod(out->descriptor, mode & 0777); /* who may read the old file may read the new one */
     return WEIR_OK;
 }
 
-/* A descriptor of the caller's may be one that does not wait. */
+/* The caller's descriptor may be non-blocking. */
 static void wait_for_room(int descriptor)
 {
     struct pollfd one = { .fd = descriptor, .events = POLLOUT };
-    (void)poll(&one, 1, -1); /* whatever it is that came: the next write tells */
+    (void)poll(&one, 1, -1); /* whatever happened, the next write tells */
 }
 
-/* The errno; 0: all is written. */
+/* Returns the errno; 0: all is written. */
 static int write_all(int descriptor, const char *bytes, size_t count)
 {
     while (count != 0) {
@@ -121,8 +122,8 @@ static void take_away(int number)
     while (sigtimedwait(&one, NULL, &at_once) < 0 && errno == EINTR) continue;
 }
 
-/* A pipe that nobody reads and a file that becomes too large are errors like others, not the end of the program: the signal
- * goes to the thread that wrote, and is taken away before anybody sees it, unless one was waiting already. */
+/* A pipe that nobody reads and a file that becomes too large are errors, not the end of the program. The signal goes to
+ * the thread that wrote, where it is blocked and then taken away, unless one was pending already. */
 static void write_out(wr_output *out, const char *bytes, size_t count)
 {
     sigset_t ours, before, waiting;

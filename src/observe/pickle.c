@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* A list is appended to in pieces of this: readers put a piece on their stack. */
+/* Items appended to a list at once: readers put these on their stack. */
 enum { BATCH = 1000 };
 
 enum opcode {
@@ -81,7 +81,7 @@ void wr_pickle_again(wr_pickle *p, uint32_t number)
     put_little_endian(p, number, 4);
 }
 
-/* Two's complement of as few bytes as keep the sign. */
+/* Two's complement, in the fewest bytes that keep the sign. */
 static void put_long(wr_pickle *p, uint64_t value, bool negative)
 {
     const unsigned fill = negative ? 0xff : 0;

@@ -1,7 +1,7 @@
 /*
- * pickle: values as Python's pickle, protocol 2. Only what PyTorch's memory snapshots are made of, in the opcodes that the
- * reader of PyTorch's browser viewer knows too.
- * A dict: begin, then key and value in turns, end. A list: begin, then each item after wr_pickle_item(), end.
+ * pickle: writes values as Python's pickle, protocol 2: only what PyTorch's memory snapshots are made of, in the
+ * opcodes that PyTorch's browser viewer can read.
+ * A dict: begin, then keys and values in turn, end. A list: begin, then each item after wr_pickle_item(), end.
  */
 #ifndef WR_OBSERVE_PICKLE_H
 #define WR_OBSERVE_PICKLE_H
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Strings that come again and again are written once; numbers from 0, below this. */
+/* Words, strings that come again and again, are written once; their numbers are below this. */
 #define WR_PICKLE_WORDS 128
 
 typedef struct wr_pickle {
@@ -19,7 +19,7 @@ typedef struct wr_pickle {
     bool known[WR_PICKLE_WORDS];
 } wr_pickle;
 
-/* Items of a list since its last batch. */
+/* Counts the items of a list since its last batch. */
 typedef struct wr_pickle_list {
     unsigned open;
 } wr_pickle_list;
@@ -27,7 +27,7 @@ typedef struct wr_pickle_list {
 void wr_pickle_begin(wr_pickle *p, wr_output *out);
 void wr_pickle_end(wr_pickle *p);
 
-/* What was written last, and may come again, gets a number that no word has; then it need not be written again. */
+/* Keeps the value written last under a number that no word has; wr_pickle_again() then stands for the value. */
 void wr_pickle_keep(wr_pickle *p, uint32_t number);
 void wr_pickle_again(wr_pickle *p, uint32_t number);
 

@@ -23,7 +23,7 @@ enum {
     AT_TRACE = 40
 };
 
-/* Field by field, for the file is little endian whatever the machine is. */
+/* Field by field, because the file is little endian whatever the machine is. */
 static uint64_t get(const uint8_t *from, size_t bytes)
 {
     uint64_t value = 0;
@@ -70,7 +70,7 @@ static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
               "byte %d: entries of %" PRIu64 " bytes: %d to %d", AT_ENTRY_BYTES, f->entry_bytes, ENTRY_BYTES,
               RECORD_MAX);
 
-    /* Counts that lie cost no memory: what they announce must be there. */
+    /* A false count must not make us allocate: the bytes that it announces must be there. */
     f->bytes = bytes;
     f->minor = minor;
     f->arenas = get(bytes + AT_ARENAS, 8);
@@ -189,7 +189,7 @@ weir_status wr_plan_decode(const uint8_t *bytes, size_t count, weir_plan **plan)
     frame f;
     void *memory;
     WR_TRY(check_header(bytes, count, &f));
-    /* In memory the parts are no larger than in the file, so the sum cannot overflow. */
+    /* The parts are no larger in memory than in the file, so the sum cannot overflow. */
     size_t arenas = (size_t)f.arenas * ARENA_BYTES, entries = (size_t)f.entries * ENTRY_BYTES;
     WR_TRY(wr_meta_alloc(sizeof(weir_plan) + arenas + entries, "a plan", &memory));
 

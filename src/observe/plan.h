@@ -1,5 +1,5 @@
 /*
- * plan: plan files, from bytes and to bytes. Plain data, no lock; docs/plan-format.md is the specification.
+ * plan: reads and writes plan files. Plain data, no lock; docs/plan-format.md is the specification.
  * Owner: the caller, until wr_plan_destroy.
  */
 #ifndef WR_OBSERVE_PLAN_H
@@ -15,7 +15,7 @@ void wr_plan_destroy(weir_plan *plan);
 /* The size of the plan's file. */
 uint64_t wr_plan_bytes(const weir_plan *plan);
 
-/* Writes so many bytes. */
+/* Writes wr_plan_bytes() bytes. */
 void wr_plan_encode(const weir_plan *plan, uint8_t *bytes);
 
 #endif

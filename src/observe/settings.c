@@ -23,7 +23,7 @@ static __attribute__((format(printf, 2, 3))) void add(wr_settings *to, const cha
 void wr_settings_read(const wr_options *options, wr_settings *out)
 {
     const wr_option_value *value = options->value;
-    /* As the policies round it, in the unit of their segments. */
+    /* Rounded as the policies do, to the unit of their segments. */
     const uint64_t large = wr_round_up(value[WR_OPTION_large_segment].number, 2 * WR_MIB) / WR_MIB;
     const uint64_t rounding = value[WR_OPTION_max_non_split_rounding].number;
     weir_option_info threshold;

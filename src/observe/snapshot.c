@@ -73,11 +73,11 @@ static void put_pool(wr_pickle *p, word key, uint64_t first, uint64_t second)
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------- */
 
-/* A pickle, and what of the stacks is in it already: lists and frames that come again are written once. */
+/* A pickle, and which stacks and frames are in it already: each is written once. */
 typedef struct writer {
     wr_pickle pickle;
     wr_stack_set set;
-    bool *written; /* the stacks', by number, and behind them the frames' */
+    bool *written; /* by number: the stacks, then the frames */
 } writer;
 
 static bool has_event_stack(const wr_snapshot_device *d, size_t event)
@@ -114,7 +114,7 @@ static void put_frame(writer *w, const void *address)
     wr_pickle_dict_end(p);
 }
 
-/* Whether it is still to be written, and then to be kept under that number. */
+/* Whether the value is still to be written, and then kept under that number. */
 static bool is_new(writer *w, uint32_t number)
 {
     const bool again = w->written[number];
@@ -276,7 +276,7 @@ static void put_event(writer *w, const weir_event *e, uint32_t stack, uint64_t e
     wr_pickle_dict_end(p);
 }
 
-/* Kinds that PyTorch does not have are left out; labels are what it calls metadata. */
+/* Leaves out kinds that PyTorch does not have; labels become what it calls metadata. */
 WR_CHECKED static weir_status put_trace(writer *w, const wr_snapshot_device *device, uint64_t epoch_ns)
 {
     labels all;
@@ -309,7 +309,7 @@ WR_CHECKED static weir_status put_traces(writer *w, const wr_snapshot *snapshot)
     return WEIR_OK;
 }
 
-/* All devices keep the same number of events; tools of PyTorch tell when that was not enough. */
+/* All devices keep the same number of events; PyTorch's tools tell from this when it was not enough. */
 static void put_history(wr_pickle *p, const wr_snapshot *snapshot)
 {
     uint64_t kept = 0;

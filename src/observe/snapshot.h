@@ -1,6 +1,6 @@
 /*
- * snapshot: where every block is, at one instant, and what led there; written as PyTorch writes its own, or as a trace.
- * Plain data, filled by who knows (pool/snapshot.h). Owner: the caller. No lock.
+ * snapshot: where every block is at one instant, and the events that led there; written in PyTorch's format, or as a
+ * trace. Plain data, filled by pool/snapshot.h. Owner: the caller. No lock.
  */
 #ifndef WR_OBSERVE_SNAPSHOT_H
 #define WR_OBSERVE_SNAPSHOT_H
@@ -20,19 +20,19 @@ typedef struct wr_snapshot_segment {
     uint64_t address, bytes, stream; /* stream: the native one */
     weir_mempool pool;
     bool is_small, is_expandable;
-    wr_snapshot_block *blocks; /* of the device's */
+    wr_snapshot_block *blocks; /* part of the device's array */
     size_t count;
 } wr_snapshot_segment;
 
-/* One that is not asked about is all zero. */
+/* All zero for a device that is not part of the snapshot. */
 typedef struct wr_snapshot_device {
     wr_snapshot_segment *segments; /* by address */
     wr_snapshot_block *blocks;
     weir_event *events;
     uint32_t *event_stacks; /* NULL: they have none */
     size_t segment_count, block_count, event_count;
-    uint64_t history; /* events that are kept; 0: none are asked for */
-    bool overflowed;  /* older ones are gone */
+    uint64_t history; /* events that the history keeps; 0: none are wanted */
+    bool overflowed;  /* older events are gone */
 } wr_snapshot_device;
 
 typedef struct wr_snapshot {
@@ -43,10 +43,10 @@ typedef struct wr_snapshot {
 
 void wr_snapshot_release(wr_snapshot *snapshot);
 
-/* Both fail for want of memory: for the labels of the events, and the stacks. */
+/* Both writers fail only for want of memory, for the labels of the events and the stacks. */
 WR_CHECKED weir_status wr_snapshot_write_pickle(wr_output *out, const wr_snapshot *snapshot);
 
-/* The blocks as events: as if they had been allocated just now, one after the other. */
+/* Writes the blocks as events, as if they had been allocated just now, one after the other. */
 WR_CHECKED weir_status wr_snapshot_write_trace(wr_output *out, const wr_snapshot *snapshot);
 
 #endif

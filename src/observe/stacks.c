@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    OWN_FRAMES = 6, /* of weir's own, at most, above the caller's */
+    OWN_FRAMES = 6, /* most frames of weir's own further in than the caller's */
     ARENA_BYTES = 1 << 16
 };
 
@@ -22,11 +22,11 @@ typedef struct arena {
     _Alignas(wr_stack) char bytes[ARENA_BYTES];
 } arena;
 
-/* A stack's number is its place, from 1: nothing moves, for the table is at most half full. */
+/* Open addressing, at most half full, so nothing ever moves: a stack's number is its place, from 1. */
 static struct {
     _Atomic(const wr_stack *) *at; /* NULL: closed */
     uint64_t places, kept_max;
-    uint32_t frames; /* of a stack, at most */
+    uint32_t frames; /* most frames of a stack */
     atomic_uint_fast64_t kept, lost;
     wr_lock lock;
     arena *arenas; /* the newest first */
@@ -45,7 +45,8 @@ weir_status wr_stacks_open(uint32_t frames, uint64_t kept)
     table.places = places;
     table.kept_max = kept;
     table.frames = frames < WR_STACK_FRAMES ? frames : WR_STACK_FRAMES;
-    (void)backtrace(first, 1); /* the first call loads the unwinder, which must not be in the middle of an allocation */
+    (void)backtrace(first,
+                    1); /* the first call loads the unwinder, which must not happen in the middle of an allocation */
     return WEIR_OK;
 }
 
@@ -79,7 +80,7 @@ static bool same(const wr_stack *s, uint64_t hash, void *const *frames, uint32_t
     return s->hash == hash && s->count == count && memcmp(s->frames, frames, count * sizeof *frames) == 0;
 }
 
-/* Where the stack is, from `at` on, or the first place that is free; what is before that has other stacks for ever. */
+/* The place of the stack, from `at` on, or the first free place. The places before it hold other stacks for ever. */
 static uint64_t look_from(uint64_t at, uint64_t hash, void *const *frames, uint32_t count, bool *found)
 {
     for (*found = false;; at = (at + 1) & (table.places - 1)) {
@@ -109,7 +110,7 @@ static bool is_full(void)
     return atomic_load_explicit(&table.kept, memory_order_relaxed) == table.kept_max;
 }
 
-/* False: there is no room. */
+/* False: no room. */
 static bool add(uint64_t *at, uint64_t hash, void *const *frames, uint32_t count)
 {
     bool found = false;
@@ -149,7 +150,7 @@ uint32_t wr_stacks_take(const void *caller)
     const int most = (int)table.frames, count = backtrace(frames, most + OWN_FRAMES);
     int first = 0;
     while (first < count && first < OWN_FRAMES && frames[first] != caller) first++;
-    if (first == count || frames[first] != caller) first = 0; /* what unwinds differently is shown as it is */
+    if (first == count || frames[first] != caller) first = 0; /* the caller is not on it, so the whole stack is shown */
     return wr_stacks_number(frames + first, (uint32_t)(count - first < most ? count - first : most));
 }
 
@@ -173,7 +174,7 @@ uint32_t wr_stacks_end(void)
 
 wr_frame wr_frame_of(const void *return_address)
 {
-    /* The call lies before the address that it returns to, which may be the next function's. */
+    /* The call lies before its return address, which may be in the next function. */
     const char *address = (const char *)return_address - 1;
     Dl_info found = { 0 };
     if (dladdr(address, &found) == 0) return (wr_frame){ .in_object = (uint64_t)(uintptr_t)address };

@@ -39,7 +39,7 @@ static void json_members(wr_emit *e, const wr_row *row)
     }
 }
 
-/* The rows of a scope from *at on, as an array of objects with the row's name under `key`. */
+/* Writes the rows of a scope, from *at on, as an array of objects, with each row's name under `key`. */
 static void json_list(wr_emit *e, const char *list, const char *key, wr_scope scope, const wr_rows *rows, size_t *at)
 {
     wr_json_open(e, list, '[');
@@ -96,7 +96,7 @@ void wr_stats_json(wr_emit *e, const wr_stats_head *head, const wr_rows *rows)
 
 /* ---- OpenMetrics -------------------------------------------------------------------------------------------------- */
 
-/* A metric is several families: a family has one type. */
+/* A STAT becomes several families, because a family has one type. */
 typedef struct facet {
     const char *infix; /* of the family's name */
     const char *says;  /* before the metric's help */
@@ -116,7 +116,7 @@ static const facet of_gauge = { "", "", 0, false };
 static const char *const prefixes[WR_SCOPES] = { "weir_device", "weir_memory",  "weir_pool",
                                                  "weir_stream", "weir_handles", "weir_pinned" };
 
-/* A label's value. Newlines, quotes and backslashes are escaped, as the format wants, and what is no UTF-8 replaced. */
+/* Escapes newlines, quotes and backslashes, as the format demands, and replaces what is not UTF-8. */
 static void label(wr_emit *e, const char *name, const char *text)
 {
     wr_emit_format(e, "%s=\"", name);
@@ -154,13 +154,13 @@ static void family_name(char *text, size_t capacity, const char *prefix, const w
 {
     const size_t unit = strlen(m->unit), whole = strlen(m->member);
     const bool has_unit = unit != 0;
-    /* The unit is the last word of a family's name, as the format wants: it moves behind what else is said. */
+    /* The format demands the unit as the last word of a family's name, so it moves behind the infix. */
     const size_t stem = !has_unit ? whole : whole > unit ? whole - unit - 1 : 0;
     snprintf(text, capacity, "%s%s%.*s%s%s%s", prefix, stem ? "_" : "", (int)stem, m->member, infix,
              has_unit ? "_" : "", m->unit);
 }
 
-/* Numbers of a stat may be below zero, others may need all 64 bits. */
+/* Numbers of a STAT may be negative; others may need all 64 bits. */
 static void sample(wr_emit *e, const wr_metric *m, const void *number)
 {
     if (m->type == WR_METRIC_STAT)
@@ -169,7 +169,7 @@ static void sample(wr_emit *e, const wr_metric *m, const void *number)
         wr_emit_format(e, " %llu\n", (unsigned long long)*(const uint64_t *)number);
 }
 
-/* Sums over a family are right: the whole is told by device, its parts apart from it. */
+/* The whole and its classes are separate families, so that summing a family does not count anything twice. */
 static void family(wr_emit *e, const wr_rows *rows, wr_scope scope, const char *prefix, const wr_metric *m,
                    const facet *f, bool by_class)
 {

@@ -1,5 +1,5 @@
 /*
- * stats_text: rows of statistics as JSON and as OpenMetrics text. What is written follows from metrics.def alone.
+ * stats_text: rows of statistics as JSON and as OpenMetrics text. metrics.def alone decides what is written.
  */
 #ifndef WR_OBSERVE_STATS_TEXT_H
 #define WR_OBSERVE_STATS_TEXT_H
@@ -13,11 +13,11 @@ typedef struct wr_stats_head {
     uint64_t driver_calls;
 } wr_stats_head;
 
-/* The rows are those of the first device, by scope, then those of the next one; last the pinned one. */
+/* The rows must be ordered: those of the first device, by scope, then those of the next device; last the pinned one. */
 void wr_stats_json(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
 void wr_stats_openmetrics(wr_emit *e, const wr_stats_head *head, const wr_rows *rows);
 
-/* The members "pools", "streams" and "handles", of the rows from *at on, which moves behind them. */
+/* Writes the members "pools", "streams" and "handles" from the rows at *at, and moves *at past them. */
 void wr_stats_json_parts(wr_emit *e, const wr_rows *rows, size_t *at);
 
 #endif

@@ -55,7 +55,8 @@ static void clear_calls(void)
         atomic_store_explicit(&wr_driver_calls[i], 0, memory_order_relaxed);
 }
 
-/* Whether `entry` may be missing: the rest of its group, told by the group's first entry, is missing too. */
+/* Whether `entry` may be missing, because all of its group is; otherwise *with is an entry of the group that is
+ * there. */
 static bool may_be_missing(const bool *present, enum weir_backend_entry entry, const char **with)
 {
     for (size_t i = 0; i < GROUP_COUNT; i++) {
@@ -103,13 +104,14 @@ static weir_status try_table(const weir_backend *table, const weir_backend_confi
     return status;
 }
 
-/* There is nothing of that kind here; any other failure is of something that is. */
+/* The driver or device does not exist here; any other failure comes from one that does. */
 static bool is_absent(weir_status status)
 {
     return status == WEIR_ERR_NO_LIBRARY || status == WEIR_ERR_NO_DEVICE;
 }
 
-/* The host's memory is for machines without a GPU: in place of one that cannot be used, kernels would fault on it. */
+/* The host back end is not a fallback for a GPU that cannot be used: the program's kernels would fault on host
+ * memory. */
 static weir_status open_first(const weir_backend_config *config, const weir_backend **backend)
 {
     const weir_backend *broken = NULL;
@@ -120,7 +122,7 @@ static weir_status open_first(const weir_backend_config *config, const weir_back
         if (status != WEIR_OK && !is_absent(status) && !broken) broken = tables[i];
     }
     if (status == WEIR_OK || !broken) return status;
-    status = try_table(broken, config); /* for its text; should it have come up by now, so much the better */
+    status = try_table(broken, config); /* for its error text, or it may work by now */
     if (status == WEIR_OK) *backend = broken;
     if (status != WEIR_OK) wr_fail_prefix("WEIR_BACKEND=host would do without a GPU; ");
     return status;

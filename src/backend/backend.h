@@ -1,5 +1,5 @@
 /*
- * backend: which drivers there are, the one in use, and the single door to its table.
+ * backend: the drivers built in, the one in use, and the only way to call its table.
  * Owner: the open library. The chosen table is immutable while the library is open, so no lock.
  */
 #ifndef WR_BACKEND_BACKEND_H
@@ -13,32 +13,35 @@
 #include <stdint.h>
 #include <unistd.h>
 
-/* Calls per entry since the library was opened. Relaxed: a count, not a synchronisation. */
+/* Calls per entry since the library was opened. Relaxed, because they only count. */
 extern atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
 
-/* The one way to call a driver, device_get_current on the hit path excepted: wr_driver(backend, event_query, device, event). Counts, then calls. */
+/* Counts a call and makes it: wr_driver(backend, event_query, device, event). The only way to call a driver, except for
+ * device_get_current on the hit path. */
 #define wr_driver(backend, entry, ...)                                                                                 \
     (atomic_fetch_add_explicit(&wr_driver_calls[WEIR_BACKEND_##entry], 1, memory_order_relaxed),                       \
      (backend)->entry(__VA_ARGS__))
 
-/* Required entries are set, optional groups whole, and the table is as large as this weir's. */
+/* Checks that required entries are set, optional groups are whole, and the table is at least as large as this
+ * weir's. */
 WR_CHECKED weir_status wr_backend_check(const weir_backend *backend);
 
-/* Opens the back end called `name` ("auto": the first registered one that has a device, the host's where there is none, and no
- * other is there and fails) after wr_backend_check(). On failure nothing is left open and *backend is untouched. */
+/* Opens the back end called `name`, after wr_backend_check(). "auto" is the first in the table that has a device: the
+ * host's only if no other driver is there, since one that is there and fails is an error. On failure nothing is left
+ * open and *backend is untouched. */
 WR_CHECKED weir_status wr_backend_open(const char *name, const weir_backend_config *config,
                                        const weir_backend **backend);
 
 /* Closes it and clears the counts. */
 weir_status wr_backend_close(const weir_backend *backend);
 
-/* Sum of wr_driver_calls, but for the clock's: no driver is called for that. */
+/* Sum of wr_driver_calls, without clock_ns, which calls no driver. */
 uint64_t wr_backend_calls(void);
 
 /* "event_query" for WEIR_BACKEND_event_query. */
 const char *wr_backend_entry_name(enum weir_backend_entry entry);
 
-/* What host_register and host_unregister take: whole pages of the system. */
+/* host_register and host_unregister take only whole pages of the system. */
 WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, const void *base, size_t bytes)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -49,12 +52,12 @@ WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, co
     return WEIR_OK;
 }
 
-/* The tables built in. Each is defined in its own folder and named nowhere else. */
+/* The tables built in. Each is defined in its own folder, and only the registry names it. */
 extern const weir_backend wr_backend_cuda;
 extern const weir_backend wr_backend_hip;
 extern const weir_backend wr_backend_host;
 
-/* No thread is in the middle of a function of weir/host.h, which a child of fork() would wait for. */
+/* Whether no thread is in the middle of a function of weir/host.h, for whose lock a child of fork() would wait. */
 bool wr_host_at_rest(void);
 
 #endif

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Device memory for a library that lets itself be fed (cuDSS, MIOpen): from weir's cache, in stream order. A NULL
+/* Device memory for a library that accepts an allocator (cuDSS, MIOpen): from weir's cache, in stream order. A NULL
  * `native_stream` with `on_bound` means the stream that the handle is bound to. */
 typedef struct wr_kind_memory {
     void *context;
@@ -38,14 +38,15 @@ struct wr_kind {
     /* Bytes of workspace a handle wants from weir on such a device; NULL or 0: none. */
     size_t (*workspace_bytes)(void *self, const weir_device_caps *caps);
     int (*set_workspace)(void *self, void *handle, void *workspace, size_t bytes);
-    /* Tells a fresh handle where to get device memory; `memory` outlives the handle. NULL: it cannot be told. */
+    /* Gives a fresh handle an allocator for device memory; `memory` outlives the handle. NULL: the library accepts
+     * none. */
     int (*set_memory)(void *self, void *handle, const wr_kind_memory *memory);
 
-    /* A failed create that says "no memory" is tried again after caches were emptied. */
+    /* Whether a create failed for want of memory: it is then tried again after caches were emptied. */
     bool (*is_out_of_memory)(void *self, int code);
     /* The library's words for a code; never NULL. */
     const char *(*error_text)(void *self, int code);
-    /* Library file and version, as far as known without a handle. */
+    /* The library's file and version, as far as known without a handle. */
     void (*describe)(void *self, weir_handle_kind_info *info);
 };
 

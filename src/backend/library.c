@@ -19,12 +19,12 @@ enum {
     OUT_OF_MEMORY_CODES = sizeof(((wr_library_row *)NULL)->out_of_memory) / sizeof(int)
 };
 
-/* A row at work. */
+/* A row and what was loaded for it. */
 typedef struct library {
     const wr_library_row *row;
     wr_kind kind;
-    wr_lock lock;       /* loading */
-    atomic_bool loaded; /* all that follows is constant then */
+    wr_lock lock;       /* guards loading */
+    atomic_bool loaded; /* from then on all that follows is constant */
     void *file;
     any_function create, destroy, set_stream;
     any_function set_workspace, set_memory, version, error_text; /* NULL: absent */
@@ -35,19 +35,19 @@ typedef struct library {
 static wr_lock table_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "table of libraries");
 static library table[WEIR_HANDLE_KIND_MAX]; /* by kind */
 
-/* What the creates that are underway have set in the environment, which belongs to the process: the first of them sets
- * it, the last puts it back. All rows that want something want the same. A program that changes the environment itself
+/* The change in the environment, which belongs to the process, for the creates that are underway: the first of them
+ * makes it, the last undoes it. All rows that need a change need the same one. A program that changes the environment
  * from another thread at that time races with this, as it would with itself. */
 static struct {
     wr_lock lock;
     int users;
     bool changed;
-    char *before; /* NULL: it was not set */
+    char *before; /* NULL: the variable was not set */
 } environment = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "environment") };
 
 /* ---- loading -------------------------------------------------------------------------------------------------- */
 
-/* What dlsym gives is an object pointer; POSIX lets it be copied into a function pointer. */
+/* dlsym returns an object pointer, which POSIX allows to be copied into a function pointer. */
 static any_function as_function(void *address)
 {
     any_function function;
@@ -76,7 +76,7 @@ weir_status wr_library_one_runtime(const char *name, void *file, const char *con
     char path[256];
     for (; *sonames != NULL; sonames++) {
         void *present = wr_dl_present(*sonames);
-        wr_dl_close(present); /* somebody else keeps it */
+        wr_dl_close(present); /* its user keeps it loaded */
         if (present == NULL || present == one) continue;
         if (one == NULL) {
             one = present;
@@ -111,7 +111,8 @@ static weir_status find_functions(library *l, void *file)
     return WEIR_OK;
 }
 
-/* One that is refused goes, with the runtime that it may have brought: as long as that is there, all others are refused. */
+/* A refused library is unloaded, with the runtime that it may have loaded: as long as that stays, all others are
+ * refused too. */
 static weir_status load_locked(library *l)
 {
     const wr_library_row *row = l->row;
@@ -203,8 +204,8 @@ static bool low_memory(const library *l)
     return code == 0 && free_bytes < l->row->memory_needed;
 }
 
-/* Where freeing NULL is refused (the runtime is down or lost, a capture forbids it), freeing what the handle has would
- * be too, and the library would end the process. */
+/* When the runtime refuses to free NULL (it is down or lost, or a capture forbids it), it would also refuse to free the
+ * handle's memory, and the library would end the process. */
 static int destroy(void *self, void *handle)
 {
     const library *l = self;
@@ -212,8 +213,8 @@ static int destroy(void *self, void *handle)
     return ((int (*)(void *))l->destroy)(handle);
 }
 
-/* A handle is one when the library says success and wrote it. What a failed create leaves behind is not looked at:
- * cuSOLVER leaves a pointer to nobody knows what. */
+/* There is a handle only if the library returned success and wrote one. What a failed create wrote is ignored, unless
+ * `keep_failed`: cuSOLVER leaves a stray pointer. */
 static int create(void *self, int device, void **handle)
 {
     library *l = self;
@@ -242,7 +243,7 @@ static int bind(void *self, void *handle, void *native_stream)
     return ((int (*)(void *, void *))l->set_stream)(handle, native_stream);
 }
 
-/* The library is told the stream with each call; what weir binds is the memory inside the handle. */
+/* The library gets the stream with each call; what weir binds to a stream is the memory inside the handle. */
 static int bind_memory(void *self, void *handle, void *native_stream)
 {
     (void)self;
@@ -297,7 +298,8 @@ typedef struct cudss_memory {
     char name[64];
 } cudss_memory;
 
-/* cuDSS asks for nothing now and then, and expects NULL: it takes a pointer for memory that it must know of. */
+/* cuDSS sometimes asks for 0 bytes and expects NULL: it takes any other pointer for memory that it must keep track
+ * of. */
 static int cudss_alloc(void *context, void **out, size_t bytes, void *stream)
 {
     const wr_kind_memory *memory = context;
@@ -329,7 +331,7 @@ static void miopen_free(void *context, void *pointer)
         wr_log(WR_LOG_ERROR, "miopen gave back %p, which is not weir's", pointer);
 }
 
-/* The context is passed to the callbacks, which only read it. */
+/* The casts drop const from the context, which the callbacks only read. */
 static int set_memory(void *self, void *handle, const wr_kind_memory *memory)
 {
     const library *l = self;
@@ -468,7 +470,7 @@ weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind)
     return WEIR_OK;
 }
 
-/* Rows are set up under the table's lock, which nobody has. */
+/* Rows are set up under the table's lock, which was found free first. */
 bool wr_library_at_rest(void)
 {
     if (!wr_lock_is_free(&table_lock) || !wr_lock_is_free(&environment.lock)) return false;

@@ -1,9 +1,9 @@
 /*
- * library: vendor libraries as kinds of handles. One row per library says everything; one implementation of wr_kind
- * serves all rows. Rows of NVIDIA's libraries are in cuda/kinds.c, of AMD's in hip/kinds.c, and nowhere else.
- * Owner: static tables; what was loaded stays loaded for the life of the process (their exit hooks forbid unloading).
- * Lock: a leaf lock per row guards loading; afterwards the symbols are constant. One more, for the process, is held
- * around a create that needs the environment changed. A failed load leaves nothing and is tried again at the next.
+ * library: vendor libraries as kinds of handles. One row describes a library; one implementation of wr_kind serves all
+ * rows. Rows of NVIDIA's libraries are in cuda/kinds.c, of AMD's in hip/kinds.c, and nowhere else.
+ * Owner: static tables; a loaded library stays loaded for the life of the process (exit hooks forbid unloading).
+ * Lock: a leaf lock per row guards loading; afterwards the symbols are constant. Another, for the process, guards
+ * changes of the environment around a create. A failed load leaves nothing behind; the next use tries again.
  */
 #ifndef WR_BACKEND_LIBRARY_H
 #define WR_BACKEND_LIBRARY_H
@@ -28,8 +28,8 @@ typedef enum wr_reset_form {
     WR_RESET_POINTER /* int f(handle, void *), with NULL */
 } wr_reset_form;
 
-/* State that the last owner may have changed, put back before the next one. A symbol that the library does not have
- * (an older version) is skipped. */
+/* State that the last owner may have changed, reset before the next one gets the handle. A symbol that the library does
+ * not have (an older version) is skipped. */
 typedef struct wr_reset {
     wr_reset_form form;
     const char *symbol;
@@ -45,31 +45,31 @@ typedef enum wr_memory_form {
 typedef struct wr_library_row {
     weir_handle_kind kind;
     const char *name;       /* "cusolver_dn" */
-    const char *library;    /* "cusolver", when it is not the name: WEIR_LIB_CUSOLVER points to a file */
+    const char *library;    /* "cusolver", if it differs from the name: WEIR_LIB_CUSOLVER points to a file */
     const char *sonames[8]; /* newest first */
 
     const char *create, *destroy; /* int f(handle *), int f(handle) */
     bool create_has_argument;     /* int f(handle *, int) */
     int create_argument;          /* cuRAND: the generator's type */
-    /* Set around the create and put back: how the library's own workspace is turned off. NULL: nothing to set. */
+    /* Set around the create and then restored: turns off the library's own workspace. NULL: nothing to set. */
     const char *environment, *environment_value;
-    int out_of_memory[3]; /* what create says when it lacks device memory; ended by 0 or full */
+    int out_of_memory[3]; /* what create returns when it lacks device memory; ended by 0 or full */
     bool keep_failed;     /* the library documents that a failed create's handle must be destroyed (cuDSS 1.0) */
 
-    /* For libraries that end the process when their runtime refuses them, three functions of that runtime, found in the
-     * library or in what it loaded; each may be NULL: no need. */
-    const char *device_count; /* int f(int *): nothing is created when it counts none */
-    const char *memory_info;  /* int f(size_t *free, size_t *total): nor with less than so many bytes free, which is */
-    size_t memory_needed;     /* out of memory */
-    const char *free_memory;  /* int f(void *): no handle is destroyed when it refuses to free NULL */
-    /* Sonames of that runtime, of which no two may be in a process; NULL-terminated. NULL: it does not matter. */
+    /* For libraries that end the process when their runtime refuses a call: three functions of that runtime, found in
+     * the library or in what it loaded. Each may be NULL: not needed. */
+    const char *device_count; /* int f(int *): nothing is created when it counts no device */
+    const char *memory_info;  /* int f(size_t *free, size_t *total): nor when fewer bytes are free than */
+    size_t memory_needed;     /* these, which is out of memory */
+    const char *free_memory;  /* int f(void *): no handle is destroyed while it refuses to free NULL */
+    /* Sonames of that runtime, only one of which may be in a process; NULL-terminated. NULL: it does not matter. */
     const char *const *runtimes;
 
     const char *set_stream; /* int f(handle, stream); NULL: the stream is an argument of every call */
-    bool has_own_memory;    /* without a set_stream: a handle has device memory that two streams must not share */
+    bool has_own_memory;    /* without set_stream: a handle has device memory that two streams must not share */
     wr_reset reset[12];     /* ended by WR_RESET_END */
 
-    /* Symbols that an old version may lack; then its handles keep the library's own workspace or allocator. */
+    /* Symbols that an old version may lack: its handles then keep the library's own workspace or allocator. */
     const char *set_workspace; /* int f(handle, void *, size_t) */
     size_t (*workspace_bytes)(const weir_device_caps *caps);
     const char *set_memory;
@@ -82,12 +82,12 @@ typedef struct wr_library_row {
     uint32_t flags;           /* WEIR_HANDLE_* */
 } wr_library_row;
 
-/* Codes of weir's own that a kind's create and destroy return beside the library's. */
+/* Weir's own codes, which a kind's create and destroy return besides the library's. */
 enum {
-    WR_LIBRARY_NO_HANDLE = -1,  /* the library said success and gave none (hipSPARSE without a GPU) */
+    WR_LIBRARY_NO_HANDLE = -1,  /* the library returned success but no handle (hipSPARSE without a GPU) */
     WR_LIBRARY_NO_DEVICE = -2,  /* `device_count` counted none */
-    WR_LIBRARY_NO_MEMORY = -3,  /* host memory, for changing the environment */
-    WR_LIBRARY_LOW_MEMORY = -4, /* less than `memory_needed`; is out of memory */
+    WR_LIBRARY_NO_MEMORY = -3,  /* no host memory for changing the environment */
+    WR_LIBRARY_LOW_MEMORY = -4, /* less than `memory_needed` is free; counts as out of memory */
     WR_LIBRARY_KEPT = -5        /* not destroyed, because `free_memory` refused */
 };
 
@@ -97,13 +97,13 @@ extern const wr_library_row wr_hip_kinds[];
 extern const size_t wr_hip_kind_count;
 extern const char *const wr_hip_sonames[]; /* of AMD's runtime, newest first; NULL-terminated */
 
-/* Refuses when two of `sonames` are in the process. `file` is the library `name` that may have brought the second. */
+/* Refuses when two of `sonames` are in the process. `file` is the library `name`, which may have loaded the second. */
 WR_CHECKED weir_status wr_library_one_runtime(const char *name, void *file, const char *const *sonames);
 
-/* A kind that works on the row. One per row, for the life of the process. */
+/* The kind for a row. One per row, for the life of the process. */
 WR_CHECKED weir_status wr_library_kind(const wr_library_row *row, wr_kind **kind);
 
-/* Nobody is loading a library, or looking for one. For a child of fork. */
+/* Whether no thread is loading a library or looking for one. For a child of fork. */
 bool wr_library_at_rest(void);
 
 #endif

@@ -8,10 +8,10 @@
 #include <string.h>
 
 typedef struct nearest {
-    const char *name; /* that was met */
+    const char *name; /* the variable found */
     size_t length;
     size_t edits;
-    char variable[WR_DL_VARIABLE]; /* that is known */
+    char variable[WR_DL_VARIABLE]; /* the nearest known one */
 } nearest;
 
 static void compare(nearest *n, const char *known)

@@ -1,12 +1,12 @@
 /*
- * cuda: NVIDIA's driver API, found at run time, on the primary context of each device, which a program that uses the
- * CUDA runtime shares.
+ * cuda: NVIDIA's driver API, found at run time, on each device's primary context, which it shares with a program that
+ * uses the CUDA runtime.
  *
  * Owner: the open back end; one set per process. No locks: the driver has its own. The table of functions and the
- * devices are written by open and device_open and read by everybody afterwards; what ended a device is atomic.
+ * devices are written by open and device_open and only read afterwards; the code that ended a device is atomic.
  *
- * Files: symbols.def the driver's functions; errors.def what its codes mean; driver.c loading and errors; device.c the
- * way into the driver and out of it, and devices; memory.c, stream.c, graph.c the entries of those names.
+ * Files: symbols.def the driver's functions; errors.def what its codes mean; driver.c loading and errors; device.c
+ * devices, and entering and leaving the driver; memory.c, stream.c, graph.c the entries of those names.
  */
 #ifndef WR_BACKEND_CUDA_INTERNAL_H
 #define WR_BACKEND_CUDA_INTERNAL_H
@@ -58,11 +58,11 @@ extern wr_cuda_state wr_cuda;
 
 weir_status wr_cuda_open(const weir_backend_config *config);
 
-/* What a code means; *ends (may be NULL): the context it came from is of no use any more. */
+/* The status for a code; *ends (may be NULL): whether the context that it came from is unusable from now on. */
 weir_status wr_cuda_status(CUresult code, bool *ends);
 
-/* WEIR_OK for codes that mean success; otherwise sets the error text, with the driver's words, and remembers what ends
- * the device, which may be NULL. */
+/* WEIR_OK for codes that mean success. Otherwise sets the error text, with the driver's words, and marks the device
+ * (which may be NULL) as lost if the code ends it. */
 WR_CHECKED weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult code);
 
 /* ---- device.c ------------------------------------------------------------------------------------------------- */
@@ -76,22 +76,23 @@ typedef struct wr_cuda_frame {
 } wr_cuda_frame;
 
 /*
- * The one way into the driver. The device is open and alive, its primary context becomes the thread's current one, and
- * the thread's capture mode becomes relaxed: a poll, an allocation or a free would otherwise end every capture in
- * global mode, also of other threads. On failure nothing has changed and wr_cuda_leave() must not be called.
+ * The only way into the driver. Checks that the device is open and alive, makes its primary context the thread's
+ * current one, and makes the thread's capture mode relaxed: otherwise a poll, an allocation or a free would end every
+ * capture in global mode, those of other threads included. On failure nothing has changed and wr_cuda_leave() must not
+ * be called.
  */
 WR_CHECKED weir_status wr_cuda_enter(int ordinal, wr_cuda_frame *frame);
 
-/* The one way out: puts back what wr_cuda_enter() replaced, then judges the code. */
+/* The only way out: restores what wr_cuda_enter() replaced, then does wr_cuda_check() on the code. */
 WR_CHECKED weir_status wr_cuda_leave(const wr_cuda_frame *frame, const char *call, CUresult code);
 
 /* Calls the driver and leaves: return wr_cuda_last(&frame, cuEventQuery, event); */
 #define wr_cuda_last(frame, name, ...) wr_cuda_leave((frame), #name, wr_cu.name(__VA_ARGS__))
 
-/* Open and not lost. */
+/* Fails unless the device is open and not lost. */
 WR_CHECKED weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out);
 
-/* Memory on the device, as virtual memory has it. */
+/* The properties of physical memory on the device, for the virtual memory calls. */
 CUmemAllocationProp wr_cuda_chunk_kind(const wr_cuda_device *device);
 
 /* ---- entries -------------------------------------------------------------------------------------------------- */

@@ -50,8 +50,8 @@ weir_status wr_cuda_device_find(int ordinal, wr_cuda_device **out)
 
 /* ---- into the driver and out of it ---------------------------------------------------------------------------- */
 
-/* Whoever resets a device destroys its primary context, and the next user of it makes another one that may have the
- * same address. Nothing of ours is in that. */
+/* Resetting a device destroys its primary context. The next user makes another one, which may have the same address but
+ * has nothing of ours in it. */
 static CUresult check_generation(const wr_cuda_device *device)
 {
     unsigned long long now = 0;
@@ -111,7 +111,8 @@ static weir_status scope_enter(int ordinal, weir_backend_scope *scope)
     return WEIR_OK;
 }
 
-/* The other code may have made another context current, so ours being the same as before says nothing. */
+/* The foreign code may have made another context current, so the previous one is restored even if it was the
+ * device's. */
 static void scope_leave(weir_backend_scope *scope)
 {
     const wr_cuda_frame frame = {
@@ -137,7 +138,7 @@ static weir_status attribute(wr_cuda_device *device, CUdevice_attribute which, i
     return wr_cuda_check(device, "cuDeviceGetAttribute", wr_cu.cuDeviceGetAttribute(value, which, device->handle));
 }
 
-/* 0 where the driver or the device (some virtual GPUs) has no virtual memory. */
+/* 0 if the driver or the device (some virtual GPUs) has no virtual memory. */
 static weir_status ask_granularity(wr_cuda_device *device)
 {
     int supported = 0;
@@ -191,7 +192,8 @@ static weir_status set_up(wr_cuda_device *device, weir_device_caps *caps)
     return status;
 }
 
-/* A thread must not keep a context that the release has destroyed; one that others still hold stays as it is. */
+/* A thread must not keep a current context that the release has destroyed; a context that others still hold stays
+ * current. */
 static void forget_destroyed(const wr_cuda_device *device)
 {
     unsigned flags;
@@ -202,7 +204,7 @@ static void forget_destroyed(const wr_cuda_device *device)
         (void)wr_cu.cuCtxSetCurrent(NULL);
 }
 
-/* The retain is ours also after somebody reset the device: a reset does not release it. */
+/* A reset of the device does not end our retain, so it is released in any case. */
 static weir_status release(wr_cuda_device *device)
 {
     weir_status lost = check_alive(device);
@@ -226,7 +228,7 @@ static weir_status device_open(int ordinal, weir_device_caps *caps)
         atomic_store_explicit(&device->open, true, memory_order_release);
         return WEIR_OK;
     }
-    (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle); /* the reason is what the caller is told */
+    (void)wr_cu.cuDevicePrimaryCtxRelease(device->handle); /* the caller is told the first failure */
     device->context = NULL;
     return status;
 }
@@ -256,7 +258,7 @@ static weir_status device_count(int *count)
     return WEIR_OK;
 }
 
-/* The primary context, without making it: NULL when nobody uses it, so that it is not current anywhere. */
+/* The primary context, without creating it: NULL when nobody uses it, and then it is not current anywhere either. */
 static weir_status find_primary(const wr_cuda_device *device, CUcontext *found)
 {
     unsigned flags;
@@ -270,8 +272,8 @@ static weir_status find_primary(const wr_cuda_device *device, CUcontext *found)
     return WEIR_OK;
 }
 
-/* The current context is not the one of an open device. When it is a primary one all the same, either weir has not
- * opened the device, or somebody has reset it. */
+/* The current context is not that of an open device. If it is a primary context all the same, then either weir has not
+ * opened the device, or the device was reset. */
 static weir_status device_of_other_context(CUcontext current, int *ordinal)
 {
     CUdevice handle;
@@ -294,8 +296,8 @@ static weir_status device_of_other_context(CUcontext current, int *ordinal)
                    handle, wr_cuda.count);
 }
 
-/* A thread without a context is on device 0, as in the CUDA runtime. Context or not, nothing is created. Implicit calls
- * ask this on their hit path: one driver call, and none of those that fail, because the driver takes a lock to fail
+/* A thread without a context is on device 0, as in the CUDA runtime; no context is created. Implicit calls ask this on
+ * their hit path, so it makes one driver call, and not one that fails, because the driver takes a lock to fail
  * (cuCtxGetDevice without a context: 0.6 us alone, 18 us on 16 threads). */
 static weir_status device_get_current(int *ordinal)
 {
@@ -314,7 +316,8 @@ static weir_status device_get_current(int *ordinal)
     return device_of_other_context(current, ordinal);
 }
 
-/* One that weir has not opened, and does not: it was current before. On device 0 that may have been without a context. */
+/* Restores a device that was current before and that weir has not opened: without opening it. For device 0 the thread
+ * may have had no context. */
 static weir_status set_unopened_current(wr_cuda_device *device, int ordinal)
 {
     CUcontext primary = NULL;

@@ -25,8 +25,8 @@ static const struct symbol {
 };
 #define SYMBOL_COUNT (sizeof symbols / sizeof symbols[0])
 
-/* The driver's own lookup first, which knows about versions; NULL before CUDA 12. It says success also when it found
- * nothing. */
+/* Tries the driver's own lookup first, which knows about versions (NULL before CUDA 12). It may return success although
+ * it found nothing. */
 static weir_status find_symbol(void *library, proc_address lookup, const struct symbol *symbol, void **address)
 {
     CUdriverProcAddressQueryResult result = 0;

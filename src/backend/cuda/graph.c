@@ -1,6 +1,6 @@
 #include "backend/cuda/cuda_internal.h"
 
-/* The default stream, of which the driver has a second name. It cannot capture. */
+/* The default stream, for which the driver has a second name, 1. It cannot capture. */
 static bool is_default(const void *stream)
 {
     return stream == NULL || stream == (const void *)1;
@@ -25,8 +25,8 @@ weir_status wr_cuda_capture_end(int ordinal, void *stream, void **graph)
     return WEIR_OK;
 }
 
-/* The driver knows the id of active captures only. That a stream which synchronises with the default one is capturing it says by
- * an error, which harms nothing. */
+/* Only active captures have an id. For the default stream the driver reports the capture of a stream that synchronises
+ * with it by an error, which harms nothing. */
 weir_status wr_cuda_capture_status(int ordinal, void *stream, weir_capture_state *state, uint64_t *id)
 {
     wr_cuda_frame frame;
@@ -43,7 +43,7 @@ weir_status wr_cuda_capture_status(int ordinal, void *stream, weir_capture_state
 
 /* ---- the order inside a capture ------------------------------------------------------------------------------- */
 
-/* The nodes are copied before the way out of the driver: the array is the driver's. */
+/* The nodes are copied before leaving the driver, because the array is the driver's. */
 weir_status wr_cuda_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count)
 {
     wr_cuda_frame frame;
@@ -65,7 +65,7 @@ weir_status wr_cuda_capture_tips(int ordinal, void *stream, void **nodes, size_t
     return WEIR_OK;
 }
 
-/* The driver fills what it is given and says how much that was, which is the whole number when there was room left. */
+/* The driver fills the array and reports how many nodes it wrote: that is all of them if there was room left. */
 weir_status wr_cuda_node_dependencies(int ordinal, void *node, void **nodes, size_t capacity, size_t *count)
 {
     wr_cuda_frame frame;

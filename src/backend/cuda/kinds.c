@@ -1,14 +1,14 @@
 /*
  * NVIDIA's libraries, CUDA 11 to 13. Versioned names (cublasCreate_v2) are the only ones that the libraries export.
- * Reset values are what fresh handles of CUDA 13.0 have, and "found" codes what their creates returned on a full H200.
+ * Reset values are those of fresh handles in CUDA 13.0; "found" codes are what their creates returned on a full H200.
  */
 #include "backend/library.h"
 
-/* cuBLAS 12 and 13 take 64 MiB for each handle unless told otherwise when it is created; weir attaches a workspace of
- * its own. cuSOLVER makes cuBLAS handles inside and has no such setter: it works without. */
+/* cuBLAS 12 and 13 take 64 MiB for each handle unless this is set at its creation; weir attaches a workspace of its
+ * own. cuSOLVER creates cuBLAS handles inside and has no setter for their workspace: it works without one. */
 #define NO_OWN_WORKSPACE .environment = "CUBLAS_WORKSPACE_CONFIG", .environment_value = ":0:0"
 
-/* What PyTorch gives cuBLAS: 32 MiB from Hopper on, before that ":4096:2:16:8", in KiB and pieces. */
+/* As PyTorch: 32 MiB from Hopper on, before that ":4096:2:16:8" (pairs of KiB and number of pieces). */
 static size_t cublas_workspace(const weir_device_caps *caps)
 {
     return caps->compute_major >= 9 ? (size_t)32 << 20 : (size_t)(4096 * 2 + 16 * 8) << 10;
@@ -228,7 +228,7 @@ const wr_library_row wr_cuda_kinds[] = {
         .version_form = WR_VERSION_SIZE,
         .error_text = "cutensorGetErrorString",
         .out_of_memory = { 3 },
-        .flags = WEIR_HANDLE_DESTROY_SYNCS, /* not seen of fresh ones; the safe side */
+        .flags = WEIR_HANDLE_DESTROY_SYNCS, /* to be safe: fresh handles were not seen to */
     },
 };
 

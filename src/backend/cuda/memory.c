@@ -14,7 +14,7 @@ static void *pointer_to(CUdeviceptr base)
     return (void *)(uintptr_t)base;
 }
 
-/* Sizes that cannot be had are not asked for: what the driver says to them differs between versions. */
+/* Refuses impossible sizes itself, because the driver's answer to them differs between versions. */
 static weir_status check_size(const wr_cuda_frame *frame, const char *call, size_t bytes)
 {
     char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
@@ -47,7 +47,7 @@ weir_status wr_cuda_segment_free(int ordinal, void *base, size_t bytes)
     return wr_cuda_last(&frame, cuMemFree, address_of(base));
 }
 
-/* When it is the host's memory that ran out, the driver's code is the same. */
+/* The driver uses the same code when host memory runs out. */
 static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
 {
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
@@ -97,7 +97,7 @@ weir_status wr_cuda_host_unregister(int ordinal, void *base, size_t bytes)
     return wr_cuda_last(&frame, cuMemHostUnregister, base);
 }
 
-/* More than the device has may be asked for: the driver moves what does not fit. */
+/* The size may exceed the device's memory: the driver moves what does not fit. */
 weir_status wr_cuda_managed_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_cuda_frame frame;
@@ -191,7 +191,7 @@ weir_status wr_cuda_vm_export(int ordinal, weir_chunk chunk, int *descriptor)
     return WEIR_OK;
 }
 
-/* The driver does not tell how large it is: a wrong size is noticed by vm_map. */
+/* The driver does not tell the size; vm_map notices a wrong one. */
 weir_status wr_cuda_vm_import(int ordinal, int descriptor, size_t bytes, weir_chunk *chunk)
 {
     wr_cuda_frame frame;

@@ -19,8 +19,9 @@ weir_status wr_cuda_stream_destroy(int ordinal, void *stream)
     return wr_cuda_last(&frame, cuStreamDestroy, stream);
 }
 
-/* A stream works in the context it was made in, and weir's memory, events and handles are in the primary one. A green
- * context shares memory and events with that one, but a library's handle is of the context that it was created in. */
+/* A stream works in the context that it was made in, but weir's memory, events and handles are in the primary one. A
+ * green context shares memory and events with that, but a library handle belongs to the context that it was created
+ * in. */
 weir_status wr_cuda_stream_check(int ordinal, void *stream)
 {
     wr_cuda_frame frame;

@@ -94,7 +94,7 @@ static weir_status scope_enter(int ordinal, weir_backend_scope *scope)
     return WEIR_OK;
 }
 
-/* The other code may have made another device current (MIOpen does), so ours being the same as before says nothing. */
+/* The foreign code may have made another device current (MIOpen does), so the previous one is restored in any case. */
 static void scope_leave(weir_backend_scope *scope)
 {
     hipStreamCaptureMode mode = (hipStreamCaptureMode)scope->saved[1];
@@ -112,7 +112,7 @@ hipMemAllocationProp wr_hip_chunk_kind(int ordinal)
     };
 }
 
-/* 0 where the runtime or the device has no virtual memory; a runtime that does not know the question says an error. */
+/* 0 if the runtime or the device has no virtual memory; a runtime that does not know the attribute returns an error. */
 static weir_status ask_granularity(wr_hip_device *device, int ordinal)
 {
     int supported = 0;
@@ -131,8 +131,8 @@ static weir_status ask_granularity(wr_hip_device *device, int ordinal)
     return WEIR_OK;
 }
 
-/* "AMD Instinct MI210 (gfx90a:sramecc+:xnack-)": libraries choose their code, and much else, by the second. The
- * runtime is given more room than it should need, in case a version's structure grows. */
+/* "AMD Instinct MI210 (gfx90a:sramecc+:xnack-)": libraries choose their code, and much else, by the part in
+ * parentheses. The runtime gets more room than it should need, in case its structure grows in some version. */
 static weir_status ask_name(wr_hip_device *device, int ordinal, char *name, size_t size)
 {
     union {
@@ -173,7 +173,7 @@ static weir_status ask_caps(wr_hip_device *device, int ordinal, weir_device_caps
     WR_TRY(ask_granularity(device, ordinal));
     device->total_memory = total_bytes;
     told.total_memory = total_bytes;
-    told.granularity = device->granularity; /* whether aliases see one memory was never tried on a device: none */
+    told.granularity = device->granularity; /* no chunk_aliases: whether they work was never tried on a device */
     told.priority_least = least;
     told.priority_greatest = greatest;
     told.compute_major = (uint32_t)major;
@@ -196,7 +196,7 @@ static weir_status device_open(int ordinal, weir_device_caps *caps)
     return status;
 }
 
-/* There is nothing to release but streams; a device that was lost is told once more. */
+/* There is nothing to release but streams; a lost device is reported once more. */
 static weir_status device_close(int ordinal)
 {
     wr_hip_device *device = NULL;

@@ -22,14 +22,15 @@ static const struct symbol {
 };
 #define SYMBOL_COUNT (sizeof symbols / sizeof symbols[0])
 
-/* A runtime that was asked and saw no device. Each call of ROCm 5's would look for one again, through the kernel. */
+/* A runtime that found no device, so that it is not asked again: in ROCm 5 each call would look for one again, through
+ * the kernel. */
 static struct {
     void *library;
     const char *call;
     hipError_t code;
 } without_device;
 
-/* Virtual memory is that of ROCm 6, which has R0600: before, it had other structures and did not work. */
+/* Virtual memory is used from ROCm 6 on, which has R0600: before, it had other structures and did not work. */
 static weir_status find_symbols(void *library, wr_hip_api *api)
 {
     bool vmm = wr_dl_find(library, "hipGetDevicePropertiesR0600") != NULL;
@@ -146,7 +147,7 @@ hipError_t wr_hip_own(hipError_t code)
     return code;
 }
 
-/* The code may be from another day: nothing is taken back from the runtime. */
+/* The code may be an old one, so nothing is cleared in the runtime. */
 static weir_status explain(wr_hip_device *device, const char *call, hipError_t code)
 {
     bool ends;

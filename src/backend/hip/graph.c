@@ -1,6 +1,6 @@
 #include "backend/hip/hip_internal.h"
 
-/* The default stream, of which newer runtimes have a second name. It cannot capture. */
+/* The default stream, for which newer runtimes have a second name. It cannot capture. */
 static bool is_default(const void *stream)
 {
     return stream == NULL || stream == (const void *)1;
@@ -21,8 +21,9 @@ weir_status wr_hip_capture_end(int ordinal, void *stream, void **graph)
     return WEIR_OK;
 }
 
-/* While a stream that synchronises with the default one captures, work on the default stream would end that capture. The runtime
- * says so by an error (906), which harms nothing; by its first name, which all runtimes know. No other answer means anything. */
+/* While a stream that synchronises with the default one is capturing, work on the default stream would end that
+ * capture. Asked about the default stream by its first name, which all runtimes know, the runtime reports this by an
+ * error (906), which harms nothing. No other answer means anything. */
 static weir_status default_status(int ordinal, weir_capture_state *state)
 {
     wr_hip_frame frame;
@@ -49,7 +50,7 @@ weir_status wr_hip_capture_status(int ordinal, void *stream, weir_capture_state 
 
 /* ---- the order inside a capture ------------------------------------------------------------------------------- */
 
-/* The nodes are copied before the way out of the runtime: the array is the runtime's. */
+/* The nodes are copied before leaving the runtime, because the array is the runtime's. */
 weir_status wr_hip_capture_tips(int ordinal, void *stream, void **nodes, size_t capacity, size_t *count)
 {
     wr_hip_frame frame;
@@ -71,7 +72,7 @@ weir_status wr_hip_capture_tips(int ordinal, void *stream, void **nodes, size_t 
     return WEIR_OK;
 }
 
-/* The runtime fills what it is given and says how much that was, which is the whole number when there was room left. */
+/* The runtime fills the array and reports how many nodes it wrote: that is all of them if there was room left. */
 weir_status wr_hip_node_dependencies(int ordinal, void *node, void **nodes, size_t capacity, size_t *count)
 {
     wr_hip_frame frame;

@@ -1,13 +1,13 @@
 /*
  * hip: AMD's HIP runtime, found at run time. There are no contexts: a thread has a current device, streams and events
- * know theirs, and there is nothing to retain.
+ * know their device, and there is nothing to retain.
  *
  * Owner: the open back end; one set per process. The runtime has its own locks. The table of functions and the devices
- * are written by open and device_open and read by everybody afterwards; what ended a device is atomic; idle streams have
- * a lock of rank WR_RANK_BACKEND.
+ * are written by open and device_open and only read afterwards; the code that ended a device is atomic; idle streams
+ * have a lock of rank WR_RANK_BACKEND.
  *
- * Files: symbols.def the runtime's functions; errors.def what its codes mean; driver.c loading and errors; device.c the
- * way into the runtime and out of it, and devices; memory.c, stream.c, graph.c the entries of those names; kinds.c the
+ * Files: symbols.def the runtime's functions; errors.def what its codes mean; driver.c loading and errors; device.c
+ * devices, and entering and leaving the runtime; memory.c, stream.c, graph.c the entries of those names; kinds.c the
  * table of AMD's libraries, which needs none of the others.
  */
 #ifndef WR_BACKEND_HIP_INTERNAL_H
@@ -52,13 +52,14 @@ extern wr_hip_state wr_hip;
 
 weir_status wr_hip_open(const weir_backend_config *config);
 
-/* The code of a call that weir made. The runtime remembers a failure for the thread's next hipGetLastError(), from ROCm 7 on
- * whatever succeeds after it: that would tell the program of what was none of its calls. That work is not done yet is no
- * failure there: what is remembered then is the program's. */
+/* Passes on the code of a call that weir made, and clears a failure from the runtime's memory. The runtime remembers a
+ * failure for the thread's next hipGetLastError(), from ROCm 7 on even when later calls succeed, and the program would
+ * be told of a call that was not its own. Work that is not done yet is no failure there, so what is remembered then is
+ * the program's and stays. */
 hipError_t wr_hip_own(hipError_t code);
 
-/* WEIR_OK for codes that mean success; otherwise sets the error text, with the runtime's words, and remembers what ends
- * the device, which may be NULL. */
+/* WEIR_OK for codes that mean success. Otherwise sets the error text, with the runtime's words, and marks the device
+ * (which may be NULL) as lost if the code ends it. */
 WR_CHECKED weir_status wr_hip_check(wr_hip_device *device, const char *call, hipError_t code);
 
 /* ---- device.c ------------------------------------------------------------------------------------------------- */
@@ -71,27 +72,27 @@ typedef struct wr_hip_frame {
 } wr_hip_frame;
 
 /*
- * The one way into the runtime. The device is open and alive, it becomes the thread's current one, and the thread's
- * capture mode becomes relaxed: an allocation or a free would otherwise end every capture in global mode, also of other
- * threads. On failure nothing has changed and wr_hip_leave() must not be called.
+ * The only way into the runtime. Checks that the device is open and alive, makes it the thread's current one, and makes
+ * the thread's capture mode relaxed: otherwise an allocation or a free would end every capture in global mode, those of
+ * other threads included. On failure nothing has changed and wr_hip_leave() must not be called.
  */
 WR_CHECKED weir_status wr_hip_enter(int ordinal, wr_hip_frame *frame);
 
-/* The one way out: puts back what wr_hip_enter() replaced, then judges the code. */
+/* The only way out: restores what wr_hip_enter() replaced, then does wr_hip_check() on the code. */
 WR_CHECKED weir_status wr_hip_leave(const wr_hip_frame *frame, const char *call, hipError_t code);
 
 /* Calls the runtime and leaves: return wr_hip_last(&frame, hipEventQuery, event); */
 #define wr_hip_last(frame, name, ...) wr_hip_leave((frame), #name, wr_hip_runtime.name(__VA_ARGS__))
 
-/* Open and not lost. */
+/* Fails unless the device is open and not lost. */
 WR_CHECKED weir_status wr_hip_device_find(int ordinal, wr_hip_device **out);
 
-/* Memory on a device, as virtual memory has it. */
+/* The properties of physical memory on a device, for the virtual memory calls. */
 hipMemAllocationProp wr_hip_chunk_kind(int ordinal);
 
 /* ---- stream.c ------------------------------------------------------------------------------------------------- */
 
-/* Destroys the streams that are kept for the next who wants one. The device is open, or lost. */
+/* Destroys the idle streams that are kept for reuse. The device is open, or lost. */
 void wr_hip_streams_drop(int ordinal);
 
 /* ---- entries -------------------------------------------------------------------------------------------------- */
@@ -105,7 +106,7 @@ void wr_hip_streams_drop(int ordinal);
         return wr_hip_last(&frame, name, __VA_ARGS__);                                                                 \
     }
 
-/* The same for a call that makes something, through its first argument; *out is untouched when it fails. */
+/* The same for a call that creates something through its first argument; *out is untouched when it fails. */
 #define WR_HIP_MAKING_ENTRY(entry, parameters, type, name, ...)                                                        \
     weir_status wr_hip_##entry parameters                                                                              \
     {                                                                                                                  \

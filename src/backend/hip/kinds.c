@@ -1,11 +1,11 @@
 /*
  * AMD's libraries, ROCm 5 to 7. Destroying any of their handles calls hipFree, which waits for all streams of the
- * device and is refused during a capture; rocBLAS, and with it hipBLAS, hipSOLVER and MIOpen, then aborts, and hipBLASLt
- * exits. All of them use one runtime, and two of its versions in a process are two.
+ * device and is refused during a capture; then rocBLAS aborts, and with it hipBLAS, hipSOLVER and MIOpen, and hipBLASLt
+ * exits. All of them use one runtime; two versions of it in a process do not know of each other.
  */
 #include "backend/library.h"
 
-/* The last is what PyTorch's packages call their copy. */
+/* The last is the name of the copy in PyTorch's packages. */
 const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so",
                                        NULL };
 
@@ -13,7 +13,7 @@ const char *const wr_hip_sonames[] = { "libamdhip64.so.7", "libamdhip64.so.6", "
 #define ENDS_THE_PROCESS .free_memory = "hipFree", ONE_RUNTIME
 
 /* As much as rocBLAS takes for itself at create, and gives back when this is attached: more on gfx940 (MI300) and later
- * ones of that family. */
+ * devices of that family. */
 static size_t rocblas_workspace(const weir_device_caps *caps)
 {
     const bool large = caps->compute_major == 9 && caps->compute_minor >= 4;
@@ -134,7 +134,7 @@ const wr_library_row wr_hip_kinds[] = {
         .out_of_memory = { 2 },
         .flags = WEIR_HANDLE_DESTROY_SYNCS,
         ENDS_THE_PROCESS,
-        .has_own_memory = true, /* with which its kernels synchronise */
+        .has_own_memory = true, /* used by its kernels to synchronise */
         .device_count = "hipGetDeviceCount",
         .memory_info = "hipMemGetInfo",
         .memory_needed = (size_t)64 << 20, /* 25 MiB, and some for its kernels */

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-/* Sizes that cannot be had are not asked for: what the runtime says to them differs between versions. */
+/* Refuses impossible sizes itself, because the runtime's answer to them differs between versions. */
 static weir_status check_size(const wr_hip_device *device, const char *call, size_t bytes)
 {
     char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
@@ -38,7 +38,7 @@ weir_status wr_hip_segment_free(int ordinal, void *base, size_t bytes)
     return wr_hip_last(&frame, hipFree, base);
 }
 
-/* When it is the host's memory that ran out, the runtime's code is the same. */
+/* The runtime uses the same code when host memory runs out. */
 static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
 {
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
@@ -86,7 +86,7 @@ weir_status wr_hip_host_unregister(int ordinal, void *base, size_t bytes)
     return wr_hip_last(&frame, hipHostUnregister, base);
 }
 
-/* More than the device has may be asked for: the runtime moves what does not fit. */
+/* The size may exceed the device's memory: the runtime moves what does not fit. */
 weir_status wr_hip_managed_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_hip_frame frame;

@@ -6,10 +6,10 @@
 
 /* ---- streams that are not in use -------------------------------------------------------------------------------
 
- * rocBLAS, and whatever has a rocBLAS handle inside, asks the runtime about the stream that a handle was bound to before
- * when it is bound to the next one, and newer runtimes do not notice that it was destroyed meanwhile: they read freed
- * memory. A handle outlives its thread and the thread's stream, so streams are destroyed with their device only; one that
- * nobody uses is kept for the next who wants one of its priority. */
+ * When a handle of rocBLAS, or of a library with a rocBLAS handle inside, is bound to a stream, the library asks the
+ * runtime about the stream that the handle was bound to before. Newer runtimes do not notice that this one was
+ * destroyed meanwhile and read freed memory. A handle outlives its thread and the thread's stream, so streams are
+ * destroyed only with their device; an unused one is kept for the next request for its priority. */
 
 typedef struct idle_stream {
     LIST_ENTRY(idle_stream) link;
@@ -46,13 +46,14 @@ void wr_hip_streams_drop(int ordinal)
     while ((gone = LIST_FIRST(&idle[ordinal])) != NULL) {
         LIST_REMOVE(gone, link);
         if (alive)
-            (void)wr_hip_own(wr_hip_runtime.hipStreamDestroy(gone->stream)); /* what is left of it is the runtime's */
+            (void)wr_hip_own(
+                wr_hip_runtime.hipStreamDestroy(gone->stream)); /* on failure it is the runtime's to clean up */
         wr_meta_free(gone);
     }
     if (alive) (void)!wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
 }
 
-/* The idle stream when its last work is over; NULL: it, or there, is none. */
+/* An idle stream whose last work is over; NULL: there is none. */
 static hipStream_t reuse(int ordinal, int priority)
 {
     idle_stream *found = take_idle(ordinal, priority);
@@ -81,7 +82,7 @@ weir_status wr_hip_stream_create(int ordinal, int priority, void **out)
     return WEIR_OK;
 }
 
-/* One that captures is destroyed: that ends the capture. */
+/* A capturing stream is not kept but destroyed, which ends the capture. */
 static bool can_be_kept(hipStream_t stream, int *priority)
 {
     hipStreamCaptureStatus capturing = WR_hipStreamCaptureStatusNone;
@@ -105,8 +106,8 @@ weir_status wr_hip_stream_destroy(int ordinal, void *stream)
     return wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);
 }
 
-/* The runtime takes a stream of another device in some calls and refuses it in others. Before ROCm 6 it believes whatever
- * it is asked about, and is not asked. */
+/* The runtime accepts a stream of another device in some calls and refuses it in others, so weir checks. Before ROCm 6
+ * the runtime takes any pointer for a stream, so it is not asked. */
 weir_status wr_hip_stream_check(int ordinal, void *stream)
 {
     wr_hip_frame frame;
@@ -125,7 +126,7 @@ WR_HIP_ENTRY(stream_query, (int ordinal, void *stream), hipStreamQuery, stream)
 WR_HIP_ENTRY(stream_synchronize, (int ordinal, void *stream), hipStreamSynchronize, stream)
 WR_HIP_ENTRY(stream_wait, (int ordinal, void *stream, void *event), hipStreamWaitEvent, stream, event, 0)
 
-/* What hipStreamAddCallback() is given; freed when it has run. */
+/* The argument of hipStreamAddCallback(); freed when it has run. */
 typedef struct callback {
     void (*function)(void *);
     void *argument;
@@ -140,7 +141,7 @@ static void run_callback(hipStream_t stream, hipError_t status, void *argument)
     call.function(call.argument);
 }
 
-/* Before ROCm 5.3 there is only this function, which ends a capture that it is called in. */
+/* For ROCm before 5.3, which has only this function; it ends a capture in which it is called. */
 static weir_status add_callback(int ordinal, void *stream, void (*function)(void *), void *argument)
 {
     wr_hip_frame frame;

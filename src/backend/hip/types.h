@@ -30,7 +30,8 @@ typedef struct hipMemLocation {
     int id;
 } hipMemLocation;
 
-/* From ROCm 6 on. ROCm 5 has these members in another order, which is one reason why virtual memory is not used there. */
+/* From ROCm 6 on. ROCm 5 has these members in another order, which is one reason why virtual memory is not used
+ * there. */
 typedef struct hipMemAllocationProp {
     int type;
     int requestedHandleType;
@@ -48,7 +49,7 @@ typedef struct hipMemAccessDesc {
     int flags;
 } hipMemAccessDesc;
 
-/* Of what a device is, the one thing that no other function tells: "gfx90a:sramecc+:xnack-". The whole is as large as
+/* For the one property of a device that no other function tells: "gfx90a:sramecc+:xnack-". The structure is as large as
  * the runtime's; ROCm 6 changed it and gave the function that fills it another name. */
 typedef struct hipDeviceProp_tR0000 {
     uint64_t before[49];

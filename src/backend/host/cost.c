@@ -12,8 +12,9 @@
  *   128 MiB        8     136       9         321     171      700
  *   512 MiB        2      39       3         110      47      400
  *
- * cudaMalloc took 33 to 52 us and cudaFree 28 to 39 us from 512 B to 20 MiB (taken to grow with the size), 60 and 123 us
- * for 256 MiB, 335 and 2118 us for 4 GiB; cudaHostAlloc 1.3 and 44.7 ms, cudaFreeHost 0.5 and 10 ms for 4 KiB and 64 MiB.
+ * cudaMalloc took 33 to 52 us and cudaFree 28 to 39 us from 512 B to 20 MiB (taken to grow with the size), 60 and 123
+ * us for 256 MiB, 335 and 2118 us for 4 GiB; cudaHostAlloc 1.3 and 44.7 ms, cudaFreeHost 0.5 and 10 ms for 4 KiB and 64
+ * MiB.
  */
 
 #define KIB ((uint64_t)1 << 10)
@@ -42,7 +43,7 @@ static const point vm_unmap[] = { { 2 * MIB, 17283 },  { 8 * MIB, 15773 },   { 2
 static const point vm_destroy[] = { { 2 * MIB, 10109 },  { 8 * MIB, 12609 },   { 20 * MIB, 19137 },
                                     { 32 * MIB, 24563 }, { 128 * MIB, 87500 }, { 512 * MIB, 200000 } };
 
-/* By growing size; none for an entry whose cost is the same for all sizes. */
+/* Points by size; none for an entry whose cost does not depend on size. */
 typedef struct curve {
     const point *points;
     size_t count;
@@ -68,7 +69,7 @@ static const curve curves[WEIR_BACKEND_ENTRY_COUNT] = {
 
 static const uint64_t constants[WEIR_BACKEND_ENTRY_COUNT] = {
     [WEIR_BACKEND_device_get_current] = 19,
-    [WEIR_BACKEND_device_memory] = 7000, /* on a machine before that */
+    [WEIR_BACKEND_device_memory] = 7000, /* measured on an earlier machine */
     [WEIR_BACKEND_vm_reserve] = 2000,    /* assumed, as vm_release: addresses only */
     [WEIR_BACKEND_vm_release] = 2000,
     [WEIR_BACKEND_stream_create] = 288000,
@@ -88,8 +89,8 @@ bool wr_host_cost_has_size(enum weir_backend_entry entry)
     return curves[entry].count > 0;
 }
 
-/* Straight lines between the points, in bytes: what a call costs is a part per call and a part per page. Above the last
- * point the last line goes on; below the first a call is not cheaper. */
+/* Linear between the points, in bytes, because a call costs a part per call and a part per page. Above the last point
+ * the last line goes on; below the first the cost is constant. */
 uint64_t wr_host_cost(enum weir_backend_entry entry, uint64_t bytes)
 {
     const curve *c = &curves[entry];

@@ -1,7 +1,7 @@
 #include "backend/host/host_internal.h"
 #include "base/meta.h"
 
-/* Owner: its user, else the device, which frees what is left when it closes. */
+/* Owner: its user; the device frees events that are left when it closes. */
 typedef struct event {
     wr_host_object object;
     wr_lock lock;
@@ -31,7 +31,7 @@ weir_status wr_host_event_create(int ordinal, void **out)
     return WEIR_OK;
 }
 
-/* Nobody points to an event: who waits for it has a copy of its fence. */
+/* Nothing else points to an event: waiters have a copy of its fence. */
 void wr_host_event_close(wr_host_object *object)
 {
     event *gone = (event *)object;
@@ -69,7 +69,7 @@ weir_status wr_host_event_record(int ordinal, void *native, void *native_stream)
     return WEIR_OK;
 }
 
-/* A fence that has passed is dropped here, so that events keep no destroyed stream alive for long. */
+/* Drops a fence that has passed, so that events keep no destroyed stream alive for long. */
 wr_host_target wr_host_event_target(void *native)
 {
     event *asked = native;

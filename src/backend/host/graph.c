@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Nodes are kept in the order of the calls, in which each comes after those it depends on: that is the order in which
- * a graph runs. What precedes a node matters only to find work that was not joined. */
+/* Nodes are kept in the order of the calls. Each comes after those it depends on, so a graph runs in this order.
+ * `before` serves only to find work that was not joined, and to report the order. */
 typedef struct node {
     wr_host_work work; /* WR_HOST_NOTHING: a join of two streams */
     int64_t before[2]; /* -1: none */
@@ -18,27 +18,27 @@ struct wr_host_capture {
     uint64_t id;
     wr_host_stream *origin;
     LIST_HEAD(, wr_host_stream) streams; /* the origin too */
-    pthread_t thread;                    /* that began it, unless relaxed */
+    pthread_t thread;                    /* the one that began it, unless relaxed */
     bool any_thread;
     const char *spoiled; /* what invalidated it; NULL: nothing */
     node *nodes;
     uint32_t count, room;
 };
 
-/* Owner: its user, else the device. Immutable. */
+/* Owner: its user, or the device when it closes. Immutable. */
 typedef struct graph {
     wr_host_object object;
     size_t count;
     node *nodes;
 } graph;
 
-/* Owner: its user, and launches that have not completed. Immutable but for `last`. */
+/* Owners: its user, and launches that have not completed. Immutable except for `last`. */
 struct wr_host_exec {
     wr_host_object object;
     atomic_uint references;
     bool calls;
     wr_lock lock;
-    wr_host_fence last; /* the last launch, which the next one comes after; under the lock */
+    wr_host_fence last; /* the last launch, behind which the next one runs; under the lock */
     size_t count;
     wr_host_work work[];
 };
@@ -80,7 +80,7 @@ static void attach(wr_host_capture *capture, wr_host_stream *stream)
     atomic_store(&stream->capture, capture);
 }
 
-/* The streams are free again; the capture is the caller's alone. */
+/* Takes the streams out of the capture, which is then the caller's alone. */
 static void dissolve(wr_host_capture *capture)
 {
     wr_host_stream *stream;
@@ -104,7 +104,7 @@ static weir_status add_node(wr_host_capture *capture, wr_host_stream *stream, co
     return WEIR_OK;
 }
 
-/* Work that the origin stream was never made to wait for would be lost to whoever launches the graph and waits. */
+/* A launch of the graph would not wait for work that the origin stream was never made to wait for. */
 static bool all_joined(wr_host_capture *capture)
 {
     node *nodes = capture->nodes;
@@ -222,7 +222,7 @@ weir_status wr_host_capture_tip(wr_host_stream *stream, wr_host_target *target)
     return status;
 }
 
-/* Why CUDA lets the stream not wait for what was recorded in `other`; NULL when it may. */
+/* Why CUDA forbids the stream to wait for what was recorded in `other`; NULL when it does not. */
 static const char *no_join(const wr_host_stream *stream, const wr_host_capture *own, const wr_host_capture *other)
 {
     if (other == NULL) return "a wait for an event that was not recorded in a capture that is underway";
@@ -305,7 +305,7 @@ weir_status wr_host_capture_begin(int ordinal, void *native, weir_capture_mode m
                    (void *)stream);
 }
 
-/* Takes the stream's capture apart. `nodes` stay NULL when it was invalidated: then the status says why. */
+/* Takes the stream's capture apart. If it was invalidated, `nodes` stays NULL and the status says why. */
 static weir_status end_locked(wr_host_stream *stream, graph *made)
 {
     wr_host_capture *capture = capture_of(stream);
@@ -373,7 +373,7 @@ weir_status wr_host_capture_status(int ordinal, void *native, weir_capture_state
 
 /* ---- entries: the order inside a capture ---------------------------------------------------------------------- */
 
-/* Nodes move as a capture grows, so that users get a number for one: a stale one is noticed. */
+/* Users get a number for a node, because nodes move as a capture grows; stale numbers are recognised. */
 #define NODE_BITS 32
 
 static void *name_of(const wr_host_capture *capture, int64_t index)
@@ -392,7 +392,7 @@ static weir_status find_node(const void *name, wr_host_capture **capture, int64_
     return WEIR_OK;
 }
 
-/* Whether that is news. */
+/* Marks a node as reached; whether it was not before. */
 static bool reach(wr_host_capture *capture, int64_t index)
 {
     if (index < 0 || capture->nodes[index].reached) return false;
@@ -400,8 +400,8 @@ static bool reach(wr_host_capture *capture, int64_t index)
     return true;
 }
 
-/* Names the two nodes; for joins, which CUDA has no nodes for, what is before them. A node comes after those it depends
- * on, so that going down meets everything that was reached. */
+/* Writes the numbers of the two nodes; for a join, for which CUDA has no node, those of the nodes before it. A node
+ * comes after those it depends on, so one pass downwards meets everything that was reached. */
 static void name_work(wr_host_capture *capture, int64_t one, int64_t two, void **nodes, size_t capacity, size_t *count)
 {
     size_t found = 0;
@@ -521,7 +521,7 @@ static weir_status record_launch(wr_host_stream *stream, const wr_host_exec *exe
     return status;
 }
 
-/* Launches of one executable graph do not overlap, on whichever streams. */
+/* Launches of one executable graph do not overlap, even on different streams. */
 static weir_status wait_for_last(wr_host_stream *stream, wr_host_exec *exec)
 {
     wr_lock_acquire(&exec->lock);

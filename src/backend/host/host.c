@@ -118,7 +118,7 @@ static void close_objects(wr_host_device *device)
     }
 }
 
-/* What has not begun to run is dropped, as when a driver's context is destroyed. */
+/* Drops work that has not begun, as destroying a driver's context does. */
 static void close_streams(wr_host_device *device)
 {
     wr_host_stream *stream;
@@ -161,7 +161,7 @@ static weir_status host_open(const weir_backend_config *config)
     return WEIR_OK;
 }
 
-/* Gives everything back whatever it returns: a scripted failure must not leak. device_close is the same. */
+/* Gives everything back whatever it returns, as device_close does: a scripted failure must not leak. */
 static weir_status host_close(void)
 {
     weir_status status = wr_host_gate(WEIR_BACKEND_close);

@@ -2,14 +2,15 @@
  * host: the device that is always there. Memory is address space that costs RAM when touched; a stream is an ordered
  * queue whose items run in the calling thread when nothing is before them, else on the stream's own thread.
  *
- * Owner: the open back end; one set per process. Locks, none of which is held while work runs or a thread sleeps:
- * each device has one for its memory and one for its lists of objects, each stream, event and executable graph its own,
- * all captures one, all registrations one, the script one (all WR_RANK_BACKEND, never two at once), and those who wait for any progress share
- * one (WR_RANK_LEAF).
+ * Owner: the open back end; one set per process. Locks, none of which is held while work runs or a thread sleeps: each
+ * device has one for its memory and one for its lists of objects; each stream, event and executable graph has its own;
+ * all captures share one, all registrations one, the script has one (all WR_RANK_BACKEND, never two at once); and
+ * threads that wait for progress share one (WR_RANK_LEAF).
  *
- * Files: host.c the table and devices; script.c the gate every entry passes and what tests can script; memory.c
- * segments, managed, pinned and registered memory; vm.c virtual memory; queue.c how work is ordered and run; stream.c, event.c, graph.c the
- * entries of those names.
+ * Files: host.c the table and devices; script.c the gate that every entry passes, and what tests can script; memory.c
+ * segments, managed, pinned and registered memory; vm.c virtual memory; queue.c how work is ordered and run; stream.c,
+ * event.c, graph.c the entries of those names; cost.c what calls cost on a measured machine; space.c which ranges are
+ * taken.
  */
 #ifndef WR_BACKEND_HOST_INTERNAL_H
 #define WR_BACKEND_HOST_INTERNAL_H
@@ -31,7 +32,7 @@
 #define WR_HOST_PAGE ((uint64_t)4096)
 #define WR_HOST_GRANULARITY ((uint64_t)2 << 20)
 
-/* Streams' priorities, as an H200 has them. They are kept and not acted upon. */
+/* Stream priorities, as on an H200. They are kept but have no effect. */
 #define WR_HOST_PRIORITY_LEAST 0
 #define WR_HOST_PRIORITY_GREATEST (-5)
 
@@ -42,7 +43,7 @@ typedef struct wr_host_exec wr_host_exec;
 /* ---- work and its order (queue.c) ----------------------------------------------------------------------------- */
 
 /* The moment when the first `count` items of a stream have completed; always past when stream is NULL. Holds a
- * reference to the stream, which may have been destroyed by its user long since. */
+ * reference to the stream, which its user may have destroyed long ago. */
 typedef struct wr_host_fence {
     wr_host_stream *stream;
     uint64_t count;
@@ -82,7 +83,8 @@ typedef struct wr_host_item {
 
 typedef enum wr_host_worker { WR_HOST_NO_WORKER, WR_HOST_WORKER_RUNS, WR_HOST_WORKER_ENDED } wr_host_worker;
 
-/* Lives until its user has destroyed it (or the device closes), its worker has been joined and no fence needs it. */
+/* Lives until its user has destroyed it (or the device has closed), its worker has been joined and no fence needs
+ * it. */
 struct wr_host_stream {
     uint32_t magic; /* 0 once destroyed */
     int device, priority;
@@ -97,7 +99,7 @@ struct wr_host_stream {
     bool running;          /* an item is being run, by whichever thread */
     bool destroyed;        /* by its user: the worker ends with the queue */
     pthread_t thread;      /* while `worker` is not WR_HOST_NO_WORKER */
-    atomic_bool held;      /* these five are written under the lock and read anywhere */
+    atomic_bool held;      /* these five are written under the lock and read without */
     atomic_bool discarded; /* the device is lost or closing: nothing more will run */
     atomic_int worker;     /* of wr_host_worker */
     atomic_uint_fast64_t queued, done;
@@ -115,10 +117,10 @@ bool wr_host_stream_idle(wr_host_stream *stream);
 /* Runs or queues `work`, whose references pass to the stream on success. `position` may be NULL. */
 WR_CHECKED weir_status wr_host_submit(wr_host_stream *stream, const wr_host_work *work, uint64_t *position);
 
-/* Gives the fence that passes when everything now on the stream has completed. */
+/* The fence that passes when everything now on the stream has completed. */
 WR_CHECKED weir_status wr_host_mark(wr_host_stream *stream, wr_host_fence *fence);
 
-/* Runs items of a held stream here until one cannot run, `limit` have run, or none is left. */
+/* Runs items of a held stream in the calling thread until one cannot run, `limit` have run, or none is left. */
 uint64_t wr_host_stream_run(wr_host_stream *stream, uint64_t limit);
 
 /* Ends a hold, or the stream's use, so that a worker takes over what is queued. */
@@ -137,8 +139,8 @@ void wr_host_fence_drop(wr_host_fence *fence);
 void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop);
 void wr_host_announce(void);
 
-/* As wr_host_fence_wait, for threads that synchronise: runs the items of held streams that the fence needs, since those
- * who would step them may be waiting here. */
+/* As wr_host_fence_wait, for threads that synchronise: runs the items of held streams that the fence needs, since the
+ * thread that would step them may be the one that waits. */
 void wr_host_fence_reach(const wr_host_fence *fence);
 
 /* What WR_HOST_CALL, _COPY and _FILL do. */
@@ -146,7 +148,7 @@ void wr_host_work_run(const wr_host_work *work);
 
 /* ---- devices (host.c) ----------------------------------------------------------------------------------------- */
 
-/* Everything a user gets a pointer to, streams excepted. First member of the object. */
+/* What a user gets pointers to. Except in streams, a wr_host_object is the object's first member. */
 typedef enum wr_host_kind {
     WR_HOST_IS_STREAM = 0x57535452,
     WR_HOST_IS_EVENT = 0x57455654,
@@ -160,7 +162,7 @@ typedef struct wr_host_object {
     LIST_ENTRY(wr_host_object) link;
 } wr_host_object;
 
-/* A span of address space of which ranges are made accessible. */
+/* A span of address space, ranges of which are made accessible. */
 typedef struct wr_host_arena {
     char *start;
     uint64_t bytes;
@@ -185,7 +187,7 @@ typedef struct wr_host_device {
     TAILQ_HEAD(, wr_host_stream) streams; /* by rising serial */
     LIST_HEAD(, wr_host_object) objects;
     uint64_t next_serial;
-    atomic_uint leaving;            /* streams of which that holds */
+    atomic_uint leaving;            /* how many streams are `leaving` */
     wr_host_stream *default_stream; /* immutable while the device is open */
 } wr_host_device;
 
@@ -193,41 +195,42 @@ typedef struct wr_host_state {
     atomic_bool open;
     int count;
     uint64_t memory;    /* per device */
-    atomic_bool hollow; /* so is the memory of devices that are opened */
+    atomic_bool hollow; /* devices are opened with hollow memory */
     wr_host_device devices[WR_HOST_DEVICES_MAX];
 } wr_host_state;
 
 extern wr_host_state wr_host;
 
-/* What every entry about a device begins with: the gate, then the device, which is open and not lost. */
+/* Every entry about a device begins with this: passes the gate, then finds the device, which must be open and not
+ * lost. */
 WR_CHECKED weir_status wr_host_enter(enum weir_backend_entry entry, int device, wr_host_device **out);
 
-/* Open, possibly lost. */
+/* The device must be open, but may be lost. */
 WR_CHECKED weir_status wr_host_device_find(int device, wr_host_device **out);
 
-/* The first stream with a higher serial, that is busy if so asked; with a reference. NULL when there is none. */
+/* The first stream with a higher serial (`busy`: that is busy), with a reference; NULL when there is none. */
 wr_host_stream *wr_host_stream_after(wr_host_device *device, uint64_t serial, bool busy);
 
 WR_CHECKED weir_status wr_host_object_check(const void *object, wr_host_kind kind, int device);
 void wr_host_object_add(wr_host_object *object, wr_host_kind kind, int device);
 void wr_host_object_remove(wr_host_object *object);
 
-/* What the functions of weir/host.h begin with. */
+/* The functions of weir/host.h begin with this. */
 WR_CHECKED weir_status wr_host_check_open(const char *call);
 
 /* ---- the gate (script.c) -------------------------------------------------------------------------------------- */
 
-/* Counts the call, lets it take the time that was scripted, and fails it if that was. */
+/* Counts the call, lets it take the scripted time, and fails it if a failure was scripted. */
 WR_CHECKED weir_status wr_host_gate(enum weir_backend_entry entry);
 const char *wr_host_entry_name(enum weir_backend_entry entry);
 void wr_host_script_clear(void);
-/* Adds what a call that depends on `bytes` costs, done, to the driver time; constant costs are added by the gate. */
+/* Adds the cost of a completed call that depends on `bytes` to the driver time; the gate counts the others. */
 void wr_host_spend(enum weir_backend_entry entry, uint64_t bytes);
 weir_status wr_host_clock_ns(uint64_t *now);
 
 /* ---- the measured machine (cost.c) ---------------------------------------------------------------------------- */
 
-/* Nanoseconds of one call, for one mapped handle of so many bytes. Entries that nobody has measured cost 0. */
+/* Nanoseconds of one call, for one mapped handle of `bytes`. Entries that nobody has measured cost 0. */
 uint64_t wr_host_cost(enum weir_backend_entry entry, uint64_t bytes);
 bool wr_host_cost_has_size(enum weir_backend_entry entry);
 
@@ -239,9 +242,9 @@ void wr_host_memory_close(wr_host_device *device);
 void wr_host_registrations_close(int device);
 uint64_t wr_host_round_up(uint64_t bytes, uint64_t alignment);
 
-/* Says errno. */
+/* The error text gives errno. */
 WR_CHECKED weir_status wr_host_fail_mapping(const char *call, const void *base, uint64_t bytes);
-/* Replaces whatever is there by address space that costs nothing and cannot be touched. */
+/* Replaces what is mapped there by address space that costs nothing and cannot be touched. */
 WR_CHECKED weir_status wr_host_decommit(const wr_host_arena *arena, void *base, uint64_t bytes);
 /* Counts `bytes` against the device's memory. Memory lock held. */
 WR_CHECKED weir_status wr_host_charge(wr_host_device *device, uint64_t bytes);
@@ -291,10 +294,10 @@ typedef struct wr_host_target {
     bool recorded;
     wr_host_fence fence;
     uint64_t capture; /* the capture it was recorded in; 0: none */
-    int64_t node;     /* the last one before it there; -1: none */
+    int64_t node;     /* the last node before it in that capture; -1: none */
 } wr_host_target;
 
-/* The target, with a reference of its own to the fence's stream. `event` has been checked. */
+/* The target, with its own reference to the fence's stream. `event` has been checked. */
 wr_host_target wr_host_event_target(void *event);
 void wr_host_event_close(wr_host_object *object);
 
@@ -306,14 +309,15 @@ weir_status wr_host_event_synchronize(int device, void *event);
 
 /* ---- graph.c -------------------------------------------------------------------------------------------------- */
 
-/* For calls that CUDA forbids while a capture is underway: WEIR_ERR_CAPTURE, and the captures concerned (of the stream,
- * of a number, with a stream of the device) are invalidated; WEIR_OK when there are none. `call` must be a literal. */
+/* For calls that CUDA forbids while a capture is underway: WEIR_ERR_CAPTURE, and the captures concerned (the stream's,
+ * the target's, those with a stream of the device) are invalidated; WEIR_OK when there are none. `call` must be a
+ * literal. */
 WR_CHECKED weir_status wr_host_capture_refuse_stream(wr_host_stream *stream, const char *call);
 WR_CHECKED weir_status wr_host_capture_refuse_event(const wr_host_target *target, const char *call);
 WR_CHECKED weir_status wr_host_capture_refuse_device(int device, const char *call);
 
 WR_CHECKED weir_status wr_host_capture_add(wr_host_stream *stream, const wr_host_work *work);
-/* Orders the stream behind a target where either of them is in a capture. */
+/* Orders the stream behind a target, when either of them is in a capture. */
 WR_CHECKED weir_status wr_host_capture_wait(wr_host_stream *stream, const wr_host_target *target);
 WR_CHECKED weir_status wr_host_capture_tip(wr_host_stream *stream, wr_host_target *target);
 /* Forgets captures that have a stream of the device. */
@@ -321,7 +325,8 @@ void wr_host_capture_abandon(int device);
 
 void wr_host_exec_unref(wr_host_exec *exec);
 void wr_host_exec_run(const wr_host_exec *exec);
-bool wr_host_exec_calls(const wr_host_exec *exec); /* has callbacks, which must not run in a caller's thread */
+bool wr_host_exec_calls(
+    const wr_host_exec *exec); /* whether it has callbacks, which must not run in a caller's thread */
 void wr_host_graph_close(wr_host_object *object);
 
 weir_status wr_host_capture_begin(int device, void *stream, weir_capture_mode mode);

@@ -9,8 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Address space costs nothing until touched, so a device gets far more of it than memory: reservations of virtual
- * memory are several times the memory they are filled with. All devices together stay below this. */
+/* Address space costs nothing until touched, and virtual memory reserves several times the memory that fills it, so a
+ * device gets far more addresses than memory. All devices together stay below this. */
 #define ADDRESSES_TOTAL ((uint64_t)16 << 40)
 #define ADDRESSES_PER_BYTE 64
 #define ADDRESSES_LEAST ((uint64_t)1 << 40)
@@ -31,7 +31,7 @@ static uint64_t wanted_addresses(void)
     return wanted < most ? wanted : most;
 }
 
-/* Aligned to the granularity: reserves too much and gives the ends back. */
+/* Aligns to the granularity by reserving too much and giving the ends back. */
 static void *reserve(uint64_t bytes)
 {
     uint64_t with_slack = bytes + WR_HOST_GRANULARITY;
@@ -43,7 +43,7 @@ static void *reserve(uint64_t bytes)
     return memory + head;
 }
 
-/* Takes less where the process may not have so much (ulimit -v, sanitizers), down to the device's memory. */
+/* Takes less if the process may not have so much (ulimit -v, sanitizers), down to the device's memory. */
 static weir_status arena_open(wr_host_arena *arena)
 {
     uint64_t least = wr_host_round_up(wr_host.memory, WR_HOST_GRANULARITY);
@@ -149,7 +149,7 @@ static weir_status arena_give(wr_host_arena *arena, void *base, uint64_t bytes, 
     return WEIR_OK;
 }
 
-/* In whole pages; 0 for a size that has none. */
+/* Rounds up to whole pages; 0 for a size that cannot be. */
 static uint64_t whole_pages(size_t bytes)
 {
     return bytes <= SIZE_MAX - WR_HOST_PAGE ? wr_host_round_up(bytes, WR_HOST_PAGE) : 0;

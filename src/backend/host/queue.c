@@ -9,8 +9,8 @@
 
 #define WORKER_IDLE_NS 200000000 /* a worker without work for this long ends; the next item starts another */
 
-/* Everybody who waits for a stream to get somewhere waits here: nobody knows which stream's items will be waited for,
- * and those who complete an item pay one load when nobody does. */
+/* All threads that wait for the progress of any stream wait here, because it is not known which stream's items will be
+ * waited for. Completing an item costs one load when nobody waits. */
 static wr_lock progress_lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "host progress");
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static atomic_uint waiters;
@@ -34,8 +34,8 @@ void wr_host_fence_drop(wr_host_fence *fence)
     *fence = (wr_host_fence){ NULL, 0 };
 }
 
-/* The count of waiters rises before the fence is looked at, and is read after an item was counted as done (both
- * sequentially consistent): one side sees the other. */
+/* A waiter raises the count of waiters before it checks the fence; the other side reads that count after it has counted
+ * an item as done. Both are sequentially consistent, so one side sees the other. */
 void wr_host_fence_wait(const wr_host_fence *fence, const atomic_bool *stop)
 {
     if (wr_host_fence_passed(fence)) return;
@@ -61,7 +61,7 @@ void wr_host_work_run(const wr_host_work *work)
 {
     switch (work->kind) {
     case WR_HOST_NOTHING:
-    case WR_HOST_WAIT: break; /* not begun before its fence has passed */
+    case WR_HOST_WAIT: break; /* does not begin before its fence has passed */
     case WR_HOST_CALL: work->call.function(work->call.argument); break;
     case WR_HOST_COPY: memmove(work->memory.destination, work->memory.source, work->memory.bytes); break;
     case WR_HOST_FILL: memset(work->memory.destination, work->memory.value, work->memory.bytes); break;
@@ -80,7 +80,7 @@ static bool blocked(const wr_host_work *work)
     return work->kind == WR_HOST_WAIT && !wr_host_fence_passed(&work->fence);
 }
 
-/* Callbacks never run in the thread that queues them: it may hold locks that they take. */
+/* Callbacks never run in the thread that queues them, which may hold locks that they take. */
 static bool runs_in_caller(const wr_host_work *work)
 {
     if (work->kind == WR_HOST_GRAPH) return !wr_host_exec_calls(work->exec);
@@ -99,7 +99,7 @@ weir_status wr_host_stream_new(int ordinal, int priority, wr_host_stream **out)
     stream->device = ordinal;
     stream->priority = priority;
     stream->tip = -1;
-    atomic_init(&stream->references, 1); /* the list's */
+    atomic_init(&stream->references, 1); /* the device's list has it */
     wr_lock_init(&stream->lock, WR_RANK_BACKEND, "host stream");
     STAILQ_INIT(&stream->items);
 
@@ -159,8 +159,9 @@ static bool run_first(wr_host_stream *stream)
     return true;
 }
 
-/* Brings the stream one item nearer to its end where that is up to the caller: runs the first item of a held one. Where
- * the first item waits for another stream, gives what it waits for, with a reference. False: somebody else is at it. */
+/* Makes the progress on the stream that is up to the caller: runs the first item if the stream is held. If the first
+ * item waits for another stream, *obstacle is what it waits for, with a reference. False: another thread is running the
+ * stream. */
 static bool advance(wr_host_stream *stream, wr_host_fence *obstacle)
 {
     bool advanced = false;
@@ -193,7 +194,7 @@ void wr_host_fence_reach(const wr_host_fence *fence)
 
 /* ---- workers -------------------------------------------------------------------------------------------------- */
 
-/* False when there was nothing to do for a while. */
+/* False: there was nothing to do for WORKER_IDLE_NS. */
 static bool sleep_until_woken(wr_host_stream *stream)
 {
     const struct timespec until = wr_lock_deadline(WORKER_IDLE_NS);
@@ -201,7 +202,7 @@ static bool sleep_until_woken(wr_host_stream *stream)
     return error != ETIMEDOUT || !STAILQ_EMPTY(&stream->items);
 }
 
-/* The first item waits for another stream. It may be gone, or its stream held, when that has come about. */
+/* Waits for what the first item waits for. Afterwards that item may be gone, or its stream held. */
 static void await_first(wr_host_stream *stream)
 {
     wr_host_fence fence = wr_host_fence_copy(&STAILQ_FIRST(&stream->items)->work.fence);
@@ -239,7 +240,7 @@ void wr_host_stream_join(wr_host_stream *stream)
 static weir_status ensure_worker(wr_host_stream *stream)
 {
     if (atomic_load(&stream->worker) == WR_HOST_WORKER_RUNS) return WEIR_OK;
-    wr_host_stream_join(stream); /* one that has ended needs no lock any more */
+    wr_host_stream_join(stream); /* a worker that has ended takes no lock any more */
 
     const int error = wr_worker_start(&stream->thread, worker_main, stream);
     if (error != 0)
@@ -293,7 +294,7 @@ weir_status wr_host_submit(wr_host_stream *stream, const wr_host_work *work, uin
     return status;
 }
 
-/* Nothing before it and nobody stepping by hand: the common case, without a lock. */
+/* Takes no lock in the common case: the stream is idle and not held. */
 weir_status wr_host_mark(wr_host_stream *stream, wr_host_fence *fence)
 {
     if (wr_host_stream_idle(stream) && !atomic_load(&stream->held)) {
@@ -318,7 +319,7 @@ uint64_t wr_host_stream_run(wr_host_stream *stream, uint64_t limit)
             ran++;
             continue;
         }
-        wr_host_fence current = { stream, atomic_load(&stream->done) + 1 }; /* begun before the hold */
+        wr_host_fence current = { stream, atomic_load(&stream->done) + 1 }; /* the item that began before the hold */
         wr_lock_release(&stream->lock);
         wr_host_fence_wait(&current, NULL);
         wr_lock_acquire(&stream->lock);

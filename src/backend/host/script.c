@@ -10,26 +10,26 @@
 
 #define ANY_ENTRY WEIR_BACKEND_ENTRY_COUNT
 
-/* One scripted failure: the `left`-th call from now on. */
+/* One scripted failure, of the `left`-th call from now on. */
 typedef struct failure {
     enum weir_backend_entry entry;
     weir_status status;
     uint64_t left;
 } failure;
 
-/* The members are under the lock, except the atomics. */
+/* The lock guards all members but the atomics. */
 static struct {
     wr_lock lock;
     atomic_uint_fast64_t calls[WEIR_BACKEND_ENTRY_COUNT];
-    atomic_uint_fast64_t spent; /* nanoseconds of calls whose cost has to do with size; the others are in `calls` */
-    atomic_bool armed;          /* there is a failure or a latency: unscripted calls take no lock */
+    atomic_uint_fast64_t spent; /* nanoseconds of calls whose cost depends on size; the others follow from `calls` */
+    atomic_bool armed;          /* a failure or a latency is scripted; otherwise calls take no lock */
     failure *failures;
     uint32_t failure_count, failure_room;
     uint64_t latency[WEIR_BACKEND_ENTRY_COUNT]; /* nanoseconds */
-    bool latencies;                             /* any is not 0 */
+    bool latencies;                             /* any latency is not 0 */
     bool clock_held;
-    uint64_t clock;      /* while held */
-    int64_t clock_shift; /* while not: what holds in the past made it differ from the system's by */
+    uint64_t clock;      /* while held: its value */
+    int64_t clock_shift; /* while not held: its difference from the system's clock, made by earlier holds */
 } script = { .lock = WR_LOCK_INITIALIZER(WR_RANK_BACKEND, "host script") };
 
 static void sleep_ns(uint64_t nanoseconds)
@@ -43,7 +43,7 @@ static void update_armed_locked(void)
     atomic_store_explicit(&script.armed, script.failure_count > 0 || script.latencies, memory_order_relaxed);
 }
 
-/* Counts the call on every script that it concerns; the first that is due decides. */
+/* Counts the call for every scripted failure that it concerns; the first that is due decides. */
 static weir_status take_failure_locked(enum weir_backend_entry entry)
 {
     weir_status due = WEIR_OK;
@@ -62,7 +62,7 @@ static weir_status take_failure_locked(enum weir_backend_entry entry)
     return due;
 }
 
-/* The stand-ins of drivers are made of this folder, without what is around it. */
+/* Repeated here because the drivers' stand-ins are built from this folder alone. */
 const char *wr_host_entry_name(enum weir_backend_entry entry)
 {
     static const char *const names[] = {

@@ -1,5 +1,5 @@
-/* The trees keep the largest vacant range of each subtree, which is what makes first fit logarithmic. The macro must be
- * there before tree.h is. */
+/* Each node keeps the largest vacant range of its subtree, which makes first fit logarithmic. The macro must be defined
+ * before tree.h is included. */
 #define RB_AUGMENT(range) refresh(range)
 #include "backend/host/space.h"
 
@@ -25,10 +25,10 @@ static void refresh(wr_host_range *range)
     range->largest = below > range->bytes ? below : range->bytes;
 }
 
-/* The header's macro for static functions says __unused, which glibc does not have. */
+/* Not the header's macro for static functions, which uses __unused: glibc does not have that. */
 RB_GENERATE_INTERNAL(wr_host_tree, wr_host_range, links, by_base, __attribute__((unused)) static)
 
-/* tree.h refreshes what it rotates; the way up to the root is left to its user. */
+/* tree.h refreshes the nodes that it rotates; refreshing the path up to the root is left to its user. */
 static void refresh_upwards(wr_host_range *range)
 {
     for (; range != NULL; range = RB_PARENT(range, links)) refresh(range);
@@ -109,7 +109,7 @@ static bool fits(const wr_host_range *range, uint64_t bytes, uint64_t alignment)
     return range->bytes >= skipped && range->bytes - skipped >= bytes;
 }
 
-/* As deep as the tree. */
+/* Recurses as deep as the tree. */
 static wr_host_range *first_fit(wr_host_range *range, uint64_t bytes, uint64_t alignment)
 {
     if (range == NULL || range->largest < bytes) return NULL;
@@ -119,7 +119,7 @@ static wr_host_range *first_fit(wr_host_range *range, uint64_t bytes, uint64_t a
     return first_fit(RB_RIGHT(range, links), bytes, alignment);
 }
 
-/* Cuts [base, base + bytes) out of `hole`, which stays as the rest before it, or else after it. */
+/* Cuts [base, base + bytes) out of `hole`, which remains as the rest before it, or else the rest after it. */
 static weir_status carve(wr_host_space *space, wr_host_range *hole, uint64_t base, uint64_t bytes, wr_host_range **out)
 {
     uint64_t end = base + bytes, hole_end = hole->base + hole->bytes;
@@ -140,7 +140,7 @@ static weir_status carve(wr_host_space *space, wr_host_range *hole, uint64_t bas
         if (base > hole->base) {
             hole->bytes = base - hole->base;
         } else {
-            hole->base = end; /* moves up within its own old place, so the order stands */
+            hole->base = end; /* moves up within its own old place, so the order stays */
             hole->bytes = hole_end - end;
         }
         refresh_upwards(hole);

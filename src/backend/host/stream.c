@@ -28,7 +28,7 @@ static weir_status enter(enum weir_backend_entry entry, int ordinal, void *nativ
 
 /* ---- life ----------------------------------------------------------------------------------------------------- */
 
-/* Forgets streams that were destroyed while they had a worker, once that has ended. */
+/* Forgets destroyed streams whose worker has ended meanwhile. */
 static void reap(wr_host_device *device)
 {
     TAILQ_HEAD(, wr_host_stream) ended = TAILQ_HEAD_INITIALIZER(ended);
@@ -137,7 +137,7 @@ weir_status wr_host_device_synchronize(int ordinal)
 
 /* ---- work ----------------------------------------------------------------------------------------------------- */
 
-/* A wait for what has completed already is no item, also on a held stream. */
+/* A wait for what has already completed queues nothing, even on a held stream. */
 weir_status wr_host_stream_wait(int ordinal, void *native, void *event)
 {
     wr_host_stream *stream;

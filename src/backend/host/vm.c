@@ -1,8 +1,8 @@
 /*
- * Virtual memory: a chunk is a range of the device's memory file, or a file of its own if other processes may get it; a
- * reservation is a range of the device's addresses, and a map of the one in the other is mmap(MAP_SHARED), so that
- * aliases see each other's writes. It is made when access is given: until then the addresses are the reservation's, which
- * nobody may touch either, and one call of the system is enough.
+ * Virtual memory. A chunk is a range of the device's memory file, or a file of its own if other processes may get it; a
+ * reservation is a range of the device's addresses. Mapping a chunk into a reservation is mmap(MAP_SHARED), so that
+ * aliases see each other's writes. The mmap is done when access is given: until then the addresses cannot be touched
+ * anyway, and so one system call is enough.
  */
 #include "backend/host/host_internal.h"
 #include "base/log.h"
@@ -16,8 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A handle is a chunk's place in the file, in granules, under a number that no other chunk of the process has: a stale
- * handle is noticed. */
+/* A handle is the chunk's place in the file, in granules, and a number that no other chunk of the process has, so that
+ * stale handles are recognised. */
 #define HANDLE_PLACE_BITS 24
 #define FILE_BYTES (WR_HOST_GRANULARITY << HANDLE_PLACE_BITS)
 
@@ -48,7 +48,7 @@ static weir_status fail_descriptor(const char *call)
 
 /* ---- chunks --------------------------------------------------------------------------------------------------- */
 
-/* Whoever maps a file of which others can change the size risks a SIGBUS, so nobody can. */
+/* Fixes the size of a shared file: a process that maps a file risks a SIGBUS if others can change its size. */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static weir_status make_file(uint64_t bytes, int *out)
@@ -77,7 +77,8 @@ static weir_status open_file(wr_host_device *device)
     return status;
 }
 
-/* A chunk with a file of its own takes a place in the device's all the same, for its handle; the place stays empty. */
+/* A chunk with a file of its own takes a place in the device's file all the same, for its handle; the place stays
+ * empty. */
 static weir_status take_chunk(wr_host_device *device, uint64_t bytes, wr_host_range **out)
 {
     wr_host_range *chunk;
@@ -101,8 +102,8 @@ static weir_status add_chunk_locked(wr_host_device *device, uint64_t bytes, uint
     return status;
 }
 
-/* `file` is the chunk's own or -1; it is not the caller's any more, whatever is returned. What is imported counts against
- * the device of the process that made it. */
+/* `file` is the chunk's own or -1; this takes it over, whatever it returns. An imported chunk counts against the device
+ * of the process that made it. */
 static weir_status add_chunk(wr_host_device *device, enum weir_backend_entry entry, uint64_t bytes, int file,
                              weir_chunk *handle)
 {
@@ -207,7 +208,7 @@ weir_status wr_host_vm_export(int ordinal, weir_chunk handle, int *descriptor)
     return status;
 }
 
-/* Gives the memory back once nobody can name or see it. */
+/* Gives the memory back once the chunk is destroyed and mapped nowhere. */
 static void release_if_unused(wr_host_device *device, wr_host_range *chunk)
 {
     if (!chunk->destroyed || chunk->map_count > 0) return;
@@ -406,7 +407,7 @@ static int file_of(const wr_host_device *device, const wr_host_range *map, uint6
     return own ? map->chunk->file : device->file;
 }
 
-/* The bytes of the maps from this one on, without access yet, that lie in one file one behind the other, as they do in the
+/* The bytes of the maps from this one on that have no access yet and lie in one file, contiguous there as in the
  * addresses. */
 static uint64_t bytes_together(const wr_host_device *device, wr_host_range *map, uint64_t most)
 {
@@ -419,7 +420,7 @@ static uint64_t bytes_together(const wr_host_device *device, wr_host_range *map,
     return bytes;
 }
 
-/* The memory of the map, and of what can be mapped with it; *bytes is how much that was. */
+/* Maps the memory of the map, and of those that can be mapped with it; *bytes is how much that was. */
 static weir_status give_access(const wr_host_device *device, char *base, wr_host_range *map, uint64_t most,
                                uint64_t *bytes)
 {
@@ -433,8 +434,8 @@ static weir_status give_access(const wr_host_device *device, char *base, wr_host
                : WEIR_OK;
 }
 
-/* There is one page table for all devices, so access for one is access for all; given again, it changes nothing, while others
- * use the memory. */
+/* There is one page table for all devices, so access for one is access for all. Giving access again changes nothing,
+ * since the memory may be in use. */
 static weir_status vm_access_locked(const wr_host_device *device, char *base, uint64_t bytes)
 {
     wr_host_range *reservation, *map;

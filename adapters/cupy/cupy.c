@@ -1,11 +1,13 @@
 /*
- * The functions that CuPy's CFunctionAllocator calls. They are not told the stream, so the Python side tells it before:
- * weir_cupy_use_stream() holds for the calling thread. A NULL for more than no bytes has its reason in weir_error_text().
+ * The functions that CuPy's CFunctionAllocator calls. CuPy does not pass them the stream, so the Python side sets it
+ * before, with weir_cupy_use_stream(), for the calling thread. When malloc of more than 0 bytes returns NULL,
+ * weir_error_text() has the reason.
  *
- * They are called with the interpreter's lock, and may wait for work on a stream, of which a host function written in
- * Python may be part: that lock is let go of meanwhile, by the two functions that the Python side found in its interpreter.
+ * They are called with the interpreter's lock held, and may wait for work on a stream, which may include a host
+ * function written in Python. So they release that lock meanwhile, through the two functions that the Python side found
+ * in its interpreter.
  *
- * What is allocated in a graph capture of PyTorch's is the graph's, whoever of the two asks first.
+ * Memory allocated in one of PyTorch's graph captures belongs to the graph, whether PyTorch or CuPy asks first.
  */
 #include "shared/streams.h"
 #include "torch/scopes.h"
@@ -24,7 +26,7 @@ static _Thread_local void *current;
 static _Atomic(save_function) save_thread;
 static _Atomic(restore_function) restore_thread;
 
-/* Before the others. */
+/* To be called before the others. */
 void weir_cupy_use_interpreter(save_function save, restore_function restore)
 {
     atomic_store(&save_thread, save);
@@ -47,7 +49,7 @@ void *weir_cupy_malloc(void *unused, size_t bytes, int device)
     return status == WEIR_OK ? pointer : NULL;
 }
 
-/* Called from destructors, which have nobody to tell. */
+/* Called from destructors, which cannot report an error. */
 void weir_cupy_free(void *unused, void *pointer, int device)
 {
     (void)unused, (void)device;

@@ -1,4 +1,4 @@
-"""PyTorch, CuPy and weir's own API in one process with one cache: what one frees serves the next. Needs a GPU and CuPy.
+"""PyTorch, CuPy and weir's own API in one process with one cache: what one frees, the next gets. Needs a GPU and CuPy.
 
     WEIR_LIBRARY=.../lib PYTHONPATH=.../adapters/python python3 together.py
 """
@@ -17,7 +17,7 @@ del x
 y = cupy.full(64 << 20, 2, dtype=cupy.uint8)  # on the default stream, as PyTorch was: no synchronisation is needed
 print("the same memory" if y.data.ptr == address else "other memory")
 
-# Another stream must wait for the one that the memory was made on, and says that it uses it.
+# Another stream must wait for the one that the memory was made on, and must be recorded as a user of it.
 side = cupy.cuda.Stream(non_blocking=True)
 ready = cupy.cuda.Event()
 ready.record()

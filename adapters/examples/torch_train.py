@@ -1,4 +1,4 @@
-"""PyTorch on weir: the two lines that make it so, and what changes and what does not. Needs a GPU.
+"""PyTorch on weir: the two lines that it takes, and what changes and what does not. Needs a GPU.
 
     WEIR_LIBRARY=.../lib PYTHONPATH=.../adapters/python python3 torch_train.py
 """

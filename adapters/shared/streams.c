@@ -9,22 +9,22 @@ typedef struct name {
     void *native;
     int device;
     weir_stream stream; /* {0}: none yet */
-    bool served;        /* it has been allocated on */
+    bool served;        /* memory has been allocated on it */
 } name;
 
 static _Thread_local name names[REMEMBERED];
 
-/* The default streams of the devices that were allocated on, by device; 0: it was not. weir_close() ends them. */
+/* By device: the default stream, if memory was allocated on the device, else 0. weir_close() makes them stale. */
 static atomic_uint_fast64_t served[DEVICES];
 
-/* Native streams are addresses of objects or small numbers. */
+/* A hash: native streams are addresses of objects or small numbers. */
 static name *place_of(int device, const void *native)
 {
     const uintptr_t number = (uintptr_t)native;
     return &names[(number >> 4 ^ number >> 9 ^ number ^ (unsigned)device) % REMEMBERED];
 }
 
-/* A name goes stale by weir_stream_destroy() and weir_close(). */
+/* weir_stream_destroy() and weir_close() make a name stale. */
 static bool good(const name *n, int device, const void *native)
 {
     int unused = 0;
@@ -60,14 +60,14 @@ static bool is_served(int device)
     return stream.id != 0 && weir_stream_device(stream, &unused) == WEIR_OK;
 }
 
-/* PyTorch and CuPy let devices reach each other by calls that do not cover mapped memory, which weir's may be. Devices
- * that cannot reach each other stay so. */
+/* The calls by which PyTorch and CuPy enable peer access do not cover mapped memory, which weir's may be. Failures are
+ * ignored: some devices cannot reach each other. */
 static void note_served(int device)
 {
     weir_stream stream = { 0 };
     if (device < 0 || device >= DEVICES || is_served(device)) return;
     if (weir_stream_default(device, &stream) != WEIR_OK) return;
-    atomic_store(&served[device], stream.id); /* of two at once the later one sees the other */
+    atomic_store(&served[device], stream.id); /* if two devices come at once, the later one sees the other */
     for (int other = 0; other < DEVICES; other++) {
         if (other == device || !is_served(other)) continue;
         (void)!weir_device_enable_peer(device, other);
@@ -85,7 +85,7 @@ weir_status wa_alloc(size_t bytes, int device, void *native, void **out)
     status = weir_alloc_on(bytes, stream, out);
     if (status != WEIR_OK || known) return status;
     note_served(device);
-    if (n->stream.id == stream.id) n->served = true; /* callbacks that freed may have used the place */
+    if (n->stream.id == stream.id) n->served = true; /* unless reclaim callbacks have reused the place meanwhile */
     return WEIR_OK;
 }
 

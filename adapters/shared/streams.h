@@ -1,7 +1,7 @@
 /*
- * streams: allocating on streams that are another library's, given by device and native handle. Each thread remembers
- * weir's names of the last few it used, so that a hit looks nothing up.
- * Owner: the calling thread. Lock: none. Lives as long as the thread; names that went stale are looked up again.
+ * streams: allocating on another library's streams, given by device and native handle. Each thread remembers weir's
+ * names of the last few that it used, so that a hit looks nothing up.
+ * Owner: the calling thread. Lock: none. Lives as long as the thread; stale names are looked up again.
  */
 #ifndef WEIR_ADAPTERS_STREAMS_H
 #define WEIR_ADAPTERS_STREAMS_H
@@ -14,14 +14,14 @@ extern "C" {
 
 weir_status wa_stream_of(int device, void *native, weir_stream *out);
 
-/* weir_alloc_on() the stream. Devices that are allocated on reach each other's memory, where they can. */
+/* weir_alloc_on() the stream. Also enables peer access between the devices that are allocated on, where possible. */
 weir_status wa_alloc(size_t bytes, int device, void *native, void **out);
 
-/* One bit per device that wa_alloc() served. Others may not be open. */
+/* One bit per device that wa_alloc() has served; others may not be open. */
 uint64_t wa_served(void);
 
-/* Gives every device that wa_alloc() served its idle memory back; others are left unopened. The first failure is
- * returned. */
+/* weir_empty_cache() for every device that wa_alloc() has served; others are left unopened. Returns the first
+ * failure. */
 weir_status wa_empty_caches(void);
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 namespace
 {
 
-/* c10::SourceLocation, as c10::Error's constructor takes it. */
+/* Laid out as c10::SourceLocation, which c10::Error's constructor takes. */
 struct source_location {
     const char *function;
     const char *file;
@@ -24,11 +24,11 @@ struct source_location {
 using constructor = void (*)(void *object, source_location where, std::string message);
 using destructor = void (*)(void *object);
 
-/* c10::OutOfMemoryError is c10::Error with another table of virtual functions. */
+/* c10::OutOfMemoryError is a c10::Error with another virtual table. */
 struct torchs_error {
     constructor construct = nullptr;
     std::type_info *type = nullptr;
-    void **virtual_functions = nullptr; /* the complete destructor is the first */
+    void **virtual_functions = nullptr; /* the first is the complete destructor */
 
     explicit operator bool() const
     {
@@ -43,7 +43,7 @@ void *find(const char *library, const char *symbol)
 {
     void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     void *found = dlsym(handle ? handle : RTLD_DEFAULT, symbol);
-    if (handle) dlclose(handle); /* the loader keeps it as long as PyTorch does */
+    if (handle) dlclose(handle); /* PyTorch keeps it loaded */
     return found;
 }
 
@@ -57,7 +57,7 @@ torchs_error look_for()
     void *table = find(of, "_ZTVN3c1016OutOfMemoryErrorE");
     std::memcpy(&error.construct, &construct, sizeof construct);
     error.type = static_cast<std::type_info *>(find(of, "_ZTIN3c1016OutOfMemoryErrorE"));
-    /* Before the functions: the offset to the top of the object, and its type. */
+    /* Skips the offset to the top of the object, and its type, which precede the functions. */
     if (table) error.virtual_functions = static_cast<void **>(table) + 2;
     return error;
 }

@@ -1,6 +1,6 @@
 /*
- * errors: weir's failures as the exceptions that PyTorch's Python side understands. Nothing of PyTorch is needed to build
- * this: what its OutOfMemoryError is made of is looked for, by name, in the library that the process has loaded.
+ * errors: weir's failures as the exceptions that PyTorch's Python side understands. Building this needs nothing of
+ * PyTorch: the parts of its OutOfMemoryError are found by symbol name in the library that the process has loaded.
  */
 #ifndef WEIR_ADAPTERS_TORCH_ERRORS_H
 #define WEIR_ADAPTERS_TORCH_ERRORS_H
@@ -11,13 +11,14 @@
 extern "C" {
 #endif
 
-/* Whether running out of memory is PyTorch's own OutOfMemoryError here; else it is a std::bad_alloc with weir's text. */
+/* Whether running out of memory throws PyTorch's own OutOfMemoryError; else it throws a std::bad_alloc with weir's
+ * text. */
 WEIR_API bool weir_torch_raises_its_own(void);
 
 #ifdef __cplusplus
 }
 
-/* Throws for what went wrong; a good status returns. Statuses that no call of weir gave come with their own text. */
+/* Throws unless the status is WEIR_OK. `text`: the reason, if it is not weir_error_text(). */
 void wa_torch_check(weir_status status, const char *text = nullptr);
 #endif
 #endif

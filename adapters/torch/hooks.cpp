@@ -1,6 +1,6 @@
 /*
- * The functions that PyTorch's CUDAPluggableAllocator calls, with exactly its signatures. Exceptions go up through PyTorch
- * and become Python's, except where PyTorch calls from destructors.
+ * The functions that PyTorch's CUDAPluggableAllocator calls, with exactly its signatures. Exceptions pass through
+ * PyTorch and become Python's, so none is thrown where PyTorch calls from destructors.
  */
 #include "shared/streams.h"
 #include "torch/errors.h"
@@ -23,7 +23,7 @@ weir_mempool named(mempool_id id)
     return { id.first, id.second };
 }
 
-/* PyTorch's filter asks the driver, and throws when that fails. */
+/* PyTorch's filter asks the driver, and throws when that fails; the stream then counts as outside. */
 bool call(void *object, void *native)
 {
     try {
@@ -57,7 +57,7 @@ WEIR_API void *weir_torch_alloc(ssize_t size, int device, void *stream)
     return pointer;
 }
 
-/* For torch.cuda.MemPool, whose allocator frees what it has cached when it gets NULL. */
+/* For torch.cuda.MemPool, whose allocator frees cached memory and tries again when it gets NULL. */
 WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
 {
     void *pointer = nullptr;
@@ -66,7 +66,8 @@ WEIR_API void *weir_torch_alloc_or_null(ssize_t size, int device, void *stream)
     return pointer;
 }
 
-/* Called from destructors. A process that ends or was forked, and a device that is lost, are told of elsewhere. */
+/* Called from destructors. Other failures (the process ends or was forked, the device is lost) are reported
+ * elsewhere. */
 WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *stream)
 {
     (void)size, (void)device, (void)stream;
@@ -127,7 +128,7 @@ WEIR_API void weir_torch_end_allocate_to_pool(int device, mempool_id id)
     wa_torch_check(wa_scope_end(device, named(id)));
 }
 
-/* Called from the destructor of graphs. What fails here has been noticed, or will be, by whoever uses the device. */
+/* Called from the destructor of graphs. The device's other users notice a failure anyway. */
 WEIR_API void weir_torch_release_pool(int device, mempool_id id)
 {
     (void)wa_scope_release(device, named(id));

@@ -20,7 +20,7 @@ weir_status wa_torch_set_fraction(double fraction, int device)
     const weir_status status = weir_device_info_get(device, &info);
     if (status != WEIR_OK) return status;
     const uint64_t bytes = (uint64_t)(fraction * (double)info.total_memory);
-    /* 0 would be no limit at all. */
+    /* A limit of 0 would mean none. */
     return weir_memory_limit_set(device, fraction >= 1 ? 0 : bytes + (bytes == 0));
 }
 
@@ -34,7 +34,7 @@ weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes)
     return WEIR_OK;
 }
 
-/* A device that was not in use is opened by asking it, which takes a context of some hundred MiB: those come last. */
+/* Devices not in use are tried last, because asking one opens it, which takes a context of some hundred MiB. */
 static weir_status find_elsewhere(int home, void *native, weir_stream *out, weir_error *why)
 {
     int devices = 0;

@@ -1,6 +1,6 @@
 /*
- * memory: what PyTorch asks of an allocator, in weir's terms. Streams are native ones of the device named with them.
- * Owner: nobody, it has no state of its own. Lock: none.
+ * memory: what PyTorch asks of an allocator, in weir's terms. Streams are native, of the device given with them.
+ * No state of its own, so no owner and no lock.
  */
 #ifndef WEIR_ADAPTERS_TORCH_MEMORY_H
 #define WEIR_ADAPTERS_TORCH_MEMORY_H
@@ -14,15 +14,15 @@ extern "C" {
 /* Refuses a library that sees other devices than PyTorch does. */
 weir_status wa_torch_check_devices(int count);
 
-/* As PyTorch's set_per_process_memory_fraction: of all memory of the device, 1 for no limit. */
+/* As PyTorch's set_per_process_memory_fraction: a fraction of all memory of the device; 1: no limit. */
 weir_status wa_torch_set_fraction(double fraction, int device);
 
 /* Start and size of the driver allocation that a live block lies in. */
 weir_status wa_torch_segment(const void *pointer, void **base, size_t *bytes);
 
-/* The block is used on the stream, too, whichever device that is of. NULL names the default stream of the block's
- * device. What is not weir's is passed over, as PyTorch's own allocator does: others' tensors come here too. why->text
- * is empty, as the caller made it, where the thread's last error is what is returned. */
+/* Records that the stream, of whichever device, uses the block too. NULL names the default stream of the block's
+ * device. Pointers that are not weir's are ignored, as PyTorch's own allocator does: other libraries' tensors come here
+ * too. The caller empties why->text; if it stays empty, the thread's last error explains the status returned. */
 weir_status wa_torch_record(const void *pointer, void *native, weir_error *why);
 
 #ifdef __cplusplus

@@ -7,21 +7,22 @@
 #include <stdlib.h>
 
 typedef struct scope {
-    struct scope *next; /* of the pool, the one opened last first */
-    wa_filter filter;   /* while open */
+    struct scope *next; /* of the pool's; the last opened comes first */
+    wa_filter filter;   /* valid while open */
     weir_graph graph;   /* {0}: weir was told of no capture */
     bool open;
 } scope;
 
 typedef struct pool {
-    struct pool *next; /* the one opened last first */
+    struct pool *next; /* the last opened comes first */
     int device;
     weir_mempool torchs, ours;
     scope *scopes;   /* one per reference */
-    scope *released; /* those with a graph, of which any may still be replayed */
+    scope *released; /* released scopes with a graph, any of which may still be replayed */
 } pool;
 
-/* For the lists, and not held while weir may wait for work or ask the program: that may come back here, on any thread. */
+/* Guards the lists. Not held while weir may wait for work or call the program, which may come back here on any
+ * thread. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pool *pools;
 static atomic_uint unknown; /* open scopes whose capture weir was not told of */
@@ -39,7 +40,7 @@ static pool *find_locked(int device, weir_mempool torchs)
     return p;
 }
 
-/* Without its reference to the pool of weir's. */
+/* Leaves the reference to weir's pool to the caller. */
 static void remove_locked(pool *p)
 {
     pool **link = &pools;
@@ -54,7 +55,7 @@ static void open_locked(pool *p, scope *s, wa_filter filter)
     atomic_fetch_add(&unknown, 1);
 }
 
-/* False: weir has no pool for PyTorch's yet. */
+/* False: there is no pool of weir's for PyTorch's yet. */
 static bool open_in_known(int device, weir_mempool torchs, scope *s, wa_filter filter)
 {
     pthread_mutex_lock(&lock);
@@ -77,7 +78,7 @@ static weir_status open_in_new(int device, weir_mempool torchs, scope *s, wa_fil
     made->device = device;
     made->torchs = torchs;
     pthread_mutex_lock(&lock);
-    pool *known = find_locked(device, torchs); /* by another thread, meanwhile */
+    pool *known = find_locked(device, torchs); /* another thread may have made it meanwhile */
     if (!known) {
         made->next = pools;
         pools = made;
@@ -85,7 +86,7 @@ static weir_status open_in_new(int device, weir_mempool torchs, scope *s, wa_fil
     open_locked(known ? known : made, s, filter);
     pthread_mutex_unlock(&lock);
     if (!known) return WEIR_OK;
-    (void)weir_mempool_unref(made->ours); /* the scope is open */
+    (void)weir_mempool_unref(made->ours); /* a failure does not matter: the scope is open */
     free(made);
     return WEIR_OK;
 }
@@ -102,7 +103,7 @@ weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter)
     return status;
 }
 
-/* From here on PyTorch may destroy what the filter asks. */
+/* Afterwards PyTorch may destroy what the filter asks. */
 static void close_locked(scope *s)
 {
     s->open = false;
@@ -123,7 +124,7 @@ weir_status wa_scope_end(int device, weir_mempool torchs)
     return graph.id != 0 ? weir_graph_end(graph) : WEIR_OK;
 }
 
-/* Without the lock. The first failure is returned. */
+/* The lock is not held. Returns the first failure. */
 static weir_status destroy_graphs(scope *s)
 {
     weir_status first = WEIR_OK;
@@ -136,8 +137,9 @@ static weir_status destroy_graphs(scope *s)
     return first;
 }
 
-/* PyTorch does not say which of the graphs that share a pool it was, and any may keep handles or pools that the others do not,
- * which nobody can ask. So weir's records of them, of a few hundred bytes each, stay until the pool's last reference is gone. */
+/* PyTorch does not say which of the graphs that share a pool is gone, and any of them may keep handles or pools that
+ * the others do not. So weir's records of all of them, a few hundred bytes each, stay until the pool's last reference
+ * is gone. */
 weir_status wa_scope_release(int device, weir_mempool torchs)
 {
     pthread_mutex_lock(&lock);
@@ -170,8 +172,8 @@ static scope *in_scope_locked(const pool *p, void *native)
     return s;
 }
 
-/* A stream that captures is weir's business once it knows of the capture; any other gets memory of the pool by name: *named, with
- * a reference. */
+/* Tells weir of the capture of the scope's stream; from then on weir routes the capture itself. A stream that is not
+ * capturing gets memory from the pool by name: *named, with a reference. */
 static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, weir_mempool *named)
 {
     weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
@@ -185,7 +187,8 @@ static weir_status adopt_locked(const pool *p, scope *s, weir_stream stream, wei
     return status;
 }
 
-/* What opened the scope that the stream is in, if weir cannot know it, learns of a request there. */
+/* Finds the open scope that the stream is in, if weir has not been told of its capture, and does adopt_locked() for
+ * it. */
 static weir_status ask_scope(int device, void *native, weir_stream *stream, weir_mempool *named)
 {
     scope *s = NULL;
@@ -215,7 +218,7 @@ weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, b
     if (status != WEIR_OK || !is_named(named)) return status;
     *served = true;
     status = weir_alloc_from(named, bytes, stream, out);
-    (void)weir_mempool_unref(named); /* what it would say, the release of the scope says */
+    (void)weir_mempool_unref(named); /* the release of the scope reports the same failure */
     return status;
 }
 

@@ -2,10 +2,12 @@
  * scopes: PyTorch's memory pools, by its ids, and the scopes in which it asks for memory from one: a graph capture, or
  * anything else that a filter recognises by its stream.
  * PyTorch opens a scope before it begins the capture, and its filter says which streams take part. So weir learns of a
- * capture at the first allocation inside it (weir_graph_adopt), and routes what follows itself. What one scope opened is
- * kept until its release, which for a capture is the end of the graph, and a graph until the last release of its pool.
- * Owner: the process. Lock: one, held across filters and while weir is told of a capture, and not while it may wait for
- * work or ask the program; an allocation takes it while scopes are open whose capture weir has not been told of.
+ * capture at the first allocation inside it (weir_graph_adopt), and routes later allocations itself. What a scope
+ * opened is kept until the scope's release, which for a capture is the end of the graph; a graph is kept until the last
+ * release of its pool.
+ * Owner: the process. Lock: one, held while filters run and while weir is told of a capture, but not while weir may
+ * wait for work or call the program. An allocation takes it only while scopes are open whose capture weir has not been
+ * told of.
  */
 #ifndef WEIR_ADAPTERS_TORCH_SCOPES_H
 #define WEIR_ADAPTERS_TORCH_SCOPES_H
@@ -17,26 +19,26 @@
 extern "C" {
 #endif
 
-/* Whether a native stream is in the scope; object is freed with drop. */
+/* `call` tells whether a native stream is in the scope; `drop` frees the object. */
 typedef struct wa_filter {
     bool (*call)(void *object, void *native);
     void (*drop)(void *object);
     void *object;
 } wa_filter;
 
-/* Takes the filter over, also on failure. One reference to the pool more, until wa_scope_release(). */
+/* Opens a scope and adds a reference to the pool, until wa_scope_release(). Takes over the filter, even on failure. */
 weir_status wa_scope_begin(int device, weir_mempool torchs, wa_filter filter);
 
-/* Ends the pool's scope that was opened last. */
+/* Ends the pool's last opened scope. */
 weir_status wa_scope_end(int device, weir_mempool torchs);
 
-/* One reference less. */
+/* Drops a reference to the pool. */
 weir_status wa_scope_release(int device, weir_mempool torchs);
 
-/* Serves the request if the stream is in an open scope that weir cannot know; else *served stays false. */
+/* Serves the request if the stream is in an open scope that weir cannot recognise itself; else *served stays false. */
 weir_status wa_scope_alloc(size_t bytes, int device, void *native, void **out, bool *served);
 
-/* For requests that are not PyTorch's: weir is told of the capture that the stream is in, if a scope is open for it. */
+/* For other libraries' requests: tells weir of the capture that the stream is in, if a scope is open for it. */
 weir_status wa_scope_tell(int device, void *native);
 
 #ifdef __cplusplus

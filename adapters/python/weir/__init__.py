@@ -1,6 +1,6 @@
-"""weir: one cache of GPU memory for all of a process: PyTorch (weir.torch), CuPy (weir.cupy), and code in C.
+"""weir: one cache of GPU memory for a whole process: PyTorch (weir.torch), CuPy (weir.cupy), and code in C.
 
-Nothing is loaded before it is needed, and nothing touches a GPU before memory is asked for. Settings are those of the
+Nothing is loaded before it is needed, and nothing touches a GPU before memory is asked for. Settings come from the
 environment (WEIR_POLICY, WEIR_MEMORY_LIMIT, ...) unless open() is called first.
 """
 import ctypes
@@ -17,12 +17,12 @@ _CURRENT_DEVICE = -1
 
 
 def version() -> str:
-    """Of the library in use."""
+    """The version of the library in use."""
     return str(_library.library().weir_version().decode())
 
 
 def _setting(name: str, value: Any) -> Any:
-    """As its member of weir_settings takes it."""
+    """The value converted to the type of its member of weir_settings."""
     kind = dict(_library.Settings._fields_)[name]
     if kind is ctypes.c_uint64:
         return _library.whole(name, value, 0, 2 ** 64 - 1)
@@ -45,7 +45,7 @@ def open(**settings: Any) -> None:  # noqa: A001 - as in C
 
 
 def close() -> None:
-    """Gives all memory back, also what is still in use. Only for programs that know that nothing of it is."""
+    """Gives all memory back, even what is still in use. Only for programs that know that none is."""
     _library.call("weir_close")
 
 
@@ -58,7 +58,7 @@ def backend() -> str:
 
 def stats(device: int = _CURRENT_DEVICE) -> Dict[str, Any]:
     """The members of weir_memory_stats: quantities as {"all", "small", "large"} of {"current", "peak", "added",
-    "removed"}, counters as numbers. They are the device's, whoever in the process uses it."""
+    "removed"}, counters as numbers. They cover all users of the device in the process."""
     raw = _library.MemoryStats(ctypes.sizeof(_library.MemoryStats))
     _library.call("weir_stats_get", _library.device(device), ctypes.byref(raw))
     result: Dict[str, Any] = {}
@@ -71,13 +71,13 @@ def stats(device: int = _CURRENT_DEVICE) -> Dict[str, Any]:
 
 
 def reset_stats(device: int = _CURRENT_DEVICE) -> None:
-    """Peaks become what is now; running totals and counters become zero."""
+    """Sets peaks to the current values, and running totals and counters to zero."""
     _library.call("weir_stats_reset", _library.device(device))
 
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
-    """Writes the recorded events of all devices as a trace that the command weir reads (weir replay, weir check).
-    Recording is switched on before anything else: WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
+    """Writes the recorded events of all devices as a trace for the command weir (weir replay, weir check). Recording
+    must be switched on before anything else: WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
     _library.call("weir_history_save", os.fsencode(path))
 
 
@@ -87,11 +87,12 @@ def empty_cache(device: int = _CURRENT_DEVICE) -> None:
 
 
 def set_memory_limit(bytes: int, device: int = _CURRENT_DEVICE) -> None:  # noqa: A002 - as in C
-    """Caps what weir may take on a device; 0 ends that."""
+    """Caps what weir may take on a device; 0 removes the cap."""
     _library.call("weir_memory_limit_set", _library.device(device), _library.whole("bytes", bytes, 0, 2 ** 64 - 1))
 
 
 def record_stream(pointer: int, stream: int, device: int = _CURRENT_DEVICE) -> None:
-    """Says that work on a native stream of the device uses the block that pointer points into: once freed, it is not
-    reused before that is over. With PyTorch use tensor.record_stream(), with CuPy weir.cupy.record_stream()."""
+    """Records that work on a native stream of the device uses the block that pointer points into: once freed, the
+    block is not reused before that work is over. With PyTorch use tensor.record_stream(), with CuPy
+    weir.cupy.record_stream()."""
     _library.call("weir_record_stream", pointer, _library.stream_of(_library.device(device), stream))

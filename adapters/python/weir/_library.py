@@ -11,7 +11,7 @@ _OUT_OF_MEMORY = (-2, -3)  # of the device, of the host
 
 
 class Error(RuntimeError):
-    """A call of weir failed. The text says what, and what to do about it."""
+    """A weir call failed. The text says what went wrong, and what to do about it."""
 
     def __init__(self, text: str, status: int = 0, name: str = "") -> None:
         super().__init__(text)
@@ -20,7 +20,7 @@ class Error(RuntimeError):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """There is no memory left for the request. The text says where all of it is and what would have helped."""
+    """There is no memory left for the request. The text says where all memory is and what would have helped."""
 
 
 class Stat(ctypes.Structure):
@@ -60,7 +60,7 @@ class LastError(ctypes.Structure):
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
-    """The value, which ctypes would cut down to what fits."""
+    """The value, checked, because ctypes would silently truncate it."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -114,7 +114,7 @@ def _candidates() -> List[str]:
 
 
 def _load() -> Tuple[ctypes.CDLL, str]:
-    """The library, and the name or path it was found by."""
+    """The library, and the name or path under which it was found."""
     global _loaded
     if _loaded is None:
         failures = []
@@ -158,7 +158,7 @@ def adapters() -> ctypes.CDLL:
 
 
 def last_error(status: int) -> Error:
-    """The exception for a status that a call in this thread has just given."""
+    """The exception for a status that a call in this thread has just returned."""
     weir = library()
     text = weir.weir_error_text() or weir.weir_status_text(status)
     kind = OutOfMemoryError if status in _OUT_OF_MEMORY else Error
@@ -166,21 +166,21 @@ def last_error(status: int) -> Error:
 
 
 def thread_error() -> Error:
-    """The exception for the last call that failed in this thread, where only that it failed is known."""
+    """The exception for the last failed call in this thread, when only the fact that it failed is known."""
     error = LastError(ctypes.sizeof(LastError))
     library().weir_last_error(ctypes.byref(error))
     return last_error(error.status)
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls libweir; raises what goes wrong."""
+    """Calls libweir; raises if it fails."""
     status = getattr(library(), name)(*arguments)
     if status != 0:
         raise last_error(status)
 
 
 def stream_of(device: int, native: int) -> Stream:
-    """weir's name of a native stream."""
+    """weir's name for a native stream."""
     stream = Stream()
     call("weir_stream_from_native", device, native or None, ctypes.byref(stream))
     return stream

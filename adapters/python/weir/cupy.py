@@ -3,7 +3,8 @@
     import weir.cupy
     weir.cupy.install()
 
-Arrays made from then on are weir's memory, on CuPy's current stream as with CuPy's own pool. docs/python.md has the rules.
+Arrays made from then on use weir's memory, on CuPy's current stream, as with CuPy's own pool. docs/python.md has the
+rules.
 """
 import ctypes
 import threading
@@ -12,7 +13,7 @@ from typing import Any, Callable, Dict, Tuple
 from . import _library, empty_cache, record_stream as _record
 from ._library import Error
 
-_streams: Dict[Tuple[int, int], Any] = {}  # CuPy's objects that weir knows, so that the native ones stay
+_streams: Dict[Tuple[int, int], Any] = {}  # CuPy's stream objects that weir knows: keeps the native streams alive
 _installed: bool = False
 _lock = threading.Lock()
 
@@ -26,7 +27,7 @@ def _cupy() -> Any:
 
 
 def _out_of_memory(cupy: Any) -> type:
-    """Both weir's and CuPy's, so that either is caught."""
+    """A subclass of both weir's and CuPy's exception, so that either can be caught."""
 
     class CupyOutOfMemoryError(_library.OutOfMemoryError, cupy.cuda.memory.OutOfMemoryError):  # type: ignore[misc]
         def __init__(self, error: _library.Error) -> None:
@@ -72,8 +73,8 @@ def allocator() -> Callable[[int], Any]:
 
 
 def install() -> None:
-    """Makes weir the allocator of all threads of CuPy. May come at any time: arrays that exist keep their memory, and
-    CuPy's own pool what it has cached (cupy.get_default_memory_pool().free_all_blocks() gives that back)."""
+    """Makes weir CuPy's allocator, in all threads. May be called at any time: existing arrays keep their memory, and
+    CuPy's own pool keeps what it has cached (cupy.get_default_memory_pool().free_all_blocks() gives that back)."""
     global _installed
     with _lock:
         if not _installed:
@@ -87,7 +88,8 @@ def installed() -> bool:
 
 
 def _device_of(stream: Any, otherwise: int) -> int:
-    """CuPy's word for it, which is -1 for default streams and may be for external ones, or else what weir knows."""
+    """What CuPy says, unless that is -1 (for default streams, and sometimes for external ones); else what weir
+    knows."""
     device: int = getattr(stream, "device_id", -1)
     if device >= 0:
         return device
@@ -95,9 +97,9 @@ def _device_of(stream: Any, otherwise: int) -> int:
 
 
 def record_stream(array: Any, stream: Any) -> None:
-    """Says that work on a stream uses the array, too: once the array is gone, its memory is not reused before that is
-    over. Not needed for the stream that was current when the array was made. A default stream is that of the array's
-    device."""
+    """Records that work on a stream uses the array too: once the array is gone, its memory is not reused before that
+    work is over. Not needed for the stream that was current when the array was made. A default stream is taken for
+    that of the array's device."""
     if array.size == 0:  # has no memory
         return
     device = _device_of(stream, array.data.device_id)
@@ -107,8 +109,8 @@ def record_stream(array: Any, stream: Any) -> None:
 
 
 def release_stream(stream: Any) -> None:
-    """Lets go of a stream on which weir.cupy has allocated or which it has recorded: it waits for its work, and CuPy may
-    destroy it afterwards. Streams of a program that makes few need not be released."""
+    """Lets go of a stream on which weir.cupy has allocated or which it has recorded: waits for its work, after which
+    CuPy may destroy it. A program that makes few streams need not release them."""
     key = (_device_of(stream, -1), stream.ptr)
     kept = _streams.pop(key, None)
     if kept is None:
@@ -121,5 +123,5 @@ def release_stream(stream: Any) -> None:
 
 
 def free_all_blocks() -> None:
-    """As CuPy's memory pools have it: gives what nothing uses on the current device back to the driver."""
+    """As in CuPy's memory pools: gives memory that nothing uses on the current device back to the driver."""
     empty_cache(_cupy().cuda.runtime.getDevice())

@@ -3,9 +3,9 @@
     import weir.torch
     weir.torch.install()        # before anything uses CUDA
 
-Everything that PyTorch allocates on GPUs comes from weir from then on, and torch.cuda.OutOfMemoryError, empty_cache(),
-record_stream(), set_per_process_memory_fraction(), memory_stats() and graph captures work as before. docs/python.md says
-what does not.
+From then on everything that PyTorch allocates on GPUs comes from weir, and torch.cuda.OutOfMemoryError, empty_cache(),
+record_stream(), set_per_process_memory_fraction(), memory_stats() and graph captures work as before. docs/python.md
+says what does not.
 """
 import ctypes
 from functools import partial
@@ -44,10 +44,11 @@ def _allocator(torch: Any, alloc: str) -> Any:
 
 
 def install(statistics: bool = True) -> None:
-    """Makes weir the allocator of all GPU memory of PyTorch, for the rest of the process. Doing it again does nothing.
+    """Makes weir the allocator of all GPU memory of PyTorch, for the rest of the process. Calling it again does
+    nothing.
 
     With statistics, torch.cuda.memory_stats() and what is built on it (memory_allocated(), max_memory_reserved(),
-    memory_summary(), reset_peak_memory_stats(), ...) tell weir's numbers; without, PyTorch refuses them.
+    memory_summary(), reset_peak_memory_stats(), ...) give weir's numbers; without, PyTorch refuses them.
 
     Raises Error when PyTorch has already used CUDA: its allocator cannot be changed after that.
     """
@@ -82,22 +83,22 @@ def installed() -> bool:
 
 def raises_its_own() -> bool:
     """Whether running out of memory raises torch.cuda.OutOfMemoryError; else it raises RuntimeError, because this
-    PyTorch's exception was not found. Both have weir's text."""
+    PyTorch's own exception was not found. Both have weir's text."""
     raises = _library.adapters().weir_torch_raises_its_own
     raises.restype = ctypes.c_bool
     return bool(raises())
 
 
 def pool_allocator() -> Any:
-    """For torch.cuda.MemPool, also after CUDA was initialised, with PyTorch's own allocator left in place: its segments
-    come from weir, and are cut by PyTorch.
+    """An allocator for torch.cuda.MemPool, which may be made after CUDA was initialised and leaves PyTorch's own
+    allocator in place: the pool's segments come from weir, and PyTorch cuts them.
 
         pool = torch.cuda.MemPool(weir.torch.pool_allocator().allocator())
         with torch.cuda.use_mem_pool(pool):
             ...
 
-    PyTorch keeps what it has taken until the pool ends and torch.cuda.empty_cache() was called. Keep the returned object
-    as long as the pool.
+    PyTorch keeps the segments until the pool has ended and torch.cuda.empty_cache() is called. Keep the returned
+    object as long as the pool.
     """
     torch = _torch()
     if _installed is not None:
@@ -108,8 +109,8 @@ def pool_allocator() -> Any:
 
 
 def memory_stats(device: Any = None) -> Dict[str, Any]:
-    """What torch.cuda.memory_stats() tells, by the same keys ("allocated_bytes.all.current", ...), from weir. Quantities
-    are the device's, whoever in the process uses it."""
+    """weir's numbers under the keys of torch.cuda.memory_stats() ("allocated_bytes.all.current", ...). They cover all
+    users of the device in the process."""
     flat: Dict[str, Any] = {}
 
     def flatten(prefix: str, value: Any) -> None:
@@ -144,7 +145,7 @@ def _nested(device: int) -> Dict[str, Any]:
 
 
 def _tell_statistics(torch: Any) -> None:
-    """What PyTorch's statistics are built on. Its own functions only raise with a replaced allocator."""
+    """Replaces what PyTorch's statistics are built on: with a replaced allocator its own functions only raise."""
     for name, function in (("_cuda_memoryStats", _nested),
                            ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
                            ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals"))):

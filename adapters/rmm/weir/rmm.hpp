@@ -5,18 +5,19 @@
  *     weir::rmm_resource resource;                      // the current device's
  *     rmm::mr::set_current_device_resource(resource);   // RMM before 26.06: (&resource)
  *
- * With RMM 26.06 and later, or CCCL alone, it is a value that satisfies cuda::mr::resource; with RMM before that, a class
- * derived from rmm::mr::device_memory_resource. Memory is stream-ordered as RMM says: it may be used at once by work on
- * the stream it was allocated on, and again by others once the work that is on the stream named to deallocate() then is over.
- * Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
+ * With RMM 26.06 and later, or CCCL alone, it is a value that satisfies cuda::mr::resource; with earlier RMM, a class
+ * derived from rmm::mr::device_memory_resource. Memory is stream-ordered by RMM's rules: work on the stream it was
+ * allocated on may use it at once; after deallocate() it is reused once the work then queued on the stream named there
+ * is over. Failures throw rmm::out_of_memory and rmm::bad_alloc (without RMM: std::bad_alloc) with weir's text.
  *
- * Streams may be destroyed at any time: weir never hears of them. Each is represented by one of 32 streams of weir's, which
- * waits for it with every deallocation (two driver calls, besides two questions); allocating takes two more when the memory may
- * be from elsewhere, usually none. Streams that share one may wait for each other. The default stream, which stays, takes none
- * at all. The device must be current, as RMM has it.
+ * Streams may be destroyed at any time, because weir never learns of them. One of 32 streams of weir's stands for each,
+ * and waits for it at every deallocation, which takes two driver calls besides two queries. An allocation takes two
+ * more driver calls when the memory may come from another stream, usually none. Streams that share one of the 32 may
+ * wait for each other. The default stream always exists and needs none of these calls. The device must be current, as
+ * RMM requires.
  *
- * A captured stream gets no memory. What it frees is free when it allocates or frees here next, and is not captured; if it is
- * destroyed before that, when the library is closed.
+ * A captured stream gets no memory. What it frees becomes free the next time that it allocates or frees here without
+ * being captured; if it is destroyed before that, when the library is closed.
  */
 #ifndef WEIR_RMM_HPP
 #define WEIR_RMM_HPP
@@ -55,7 +56,8 @@
 namespace weir
 {
 
-/* What differs between parts of a program that were compiled with other default streams has other names. */
+/* Parts of a program that were compiled with different default streams get different names, since their code
+ * differs. */
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
 inline namespace per_thread_default_stream
 {
@@ -91,7 +93,7 @@ class out_of_memory : public bad_alloc
 };
 #endif
 
-/* What weir gives, whatever is asked. */
+/* Weir's alignment, whatever was asked for. */
 constexpr std::size_t ALIGNMENT = 512;
 
 inline void check(weir_status status)
@@ -112,9 +114,9 @@ inline void check(cudaError_t error)
 }
 
 /*
- * lane: a stream of weir's that stands for streams of the program, which weir then need not know: their owners may destroy
- * them while memory that was freed on them is cached. It waits for them, and has no work of the program's. `lock` is never
- * held while weir allocates or frees, which may call the program back.
+ * lane: a stream of weir's that stands for streams of the program. So weir need not know those, and their owners may
+ * destroy them while memory that was freed on them is cached. A lane waits for them, and carries no work of the
+ * program. `lock` is never held while weir allocates or frees, which may call the program back.
  */
 struct lane {
     std::mutex lock;
@@ -122,11 +124,11 @@ struct lane {
     cudaStream_t native = nullptr;
     cudaEvent_t event = nullptr;
     std::uint64_t owner = 0;  /* the stream whose work is behind all of the lane's memory; 0: none */
-    std::uint64_t queued = 0; /* of weir_stream_queued(), when the owner last waited for the lane */
+    std::uint64_t queued = 0; /* weir_stream_queued() when the owner last waited for the lane */
 };
 
 /*
- * lanes: those of a device. Lives until the process ends, because memory may be freed that late.
+ * lanes: the lanes of a device. Lives until the process ends, because memory may be freed that late.
  */
 class lanes
 {
@@ -172,7 +174,7 @@ class lanes
         return stream;
     }
 
-    /* Where the stream cannot be waited for on the device, the host waits. */
+    /* If the device cannot be made to wait for the stream, the host waits. */
     void deallocate(void *pointer, cudaStream_t stream) noexcept
     {
         try {
@@ -199,7 +201,8 @@ class lanes
 
     explicit lanes(int device) : device_(device) {}
 
-    /* A number where a pointer would be; NULL is the default stream of the thread in programs compiled so. */
+    /* The default stream is a number, not a pointer; in programs compiled so, NULL is the thread's default stream
+     * instead. */
     static bool is_default(cudaStream_t stream)
     {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)
@@ -209,8 +212,8 @@ class lanes
 #endif
     }
 
-    /* Never that of a stream which was destroyed, as its address may be; and not 0. What is another stream in each thread has
-     * one in each. */
+    /* Never 0, and never that of a destroyed stream, unlike an address. A handle that means another stream in each
+     * thread has another id in each. */
     static std::uint64_t id_of(cudaStream_t stream)
     {
         static std::atomic<std::uint64_t> threads{ 0 };
@@ -231,7 +234,8 @@ class lanes
         return status != cudaStreamCaptureStatusNone;
     }
 
-    /* Each thread remembers the last one. A stream may have two for a while: they are ordered as those of two streams. */
+    /* Each thread remembers the last one. A stream may have two lanes for a while, which are ordered like those of two
+     * streams. */
     lane &lane_of(std::uint64_t id)
     {
         static thread_local struct {
@@ -246,13 +250,13 @@ class lanes
     lane &look_up(std::uint64_t id)
     {
         const std::lock_guard<std::mutex> locked(lock_);
-        if (lanes_.size() == REMEMBERED) lanes_.clear(); /* most of the streams are no more */
+        if (lanes_.size() == REMEMBERED) lanes_.clear(); /* most of the streams no longer exist */
         const auto found = lanes_.emplace(id, nullptr).first;
         if (!found->second) found->second = &lane_[next_++ % LANES];
         return *found->second;
     }
 
-    /* The lane's stream, made anew after weir_close(), and its event with it: the device may have been reset. */
+    /* The lane's stream, made anew after weir_close() along with its event, since the device may have been reset. */
     weir_stream open_locked(lane &lane)
     {
         void *native = nullptr;
@@ -273,8 +277,8 @@ class lanes
         return open_locked(lane);
     }
 
-    /* Work of the stream from now on comes behind whatever the lane waits for, if that is not so already. Afterwards: whoever
-     * freed what the stream was just given has passed the lane before. */
+    /* Orders later work on the stream behind everything that the lane waits for, unless it is so already. To be called
+     * after the allocation: then the lane already waits for the stream that freed the memory. */
     static void follow(lane &lane, cudaStream_t stream, std::uint64_t id)
     {
         std::uint64_t queued = 0;
@@ -287,7 +291,7 @@ class lanes
         lane.queued = queued;
     }
 
-    /* The stream's lane waits for its present work. */
+    /* Makes the stream's lane wait for the stream's present work. */
     weir_stream pass(cudaStream_t stream, std::uint64_t id)
     {
         lane &own = lane_of(id);
@@ -299,7 +303,8 @@ class lanes
         return own.stream;
     }
 
-    /* Also for the stream that it belongs to, where that says nothing, and whether or not it is freed already. */
+    /* Frees the block once the work on `behind` is over. Recording the block's own stream does nothing; a pointer that
+     * is not live is left to weir_free() to refuse. */
     static void free_behind(void *pointer, weir_stream behind)
     {
         const weir_status status = weir_record_stream(pointer, behind);
@@ -307,10 +312,11 @@ class lanes
         (void)!weir_free(pointer);
     }
 
-    /* What a captured stream frees: it cannot be waited for, and may have work from before the capture. So that is freed when
-     * the stream comes here next, and is not captured; if the library was not closed meanwhile, with which all memory went. */
+    /* What a captured stream frees. The stream cannot be waited for, and may have work from before the capture, so the
+     * memory is freed the next time that the stream comes here without being captured, unless the library was closed
+     * meanwhile, which freed everything. */
     struct withheld {
-        std::uint64_t opened; /* the default stream's number, another one each time the library is open */
+        std::uint64_t opened; /* the default stream's id, a different one each time the library is opened */
         std::vector<void *> pointers;
     };
 
@@ -323,7 +329,7 @@ class lanes
             if (mine.opened != opened) mine = { opened, {} };
             mine.pointers.push_back(pointer);
             withheld_count_ = withheld_.size();
-        } catch (...) { /* it is lost: the host has no memory left */
+        } catch (...) { /* the block is lost: the host has no memory left */
         }
     }
 
@@ -355,7 +361,7 @@ class lanes
 
     const int device_;
     lane lane_[LANES];
-    std::mutex lock_;                                 /* of what follows */
+    std::mutex lock_;                                 /* guards what follows */
     std::unordered_map<std::uint64_t, lane *> lanes_; /* by stream */
     std::size_t next_ = 0;
     std::unordered_map<std::uint64_t, withheld> withheld_; /* by stream */
@@ -381,7 +387,7 @@ inline void deallocate(lanes &of, void *pointer, void *stream) noexcept
 class rmm_resource final : public rmm::mr::device_memory_resource
 {
   public:
-    /** Of the current device, unless one is named. */
+    /** For the current device, unless another is named. */
     explicit rmm_resource(int device = WEIR_DEVICE_CURRENT)
         : lanes_(&rmm_detail::lanes::of(rmm_detail::device_or_current(device)))
     {
@@ -412,7 +418,7 @@ class rmm_resource final : public rmm::mr::device_memory_resource
 class rmm_resource final
 {
   public:
-    /** Of the current device, unless one is named. */
+    /** For the current device, unless another is named. */
     explicit rmm_resource(int device = WEIR_DEVICE_CURRENT)
         : lanes_(&rmm_detail::lanes::of(rmm_detail::device_or_current(device)))
     {
@@ -429,7 +435,7 @@ class rmm_resource final
         rmm_detail::deallocate(*lanes_, pointer, stream.get());
     }
 
-    /** For any stream at once: waits for what the default stream still does with memory that it had before. */
+    /** Usable on any stream at once: waits for the default stream's work on memory that it had before. */
     [[nodiscard]] void *allocate_sync(std::size_t bytes, std::size_t alignment = rmm_detail::ALIGNMENT)
     {
         const weir_stream stream = lanes_->default_stream();
@@ -440,7 +446,7 @@ class rmm_resource final
         return pointer;
     }
 
-    /** All work on it must be over, as RMM has it. */
+    /** All work that uses the memory must be over, as RMM requires. */
     void deallocate_sync(void *pointer, std::size_t, std::size_t = rmm_detail::ALIGNMENT) noexcept
     {
         (void)!weir_free(pointer);

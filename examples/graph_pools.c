@@ -1,6 +1,6 @@
 /*
- * A captured graph with memory of its own, over weights in a pool that is paused between uses: its memory goes back to the
- * driver, its addresses and contents stay, and the graph is launched again afterwards.
+ * A captured graph with memory of its own works on weights in a pool that is paused between uses: the pool's memory
+ * goes back to the driver, its addresses and contents are kept, and the graph is launched again afterwards.
  */
 #include <stdio.h>
 #include <weir/weir.h>
@@ -18,7 +18,7 @@ static weir_mempool make_weights(void)
     return pool;
 }
 
-/* The scratch memory is the graph's: freed in the capture, it is reused only there. */
+/* The scratch memory belongs to the graph: freed in the capture, it is reused only there. */
 static weir_graph capture(weir_stream stream, const void *weights, void *result)
 {
     void *scratch;
@@ -58,7 +58,7 @@ int main(void)
     printf("result %d\n", last);
 
     WEIR_CHECK(weir_graph_destroy(graph));
-    WEIR_CHECK(weir_mempool_unref(pool)); /* the weights are still allocated, and stay */
+    WEIR_CHECK(weir_mempool_unref(pool)); /* the weights are still allocated and stay valid */
     WEIR_CHECK(weir_free(weights));
     WEIR_CHECK(weir_close());
     return last == 42 ? 0 : 1;

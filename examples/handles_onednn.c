@@ -1,5 +1,5 @@
 /*
- * oneDNN's engine and stream as a kind of handle: a stream must not be used by two threads at a time, and making an
+ * oneDNN's engine and stream as a kind of handle: two threads must not use a stream at the same time, and making an
  * engine is not free. Each thread multiplies matrices with its own and checks the product. (oneDNN 2.)
  */
 #include <math.h>
@@ -53,7 +53,7 @@ static int destroy(void *user, void *handle)
     return stream != dnnl_success ? stream : engine;
 }
 
-/* What the last owner queued is over before the next one starts. */
+/* The next owner starts only after the last one's work is over. */
 static int reset(void *user, void *handle)
 {
     (void)user;
@@ -87,7 +87,7 @@ static void multiply(onednn *own, float *a, float *b, float *product)
     CHECK(dnnl_primitive_desc_destroy(pd));
 }
 
-/* A matrix times a permutation is the matrix with its columns moved by `shift`. */
+/* A matrix times this permutation is the matrix with its columns moved by `shift`. */
 static void *work(void *argument)
 {
     int *shift = argument, wrong = 0;

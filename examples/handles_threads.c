@@ -12,7 +12,7 @@
 
 typedef struct dot_handle {
     void *stream;
-    double sum; /* where it works: the reason why two threads must not share a handle */
+    double sum; /* the handle's scratch, which is why two threads must not share one */
 } dot_handle;
 
 static double dot(dot_handle *handle, const double *x, const double *y, int count)

@@ -1,7 +1,7 @@
 /*
  * A library that weir has never heard of: CHOLMOD. Its functions take a cholmod_common, which holds settings and
- * workspace and must not be shared by threads. Registered as a kind, each thread has its own, made once. Each thread
- * here factorises a Poisson problem of its own size and checks the solution.
+ * workspace and must not be shared by threads. Registered as a kind, it is made once for each thread. Each thread here
+ * factorises a Poisson problem of its own size and checks the solution.
  */
 #include <math.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static int destroy(void *user, void *handle)
     return CHOLMOD_OK;
 }
 
-/* The next thread finds the settings that it expects; workspace that was allocated stays. */
+/* The next thread finds default settings; allocated workspace stays. */
 static int reset(void *user, void *handle)
 {
     (void)user;
@@ -73,7 +73,7 @@ static cholmod_sparse *poisson(int side, cholmod_common *common)
     return matrix;
 }
 
-/* Largest component of b - A x, relative to b's: b is all ones. */
+/* Largest component of b - A x, relative to that of b, which is all ones. */
 static double solve(int side, cholmod_common *common)
 {
     double one[2] = { 1, 0 }, minus_one[2] = { -1, 0 };

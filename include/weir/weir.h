@@ -300,7 +300,7 @@ WEIR_API weir_status weir_stream_from_native(int device, void *native, weir_stre
  * allocated on it stays valid; its free blocks become available to other streams.
  * @return WEIR_ERR_INVALID_ARGUMENT for default and pooled streams; WEIR_ERR_BUSY when it is a current stream of the
  *         calling thread; WEIR_ERR_CAPTURE while it is capturing; WEIR_ERR_INVALID_STREAM when another thread is
- *         destroying it. After these the stream stays. When the driver refuses to destroy it, the driver's error is
+ *         destroying it. In these cases the stream stays. When the driver refuses to destroy it, the driver's error is
  *         returned, but the stream is gone. Since 0.1.
  */
 WEIR_API weir_status weir_stream_destroy(weir_stream stream);
@@ -646,9 +646,9 @@ WEIR_API weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blo
 typedef struct weir_checkpoint weir_checkpoint;
 
 /**
- * Notes every block of a private pool, after waiting for its pending frees. Takes time and memory in proportion to the
- * number of blocks. From the first checkpoint on, the pool's free memory is no longer mapped elsewhere (policy weir).
- * Destroy it with weir_checkpoint_destroy(); it may outlive the pool and the closing of the library.
+ * Records every block of a private pool, after waiting for its pending frees. Takes time and memory in proportion to
+ * the number of blocks. From the first checkpoint on, the pool's free memory is no longer mapped elsewhere (policy
+ * weir). Destroy it with weir_checkpoint_destroy(); it may outlive the pool and the closing of the library.
  * @return WEIR_ERR_BUSY when a capture holds up pending frees of the pool, or while the pool is paused;
  *         WEIR_ERR_INVALID_ARGUMENT for the default pool, which holds memory of weir's own too, and for a pool that
  *         lends. Since 0.1.
@@ -663,10 +663,11 @@ WEIR_API weir_status weir_mempool_checkpoint(weir_mempool pool, weir_checkpoint 
  * afterwards. Nothing changes on failure. `freed` is called for each block that was live before, `restored` for each
  * that is live now (either may be NULL), after the change, without any lock. Nobody else may use the pool meanwhile.
  * @return WEIR_ERR_POOL_MISMATCH for a checkpoint of another pool, or when memory of blocks from then was given back
- *         and did not come again at the same addresses, or went to another stream. WEIR_ERR_BUSY as
- *         weir_mempool_checkpoint(), and in two more cases. A block that is live now, lies where another one was then,
- *         and is recorded on a stream: weir_free() it first, so that the stream can be waited for. A vendor library has
- *         memory that it asked for in a capture since the checkpoint: only the library can free that. Since 0.1.
+ *         and did not come again at the same addresses, or went to another stream; WEIR_ERR_BUSY as
+ *         weir_mempool_checkpoint(); WEIR_ERR_BUSY for a block that is live now, lies where another one was then, and
+ *         is recorded on a stream (weir_free() it first, so that the stream can be waited for); WEIR_ERR_BUSY while a
+ *         vendor library has memory that it asked for in a capture since the checkpoint (only the library can free
+ *         that). Since 0.1.
  */
 WEIR_API weir_status weir_mempool_restore(weir_mempool pool, const weir_checkpoint *checkpoint,
                                           void (*freed)(void *user, void *pointer),

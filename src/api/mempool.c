@@ -64,8 +64,10 @@ static weir_status check_options(const weir_mempool_options *o)
               (unsigned long long)o->alignment);
     WR_ENSURE(!o->source || (o->source->alloc && o->source->free), WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_create: options.source needs both alloc and free");
-    WR_ENSURE(!o->source || o->memory == WEIR_MEMORY_DEVICE, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_create: options.memory says what weir takes; a pool with a source of its own has none");
+    WR_ENSURE(
+        !o->source || o->memory == WEIR_MEMORY_DEVICE, WEIR_ERR_INVALID_ARGUMENT,
+        "weir_mempool_create: options.memory says what weir takes from the driver; with a source of the pool's own "
+        "leave it WEIR_MEMORY_DEVICE");
     WR_ENSURE(!(o->deterministic && o->use_on_oom), WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_create: a pool that lends (use_on_oom) cannot be deterministic");
     WR_ENSURE(!o->use_on_oom || (o->memory != WEIR_MEMORY_MANAGED && o->memory != WEIR_MEMORY_PINNED),

@@ -193,10 +193,10 @@ WR_CHECKED static weir_status read_text_member(const option *o, const void *memb
 /* A program built against an older weir.h gives fewer members, one built against a newer weir.h more. */
 WR_CHECKED static weir_status check_settings_size(const weir_settings *settings)
 {
-    WR_ENSURE(settings->size >= offsetof(weir_settings, backend) &&
-                  settings->size <= sizeof *settings + WR_SIZED_MORE_MAX,
-              WEIR_ERR_OPTION, "weir_settings.size is %zu, which is no size of it; initialise with WEIR_SETTINGS_INIT",
-              settings->size);
+    WR_ENSURE(
+        settings->size >= offsetof(weir_settings, backend) && settings->size <= sizeof *settings + WR_SIZED_MORE_MAX,
+        WEIR_ERR_OPTION, "weir_settings.size is %zu, which no version of it has; initialise with WEIR_SETTINGS_INIT",
+        settings->size);
     const size_t unknown = wr_sized_unknown(settings, settings->size, sizeof *settings);
     WR_ENSURE(unknown == 0, WEIR_ERR_OPTION,
               "weir_settings has a member at byte %zu that this version of weir (%zu bytes) does not know; leave it "

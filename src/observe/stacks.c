@@ -136,10 +136,11 @@ uint32_t wr_stacks_number(void *const *frames, uint32_t count)
     uint64_t at = look_from(hash >> 32 & (table.places - 1), hash, frames, count, &found);
     if (WR_LIKELY(found) || (!is_full() && add(&at, hash, frames, count))) return (uint32_t)at + 1;
     if (atomic_fetch_add_explicit(&table.lost, 1, memory_order_relaxed) == 0)
-        wr_log(WR_LOG_WARN,
-               "%llu distinct call stacks are kept, and there is no room for more: what others do has none. "
-               "Set WEIR_HISTORY_STACKS_KEPT higher",
-               (unsigned long long)atomic_load(&table.kept));
+        wr_log(
+            WR_LOG_WARN,
+            "%llu distinct call stacks are kept, and there is no room for more: events with other stacks are recorded without one. "
+            "Set WEIR_HISTORY_STACKS_KEPT higher",
+            (unsigned long long)atomic_load(&table.kept));
     return 0;
 }
 

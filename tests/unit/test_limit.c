@@ -70,7 +70,7 @@ static void growth_beyond_the_limit_is_refused_without_asking_the_driver(void **
     uint64_t before = calls_of(WEIR_BACKEND_segment_alloc);
     refuse(14 * MIB, one);
     assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), before);
-    assert_non_null(strstr(weir_error_text(), "limit 32.00 MiB"));
+    assert_non_null(strstr(weir_error_text(), "limit is 32.00 MiB"));
     assert_non_null(strstr(weir_error_text(), "WEIR_MEMORY_LIMIT"));
     alloc_on(12 * MIB, one); /* exactly up to it */
     assert_int_equal(reserved_on(0), 32 * MIB);

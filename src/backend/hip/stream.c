@@ -118,7 +118,7 @@ weir_status wr_hip_stream_check(int ordinal, void *stream)
     WR_TRY(wr_hip_leave(&frame, "hipGetStreamDeviceId", WR_hipSuccess));
     WR_ENSURE(owner >= 0, WEIR_ERR_INVALID_STREAM, "hip: the runtime knows no stream %p; was it destroyed?", stream);
     WR_ENSURE(owner == ordinal, WEIR_ERR_INVALID_STREAM,
-              "hip: stream %p is of device %d, not of device %d; name it with its own", stream, owner, ordinal);
+              "hip: stream %p is of device %d, not of device %d; name it with that device", stream, owner, ordinal);
     return WEIR_OK;
 }
 

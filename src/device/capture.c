@@ -93,7 +93,7 @@ void wr_captures_release(wr_captures *captures)
     wr_lock_destroy(&captures->lock);
 }
 
-/* The one of that id, or the one about to begin on the stream, whose id is not known yet. */
+/* The capture with that id, or the one about to begin on the stream, whose id is not known yet. */
 static wr_capture *find_locked(const wr_captures *captures, uint64_t id, const void *native)
 {
     wr_capture *c = captures->first;
@@ -173,7 +173,7 @@ void wr_capture_unref(wr_capture *capture)
     wr_meta_free(capture);
 }
 
-/* *state tells more when there is none: the stream may be in a capture that weir was not told of. */
+/* When none is found, *state tells whether the stream is in a capture that weir was not told of. */
 static weir_status find(wr_device *device, void *native, weir_capture_state *state, wr_capture **out)
 {
     uint64_t id = 0;
@@ -253,7 +253,7 @@ static bool defer_on(wr_device *device, wr_block *block, const wr_stream *own)
     return deferred;
 }
 
-/* To the capture, if any, whose pool the block is of and whose streams are all that use it. */
+/* Defers the free to a capture whose pool owns the block, if only streams of that capture use the block. */
 static bool defer(wr_device *device, wr_block *block)
 {
     wr_cache_lock(&device->cache);

@@ -64,7 +64,7 @@ wr_known **wr_debug_link_locked(wr_debug *d, const void *base)
     return link;
 }
 
-/* Remembered until so many others were freed after it. */
+/* Keeps the record of a freed block until WR_DEBUG_FREED_KEPT others were freed after it. */
 static void remember_free_locked(wr_debug *d, char *base)
 {
     char **slot = &d->freed[d->frees++ % WR_DEBUG_FREED_KEPT];
@@ -77,13 +77,14 @@ static void remember_free_locked(wr_debug *d, char *base)
     *slot = base;
 }
 
-/* Whether there is more to do than to note the call. */
+/* Whether any check is on, beyond noting the caller's stack. */
 static bool checks(const wr_debug *d)
 {
     return (d->flags & ~(unsigned)WR_DEBUG_HISTORY) != 0;
 }
 
-/* What the thread does is of this call, until the result is in wr_stack_now again: a program's callback may call weir. */
+/* From here on, wr_stack_now is this call's stack. The caller restores the returned value, since a program's callback
+ * may call weir again. */
 static uint32_t begin_call(const void *caller)
 {
     const uint32_t outer = wr_stack_now;
@@ -116,7 +117,7 @@ static weir_status enter(wr_debug *d, wr_known *made)
     return status;
 }
 
-/* A copy of what is known of the address. */
+/* Copies what is known of the address. */
 static bool look_up(wr_debug *d, const void *base, wr_known *out)
 {
     wr_lock_acquire(&d->lock);
@@ -171,7 +172,7 @@ void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_
     }
 }
 
-/* Puts what is known behind the text of this thread's error. */
+/* Appends what is known to the text of this thread's error. */
 static weir_status explain(weir_status status, const wr_known *k)
 {
     char text[WR_DEBUG_TEXT] = "";
@@ -238,14 +239,15 @@ bool wr_debug_captures(const wr_device *device, const wr_stream *stream)
     return wr_stream_ask_captured(device->backend, device->ordinal, stream->native, &captured) != WEIR_OK || captured;
 }
 
-/* The same inside the gate, for what is queued before leaving it: streams of this device may join any other's capture. */
+/* The same inside the gate, for work that is queued before leaving it. All devices count, since a stream of this one
+ * may join a capture of any other. */
 static bool captures_inside(const wr_device *device, const wr_stream *stream)
 {
     return wr_gate_captures() || wr_stream_capturing(device->backend, device->ordinal, stream->native);
 }
 
-/* The stream that the block was allocated on, held, and the block's memory is there until wr_pause_let_on; NULL: the stream
- * has ended, or the memory is paused. */
+/* Holds the stream that the block was allocated on, and keeps the block's memory from being paused until
+ * wr_pause_let_on. NULL: the stream has ended, or the memory is paused. */
 static wr_stream *hold_usable_stream(wr_device *device, const wr_segment *segment, const wr_known *k, uint32_t *dropped)
 {
     if (!wr_pause_hold_off(&device->cache, segment, k->base, dropped)) return NULL;
@@ -275,7 +277,7 @@ void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited)
     wr_lock_release(&d->lock);
 }
 
-/* Inside the gate, where no work may be waited for, and copying to memory that is not pinned waits for the stream's. */
+/* Inside the gate nothing may be waited for, but a copy to pageable memory waits for the stream, which must be idle. */
 static weir_status copy_inside(const wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
                                wr_scratch *scratch, void *event, bool *queued)
 {
@@ -287,7 +289,7 @@ static weir_status copy_inside(const wr_device *device, const wr_stream *stream,
     return wr_driver(backend, event_record, device->ordinal, event, stream->native);
 }
 
-enum { READ_TRIES = 4 }; /* of a stream that other threads queue work on */
+enum { READ_TRIES = 4 }; /* other threads may keep queueing work on the stream */
 
 static weir_status read_behind(wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
                                wr_scratch *scratch, void *event, bool *queued)
@@ -314,7 +316,7 @@ weir_status wr_debug_read(wr_device *device, const wr_stream *stream, const void
     return status;
 }
 
-/* Whether the bytes behind the block are as they were; when that cannot be asked, they are. */
+/* Whether the bytes behind the block are unchanged; true when they cannot be read. */
 static bool zone_is_whole(wr_device *device, const wr_stream *stream, const wr_known *k)
 {
     wr_scratch *zone = NULL;
@@ -407,14 +409,14 @@ static weir_status tell_broken(const wr_known *k)
     return WEIR_ERR_CORRUPT;
 }
 
-/* Looks behind a block that is about to be freed, and poisons it. True: the bytes there were written. */
+/* Checks the red zone of a block that is about to be freed, and poisons the block. True: the zone was written. */
 static bool look_at_freed(wr_device *device, const wr_segment *segment, const wr_known *k, wr_call here)
 {
     uint32_t dropped = 0;
     wr_stream *stream = hold_usable_stream(device, segment, k, &dropped);
     if (!stream) return false;
     const bool broken = k->zoned && k->dropped == dropped && !zone_is_whole(device, stream, k);
-    /* In stream order, so behind what the stream uses it for; what others do with it is not ordered by that. */
+    /* The fill runs in stream order, after the stream's own uses. It is not ordered with uses of recorded streams. */
     if (device->cache.debug->flags & WR_DEBUG_POISON && !k->recorded) wr_debug_poison(device, segment, stream, k, here);
     wr_stream_let_go(stream);
     wr_pause_let_on(&device->cache);
@@ -449,7 +451,7 @@ weir_status wr_debug_free(const wr_segment *segment, void *pointer, wr_site site
     return status;
 }
 
-/* Another stream uses the block that the pointer is in: it is not poisoned. */
+/* Notes that another stream uses the block around the pointer, so that the block is not poisoned. */
 static void note_recorded(const wr_segment *segment, const void *pointer, const wr_stream *stream)
 {
     wr_debug *d = segment->cache->debug;
@@ -465,7 +467,7 @@ static void note_recorded(const wr_segment *segment, const void *pointer, const 
     wr_lock_release(&d->lock);
 }
 
-/* Only of a block's start it is known whether it was freed, and by whom. */
+/* Frees are known by a block's start address only. */
 static weir_status explain_refused(wr_debug *d, const void *pointer, weir_status status)
 {
     wr_known k = { 0 };

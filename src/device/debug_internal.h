@@ -1,5 +1,5 @@
 /*
- * debug_internal: what the files of debug share: the table of blocks, and what is known of one.
+ * debug_internal: what the debug*.c files share: the table of blocks, and what is known of each.
  * Owner and lock as debug.h says.
  */
 #ifndef WR_DEVICE_DEBUG_INTERNAL_H
@@ -19,21 +19,21 @@ enum {
     WR_DEBUG_TEXT = 1024
 };
 
-/* Who was in which call of the program. */
+/* A call of the program, and the thread that made it. */
 typedef struct wr_call {
-    uint32_t stack, thread; /* stack: a number of observe/stacks.h */
+    uint32_t stack, thread; /* stack: a number given by observe/stacks.h */
 } wr_call;
 
-/* What a stream did with a block, as far as weir was asked to have it done. */
+/* A use of a block by a stream. weir sees only the uses that it queues itself. */
 typedef struct wr_seen {
     uint64_t stream_id; /* 0: nothing */
     uint64_t moment;
     wr_call call;
-    const char *by; /* "weir_copy"; NULL: what the block was there before for */
+    const char *by; /* "weir_copy"; NULL: whatever used the memory before this block */
     bool wrote;
 } wr_seen;
 
-/* What is known of an address: the block that is there now, or was last. */
+/* What is known of an address: its present block, or its last one. */
 typedef struct wr_known {
     struct wr_known *next; /* in its bucket */
     char *base;
@@ -43,20 +43,20 @@ typedef struct wr_known {
     wr_call allocated, freed;
     bool live;
     bool direct;      /* straight from the driver */
-    bool zoned;       /* bytes behind it are those of a red zone, */
+    bool zoned;       /* there is a red zone behind it ... */
     bool recorded;    /* used by other streams */
-    uint32_t dropped; /* unless the contents of its segment were dropped more often */
+    uint32_t dropped; /* ... valid while the segment's contents were dropped no more often than this */
 
     /* with WR_DEBUG_STREAMS: */
-    bool implicit; /* its stream was not named, but current */
+    bool implicit; /* its stream was the current one, not named in the call */
     uint64_t allocated_at, freed_at;
     wr_seen uses[WR_DEBUG_USES]; /* the last ones */
     unsigned use_count;
     uint64_t recorded_on[WR_DEBUG_RECORDED];
-    unsigned recorded_count; /* more than there is room for: on all */
+    unsigned recorded_count; /* beyond the array's size: counts as all streams */
 } wr_known;
 
-/* What was told already: the same of the same two calls is counted only. */
+/* What was reported already: a repetition from the same two stacks is only counted. */
 typedef struct wr_told {
     weir_event_kind what;
     uint32_t first, second; /* stacks */
@@ -65,7 +65,7 @@ typedef struct wr_told {
 typedef struct wr_poisoned wr_poisoned;
 RB_HEAD(wr_poisoned_tree, wr_poisoned);
 
-/* Where device memory is copied to, to be looked at. */
+/* Host memory that device memory is copied to for inspection. */
 typedef struct wr_scratch {
     struct wr_scratch *next;
     unsigned char bytes[];
@@ -75,56 +75,55 @@ struct wr_debug {
     unsigned flags;
     wr_lock lock;
     wr_known *buckets[WR_DEBUG_BUCKETS];
-    char *freed[WR_DEBUG_FREED_KEPT]; /* addresses, in a ring: whose turn it is is forgotten */
+    char *freed[WR_DEBUG_FREED_KEPT]; /* a ring of addresses: the oldest is forgotten first */
     uint64_t frees;
     wr_told told[WR_DEBUG_TOLD];
     unsigned told_count;
     struct wr_poisoned_tree poisoned; /* freed memory by address, no two overlap */
     size_t poisoned_count;
-    wr_scratch *awaited; /* a copy may still come there, since waiting for it failed: kept to the end */
+    wr_scratch *awaited; /* waiting for a copy into these failed, and it may still arrive: kept until close */
 };
 
-/* Where in its bucket the address is, or would be. */
+/* The link in its bucket where the address is, or would be inserted. */
 wr_known **wr_debug_link_locked(wr_debug *d, const void *base);
 
 WR_CHECKED weir_status wr_debug_scratch(size_t bytes, wr_scratch **out);
 
-/* Reads what is there when all that the stream has to do is done, unless it captures by then, or others keep it busy. *awaited,
- * false before: waiting for the copy failed. */
+/* Reads memory once the stream's work is done. Fails when the stream captures by then, or when other threads keep it
+ * busy. *awaited, false before: the copy was queued but waiting for it failed. */
 WR_CHECKED weir_status wr_debug_read(wr_device *device, const wr_stream *stream, const void *from, size_t bytes,
                                      wr_scratch *scratch, bool *awaited);
 void wr_debug_scratch_done(wr_debug *d, wr_scratch *scratch, bool awaited);
 
-/* Behind what is there: "\nallocated by thread 3: solve (solver+0x4c1d), main (solver+0x1a2b)"; nothing when the stack is
- * not known. */
+/* Appends "\nallocated by thread 3: solve (solver+0x4c1d), main (solver+0x1a2b)"; nothing when the stack is unknown. */
 void wr_debug_put_call(char *text, size_t capacity, const char *title, const wr_call *c);
 
-/* Whether memory of the stream must be left alone now, because of a capture. */
+/* Whether a capture forbids touching memory of the stream now. */
 bool wr_debug_captures(const wr_device *device, const wr_stream *stream);
 
-/* ---- streams (debug_streams.c): nothing is done without WR_DEBUG_STREAMS ------------------------------------------- */
+/* ---- streams (debug_streams.c): these do nothing without WR_DEBUG_STREAMS ----------------------------------------- */
 
-/* A block that is about to be entered; `before` is what was there, if anything. The lock is held. */
+/* A block is about to enter the table; `before` is what was known of its address, or NULL. The lock is held. */
 void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_known *before);
 
 void wr_debug_streams_recorded_locked(wr_known *k, uint64_t stream_id);
 
-/* A block that was freed, as it was known before. `current`: as wr_debug_free has it. */
+/* A block was freed; `k` is its state before. `current`: as in wr_site. */
 void wr_debug_streams_freed(wr_device *device, const wr_known *k, const wr_stream *current, wr_call here);
 
-/* The moment now: later than all before. */
+/* A logical clock: later than all moments before. */
 uint64_t wr_debug_moment(void);
 
-/* Counts what was found of the block and records it: a stream's number, and the stack of the call that it is about. */
+/* Counts a finding about the block and records it in the history, with a stream's number and the call's stack. */
 void wr_debug_found(wr_device *device, weir_event_kind what, const wr_known *k, uint64_t stream, uint32_t stack);
 
-/* True when the same was not told yet of the same two stacks. */
+/* True when this was not yet reported for the same two stacks; marks it reported. */
 bool wr_debug_is_new(wr_device *device, weir_event_kind what, uint32_t first, uint32_t second);
 
 /* A stream as users see it: the native one; 0 when it has ended. */
 uint64_t wr_debug_stream_number(uint64_t stream_id);
 
-/* Queues a fill of memory, of weir's own. WEIR_ERR_CAPTURE: it could become part of a graph. */
+/* Queues a fill on weir's own behalf. WEIR_ERR_CAPTURE: it could become part of a graph. */
 WR_CHECKED weir_status wr_debug_fill(const wr_device *device, wr_stream *stream, void *base, unsigned char value,
                                      size_t bytes);
 

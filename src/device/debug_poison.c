@@ -1,6 +1,6 @@
 /*
- * Freed memory that was overwritten with POISON_BYTE, by address, and whether it still is when it is handed out again: with
- * WR_DEBUG_POISON and WR_DEBUG_STREAMS. Memory that went from its addresses meanwhile is not looked at.
+ * Remembers freed memory that was overwritten with POISON_BYTE, by address, and checks it when it is handed out again:
+ * with both WR_DEBUG_POISON and WR_DEBUG_STREAMS. It checks nothing once memory was given back or paused meanwhile.
  */
 #include "base/meta.h"
 #include "device/debug_internal.h"
@@ -12,18 +12,18 @@
 
 enum {
     POISON_BYTE = 0xDB,
-    LOOKED_AT = 1 << 20, /* bytes of what was freed at once, from its beginning */
+    LOOKED_AT = 1 << 20, /* bytes checked of a freed block, from its start */
     PIECE = 1 << 16,
-    RANGES = 1 << 16 /* followed at once */
+    RANGES = 1 << 16 /* remembered at any time */
 };
 
 struct wr_poisoned {
     RB_ENTRY(wr_poisoned) node;
-    wr_poisoned *next; /* of those taken out */
+    wr_poisoned *next; /* in a list of those taken out of the tree */
     char *base;
     size_t bytes;
     wr_known was;
-    uint64_t departed; /* as the cache counted when it was freed */
+    uint64_t departed; /* the cache's count when it was freed */
 };
 
 static int by_address(const wr_poisoned *a, const wr_poisoned *b)
@@ -53,7 +53,8 @@ static void insert_locked(wr_debug *d, wr_poisoned *p)
 
 /* ---- what is written ---------------------------------------------------------------------------------------------- */
 
-/* How often memory has gone from its addresses. Not *mine: a graph uses what is free in the segment's pool, too. */
+/* How often a segment's memory was given back or paused. *mine is false when a graph holds the segment's pool: it uses
+ * free memory of the pool, too. */
 static uint64_t departed(wr_device *device, const wr_segment *segment, bool *mine)
 {
     wr_cache_lock(&device->cache);
@@ -83,8 +84,8 @@ void wr_debug_poison(wr_device *device, const wr_segment *segment, wr_stream *st
 
 /* ---- what is handed out ------------------------------------------------------------------------------------------- */
 
-/* Takes what was freed between the addresses out of the tree, cut to their end, as a list. What lies behind stays; without
- * memory for that, it is forgotten. */
+/* Takes the freed ranges between the addresses out of the tree, cut to `to`, as a list. The part beyond `to` stays in
+ * the tree; if its record cannot be allocated, it is forgotten. */
 static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
 {
     wr_poisoned *taken = NULL;
@@ -92,7 +93,7 @@ static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
     wr_poisoned *p = RB_NFIND(wr_poisoned_tree, &d->poisoned, &here);
     wr_poisoned *before = p ? RB_PREV(wr_poisoned_tree, &d->poisoned, p) : RB_MAX(wr_poisoned_tree, &d->poisoned);
     if (before && before->base + before->bytes > from)
-        before->bytes = (size_t)(from - before->base); /* the rest is new */
+        before->bytes = (size_t)(from - before->base); /* the rest is handed out anew */
     while (p && p->base < to) {
         wr_poisoned *next = RB_NEXT(wr_poisoned_tree, &d->poisoned, p);
         drop_locked(d, p);
@@ -115,7 +116,7 @@ static wr_poisoned *take_locked(wr_debug *d, char *from, const char *to)
     return taken;
 }
 
-/* The offset of a byte that is not what it was, in stream order; `bytes` when there is none, or nobody can tell. */
+/* The offset of the first byte that lost its poison, read in stream order; `bytes` when none did, or reading failed. */
 static size_t find_written(wr_device *device, const wr_stream *stream, const wr_poisoned *p, wr_scratch *piece,
                            bool *awaited)
 {

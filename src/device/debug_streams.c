@@ -1,5 +1,5 @@
 /*
- * Uses of memory on streams that it is not ordered with, as far as weir sees uses and waits: those that it is asked for.
+ * Finds uses of memory on streams that it is not ordered with. weir sees only the uses and waits that go through it.
  */
 #include "base/thread_number.h"
 #include "device/debug_internal.h"
@@ -26,9 +26,9 @@ uint64_t wr_debug_moment(void)
 /* ---- order -------------------------------------------------------------------------------------------------------- */
 
 enum {
-    WAITS = 1 << 10, /* remembered */
-    REACHED = 64,    /* streams that one may wait for, one by the other */
-    HOST = 0         /* in place of a stream's id: what it has waited for is over for everybody */
+    WAITS = 1 << 10, /* remembered, of all devices */
+    REACHED = 64,    /* streams that one may wait for, directly or through others */
+    HOST = 0         /* in place of a stream's id: work that the host has waited for is over for every stream */
 };
 
 typedef struct waited {
@@ -37,14 +37,14 @@ typedef struct waited {
     int device;
 } waited;
 
-/* Of all devices, for streams of one may wait for those of another. */
+/* For all devices, since streams of one may wait for those of another. */
 static struct {
     wr_lock lock;
     waited ring[WAITS];
     uint64_t count;
 } waits = { .lock = WR_LOCK_INITIALIZER(WR_RANK_LEAF, "debug: waits") };
 
-/* Inside a capture it is an edge of the graph, and orders nothing else. */
+/* Inside a capture a wait is an edge of the graph, and orders nothing else. */
 void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_stream *other)
 {
     if (!looks(device) || wr_captures_any(&device->captures)) return;
@@ -56,11 +56,11 @@ void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_st
     wr_lock_release(&waits.lock);
 }
 
-/* Whose work is over, as seen from some point: going back in time, it becomes more. */
+/* Streams whose work is known to be over. The set grows while is_ordered() walks back in time. */
 typedef struct reached {
     uint64_t streams[REACHED];
     unsigned count;
-    uint64_t devices; /* all streams of these */
+    uint64_t devices; /* bits: all streams of these devices */
 } reached;
 
 static bool has(const reached *r, uint64_t stream)
@@ -71,7 +71,7 @@ static bool has(const reached *r, uint64_t stream)
     return false;
 }
 
-/* Whether what `later` does now comes after what `earlier` was doing at that moment. In doubt it does. */
+/* Whether what `later` does now comes after what `earlier` was doing at the moment `since`. True in doubt. */
 static bool is_ordered(uint64_t later, uint64_t earlier, uint64_t since)
 {
     reached r = { .streams = { HOST, later }, .count = 2 };
@@ -79,7 +79,7 @@ static bool is_ordered(uint64_t later, uint64_t earlier, uint64_t since)
     wr_lock_acquire(&waits.lock);
     for (uint64_t n = waits.count; !found && n > 0; n--) {
         const waited *w = &waits.ring[(n - 1) % WAITS];
-        if (waits.count - n == WAITS || r.count == REACHED) found = true; /* too long ago, too many */
+        if (waits.count - n == WAITS || r.count == REACHED) found = true; /* too long ago, too many streams */
         if (found || w->moment <= since) break;
         if (!has(&r, w->waiter)) continue;
         if (w->other == 0)
@@ -99,14 +99,14 @@ static const wr_stream *find_stream(uint64_t id)
     return d ? wr_stream_find(&d->streams, id) : NULL;
 }
 
-/* The default stream and one that the program made may wait for each other without being asked to. */
+/* The default stream and a stream that the program made may be ordered by the driver itself. */
 static bool driver_orders(const wr_stream *a, const wr_stream *b)
 {
     return a->device == b->device && ((a->owner == WR_STREAM_DEFAULT && b->owner == WR_STREAM_FOREIGN) ||
                                       (a->owner == WR_STREAM_FOREIGN && b->owner == WR_STREAM_DEFAULT));
 }
 
-/* Whether `later` may still run beside that use. The work of a stream that has ended is over. */
+/* Whether `later` may run concurrently with that use. The work of a stream that has ended is over. */
 static bool may_meet(uint64_t later, const wr_seen *use)
 {
     const wr_stream *a = find_stream(later), *b = find_stream(use->stream_id);
@@ -205,7 +205,7 @@ void wr_debug_streams_made_locked(const wr_debug *d, wr_known *made, const wr_kn
 {
     if (!(d->flags & WR_DEBUG_STREAMS)) return;
     made->allocated_at = wr_debug_moment();
-    /* Its own stream comes after what used the memory before; others do when they wait for it. */
+    /* The block's own stream is ordered after earlier uses of the memory; other streams are once they wait for it. */
     if (before && !before->live && before->freed_at)
         made->uses[made->use_count++] =
             (wr_seen){ .stream_id = made->stream_id, .moment = before->freed_at, .call = before->freed, .wrote = true };
@@ -224,7 +224,7 @@ static bool is_recorded(const wr_known *k, uint64_t stream_id)
     return k->recorded_count > WR_DEBUG_RECORDED;
 }
 
-/* Notes the use; *before: what was known until then. False: there is no block that debug knows. */
+/* Notes the use; *before is what was known until then. False: debug knows no live block there. */
 static bool note_use(wr_debug *d, const char *base, const wr_seen *use, wr_known *before)
 {
     wr_lock_acquire(&d->lock);
@@ -261,7 +261,7 @@ void wr_debug_use(const wr_device *device, const wr_stream *stream, const void *
         }
 }
 
-/* Freed while another stream is current than the one that was when it was allocated: that one may have used it. */
+/* The block is freed while another stream is current than at its allocation: that stream may have used it. */
 static bool is_suspect(const wr_known *k, const wr_stream *current)
 {
     if (!k->implicit || !current) return false;

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-/* A stream's first region has room for all memory of the device. There are no chunks where debug looks at freed memory again:
- * that may be mapped a second time, and be in use there. */
+/* A stream's first region has room for all memory of the device. 0, no chunks, where debug reads freed memory again: a
+ * freed chunk may by then be mapped, and in use, at a second address. */
 static size_t region_bytes(const wr_device *d, unsigned debug)
 {
     if (debug & WR_DEBUG_STREAMS && debug & WR_DEBUG_POISON) return 0;
@@ -38,7 +38,7 @@ static weir_status open_parts(const wr_runtime *runtime, wr_device *d)
                       runtime->options.value[WR_OPTION_history].number, region_bytes(d, runtime->debug));
     if (status == WEIR_OK) {
         status = wr_debug_create(runtime->debug, &d->cache.debug);
-        d->cache.has_fronts &= d->cache.debug == NULL; /* whose hit path knows nothing of it */
+        d->cache.has_fronts &= d->cache.debug == NULL; /* their hit path bypasses debug */
         if (status != WEIR_OK) wr_clean_up(wr_cache_release(&d->cache));
     }
     if (status != WEIR_OK) {
@@ -84,7 +84,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
     return WEIR_OK;
 }
 
-/* The driver refuses while the program captures: what other streams do then uses memory all the same. */
+/* The driver refuses to synchronize while the program captures, but other streams' work still uses memory then. */
 static weir_status wait_for_work(wr_device *device)
 {
     const weir_status status = wr_driver(device->backend, device_synchronize, device->ordinal);
@@ -101,7 +101,7 @@ weir_status wr_device_end_captures(wr_device *device)
 weir_status wr_device_stop(wr_device *device)
 {
     weir_status first = wait_for_work(device);
-    wr_keep_first(&first, wr_device_release_handles(device)); /* libraries free memory of weir's when they go */
+    wr_keep_first(&first, wr_device_release_handles(device)); /* destroying a library's handle frees memory of weir's */
     wr_pending_release(&device->cache);
     wr_keep_first(&first, wr_debug_destroy(device));
     return first;

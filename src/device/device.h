@@ -1,7 +1,7 @@
 /*
  * device: everything weir keeps for one device.
- * Owner: the runtime. Opened at first use under the runtime's lock, closed by weir_close; in between its address
- * does not change and its parts have their own locks.
+ * Owner: the runtime. Opened at first use under the runtime's lock, closed by weir_close. In between, its address does
+ * not change; its parts have their own locks.
  */
 #ifndef WR_DEVICE_DEVICE_H
 #define WR_DEVICE_DEVICE_H
@@ -41,11 +41,12 @@ static inline wr_device *wr_device_of(const wr_cache *cache)
 /* Runtime lock held. */
 WR_CHECKED weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **device);
 
-/* Ends all graphs; of all devices before the first is stopped, since some drivers spoil all captures by a wait for any device. */
+/* Ends all graphs. Called for all devices before the first is stopped, since with some drivers a wait for any device
+ * invalidates all captures. */
 weir_status wr_device_end_captures(wr_device *device);
 
-/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is closed: blocks of
- * one wait for streams of another, with events of the other. */
+/* Waits for the device, destroys all handles and forgets pending frees. All devices are stopped before the first is
+ * closed, because blocks of one may wait for streams of another, with the other's events. */
 weir_status wr_device_stop(wr_device *device);
 
 /* Releases everything of a stopped device; the first failure is returned. Runtime lock held. */

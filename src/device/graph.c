@@ -7,17 +7,17 @@
 
 #include <assert.h>
 
-/* An id is a serial number that is never reused (also not after weir_close), the device, and the slot's index. */
+/* An id has a serial number that is never reused, not even after weir_close, the device, and the slot's index. */
 #define INDEX_BITS 20
 #define DEVICE_BITS 8
 #define GRAPHS_MAX ((uint32_t)1 << INDEX_BITS)
 
 typedef enum graph_state {
-    UNDERWAY, /* its capture is */
-    CAPTURED, /* native graph there */
-    FOREIGN,  /* an adopted one whose capture is over: its owner has the native graph */
+    UNDERWAY, /* its capture is underway */
+    CAPTURED, /* there is a native graph */
+    FOREIGN,  /* adopted, and its capture is over: its owner has the native graph */
     EMPTY,    /* the capture failed */
-    GONE      /* taken apart, while somebody waited for its lock */
+    GONE      /* destroyed while another thread waited for its lock */
 } graph_state;
 
 struct wr_graph {
@@ -86,7 +86,7 @@ static void unref(wr_graph *graph)
     wr_meta_free(graph);
 }
 
-/* With a reference; `take`: the table's, so that nobody finds it any more. */
+/* Returns the graph with a reference. `take` hands over the table's, so that the graph is not found again. */
 static wr_graph *find(weir_graph id, bool take)
 {
     const uint64_t ordinal = id.id >> INDEX_BITS & ((1u << DEVICE_BITS) - 1);
@@ -131,7 +131,7 @@ void wr_graph_done(wr_graph *graph)
 
 /* ---- beginning ---------------------------------------------------------------------------------------------------- */
 
-/* The pool of an id as users name it, with a graph's reference: made when it is the first capture that names it. */
+/* The pool of a public id, with a graph's reference. The first capture that names the id creates the pool. */
 static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name *name, wr_mempool **out)
 {
     wr_mempool *pool = NULL;
@@ -214,7 +214,7 @@ static weir_status begin(wr_graph *g, weir_capture_mode mode)
     return WEIR_OK;
 }
 
-/* Registered, so that all that follows belongs to the graph, with its pool as the first thing that it keeps. */
+/* Registers the capture, so that everything from here on belongs to the graph. The graph keeps its pool first. */
 static weir_status register_with(wr_graph *g, wr_mempool *pool, wr_mempool_name name, uint64_t id)
 {
     WR_TRY(wr_capture_register(g->device, g->stream, pool, id, &g->capture));
@@ -240,7 +240,7 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
     wr_mempool_name name = 0;
     uint64_t id = 0;
     WR_TRY(check_stream(device, stream, adopt, &id));
-    /* Memory of a stream cannot be given back while it captures, so what earlier graphs left there goes now, if it is idle. */
+    /* Memory cannot be given back while its stream captures, so idle memory that earlier graphs left goes now. */
     if (!adopt) wr_pending_flush(&device->cache);
     if (!adopt) wr_cache_trim_released(&device->cache);
     WR_TRY(hold_pool(device, pool, &name, &held));
@@ -257,7 +257,7 @@ weir_status wr_graph_open(wr_device *device, wr_stream *stream, weir_mempool poo
         wr_keeps_release(&g->kept);
         unref(find((weir_graph){ g->id }, true));
     }
-    /* What failed is what the error text is about, so nothing that may fail too is tried. */
+    /* Quietly: the error text must stay that of the first failure. */
     wr_mempool_unref_quietly(held, WR_HELD_BY_GRAPH);
     wr_mempool_sweep(&device->cache);
     return status;
@@ -281,7 +281,7 @@ static weir_status ask(const wr_graph *g, bool *goes_on)
     return WEIR_OK;
 }
 
-/* What cannot be asked about may; on a lost device nothing does. */
+/* A capture whose state cannot be read may go on; on a lost device none does. */
 static bool may_go_on(const wr_graph *g)
 {
     bool on = false;
@@ -323,33 +323,33 @@ weir_status wr_graph_end(wr_graph *g)
     return status;
 }
 
-/* Everything of it goes but what it kept; the first failure is returned. */
+/* Destroys everything of the graph but what it kept. Returns the first failure. */
 static weir_status take_apart(wr_graph *g)
 {
     const wr_device *d = g->device;
     weir_status first = WEIR_OK;
     bool on = false;
     if (g->state == UNDERWAY && !g->adopted) first = ask(g, &on);
-    if (first != WEIR_OK) first = ask(g, &on); /* drivers tell here of what failed before; nobody could end it later */
+    if (first != WEIR_OK) first = ask(g, &on); /* drivers report earlier failures here; nobody could end it later */
     if (on) {
         first = end_driver(g, on, &g->native);
-        if (first == WEIR_ERR_CAPTURE && !may_go_on(g)) first = WEIR_OK; /* it was spoilt, and is over: as was asked */
+        if (first == WEIR_ERR_CAPTURE && !may_go_on(g)) first = WEIR_OK; /* it was invalidated, and so is over */
     }
     unregister(g);
     if (g->executable) wr_keep_first(&first, wr_driver(d->backend, graph_exec_destroy, d->ordinal, g->executable));
     if (g->native) wr_keep_first(&first, wr_driver(d->backend, graph_destroy, d->ordinal, g->native));
-    wr_pending_poll(&g->device->cache); /* what the capture left over may be idle by now, and go with the pool */
+    wr_pending_poll(&g->device->cache); /* blocks it left pending may be idle by now, and go with the pool */
     g->state = GONE;
     return first;
 }
 
-/* Whoever launches an adopted graph need not have waited for that: PyTorch does not, and leaves it to cudaFree. */
+/* The owner of an adopted graph need not have waited for its launches: PyTorch does not, and lets cudaFree wait. */
 static void note_launches(const wr_keeps *kept)
 {
     for (uint32_t i = 0; i < kept->count; i++) {
         wr_mempool *pool = wr_kept_pool(&kept->items[i]);
         if (!pool) continue;
-        assert(pool->is_private); /* nobody waits for the default one's */
+        assert(pool->is_private); /* strays of the default pool are not waited for */
         wr_cache_lock(pool->cache);
         pool->stray = atomic_fetch_add(&pool->cache->streams->strays, 1) + 1;
         wr_cache_unlock(pool->cache);
@@ -397,7 +397,7 @@ static weir_status check_pools(const wr_graph *g)
     return WEIR_OK;
 }
 
-/* Launched inside another capture, the graph becomes part of that one, which then needs what this one needs. */
+/* A graph launched inside another capture becomes part of that graph, which must then keep what this one keeps. */
 static weir_status pass_on(const wr_graph *g, wr_device *device, const wr_stream *stream)
 {
     wr_capture *capture = NULL;

@@ -178,7 +178,7 @@ static void site_make_room(void *device)
     uint64_t destroyed = 0;
     weir_status status = wr_device_empty_cache(d);
     if (status == WEIR_OK) status = wr_device_trim_handles(d, 0, &destroyed);
-    (void)status; /* the create is tried again whatever came of it */
+    (void)status; /* the create is retried in any case */
 }
 
 static weir_status make_pool(wr_device *device, weir_handle_kind number, wr_kind *kind, wr_handle_pool **out)

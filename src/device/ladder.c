@@ -17,14 +17,15 @@
 
 /* Each rung either serves the request (*out set), or leaves *out NULL for the next one. An error other than
  * WEIR_ERR_OUT_OF_MEMORY ends the climb: trying harder does not help against a broken device. `device` is NULL for host
- * memory; the cache is the request's. `step` is its name in the history. One that cannot help, whatever there is, was not tried. */
+ * memory; the cache is the request's. `step` is its name in the history. A rung that does not apply does not count as
+ * tried. */
 typedef struct rung {
     weir_status (*climb)(wr_device *device, const wr_request *request, void **out);
     weir_step step;
     bool (*applies)(const wr_request *request); /* NULL: always */
 } rung;
 
-/* Memory of a named node must not come from elsewhere; memory of any node may. */
+/* A request for a named NUMA node must be served there; a request for any node may be served from all. */
 static weir_status take_elsewhere(const wr_request *request, void **out)
 {
     wr_pinned *pinned = wr_pinned_of(request->pool->cache);
@@ -52,8 +53,8 @@ static weir_status take_finished(wr_device *device, const wr_request *request, v
     return take(request, out);
 }
 
-/* Host memory that is to be page-locked must fit into the machine's. What managed memory or a program's source can give, only
- * they know. A private pool may be gone, and its record another's: then the request is refused in what follows. */
+/* Page-locked host memory must fit into the machine's memory. The bound of managed memory and of a program's source is
+ * unknown. The private pool may be gone and its record reused; then a later step refuses the request. */
 static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
 {
     if (device && wr_mempool_chunked(pool)) return device->caps.total_memory;
@@ -66,7 +67,8 @@ static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
     return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* What cannot be there is not asked for: preparing records for it could fail in more confusing ways, and keeps them. */
+/* Refuses a request that cannot succeed before records are allocated for it: that could fail in more confusing ways,
+ * and the records would stay. */
 static weir_status check_most(const wr_device *device, const wr_request *request)
 {
     const uint64_t most = most_bytes(device, request->pool);
@@ -118,8 +120,8 @@ static weir_status take_borrowed(wr_device *device, const wr_request *request, v
     return wr_cache_borrow(&device->cache, request, out);
 }
 
-/* One completed stream at a time, looking again after each: no longer than needed. Also when there is nothing to wait
- * for: another thread may have polled what this one needs since it last looked. */
+/* Waits for one stream at a time and looks again after each, so as not to wait longer than needed. Looks even when
+ * there is nothing to wait for: another thread may have polled the needed block free since. */
 static weir_status take_awaited(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
@@ -143,14 +145,14 @@ static bool has_oversize(const wr_request *request)
     return request->pool->cache->options.max_split != SIZE_MAX;
 }
 
-/* What the driver did not take is no reason to do without what it did take. */
+/* If the driver refused to take back some segments, those that it took may still be enough. */
 static weir_status unless_released(weir_status status, size_t released)
 {
     return released != 0 && status != WEIR_ERR_DEVICE_LOST ? WEIR_OK : status;
 }
 
-/* Oversize segments are what max_split_size keeps whole: the first to go for another one of their stream. Where they do not add
- * up to it, PyTorch gives all back before it asks again. */
+/* Oversize segments, which max_split_size keeps whole, go first for an oversize request of their stream. Where they do
+ * not add up to the request, PyTorch gives all back before it asks again. */
 static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     size_t released = 0;
@@ -160,7 +162,7 @@ static weir_status trim_oversize_and_grow(wr_device *device, const wr_request *r
     return released >= enough ? grow(device, request, out) : WEIR_OK;
 }
 
-/* Nothing is left to give back: a segment that others will not share is better than none, but not by PyTorch's rules. */
+/* Nothing is left to give back: tries a segment with no room for other blocks, which PyTorch's rules do not. */
 static weir_status grow_tight(wr_device *device, const wr_request *request, void **out)
 {
     wr_request tight = *request;
@@ -170,10 +172,10 @@ static weir_status grow_tight(wr_device *device, const wr_request *request, void
     return smaller && may ? grow(device, &tight, out) : WEIR_OK;
 }
 
-/* Gives idle segments back to make room for one of the right size: just enough by number first, then, since the
- * driver may not be able to join what it got, more until nothing is left. Trimming waits for other threads that give
- * segments back or move them, so there is one more look when it finds nothing itself: what they had out of sight is
- * in sight again, or with the driver. */
+/* Gives idle segments back to make room for one of the right size: first just enough bytes, then, since the driver may
+ * not be able to coalesce what it got, more until nothing is left. Trimming waits for other threads that give segments
+ * back or move them. So when it finds nothing itself, the cache is searched once more: segments that those threads had
+ * taken out are back in the cache, or with the driver. */
 static weir_status trim_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     wr_cache *cache = request->pool->cache;
@@ -187,7 +189,7 @@ static weir_status trim_and_grow(wr_device *device, const wr_request *request, v
     return *out ? WEIR_OK : grow_tight(device, request, out);
 }
 
-/* Idle handles of libraries hold device memory of their own, and workspaces of weir's. */
+/* Idle handles hold device memory of their libraries, and workspaces from weir's pools. */
 static weir_status drop_idle_handles(wr_device *device, const wr_request *request, void **out)
 {
     uint64_t destroyed = 0;
@@ -198,7 +200,7 @@ static weir_status drop_idle_handles(wr_device *device, const wr_request *reques
     return *out ? WEIR_OK : trim_and_grow(device, request, out);
 }
 
-/* A callback may free something and yet not enough: then the next one is asked. */
+/* If what a callback freed is not enough, the next one is asked. */
 static weir_status ask_program(wr_device *device, const wr_request *request, void **out)
 {
     uint64_t asked = 0;
@@ -211,19 +213,20 @@ static weir_status ask_program(wr_device *device, const wr_request *request, voi
     return WEIR_OK;
 }
 
-/* How far a request came. */
+/* Which steps a request went through. */
 typedef struct decision {
     uint64_t tried; /* a bit per step */
-    weir_step last; /* which served, if any did */
+    weir_step last; /* the step that served it, if any did */
 } decision;
 
-/* Rungs end with NULL. All but the last ones are climbed again while something was freed meanwhile. */
+/* Both lists end with NULL. `rungs` are climbed again as long as something was freed meanwhile; `last_rungs` are
+ * climbed once. */
 typedef struct ladder {
     rung rungs[8], last_rungs[3];
     weir_status (*give_up)(wr_device *device, const wr_request *request, uint64_t tried);
 } ladder;
 
-/* Other threads may take what one has made room for, many times over while there is enough for all. */
+/* Other threads may take the room that one has made, many times over, even while there is enough for all. */
 enum { CLIMBS_MAX = 64 };
 
 static weir_status out_of_pinned_memory(wr_device *device, const wr_request *request, uint64_t tried)
@@ -244,7 +247,7 @@ static const ladder of_device = {
     .give_up = wr_oom_device,
 };
 
-/* Idle segments go before a stream is waited for: that may take for ever, and nobody's other blocks are to wait with it. */
+/* Idle segments are trimmed before streams are waited for: a wait may take for ever, and trimming need not wait. */
 static const ladder of_pinned = {
     .rungs = { { take_finished, WEIR_STEP_FINISHED, NULL },
                { grow, WEIR_STEP_GROW, NULL },
@@ -254,7 +257,7 @@ static const ladder of_pinned = {
     .give_up = out_of_pinned_memory,
 };
 
-/* Once a request, however often it climbs, as PyTorch does. */
+/* Counted once for a request, however often it climbs, as PyTorch does. */
 static void count_retry(const wr_request *request)
 {
     wr_cache_lock(request->pool->cache);
@@ -289,7 +292,7 @@ static void record(const wr_request *request, const decision *made, const void *
 
 typedef struct moment {
     uint64_t changes, refusals;
-    uint64_t growing; /* of the device, and of the pool, which may have a cap and no part in the limit */
+    uint64_t growing; /* of the device, and of the pool, which may have a cap without being under the limit */
 } moment;
 
 static moment moment_of(const wr_request *request)
@@ -301,8 +304,9 @@ static moment moment_of(const wr_request *request)
     return m;
 }
 
-/* Until one of those who ask for memory now has been told: what is refused is no longer counted against the limit. False: for a
- * second nobody was; a program's source of segments may be waiting for what this thread holds. */
+/* Waits until one of the requests now with the driver has ended: if it is refused, its bytes no longer count against
+ * the limit. False: none ended within a second; a program's source of segments may be waiting for something that this
+ * thread holds. */
 static bool await_growth(const wr_request *request, moment from)
 {
     const struct timespec pause = { .tv_nsec = PAUSE_NS };
@@ -316,7 +320,7 @@ static bool await_growth(const wr_request *request, moment from)
     return true;
 }
 
-/* Again while something was freed meanwhile: nothing fails because it looked at the wrong moment. */
+/* Climbs again as long as something was freed meanwhile, so that no request fails for looking at the wrong moment. */
 static weir_status climb_on(const ladder *l, wr_device *device, const wr_request *request, decision *made, void **out)
 {
     wr_cache *cache = request->pool->cache;
@@ -325,12 +329,12 @@ static weir_status climb_on(const ladder *l, wr_device *device, const wr_request
         const moment before = moment_of(request);
         WR_TRY(climb_rungs(device, request, l->rungs, made, out));
         if (*out) return WEIR_OK;
-        wr_fronts_empty(cache); /* what was parked meanwhile is a change */
+        wr_fronts_empty(cache); /* blocks parked meanwhile then show as a change */
         const moment now = moment_of(request);
         again = now.changes != before.changes;
         if (again || !patient || now.refusals == before.refusals) continue;
         patient = await_growth(request, now);
-        again = true; /* once more, also when the wait was in vain: what was freed meanwhile may be parked */
+        again = true; /* once more, even if the wait was in vain: blocks freed meanwhile may be parked */
     }
     WR_TRY(climb_rungs(device, request, l->last_rungs, made, out));
     return *out ? WEIR_OK : l->give_up(device, request, made->tried);
@@ -344,7 +348,7 @@ static WR_NOINLINE weir_status climb(const ladder *l, wr_device *device, const w
     return status;
 }
 
-/* What another stream, or the graph that is being captured, is done with by now may be what is in the way. */
+/* The planned place may be blocked by a pending free that is done by now, on another stream or in a capture. */
 static WR_NOINLINE void take_planned(wr_device *device, const wr_request *request, void **out)
 {
     wr_subplace at = { 0 };
@@ -453,12 +457,12 @@ static weir_status trim_and_resume(wr_device *device, const char *tag, size_t *m
     for (size_t released = 1; released != 0 && status == WEIR_ERR_OUT_OF_MEMORY;) {
         status = wr_cache_trim(&device->cache, NULL, *missing, &released);
         WR_TRY(unless_released(status, released));
-        status = wr_resume(&device->cache, tag, missing); /* what went may have been paused, and without memory */
+        status = wr_resume(&device->cache, tag, missing); /* trimmed segments may be paused, without memory */
     }
     return status;
 }
 
-/* What others free on the way may be enough although there is nothing of weir's own to give back. */
+/* Tries before trimming: what others have freed meanwhile may be enough. */
 static weir_status free_and_resume(wr_device *device, const char *tag, size_t *missing)
 {
     weir_status status = wr_resume(&device->cache, tag, missing);

@@ -1,5 +1,5 @@
 /*
- * ladder: what an allocation tries, in order, before it gives up. docs/memory.md draws it.
+ * ladder: what an allocation tries on the slow path, in order, before it fails. docs/memory.md draws it.
  */
 #ifndef WR_DEVICE_LADDER_H
 #define WR_DEVICE_LADDER_H
@@ -7,28 +7,28 @@
 #include "device/device.h"
 #include "device/pinned.h"
 
-/* Allocates from a pool on a stream of the device. On WEIR_ERR_OUT_OF_MEMORY the error text explains. No lock held. */
+/* Allocates from a pool on a stream of the device. On WEIR_ERR_OUT_OF_MEMORY the error text says why. No lock held. */
 WR_CHECKED weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name name, wr_stream *stream,
                                        size_t bytes, void **out);
 
-/* Frees what lies at `pointer` in a segment. */
+/* Frees the block that begins at `pointer` in the segment. */
 WR_CHECKED weir_status wr_device_free(const wr_segment *segment, void *pointer);
 
-/* Pinned host memory from a pool of the cache of wr_pinned, at a place. On WEIR_ERR_OUT_OF_HOST_MEMORY the error text
- * explains. No lock held. */
+/* Allocates pinned host memory from a pool of wr_pinned's cache, at a place (pinned.h). On WEIR_ERR_OUT_OF_HOST_MEMORY
+ * the error text says why. No lock held. */
 WR_CHECKED weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes,
                                        void **out);
 
-/* Takes a segment of its own for blocks like one of `bytes`. Nothing is given back for it. */
+/* Adds a segment of at least `bytes`, for blocks of that size's class. Gives nothing back to make room for it. */
 WR_CHECKED weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes);
 
-/* Waits for pending frees and gives all idle memory back that no private pool keeps. */
+/* Waits for pending frees and gives back all idle memory that no private pool keeps. */
 WR_CHECKED weir_status wr_device_empty_cache(wr_device *device);
 
 /* The same for one pool, to which the caller has a reference: WEIR_ERR_BUSY when a graph holds it or it is paused. */
 WR_CHECKED weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool);
 
-/* Resumes the paused pools of that tag; where memory is short, with the same efforts as for an allocation. */
+/* Resumes the paused pools of that tag. Where memory is short, frees what an allocation would free. */
 WR_CHECKED weir_status wr_device_resume(wr_device *device, const char *tag);
 
 #endif

@@ -50,7 +50,7 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     *planned = false;
     if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
     WR_TRY(plan_history(device, &plan, &users));
-    /* What is free was for another order of things; the plan takes what it needs anew. */
+    /* The free memory was laid out for another course of requests; the plan takes what it needs anew. */
     wr_pending_poll(&device->cache);
     weir_status status = wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
     if (status == WEIR_OK) status = wr_device_serve(device, plan, users);

@@ -8,10 +8,10 @@
 #include <errno.h>
 #include <stdint.h>
 
-/* Milliseconds between two looks: the first, and the most, which it comes to by doubling. */
+/* Milliseconds between two looks at the history: at first, and at most, reached by doubling. */
 enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
 
-/* False: it is to end. */
+/* False: the thread is to end. */
 static bool rest(wr_learner *l, uint32_t milliseconds)
 {
     const struct timespec deadline = wr_lock_deadline(milliseconds * UINT64_C(1000000));
@@ -28,7 +28,7 @@ static uint32_t longer(uint32_t pause)
     return 2 * pause < PAUSE_MOST ? 2 * pause : PAUSE_MOST;
 }
 
-/* After a plan the next look comes soon, but ever later where plan follows plan and none is right for long. */
+/* After a new plan the next look comes soon, but ever later while plan follows plan and none fits for long. */
 static void *learn(void *argument)
 {
     wr_learner *l = argument;

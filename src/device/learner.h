@@ -1,7 +1,7 @@
 /*
  * learner: a thread that plans what the program repeats, under the option plan=auto. It looks at the device's history a
- * few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits; where no plan can
- * be served it ends. It holds no lock while it plans, and makes calls of the driver only when it serves a new plan.
+ * few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits. It ends
+ * where no plan can be served. It holds no lock while it plans, and calls the driver only to serve a new plan.
  * Owner: the device, from its opening until it stops. Lock: its own, which is a leaf, for `stop`.
  */
 #ifndef WR_DEVICE_LEARNER_H
@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 typedef struct wr_learner {
-    struct wr_device *device; /* NULL: there is no thread */
+    struct wr_device *device; /* NULL: no thread runs */
     pthread_t thread;
     wr_lock lock;
     pthread_cond_t wake;
@@ -20,7 +20,7 @@ typedef struct wr_learner {
 
 WR_CHECKED weir_status wr_learner_start(wr_learner *learner, struct wr_device *device);
 
-/* Waits until it is over, which takes as long as planning, at most. None is fine. */
+/* Waits for the thread to end, which takes at most as long as planning. Does nothing when none runs. */
 void wr_learner_stop(wr_learner *learner);
 
 #endif

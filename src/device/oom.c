@@ -12,21 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known of a failure. */
+/* The facts of one failure, collected before any text is written. */
 typedef struct facts {
     const wr_request *request;
     uint64_t tried;
     uint64_t free_bytes, total_bytes, outside_bytes; /* of the device */
-    bool told;                                       /* by the driver; else 0 are free, and outside */
+    bool told; /* free_bytes is the driver's answer; false: it and outside_bytes are 0 */
     wr_cache_report report;
     wr_rows rows; /* of the cache, its pools, its streams, kinds of handles; empty: no memory for them */
-    bool planned; /* a plan is served, or looked for */
+    bool planned; /* a plan is served, or plan=auto looks for one */
     const char *advice;
-    char refusal[256]; /* what this thread was told last */
+    char refusal[256]; /* the text of this thread's last error */
 } facts;
 
-/* Neither the device nor the limit is why: a pool's cap is, or its source, or addresses that ran out, or a driver that counts
- * otherwise. */
+/* True: neither the device nor the limit is the cause, but the pool's cap, its source, exhausted addresses, or a driver
+ * that accounts differently. */
 static bool has_room(const facts *f)
 {
     const uint64_t need = f->request->fit.segment_bytes, limit = f->report.limit;
@@ -69,8 +69,8 @@ static const char *advice(const facts *f)
 
 /* ---- text --------------------------------------------------------------------------------------------------------- */
 
-enum { TEXT_MAX = 4000, NAMED = 4 }; /* of each list the largest are named */
-enum { ROUNDED_SHARE = 16 };         /* told when it is more than such a part of the request */
+enum { TEXT_MAX = 4000, NAMED = 4 }; /* the NAMED largest of each list are shown */
+enum { ROUNDED_SHARE = 16 };         /* rounding is mentioned when it adds more than 1/16 of the request */
 
 static void put_size(wr_emit *e, const char *before, uint64_t bytes, const char *after)
 {
@@ -96,7 +96,7 @@ static uint64_t weight(const wr_row *row)
     return row->of.handles.bytes + row->of.handles.workspace_bytes;
 }
 
-/* Scopes together, of each the heaviest first. */
+/* Groups rows by scope, the heaviest of each first. */
 static int by_weight(const void *left, const void *right)
 {
     const wr_row *a = left, *b = right;
@@ -253,7 +253,7 @@ static void count_failure(wr_mempool *pool)
     wr_cache_unlock(pool->cache);
 }
 
-/* A device that is lost has no memory for another reason. */
+/* Fails only when the device is lost: then that is the cause. */
 static weir_status ask_driver(const wr_device *device, facts *f)
 {
     uint64_t free_bytes = 0, total_bytes = 0;
@@ -269,7 +269,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     facts f = { .request = request, .tried = tried, .total_bytes = device->caps.total_memory };
     snprintf(f.refusal, sizeof f.refusal, "%s", weir_error_text());
     WR_TRY(ask_driver(device, &f));
-    count_failure(request->pool); /* in what is told, too */
+    count_failure(request->pool); /* counted first, so that the report includes it */
     wr_inspect_report(&device->cache, request, &f.report);
     const uint64_t known = f.free_bytes + f.report.limited + f.report.lost;
     f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;

@@ -1,6 +1,6 @@
 /*
- * oom: what is said when a request failed for want of memory: what was asked, what was tried, where every byte is, and
- * what would help; as text and as JSON. No lock held.
+ * oom: the report of a request that failed for want of memory, as text and as JSON: what was asked, what was tried,
+ * where every byte is, and what would help. No lock held.
  */
 #ifndef WR_DEVICE_OOM_H
 #define WR_DEVICE_OOM_H
@@ -10,7 +10,7 @@
 /* `tried`: a bit per weir_step. Returns WEIR_ERR_OUT_OF_MEMORY. */
 WR_CHECKED weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t tried);
 
-/* The same of pinned host memory: WEIR_ERR_OUT_OF_HOST_MEMORY. */
+/* The same for pinned host memory. Returns WEIR_ERR_OUT_OF_HOST_MEMORY. */
 WR_CHECKED weir_status wr_oom_pinned(const wr_request *request, uint64_t tried);
 
 #endif

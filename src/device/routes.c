@@ -40,7 +40,7 @@ void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool)
     if (before) (void)wr_mempool_unref(before, wr_mempool_name_of(before), WR_HELD_BY_ROUTE);
 }
 
-/* The route may end while it is read, and its pool's record become another pool: then it is read again. */
+/* While it is read, the route may end and its pool's record become another pool. Then it is read again. */
 static void choose_by_stream(const wr_stream *stream, wr_route *best)
 {
     wr_mempool *pool = atomic_load_explicit(&stream->routed, memory_order_acquire);
@@ -92,7 +92,7 @@ weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_rou
     return pool->is_private ? wr_mempool_unref(pool, wr_mempool_name_of(pool), WR_HELD_BY_ROUTE) : WEIR_OK;
 }
 
-/* The filter of that index, if it was opened after `serial`. */
+/* Copies the filter of that index, if it was opened after `serial`. */
 static bool filter_at(wr_routes *routes, uint32_t index, uint64_t serial, wr_filter *out)
 {
     wr_lock_acquire(&routes->lock);

@@ -1,8 +1,8 @@
 /*
- * routes: which pool an allocation comes from, as far as the device has a say: by stream, by filter. Among all routes
- * that apply, a thread's and a capture's included, the one that was opened last wins; its serial tells.
- * Owner: the device. Lock: its own (WR_RANK_ROUTES) for filters; the route of a stream is read without. Every route holds a
- * reference of its pool.
+ * routes: which pool an allocation comes from, as far as the device decides it: by stream or by filter. Of all routes
+ * that apply, a thread's and a capture's included, the one opened last, with the highest serial, wins.
+ * Owner: the device. Lock: its own (WR_RANK_ROUTES) for filters; a stream's route is read without a lock. Every route
+ * holds a reference to its pool.
  */
 #ifndef WR_DEVICE_ROUTES_H
 #define WR_DEVICE_ROUTES_H
@@ -11,7 +11,7 @@
 
 typedef struct wr_device wr_device;
 
-/* A pool, what it was called when the route was found, and when the route was opened. */
+/* A pool, its name when the route was found, and when the route was opened. */
 typedef struct wr_route {
     wr_mempool *pool;
     wr_mempool_name name;
@@ -26,21 +26,21 @@ typedef struct wr_filter {
 
 typedef struct wr_routes {
     wr_lock lock;
-    atomic_uint any; /* routes of the device, captures underway and plans served on it: while 0, nobody looks further */
+    atomic_uint any; /* routes, captures underway and plans served on the device; while 0, none is looked for */
     atomic_uint filter_count;
     wr_filter *filters; /* oldest first */
     uint32_t filter_capacity;
 } wr_routes;
 
-/* So many more routes, captures or plans than before. */
+/* Adds `more`, which may be negative, to the count of routes, captures and plans. */
 void wr_routes_change(wr_routes *routes, int more);
 
 void wr_routes_init(wr_routes *routes);
 
-/* Forgets them; their pools go with the device. */
+/* Forgets the routes; their pools go with the device. */
 void wr_routes_release(wr_routes *routes);
 
-/* When a route opened now is opened, as a number that only grows. Never 0. */
+/* The serial for a route that opens now. Serials only grow; never 0. */
 uint64_t wr_route_serial(void);
 
 /* NULL ends the stream's route. */
@@ -49,8 +49,8 @@ void wr_route_stream(wr_device *device, wr_stream *stream, wr_mempool *pool);
 WR_CHECKED weir_status wr_route_filter_add(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);
 WR_CHECKED weir_status wr_route_filter_remove(wr_device *device, wr_mempool *pool, weir_route_fn function, void *user);
 
-/* The device's route for an allocation when it was opened after *best; else *best stays. No lock held: filters are the
- * program's. WEIR_ERR_CAPTURE when the stream is in a capture that weir was not told of. */
+/* Sets *best to the device's route for an allocation, if that was opened after *best. No lock held, since filters are
+ * the program's functions. WEIR_ERR_CAPTURE when the stream is in a capture that weir was not told of. */
 WR_CHECKED weir_status wr_routes_choose(wr_device *device, const wr_stream *stream, size_t bytes, wr_route *best);
 
 #endif

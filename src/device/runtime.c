@@ -41,15 +41,16 @@ static bool any_device_open(void)
     return false;
 }
 
-/* Nobody was in the middle of what there is without a device. */
+/* No thread was inside the state that exists even without a device. */
 static bool at_rest(void)
 {
     return atomic_load(&rt->changing) == 0 && wr_lock_is_free(&rt->exit_lock) && wr_lock_is_free(&rt->reclaim_lock) &&
            wr_kinds_at_rest() && wr_host_at_rest();
 }
 
-/* A driver does not survive fork. The child only remembers that: locks may be held by threads it does not have. So may
- * the library's own, by a thread that was opening it, or its first device, or adding a callback. */
+/* A driver does not survive fork, and locks may be held by threads that the child does not have: the library's own too,
+ * by a thread that was opening it or its first device, or adding a callback. So the child only notes that it must
+ * refuse calls. */
 static void after_fork_in_child(void)
 {
     atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
@@ -98,7 +99,7 @@ static void apply_log_option(const wr_options *options)
         if (strcmp(options->value[WR_OPTION_log].text, words[level]) == 0) atomic_store(&wr_log_threshold, level);
 }
 
-/* How many frames of each call, for recorded events and for what `debug` finds. */
+/* How many frames to keep of each call, for recorded events and for what `debug` finds. */
 static weir_status frames_to_keep(const wr_options *options, unsigned *debug, uint32_t *frames)
 {
     *frames = (uint32_t)options->value[WR_OPTION_history_stacks].number;
@@ -140,7 +141,7 @@ static weir_status open_locked(const weir_settings *settings)
                                    .host_devices = rt->options.value[WR_OPTION_host_devices].number,
                                    .host_memory = rt->options.value[WR_OPTION_host_memory].number };
     WR_TRY(wr_backend_open(rt->options.value[WR_OPTION_backend].text, &config, &rt->backend));
-    if (!rt->backend->forks) atomic_store(&rt->driver_started, true); /* also if what follows fails */
+    if (!rt->backend->forks) atomic_store(&rt->driver_started, true); /* even if a later step fails */
     weir_status status = wr_driver(rt->backend, device_count, &rt->device_count);
     if (status == WEIR_OK) status = wr_stacks_open(frames, rt->options.value[WR_OPTION_history_stacks_kept].number);
     if (status != WEIR_OK) {
@@ -197,7 +198,7 @@ weir_status wr_runtime_close(void)
     weir_status first = WEIR_OK;
     begin_change();
     if (atomic_load(&rt->state) == WR_OPEN) {
-        /* A thread that is ending has given its handles back before this, or will not any more. */
+        /* A thread that is ending has given its handles back by now, or will not do so any more. */
         wr_lock_acquire(&rt->exit_lock);
         set_state(WR_CLOSED);
         atomic_fetch_add_explicit(&rt->epoch, 1, memory_order_relaxed);
@@ -294,7 +295,7 @@ weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user)
     return WEIR_OK;
 }
 
-/* The first that was added after `serial`: callbacks may remove themselves, and each other. */
+/* The first callback added after `serial`. By serial, not index: callbacks may remove themselves and each other. */
 static bool next_reclaimer(uint64_t serial, wr_reclaimer *out)
 {
     wr_lock_acquire(&rt->reclaim_lock);

@@ -1,7 +1,7 @@
 /*
- * runtime: the open library. Its state, its back end, its options, its devices.
- * Owner: the process; there is one. Lock: WR_RANK_OPEN for opening and closing the library and its devices, held
- * across driver calls; nobody on a hit path takes it. What is open is read without a lock.
+ * runtime: the open library: its state, its back end, its options, its devices.
+ * Owner: the process; there is one. Lock: WR_RANK_OPEN for opening and closing the library and its devices, held across
+ * driver calls and taken on no hit path. What is open is read without a lock.
  */
 #ifndef WR_DEVICE_RUNTIME_H
 #define WR_DEVICE_RUNTIME_H
@@ -22,7 +22,7 @@ typedef enum wr_runtime_state {
     WR_UNOPENED, /* the next call opens it */
     WR_OPEN,
     WR_CLOSED, /* by weir_close: only weir_open opens it again */
-    WR_FORKED  /* in a child of a process that had a device open, or was at work just then: for ever */
+    WR_FORKED  /* for ever: in a child whose parent had a device open or a driver started, or was changing state */
 } wr_runtime_state;
 
 typedef struct wr_reclaimer {
@@ -33,15 +33,16 @@ typedef struct wr_reclaimer {
 
 typedef struct wr_runtime {
     atomic_int state;
-    atomic_bool driver_started; /* one that does not survive fork; for ever, since closing does not unload it */
-    /* Changes whenever what threads remember of the library becomes void: close, fork. Never 0. */
+    atomic_bool driver_started; /* a driver that does not survive fork; for ever, since closing does not unload it */
+    /* Changes when everything that threads remember of the library becomes void: on close and fork. Never 0. */
     atomic_uint_fast64_t epoch;
-    /* Changes whenever a front that a thread remembers (thread/thread.h) may no longer be where its stream's allocations go,
-     * or a table of blocks may go: with the epoch, when a stream ends, when a route opens. Never 0. */
+    /* Counts changes of the ways: of which front (pool/front.h) serves a stream, and of which tables of blocks exist.
+     * What a thread remembers of those (thread/thread.h) is valid only while this stays the same. Changes with the
+     * epoch, when a stream ends, and when a route opens. Never 0. */
     atomic_uint_fast64_t ways;
     wr_lock lock;
-    atomic_int changing; /* threads that have or want `lock`: a child of fork that sees one must not wait for it */
-    wr_lock exit_lock;   /* WR_RANK_EXIT: held by a thread that ends while it gives its handles back */
+    atomic_int changing; /* threads that have or want `lock`; not 0 in a child of fork: nobody may release it there */
+    wr_lock exit_lock;   /* WR_RANK_EXIT: held by an ending thread while it gives its handles back */
 
     /* constants while open */
     const weir_backend *backend;
@@ -51,7 +52,7 @@ typedef struct wr_runtime {
     unsigned debug; /* of wr_debug_flag */
     int device_count;
 
-    _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first used */
+    _Atomic(wr_device *) devices[WR_DEVICE_MAX]; /* NULL until first use */
     _Atomic(wr_pinned *) pinned;                 /* the same */
 
     wr_lock reclaim_lock;
@@ -68,7 +69,7 @@ WR_CHECKED weir_status wr_runtime_open(const weir_settings *settings);
 /* For weir_close. */
 WR_CHECKED weir_status wr_runtime_close(void);
 
-/* What every call does first: WEIR_OK when the library is open, opening it when it never was. */
+/* What every call does first. Opens the library if it was never opened; WEIR_OK when it is open. */
 WR_CHECKED weir_status wr_runtime_enter_slow(void);
 WR_CHECKED static inline weir_status wr_runtime_enter(void)
 {
@@ -76,16 +77,16 @@ WR_CHECKED static inline weir_status wr_runtime_enter(void)
     return wr_runtime_enter_slow();
 }
 
-/* WEIR_ERR_FORKED in a child of fork that must not go on. For what does not open the library, and takes a lock. */
+/* WEIR_ERR_FORKED in a child of fork that must not go on. For calls that take a lock without opening the library. */
 WR_CHECKED weir_status wr_runtime_check_fork(void);
 
-/* What changes the ways was done before. */
+/* Call it after the change that makes remembered ways void. */
 static inline void wr_runtime_change_ways(void)
 {
     atomic_fetch_add(&wr_runtime_global.ways, 1);
 }
 
-/* The device of that ordinal, opened when this is its first use. The library is open. */
+/* The device of that ordinal, opened at its first use. The library must be open. */
 WR_CHECKED weir_status wr_runtime_device_slow(int ordinal, wr_device **device);
 WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **device)
 {
@@ -99,17 +100,17 @@ WR_CHECKED static inline weir_status wr_runtime_device(int ordinal, wr_device **
     return wr_runtime_device_slow(ordinal, device);
 }
 
-/* The same without opening it. NULL: it was never used. */
+/* The same without opening the device. NULL: it was never used. */
 WR_CHECKED weir_status wr_runtime_device_there(int ordinal, wr_device **device);
 
-/* The cache of pinned host memory, made through `home` when this is its first use. */
+/* The cache of pinned host memory, made through `home` at its first use. */
 WR_CHECKED weir_status wr_runtime_pinned(const wr_device *home, wr_pinned **out);
 
 WR_CHECKED weir_status wr_runtime_reclaimer_add(weir_reclaim_fn function, void *user);
 WR_CHECKED weir_status wr_runtime_reclaimer_remove(weir_reclaim_fn function, void *user);
 
-/* Asks the callbacks in order, no lock held, until one says it freed something. *asked: up to which serial number they were
- * already, so that going on where it ended asks each once; 0 at first. */
+/* Asks the callbacks in order, with no lock held, until one says that it freed something. *asked, 0 at first, is the
+ * serial of the last one asked, so that repeated calls ask each callback once. */
 bool wr_runtime_reclaim(int device, size_t needed, uint64_t *asked);
 
 #endif

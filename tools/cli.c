@@ -39,7 +39,7 @@ int cli_usage(const char *command, const char *format, ...)
 
 #define LONGEST_WORD 63
 
-/* Edits (insert, delete, replace, swap neighbours) between two words; of longer words the heads are compared. */
+/* Edits (insert, delete, replace, swap neighbours) between two words, of which LONGEST_WORD characters count. */
 static unsigned distance(const char *a, const char *b)
 {
     size_t rows = strnlen(a, LONGEST_WORD), columns = strnlen(b, LONGEST_WORD);
@@ -68,7 +68,7 @@ const char *cli_nearest(const char *word, const char *const *words, size_t count
 
     for (size_t i = 0; i < count; i++) {
         unsigned d = distance(word, words[i]);
-        /* A distance of the whole word means that nothing of it is left. */
+        /* At a distance of the whole word the two have nothing in common. */
         if (d > near || d >= strlen(words[i]) || d >= length) continue;
         near = d ? d - 1 : 0;
         nearest = words[i];
@@ -116,7 +116,7 @@ int cli_option(const char *command, int argc, char **argv, const char *letters, 
     int found = getopt_long(argc, argv, letters, options, NULL);
     if (found != '?' && found != ':') return found;
 
-    /* Operands are moved behind the option, so the option stands just before optind; in a bundle of letters
+    /* getopt_long moves operands behind the option, so the option is just before optind; inside a bundle of letters
      * optind has not moved yet. */
     const char *given = optind > argument ? argv[optind - 1] : argv[argument];
     bool needs_value = false;
@@ -162,7 +162,7 @@ bool cli_size(const char *text, uint64_t *bytes)
 }
 
 #define SMALLEST_DEVICE ((uint64_t)2 << 20) /* one segment */
-#define LARGEST_DEVICE ((uint64_t)16 << 40) /* as the option host_memory */
+#define LARGEST_DEVICE ((uint64_t)16 << 40) /* as of the option host_memory */
 
 bool cli_device_size(const char *text, uint64_t *bytes)
 {
@@ -176,7 +176,7 @@ bool cli_device_memory(const char *command, const char *text, uint64_t *bytes)
     return false;
 }
 
-/* One plain file, or one that both would make. */
+/* Whether both paths name one regular file, or would create the same one. */
 static bool are_one(const char *one, const char *other)
 {
     struct stat a, b;

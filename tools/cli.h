@@ -14,42 +14,42 @@
 /* One message, with "weir " and the command (NULL: none) before it and a newline after it. */
 void cli_say(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* As cli_say, then where help is. Returns the exit code of a usage error. */
+/* As cli_say, followed by where to find help. Returns the exit code of a usage error. */
 int cli_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The one of `count` words that `word` most likely meant; NULL when none is near. */
 const char *cli_nearest(const char *word, const char *const *words, size_t count);
 
-/* The known word that is meant exactly; NULL, having said what is wrong as a usage error. `what` names such words. */
+/* The known word that equals `word`; NULL after reporting a usage error. `what` says what kind of word it is. */
 const char *cli_word(const char *command, const char *what, const char *word, const char *const *known, size_t count);
 
-/* getopt_long for options with long names and val other than '?'. On an error it has said what is wrong, naming the
+/* getopt_long for options with long names and val other than '?'. On an error it reports what is wrong, naming the
  * nearest option, and returns '?'. */
 int cli_option(const char *command, int argc, char **argv, const char *letters, const struct option *options);
 
 /* "80GiB", "80 GB", "1.5g", "4096": K, M, G, T are powers of 1024, in any case, with or without "iB" or "B". */
 bool cli_size(const char *text, uint64_t *bytes);
 
-/* What a device may have: at least one segment. */
+/* A size that a device may have: from one segment to 16 TiB. */
 bool cli_device_size(const char *text, uint64_t *bytes);
 
-/* The value of --device-memory. False, having said what is wrong as a usage error. */
+/* The value of --device-memory. False after reporting a usage error. */
 bool cli_device_memory(const char *command, const char *text, uint64_t *bytes);
 
 /* A whole number from `least` to `most`, decimal. */
 bool cli_count(const char *text, uint64_t least, uint64_t most, uint64_t *count);
 
-/* False, having said so as a usage error: the output, which may be NULL, is the trace that is read. */
+/* False after reporting a usage error: the output, which may be NULL, is the trace that is read. */
 bool cli_spares_trace(const char *command, const char *input, const char *path);
 
-/* False, having said so as a usage error: two outputs, each of which may be NULL, are one file, or stdout. */
+/* False after reporting a usage error: the two outputs, each of which may be NULL, are one file, or both stdout. */
 bool cli_are_apart(const char *command, const char *one, const char *other);
 
-/* False, having said so as a usage error: one of the outputs is one of the traces, is named as a trace is, or is the other one.
+/* False after reporting a usage error: an output is one of the traces, is named like a trace, or is the other output.
  * Each may be NULL. */
 bool cli_spares_traces(const char *command, char *const *traces, int count, const char *one, const char *other);
 
-/* trace_read with a progress bar, and the reason on stderr when it fails. */
+/* trace_read with a progress bar; says why on stderr when it fails. */
 bool cli_trace(const char *command, const char *path, trace *out);
 
 /* The trace's name, or "-" and the like when it has none. Valid as long as the trace. */

@@ -1,5 +1,5 @@
 /*
- * clock: the time in one number, which does not go back.
+ * clock: a monotonic clock, in nanoseconds.
  */
 #ifndef WEIR_TOOLS_CLOCK_H
 #define WEIR_TOOLS_CLOCK_H

@@ -1,4 +1,4 @@
-/* weir advise: which setting of PyTorch's allocator a job should run with, and what card it needs. */
+/* weir advise: which setting of PyTorch's allocator a job should use, and which card it needs. */
 #include "cli.h"
 #include "command.h"
 #include "output/file.h"
@@ -25,10 +25,10 @@ static const char help[] =
     "That nothing fits is a result, not an error.\n";
 
 #define CONTEXT UINT64_C(644245094)         /* 0.6 GiB */
-#define MOST_CONTEXT ((uint64_t)7 << 30)    /* leaves something of the smallest card */
+#define MOST_CONTEXT ((uint64_t)7 << 30)    /* leaves some memory even of the smallest card */
 #define SMALLEST_ROOM ((uint64_t)2 << 20)   /* one segment */
-#define VARIABLE "PYTORCH_CUDA_ALLOC_CONF"  /* of all releases */
-#define NEWER_VARIABLE "PYTORCH_ALLOC_CONF" /* of releases since late 2025, which deprecate the other */
+#define VARIABLE "PYTORCH_CUDA_ALLOC_CONF"  /* understood by all releases */
+#define NEWER_VARIABLE "PYTORCH_ALLOC_CONF" /* of releases since late 2025, which deprecate the other name */
 
 typedef struct request {
     advise_options options;
@@ -94,7 +94,7 @@ static void print_settings(const advice *a, const request *r)
         table_cell(&t, "%s", o->setting.name);
         print_fit(&t, o, r);
         print_card(&t, o);
-        /* Figures of a job that did not get its memory are not the job's. */
+        /* The figures of a run that ended for want of memory say nothing about the whole job. */
         table_cell(&t, m->oom ? "-" : "%s", table_size(m->peak_reserved, size));
         table_cell(&t, m->oom ? "-" : "%s", table_size(measurement_waste(m), size));
         const double ratio = measurement_ratio(m);
@@ -105,7 +105,7 @@ static void print_settings(const advice *a, const request *r)
     table_release(&t);
 }
 
-/* The setting of PyTorch's, or weir, that fits the smallest card; NULL when none does. */
+/* Of PyTorch's settings and weir, the one that fits the smallest card; NULL when none fits any. */
 static const outcome *smallest_card(const advice *a)
 {
     const outcome *best = NULL;

@@ -1,4 +1,4 @@
-/* weir check: is a trace well formed, what does it leak, and what was found while it was recorded? */
+/* weir check: is a trace well formed, what does it leak, and what did debug find while it was recorded? */
 #include "cli.h"
 #include "command.h"
 #include "grow.h"
@@ -30,11 +30,11 @@ static const char help[] =
     "  -h, --help       this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
 
-/* Faults shown per trace, and places of misuse; all are counted. */
+/* Faults, and places of misuse, shown per trace; all are counted. */
 #define SHOWN 5
 
-/* A block that holds its memory. Blocks are in a search tree whose order calls overlapping ranges equal, so looking a
- * range up finds a block that it overlaps. */
+/* A block that holds its memory. The search tree of blocks compares overlapping ranges as equal, so that looking up a
+ * range finds a block that it overlaps. */
 typedef struct block {
     uint64_t address, bytes;
     int16_t device;
@@ -45,19 +45,19 @@ typedef struct check {
     const char *name;
     FILE *text; /* where faults are shown */
     void *live; /* tree of block */
-    map seen;   /* addresses that ever were a block's; value: the event that made the last one, and 1; 0: none did */
+    map seen;   /* addresses that were ever a block's; value: 1 + the event that made the last one; 0: none */
     uint64_t allocations, frees;
     uint64_t unmatched_frees, double_frees, overlaps;                  /* faults */
     uint64_t segment_double_frees, segment_overlaps, outside_segments; /* likewise */
-    uint64_t unseen_frees; /* of the unmatched ones: at an address that nothing had named */
-    uint64_t residents;    /* blocks from before the first event, where the trace admits that it begins late */
+    uint64_t unseen_frees; /* of the unmatched ones: at an address that no event had named */
+    uint64_t residents;    /* blocks from before the first event, where the trace shows that it begins late */
     uint64_t incomplete_frees, waiting_bytes; /* freed, not completed */
     uint64_t live_blocks, live_bytes;         /* not freed */
-    uint64_t left_out[WEIR_EVENT_LAST + 1];   /* by kind: events of it that others show the trace to lack */
-    const bool *told;                         /* by kind: there is an event of it; while events are followed */
+    uint64_t left_out[WEIR_EVENT_LAST + 1];   /* by kind: events that the trace must lack, judging by the others */
+    const bool *told;                         /* by kind: the trace has such events; valid while events are followed */
     uint64_t misuses, suspicions;
     uint64_t shown;
-    size_t places[SHOWN]; /* misuses shown: their events */
+    size_t places[SHOWN]; /* events of the misuses shown */
     size_t place_count;
     bool begins_late, may_lack;
 } check;
@@ -76,7 +76,7 @@ static int by_range(const void *left, const void *right)
     return a->address >= block_end(b);
 }
 
-/* A block that overlaps `bytes` bytes from the event's address. */
+/* A block that overlaps `bytes` bytes from the event's address on; NULL: none. */
 static block *find_overlap(const check *c, const weir_event *e, uint64_t bytes)
 {
     block wanted = { .address = e->address, .bytes = bytes, .device = e->device };
@@ -105,7 +105,7 @@ static map_entry *see(check *c, const weir_event *e)
     return seen;
 }
 
-/* PyTorch's recorder may be told to leave kinds of events out; a log of RMM's has all. */
+/* PyTorch's recorder can be told to leave kinds of events out; RMM's logs have all. */
 static bool is_left_out(const check *c, weir_event_kind kind)
 {
     return c->may_lack && !c->told[kind];
@@ -130,7 +130,7 @@ static void on_alloc(check *c, size_t index, const weir_event *e)
     see(c, e)->value = (uint32_t)index + 1;
 }
 
-/* A free of what is not live: of a block from before the trace, of one freed already, or of nothing. */
+/* A free where no block is live: of a block from before the trace, a double free, or a free of nothing. */
 static void on_stray_free(check *c, size_t index, const weir_event *e, const block *overlapped)
 {
     bool seen = map_find(&c->seen, e->device, e->address) != NULL;
@@ -168,10 +168,10 @@ static void on_completed(check *c, size_t index, const weir_event *e)
         fault(c, &c->unmatched_frees, index, e, "completed free that was not asked for, of");
     else if (!map_find(&c->seen, e->device, e->address))
         on_stray_free(c, index, e, b);
-    /* Else what was wrong was said of its request, or it is a resident's. */
+    /* Else the fault was reported at the free's request, or the block is a resident. */
 }
 
-/* The same at the same place is shown once. Without stacks nobody knows the place. */
+/* The same misuse at the same stack is shown once. Without stacks, places cannot be told apart. */
 static bool is_shown(const check *c, const trace *t, size_t index)
 {
     const uint32_t stack = trace_stack(t, index);
@@ -206,7 +206,7 @@ static void count_live(const void *node, VISIT visit, void *closure)
     count_one(c, b->pending, b->bytes);
 }
 
-/* Those that the file lists, all or those that no event is about. */
+/* Counts the live blocks that the file lists: all, or only those that no event names. */
 static void count_listed(check *c, const trace *t, bool all)
 {
     for (size_t i = 0; i < t->live_count; i++) {
@@ -217,7 +217,7 @@ static void count_listed(check *c, const trace *t, bool all)
     }
 }
 
-/* Blocks that the file lists as live and no event made prove that recording began late. */
+/* A block that the file lists as live but no event made proves that recording began late. */
 static bool begins_late(const trace *t)
 {
     if (t->dropped) return true;
@@ -230,7 +230,7 @@ static bool begins_late(const trace *t)
     return late;
 }
 
-/* What is freed was allocated before, or that is left out. */
+/* Frees without any allocation event: recording of allocations was left out. */
 static bool lacks_allocations(const check *c)
 {
     const bool frees = c->told[WEIR_EVENT_FREE_REQUESTED] || c->told[WEIR_EVENT_FREE_COMPLETED];
@@ -248,7 +248,7 @@ static void on_segments(check *c, segments *s, size_t index, const weir_event *e
     }
 }
 
-/* Misuses go to the array. */
+/* `misuses` receives one object for each misuse. */
 static void examine(check *c, const trace *t, json_t *misuses)
 {
     segments s;
@@ -380,7 +380,7 @@ static json_t *summary_json(const check *c, const trace *t, json_t *misuses)
     json_add(object, "dropped", c->begins_late && !t->dropped ? json_null() : json_count(t->dropped));
     json_add(object, "residents", json_count(c->residents));
     json_add(object, "stacks_lost", json_count(t->stacks.lost));
-    json_add(object, "live_blocks", json_count(c->live_blocks + c->incomplete_frees)); /* as long as it is waited for */
+    json_add(object, "live_blocks", json_count(c->live_blocks + c->incomplete_frees)); /* until the free completes */
     json_add(object, "live_bytes", json_count(c->live_bytes + c->waiting_bytes));
     json_add(object, "stream_misuses", misuses);
     json_add(object, "segment_double_frees", json_count(c->segment_double_frees));

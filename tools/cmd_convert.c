@@ -1,4 +1,4 @@
-/* weir convert: any trace that weir reads, in weir's own format. */
+/* weir convert: rewrites any trace that weir reads in weir's own format. */
 #include "cli.h"
 #include "command.h"
 #include "input/native.h"

@@ -1,4 +1,4 @@
-/* weir info: what the library would use here, and why. */
+/* weir info: what the library would use on this machine, and why. */
 #include "weir/weir.h"
 
 #include "cli.h"
@@ -21,12 +21,12 @@ static const char help[] =
     "      --json FILE  the same as JSON; - is stdout, instead of the text\n"
     "  -h, --help       this text\n";
 
-/* A library whose handles are pooled. Finding it makes none, and needs no device. */
+/* A library whose handles weir pools. Looking it up creates no handle and needs no device. */
 typedef struct vendor_library {
     weir_handle_kind kind;
     const char *name;
     weir_handle_kind_info info; /* all empty when it was not loaded */
-    char error[1024];           /* why it was not; "": it was */
+    char error[1024];           /* why it was not loaded; "" when it was */
 } vendor_library;
 
 static vendor_library libraries[] = {
@@ -59,7 +59,7 @@ static void find_libraries(void)
     }
 }
 
-/* Nothing of that name is there: each attempt, a line of the reason, says just that. */
+/* No file of that name exists: every attempt, one line each in the error, failed for that reason. */
 static bool is_absent(const vendor_library *l)
 {
     static const char absent[] = ": cannot open shared object file: No such file or directory";

@@ -32,7 +32,7 @@ static const char help[] =
     "  -h, --help           this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
 
-#define PAGE ((uint64_t)2 << 20) /* what drivers give memory in */
+#define PAGE ((uint64_t)2 << 20) /* the granularity of drivers */
 #define MOST_THREADS 256
 
 typedef struct request {
@@ -143,7 +143,7 @@ static void report_add(report *out, const char *name, const made_plan *m, const 
     }
 }
 
-/* The bar fills as the blocks get their first places; then as the time is used up, before which the search may end. */
+/* The bar fills while blocks get their first places, then again with the time used. The search may end before that. */
 typedef struct search_bar {
     progress bar;
     double limit;
@@ -275,7 +275,7 @@ static bool take_option(request *r, int option)
     }
 }
 
-/* False: what contradicts what was said. */
+/* False after reporting which options contradict each other. */
 static bool makes_sense(const request *r, int traces)
 {
     if (r->show && (traces || r->output || r->json))

@@ -1,4 +1,4 @@
-/* weir replay: what recorded traces cost under each policy, by running the library itself. */
+/* weir replay: what recorded traces cost under each policy, measured by running the library itself. */
 #include "cli.h"
 #include "command.h"
 #include "output/file.h"
@@ -144,7 +144,7 @@ static void measure_bar(void *user, unsigned done, unsigned total)
     progress_update(user, done, total);
 }
 
-/* With what the host back end would have. */
+/* Runs a model, with as much memory as the host back end would have. */
 static bool replay_model(const request *r, const trace *t, const script *sc, const policy_choice *p, measurement *m,
                          char error[1200])
 {
@@ -220,7 +220,7 @@ static bool asks_for_native(const request *r)
     return asks;
 }
 
-/* What policy torch does otherwise than the recorded settings say. */
+/* Says where policy torch deviates from the recorded settings. */
 static void remark_on_settings(const trace_settings *recorded, const char *name)
 {
     config c;
@@ -233,7 +233,7 @@ static void remark_on_settings(const trace_settings *recorded, const char *name)
                 name, segment, segment + 1);
 }
 
-/* What the rows are not of, or not as recorded. */
+/* Says what the rows leave out or show differently from the recording. */
 static void remark(const request *r, const trace *t, const script *sc, const char *name)
 {
     char size[TABLE_SIZE];
@@ -271,7 +271,7 @@ static bool replay_trace(const request *r, const char *path, report *out)
     }
     remark(r, &t, &sc, name);
     for (size_t i = 0; i < r->policies.count; i++) good &= replay_policy(r, &t, &sc, name, &r->policies.at[i], out);
-    /* JSON on stdout must stay JSON. */
+    /* JSON on stdout must not be mixed with text. */
     bool only_json = output_is_stdout(r->json);
     if (r->reproduce) good &= replay_reproduce(r, &t, &sc, name, only_json ? stderr : stdout);
     script_release(&sc);

@@ -1,4 +1,4 @@
-/* weir stat: what is in a trace. */
+/* weir stat: says what is in a trace. */
 #include "cli.h"
 #include "command.h"
 #include "output/caller.h"

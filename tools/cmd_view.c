@@ -35,16 +35,16 @@ typedef struct request {
     uint64_t device_memory;
 } request;
 
-/* A trace under each policy that it can be replayed under. */
+/* The traces to draw, each as recorded or replayed under each policy asked for. */
 typedef struct picture {
     trace *traces;  /* as read */
-    trace *replays; /* by track; unused where it is as recorded */
+    trace *replays; /* by track; unused for a track as recorded */
     timeline *lines;
     view_track *tracks;
     const char **policies; /* by track */
     char **titles;
     size_t trace_count, count;
-    bool lacks; /* some trace under some policy, which was said */
+    bool lacks; /* some trace could not be replayed under some policy, which was reported */
 } picture;
 
 static drawer drawer_of(const char *format)
@@ -54,7 +54,7 @@ static drawer drawer_of(const char *format)
     return NULL;
 }
 
-/* NULL, having said why. */
+/* NULL after reporting why. */
 static drawer choose_drawer(const char *format, const char *path)
 {
     if (format) {

@@ -1,5 +1,5 @@
 /*
- * command: the commands of `weir`. Each takes its own name in argv[0] and returns the exit code. A new one is one
+ * command: the commands of `weir`. Each gets its own name in argv[0] and returns the exit code. A new command is one
  * file, one line here and one row in weir.c.
  */
 #ifndef WEIR_TOOLS_COMMAND_H

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* Makes room for at least `wanted` items. On false the array stands as it was: for readers, which say what was too large. */
+/* Makes room for at least `wanted` items. On false the array is unchanged; readers then say what was too large. */
 static inline bool grow_try(void **items, size_t *capacity, size_t wanted, size_t item_bytes)
 {
     if (wanted <= *capacity) return true;
@@ -25,12 +25,12 @@ static inline bool grow_try(void **items, size_t *capacity, size_t wanted, size_
     return true;
 }
 
-/* A command has nothing to save when memory is out, so these stop it with a message and exit code 1 instead of failing. */
+/* A command has nothing to save when memory runs out, so these end it with a message and exit code 1. */
 
 /* Zeroed memory for `count` items, never NULL; freed with free(). */
 void *grow_new(size_t count, size_t item);
 
-/* `array` with room for at least `count` items, of which it has room for *capacity. */
+/* `array`, which has room for *capacity items, grown to at least `count`. */
 void *grow_array(void *array, size_t count, size_t *capacity, size_t item);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* The entry of the key, or the empty one where it would be. At most half of the entries are taken. */
+/* The entry of the key, or the empty one where it belongs. At most half of the entries are taken, so the loop ends. */
 static map_entry *probe(const map *m, int16_t device, uint64_t number)
 {
     uint64_t hash = (number ^ (uint64_t)(uint16_t)device << 48) * UINT64_C(0x9e3779b97f4a7c15);

@@ -1,6 +1,5 @@
 /*
- * map: (device, number) -> value, for the addresses and streams of a trace. Entries are never removed: what was once
- * seen is known for ever.
+ * map: (device, number) -> value, for the addresses and streams of a trace. Entries are never removed.
  * Owner: the caller, until map_release. An entry is valid until the next map_put.
  */
 #ifndef WEIR_TOOLS_MAP_H
@@ -24,7 +23,7 @@ typedef struct map {
 /* NULL when it is not there. */
 map_entry *map_find(const map *m, int16_t device, uint64_t number);
 
-/* The entry, made if needed with value and state 0: the caller sets a state before the next call. */
+/* The entry, made if needed with value and state 0. The caller must set a state before the next call. */
 map_entry *map_put(map *m, int16_t device, uint64_t number);
 
 void map_release(map *m);

@@ -7,7 +7,7 @@
 
 typedef struct explanation {
     const char *kind, *what, *remedy; /* the stream is named between `what` and `remedy` */
-    const char *call;                 /* whose stack the event has */
+    const char *call;                 /* which call the event's stack belongs to */
 } explanation;
 
 static const explanation *explain(const weir_event *e)
@@ -35,7 +35,7 @@ bool misuse_is(const weir_event *e)
     return e->kind >= WEIR_EVENT_UNRECORDED_USE && e->kind <= WEIR_EVENT_SUSPECT_FREE;
 }
 
-/* By the time of a late write the address is another block's. */
+/* When a late write is found, the address already belongs to another block. */
 static const weir_event *allocation_of(const trace *t, size_t index, size_t made)
 {
     return made == MISUSE_UNKNOWN || t->events[index].kind == WEIR_EVENT_LATE_WRITE ? NULL : &t->events[made];

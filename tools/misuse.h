@@ -1,5 +1,5 @@
 /*
- * misuse: what debug=streams found while a trace was recorded, one event each.
+ * misuse: what the option debug=streams found while a trace was recorded, one event each.
  */
 #ifndef WEIR_TOOLS_MISUSE_H
 #define WEIR_TOOLS_MISUSE_H
@@ -11,7 +11,7 @@
 
 bool misuse_is(const weir_event *e);
 
-/* What it was and what to do, with `name` before each line. `made`: the event that allocated the block, or
+/* Says what happened and what to do, with `name` before each line. `made`: the event that allocated the block, or
  * MISUSE_UNKNOWN. */
 void misuse_print(FILE *out, const char *name, const trace *t, size_t index, size_t made);
 json_t *misuse_json(const trace *t, size_t index, size_t made);

@@ -47,7 +47,7 @@ const range *ranges_at(const ranges *r, int16_t device, uint64_t address)
 
 void ranges_add(ranges *r, range added)
 {
-    if (end_of(&added) == added.address) return; /* of 0 bytes, or all beyond the last address */
+    if (end_of(&added) == added.address) return; /* 0 bytes, or wholly beyond the last address */
     range *made = grow_new(1, sizeof *made);
     *made = added;
     RB_INSERT(range_tree, &r->tree, made);

@@ -1,5 +1,5 @@
 /*
- * ranges: address ranges that do not overlap, each with a number, by device and address.
+ * ranges: disjoint address ranges, each with a number, ordered by device and address.
  * Owner: the caller, until ranges_release.
  */
 #ifndef WEIR_TOOLS_RANGES_H
@@ -14,7 +14,7 @@ typedef struct range {
     uint64_t address, bytes;
     uint32_t number; /* the caller's */
     int16_t device;
-    RB_ENTRY(range) link; /* in the tree; nobody else's */
+    RB_ENTRY(range) link; /* private to the tree */
 } range;
 
 RB_HEAD(range_tree, range);
@@ -25,24 +25,24 @@ typedef struct ranges {
     size_t count;
 } ranges;
 
-/* The first that ends behind the address; NULL: there is none. Valid until it is cut. */
+/* The first range that ends behind the address; NULL: none. Valid until it is cut. */
 range *ranges_find(const ranges *r, int16_t device, uint64_t address);
 
-/* In order; NULL: there are no more. */
+/* Iterate in order; NULL at the end. */
 range *ranges_first(const ranges *r);
 range *ranges_next(range *of);
 
-/* NULL: nothing is there. */
+/* The range that contains the address; NULL: none. */
 const range *ranges_at(const ranges *r, int16_t device, uint64_t address);
 
-/* What was there before must have been cut. */
+/* Whatever overlaps it must have been cut before. */
 void ranges_add(ranges *r, range added);
 
-/* Called for each range that is cut, with what remains of it on the left and right; these may be of 0 bytes, and their
- * numbers may be changed. */
+/* Called for each range that is cut, with what remains of it on the left and right. These may have 0 bytes; the
+ * callback may change their numbers. */
 typedef void (*ranges_on_cut)(void *user, const range *old, range *left, range *right);
 
-/* Takes the bytes out. Returns how many of them were in a range. */
+/* Removes these bytes from all ranges. Returns how many of them were in a range. */
 uint64_t ranges_cut(ranges *r, int16_t device, uint64_t address, uint64_t bytes, ranges_on_cut on_cut, void *user);
 
 void ranges_release(ranges *r);

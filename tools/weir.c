@@ -67,7 +67,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that becomes too large is an error of the write */
+    signal(SIGXFSZ, SIG_IGN); /* makes a file that becomes too large a write error */
     int code = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     cli_say(NULL, "cannot write to standard output: %s", strerror(errno));

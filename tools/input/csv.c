@@ -9,7 +9,7 @@
 
 #define COLUMNS_MAX 32
 #define DAY_NS (UINT64_C(86400) * 1000000000)
-#define LATE_NS (UINT64_C(60) * 1000000000) /* by how much a row may come after others */
+#define LATE_NS (UINT64_C(60) * 1000000000) /* by how much rows may be out of order */
 
 typedef enum column { THREAD, TIME, ACTION, POINTER, SIZE, STREAM, COLUMN_COUNT } column;
 static const char *const column_names[] = { "Thread", "Time", "Action", "Pointer", "Size", "Stream" };
@@ -24,8 +24,8 @@ typedef struct log_reader {
     const trace_limits *limits;
     trace *out;
     size_t capacity;
-    uint64_t line, offset;   /* of the line at hand, for messages; lines count from 1 */
-    bool whole;              /* the line has an end */
+    uint64_t line, offset;   /* of the current line, for messages; lines count from 1 */
+    bool whole;              /* the line ended with a newline */
     int place[COLUMN_COUNT]; /* -1: the log has no such column */
     int columns;
     uint64_t last_ns, days_ns; /* clock times start again at midnight */
@@ -97,7 +97,7 @@ static bool parse_digits(span field, unsigned base, uint64_t *out)
     return field.length > 0;
 }
 
-/* Pointers are hexadecimal with or without 0x; printf's %p writes a null one as "(nil)". */
+/* Pointers are hexadecimal with or without 0x; printf's %p writes a null pointer as "(nil)". */
 static bool parse_number(span field, unsigned base, uint64_t *out)
 {
     if (is(field, "(nil)")) {
@@ -129,7 +129,7 @@ static bool parse_clock(span field, uint64_t *seconds)
     return true;
 }
 
-/* The end of the whole seconds: at the point, or where old logs have a third colon instead. */
+/* The length up to the fraction of a second, which follows a point, or a third colon in old logs. */
 static size_t seconds_length(span field)
 {
     int colons = 0;
@@ -157,7 +157,7 @@ static bool parse_time(span field, uint64_t *out, bool *clock)
     return true;
 }
 
-/* Rows of racing threads may be a little out of order, around midnight too; half a day back is midnight. */
+/* Rows of racing threads may be a little out of order, also around midnight. A step back by half a day is midnight. */
 static uint64_t unwrap(log_reader *r, uint64_t ns)
 {
     if (r->days_ns && ns + LATE_NS > DAY_NS + r->last_ns) return r->days_ns - DAY_NS + ns;
@@ -191,7 +191,7 @@ static bool grow_threads(log_reader *r)
     return true;
 }
 
-/* Small numbers from 1, in the order of appearance. */
+/* Numbers threads from 1, in the order of appearance. */
 static bool thread_number(log_reader *r, uint64_t id, uint32_t *out)
 {
     if ((size_t)r->threads * 2 >= r->thread_slots && !grow_threads(r)) return false;
@@ -238,7 +238,8 @@ static bool read_fields(log_reader *r, const span *fields, weir_event *e)
     return r->place[THREAD] < 0 || thread_number(r, thread, &e->thread);
 }
 
-/* Of 0 bytes: nothing happens. Some logs give frees no size: those of blocks stay. */
+/* Passes over allocations and frees of 0 bytes. Some logs give frees no size, so a free of 0 bytes is passed over only
+ * if it matches an empty allocation. */
 static bool pass_empty(log_reader *r, const weir_event *e, bool allocates, bool *passed)
 {
     *passed = e->size == 0 && (allocates || empties_remove(&r->empties, e->address));
@@ -265,7 +266,7 @@ static bool read_row(log_reader *r, const char *line, size_t length)
     if (allocates) return add(r, e, WEIR_EVENT_ALLOC);
     if (frees) return add(r, e, WEIR_EVENT_FREE_REQUESTED) && add(r, e, WEIR_EVENT_FREE_COMPLETED);
     if (!is(action, "allocate failure")) return fail_field(r, ACTION, action);
-    e.address = 0; /* free device bytes: the log does not tell */
+    e.address = 0; /* would be the device's free bytes, which the log lacks */
     return add(r, e, WEIR_EVENT_OOM);
 }
 

@@ -13,8 +13,8 @@ static int half_of(const weir_event *e)
 
 typedef struct pairing {
     trace *t;
-    uint8_t halves[INT16_MAX + 1]; /* by device: those that it has */
-    bool *waits;                   /* by live block: whether its free was met */
+    uint8_t halves[INT16_MAX + 1]; /* by device: which halves of frees it has */
+    bool *waits;                   /* by live block: the request of its pending free was found */
 } pairing;
 
 static bool is_alone(const pairing *p, const weir_event *e)
@@ -22,7 +22,7 @@ static bool is_alone(const pairing *p, const weir_event *e)
     return half_of(e) != 0 && p->halves[e->device] != (REQUESTED | COMPLETED);
 }
 
-/* The block at the end that waits at the event's address; `live_count`: none. */
+/* The index of the block that is pending at the event's address at the end of the trace; `live_count`: none. */
 static size_t waiting_at(const trace *t, const weir_event *e)
 {
     size_t low = 0, high = t->live_count;
@@ -38,7 +38,7 @@ static size_t waiting_at(const trace *t, const weir_event *e)
     return found && t->live[low].pending ? low : t->live_count;
 }
 
-/* Going back, the first request at the address of a block that waits is that block's. */
+/* Going backwards, the first request at the address of a pending block is that block's own. */
 static bool waits(pairing *p, const weir_event *e)
 {
     const size_t at = half_of(e) == REQUESTED ? waiting_at(p->t, e) : p->t->live_count;
@@ -54,7 +54,7 @@ static void put(trace *t, size_t at, weir_event e, weir_event_kind kind, uint32_
     if (t->stacks.of) t->stacks.of[at] = stack;
 }
 
-/* From the end, so that nothing is overwritten before it has moved; then what there was too much room for goes. */
+/* Moves events from the end, so that none is overwritten before it has moved. Then closes the gap in front. */
 static void spread(pairing *p, size_t room)
 {
     trace *t = p->t;

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD_BYTES 1024 /* what detection may look at */
+#define HEAD_BYTES 1024 /* given to the detect functions */
 
 const trace_limits trace_limits_default = {
     .events = UINT64_C(1) << 31,
     .memo = UINT64_C(1) << 28,
-    .stack = UINT64_C(1) << 24, /* PyTorch's own writer puts all elements of a list there */
+    .stack = UINT64_C(1) << 24, /* PyTorch's own writer pushes all elements of a list */
     .depth = 10000,
     .string_bytes = UINT64_C(1) << 30,
 };
@@ -24,7 +24,7 @@ typedef struct input_format {
     const char *name;
     bool (*detect)(const uint8_t *head, size_t count);
     bool (*read)(source *s, const trace_limits *limits, trace *out);
-    bool leaves_out; /* a recorder may write one half of a free only */
+    bool leaves_out; /* a recorder may write only one half of a free */
 } input_format;
 
 static const input_format formats[] = {
@@ -42,7 +42,7 @@ static bool read_as_found(source *s, const trace_limits *limits, trace *out)
         if (!formats[i].detect(s->at, have)) continue;
         out->format = formats[i].name;
         if (!formats[i].read(s, limits, out)) return false;
-        source_need(s, 1); /* at the end of gzip data its checksum is compared */
+        source_need(s, 1); /* reaching the end of gzip data verifies its checksum */
         if (s->failed) return false;
         if (formats[i].leaves_out && !frees_pair(s, limits, out)) return false;
         if (!pools_tell(out)) return source_fail_memory(s);
@@ -68,7 +68,7 @@ bool trace_is_named(const char *path)
     return named;
 }
 
-/* Without folders and without the extensions of traces: "runs/gpt2.v1.pickle.gz" is "gpt2.v1". */
+/* The path without folders and trace extensions: "runs/gpt2.v1.pickle.gz" becomes "gpt2.v1". */
 static char *name_of(const char *path)
 {
     static const char *const extensions[] = { ".gz", ".pickle", ".pkl", ".csv", ".txt", ".log", ".weirtrace" };
@@ -86,7 +86,7 @@ static char *name_of(const char *path)
     return name;
 }
 
-/* The rest of a reading whose source was opened, or not. */
+/* The common part of both ways to read, once opening the source succeeded or failed. */
 static bool read_and_close(source *s, bool opened, const char *path, const trace_limits *limits, trace *out,
                            trace_error *error)
 {

@@ -1,7 +1,7 @@
 /*
- * input: recorded allocation traces, whatever wrote them, as one array of weir_event.
- * Owner: the caller of trace_read, until trace_release. No locks: a trace belongs to one thread until it is read.
- * A new format is one file and one row in input.c's table.
+ * input: recorded allocation traces of any format, as one array of weir_event.
+ * Owner: the caller of trace_read, until trace_release. No locks: one thread reads a trace. A new format is one file
+ * and one row in input.c's table.
  */
 #ifndef WEIR_TOOLS_INPUT_H
 #define WEIR_TOOLS_INPUT_H
@@ -13,13 +13,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Settings of the allocator that recorded the trace, where the file tells them (PyTorch snapshots do). */
+/* Settings of the recorded allocator, where the file has them (PyTorch snapshots do). */
 typedef struct trace_settings {
     bool known;
     bool expandable_segments;
     uint64_t max_split_size; /* 0: unlimited */
     double gc_threshold;
-    char roundup_power2_divisions[256]; /* PyTorch's grammar; "" when off */
+    char roundup_power2_divisions[256]; /* in PyTorch's grammar; "" when off */
     char config[512];                   /* PYTORCH_CUDA_ALLOC_CONF as recorded, cut to fit */
 } trace_settings;
 
@@ -35,7 +35,7 @@ typedef struct trace_live {
 typedef struct trace_segment {
     uint64_t address, bytes, stream, pool[2];
     int16_t device;
-    bool mapped; /* it grows by mapping, so pieces side by side are of one */
+    bool mapped; /* it grows by mapping, so adjacent pieces belong to one segment */
 } trace_segment;
 
 /* Where allocations were made: distinct stacks of distinct frames, where the file has them. */
@@ -44,18 +44,18 @@ typedef struct trace_stacks {
     size_t frame_count;
     uint32_t *items; /* frames of the stacks, innermost first */
     size_t *first;   /* stack i is items[first[i]] to items[first[i + 1]] */
-    size_t count;    /* with stack 0, which is empty; 0: the file has no stacks */
+    size_t count;    /* including stack 0, which is empty; 0: the file has no stacks */
     uint32_t *of;    /* an event's stack; NULL: the file has none */
-    uint64_t lost;   /* times that a stack was left out, where the file tells */
+    uint64_t lost;   /* how often a stack was left out, where the file says */
 } trace_stacks;
 
 typedef struct trace {
     char *name;         /* the file's name without folders and without .pickle.gz and the like */
     const char *format; /* "pytorch-snapshot", "rmm-csv", "weir" */
-    weir_event *events; /* each device's in recorded order; devices merged by time, stably */
+    weir_event *events; /* in recorded order for each device; devices merged stably by time */
     size_t count;
-    uint64_t dropped; /* events lost before the first one, where the file tells */
-    trace_live *live; /* blocks live at the end, where the file tells; by device, then address */
+    uint64_t dropped; /* events lost before the first one, where the file says */
+    trace_live *live; /* blocks live at the end, where the file lists them; by device, then address */
     size_t live_count;
     trace_segment *segments; /* likewise */
     size_t segment_count;
@@ -63,7 +63,7 @@ typedef struct trace {
     trace_settings settings;
 } trace;
 
-/* The stack of an event; 0 is empty: so is that of each in a file without stacks. */
+/* The stack of an event; 0, the empty stack, for all events of a file without stacks. */
 static inline uint32_t trace_stack(const trace *t, size_t event)
 {
     return t->stacks.of ? t->stacks.of[event] : 0;
@@ -86,7 +86,7 @@ typedef struct trace_error {
     char text[256];  /* "opcode 0x63 (GLOBAL) is not data", without path and offset */
 } trace_error;
 
-/* How far reading is, for a progress bar; `total` is 0 when unknown. May be NULL. */
+/* Reports how far reading is, for a progress bar; `total` is 0 when unknown. May be NULL. */
 typedef void (*trace_progress)(void *user, uint64_t bytes_read, uint64_t total);
 
 /* Bounds on hostile input; trace_limits_default are far above any real file. */
@@ -95,11 +95,11 @@ typedef struct trace_limits {
 } trace_limits;
 extern const trace_limits trace_limits_default;
 
-/* Reads `path` ("-": standard input), gzip or not, the format found by content. False: *error says why and where,
+/* Reads `path` ("-": standard input), gzipped or not; the content tells the format. False: *error says why and where,
  * *out is empty. */
 bool trace_read(const char *path, trace *out, trace_error *error, trace_progress progress, void *user);
 
-/* Whether a path has an ending that hardly any other files have. */
+/* Whether a path has an extension that hardly anything but traces has. */
 bool trace_is_named(const char *path);
 
 /* As trace_read, from memory, with limits: for fuzzers and tests. */

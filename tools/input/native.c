@@ -8,7 +8,7 @@
 
 #define HEADER_BYTES 64
 #define EVENT_BYTES 56
-#define STACKED_BYTES 60     /* with the number of its stack */
+#define STACKED_BYTES 60     /* with a stack number */
 #define EVENT_BYTES_MAX 4096 /* far above what later versions may add */
 #define UNCOUNTED UINT64_MAX
 #define FRAME_BYTES_MAX 65536 /* far above the longest name */
@@ -22,7 +22,7 @@ static void put(uint8_t *to, size_t offset, size_t bytes, uint64_t value)
     put_little_endian(to + offset, bytes, value);
 }
 
-/* Field by field, for the file is little endian whatever the machine is. */
+/* Field by field, since the file is little endian on every machine. */
 static weir_event decode(const uint8_t *from)
 {
     return (weir_event){
@@ -71,7 +71,7 @@ static bool decode_header(source *s, weir_trace_header *h)
         .stacks_lost = little_endian(from + offsetof(weir_trace_header, stacks_lost), 8),
         .sections = (uint32_t)little_endian(from + offsetof(weir_trace_header, sections), 4),
     };
-    if (h->version_minor < 2) h->frames = h->stacks = 0, h->stacks_lost = 0; /* they were reserved */
+    if (h->version_minor < 2) h->frames = h->stacks = 0, h->stacks_lost = 0; /* these fields were reserved */
     if (h->version_minor < 4) h->sections = 0;
     s->at += HEADER_BYTES;
     return true;
@@ -126,7 +126,7 @@ static bool ends_inside(source *s, size_t have, const char *what, uint64_t numbe
                        number);
 }
 
-/* A number of 4 bytes, of what is being read. */
+/* Reads a number of 4 bytes. `what` and `of` name the item that it belongs to, for messages. */
 static bool read_number(source *s, const char *what, uint64_t of, uint32_t *number)
 {
     size_t have = source_need(s, 4);
@@ -175,7 +175,7 @@ static bool read_stack(source *s, const trace_limits *limits, size_t *capacity, 
     return true;
 }
 
-/* Room is made as they come, as for events. Stack 0 is empty. */
+/* Grows the arrays as stacks are read, as for events. Stack 0 is empty. */
 static bool read_stacks(source *s, const trace_limits *limits, const weir_trace_header *h, trace_stacks *out)
 {
     size_t frame_capacity = 0, first_capacity = 0, item_capacity = 0;
@@ -196,13 +196,13 @@ static bool read_stacks(source *s, const trace_limits *limits, const weir_trace_
             return false;
         }
     }
-    /* An array even for stacks that are all empty. */
+    /* The array must exist even if all stacks are empty. */
     return grow_try((void **)&out->items, &item_capacity, 1, sizeof *out->items) || source_fail_memory(s);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
 
-/* What is next becomes the event behind the last one, unless it is of a kind to pass over. */
+/* Appends the next event, unless its kind is to be passed over. */
 static bool read_event(source *s, const weir_trace_header *h, uint64_t number, size_t *capacity, size_t *of_capacity,
                        trace *out)
 {
@@ -237,10 +237,10 @@ bool native_read(source *s, const trace_limits *limits, trace *out)
     out->dropped = h.dropped;
     out->stacks.lost = h.stacks_lost;
 
-    /* Room is made as events come, not for as many as the header says: that may be a lie. */
+    /* Grows the array as events are read, since the header's count cannot be trusted. */
     size_t capacity = 0, of_capacity = 0;
     if (h.stacks && !grow_try((void **)&out->stacks.of, &of_capacity, 1, sizeof *out->stacks.of))
-        return source_fail_memory(s); /* also where there are no events */
+        return source_fail_memory(s); /* allocated even if there are no events */
     for (uint64_t i = 0; i < h.events; i++) {
         size_t have = source_need(s, h.event_bytes);
         if (have == 0 && h.events == UNCOUNTED) break;

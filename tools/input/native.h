@@ -11,7 +11,7 @@ bool native_detect(const uint8_t *head, size_t count);
 /* On false the source's error is set; *out may hold something and is released by the caller either way. */
 bool native_read(source *s, const trace_limits *limits, trace *out);
 
-/* All that a trace has but its name and what wrote it. False: errno says why. */
+/* Writes everything of a trace but its name and its original format. False: errno says why. */
 bool trace_write_native(FILE *to, const trace *t);
 
 #endif

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What followed the opcode. */
+/* The opcode's argument. */
 typedef struct argument {
     uint64_t number;
-    const uint8_t *bytes; /* NULL: more than ATOM_STRING_MAX, passed over */
+    const uint8_t *bytes; /* NULL: longer than ATOM_STRING_MAX, skipped */
     size_t length;
 } argument;
 
@@ -33,7 +33,7 @@ typedef struct pickle {
     atom_table atoms;
 } pickle;
 
-/* What may follow one. The sized ones are last: a length of 1, 4 or 8 bytes, then so many bytes. */
+/* Kinds of arguments. The sized ones come last: a length of 1, 4 or 8 bytes, then that many bytes. */
 typedef enum argument_kind {
     ARG_NONE,
     ARG_U1,
@@ -93,7 +93,7 @@ static void drop_above(pickle *p, size_t height)
     while (p->count > height) drop(p, p->stack[--p->count]);
 }
 
-/* Height of the stack that opcodes may not dig under. */
+/* The height below which opcodes may not pop. */
 static size_t floor_height(const pickle *p)
 {
     return p->mark_count ? p->marks[p->mark_count - 1] : 0;
@@ -217,7 +217,7 @@ static bool op_text(pickle *p)
     return push_string(p, decoded, length);
 }
 
-/* Bytes, and the empty tuple: nothing of them matters. */
+/* Bytes, and the empty tuple: their content does not matter. */
 static bool op_opaque(pickle *p)
 {
     return push_atom(p, p->op == ')' ? ATOM_TUPLE : ATOM_BYTES);
@@ -277,7 +277,7 @@ static bool op_empty(pickle *p)
     return push(p, (pickle_value){ .type = type });
 }
 
-/* A container is finished: where the memo knows it (tag: the place there and one), the builder's token stands for it. */
+/* Puts the builder's token in place of a finished container that the memo has (tag: 1 + its index there). */
 static bool leave_token(pickle *p, pickle_value value)
 {
     bool container = value.type == PICKLE_LIST || value.type == PICKLE_DICT;
@@ -296,7 +296,7 @@ static bool append_above(pickle *p, size_t height)
     for (size_t i = height; i < p->count && good; i++) {
         pickle_value item = p->stack[i];
         if (!leave_token(p, item)) return false;
-        p->stack[i].type = PICKLE_NONE; /* given away, whatever comes of it */
+        p->stack[i].type = PICKLE_NONE; /* owned by the builder now, even if append fails */
         good = p->builder->append(p->builder->user, &list->node, item);
     }
     drop_above(p, height);
@@ -316,7 +316,7 @@ static bool set_above(pickle *p, size_t height)
         good = p->builder->set(p->builder->user, &dict->node, key, value);
     }
     drop_above(p, height);
-    return good && leave_token(p, *dict); /* the list it is for may hold it twice */
+    return good && leave_token(p, *dict); /* the list that it goes into may hold it twice */
 }
 
 static bool op_append(pickle *p)
@@ -391,8 +391,8 @@ static bool op_small_tuple(pickle *p)
 static bool memo_put(pickle *p, uint64_t index)
 {
     if (!need_values(p, 1)) return false;
-    /* Picklers number from 0 or 1 on, and each put takes two bytes or follows an opcode: no index is beyond the offset.
-     * So a small file cannot ask for a large memo. */
+    /* Picklers number from 0 or 1, and each put takes two bytes or follows an opcode, so no valid index exceeds the
+     * offset. This keeps a small file from demanding a large memo. */
     if (index >= p->limits->memo || index > p->op_offset)
         return FAIL(p, "memo index %" PRIu64 " is out of range", index);
 
@@ -451,7 +451,7 @@ static bool op_proto(pickle *p)
 
 static bool op_frame(pickle *p)
 {
-    (void)p; /* a hint how much to read ahead */
+    (void)p; /* only a hint how much to read ahead */
     return true;
 }
 

@@ -1,10 +1,10 @@
 /*
- * pickle: Python's pickle format, protocols 0 to 5, as far as it is data: a stack machine that builds values and hands
- * the content of its containers to a builder. Nothing is imported, called or executed; opcodes that would are refused.
+ * pickle: Python's pickle format, protocols 0 to 5, reduced to data: a stack machine that builds values and hands the
+ * content of containers to a builder. Nothing is imported, called or executed; opcodes that would do so are refused.
  *
- * It streams. An item is given away when it is put into its container, and the builder keeps of it what it needs. The
- * memo therefore holds strings, numbers and pairs of numbers; a container taken from the memo is what the builder lets
- * stand for it, or opaque: it was given away already, or is not finished.
+ * It streams. An item passes to the builder when it is put into its container, and the builder keeps what it needs of
+ * it. So the memo holds only strings, numbers and pairs of numbers. A container taken from the memo is the builder's
+ * token for it, or opaque, since it was passed on already or is not finished.
  * Owner: one pickle_read. Strings and pairs live until it returns. No locks.
  */
 #ifndef WEIR_TOOLS_INPUT_PICKLE_H
@@ -23,11 +23,11 @@ typedef enum pickle_type {
     PICKLE_LIST,
     PICKLE_DICT,
     PICKLE_SET,
-    PICKLE_TOKEN, /* what the builder lets stand for a container; its `big` is the builder's */
-    PICKLE_OPAQUE /* anything else: bytes, other tuples, very long strings and numbers, containers out of the memo */
+    PICKLE_TOKEN, /* the builder's stand-in for a container; `big` is the builder's */
+    PICKLE_OPAQUE /* anything else: bytes, other tuples, very long strings and numbers, containers from the memo */
 } pickle_type;
 
-/* Interned: equal strings are one. `id` counts from 1, first the builder's words, then as they come. */
+/* Interned, so equal strings are one object. `id` counts from 1: the builder's words, then others as they appear. */
 typedef struct pickle_string {
     uint32_t id, length;
     char text[]; /* UTF-8, terminated */
@@ -39,7 +39,7 @@ typedef struct pickle_pair {
 
 typedef struct pickle_value {
     uint32_t type;
-    uint32_t tag; /* pickle.c's; in a value that was given away, the builder's */
+    uint32_t tag; /* pickle.c's; after the value was passed on, the builder's */
     union {
         bool boolean;
         int64_t number;
@@ -47,21 +47,21 @@ typedef struct pickle_value {
         double real;
         const pickle_string *string;
         const pickle_pair *pair;
-        void *node; /* LIST, DICT: the builder's; NULL until it first keeps something */
+        void *node; /* LIST, DICT: the builder's; NULL until it keeps something */
     };
 } pickle_value;
 
-/* What becomes of the containers. Each function owns the values that it is given; false means that the source's error
- * is set. */
+/* Receives the contents of containers. Each function owns the values that it is given; false means that the source's
+ * error is set. */
 typedef struct pickle_builder {
     const char *const *words; /* strings whose ids are 1 to word_count */
     uint32_t word_count;
     void *user;
     bool (*set)(void *user, void **dict, pickle_value key, pickle_value value);
     bool (*append)(void *user, void **list, pickle_value item);
-    /* A finished LIST or DICT with a node, which stays the caller's, may be met again: *token stands for it then. */
+    /* A finished LIST or DICT with a node, still the caller's, may be referred to again: *token then stands for it. */
     bool (*token)(void *user, pickle_value container, pickle_value *token);
-    bool (*result)(void *user, pickle_value value); /* what the pickle is; drop comes after */
+    bool (*result)(void *user, pickle_value value); /* the pickle's top value; drop is called afterwards */
     void (*drop)(void *user, pickle_value value);   /* a LIST or DICT with a node */
 } pickle_builder;
 

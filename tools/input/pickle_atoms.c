@@ -28,7 +28,7 @@ static void *chunk_alloc(atom_table *t, size_t bytes)
     return memory;
 }
 
-/* The table takes the low bits: the high ones, where a multiplication mixes best, come down. */
+/* The table uses the low bits, but a multiplication mixes the high ones best: shifts them down. */
 static uint64_t mix(uint64_t hash)
 {
     return (hash ^ hash >> 32) * 0x9e3779b97f4a7c15u >> 16;

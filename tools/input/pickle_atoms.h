@@ -1,6 +1,7 @@
 /*
- * pickle_atoms: the values that the memo of a pickle refers to: distinct strings, pairs and tokens, interned; single
- * numbers; and one opaque stand-in per type of container. An atom is its index. Owner: one pickle_read. No locks.
+ * pickle_atoms: the values that a pickle's memo refers to: distinct strings, pairs and tokens, interned; single
+ * numbers; and one opaque stand-in per type of container. An atom is an index into `values`. Owner: one pickle_read. No
+ * locks.
  */
 #ifndef WEIR_TOOLS_INPUT_PICKLE_ATOMS_H
 #define WEIR_TOOLS_INPUT_PICKLE_ATOMS_H

@@ -96,7 +96,7 @@ bool pickle_text_unicode(const uint8_t *text, size_t length, char *to, size_t *t
     return true;
 }
 
-/* What a one-letter escape stands for; 0: it is none. */
+/* What a one-letter escape stands for; 0: not an escape. */
 static char simple_escape(uint8_t letter)
 {
     static const char letters[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";

@@ -6,7 +6,7 @@
 
 #include "pickle.h"
 
-/* Decimal digits with an optional sign. *wide: right, but too large for 64 bits; *out is untouched. */
+/* Decimal digits with an optional sign. *wide: valid, but too large for 64 bits; *out is untouched. */
 bool pickle_text_number(const uint8_t *text, size_t length, pickle_value *out, bool *wide);
 
 bool pickle_text_float(const uint8_t *text, size_t length, double *out);

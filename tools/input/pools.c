@@ -15,7 +15,7 @@ static bool is_needed(const trace *t)
     return needed;
 }
 
-/* The segment at the end that the address lies in; `segment_count`: none. */
+/* The segment, of those listed at the end of the trace, that the event's address lies in; `segment_count`: none. */
 static size_t segment_of(const trace *t, const weir_event *e)
 {
     size_t low = 0, high = t->segment_count;
@@ -41,7 +41,7 @@ static bool has_place(const weir_event *e)
 bool pools_tell(trace *t)
 {
     if (!is_needed(t)) return true;
-    size_t *born = calloc(t->segment_count, sizeof *born); /* the event that was; 0 as well: before all */
+    size_t *born = calloc(t->segment_count, sizeof *born); /* the event that made it, or 0: before all */
     if (!born) return false;
     for (size_t i = 0; i < t->count; i++) {
         const weir_event *e = &t->events[i];

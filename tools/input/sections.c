@@ -12,9 +12,9 @@ enum {
     HEAD_BYTES = 16,
     LIVE_BYTES = 56,
     SEGMENT_BYTES = 48,
-    SETTINGS_BYTES = 28,    /* before their texts */
+    SETTINGS_BYTES = 28,    /* before the texts */
     ITEM_BYTES_MAX = 65536, /* far above what later versions may add */
-    FLAG = 1 /* of a live block: it waits; of a segment: it is mapped; of settings: expandable segments */
+    FLAG = 1                /* of a live block: pending; of a segment: mapped; of settings: expandable segments */
 };
 
 static const uint32_t least_bytes[] = { 0, LIVE_BYTES, SEGMENT_BYTES, SETTINGS_BYTES };
@@ -52,7 +52,7 @@ void sections_sort(trace *t)
 
 /* ---- reading ------------------------------------------------------------------------------------------------------ */
 
-/* So many bytes at `at`, of what is being read. */
+/* Makes `bytes` bytes available at `at`. `what` and `number` name the item, for messages. */
 static bool need(source *s, size_t bytes, const char *what, uint64_t number)
 {
     const size_t have = source_need(s, bytes);
@@ -98,7 +98,7 @@ static bool read_segment(source *s, uint64_t number, trace_segment *out)
     return is_device(s, out->device, "segment", number);
 }
 
-/* A text of the settings, into room for its NUL too. */
+/* Copies a text of the settings; `capacity` includes its NUL. */
 static bool read_text(source *s, const uint8_t **from, const uint8_t *end, size_t length, char *to, size_t capacity)
 {
     if (length >= capacity || length > (size_t)(end - *from) || memchr(*from, '\0', length))
@@ -124,7 +124,7 @@ static bool read_settings(source *s, const section *head, trace_settings *out)
            read_text(s, &from, end, config, out->config, sizeof out->config);
 }
 
-/* Room is made as items come: their number may be a lie. */
+/* Grows the arrays as items are read, since their count cannot be trusted. */
 static bool read_item(source *s, const section *head, uint64_t number, size_t *capacity, trace *out)
 {
     switch (head->kind) {
@@ -151,7 +151,7 @@ static bool read_items(source *s, const section *head, trace *out)
     return true;
 }
 
-/* *seen: a bit for each kind that was met. */
+/* *seen: a bit for each kind read so far. */
 static bool read_head(source *s, const trace_limits *limits, uint32_t number, bool newer, uint32_t *seen, section *out)
 {
     const uint64_t offset = source_offset(s);

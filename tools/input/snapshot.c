@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEIGHT_MAX 3 /* snapshots have 2 */
+#define HEIGHT_MAX 3 /* real snapshots nest 2 deep */
 
 typedef struct block {
     uint64_t address, size, requested;
@@ -20,16 +20,16 @@ typedef struct block {
     bool placed; /* the address is known */
 } block;
 
-/* A list is of the kind that its items are; one that mixes kinds, or holds what is none of them, is stray. Whether that
- * matters shows only when the list's own key is known. */
+/* A list has the kind of its items. One that mixes kinds, or holds items of none, is stray. Whether that is an error
+ * shows only when the list's own key is known. */
 typedef enum list_kind {
     LIST_EMPTY,
     LIST_EVENTS,   /* weir_event */
     LIST_BLOCKS,   /* block */
     LIST_SEGMENTS, /* trace_live, of all blocks of all segments */
-    LIST_HISTORY,  /* uint64_t: real sizes, of old snapshots' blocks */
-    LIST_LISTS,    /* list *, NULL: an empty one; of events */
-    LIST_FRAMES,   /* uint32_t: their numbers; a stack */
+    LIST_HISTORY,  /* uint64_t: the real sizes of blocks, in old snapshots */
+    LIST_LISTS,    /* list * of events; NULL: empty */
+    LIST_FRAMES,   /* uint32_t: the frames' numbers; one stack */
     LIST_STRAY
 } list_kind;
 
@@ -41,10 +41,10 @@ typedef struct list {
     list_kind kind;
     size_t count, capacity;
     void *items;
-    trace_error stray; /* what made it so */
+    trace_error stray; /* why it is stray */
 } list;
 
-static list plain_stray = { .kind = LIST_STRAY }; /* stray lists without a story share this, which nobody changes */
+static list plain_stray = { .kind = LIST_STRAY }; /* shared by stray lists without a reason; never changed */
 
 typedef struct snapshot {
     source *s;
@@ -63,7 +63,7 @@ static void clear_list(list *l)
 {
     if (l->kind == LIST_LISTS) {
         list **inner = l->items;
-        for (size_t i = 0; i < l->count; i++) free_list(inner[i]); /* of events: no deeper */
+        for (size_t i = 0; i < l->count; i++) free_list(inner[i]); /* these hold events, so the recursion ends here */
     }
     free(l->items);
     *l = (list){ 0 };
@@ -87,7 +87,7 @@ static void drop_value(void *user, pickle_value value)
 
 /* ---- frames ----------------------------------------------------------------------------------------------------- */
 
-/* Frames and stacks are kept by number, so that what the memo shares can be met again. */
+/* Tokens carry the number of a frame or stack, so that the memo can refer to it again. */
 enum { TOKEN_FRAME, TOKEN_STACK };
 
 static pickle_value make_token(int kind, uint32_t number)
@@ -140,7 +140,7 @@ static bool take_token(void *user, pickle_value container, pickle_value *token)
     return true;
 }
 
-/* "frames" becomes the number of the stack. */
+/* Replaces the value of "frames" by the number of the stack. */
 static bool reduce_stack(snapshot *s, pickle_value *value)
 {
     uint32_t number = 0;
@@ -193,13 +193,13 @@ static void stray(snapshot *s, list *l, const char *format, ...)
     va_end(arguments);
 }
 
-/* The dict of an item or a field; NULL: something else, or without known keys. */
+/* The dict of an item or a field; NULL: not a dict, or one without known keys. */
 static const dict *as_dict(const pickle_value *value)
 {
     return value && value->type == PICKLE_DICT ? value->node : NULL;
 }
 
-/* The list that the items may form. */
+/* The kind of list that the item may belong to. */
 static list_kind kind_of(const pickle_value *item)
 {
     if (item->type == PICKLE_LIST) {
@@ -214,7 +214,7 @@ static list_kind kind_of(const pickle_value *item)
     return is_frame(d) || is_token(item, TOKEN_FRAME) ? LIST_FRAMES : LIST_STRAY;
 }
 
-/* One more item at the end of the list; NULL: the error is set. */
+/* Room for one more item at the end of the list; NULL: the error is set. */
 static void *extend(snapshot *s, list *l)
 {
     if (!grow_try(&l->items, &l->capacity, l->count + 1, item_bytes[l->kind])) {
@@ -280,7 +280,7 @@ static bool add_block(snapshot *s, list *l, const dict *d)
     return true;
 }
 
-/* The list of that kind in a field, NULL when empty. False: it is none, and *why says so. */
+/* The list of that kind in a field; NULL when empty. False: it is not such a list, and *why says so. */
 static bool need_list(snapshot *s, const pickle_value *value, list_kind kind, const char *name, list **out,
                       trace_error *why)
 {
@@ -300,7 +300,7 @@ static bool need_list(snapshot *s, const pickle_value *value, list_kind kind, co
     return false;
 }
 
-/* The segment itself; one without a size is not worth an error. */
+/* Adds the segment itself. A segment without a size is ignored. */
 static bool add_range(snapshot *s, const dict *d, uint64_t address, const trace_live *common)
 {
     uint64_t bytes;
@@ -366,7 +366,7 @@ static bool add_real_size(snapshot *s, list *l, const dict *d)
     return at != NULL;
 }
 
-/* Puts an item that makes no list of `*slot` into it. */
+/* Appends an item that makes the list in *slot stray. */
 static void append_stray(snapshot *s, void **slot, pickle_value item)
 {
     list *l = *slot, *inner = item.type == PICKLE_LIST ? item.node : NULL;
@@ -469,7 +469,7 @@ static bool collect_events(snapshot *s, const pickle_value *traces)
     return good || source_fail_memory(s->s);
 }
 
-/* Until here an event's `thread`, which snapshots do not know, is its stack: so the two are sorted as one. */
+/* Until here an event's stack is kept in its `thread`, which snapshots lack, so that sorting moves both together. */
 static bool part_stacks(snapshot *s)
 {
     trace *t = s->out;
@@ -500,7 +500,7 @@ static bool collect_live(snapshot *s, const pickle_value *segments)
     return true;
 }
 
-/* Every size class is told, so that nothing rests on how the grammar fills gaps. */
+/* Writes out every size class, so that nothing depends on how PyTorch's grammar fills gaps. */
 static bool collect_roundup(snapshot *s, const dict *d, char *text, size_t capacity)
 {
     uint64_t divisions[WORD_MIB_32768 - WORD_MIB_1 + 1];

@@ -1,6 +1,6 @@
 /*
  * snapshot: PyTorch's memory snapshots (torch.cuda.memory._dump_snapshot, memory_snapshot, and the C++ writer), read
- * from their pickle: the events of each device, the blocks live at the end, the allocator's settings.
+ * from their pickle: the events of each device, the blocks and segments at the end, the allocator's settings.
  */
 #ifndef WEIR_TOOLS_INPUT_SNAPSHOT_H
 #define WEIR_TOOLS_INPUT_SNAPSHOT_H

@@ -1,13 +1,13 @@
 /*
  * snapshot_dict: the words of PyTorch's snapshots, and the dictionaries in them, of which only known keys are kept.
- * Owner: snapshot.c, for one reading. No locks. Where a `dict *` is read, NULL is an empty one.
+ * Owner: snapshot.c, for one reading. No locks. Functions that read a `dict *` take NULL as an empty one.
  */
 #ifndef WEIR_TOOLS_INPUT_SNAPSHOT_DICT_H
 #define WEIR_TOOLS_INPUT_SNAPSHOT_DICT_H
 
 #include "pickle.h"
 
-/* Keys first: dictionaries keep only these. */
+/* Keys come first: dictionaries keep only these. */
 #define WORDS(X)                                                                                                       \
     X(ACTION, "action")                                                                                                \
     X(ADDR, "addr")                                                                                                    \
@@ -88,8 +88,8 @@ extern const char *const snapshot_words[];
 typedef struct dict {
     uint64_t has; /* bit per word */
     uint8_t count, capacity;
-    uint8_t height;       /* dicts under it; bounded, so that dropping one cannot recurse far */
-    pickle_value items[]; /* each one's tag is its word */
+    uint8_t height;       /* levels of dicts below it; bounded, so that dropping one cannot recurse far */
+    pickle_value items[]; /* each item's tag is its key's word */
 } dict;
 
 const char *word_text(word w);
@@ -97,21 +97,21 @@ const char *word_text(word w);
 const pickle_value *dict_get(const dict *d, word key);
 bool dict_has(const dict *d, word key);
 
-/* Where the key's value is, or a new one of PICKLE_NONE; *d may move. NULL: no memory. */
+/* The place of the key's value, made with PICKLE_NONE if needed; *d may move. NULL: no memory. */
 pickle_value *dict_slot(dict **d, word key);
 
-/* Numbers: absent and None are 0; false: it is something else than a number from 0 on. */
+/* Numbers: absent and None count as 0; false for anything but a number from 0 up. */
 bool dict_number(const dict *d, word key, uint64_t *out);
 /* Addresses and streams, which some writers give as signed numbers. */
 bool dict_address(const dict *d, word key, uint64_t *out);
 bool dict_pool(const dict *d, word key, uint64_t out[2]);
-/* Whether it is there, and True. */
+/* True when the key is present and True. */
 bool dict_true(const dict *d, word key);
 bool dict_time_ns(const dict *d, uint64_t *out);
-/* The number that the reader puts in the place of frames; 0: there are none. */
+/* The stack number that the reader put in place of "frames"; 0: none. */
 uint32_t dict_stack(const dict *d);
 
-/* WORD_NONE: no known word. */
+/* The value as a word; WORD_NONE: not a known word. */
 word dict_word(const dict *d, word key);
 
 /* For messages. */

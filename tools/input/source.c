@@ -21,7 +21,7 @@ void source_set_error(source *s, uint64_t offset, const char *format, ...)
     vsnprintf(s->error.text, sizeof s->error.text, format, arguments);
     va_end(arguments);
     for (char *at = s->error.text; *at; at++) {
-        if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?'; /* quoted from the file, may be shown on a terminal */
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?'; /* text from the file may be shown on a terminal */
     }
 }
 
@@ -43,7 +43,7 @@ static size_t read_raw(source *s, uint8_t *to, size_t capacity)
 static bool more_compressed(source *s)
 {
     if (s->raw_at < s->raw_end) return true;
-    if (!s->raw) return false; /* memory, and all of it was given */
+    if (!s->raw) return false; /* the source is memory, which was all given at the start */
     s->raw_at = s->raw;
     s->raw_end = s->raw + read_raw(s, s->raw, SOURCE_WINDOW);
     return s->raw_at < s->raw_end;

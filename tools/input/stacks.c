@@ -16,7 +16,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 
 typedef bool (*same_as)(const stack_table *t, uint32_t number, const void *wanted);
 
-/* Where a thing's number is, or the free slot for it. NULL: the error is set. */
+/* The slot that holds the item's number, or a free slot for it. NULL: the error is set. */
 static uint32_t *find(stack_table *t, stack_index *x, uint64_t hash, same_as same, const void *wanted)
 {
     if (x->count * 2 >= x->slot_count) {
@@ -86,7 +86,7 @@ static bool same_stack(const stack_table *t, uint32_t number, const void *wanted
     return count == r->count && (count == 0 || memcmp(t->items + first, r->frames, count * sizeof *r->frames) == 0);
 }
 
-/* A stack that is not there yet. */
+/* Appends a stack that is not in the table yet. */
 static bool add_stack(stack_table *t, const run *r)
 {
     size_t stacks = t->stack_index.count;
@@ -115,8 +115,7 @@ bool stacks_stack(stack_table *t, const uint32_t *frames, size_t count, uint32_t
     return true;
 }
 
-/* "train.py:12:step", as PyTorch's own tools write it; without the line, or the file, where it is not known, as of
- * compiled code. */
+/* "train.py:12:step", as PyTorch's own tools write it; without line or file if unknown, as for compiled code. */
 static char *frame_text(const stack_frame *f)
 {
     const char *file = f->file ? f->file->text : "", *function = f->function ? f->function->text : "";

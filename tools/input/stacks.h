@@ -1,5 +1,6 @@
 /*
- * stacks: the distinct frames of a snapshot and its distinct stacks of them, numbered as they come. Stack 0 is empty.
+ * stacks: the distinct frames of a snapshot and their distinct stacks, numbered in the order of appearance. Stack 0 is
+ * empty.
  * Owner: snapshot.c, for one reading; stacks_finish hands the result over. No locks.
  */
 #ifndef WEIR_TOOLS_INPUT_STACKS_H
@@ -7,9 +8,9 @@
 
 #include "pickle.h"
 
-/* A set of numbered things, found by their hash. */
+/* A hash index of numbered items. */
 typedef struct stack_index {
-    uint32_t *slots;  /* number and one; 0: free */
+    uint32_t *slots;  /* 1 + number; 0: free */
     uint64_t *hashes; /* by number */
     size_t slot_count, count, capacity;
 } stack_index;
@@ -29,11 +30,11 @@ typedef struct stack_table {
     stack_index frame_index, stack_index;
 } stack_table;
 
-/* The numbers of a frame and of a stack, innermost frame first. False: the source's error is set. */
+/* The number of a frame, and of a stack, innermost frame first. False: the source's error is set. */
 bool stacks_frame(stack_table *t, stack_frame frame, uint32_t *number);
 bool stacks_stack(stack_table *t, const uint32_t *frames, size_t count, uint32_t *number);
 
-/* Frames as text, into *out. To be called while the frames' strings live. */
+/* Hands over all frames, as text, and stacks. Must be called while the frames' strings live. */
 bool stacks_finish(const stack_table *t, trace_stacks *out);
 
 void stacks_release(stack_table *t);

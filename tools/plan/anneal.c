@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FROM_A_PILE 0.7 /* share of moves that take a block of a heaviest pile: others cannot lower the height alone */
-#define TO_THE_BEST 0.8 /* share of moves to the cheapest place; others go anywhere */
+#define FROM_A_PILE 0.7 /* share of moves of a block in a heaviest pile: only these can lower the height alone */
+#define TO_THE_BEST 0.8 /* share of moves to the cheapest place; the others go anywhere */
 #define DEEPER 0.7      /* chance to go one block down a pile */
 
 static const plan_block *block_at(const anneal *a, size_t place)
@@ -65,7 +65,7 @@ uint64_t anneal_cost(const goal *g)
     return 3 * (lived + 8 * (uint64_t)g->part->count);
 }
 
-/* A place whose block is on a heaviest pile: the topmost one, or some way down from it. */
+/* A place whose block is in a heaviest pile: the top block, or one some way down. */
 static size_t pick_from_pile(anneal *a)
 {
     size_t count = a->goal->part->count, at = 0, seen = 0;
@@ -84,8 +84,8 @@ static size_t pick_from_pile(anneal *a)
     return at;
 }
 
-/* Fills below[] and above[] for the block at `taken`, and returns the height without it. Places are those of the order
- * without the block: place k is just before the k-th of the others. */
+/* Fills below[] and above[] for the block at `taken`, and returns the height without it. Places are counted without the
+ * block: place k is just before the k-th of the others. */
 static uint64_t price_places(anneal *a, size_t taken)
 {
     size_t others = a->goal->part->count - 1;

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* By section, and one more: how many before it are full. */
+/* By section, with one more at the end: how many sections before it are full. */
 static uint32_t *count_full(const layout *whole, const uint64_t *load, uint64_t full)
 {
     uint32_t *before = grow_new((size_t)whole->sections + 1, sizeof *before);
@@ -12,7 +12,7 @@ static uint32_t *count_full(const layout *whole, const uint64_t *load, uint64_t 
     return before;
 }
 
-/* Counts time anew: a section begins with a start behind an end. */
+/* Renumbers sections: a new one begins at each start that follows an end. */
 static void renumber(layout *l, uint32_t sections)
 {
     bool *starts = grow_new((size_t)sections + 1, sizeof *starts), *ends = grow_new((size_t)sections + 1, sizeof *ends);

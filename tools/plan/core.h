@@ -1,6 +1,6 @@
 /*
- * core: the blocks that live where it is fullest, as a layout of their own. The others find room beside them nearly
- * always, so searching is for these; and as they are some of all, what is proven of them is proven of all.
+ * core: the blocks that live in the fullest sections, as a layout of their own. The other blocks nearly always find
+ * room beside them, so only these need searching. As they are a subset, a bound proven for them holds for all.
  * Owner: the caller of core_init, until core_release. Immutable in between.
  */
 #ifndef WEIR_TOOLS_PLAN_CORE_H
@@ -10,7 +10,7 @@
 
 typedef struct core {
     layout l;
-    uint32_t *of; /* of each of its blocks, the whole layout's */
+    uint32_t *of; /* by block of the core: the block of the whole layout */
 } core;
 
 /* The blocks that live in a section with more than `full` bytes. */

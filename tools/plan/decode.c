@@ -31,7 +31,7 @@ uint64_t height_over(const uint64_t *heights, const plan_block *b)
     return highest;
 }
 
-/* Makes `heights` at least `top` where the block lives. */
+/* Raises `heights` to at least `top` where the block lives. */
 static void raise_over(uint64_t *heights, const plan_block *b, uint64_t top)
 {
     for (int part = 0; part < 2; part++)
@@ -46,7 +46,7 @@ uint64_t put_on_top(uint64_t *heights, const plan_block *b)
     return offset;
 }
 
-/* Where a block of `bytes` goes between the extents, lowest first, and above the floor. */
+/* The offset for a block of `bytes` above the floor and between the extents, which come lowest first. */
 static uint64_t find_gap(const extent *taken, size_t count, uint64_t floor, uint64_t bytes, bool best)
 {
     uint64_t top = floor, at = UINT64_MAX, least = UINT64_MAX;
@@ -61,7 +61,7 @@ static uint64_t find_gap(const extent *taken, size_t count, uint64_t floor, uint
     return at != UINT64_MAX ? at : top;
 }
 
-/* Every so many blocks: tells who watches, and looks at the clock. */
+/* Every DONE_BETWEEN_LOOKS blocks: calls the watcher and checks the deadline. */
 static bool is_late(const decoder *d, size_t done)
 {
     if (done % DONE_BETWEEN_LOOKS != 0) return false;

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK (UINT64_C(1) << 28) /* blocks looked at in sections, all searches together: a second or so */
+#define WORK (UINT64_C(1) << 28) /* blocks looked at in sections, for all searches together: about a second */
 #define TRIED_BETWEEN_LOOKS 1024 /* placements of a block between two looks at the clock */
 
-/* A placement under way. Blocks are numbered 0 .. count, in the order in which equals are placed. */
+/* A partial placement. Blocks are numbered 0 .. count, in the order in which blocks at equal offsets are placed. */
 typedef struct tree {
     const goal *goal;
     size_t count, sections;
@@ -20,7 +20,7 @@ typedef struct tree {
     uint32_t *lives;  /* blocks of each section, one after the other */
     size_t *first;    /* of each section in lives[]; one more at the end */
     bool *placed;     /* by block */
-    uint64_t *lowest; /* by depth and block: where it can be put at the lowest; of placed blocks where it is */
+    uint64_t *lowest; /* by depth and block: the lowest offset possible; for placed blocks the actual one */
     uint64_t capacity;
     uint64_t work;  /* left */
     unsigned tried; /* placements of a block */
@@ -80,8 +80,8 @@ static void tree_release(tree *t)
     free(t->lowest);
 }
 
-/* True when in every section what is not placed yet still fits above the lowest place that is left. Offsets never
- * decrease, so nothing more is placed below `at`. */
+/* True when in every section the unplaced blocks still fit above the lowest offset left. Offsets never decrease, so
+ * nothing more goes below `at`. */
 static bool may_fit(tree *t, const uint64_t *lowest, uint64_t at)
 {
     t->work -= t->work < t->first[t->sections] ? t->work : t->first[t->sections];
@@ -101,8 +101,8 @@ static bool may_fit(tree *t, const uint64_t *lowest, uint64_t at)
     return true;
 }
 
-/* Puts block `i` where it can be put at the lowest, and raises what meets it, in the next depth's row. True when some
- * block that meets it is still to be placed. */
+/* Places block `i` at its lowest offset, and raises the blocks that overlap it in time, in the next depth's row. True
+ * when one of those is still unplaced. */
 static bool put(tree *t, const uint64_t *lowest, uint64_t *next, size_t i)
 {
     uint64_t top = lowest[i] + t->bytes[i];
@@ -117,8 +117,7 @@ static bool put(tree *t, const uint64_t *lowest, uint64_t *next, size_t i)
     return covered;
 }
 
-/* Of the blocks that may be placed the first by (lowest, number), from (at, from) on and lower than `before`; count when
- * there is none. */
+/* The first block to try, by (lowest, number), from (at, from) on and below `before`; count when there is none. */
 static size_t candidate(const tree *t, const uint64_t *lowest, uint64_t at, size_t from, uint64_t before)
 {
     size_t best = t->count;
@@ -129,13 +128,13 @@ static size_t candidate(const tree *t, const uint64_t *lowest, uint64_t at, size
     return best;
 }
 
-/* Goes on from `depth` placed blocks: the next is at `at` or above, and at `at` none before number `from`. */
+/* Continues from `depth` placed blocks. The next goes above `at`, or at `at` with a number of at least `from`. */
 static verdict descend(tree *t, size_t depth, uint64_t at, size_t from)
 {
     if (depth == t->count) return FITS;
     uint64_t *lowest = t->lowest + depth * t->count, *next = lowest + t->count;
 
-    /* A block above this would leave a gap that another block could have had. */
+    /* A block placed at or above this would leave a gap that another block could fill. */
     uint64_t before = UINT64_MAX;
     for (size_t j = 0; j < t->count; j++)
         if (!t->placed[j] && lowest[j] + t->bytes[j] < before) before = lowest[j] + t->bytes[j];
@@ -150,7 +149,7 @@ static verdict descend(tree *t, size_t depth, uint64_t at, size_t from)
         if (found == FITS) return FITS;
         t->placed[i] = false;
         if (found == GAVE_UP) return GAVE_UP;
-        /* Nothing lies on it, so another place of it changes nothing for the others: they do not fit. */
+        /* No unplaced block lies on it, so moving it does not help the others: they do not fit. */
         if (!covered) return FITS_NOT;
     }
     return FITS_NOT;
@@ -164,7 +163,7 @@ static verdict fits(tree *t, uint64_t capacity)
     return descend(t, 0, 0, 0);
 }
 
-/* Takes over the placement that was found. Returns its height. */
+/* Copies the placement found to offset[]. Returns its height. */
 static uint64_t take(const tree *t, uint64_t *offset)
 {
     uint64_t height = 0;
@@ -181,7 +180,7 @@ uint64_t exact(const goal *g, uint64_t height, uint64_t *offset, uint64_t *prove
     tree t;
     tree_init(&t, g);
     *proven = g->bound;
-    uint64_t try = g->bound; /* what is asked for costs least to find or to refuse; then halves of what is left */
+    uint64_t try = g->bound; /* the bound is cheapest to reach or refute; then bisection */
     while (height > *proven && clock_now_ns() < g->deadline_ns) {
         verdict found = fits(&t, try);
         if (found == GAVE_UP) break;

@@ -7,11 +7,11 @@
 
 #include "plan/crew.h"
 
-/* Blocks of the largest part that is worth trying. */
+/* Larger parts, in blocks, are not worth trying. */
 #define EXACT_MOST 200
 
-/* Lowers `height`, the one of offset[], towards the goal's bound, and returns what it became. *proven: no placement of
- * the part on its floor is lower than this. The work is limited, the same on every machine. */
+/* Lowers the placement in offset[], of height `height`, towards the goal's bound, and returns the new height. *proven:
+ * no placement of the part on its floor is lower. The limit of work is the same on every machine. */
 uint64_t exact(const goal *g, uint64_t height, uint64_t *offset, uint64_t *proven, const char **how);
 
 #endif

@@ -13,7 +13,7 @@
 #define READ_AT_ONCE 65536 /* bytes */
 #define HEADER_BYTES 64
 
-/* A wrong plan would corrupt the memory of the program that it serves, so what is checked is what was encoded. */
+/* A wrong plan would corrupt memory of the program that it serves, so the encoded bytes are decoded and checked. */
 static bool check(const char *path, const uint8_t *bytes, size_t count, const problem *p)
 {
     char reason[240];
@@ -66,7 +66,7 @@ static uint64_t number(const uint8_t *from, int bytes)
     return value;
 }
 
-/* The bytes of a plan that begins so. 0: this is none, or one whose header cannot be; decoding tells. */
+/* The size of the plan, by its header. 0: not a plan, or an impossible header; decoding says which. */
 static uint64_t announced(const uint8_t *bytes, size_t count)
 {
     uint64_t arenas, entries, sum;
@@ -89,7 +89,7 @@ static bool read_bytes(const char *path, uint8_t **bytes, size_t *count)
     size_t capacity = 0;
     *bytes = NULL;
     *count = 0;
-    /* What lies behind the last entry is not the plan's, and may have no end. */
+    /* Input behind the last entry is not part of the plan, and may be endless. */
     for (uint64_t end = READ_AT_ONCE; *count < end && !feof(file) && !ferror(file); end = announced(*bytes, *count)) {
         *bytes = grow_array(*bytes, *count + READ_AT_ONCE, &capacity, 1);
         size_t room = capacity - *count;

@@ -1,5 +1,5 @@
 /*
- * file: plan files, and a listing of them for people.
+ * file: plan files, and a readable listing of them.
  */
 #ifndef WEIR_TOOLS_PLAN_FILE_H
 #define WEIR_TOOLS_PLAN_FILE_H
@@ -8,10 +8,10 @@
 
 #include <stdio.h>
 
-/* Checks the plan as the file will be read, and only then writes it; "-" is stdout. False: the reason was said. */
+/* Checks the plan by decoding it again, and only then writes it; "-" is stdout. False: the reason was reported. */
 bool plan_write(const char *path, const weir_plan *plan, const problem *p);
 
-/* The caller destroys the plan; "-" is standard input. False: the reason was said. */
+/* The caller destroys the plan; "-" is standard input. False: the reason was reported. */
 bool plan_read(const char *path, weir_plan **plan);
 
 void plan_list(const weir_plan *plan, FILE *out);

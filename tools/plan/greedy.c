@@ -26,7 +26,7 @@ typedef struct race {
     crew *crew;
     const goal *goal;
     atomic_uint next;
-    _Atomic uint64_t limit; /* attempts that get above it are given up: another is better */
+    _Atomic uint64_t limit; /* attempts that exceed this height stop: another is better */
     pthread_mutex_t lock;   /* guards what is below */
     uint64_t height;
     unsigned winner;
@@ -36,7 +36,7 @@ typedef struct race {
 static void finish(race *r, unsigned number, uint64_t height, const uint64_t *offset)
 {
     pthread_mutex_lock(&r->lock);
-    /* Of equal ones the first in the list, so that the threads' pace makes no difference. */
+    /* Of equal heights the first attempt in the list wins, so that the result does not depend on the threads' speed. */
     if (height < r->height || (height == r->height && number < r->winner)) {
         r->height = height;
         r->winner = number;
@@ -61,7 +61,7 @@ static void attempt_all(void *job, unsigned number)
         const bool needed = g->unanswered && i == 0;
         if (i >= ATTEMPTS || (!needed && clock_now_ns() > g->deadline_ns)) return;
 
-        /* Who has the first attempt tells, and goes on to. */
+        /* The thread with the first attempt reports progress, also during its later attempts. */
         d->watch = i == 0 ? goal_watch : d->watch ? goal_watch_again : NULL;
         d->deadline_ns = needed ? 0 : g->deadline_ns;
         order_blocks(g->l, g->part, g->load, attempts[i].order, w->order);

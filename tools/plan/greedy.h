@@ -6,8 +6,8 @@
 
 #include "plan/crew.h"
 
-/* The height, with the offsets of the part's blocks in offset[]. The same for any number of threads, unless the
- * deadline ends it. UINT64_MAX: it ended the first attempt, which does not happen to a goal that is unanswered. */
+/* Returns the height, with the offsets of the part's blocks in offset[]. The same for any number of threads, unless the
+ * deadline ends the search. UINT64_MAX: it ended the first attempt, which cannot happen to an unanswered goal. */
 uint64_t greedy(crew *c, const goal *g, uint64_t *offset, const char **how);
 
 #endif

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS 100               /* of gap filling */
-#define WORK (UINT64_C(4) << 30) /* of annealing, in sections looked at: some seconds */
+#define ROUNDS 100               /* rounds of gap filling */
+#define WORK (UINT64_C(4) << 30) /* limit of annealing, in sections looked at: some seconds */
 #define MOST_STEPS 1000000
-#define FEWEST_STEPS 16 /* fewer lower nothing, and each takes long between two looks at the clock */
-#define COLDEST 64.0    /* bytes: below the alignment nothing is accepted that is worse */
+#define FEWEST_STEPS 16 /* fewer do not help, and each step then takes long between two looks at the clock */
+#define COLDEST 64.0    /* bytes: far below the alignment, so that nothing worse is accepted in the end */
 
-/* One thread's search, and the best that it found. */
+/* One thread's search, and the best placement that it found. */
 typedef struct chain {
     uint64_t height, tick; /* tick: when it was found, in rounds and steps */
     bool annealed;
@@ -28,8 +28,8 @@ typedef struct hunt {
     crew *crew;
     const goal *goal;
     chain *chains;
-    /* The tick at which a chain reached the bound. The others go on to that tick, so that it does not depend on the
-     * threads' pace which of them wins. */
+    /* The earliest tick at which a chain reached the bound. The others continue to that tick, so that the winner does
+     * not depend on the threads' speed. */
     _Atomic uint64_t reached;
 } hunt;
 
@@ -52,7 +52,7 @@ static bool goes_on(hunt *h, const chain *c, unsigned number, uint64_t tick)
     return c->height > g->bound && tick <= atomic_load(&h->reached) && clock_now_ns() < g->deadline_ns;
 }
 
-/* Gap filling by decreasing weight: a block that ends above the bound gets more of it, and so a place before others. */
+/* Fills gaps by decreasing weight. A block that ends above the bound gains weight, and so moves forward. */
 static uint64_t refill(hunt *h, unsigned number, uint64_t *random)
 {
     const goal *g = h->goal;
@@ -89,7 +89,7 @@ static void cool(hunt *h, unsigned number, uint64_t tick, uint64_t random)
     if (steps > MOST_STEPS) steps = MOST_STEPS;
     if (steps < FEWEST_STEPS || !goes_on(h, c, number, tick)) return;
 
-    /* In the order of the offsets the skyline is no higher than the placement that they are from. */
+    /* The skyline of the blocks in the order of their offsets is no higher than the placement with those offsets. */
     worker *w = &h->crew->at[number];
     memcpy(w->order, g->part->blocks, g->part->count * sizeof *w->order);
     order_by_offset(w->order, g->part->count, c->offset);

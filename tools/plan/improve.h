@@ -7,8 +7,8 @@
 
 #include "plan/crew.h"
 
-/* Lowers `height`, the one of offset[], and returns what it became. The same for the same seed and number of threads,
- * unless the deadline ends it. */
+/* Lowers the placement in offset[], of height `height`, and returns the new height. The same for the same seed and
+ * number of threads, unless the deadline ends the search. */
 uint64_t improve(crew *c, const goal *g, uint64_t height, uint64_t *offset, const char **how);
 
 #endif

@@ -6,7 +6,7 @@
 
 #define NO_BLOCK UINT32_MAX
 
-/* A step when every iteration is the first one: `step` is in iteration `of`, or behind the loop. */
+/* The step after folding all iterations of the loop into the first one. */
 static uint32_t folded(const loop *l, uint32_t step)
 {
     if (l->times == 0 || step < l->step + l->period) return step;
@@ -15,7 +15,7 @@ static uint32_t folded(const loop *l, uint32_t step)
     return l->step + (step - l->step) % l->period;
 }
 
-/* Makes `s` cover [start, end) too. */
+/* Extends `s` to cover [start, end). */
 static void cover(span *s, uint32_t start, uint32_t end)
 {
     if (start >= end) return;
@@ -27,7 +27,7 @@ static void cover(span *s, uint32_t start, uint32_t end)
     if (end > s->end) s->end = end;
 }
 
-/* The end of a life that began before the loop: what goes on into it may be there in every iteration. */
+/* The folded end of a life that began before the loop. One that ends inside it counts as live in a whole iteration. */
 static uint32_t folded_end(const loop *l, uint32_t end)
 {
     uint32_t border = l->step + l->period;
@@ -35,8 +35,8 @@ static uint32_t folded_end(const loop *l, uint32_t end)
     return end < l->step + l->period * (uint32_t)l->times ? border : folded(l, end);
 }
 
-/* Adds the life of `from`. In life[0] is what of it is in the iteration where it was allocated, or behind the loop; in
- * life[1] what is in the next iteration, with the life of what crossed into the first one. */
+/* Adds the life of `from`. life[0] is its part in the iteration of its allocation, or behind the loop. life[1] is its
+ * part in the next iteration, joined with the life of its counterpart that crosses into the first one. */
 static void add_life(const loop *l, const arena_block *from, plan_block *to)
 {
     uint32_t border = l->step + l->period, end = l->step + l->period * (uint32_t)l->times;
@@ -57,7 +57,7 @@ static void add_life(const loop *l, const arena_block *from, plan_block *to)
     }
 }
 
-/* Steps to sections: a new one begins with each allocation behind a free. */
+/* Converts steps to sections: a new one begins with each allocation that follows a free. */
 static void count_sections(layout *l, const arena *a)
 {
     uint32_t steps = folded(&l->loop, a->steps);
@@ -81,7 +81,7 @@ static void count_sections(layout *l, const arena *a)
     free(section);
 }
 
-/* Numbers the blocks from the first allocation on. */
+/* Reverses the numbering, so that blocks are in the order of their allocation. */
 static void turn_round(layout *l)
 {
     for (size_t i = 0; i < l->count / 2; i++) {
@@ -101,7 +101,7 @@ void layout_init(layout *l, const arena *a)
     l->blocks = grow_new(l->entries, sizeof *l->blocks);
     for (size_t i = 0; i < l->entries; i++) l->block_of[i] = NO_BLOCK;
 
-    /* From the end: a block that crosses into the loop from the iteration before it joins one that is known. */
+    /* From the end, so that a block that crosses into the loop finds its counterpart numbered already. */
     for (size_t i = a->count; i-- > 0;) {
         const arena_block *from = &a->blocks[i];
         size_t entry = loop_entry(lo, i);

@@ -1,7 +1,7 @@
 /*
- * layout: an arena as the planners see it. What repeats is there once, and time is counted in sections: the states of
- * the arena just before something is freed, which are the only ones that can be fullest. Two blocks overlap in time
- * exactly when they share a section.
+ * layout: an arena as the planners see it. A repeated stretch appears once, and time is counted in sections. A section
+ * is the state of the arena just before a free; only such states can be the fullest. Two blocks overlap in time exactly
+ * when they share a section.
  * Owner: the caller of layout_init, until layout_release. Immutable in between.
  */
 #ifndef WEIR_TOOLS_PLAN_LAYOUT_H
@@ -15,7 +15,7 @@ typedef struct span {
 
 typedef struct block {
     uint64_t bytes;
-    span life[2]; /* the second is of blocks that cross from one iteration into the next, and empty for others */
+    span life[2]; /* the second is for blocks that cross from one iteration into the next, else empty */
 } plan_block;
 
 typedef struct layout {
@@ -23,21 +23,21 @@ typedef struct layout {
     size_t count;
     uint32_t sections;
     loop loop;
-    size_t entries;     /* allocations when each iteration's is the first one's */
-    uint32_t *block_of; /* of each entry; what crosses into the loop is one block with what crosses inside it */
+    size_t entries;     /* allocations with all iterations folded into the first */
+    uint32_t *block_of; /* by entry; a block that crosses into the loop and its counterpart inside are one */
 } layout;
 
 void layout_init(layout *l, const arena *a);
 
-/* The block of the arena's allocation `i`. */
+/* The layout's block for allocation `i` of the arena. */
 size_t layout_block(const layout *l, size_t i);
 
 void layout_release(layout *l);
 
-/* Bytes that live in each section; the caller frees them. Their largest is the bound: no placement is lower. */
+/* Live bytes by section; the caller frees the array. The largest value is a bound: no placement is lower. */
 uint64_t *layout_load(const layout *l);
 
-/* How many sections it lives in. */
+/* How many sections the block lives in. */
 static inline uint32_t block_sections(const plan_block *b)
 {
     return b->life[0].end - b->life[0].start + b->life[1].end - b->life[1].start;

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-#define SHORTEST 4    /* steps: below, a repetition says nothing of the program */
-#define CANDIDATES 16 /* distances that are tried */
-#define MULTIPLES 4   /* and these of each: two iterations repeat where a block lives for longer than one */
+#define SHORTEST 4    /* steps: a shorter repetition says nothing about the program */
+#define CANDIDATES 16 /* distances tried */
+#define MULTIPLES 4   /* multiples tried of each: where a block outlives one iteration, two may repeat */
 
 /* One number per step: equal for allocations of the same size and stream, and for frees of equally old blocks. */
 static uint64_t *tokens(const arena *a)
@@ -27,7 +27,7 @@ static uint64_t *tokens(const arena *a)
 }
 
 typedef struct score {
-    uint64_t covered; /* steps between two equal ones, summed */
+    uint64_t covered; /* sum of the steps between equal tokens at this distance */
     uint32_t period;
 } score;
 
@@ -38,7 +38,7 @@ static int by_covered(const void *left, const void *right)
     return a->period < b->period ? -1 : a->period > b->period;
 }
 
-/* Distances between one token and the next that equals it; the most covering first. */
+/* Distances between a token and its next occurrence; those that cover most steps first. */
 static score *distances(const uint64_t *token, uint32_t steps)
 {
     map last = { 0 };
@@ -55,7 +55,7 @@ static score *distances(const uint64_t *token, uint32_t steps)
     return made;
 }
 
-/* Steps [from, to) of which each equals the one a period later, up to to - period. */
+/* Steps [from, to): each up to to - period equals the one a period later. */
 typedef struct run {
     uint32_t from, to, period;
 } run;
@@ -72,7 +72,7 @@ static run longest_run(const uint64_t *token, uint32_t steps, uint32_t period)
     return best;
 }
 
-/* The first allocation at or behind a step. */
+/* The first allocation at or after a step. */
 static size_t allocation_at(const arena *a, uint32_t step)
 {
     size_t low = 0, high = a->count;
@@ -86,7 +86,7 @@ static size_t allocation_at(const arena *a, uint32_t step)
     return low;
 }
 
-/* The allocation in the second period of the run over whose step the fewest bytes live. */
+/* The step of that allocation in the run's second period across which the fewest bytes live. */
 static uint32_t border(const arena *a, const run *r)
 {
     uint64_t *crossing = grow_new((size_t)r->period + 1, sizeof *crossing); /* differences from step to step */
@@ -114,7 +114,7 @@ static uint32_t border(const arena *a, const run *r)
     return best;
 }
 
-/* Iterations from `step` to the end of the run in which nothing lives longer than one. */
+/* How many iterations from `step` on, up to the end of the run, have no block that lives longer than one. */
 static size_t iterations(const arena *a, const run *r, uint32_t step)
 {
     uint32_t end = r->to;
@@ -123,8 +123,8 @@ static size_t iterations(const arena *a, const run *r, uint32_t step)
     return end > step ? (end - step) / r->period : 0;
 }
 
-/* The loop of a period, or of the multiple of it in which every block ends; times is 0 when there is none that makes up
- * half of the arena. */
+/* The loop with this period, or with the smallest multiple of it that no block outlives. `times` is 0 when no such loop
+ * makes up half of the arena. */
 static loop loop_of(const arena *a, const uint64_t *token, uint32_t period)
 {
     run r = longest_run(token, a->steps, period);

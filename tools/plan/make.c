@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MOST_ENTRIES (UINT64_C(1) << 28) /* of an arena that plan_holds plays through: it counts steps in 32 bits */
+#define MOST_ENTRIES (UINT64_C(1) << 28) /* of an arena that plan_holds can check: it counts steps in 32 bits */
 
 /* By step: how many allocations were made before it. */
 static uint32_t *count_allocations(const arena *a)
@@ -29,7 +29,7 @@ static void write_entries(const arena *a, const layout *l, const uint64_t *offse
         bool loops = number >= l->loop.first && number < l->loop.first + l->loop.count;
         uint32_t lives = before[b->end] - (uint32_t)i - 1;
         if (b->end == a->steps && !loops) lives = WEIR_PLAN_FOREVER;
-        if (lives < e->lives) lives = e->lives; /* the most of all iterations */
+        if (lives < e->lives) lives = e->lives; /* the longest of all iterations */
         *e = (weir_plan_entry){ offset[l->block_of[number]], b->bytes, lives, b->stream };
     }
     free(before);
@@ -44,7 +44,7 @@ static uint64_t waits_of(const arena *a, const layout *l, const uint64_t *offset
     return waits;
 }
 
-/* What repeats is told by its order, so it is not among them. */
+/* Blocks of the loop are found by their order, so they do not count as residents. */
 static uint64_t residents_of(const arena *a, const loop *l)
 {
     return l->times && l->first < a->residents ? l->first : a->residents;
@@ -93,7 +93,7 @@ void make_plan(const problem *p, const solve_options *options, bool streams_apar
 {
     size_t entries = 0;
     for (size_t i = 0; i < p->count; i++) entries += p->arenas[i].count;
-    size_t blocks = entries; /* of the arenas that are still to be planned; each has some */
+    size_t blocks = entries; /* in arenas still to be planned; no arena is empty */
     *out = (made_plan){ .arenas = grow_new(p->count, sizeof *out->arenas),
                         .entries = grow_new(entries, sizeof *out->entries),
                         .facts = grow_new(p->count, sizeof *out->facts) };
@@ -162,11 +162,11 @@ bool plan_serves(const weir_plan *plan, const problem *p, char *error, size_t er
     return true;
 }
 
-/* Gives the blocks the steps that their entries' lives make: what is to be freed before an allocation is freed in the
+/* Sets the blocks' steps from the lives of their entries: blocks to be freed before an allocation are freed in the
  * steps just before it. */
 static void play_lives(arena *a, const uint32_t *lives)
 {
-    uint32_t *freed = grow_new(a->count + 1, sizeof *freed); /* before each allocation, in all */
+    uint32_t *freed = grow_new(a->count + 1, sizeof *freed); /* total before each allocation */
     for (size_t i = 0; i < a->count; i++)
         if (lives[i] < a->count - i - 1) freed[i + lives[i] + 1]++;
     for (size_t i = 0; i < a->count; i++) freed[i + 1] += freed[i];
@@ -185,8 +185,9 @@ static void play_lives(arena *a, const uint32_t *lives)
     free(freed);
 }
 
-/* Two iterations have all that can be wrong: what lives for a whole one meets itself in the second, so the others are as
- * that; and what was there before the loop meets in the first what it meets in any. `left_out`: allocations of the others. */
+/* Two iterations show every possible fault. A block that lives for a whole iteration meets its successor in the second,
+ * and later iterations equal that one. A block from before the loop meets in the first iteration what it meets in any.
+ * *left_out: allocations of the other iterations. */
 static loop played_loop(const weir_plan_arena *a, uint64_t *left_out)
 {
     loop l = loop_in(a);
@@ -196,7 +197,8 @@ static loop played_loop(const weir_plan_arena *a, uint64_t *left_out)
     return l;
 }
 
-/* Of an entry before the loop that outlives it, without what is left out; of one that ends in it, up to its end. */
+/* The life of an entry when only two iterations are played. For an entry before the loop: shortened by `left_out` if it
+ * outlives the loop, else cut at the loop's end. */
 static uint32_t played_life(const weir_plan_entry *e, size_t number, const loop *l, uint64_t left_out)
 {
     if (!l->times || number >= l->first || e->lives == WEIR_PLAN_FOREVER) return e->lives;

@@ -1,5 +1,5 @@
 /*
- * make: a plan of a problem, and whether a plan is one of it.
+ * make: makes a plan of a problem, and checks whether a plan solves a problem.
  */
 #ifndef WEIR_TOOLS_PLAN_MAKE_H
 #define WEIR_TOOLS_PLAN_MAKE_H
@@ -8,7 +8,7 @@
 #include "plan/solve.h"
 #include "weir/plan.h"
 
-/* How an arena was planned, beside what the plan says. */
+/* How an arena was planned, in addition to what the plan says. */
 typedef struct arena_facts {
     size_t residents;
     uint64_t load;
@@ -22,7 +22,7 @@ typedef struct made_plan {
     arena_facts *facts; /* by arena */
 } made_plan;
 
-/* Owner of *out: the caller, until made_plan_release. The time is shared out among the arenas, by their
+/* Owner of *out: the caller, until made_plan_release. The time is divided among the arenas by their numbers of
  * allocations. */
 void make_plan(const problem *p, const solve_options *options, bool streams_apart, made_plan *out);
 void made_plan_release(made_plan *m);
@@ -31,7 +31,7 @@ void made_plan_release(made_plan *m);
  * is wrong. */
 bool plan_serves(const weir_plan *plan, const problem *p, char *error, size_t error_size);
 
-/* True when the plan agrees with itself: by what it says of their lives, no two blocks overlap. */
+/* True when the plan is consistent: by the lives that it states, no two blocks overlap. */
 bool plan_holds(const weir_plan *plan, char *error, size_t error_size);
 
 #endif

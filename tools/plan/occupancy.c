@@ -6,9 +6,9 @@
 #include <string.h>
 
 #define NO_LIFE UINT32_MAX
-#define RUN 8 /* extents that are sorted by insertion before runs are merged */
+#define RUN 8 /* extents sorted by insertion before runs are merged */
 #define MANY 256
-#define ALIGNMENT_BITS 9 /* PLAN_ALIGNMENT: offsets have none below */
+#define ALIGNMENT_BITS 9 /* of PLAN_ALIGNMENT: lower bits of offsets are 0 */
 #define DIGIT_BITS 8
 #define DIGITS (1 << DIGIT_BITS)
 _Static_assert(PLAN_ALIGNMENT == UINT64_C(1) << ALIGNMENT_BITS, "the digits begin where offsets differ");
@@ -101,7 +101,8 @@ static size_t started(const occupancy *t, uint32_t section)
     return low;
 }
 
-/* Walks the lives below `node`, which are `width` from rank `first` on, that end behind `start`, up to rank `last`. */
+/* Collects the lives below `node` that end after `start`, up to rank `last`. The node has `width` ranks from
+ * `first`. */
 static void collect(occupancy *t, size_t node, size_t first, size_t width, uint32_t start, size_t last)
 {
     if (first >= last || t->latest[node] <= start) return;
@@ -123,7 +124,7 @@ static void sort_run(extent *e, size_t count)
     }
 }
 
-/* By digits of the addresses, from the lowest on: for many extents, as it compares none. */
+/* Radix sort by address, which for many extents beats comparing them. */
 static void sort_many(occupancy *t)
 {
     const size_t count = t->found_count;
@@ -144,7 +145,7 @@ static void sort_many(occupancy *t)
     }
 }
 
-/* Merge sort: qsort's calls of a comparison would be most of the planner's time. */
+/* Merge sort: qsort's calls of a comparison function would dominate the planner's time. */
 static void sort_few(occupancy *t)
 {
     size_t count = t->found_count;

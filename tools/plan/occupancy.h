@@ -1,6 +1,6 @@
 /*
- * occupancy: which of the blocks that are placed already meet a given one in time, and where they are. A tree over the
- * blocks' lives, ordered by start, holds in each node the latest end below.
+ * occupancy: which placed blocks overlap a given one in time, and where they are. An interval tree over the blocks'
+ * lives, ordered by start; each node holds the latest end below it.
  * Owner: the caller of occupancy_init, until occupancy_release. One thread uses it.
  */
 #ifndef WEIR_TOOLS_PLAN_OCCUPANCY_H
@@ -15,9 +15,9 @@ typedef struct extent {
 typedef struct occupancy {
     const layout *l;
     uint32_t *start;   /* of each life, by rank */
-    uint32_t *rank[2]; /* of each block's lives; UINT32_MAX: it has none */
+    uint32_t *rank[2]; /* of each block's two lives; UINT32_MAX: empty */
     uint32_t *latest;  /* the tree: latest[1] is the root; 0 where nothing is placed */
-    extent *taken;     /* by rank: where the owner was when it was added, so that a walk reads them in a row */
+    extent *taken;     /* by rank: where the owner was placed, so that a walk reads memory in sequence */
     size_t lives, leaves;
     extent *found, *spare; /* what occupancy_meet found, and room to sort it */
     size_t found_count;
@@ -29,8 +29,8 @@ void occupancy_release(occupancy *t);
 void occupancy_add(occupancy *t, size_t block, uint64_t offset);
 void occupancy_remove(occupancy *t, size_t block);
 
-/* Finds the addresses of the added blocks that meet `block`, lowest first. A block that meets it twice is there twice.
- * They are in found[0 .. found_count) until the next call. */
+/* Finds the addresses of the added blocks that overlap `block` in time, lowest first. A block that overlaps it twice is
+ * listed twice. The result is in found[0 .. found_count) until the next call. */
 void occupancy_meet(occupancy *t, size_t block);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 typedef struct sortable {
-    double first, second; /* the largest first */
+    double first, second; /* in descending order */
     uint32_t place, block;
 } sortable;
 
@@ -25,7 +25,7 @@ static void sort_blocks(sortable *s, size_t count, uint32_t *out)
     free(s);
 }
 
-/* Sections between the block's life and section `at`. */
+/* The distance in sections between the block's life and section `at`. */
 static uint32_t distance(const plan_block *b, uint32_t at)
 {
     uint32_t nearest = UINT32_MAX;

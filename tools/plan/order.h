@@ -1,5 +1,5 @@
 /*
- * order: the orders in which production systems place blocks. Each is good for some programs.
+ * order: the orders in which production systems place blocks. Each suits some programs.
  */
 #ifndef WEIR_TOOLS_PLAN_ORDER_H
 #define WEIR_TOOLS_PLAN_ORDER_H
@@ -11,17 +11,17 @@ typedef enum order_kind {
     ORDER_LIFE, /* the longest lived first */
     ORDER_AREA, /* bytes times sections */
     ORDER_PEAK, /* nearest to the fullest section, then the largest */
-    ORDER_START /* as they were allocated: what an allocator that sees no future does */
+    ORDER_START /* as allocated, like an allocator that cannot see the future */
 } order_kind;
 enum { ORDERS = ORDER_START + 1 };
 
 /* The part's blocks, ordered, in out[0 .. part->count). */
 void order_blocks(const layout *l, const part *p, const uint64_t *load, order_kind kind, uint32_t *out);
 
-/* The blocks ordered by a number of each, the largest first; equal ones stay as they are. By the layout's block. */
+/* Orders the blocks by weight, the largest first, stably. `weight` is indexed by the layout's blocks. */
 void order_by(uint32_t *blocks, size_t count, const double *weight);
 
-/* The same, the smallest first. */
+/* The same by offset, the smallest first. */
 void order_by_offset(uint32_t *blocks, size_t count, const uint64_t *offset);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* The sections from the block's first to its last. */
+/* The span from the block's first section to its last. */
 static span hull(const plan_block *b)
 {
     if (b->life[1].start == b->life[1].end) return b->life[0];
@@ -39,7 +39,7 @@ static int by_load(const void *left, const void *right)
     return a->sections.start < b->sections.start ? -1 : a->sections.start > b->sections.start;
 }
 
-/* Piles up the residents and returns, by section, their bytes. */
+/* Piles up the residents and returns their bytes by section. */
 static uint64_t *pile_residents(parts *p, const layout *l, const sortable *sorted, bool piling, uint64_t *offset)
 {
     uint64_t *piled = grow_new((size_t)l->sections + 1, sizeof *piled);
@@ -59,7 +59,7 @@ static uint64_t *pile_residents(parts *p, const layout *l, const sortable *sorte
     return piled;
 }
 
-/* What no life of the others crosses ends a part. */
+/* A part ends at a section border that no life of a non-resident crosses. */
 static void cut(parts *p, const layout *l, const sortable *sorted, bool piling)
 {
     size_t used = 0;

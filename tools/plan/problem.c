@@ -7,17 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Sums of sizes stay far from overflow. */
+/* Keeps sums of sizes far from overflow. */
 #define MOST_BYTES (UINT64_C(1) << 62)
 #define NOWHERE UINT32_MAX
 
-/* Where a block of the script is. */
+/* Which block of which arena a block of the script became. */
 typedef struct place {
     uint32_t arena, block;
     uint64_t requested;
 } place;
 
-/* Blocks that wait at a gate, oldest first. */
+/* Blocks waiting at a gate (script/script.h), oldest first. */
 typedef struct queue {
     place *at;
     size_t first, count, capacity;
@@ -83,7 +83,7 @@ static bool on_alloc(builder *b, const script_op *op)
 
 static void on_end(builder *b, place at)
 {
-    assert(b->p->arenas); /* what ends began */
+    assert(b->p->arenas); /* a block that ends has begun in an arena */
     arena *a = &b->p->arenas[at.arena];
     a->blocks[at.block].end = a->steps++;
     b->live[a->device] -= at.requested;
@@ -122,7 +122,7 @@ static bool play(builder *b, const script_ops *ops)
     return true;
 }
 
-/* What was never freed lives to the end. */
+/* Blocks that were never freed live to the end. */
 static void close_arenas(problem *p)
 {
     for (size_t n = 0; n < p->count; n++) {

@@ -1,6 +1,6 @@
 /*
- * problem: what is planned. An arena is a line of addresses that nobody else uses; its blocks, in the order of their
- * allocation, each with the steps of its life. A step is one allocation or one free of the arena.
+ * problem: what is planned. An arena is an address range of its own, with its blocks in the order of their allocation,
+ * each with the steps of its life. A step is one allocation or one free in the arena.
  * Owner: the caller of problem_build, until problem_release. Immutable in between.
  */
 #ifndef WEIR_TOOLS_PLAN_PROBLEM_H
@@ -8,7 +8,7 @@
 
 #include "script/script.h"
 
-/* Sizes are rounded up to this, and offsets are multiples of it: what the allocator gives. */
+/* Sizes are rounded up to this, and offsets are multiples of it, as in the allocator. */
 #define PLAN_ALIGNMENT ((uint64_t)512)
 
 typedef struct arena_block {
@@ -22,7 +22,7 @@ typedef struct arena {
     uint32_t pool; /* as script_stream's: 0 is the default pool */
     arena_block *blocks;
     size_t count, capacity;
-    size_t residents; /* of the blocks, the first ones: made before the first event */
+    size_t residents; /* how many of the first blocks were made before the first event */
     uint32_t steps;
     uint32_t *streams; /* the script's indices, in the order of their first allocation here */
     size_t stream_count, stream_capacity;
@@ -32,14 +32,14 @@ typedef struct arena {
 typedef struct problem {
     arena *arenas;
     size_t count, capacity;
-    size_t devices; /* highest index and one */
-    uint64_t hash;  /* of what was allocated and freed in which order; addresses and times do not count */
-    uint64_t *live; /* of each device: peak of the requested bytes, not rounded */
+    size_t devices; /* highest index + 1 */
+    uint64_t hash;  /* of the sequence of allocations and frees, without addresses and times */
+    uint64_t *live; /* by device: peak of the requested bytes, not rounded */
     uint64_t anomalies;
 } problem;
 
-/* An arena for each pool; with `streams_apart` one for each stream of each pool. False: error[] says what cannot be
- * planned and why, *out is empty. */
+/* Makes an arena for each pool; with `streams_apart`, one for each stream of each pool. False: error[] says what cannot
+ * be planned and why, *out is empty. */
 bool problem_build(const script *s, bool streams_apart, problem *out, char *error, size_t error_size);
 
 void problem_release(problem *p);

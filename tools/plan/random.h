@@ -1,5 +1,5 @@
 /*
- * random: a small generator, the same on every machine (xorshift64*). State 0 is no seed.
+ * random: a small generator, the same on every machine (xorshift64*). The state must not be 0.
  */
 #ifndef WEIR_TOOLS_PLAN_RANDOM_H
 #define WEIR_TOOLS_PLAN_RANDOM_H
@@ -26,7 +26,7 @@ static inline uint64_t random_below(uint64_t *state, uint64_t count)
     return (random_next(state) >> 32) * count >> 32;
 }
 
-/* Streams of one seed that have nothing in common. */
+/* A state for each of several independent streams of one seed; never 0. */
 static inline uint64_t random_seed(uint64_t seed, uint64_t stream)
 {
     uint64_t mixed = (seed + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (stream + 1) * UINT64_C(0xbf58476d1ce4e5b9);

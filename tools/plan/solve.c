@@ -13,7 +13,7 @@
 
 #define UNPILED_MOST 30000 /* blocks up to which placements without a floor of residents are tried too */
 
-/* A way to take the layout apart, and what came of it. */
+/* One division of the layout into parts, and the result with it. */
 typedef struct approach {
     parts parts;
     crew crew;
@@ -63,7 +63,7 @@ static void approach_greedily(approach *a, goal *g, unsigned threads, bool pilin
     (void)highest_part(a);
 }
 
-/* Works on the highest part until it is not to be lowered, or no longer above the bound. */
+/* Improves the highest part until it cannot be lowered, or is no longer above the bound. */
 static void approach_improve(approach *a, goal *g)
 {
     g->floor = a->parts.floor;
@@ -110,8 +110,8 @@ static bool goes_on(const goal *g, const answer *best)
 
 static void search(goal *g, unsigned threads, bool all, answer *best);
 
-/* Places all blocks: those of the core first, in the order of the offsets that they have there, and so no higher; then
- * the others, the largest first. */
+/* Places all blocks: first those of the core, in the order of their offsets there, so that they get no higher; then the
+ * others, the largest first. */
 static void complete(const goal *g, const core *c, const answer *inner, answer *best)
 {
     size_t count = g->l->count, ordered = c->l.count;
@@ -148,8 +148,8 @@ static void complete(const goal *g, const core *c, const answer *inner, answer *
     free(floor);
 }
 
-/* Searches the core: what lives where less is free below the bound than `slack` times what the answer is above it.
- * False: that is nearly everything, or the time is over. */
+/* Searches the core: the blocks in sections with less room below the bound than `slack` times the answer's excess over
+ * it. False: the core is nearly everything, or time is up. */
 static bool search_core(goal *g, unsigned threads, uint64_t slack, answer *best)
 {
     uint64_t above = best->height - g->bound, now = clock_now_ns();
@@ -174,7 +174,7 @@ static bool search_core(goal *g, unsigned threads, uint64_t slack, answer *best)
     return small;
 }
 
-/* Lowers *best by everything that there is; `all`: these are all blocks, not a core. */
+/* Lowers *best by all means. `all`: the goal has all blocks, not a core. */
 static void search(goal *g, unsigned threads, bool all, answer *best)
 {
     approach piled = { 0 }, flat = { 0 }, *chosen = &piled;
@@ -187,7 +187,7 @@ static void search(goal *g, unsigned threads, bool all, answer *best)
     if (goes_on(g, best) && piled.parts.residents && g->l->count <= UNPILED_MOST) {
         approach_greedily(&flat, g, threads, false);
         take(best, g, &flat);
-        /* Without a floor a small problem can be searched to the end. */
+        /* Without a floor a small problem can be solved exactly. */
         if (flat.highest < piled.highest || g->l->count <= EXACT_MOST) chosen = &flat;
     }
     if (goes_on(g, best)) {

@@ -11,7 +11,7 @@
 
 #define NO_BLOCK UINT32_MAX
 
-/* Of the ranges of blocks, in a search tree: overlapping ones are equal. */
+/* For a search tree of address ranges: overlapping ranges compare as equal. */
 static int by_place(const void *left, const void *right)
 {
     const range *a = left, *b = right;
@@ -78,11 +78,11 @@ bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, 
     return good;
 }
 
-/* Who takes over the addresses of others. */
+/* Counts the waits of a block that takes over addresses of others. */
 typedef struct takeover {
     const arena *a;
-    uint32_t taker; /* its block */
-    size_t *waited; /* by stream: the last block that counted it, and one */
+    uint32_t taker; /* a block of the arena */
+    size_t *waited; /* by stream: 1 + the last block that counted it */
     uint64_t waits;
 } takeover;
 
@@ -100,7 +100,7 @@ static void take_over(void *user, const range *old, range *left, range *right)
 uint64_t count_waits(const arena *a, const uint64_t *offset)
 {
     if (a->stream_count < 2) return 0;
-    ranges users = { 0 }; /* by who used them last */
+    ranges users = { 0 }; /* number: the block that used the range last */
     takeover t = { .a = a, .waited = grow_new(a->stream_count, sizeof *t.waited) };
     for (; t.taker < a->count; t.taker++) {
         uint64_t address = offset[t.taker], bytes = a->blocks[t.taker].bytes;

@@ -1,5 +1,6 @@
 /*
- * verify: is a placement right? It shares nothing with the planners but the arena: lives as recorded, every iteration.
+ * verify: checks a placement. It shares only the arena with the planners, and goes by the recorded lives of every
+ * iteration.
  */
 #ifndef WEIR_TOOLS_PLAN_VERIFY_H
 #define WEIR_TOOLS_PLAN_VERIFY_H
@@ -10,8 +11,8 @@
  * error[] says what is wrong. `offset` is by the arena's blocks. */
 bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, size_t error_size);
 
-/* How often a block takes over an address that was last used on another stream: for each block and each such stream
- * one wait for an event. */
+/* How many event waits the placement needs: one for each block and other stream that last used some of its
+ * addresses. */
 uint64_t count_waits(const arena *a, const uint64_t *offset);
 
 #endif

@@ -17,7 +17,7 @@ typedef struct extents {
     size_t count;
 } extents;
 
-/* After the operation of that moment; or before that event, which comes after it, if it is not TIMELINE_NEVER. */
+/* The state after the operation of that moment; or, unless `event` is TIMELINE_NEVER, just before that later event. */
 typedef struct point {
     uint32_t moment, event;
     int device; /* -1: all */
@@ -58,7 +58,7 @@ static extents blocks_at(const timeline *l, const point *p, instant *at)
     return out;
 }
 
-/* Pieces mapped side by side are one. */
+/* Joins adjacent mapped pieces into one. */
 static void join(extents *pieces)
 {
     size_t joined = 0;
@@ -90,7 +90,7 @@ static extents segments_at(const timeline *l, const point *p, instant *at)
     return out;
 }
 
-/* From `address` to `end`, between two blocks; NULL: the segment ends there. True: it is the largest so far. */
+/* Counts the hole from `address` to `end` between two blocks; NULL: the segment ends. True: the largest so far. */
 static bool add_hole(instant *at, uint64_t address, uint64_t end, const extent *below, const extent *above)
 {
     const uint64_t bytes = end > address ? end - address : 0;
@@ -111,7 +111,7 @@ static void count_holes(const timeline *l, instant *at, const extents *segments,
     for (const extent *s = segments->at; s < segments->at + segments->count; s++) {
         const uint64_t end = s->address + s->bytes;
         uint64_t reached = s->address;
-        const extent *below = NULL; /* it reaches so far */
+        const extent *below = NULL; /* the block that ends at `reached` */
         bool largest = false;
         while (next < last && by_place(next, s) < 0) next++;
         for (; next < last && next->device == s->device && next->address < end; next++) {

@@ -1,15 +1,16 @@
 /*
- * instant: how the memory stood at a moment of a timeline, or when an allocation failed, which may be between two moments.
+ * instant: the state of memory at a moment of a timeline, or when an allocation failed, which may be between two
+ * moments.
  */
 #ifndef WEIR_TOOLS_TIMELINE_INSTANT_H
 #define WEIR_TOOLS_TIMELINE_INSTANT_H
 
 #include "timeline/timeline.h"
 
-#define INSTANT_HOLE 512 /* fewer free bytes behind a block are its rounding, not a hole */
+#define INSTANT_HOLE 512 /* fewer free bytes behind a block count as rounding, not as a hole */
 
-/* A hole is free between the blocks of a segment. Of the largest one: where it is, the lane of its segment, and the blocks
- * beside it, TIMELINE_NEVER where the segment ends or there is no hole. */
+/* A hole is free memory between the blocks of a segment. For the largest one: its address, the lane of its segment, and
+ * the blocks beside it, TIMELINE_NEVER where the segment ends or there is no hole. */
 typedef struct instant {
     uint32_t moment;
     uint64_t requested, active, reserved;
@@ -18,10 +19,10 @@ typedef struct instant {
     uint32_t largest_lane, below, above;
 } instant;
 
-/* On all devices. */
+/* For all devices. */
 instant instant_at(const timeline *l, uint32_t moment);
 
-/* On the device of the failure: with what was given back for its sake, and without what came after it. */
+/* For the device of the failure: after memory was given back for its sake, and before anything later. */
 instant instant_of_failure(const timeline *l, const timeline_oom *o);
 
 #endif

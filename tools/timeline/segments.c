@@ -6,7 +6,7 @@ static uint32_t number_of(segments_number number, void *user, int16_t device, ui
     return number ? number(user, device, stream, pool, mapped) : 0;
 }
 
-/* The same bytes are there once, whatever of them was there. */
+/* Adds a range in place of whatever overlapped it. */
 static void put(ranges *to, range added)
 {
     ranges_cut(to, added.device, added.address, added.bytes, NULL, NULL);
@@ -48,7 +48,7 @@ void segments_release(segments *s)
     ranges_release(&s->gone);
 }
 
-/* True when every byte of the block is in a range; of one of 0 bytes its address. */
+/* True when every byte of the block is in a range; for a block of 0 bytes, its address. */
 static bool covered(const ranges *r, const weir_event *e)
 {
     const uint64_t bytes = e->size ? e->size : 1;

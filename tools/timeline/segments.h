@@ -1,7 +1,7 @@
 /*
- * segments: the memory that a trace says was taken from the driver, followed event by event, and what makes no sense of
- * it. Memory from before the first event is known from what was given back later, and from the segments that the file
- * lists at the end.
+ * segments: follows, event by event, the memory that a trace took from the driver, and finds events that make no sense.
+ * Memory from before the first event is known from frees later on, and from the segments that the file lists at the
+ * end.
  * Owner: the caller of segments_init, until segments_release.
  */
 #ifndef WEIR_TOOLS_TIMELINE_SEGMENTS_H
@@ -10,33 +10,33 @@
 #include "input/input.h"
 #include "ranges.h"
 
-/* What a range of memory is to be known by: from the segment at the end, or the event that gave it back. */
+/* Gives a number to a range of memory, from the segment listed at the end or the event that gave it back. */
 typedef uint32_t (*segments_number)(void *user, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped);
 
-/* Those held at the beginning, as the end and what was given back tell: walked backwards. `number`: NULL for none. To be
- * released with ranges_release. */
+/* The ranges held at the beginning, found by walking backwards from the listed segments. `number` may be NULL. Release
+ * with ranges_release. */
 ranges segments_first(const trace *t, segments_number number, void *user);
 
 typedef struct segments {
     ranges held;
-    ranges gone;                    /* given back, and not taken since */
-    bool lists_all;                 /* else there may be memory from before the first event that is never named */
-    bool recorded[INT16_MAX + 1];   /* by device: its segments were */
-    bool told[WEIR_EVENT_LAST + 1]; /* by kind: there is an event of it */
+    ranges gone;                    /* given back and not taken since */
+    bool lists_all;                 /* false: there may be memory from before the first event that nothing names */
+    bool recorded[INT16_MAX + 1];   /* by device: its segments were recorded */
+    bool told[WEIR_EVENT_LAST + 1]; /* by kind: the trace has such events */
 } segments;
 
 typedef enum segments_verdict {
     SEGMENTS_FINE,
-    SEGMENTS_OVERLAP,     /* taken while it, or a part of it, was held already */
-    SEGMENTS_SECOND_FREE, /* given back while nothing of it was held */
-    SEGMENTS_LEFT_OUT,    /* one of those two, of a trace without any event that undoes one of its kind */
-    SEGMENTS_OUTSIDE      /* a block was handed out that is not, or not wholly, in memory that was held */
+    SEGMENTS_OVERLAP,     /* taken while at least a part of it was held already */
+    SEGMENTS_SECOND_FREE, /* given back while no part of it was held */
+    SEGMENTS_LEFT_OUT,    /* one of those two, in a trace without any event of the kind that would undo it */
+    SEGMENTS_OUTSIDE      /* a block was handed out that lies not wholly in held memory */
 } segments_verdict;
 
 void segments_init(segments *s, const trace *t);
 void segments_release(segments *s);
 
-/* The kind of event that undoes what one of a segment did. */
+/* The kind of segment event that undoes this kind. */
 uint16_t segments_undo(uint16_t kind);
 
 /* Takes the next event, of any kind, into account. */

@@ -24,7 +24,7 @@ static void count_events(const timeline *l, summary *s)
     for (size_t i = 0; i < t->count; i++) {
         summary_count *k = &s->kinds[t->events[i].kind < SUMMARY_KINDS ? t->events[i].kind : 0];
         k->count++;
-        if (t->events[i].kind != WEIR_EVENT_LABEL) k->bytes += t->events[i].size; /* a label's text is there */
+        if (t->events[i].kind != WEIR_EVENT_LABEL) k->bytes += t->events[i].size; /* a label keeps its text there */
     }
 }
 
@@ -36,7 +36,7 @@ static void add_allocation(summary_group *g, const timeline_block *b)
     if (g->live > g->peak_requested) g->peak_requested = g->live;
 }
 
-/* Every block in the order of time: its free comes before an allocation of the same moment. */
+/* Walks the blocks in the order of time; frees come before allocations of the same moment. */
 static void count_blocks(const timeline *l, summary *s)
 {
     size_t freed = 0;
@@ -44,7 +44,7 @@ static void count_blocks(const timeline *l, summary *s)
         const timeline_block *b = &l->blocks[i];
         for (; freed < l->freed_count && l->blocks[l->by_freed[freed]].freed <= b->from; freed++) {
             const timeline_block *gone = &l->blocks[l->by_freed[freed]];
-            if (gone->freed == gone->from) continue; /* never counted: it waited from before the first event */
+            if (gone->freed == gone->from) continue; /* never counted: pending from before the first event */
             s->sizes[size_class(gone->bytes)].live -= gone->bytes;
             s->lanes[gone->lane].live -= gone->bytes;
             s->devices[l->lanes[gone->lane].device].live -= gone->bytes;
@@ -65,7 +65,7 @@ typedef struct change {
     uint64_t bytes;
 } change;
 
-/* What is given back between two operations goes before what is taken. */
+/* Between two operations, memory given back comes before memory taken. */
 static int by_moment(const void *left, const void *right)
 {
     const change *a = left, *b = right;
@@ -99,7 +99,7 @@ static void count_segments(const timeline *l, summary *s)
 
 /* ---- the largest ------------------------------------------------------------------------------------------------ */
 
-/* Keeps the list sorted; of equals the older stays before the younger. */
+/* Keeps the list sorted by size; of equal blocks the older comes first. */
 static void list_largest(const timeline *l, size_t most, summary *s)
 {
     s->largest = grow_new(most + 1, sizeof *s->largest);

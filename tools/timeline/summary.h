@@ -1,5 +1,5 @@
 /*
- * summary: what `weir stat` says of a timeline.
+ * summary: what `weir stat` says about a timeline.
  * Owner: the caller of summarize, until summary_release; it does not outlive its timeline.
  */
 #ifndef WEIR_TOOLS_TIMELINE_SUMMARY_H
@@ -9,7 +9,7 @@
 
 #define SUMMARY_KINDS (WEIR_EVENT_LAST + 1)
 #define SUMMARY_SIZES 64     /* class i: from 2^i to below 2^(i+1) bytes; class 0 from 0 */
-#define SUMMARY_FAILURES 10  /* the first ones are looked into */
+#define SUMMARY_FAILURES 10  /* only the first ones are examined */
 #define SUMMARY_LIFETIMES 11 /* class i: from 10^i to below 10^(i+1) operations; the last: to the end */
 
 typedef struct summary_count {
@@ -19,7 +19,7 @@ typedef struct summary_count {
 /* Allocations of one size class, one device or one lane. */
 typedef struct summary_group {
     uint64_t count, bytes;
-    uint64_t peak_requested, peak_reserved; /* of that group alone */
+    uint64_t peak_requested, peak_reserved; /* of this group alone */
     uint64_t live, held;                    /* while counting */
 } summary_group;
 
@@ -28,7 +28,7 @@ typedef struct summary {
     summary_count lifetimes[SUMMARY_LIFETIMES];
     summary_group sizes[SUMMARY_SIZES];
     summary_group *devices, *lanes;
-    size_t device_count;                 /* highest device and one */
+    size_t device_count;                 /* highest device + 1 */
     instant requested, active, reserved; /* at the peak of each */
     uint32_t *largest;                   /* blocks live at the peak of requested bytes, largest first */
     size_t largest_count;

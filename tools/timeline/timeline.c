@@ -17,9 +17,9 @@ typedef struct builder {
     ranges held; /* segments; number: the segment */
     size_t block_capacity, segment_capacity, lane_capacity, oom_capacity;
     uint32_t now;       /* operations so far */
-    uint32_t event;     /* the index of the event that is being looked at */
-    uint32_t last_lane; /* most events are of the lane of the event before */
-    bool private_pools; /* events of old recorders do not tell their pool: the segments at the end do */
+    uint32_t event;     /* index of the current event */
+    uint32_t last_lane; /* most events are in the same lane as the one before */
+    bool private_pools; /* old recorders name pools only in the segments at the end, not in events */
 } builder;
 
 static bool same_lane(const timeline_lane *a, const timeline_lane *b)
@@ -51,7 +51,7 @@ static uint32_t block_lane(builder *b, int16_t device, uint64_t address, uint64_
         const range *r = ranges_at(&b->held, device, address);
         if (r) pool = b->l->lanes[b->l->segments[r->number].lane].pool;
     }
-    uint64_t own[2] = { pool[0], pool[1] }; /* the lanes may move */
+    uint64_t own[2] = { pool[0], pool[1] }; /* copied, since the lanes may move */
     return lane_index(b, device, stream, own);
 }
 
@@ -92,7 +92,7 @@ static void on_alloc(builder *b, const weir_event *e)
     add_block(b, made, e->device);
 }
 
-/* A block that no event made: it was there before. */
+/* A block that no event made: it existed before the trace. */
 static timeline_block *add_resident(builder *b, const weir_event *e)
 {
     uint32_t lane = block_lane(b, e->device, e->address, e->stream, e->pool);
@@ -171,7 +171,7 @@ static void end_segment(void *user, const range *old, range *left, range *right)
     if (right->bytes) right->number = add_segment(b, right, b->now + 1, lane, mapped);
 }
 
-/* Pools of segments that the snapshot lists, for events that do not tell. */
+/* The event's pool; if it names none, that of the listed segment of its stream around its address. */
 static const uint64_t *segment_pool(const builder *b, const weir_event *e)
 {
     if (e->pool[0] || e->pool[1] || !b->private_pools) return e->pool;
@@ -197,7 +197,7 @@ static void on_segment_free(builder *b, const weir_event *e)
     if (ranges_cut(&b->held, e->device, e->address, e->size, end_segment, b) == 0) b->l->malformed++;
 }
 
-/* Its lane, and whether it is mapped, while those at the beginning are looked for. */
+/* The number of a range at the beginning, for segments_first: its lane, and in bit 0 whether it is mapped. */
 static uint32_t piece(void *of_builder, int16_t device, uint64_t stream, const uint64_t pool[2], bool mapped)
 {
     return lane_index(of_builder, device, stream, pool) << 1 | mapped;
@@ -299,7 +299,7 @@ static int segments_by_start(const void *left, const void *right)
     return (a->address > b->address) - (a->address < b->address);
 }
 
-/* Residents came when they were freed; else the order is right already. */
+/* Residents were added when they were freed; without them the order is right already. */
 static void sort_blocks(timeline *l)
 {
     if (l->residents) qsort(l->blocks, l->block_count, sizeof *l->blocks, blocks_by_start);
@@ -345,7 +345,7 @@ void timeline_release(timeline *l)
 
 /* ---- series ----------------------------------------------------------------------------------------------------- */
 
-/* Differences first, in wrapping arithmetic; their running sums are the values. */
+/* Collects differences, in wrapping arithmetic; integrate() turns them into values. */
 static void add_span(uint64_t *differences, uint32_t moments, uint32_t from, uint32_t until, uint64_t bytes)
 {
     if (from >= moments) return;

@@ -1,8 +1,8 @@
 /*
- * timeline: a trace as blocks and segments that live from one moment to another, for whoever counts or draws them.
+ * timeline: a trace as blocks and segments that live from one moment to another, to be counted or drawn.
  *
- * Time is counted in operations: allocations and frees asked for. Moment 0 is before the first of them, moment k after
- * the k-th, and the last one after everything. What happens between two operations (a segment is taken, a pending free
+ * Time is counted in operations: requests to allocate or free. Moment 0 is before the first of them, moment k after the
+ * k-th, and the last one after everything. Whatever happens between two operations (a segment is taken, a pending free
  * completes) counts from the later one on. So runs of one program under different policies share their moments.
  *
  * Owner: the caller of timeline_build, until timeline_release; it does not outlive its trace. Immutable in between.
@@ -20,21 +20,21 @@ typedef struct timeline_lane {
     int16_t device;
 } timeline_lane;
 
-/* Lives from `from`, was freed at `freed`, and holds its memory until `until`, which is later when another stream still
- * used it. The last two may be TIMELINE_NEVER. */
+/* Lives from `from`, is freed at `freed`, and holds its memory until `until`, which is later if another stream still
+ * used it. `freed` and `until` may be TIMELINE_NEVER. */
 typedef struct timeline_block {
     uint64_t address, bytes; /* as requested */
     uint32_t from, freed, until;
-    uint32_t gone; /* the event that ended it, or TIMELINE_NEVER: a failure has others of its moment behind it */
+    uint32_t gone; /* the event that ended it, or TIMELINE_NEVER; orders it with failures at the same moment */
     uint32_t lane, stack, thread;
 } timeline_block;
 
-/* A segment, or a range mapped into one that grows. What is left when a part is unmapped is a new one. */
+/* A segment, or a range mapped into one that grows. When a part is unmapped, each remainder is a new one. */
 typedef struct timeline_segment {
     uint64_t address, bytes;
     uint32_t from, until, lane;
-    uint32_t made, gone; /* likewise the events; `made` is 0 of those from before the first, too */
-    bool mapped;         /* it is of one piece with mapped neighbours */
+    uint32_t made, gone; /* the events, likewise; `made` is also 0 for those from before the first event */
+    bool mapped;         /* it is one piece with adjacent mapped ranges */
 } timeline_segment;
 
 typedef struct timeline_oom {
@@ -56,10 +56,10 @@ typedef struct timeline {
     timeline_oom *ooms;
     size_t oom_count;
     uint32_t moments;
-    uint64_t *times;   /* nanoseconds since the first event, by moment; never falling */
+    uint64_t *times;   /* nanoseconds since the first event, by moment; never decreasing */
     size_t malformed;  /* events that make no sense where they stand */
     size_t residents;  /* blocks from before the first event */
-    bool has_segments; /* the trace tells of any */
+    bool has_segments; /* the trace knows of any segments */
 } timeline;
 
 void timeline_build(const trace *t, timeline *out);
@@ -68,8 +68,8 @@ void timeline_release(timeline *l);
 /* Bytes at each moment; free() them. */
 typedef struct timeline_series {
     uint64_t *requested; /* handed out and not freed */
-    uint64_t *active;    /* and those freed that another stream still used */
-    uint64_t *reserved;  /* of segments */
+    uint64_t *active;    /* also those freed while another stream still used them */
+    uint64_t *reserved;  /* in segments */
 } timeline_series;
 
 /* Of one device, or of all with -1. */
@@ -79,7 +79,7 @@ void timeline_series_release(timeline_series *s);
 /* The first moment of the largest value. */
 uint32_t timeline_peak(const timeline *l, const uint64_t *values);
 
-/* The first and the last moment are none. */
+/* The first and the last moment are not operations. */
 static inline uint32_t timeline_operations(const timeline *l)
 {
     return l->moments - 2;

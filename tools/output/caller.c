@@ -15,8 +15,8 @@ const char *caller_function(const char *frame)
     return frame;
 }
 
-/* What PyTorch's viewer leaves out, and the allocators, which ask for nobody. Not "_start", which that leaves out, too: it
- * is outermost, and a part of many a name. */
+/* Frames that PyTorch's viewer leaves out, and those of allocators. Not "_start", which the viewer leaves out too: it
+ * is outermost anyway, and part of many names. */
 static bool is_machinery(const char *frame)
 {
     static const char *const parts[] = { "unwind::unwind",
@@ -42,7 +42,7 @@ static bool is_machinery(const char *frame)
     return strcmp(frame, "??") == 0;
 }
 
-/* A file of Python's, or what it compiled of no file, as "<string>". */
+/* A Python file, or code compiled from no file, such as "<string>". */
 static bool is_python(const char *frame)
 {
     const char *function = caller_function(frame);

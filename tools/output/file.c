@@ -12,16 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Beside the target; not its name and more, which can be too long where that alone is not. */
+/* In the target's folder. Not the target's name with a suffix, which could be too long. */
 #define SCRATCH ".weir.XXXXXX"
 
-enum { LINKS_MAX = 40 }; /* as many as the system follows */
+enum { LINKS_MAX = 40 }; /* as many as the kernel follows */
 
 /* ---- what a signal must not leave behind ---------------------------------------------------------------------------- */
 
 static _Atomic(const char *) unfinished; /* a file's name */
 
-/* A second signal, maybe in another thread, does not end the process before the first one's handler is done. */
+/* A second signal, even in another thread, must not end the process before the first one's handler is done. */
 static void leave_nothing(int number)
 {
     static atomic_flag begun = ATOMIC_FLAG_INIT;
@@ -32,7 +32,7 @@ static void leave_nothing(int number)
     raise(number);
 }
 
-/* What the caller ignores stays ignored. */
+/* Signals that the parent process set to be ignored stay ignored. */
 static void watch_signals(void)
 {
     static const int ending[] = { SIGHUP, SIGINT, SIGTERM };
@@ -47,7 +47,7 @@ static void watch_signals(void)
 
 /* ---- files ---------------------------------------------------------------------------------------------------------- */
 
-/* Puts what the link leads to in its place. */
+/* Replaces the path of a link by the path that it leads to. */
 static bool follow(char target[PATH_MAX])
 {
     char text[PATH_MAX];
@@ -60,13 +60,13 @@ static bool follow(char target[PATH_MAX])
     return true;
 }
 
-/* What is not a plain file (a pipe, /dev/null) cannot be replaced and is written as it is, and so is what a descriptor
- * is open for (/dev/stdout): its owner would not see what replaces it. Other links stay, and what they lead to is the
- * target. Who may read what is there may read what replaces it: *mode. */
+/* Anything but a plain file (a pipe, /dev/null) is written directly, since it cannot be replaced. So is a file that a
+ * descriptor is open for (/dev/stdout): its owner would not see the replacement. Other links stay; the target is what
+ * they lead to. *mode: the permissions of the old file, for the new one. */
 static bool replaceable(char target[PATH_MAX], mode_t *mode)
 {
     struct stat status, descriptors;
-    /* The system does not follow every link for everyone: then neither do we, and fopen() has the reason. */
+    /* The kernel does not follow every link for everyone. Then neither do we, and fopen() reports the reason. */
     if (stat(target, &status) != 0 && errno != ENOENT) return false;
     bool known = stat("/proc/self/fd", &descriptors) == 0;
     for (int links = 0; lstat(target, &status) == 0; links++) {

@@ -38,7 +38,7 @@ json_t *json_ratio(double ratio, int digits)
     return json_real(round(ratio * unit) / unit);
 }
 
-/* The bytes that are one character; 0 when they are none. */
+/* The length of the first character in bytes; 0 when it is not valid UTF-8. */
 static size_t character(const char *text)
 {
     size_t left = strnlen(text, 4);
@@ -71,8 +71,8 @@ bool json_write(const char *command, const json_t *value, const char *path)
 {
     output_file file;
     if (!output_open(command, path, &file)) return false;
-    /* 15 digits are what a double holds of a decimal number: 1.19 does not become 1.1899999999999999. Names in a trace are
-     * whatever somebody wrote there, and a terminal obeys some characters beyond ASCII. */
+    /* A double holds 15 decimal digits, so 1.19 does not become 1.1899999999999999. Names in a trace may hold any
+     * character, and terminals obey some beyond ASCII. */
     json_dumpf(value, file.stream, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
     fputc('\n', file.stream);
     return output_commit(command, &file);

@@ -1,6 +1,6 @@
 /*
- * progress: one line on stderr that says how far something is, only when stderr is a terminal.
- * Owner: the function that began it; it ends before anything else is written to stderr.
+ * progress: a progress line on stderr, only when that is a terminal.
+ * Owner: the function that began it, which must end it before anything else is written to stderr.
  */
 #ifndef WEIR_TOOLS_OUTPUT_PROGRESS_H
 #define WEIR_TOOLS_OUTPUT_PROGRESS_H
@@ -19,7 +19,7 @@ void progress_begin(progress *p, const char *what, const char *name);
 /* `total` of 0: unknown. Draws at most ten times a second. */
 void progress_update(progress *p, uint64_t done, uint64_t total);
 
-/* Wipes the line. */
+/* Erases the line. */
 void progress_end(progress *p);
 
 #endif

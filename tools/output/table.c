@@ -22,7 +22,7 @@ void table_cell(table *t, const char *format, ...)
     if (vasprintf(&text, format, arguments) < 0) text = grow_new(1, 1);
     va_end(arguments);
 
-    const size_t size = strlen(text) + 1; /* what is not shown takes no more */
+    const size_t size = strlen(text) + 1; /* unprintable characters become one byte each */
     t->cells = grow_array(t->cells, t->count + 1, &t->capacity, sizeof *t->cells);
     t->cells[t->count] = grow_new(size, 1);
     text_plain(text, t->cells[t->count++], size);
@@ -34,7 +34,7 @@ void table_titles(table *t, const char *const *titles)
     for (size_t i = 0; i < t->columns; i++) table_cell(t, "%s", titles[i]);
 }
 
-/* Characters of UTF-8, each of which is taken to be as wide as any other. */
+/* The number of UTF-8 characters; all are assumed to be equally wide. */
 static size_t characters(const char *text)
 {
     size_t count = 0;

@@ -1,6 +1,6 @@
 /*
  * table: rows of text in aligned columns, for people.
- * Owner: the caller, until table_release. Texts are copied, as text.h has them.
+ * Owner: the caller, until table_release. Texts are copied and made safe by text.h.
  */
 #ifndef WEIR_TOOLS_OUTPUT_TABLE_H
 #define WEIR_TOOLS_OUTPUT_TABLE_H
@@ -27,13 +27,13 @@ void table_titles(table *t, const char *const *titles);
 /* The next cell, left to right and row by row. */
 void table_cell(table *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Columns as wide as their widest cell, two blanks between them. */
+/* Columns are as wide as their widest cell, with two blanks between them. */
 void table_print(const table *t, FILE *out);
 void table_release(table *t);
 
 #define TABLE_SIZE 32
 
-/* "512 B", "4.00 KiB", "20.0 MiB": three digits that count. Returns `buffer`. */
+/* "512 B", "4.00 KiB", "20.0 MiB": three significant digits. Returns `buffer`. */
 const char *table_size(uint64_t bytes, char buffer[TABLE_SIZE]);
 
 #endif

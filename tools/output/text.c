@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The bytes of the character in UTF-8; 0 when they are none. */
+/* The length of the UTF-8 character in bytes; 0 when it is invalid. */
 static size_t decode(const unsigned char *at, uint32_t *out)
 {
-    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 }; /* shorter ones must be written as such */
+    static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 }; /* smaller values must use a shorter form */
     const size_t bytes = *at < 0x80 ? 1 : *at < 0xc0 ? 0 : *at < 0xe0 ? 2 : *at < 0xf0 ? 3 : *at < 0xf8 ? 4 : 0;
     *out = bytes < 2 ? *at : *at & (0x7fU >> bytes);
     for (size_t i = 1; i < bytes; i++) {
@@ -26,7 +26,7 @@ static bool is_seen(uint32_t character)
     return !turns;
 }
 
-/* The next character, and how many bytes show it. */
+/* The next character as shown; *shown is its length in bytes. */
 static const char *next(const char **at, size_t *shown)
 {
     uint32_t character;

@@ -1,7 +1,7 @@
 /*
- * text: words that came out of a file, as people may see them on a terminal. What would do something there instead of
- * being seen becomes a question mark: control characters, C1's and those that turn the direction of writing included,
- * and bytes that are no UTF-8.
+ * text: makes text from files safe to show on a terminal. Characters that would act there instead of being seen become
+ * question marks: control characters, including C1 and those that change the direction of writing, and bytes that are
+ * not UTF-8.
  */
 #ifndef WEIR_TOOLS_OUTPUT_TEXT_H
 #define WEIR_TOOLS_OUTPUT_TEXT_H
@@ -10,15 +10,15 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* As much as fits with its end; no character is cut. Returns `to`. */
+/* Copies as much as fits with a terminating NUL, without cutting a character. Returns `to`. */
 const char *text_plain(const char *text, char *to, size_t size);
 
-/* Likewise of what lies before `end`, but as much of its end as fits, "..." before it. `size` is 5 or more. */
+/* The same for the text before `end`, but keeps its last part, after "..." if it is cut. `size` is 5 or more. */
 const char *text_tail(const char *text, const char *end, char *to, size_t size);
 
 void text_print(FILE *out, const char *text);
 
-/* Text of the command's own with such words in it, as names of files; its lines stay lines. */
+/* For the command's own text with such words in it, as file names. Line breaks are kept. */
 void text_printf(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void text_vprintf(FILE *out, const char *format, va_list arguments) __attribute__((format(printf, 2, 0)));
 

@@ -11,14 +11,14 @@
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)
-#define SAME 1.01 /* peaks as near as that count as equal */
+#define SAME 1.01 /* peaks within this factor count as equal */
 
-/* Memory of cards that are sold, in GiB. */
+/* Memory sizes of cards on the market, in GiB. */
 static const uint64_t cards[] = { 8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 180 };
 enum { CARDS = sizeof cards / sizeof *cards };
 
-/* Simpler ones first. garbage_collection_threshold is none of them: PyTorch collects only below a limit, which not all of
- * its releases can be told in the same text. */
+/* Simpler settings first. garbage_collection_threshold is left out: PyTorch collects only below a limit, which not all
+ * of its releases accept in the same text. */
 static const struct {
     const char *name, *policy;
     uint64_t max_split_size;
@@ -37,14 +37,14 @@ static const struct {
 enum { KNOWN = sizeof known / sizeof *known };
 static_assert(KNOWN + 2 <= ADVISE_SETTINGS, "room for the recorded setting and weir");
 
-/* Whole, and with nothing that a shell or a terminal would take for something else: it is offered as a line to paste. */
+/* Not truncated, and free of characters special to a shell or terminal: the text is offered as a line to paste. */
 static bool is_plain(const char *text)
 {
     const size_t length = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_:.,[]>- ");
     return text[length] == '\0' && length + 1 < sizeof((trace_settings *)0)->config;
 }
 
-/* Of the native allocator, and none of those above. */
+/* Whether the recorded setting is one of the native allocator's that is not in `known`. */
 static bool recorded_is_another(const trace_settings *recorded)
 {
     config c;
@@ -90,7 +90,7 @@ static void no_progress(void *user, unsigned done, unsigned total)
     (void)total;
 }
 
-/* On devices of so many bytes. */
+/* Replays on devices of `device` bytes. */
 static bool play(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
                  char error[1200])
 {
@@ -106,7 +106,7 @@ static bool play(const script *sc, const setting *s, uint64_t device, uint64_t c
     return measure(sc, &s->options, &options, 0, no_progress, NULL, out, error);
 }
 
-/* Cards are of one size, so the fullest decides: its peaks are taken for the job's. */
+/* All cards have one size, so the fullest device decides: its peaks count as the job's. */
 static bool run(const script *sc, const setting *s, uint64_t device, uint64_t context, measurement *out,
                 char error[1200])
 {
@@ -116,7 +116,8 @@ static bool run(const script *sc, const setting *s, uint64_t device, uint64_t co
     return true;
 }
 
-/* The first failed operation, counted as measurement.operations is; of what failed when recorded, the one before. */
+/* The number of the first failed operation, as measurement.operations counts; for an allocation that already failed
+ * when recorded, that of the operation before it. */
 static size_t failed_operation(const script *sc, const script_op *failed)
 {
     size_t operation = 0;
@@ -127,7 +128,8 @@ static size_t failed_operation(const script *sc, const script_op *failed)
     return 0;
 }
 
-/* Not by the peak alone: short of memory, an allocator gives its cache back and may go on. */
+/* Replays even where the reserved peak does not fit: short of memory, an allocator gives its cache back and may go
+ * on. */
 static bool find_card(const script *sc, const advise_options *options, outcome *o, char error[1200])
 {
     const measurement *m = &o->whole;
@@ -175,7 +177,7 @@ static const measurement *part_of(const outcome *o, size_t part)
     return (const measurement *const[]){ &o->whole, &o->first, &o->second }[part];
 }
 
-/* What the best of PyTorch's settings that fit reserves of a part: 0 is the job, 1 and 2 are its halves. */
+/* The least that any of PyTorch's settings that fit reserves for a part: 0 is the job, 1 and 2 are its halves. */
 static double least_reserved(const advice *a, size_t part)
 {
     double least = INFINITY;
@@ -186,7 +188,8 @@ static double least_reserved(const advice *a, size_t part)
     return least;
 }
 
-/* Of PyTorch's settings that fit: the smallest peak; among those as good, the least time in the driver; then the simplest. */
+/* Of PyTorch's settings that fit, the one with the smallest peak; of those with equal peaks, the one with the least
+ * time in the driver; then the simplest. */
 static size_t choose(const advice *a, size_t part)
 {
     const double least = least_reserved(a, part);
@@ -223,7 +226,7 @@ bool advise(const script *sc, const trace_settings *recorded, const advise_optio
     for (size_t i = 0; good && i < out->count; i++) {
         progress(user, (unsigned)i, (unsigned)out->count);
         good = try_setting(&parts, options, &out->at[i], error);
-        /* The library may lack what another allocator was set to; what is known of the others holds without it. */
+        /* The library may not know the recorded setting. The others are still worth comparing. */
         if (good || out->at[i].setting.name != recorded->config) continue;
         good = true;
         memcpy(out->left_out, error, sizeof out->left_out);

@@ -23,7 +23,7 @@ static bool take(const char **at, char c)
     return true;
 }
 
-/* Takes a number off the front. */
+/* Consumes a number. */
 static bool take_count(const char **at, uint32_t *count)
 {
     const char *first = *at;
@@ -50,7 +50,7 @@ static void fill(uint32_t *divisions, unsigned from, unsigned to, uint32_t value
     for (unsigned i = from; i < to; i++) divisions[i] = value;
 }
 
-/* "1:4,2:8,>:4]": the first key covers smaller sizes too, '>' those above the last key; others stay off. */
+/* "1:4,2:8,>:4]": the first key also covers smaller sizes, '>' covers sizes above the last key; others stay off. */
 static bool read_list(const char *at, uint32_t divisions[CONFIG_CLASSES])
 {
     unsigned next = 0; /* the class after the last key's */
@@ -109,7 +109,7 @@ uint64_t config_round(const config *c, uint64_t bytes)
 
 /* ---- the text ----------------------------------------------------------------------------------------------------- */
 
-/* Cuts "key:value" off the front; commas in brackets are the value's. */
+/* Cuts "key:value" off the front; commas in brackets belong to the value. */
 static char *take_pair(char **rest)
 {
     char *pair = *rest, *at = pair;

@@ -70,7 +70,7 @@ weir_status gate_pass(gates *g, size_t index)
     at->waiting--;
     if (!g->host) return sem_post(&at->pass) == 0 ? WEIR_OK : WEIR_ERR_INTERNAL;
     weir_status status = weir_host_stream_queued(at->device, at->native, &queued);
-    /* Fewer are queued than wait when the library has waited for some itself. */
+    /* Fewer are queued than wait here if the library itself has waited for some. */
     if (status != WEIR_OK || queued <= at->waiting) return status;
     return weir_host_stream_step(at->device, at->native, queued - at->waiting, &ran);
 }
@@ -83,7 +83,7 @@ void gates_close(gates *g)
             sem_post(&at->pass);
             at->waiting--;
         }
-        (void)weir_stream_destroy(at->stream); /* which waits for what is queued */
+        (void)weir_stream_destroy(at->stream); /* waits for queued work */
         sem_destroy(&at->pass);
     }
     free(g->at);

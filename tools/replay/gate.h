@@ -1,11 +1,12 @@
 /*
  * gate: streams that stand for the other streams of a recorded program. A block freed while another stream still used
- * it is recorded on a gate; its use lasts until the gate lets it pass. What waits at a gate passes in order, as work on
- * a stream does.
+ * it is recorded on a gate; its use lasts until the gate lets it pass. Blocks pass a gate in order, as work on a stream
+ * completes.
  *
- * On the host back end a gate is a held stream that is stepped. Should the library itself wait for a block (memory is
- * short), a held stream runs by itself up to there, as the recorded program would have gone on. On a real driver a gate
- * is a stream with a callback per block, which waits for a semaphore, but not for long: nothing must hang on it.
+ * On the host back end a gate is a held stream that is stepped. If the library itself waits for a block, because memory
+ * is short, the held stream runs up to that block, as the recorded program would have gone on. On a real driver a gate
+ * is a stream with a callback for each block. The callback waits for a semaphore, but not for long, so that nothing can
+ * hang on it.
  *
  * Owner: the session. One thread uses it.
  */
@@ -33,13 +34,14 @@ typedef struct gates {
 /* One gate per entry of `devices`. On failure weir_error_text() says why and nothing is left. */
 weir_status gates_open(gates *g, const int *devices, size_t count, bool host);
 
-/* Frees a block whose use lasts until it passes the gate. NULL, for one that was never allocated, keeps the order. */
+/* Frees a block whose use lasts until it passes the gate. NULL, for a block that was never allocated, keeps the
+ * order. */
 weir_status gate_free(gates *g, size_t index, void *pointer);
 
-/* The first that waits at the gate passes. */
+/* Lets the first block that waits at the gate pass. */
 weir_status gate_pass(gates *g, size_t index);
 
-/* Everything passes. `g` may be all zero. */
+/* Lets all blocks pass. `g` may be all zero. */
 void gates_close(gates *g);
 
 #endif

@@ -15,13 +15,13 @@ typedef struct device {
     void *peer;
 } device;
 
-/* A block in use; `at.node` is NULL when there is none: nothing was asked, or there was no memory. */
+/* A block in use; `at.node` is NULL when there is none, because nothing was asked for or memory ran out. */
 typedef struct held {
     peer_block at;
     uint32_t stream;
 } held;
 
-/* Blocks that another stream still uses, in the order in which it will be done with them. */
+/* Blocks that another stream still uses, in the order in which those uses end. */
 typedef struct waiting {
     held *at;
     size_t first, count, capacity;
@@ -104,8 +104,8 @@ static void play(model *m, const script_ops *ops)
         case SCRIPT_REFUSED:
             if (m->refused) ask_again(m, op);
             break;
-        case SCRIPT_EMPTY_POOL:     /* has gone with all the rest */
-        case SCRIPT_RELIEVE: break; /* peers give memory back when they themselves are short of it */
+        case SCRIPT_EMPTY_POOL:     /* done by the SCRIPT_EMPTY before it */
+        case SCRIPT_RELIEVE: break; /* peers give memory back when they run short themselves */
         }
     }
 }
@@ -119,7 +119,7 @@ static void sum_driver(const model *m, uint64_t *calls, uint64_t *nanoseconds)
     }
 }
 
-/* What the command line says stands. */
+/* Takes over recorded settings, except for options set on the command line. */
 static void choose_as_recorded(const config *recorded, peer_choice *choice)
 {
     for (size_t i = 0; i < PEER_OPTIONS; i++) {
@@ -158,7 +158,7 @@ void model_measure(const script *sc, const trace_settings *recorded, const peer_
                    bool refused, measurement *out)
 {
     model m = { .script = sc, .peer = choice->peer, .refused = refused, .out = out };
-    peer_choice chosen = *choice; /* the peer looks at it until it is closed */
+    peer_choice chosen = *choice; /* the peer refers to it until it is closed */
     uint64_t *requested = grow_new((size_t)sc->devices, sizeof *requested);
     uint64_t calls, nanoseconds, calls_before, nanoseconds_before, calls_open, nanoseconds_open;
     *out = (measurement){ .operations = sc->operations, .ns_per_op_cold = NAN, .ns_per_op_warm = NAN };
@@ -173,7 +173,7 @@ void model_measure(const script *sc, const trace_settings *recorded, const peer_
     play(&m, &sc->body);
     sum_driver(&m, &calls, &nanoseconds);
 
-    /* What a peer takes from the driver when it starts is a cost of its rules; what residents cost was not recorded. */
+    /* Driver calls at a peer's start count: they are a cost of its rules. Those for residents were not recorded. */
     out->driver_calls = calls - calls_before + calls_open;
     out->driver_ns = (double)(nanoseconds - nanoseconds_before + nanoseconds_open);
     (void)script_demand(sc, refused, requested);

@@ -7,9 +7,9 @@
 #include "replay/peers/peer.h"
 #include "replay/run.h"
 
-/* What the script costs under the peer: the cold pass, on devices of so many bytes. A peer of PyTorch's goes by the recorded
- * settings, which may be NULL. `refused`: what failed when recorded is asked for, and freed at once. Times per operation
- * are NAN, because a model's say nothing of its original's. */
+/* Measures a cold pass of the script under the peer, on devices of `device_memory` bytes. A peer of PyTorch's follows
+ * the recorded settings, which may be NULL. `refused`: allocations that failed when recorded are tried, and freed at
+ * once. Times per operation are NAN, because a model's time says nothing about the original's. */
 void model_measure(const script *sc, const trace_settings *recorded, const peer_choice *choice, uint64_t device_memory,
                    bool refused, measurement *out);
 

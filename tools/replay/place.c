@@ -4,11 +4,11 @@
 
 #include <stdlib.h>
 
-/* Segments are multiples of 2 MiB, and the library wants them aligned so, which not every recorded driver did. Rounding
- * down keeps their order, and keeps those apart that were. */
+/* Segments are multiples of 2 MiB, and the library needs them aligned to that, which not every recorded driver did.
+ * Rounding down keeps their order, and keeps segments disjoint. */
 #define PLACE_ALIGN (UINT64_C(2) << 20)
 
-/* No device has addresses or segments like these; below, sums of them cannot overflow. */
+/* Beyond any device's addresses and segments; below it, sums cannot overflow. */
 #define PLACE_MOST (UINT64_C(1) << 62)
 
 typedef struct recorded {
@@ -35,7 +35,7 @@ size_t place_segments(const script *s, int device, weir_host_place **places, uin
     }
     qsort(sorted, count, sizeof *sorted, by_address);
 
-    /* Segments that touch or overlap (at different times) stay as they are to each other. */
+    /* Segments that touch or overlap (at different times) keep their relative positions. */
     weir_host_place *made = grow_new(count, sizeof *made);
     uint64_t start = 0, end = 0, offset = 0;
     for (size_t i = 0; i < count; i++) {

@@ -1,6 +1,6 @@
 /*
- * place: where the segments of a recording lay. PyTorch breaks ties between blocks of one size by address, so a replay
- * that is to come out the same must put its segments in the same order.
+ * place: where the segments of a recording lay. PyTorch breaks ties between blocks of one size by address, so an exact
+ * replay must place its segments in the same order.
  */
 #ifndef WEIR_TOOLS_REPLAY_PLACE_H
 #define WEIR_TOOLS_REPLAY_PLACE_H
@@ -8,8 +8,8 @@
 #include "script/script.h"
 #include "weir/host.h"
 
-/* The recorded SEGMENT_ALLOCs of a device in order, with gaps between segments closed, so that *span bytes of address
- * range hold them all. *places is for free(). Returns how many there are. */
+/* Places the recorded SEGMENT_ALLOCs of a device in order, with the gaps between segments closed, so that an address
+ * range of *span bytes holds them all. The caller frees *places. Returns their number. */
 size_t place_segments(const script *s, int device, weir_host_place **places, uint64_t *span);
 
 #endif

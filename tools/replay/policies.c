@@ -24,7 +24,7 @@ static const struct {
 };
 enum { LIBRARY = sizeof library / sizeof *library, NAMES_MOST = 32 };
 
-/* All names, the library's first. */
+/* Names of all policies, the library's first. */
 static size_t all_names(const char *names[NAMES_MOST])
 {
     size_t count = 0;
@@ -36,7 +36,7 @@ static size_t all_names(const char *names[NAMES_MOST])
     return count;
 }
 
-/* The library's policy of that name, which ends at a colon; NULL when there is none. */
+/* The library's policy of that name, up to a colon; NULL when there is none. */
 static const char *find_library(const char *text)
 {
     const size_t length = strcspn(text, ":");
@@ -100,7 +100,7 @@ static bool add_all(policies *to)
     return good;
 }
 
-/* Where the policy that begins at `text` ends: at a comma that an option of its own does not follow. */
+/* The length of the policy at `text`: up to a comma that no option of its own follows. */
 static size_t policy_length(const char *text)
 {
     size_t length = strcspn(text, ",");

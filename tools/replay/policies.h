@@ -1,5 +1,5 @@
 /*
- * policies: what --policy names: the library's own rules, or a peer's with its options.
+ * policies: the values of --policy: the library's own rules, or a peer's with its options.
  * Owner: the command, until policies_release.
  */
 #ifndef WEIR_TOOLS_REPLAY_POLICIES_H
@@ -23,11 +23,11 @@ typedef struct policies {
     size_t count, capacity;
 } policies;
 
-/* Adds a list: "torch,rmm-pool:initial=1GiB,maximum=20GiB,cub", or "all". False: it has said what is wrong. */
+/* Adds a list: "torch,rmm-pool:initial=1GiB,maximum=20GiB,cub", or "all". False after reporting what is wrong. */
 bool policies_add(policies *to, const char *list);
 void policies_release(policies *p);
 
-/* Every policy with what it is, and its options. */
+/* Lists every policy with a description and its options. */
 void policies_print(FILE *out);
 
 #endif

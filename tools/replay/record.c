@@ -9,16 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The history of one device, and how far it was taken over. */
+/* The history of one device, and how much of it was copied. */
 typedef struct tape {
     weir_event *events;
     size_t count, at;
 } tape;
 
-/* Whose slot's block it is. */
+/* The device and state of a slot's block. */
 typedef struct owner {
     int device;
-    uint64_t failed; /* the address that stands for a block that is not there; 0: it is */
+    uint64_t failed; /* the stand-in address of a block whose allocation failed; 0: it did not */
 } owner;
 
 typedef struct recorder {
@@ -29,9 +29,9 @@ typedef struct recorder {
     owner *owners; /* by slot */
     map lanes;     /* native stream -> an event of the trace that has its stream and pool */
     size_t capacity, stack_capacity;
-    size_t next;     /* the event of the trace that the next operation comes from, or one before it */
+    size_t next;     /* index of the trace's event for the next operation, or an earlier one */
     uint64_t failed; /* allocations that failed so far */
-    uint64_t now;    /* time of the operation */
+    uint64_t now;    /* time of the current operation */
 } recorder;
 
 static bool is_operation(const weir_event *e)
@@ -68,7 +68,7 @@ static void emit(recorder *r, weir_event e, uint32_t stack)
     out->events[out->count++] = e;
 }
 
-/* Takes over what the device did before its next operation, an allocation that failed included. */
+/* Copies the device's events up to its next operation; a failed allocation counts as one. */
 static void emit_between(recorder *r, int device)
 {
     tape *p = &r->tapes[device];
@@ -76,7 +76,7 @@ static void emit_between(recorder *r, int device)
         emit(r, p->events[p->at++], 0);
 }
 
-/* The event of the trace that a body's operation comes from; NULL: a free that was put in to make sense of the trace. */
+/* The trace's event for an operation of the body; NULL for a free that the script added to make sense of the trace. */
 static const weir_event *original(recorder *r, weir_event_kind kind)
 {
     for (; r->next < r->t->count; r->next++) {
@@ -144,7 +144,7 @@ static void follow(recorder *r, const script_ops *ops, bool body)
     for (int device = 0; device < r->sc->devices; device++) emit_between(r, device);
 }
 
-/* Native streams become those of the trace, with their pools: a stream of a pool is a stream of its own in a replay. */
+/* Replaces native streams by the trace's streams and pools, since a replay has a stream for each stream of a pool. */
 static void name_lanes(recorder *r)
 {
     for (size_t i = 0; i < r->out->count; i++) {
@@ -168,7 +168,7 @@ static void add_live(trace *out, size_t *capacity, const weir_event *e)
                                                  .device = e->device };
 }
 
-/* Of segments and mappings that the first `count` events made, what no later one gave back. */
+/* Lists what is left at the end of segments and mappings made by the first `count` events. */
 static void list_segments(trace *out, size_t count)
 {
     ranges held = { 0 };
@@ -190,8 +190,8 @@ static void list_segments(trace *out, size_t count)
     ranges_release(&held);
 }
 
-/* The first `count` events made what was there before the trace began. They go, and what is left of them at the end is
- * listed, as in a snapshot. */
+/* The first `count` events recreated the state before the trace. Removes them, and lists what is left of their blocks
+ * and segments at the end, as in a snapshot. */
 static void forget(trace *out, size_t count)
 {
     size_t live_capacity = 0;
@@ -240,7 +240,8 @@ bool record(const trace *t, const char *policy, uint64_t device_memory, trace *o
     *out = (trace){ 0 };
     if (!script_build(t, &sc, error, 1200)) return false;
 
-    /* The library may tell more of each operation than the recorder did, and the script ends with frees of its own. */
+    /* The library may record more events per operation than the recorder did, and the script ends with frees of its
+     * own. */
     session_options options = { .policy = policy,
                                 .backend = "host",
                                 .device_memory = device_memory,
@@ -265,6 +266,6 @@ bool record(const trace *t, const char *policy, uint64_t device_memory, trace *o
 void record_release(trace *recorded)
 {
     uint32_t *of = recorded->stacks.of;
-    recorded->stacks = (trace_stacks){ .of = of }; /* the rest is the original's */
+    recorded->stacks = (trace_stacks){ .of = of }; /* the rest belongs to the original */
     trace_release(recorded);
 }

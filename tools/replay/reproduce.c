@@ -29,7 +29,7 @@ static sequence recorded_on(const script *sc, int device)
     return q;
 }
 
-/* The stream's number in the recording; of one that the script did not make, the handle itself. */
+/* The stream's number in the recording; the handle itself for a stream that the script did not make. */
 static uint64_t recorded_stream(const session *s, int device, uint64_t handle)
 {
     if (handle == 0) return 0;
@@ -111,7 +111,7 @@ static bool compare_device(const session *s, int device, size_t capacity, FILE *
     return good;
 }
 
-/* As PyTorch's recorder does with skip_actions. */
+/* Whether kinds of events were left out, as PyTorch's recorder does with skip_actions. */
 static bool lacks_events(const trace *t, const script *sc)
 {
     segments *s = grow_new(1, sizeof *s);
@@ -141,7 +141,8 @@ bool reproduce(const trace *t, const script *sc, uint64_t device_memory, FILE *o
         return false;
     }
 
-    /* The library may tell more of each operation than the recorder did, and the script ends with frees of its own. */
+    /* The library may record more events per operation than the recorder did, and the script ends with frees of its
+     * own. */
     session_options options = {
         .policy = "torch", .backend = "host", .device_memory = device_memory, .history = 4 * (uint64_t)t->count + 1024
     };

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often the clock moves in a pass. */
+/* Steps of the clock in a pass. */
 enum { TICKS = 64 };
 
 static bool refuse(session *s, const char *what, weir_status status)
@@ -25,7 +25,7 @@ static bool refuse(session *s, const char *what, weir_status status)
     return false;
 }
 
-/* The command line is a later word of the operator than the environment. */
+/* The command line overrides the environment. */
 static void override_environment(const session_options *options)
 {
     unsetenv("WEIR_POLICY");
@@ -38,7 +38,7 @@ static void override_environment(const session_options *options)
     if (options->history) unsetenv("WEIR_HISTORY");
 }
 
-/* Nothing touches the memory, unless the library is told to check for that. */
+/* A replay never touches the memory, but the library's debug checks do. */
 static bool omit_contents(session *s)
 {
     const char *debug = getenv("WEIR_DEBUG");
@@ -47,7 +47,7 @@ static bool omit_contents(session *s)
     return status == WEIR_OK || refuse(s, "cannot leave out the contents of memory", status);
 }
 
-/* The back end's clock moves as the recorded one did: the library asks what share of a program's time it takes. */
+/* The back end's clock follows the recorded one, because the library measures its share of the program's time. */
 static bool moves_clock(const session *s)
 {
     return s->host && s->script->duration_ns != 0;
@@ -59,7 +59,7 @@ static bool hold_clock(session *s)
     return status == WEIR_OK || refuse(s, "cannot hold the clock", status);
 }
 
-/* `roundup` is room that the settings point to. */
+/* `roundup` is a buffer that the settings will point to. */
 static void set_as_recorded(const trace_settings *recorded, weir_settings *settings, char roundup[CONFIG_ROUNDUP])
 {
     config c;
@@ -72,7 +72,7 @@ static void set_as_recorded(const trace_settings *recorded, weir_settings *setti
     settings->roundup_power2_divisions = c.divisions_unread ? recorded->roundup_power2_divisions : roundup;
 }
 
-/* As the recorded allocator's was, but the operator's word is a later one: its limit stands. */
+/* Limits memory as the recorded allocator did, unless the environment sets a limit, which has precedence. */
 static bool limit_as_recorded(session *s, const trace_settings *recorded, const session_options *options)
 {
     config c;
@@ -86,7 +86,7 @@ static bool limit_as_recorded(session *s, const trace_settings *recorded, const 
         if (status == WEIR_OK) status = weir_device_memory_get(device, &memory);
         const uint64_t whole = options->device_memory ? options->device_memory + options->beside : memory.total_bytes;
         const uint64_t share = (uint64_t)(c.memory_fraction * (double)whole);
-        if (status == WEIR_OK) status = weir_memory_limit_set(device, share ? share : 1); /* 0 would be none */
+        if (status == WEIR_OK) status = weir_memory_limit_set(device, share ? share : 1); /* 0 would mean no limit */
         if (status != WEIR_OK) return refuse(s, "cannot limit memory as recorded", status);
     }
     return true;
@@ -126,7 +126,7 @@ static int by_pool_and_number(const void *left, const void *right)
     return *a < *b ? -1 : *a > *b;
 }
 
-/* In the order of the recorded handles: PyTorch empties its cache in that order, the library in the order of making. */
+/* In the order of the recorded handles: PyTorch empties its cache in that order, the library in order of creation. */
 static bool make_streams(session *s)
 {
     const script *sc = s->script;
@@ -146,7 +146,7 @@ static bool make_streams(session *s)
     return status == WEIR_OK || refuse(s, "cannot make a stream", status);
 }
 
-/* `made`: by device and pool the first stream of each. */
+/* `made`: the first stream of each device and pool. */
 static weir_status make_pool(session *s, map *made, size_t stream)
 {
     const script_stream *of = &s->script->streams[stream];
@@ -162,7 +162,7 @@ static weir_status make_pool(session *s, map *made, size_t stream)
     return weir_mempool_create(&options, &s->pools[stream]);
 }
 
-/* A graph's pool in the recording is one of the program's here: nothing is captured. */
+/* A recorded graph's pool becomes a plain private pool here, since nothing is captured. */
 static bool make_pools(session *s)
 {
     weir_status status = WEIR_OK;
@@ -192,7 +192,7 @@ static bool place_as_recorded(session *s)
     return true;
 }
 
-/* On each device that the plan knows. */
+/* Serves the plan on each device that it has arenas for. */
 static bool serve_plan(session *s, const weir_plan *plan)
 {
     for (int device = 0; device < s->script->devices; device++) {
@@ -214,7 +214,7 @@ bool session_open(session *s, const script *sc, const trace_settings *recorded, 
         refuse(s, "cannot make streams for pending frees", status);
         goto fail;
     }
-    /* Residents take segments that the recording does not tell of, so its list would not fit. */
+    /* Residents take segments that the recording does not list, so the list of places would not match. */
     if (s->torch && s->host && !sc->residents && !sc->expandable && !place_as_recorded(s)) goto fail;
     s->picks_what_goes = s->torch && s->host && recorded->known && recorded->max_split_size != 0;
     if (options->plan && !serve_plan(s, options->plan)) goto fail;
@@ -236,8 +236,8 @@ static weir_status alloc_failed(session *s, const script_op *op, weir_status sta
     return WEIR_OK;
 }
 
-/* The recorded allocator gave memory back because the driver had none. With max_split_size what goes is its own choice,
- * so the driver says no here too; without, everything idle goes. */
+/* The recorded allocator gave memory back because the driver had none. With max_split_size the policy chooses what to
+ * give back, so the driver is made to refuse here, too. Without it, everything idle goes. */
 static weir_status relieve(const session *s, int device)
 {
     if (s->picks_what_goes) return weir_host_fail(WEIR_BACKEND_segment_alloc, 1, WEIR_ERR_OUT_OF_MEMORY);
@@ -252,7 +252,7 @@ static inline weir_status allocate(session *s, const script_op *op, void **out)
     return status == WEIR_OK ? WEIR_OK : alloc_failed(s, op, status, out);
 }
 
-/* The program got no further then: nobody knows how long it would have kept the memory. */
+/* How long the program would have kept the memory is unknown, since it got no further: frees it at once. */
 static weir_status ask_again(session *s, const script_op *op)
 {
     void *pointer;
@@ -273,7 +273,7 @@ static bool play_part(session *s, const script_ops *ops, size_t from, size_t to)
         case SCRIPT_FREE_LATER: status = gate_free(&s->gates, op->where, slots[op->slot]); break;
         case SCRIPT_COMPLETE: status = gate_pass(&s->gates, op->where); break;
         case SCRIPT_RELIEVE:
-            /* Other policies give memory back when they themselves are short of it. */
+            /* Other policies give memory back when they run short themselves. */
             if (s->torch) status = relieve(s, (int)op->where);
             break;
         case SCRIPT_EMPTY: status = weir_empty_cache((int)op->where); break;
@@ -296,7 +296,7 @@ static bool play(session *s, const script_ops *ops)
     return play_part(s, ops, 0, ops->count);
 }
 
-/* The program's time goes by meanwhile, as if its operations were spread evenly over it. */
+/* Advances the clock as if the operations were spread evenly over the program's time. */
 static bool play_body(session *s)
 {
     const script *sc = s->script;
@@ -311,7 +311,7 @@ static bool play_body(session *s)
     return true;
 }
 
-/* Driver calls so far, and what they would have taken. */
+/* Driver calls so far, and the time that they would have taken. */
 static bool read_driver(session *s, uint64_t *calls, uint64_t *ns)
 {
     *ns = 0;
@@ -337,7 +337,7 @@ bool session_pass(session *s, pass *out)
     return play(s, &sc->after);
 }
 
-/* The library plans what it has seen twice. */
+/* Lets the library plan what repeats. */
 static bool learn(session *s)
 {
     for (int device = 0; device < s->script->devices; device++) {
@@ -395,7 +395,7 @@ static bool reset_peaks(session *s)
     return true;
 }
 
-/* What plans came to so far. */
+/* Counts how many allocations plans have served so far. */
 static bool count_served(session *s, measurement *out)
 {
     for (int device = 0; device < s->script->devices; device++) {
@@ -475,7 +475,7 @@ static bool measure_warm(session *s, const session_options *options, unsigned wa
         pass again;
         progress(user, i + 1, warm + 1);
         if ((options->learn && !learn(s)) || !empty_pools(s)) return false;
-        /* Of the last pass only: below a peak statistics cost less. */
+        /* Peaks are of the last pass only: while below a peak, statistics cost less. */
         if (i == warm - 1 && !reset_peaks(s)) return false;
         if (!session_pass(s, &again)) return false;
         times[i] = again.ns;

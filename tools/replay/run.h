@@ -1,6 +1,7 @@
 /*
- * run: plays a script against the library. A session is the open library with one stream per stream of the trace, one private
- * pool per private pool, and the slots of the script; the first pass is cold, later ones find what it cached.
+ * run: plays a script against the library. A session is the open library with one stream per stream of the trace, one
+ * private pool per private pool, and the slots of the script; the first pass is cold, later ones find its cached
+ * memory.
  * Owner: the caller, until session_close. One session at a time: the library is one per process.
  */
 #ifndef WEIR_TOOLS_REPLAY_RUN_H
@@ -12,13 +13,12 @@
 
 typedef struct session_options {
     const char *policy, *backend;
-    uint64_t
-        device_memory; /* the library's of each device, a limit where it is a real one; 0: as the environment says */
-    uint64_t beside;   /* of each device, what is beside that */
-    uint64_t history;  /* events kept; 0: recording off */
-    const weir_plan *plan; /* to be served; NULL: none */
-    bool refused;          /* what failed when recorded is asked for, and freed at once */
-    bool learn;            /* between passes the library plans what they repeat */
+    uint64_t device_memory; /* for the library on each device, a limit on a real one; 0: as the environment says */
+    uint64_t beside;        /* memory of each device in use by others */
+    uint64_t history;       /* events kept; 0: recording off */
+    const weir_plan *plan;  /* plan to serve; NULL: none */
+    bool refused;           /* allocations that failed when recorded are tried, and freed at once */
+    bool learn;             /* between passes the library plans what they repeat */
 } session_options;
 
 typedef struct session {
@@ -26,14 +26,14 @@ typedef struct session {
     const char *backend;
     bool host, torch;
     bool refused;         /* as in the options */
-    bool picks_what_goes; /* short of memory, the policy gives back some segments, not all */
+    bool picks_what_goes; /* when memory is short, the policy gives back chosen segments, not all */
     weir_stream *streams; /* by the script's index */
-    weir_mempool *pools;  /* the same; {0, 0} is the default one */
+    weir_mempool *pools;  /* likewise; {0, 0} is the default pool */
     void **slots;
     gates gates;
     uint64_t oom;            /* failed allocations of the pass */
     const script_op *oom_op; /* the first one; NULL when there was none */
-    char oom_text[1024];     /* what the library said of the first one; "" when there was none */
+    char oom_text[1024];     /* the library's error text for the first one; "" when there was none */
     char note[160];          /* what could not be set up as recorded; "" when all was */
     char error[1200];        /* why session_open or session_pass returned false */
 } session;
@@ -44,8 +44,8 @@ typedef struct pass {
     uint64_t driver_ns; /* modelled; host back end only */
 } pass;
 
-/* Under policy torch the settings of the recorded allocator and the addresses of its segments are taken over. There is no
- * other limit on the host back end: rules change where there is one, as the recorded job's would have. */
+/* Policy torch takes over the recorded allocator's settings and the addresses of its segments. On the host back end
+ * there is no limit but the recorded one, because a limit changes the policy's rules. */
 bool session_open(session *s, const script *sc, const trace_settings *recorded, const session_options *options);
 
 /* Plays the script once; afterwards nothing is allocated. */
@@ -63,33 +63,34 @@ typedef struct fullest {
 typedef struct measurement {
     char backend[16];
     uint64_t operations, driver_calls;
-    uint64_t peak_requested;                    /* the job's own, of every policy the same (script/demand.h) */
-    uint64_t peak_reserved, peak_reserved_warm; /* of the cold pass; of the last warm one, 0 when there is none */
+    uint64_t peak_requested;                    /* the job's own, the same under every policy (script/demand.h) */
+    uint64_t peak_reserved, peak_reserved_warm; /* of the cold pass; of the last warm pass, 0 when there is none */
     fullest fullest;                            /* of the cold pass */
     uint64_t oom, oom_warm;                     /* of the cold pass; of all warm ones */
     double ns_per_op_cold, ns_per_op_warm;      /* NAN when there are no operations */
-    double driver_ns;        /* what the driver calls would have taken (weir/host.h); NAN on a real driver */
-    const script_op *oom_op; /* the first allocation that failed, the script's; NULL when none did */
+    double driver_ns;        /* the time that driver calls would have taken (weir/host.h); NAN on a real driver */
+    const script_op *oom_op; /* the script's first allocation that failed; NULL when none did */
     struct {
-        uint64_t served, late, missed, resyncs; /* allocations; of the cold pass, or of all when it is learned */
+        uint64_t served, late, missed, resyncs; /* allocations; of the cold pass, or of all when learned */
     } plan;
     char oom_text[1024], note[160];
 } measurement;
 
-/* Adds a device's peaks; of equals the first is the fullest. */
+/* Adds a device's peaks. Of equally full devices the first counts as the fullest. */
 void measurement_add(measurement *m, int device, uint64_t requested, uint64_t reserved);
 
-/* Reserved above requested: none where work was waited for that went on when recorded. */
+/* Reserved minus requested bytes; 0 if less was reserved because the replay waited for uses that went on when
+ * recorded. */
 uint64_t measurement_waste(const measurement *m);
 
-/* Reserved of requested; NAN when nothing is requested, or there was no warm pass. */
+/* Reserved / requested; NAN when nothing is requested, or there was no warm pass. */
 double measurement_ratio(const measurement *m);
 double measurement_ratio_warm(const measurement *m);
 
 /* Called before each pass, from 0. */
 typedef void (*measure_progress)(void *user, unsigned pass, unsigned passes);
 
-/* One cold and `warm` warm passes, which may be none, in a session of their own. False: error[] says why. */
+/* Runs one cold pass and `warm` warm ones, which may be 0, in a session of their own. False: error[] says why. */
 bool measure(const script *sc, const trace_settings *recorded, const session_options *options, unsigned warm,
              measure_progress progress, void *user, measurement *out, char error[1200]);
 

@@ -11,7 +11,7 @@
 
 enum { SECONDS_MOST = 3600 };
 
-/* One "name=number" of the list, which may go on. */
+/* Reads one "name=number" of the list; `length` is its length. */
 static bool take_option(const char *text, size_t length, served_choice *out, char *error, size_t error_size)
 {
     const struct {

@@ -1,5 +1,5 @@
 /*
- * served: the plan that a replay under policy "plan" serves: a file's, or one made of the trace itself or a stretch of it.
+ * served: the plan that a replay under policy "plan" serves: read from a file, or made of the trace or a stretch of it.
  * Owner: the caller, until served_release.
  */
 #ifndef WEIR_TOOLS_REPLAY_SERVED_H
@@ -9,7 +9,7 @@
 
 /* What "plan:..." asks for. */
 typedef struct served_choice {
-    uint64_t from, to; /* of what: operations of the trace, in percent */
+    uint64_t from, to; /* which operations of the trace to plan, in percent */
     uint64_t time;     /* seconds to search */
     char file[256];    /* "": the plan is made here */
 } served_choice;
@@ -20,10 +20,10 @@ typedef struct served {
     weir_plan *read;
 } served;
 
-/* Reads what comes behind the policy's colon; "" is all of the trace. False: error[] says what is wrong. */
+/* Reads the text behind the policy's colon; "" means all of the trace. False: error[] says what is wrong. */
 bool served_choose(const char *text, served_choice *out, char *error, size_t error_size);
 
-/* False: error[] says what is wrong, or "" when it was said. */
+/* False: error[] says what is wrong, or is "" when that was reported already. */
 bool served_make(const script *s, const served_choice *choice, served *out, char *error, size_t error_size);
 void served_release(served *s);
 

@@ -9,7 +9,7 @@ typedef struct use {
     uint64_t bytes, peak;
 } use;
 
-/* Blocks freed whose use by another stream goes on, in the order in which it ends. */
+/* Freed blocks that another stream still uses, in the order in which their uses end. */
 typedef struct waiting {
     uint64_t *bytes;
     size_t first, count, capacity;
@@ -18,7 +18,7 @@ typedef struct waiting {
 typedef struct demand {
     const script *script;
     use *devices;
-    const script_op **slots; /* the allocation there */
+    const script_op **slots; /* the live allocation of each slot */
     waiting *gates;
     bool refused;
 } demand;

@@ -4,10 +4,10 @@
 
 #include <stdlib.h>
 
-/* How things stand at some operation. */
+/* The state at some operation. */
 typedef struct state {
-    const script_op **live; /* by slot: the allocation; NULL when there is none */
-    size_t *pending;        /* by gate: blocks that wait there */
+    const script_op **live; /* by slot: the live allocation; NULL: none */
+    size_t *pending;        /* by gate: how many blocks wait there */
 } state;
 
 static void state_open(state *at, const script *s)
@@ -53,7 +53,7 @@ static void add_live(script_ops *to, const state *at, const script_ops *from, si
     }
 }
 
-/* Frees what is live, and completes what waits. */
+/* Adds frees for live blocks, and completions for waiting ones. */
 static void add_end(script *out, const state *at)
 {
     for (size_t slot = 0; slot < out->slots; slot++)
@@ -80,7 +80,7 @@ void script_part(const script *whole, size_t from, size_t to, script *out)
     add_live(&out->before, &at, &whole->body, from);
     out->residents = out->before.count;
 
-    /* What waits passes its gate in order: the first to complete there are those that are gone. */
+    /* Blocks pass a gate in order, so its first completions belong to blocks that were waiting before `from`. */
     size_t *gone = at.pending;
     at.pending = grow_new(whole->gate_count, sizeof *at.pending);
     for (size_t i = from; i < to; i++) {

@@ -1,7 +1,7 @@
 /*
  * part: a stretch of a script as a script of its own, for what-if replays under settings other than the recorded ones.
- * What the recorded allocator did for its own sake is not in it: addresses of segments, and memory given back to get
- * other memory.
+ * It leaves out what the recorded allocator did for its own sake: the addresses of segments, and memory given back to
+ * get other memory.
  * Owner: the caller, until script_part_release. The whole script must outlive its parts, which share its streams.
  */
 #ifndef WEIR_TOOLS_SCRIPT_PART_H
@@ -9,8 +9,8 @@
 
 #include "script/script.h"
 
-/* Operations `from` to below `to` of the body. What is live at `from` is allocated before, in the order in which it was
- * made; what is live at `to` is freed after. A block that waits for a stream at `from` counts as gone. */
+/* Makes a script of operations [from, to) of the body. Blocks live at `from` are allocated before, in their original
+ * order; blocks live at `to` are freed after. A block that waits for a stream at `from` counts as gone. */
 void script_part(const script *whole, size_t from, size_t to, script *out);
 
 void script_part_release(script *part);

@@ -10,30 +10,29 @@
 
 enum { BLOCK_LIVE = 1, BLOCK_PENDING, BLOCK_GONE };
 
-/* Numbers that are free to be used again. */
+/* Numbers that can be reused. */
 typedef struct idle {
     uint32_t *at;
     size_t count, capacity;
 } idle;
 
-/* What is remembered of a device's last event: whether a free completed at once, and whether memory may have been given
- * back for want of it, shows only in the next one. */
+/* What is remembered of a device's last event. Only the next event shows whether a free completed at once, and whether
+ * memory was given back because it was short. */
 typedef struct device_state {
     uint16_t last_kind;
-    uint32_t emptied; /* the private pool whose segments were given back last; 0: of the default one */
-    bool free_open;   /* it was a free of `last_address` */
+    uint32_t emptied; /* the private pool whose segments were given back last; 0: the default pool */
+    bool free_open;   /* the last event was a free of `last_address` */
     uint64_t last_address;
-    size_t last_op; /* index in the body of the op that the last free, or the last that gave memory back, made */
-    double held,
-        most; /* bytes of segments, more than when the recording began; sums of hostile sizes do not overflow */
-    double held_before; /* before the last run of those that were given back */
+    size_t last_op;     /* index in the body of the last free, or the last op that gave memory back */
+    double held, most;  /* bytes of segments, counted from the recording's beginning; hostile sizes do not overflow */
+    double held_before; /* before the last run of segments given back */
 } device_state;
 
-/* Memory was given back, and other memory taken at once: either because the driver had no more than what was held, or by a
- * program that empties the cache. Which, what the recorded allocator came to hold tells. */
+/* Memory was given back, and other memory taken right after: either the driver had no more, or the program emptied the
+ * cache. The most that the recorded allocator ever held tells which. */
 typedef struct relief {
     size_t op;
-    double wanted; /* to be held with the request, without giving anything back */
+    double wanted; /* bytes that would have been held if nothing had been given back */
     int device;
 } relief;
 
@@ -43,7 +42,7 @@ typedef struct resident {
     int16_t device;
 } resident;
 
-/* From a block's free to the end of its use by another stream: operations of the body, SIZE_MAX for never. */
+/* A use by another stream, from the block's free to the use's end: indices into the body, SIZE_MAX for never. */
 typedef struct use {
     size_t from, to;
     int device;
@@ -53,11 +52,11 @@ typedef struct use {
 typedef struct builder {
     script *s;
     map blocks;  /* value: the slot while live, the use while pending */
-    map streams; /* value: the index; number: the two below */
-    map handles; /* value: how many were met before; the same in the next three */
+    map streams; /* value: the index; number: a pair of numbers from `pools` and `handles` */
+    map handles; /* value: a small number in the order of appearance; likewise the next three */
     map pools, pool_firsts, pool_seconds;
     device_state *devices;
-    bool unmaps; /* what was unmapped was given back, as by PyTorch; weir maps it elsewhere */
+    bool unmaps; /* unmapping gives memory back, as in PyTorch; weir maps it elsewhere */
     idle slots;
     resident *residents;
     size_t resident_capacity;
@@ -73,7 +72,7 @@ static void add_op(script_ops *ops, script_kind kind, uint32_t slot, uint32_t wh
     ops->at[ops->count++] = (script_op){ .bytes = bytes, .slot = slot, .kind = kind, .where = where };
 }
 
-/* The same small number for the same value, from 0. */
+/* Maps equal values to equal small numbers, from 0. */
 static uint32_t intern(map *m, uint64_t value)
 {
     map_entry *e = map_put(m, 0, value);
@@ -92,7 +91,7 @@ static uint32_t pool_index_of(builder *b, const uint64_t pool[2])
     return intern(&b->pools, pair(intern(&b->pool_firsts, pool[0]), intern(&b->pool_seconds, pool[1])));
 }
 
-/* Private pools share blocks with nobody, as streams do: a stream in a pool is a stream of its own. */
+/* Private pools share no blocks, just as streams do not, so a stream in another pool counts as another stream. */
 static uint32_t stream_index(builder *b, int16_t device, uint64_t number, const uint64_t pool[2])
 {
     const uint32_t pool_index = pool_index_of(b, pool);
@@ -121,7 +120,7 @@ static uint32_t take_slot(builder *b)
 
 static void complete(builder *b, map_entry *e)
 {
-    assert(b->uses); /* `e` is pending, so it has one */
+    assert(b->uses); /* `e` is pending, so it has a use */
     b->uses[e->value].to = b->s->body.count;
     add_op(&b->s->body, SCRIPT_COMPLETE, 0, 0, 0);
     e->state = BLOCK_GONE;
@@ -140,12 +139,12 @@ static uint32_t stream_of(builder *b, const weir_event *event)
     return stream_index(b, event->device, event->stream, event->pool);
 }
 
-/* A block that nothing in the trace has allocated: it was there before. */
+/* A block that no event allocated: it existed before the trace. */
 static map_entry *add_resident(builder *b, int16_t device, uint64_t address, uint64_t bytes, uint32_t stream)
 {
     script *s = b->s;
     b->residents = grow_array(b->residents, s->residents + 1, &b->resident_capacity, sizeof *b->residents);
-    /* A fresh slot: one that others used earlier in the trace is not free at its beginning. */
+    /* A fresh slot, since a slot reused within the trace is not free at its beginning. */
     uint32_t slot = (uint32_t)s->slots++;
     b->residents[s->residents++] = (resident){ address, bytes, slot, stream, device };
 
@@ -183,7 +182,7 @@ static void on_free(builder *b, const weir_event *event)
     d->last_address = event->address;
 }
 
-/* The device's next event was not the completion of its last free: another stream still uses the block. */
+/* The event after the device's last free was not its completion: another stream still uses the block. */
 static void free_was_early(builder *b, int device)
 {
     device_state *d = &b->devices[device];
@@ -200,7 +199,7 @@ static void on_completed(builder *b, const weir_event *event)
 {
     map_entry *e = map_find(&b->blocks, event->device, event->address);
     if (!e) {
-        /* Its free was asked for before the first event. */
+        /* The free was requested before the first event. */
         free_now(b, add_resident(b, event->device, event->address, event->size, stream_of(b, event)));
     } else if (e->state == BLOCK_PENDING) {
         complete(b, e);
@@ -257,7 +256,7 @@ static void on_memory(builder *b, const weir_event *event)
         on_taken(b, event);
 }
 
-/* No more than `most` was ever held: for more there may have been no memory. */
+/* If `most`, the peak of held memory, would have been exceeded, memory may have been short. */
 static void judge_reliefs(builder *b)
 {
     for (size_t i = 0; i < b->relief_count; i++) {
@@ -266,7 +265,7 @@ static void judge_reliefs(builder *b)
     }
 }
 
-/* What the recorded allocator did before and after is as without it. */
+/* The events around a failed allocation are read as if it were not there. */
 static void on_refused(builder *b, const weir_event *event)
 {
     script *s = b->s;
@@ -319,7 +318,7 @@ static void allocate_residents(builder *b)
 {
     script *s = b->s;
     if (!b->residents) return;
-    /* In address order, because that is how a fresh allocator would lay them out. */
+    /* In address order, as a fresh allocator would lay them out. */
     qsort(b->residents, s->residents, sizeof *b->residents, by_place);
     for (size_t i = 0; i < s->residents; i++) {
         const resident *r = &b->residents[i];
@@ -327,9 +326,9 @@ static void allocate_residents(builder *b)
     }
 }
 
-/* The gate for a use: the one of its device whose last use ends latest among those that end before this one does. So
- * each gate's uses end in the order in which they began, and there are as few gates as streams explain. `lanes`: a byte for
- * each gate, at the lower address the later its last use ends. */
+/* Chooses the gate for a use: of the device's gates whose last use ends before this one, the one where it ends latest.
+ * So uses of one gate end in the order in which they began, and gates are as few as possible. `lanes` has one byte for
+ * each gate; the later its last use ends, the lower the address. */
 static uint32_t gate_for(ranges *lanes, script *s, const use *u)
 {
     const range *best = ranges_find(lanes, (int16_t)u->device, UINT64_MAX - u->to);
@@ -378,7 +377,7 @@ static void finish(builder *b, const trace *t)
     open_gates(b);
 }
 
-/* Highest device index and one; -1, with error[], when a device is no index. */
+/* The highest device index + 1; -1, with error[] set, when a device is negative. */
 static int count_devices(const trace *t, char *error, size_t error_size)
 {
     int highest = -1;

@@ -1,6 +1,7 @@
 /*
- * script: a trace made ready for replay. Addresses have become slots, streams and devices have become indices, so that
- * the timed loop looks nothing up.
+ * script: a trace made ready for replay. Addresses have become slots, streams and devices indices, so that the timed
+ * loop needs no lookups. A gate stands for another stream that still uses freed blocks: they wait at it and pass, in
+ * order, as their uses end.
  * Owner: the caller of script_build, until script_release. Immutable in between.
  */
 #ifndef WEIR_TOOLS_SCRIPT_SCRIPT_H
@@ -11,12 +12,12 @@
 typedef enum script_kind {
     SCRIPT_ALLOC,      /* `bytes` on stream `where`, into the slot */
     SCRIPT_FREE,       /* reusable at once on its own stream */
-    SCRIPT_FREE_LATER, /* freed while another stream still uses it, until gate `where` is completed */
-    SCRIPT_COMPLETE,   /* the first that waits at gate `where` */
+    SCRIPT_FREE_LATER, /* freed while another stream still uses it; waits at gate `where` */
+    SCRIPT_COMPLETE,   /* the first block that waits at gate `where` passes */
     SCRIPT_EMPTY,      /* the program emptied the cache of device `where` */
-    SCRIPT_EMPTY_POOL, /* nobody used the private pool of stream `where` any more: its idle memory went */
-    SCRIPT_RELIEVE,    /* the allocator that was recorded gave memory back to get other memory; not of every policy */
-    SCRIPT_REFUSED     /* `bytes` on stream `where` were not to be had; only for those who ask whether they would be */
+    SCRIPT_EMPTY_POOL, /* the private pool of stream `where` had no users left: its idle memory went */
+    SCRIPT_RELIEVE,    /* the recorded allocator gave memory back to get other memory; not played under every policy */
+    SCRIPT_REFUSED     /* `bytes` on stream `where` could not be had; played only on request */
 } script_kind;
 
 typedef struct script_op {
@@ -58,12 +59,12 @@ typedef struct script {
 
     script_stream *streams;
     size_t stream_count, stream_capacity;
-    int *gates; /* the device of each; what waits at one passes in order */
+    int *gates; /* the device of each; blocks pass a gate in order */
     size_t gate_count;
     script_segment *segments; /* in recorded order */
     size_t segment_count, segment_capacity;
-    int devices;     /* highest device index and one */
-    bool expandable; /* segments grew by mapping: their events do not tell what native segments would have been */
+    int devices;     /* highest device index + 1 */
+    bool expandable; /* segments grew by mapping, so their events say nothing about native segments */
 } script;
 
 /* False: error[] says which event cannot be replayed and why; *out is empty. */

@@ -17,7 +17,7 @@ static json_t *json_known(bool known, uint64_t number)
     return known ? json_count(number) : json_null();
 }
 
-/* Of segments a trace may tell nothing. `at` is NULL for failures that were not looked into. */
+/* A trace may know nothing of segments. `at` is NULL for failures that were not examined. */
 static void add_state(json_t *object, const stat_run *r, const instant *at)
 {
     static const instant untold;
@@ -128,7 +128,7 @@ static json_t *json_lifetimes(const summary *s)
     return array;
 }
 
-/* NULL for TIMELINE_NEVER. */
+/* JSON null for TIMELINE_NEVER. */
 static json_t *json_block(const stat_run *r, uint32_t number)
 {
     if (number == TIMELINE_NEVER) return json_null();

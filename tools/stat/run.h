@@ -1,6 +1,6 @@
 /*
- * run: what weir stat has found out of one trace, and how it is told: as text (text.c) and as JSON (json.c).
- * Owner: the command, of all.
+ * run: what weir stat found in one trace, and its output as text (text.c) and as JSON (json.c).
+ * Owner: the command.
  */
 #ifndef WEIR_TOOLS_STAT_RUN_H
 #define WEIR_TOOLS_STAT_RUN_H
@@ -14,16 +14,16 @@ typedef struct stat_run {
     const trace *t;
     timeline l;
     summary s;
-    uint8_t *ranks; /* of frames, by caller.h */
+    uint8_t *ranks; /* of frames; see caller.h */
 } stat_run;
 
-/* By the kind of events; NULL: no kind has that number. */
+/* Names of the kinds of events; NULL: no kind has that number. */
 extern const char *const stat_kinds[SUMMARY_KINDS];
 
-/* Since the first event. */
+/* Seconds since the first event. */
 double stat_seconds(const stat_run *r, uint32_t moment);
 
-/* NAN: one of both is nothing, or not known. */
+/* NAN when either is 0 or not known. */
 double stat_ratio(uint64_t reserved, uint64_t requested);
 
 void stat_print(const stat_run *r);

@@ -36,7 +36,7 @@ static void cell_pool(table *t, const uint64_t pool[2])
         table_cell(t, "default");
 }
 
-/* Of long ones the beginning of the path is cut, and the end of the function: the file, the line and the name stay. */
+/* Cuts the beginning of a long path and the end of a long function name: the file, the line and the name remain. */
 static void cell_frame(table *t, const char *frame)
 {
     char place[100], name[200 - sizeof place];
@@ -56,7 +56,7 @@ static void finish(table *t)
     table_release(t);
 }
 
-/* What is held, which a trace may not tell. */
+/* The held memory, which a trace may not know. */
 static void cells_held(table *t, const stat_run *r, const instant *at)
 {
     const bool known = r->l.has_segments;
@@ -175,7 +175,7 @@ static void print_lifetimes(const stat_run *r)
     finish(&t);
 }
 
-/* What both tables of blocks end with: no empty column where the trace has no stacks. */
+/* The last columns of both tables of blocks. WHERE is left out if the trace has no stacks. */
 #define BLOCK_TITLES "DEVICE", "POOL", "STREAM", "ADDRESS", "SINCE", "UNTIL", "WHERE"
 
 static bool has_stacks(const stat_run *r)
@@ -240,7 +240,7 @@ static void print_ooms(const stat_run *r)
     if (r->l.oom_count > r->s.failure_count) printf("and %zu more\n", r->l.oom_count - r->s.failure_count);
 }
 
-/* Who keeps the largest hole of a failure from being larger. */
+/* The blocks beside the largest hole at each failure: they keep it from being larger. */
 static void print_beside(const stat_run *r)
 {
     static const char *const titles[] = { "BESIDE LARGEST HOLE", "OUT OF MEMORY AT", "SIDE", BLOCK_TITLES };

@@ -1,5 +1,5 @@
 /*
- * assets: the page's own files, carried inside the command; cmake/embed.cmake makes them from the files of this folder.
+ * assets: the page's own files, embedded in the command; cmake/embed.cmake makes them from files in this folder.
  */
 #ifndef WEIR_TOOLS_VIEW_ASSETS_H
 #define WEIR_TOOLS_VIEW_ASSETS_H

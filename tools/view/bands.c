@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pixels: less is not seen. */
+/* Pixels: smaller bands would not be visible. */
 #define LEAST_WIDE 0.7
 #define LEAST_TALL 0.15
 #define LEAST_AREA 0.8
@@ -63,7 +63,7 @@ static void add_step(band *b, uint32_t x, uint64_t y)
     b->steps[b->count++] = (band_step){ x, y };
 }
 
-/* Column by column, the live bands lie on each other in the order of their start. */
+/* In each column, the live bands are stacked in the order of their start. */
 static void stack(const timeline *l, uint32_t columns, bands *out)
 {
     size_t *live = grow_new(out->count, sizeof *live);

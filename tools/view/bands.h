@@ -1,6 +1,6 @@
 /*
- * bands: which blocks of a timeline are worth drawing, and where each lies on top of the older ones: bands.js does the
- * same for a window. What is left out stays part of the total behind them.
+ * bands: chooses the blocks of a timeline worth drawing, and stacks each on the older ones; bands.js does the same for
+ * a window. Blocks left out still count in the total drawn behind them.
  * Owner: the caller of bands_build, until bands_release.
  */
 #ifndef WEIR_TOOLS_VIEW_BANDS_H
@@ -16,7 +16,7 @@ typedef struct band_step {
 
 typedef struct band {
     uint32_t block;
-    uint32_t begins, ends; /* columns; a band of less than one column has one */
+    uint32_t begins, ends; /* columns; a narrower band gets one column */
     size_t count, capacity;
     band_step *steps;
 } band;
@@ -26,8 +26,8 @@ typedef struct bands {
     size_t count;
 } bands;
 
-/* The whole timeline of `moments` moments (of the longest of several) in `columns` columns; a row of pixels is
- * `bytes_per_pixel` high. At most `most` bands. */
+/* Fits `moments` moments (those of the longest of several timelines) into `columns` columns. A row of pixels stands for
+ * `bytes_per_pixel`. At most `most` bands. */
 void bands_build(const timeline *l, uint32_t moments, uint32_t columns, double bytes_per_pixel, size_t most,
                  bands *out);
 

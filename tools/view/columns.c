@@ -13,14 +13,14 @@ static void put(columns *c, uint64_t value)
     c->bytes[c->count++] = (uint8_t)value;
 }
 
-/* The difference, with the sign in the lowest bit. */
+/* The difference, in zigzag encoding. */
 static void put_step(columns *c, uint64_t from, uint64_t to)
 {
     int64_t step = (int64_t)(to - from);
     put(c, (uint64_t)step << 1 ^ (uint64_t)(step >> 63));
 }
 
-/* An end after its start; 0: never. */
+/* 1 + the distance of an end from its start; 0: never. */
 static void put_end(columns *c, uint32_t start, uint32_t end)
 {
     put(c, end == TIMELINE_NEVER ? 0 : (uint64_t)end - start + 1);
@@ -94,7 +94,7 @@ void columns_build(const timeline *l, columns *out)
         if (l->segments[i].address < out->base) out->base = l->segments[i].address;
     if (out->base == UINT64_MAX) out->base = 0;
 
-    /* Microseconds: no recorder's clock is finer in what it means. */
+    /* In microseconds: no recorder's clock is meaningfully finer. */
     COLUMN(out, "time", uint64_t, l->times, l->moments, put(out, *x / 1000 - *last / 1000));
     put_blocks(out, l);
     put_segments(out, l);

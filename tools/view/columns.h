@@ -1,6 +1,6 @@
 /*
- * columns: numbers packed for the page: columns of variable-length integers (7 bits per byte, the low ones first), one
- * after the other, deflated, in base64. data.js reads them.
+ * columns: numbers packed for the page, column after column, as variable-length integers (7 bits per byte, the low ones
+ * first), deflated, in base64. data.js reads them.
  * Owner: the caller, until columns_release.
  */
 #ifndef WEIR_TOOLS_VIEW_COLUMNS_H

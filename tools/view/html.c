@@ -1,4 +1,4 @@
-/* The page: report.html with the style, the scripts and the data in their places. */
+/* Writes the page: report.html with the style, the scripts and the data filled in. */
 #include "grow.h"
 #include "output/caller.h"
 #include "output/json.h"
@@ -18,7 +18,7 @@ typedef struct page {
 
 void view_escape(FILE *to, const char *text)
 {
-    json_t *clean = json_text(text); /* valid UTF-8, which XML insists on */
+    json_t *clean = json_text(text); /* XML requires valid UTF-8 */
     for (text = json_string_value(clean); *text; text++) {
         switch (*text) {
         case '&': fputs("&amp;", to); break;
@@ -34,7 +34,7 @@ void view_escape(FILE *to, const char *text)
 void view_title(FILE *to, const view_track *tracks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (i && strcmp(tracks[i].name, tracks[i - 1].name) == 0) continue; /* the same, under another policy */
+        if (i && strcmp(tracks[i].name, tracks[i - 1].name) == 0) continue; /* the same trace under another policy */
         if (i) fputs(", ", to);
         view_escape(to, tracks[i].name);
     }
@@ -78,7 +78,7 @@ static json_t *stacks_json(const trace_stacks *s)
     return array;
 }
 
-/* Of each stack, which frames say who asked. */
+/* For each stack, the frames that say who asked for memory. */
 static json_t *callers_json(const trace_stacks *s)
 {
     uint8_t *ranks = caller_ranks(s);
@@ -94,7 +94,7 @@ static json_t *callers_json(const trace_stacks *s)
     return array;
 }
 
-/* The page counts these from the columns and compares. */
+/* The page computes these from the columns, too, and compares. */
 static json_t *peaks_json(const timeline *l)
 {
     timeline_series series;
@@ -163,7 +163,7 @@ static void write_scripts(FILE *to)
     for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) write_asset(to, scripts[i]);
 }
 
-/* What a line of the template that is "@name@" stands for, or one inside a line. */
+/* Writes what "@name@" in the template stands for. */
 static void write_part(FILE *to, const page *p, const char *name, size_t length)
 {
     if (strncmp(name, "title", length) == 0)

@@ -1,4 +1,4 @@
-/* The picture: a plot per track, all on one scale. */
+/* Draws the picture: a plot for each track, all on one scale. */
 #include "grow.h"
 #include "output/table.h"
 #include "view/bands.h"
@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* Pixels of the whole, and around a plot. */
+/* Pixels: of the picture, and of the margins around a plot. */
 enum { WIDTH = 1200, TALL = 420, SHORT = 250, LEFT = 84, RIGHT = 16, TOP = 40, BOTTOM = 30 };
 enum { COLUMNS = WIDTH - LEFT - RIGHT, MOST_BANDS = 800, LEGEND = 26 };
 
@@ -47,11 +47,11 @@ static void column_peaks(const plot *p, const uint64_t *values, uint64_t peaks[C
         for (; moment < p->line->moments && bands_column(moment, p->moments, COLUMNS) <= x; moment++)
             if (values[moment] > most) most = values[moment];
         peaks[x] = most;
-        if (moment) moment--; /* it lasts into the next column */
+        if (moment) moment--; /* its value lasts into the next column */
     }
 }
 
-/* How many columns the track has: others may be longer. */
+/* How many columns the track fills: others may be longer. */
 static uint32_t columns_of(const plot *p)
 {
     uint32_t columns = bands_column(p->line->moments, p->moments, COLUMNS);
@@ -72,7 +72,7 @@ static void draw_steps(const plot *p, const uint64_t *values, const char *class,
     fputs("\"/>\n", p->to);
 }
 
-/* The lower edge there, the upper edge back. */
+/* Draws the lower edge forwards, then the upper edge backwards. */
 static void draw_band(const plot *p, const band *b)
 {
     const timeline_block *block = &p->line->blocks[b->block];
@@ -88,7 +88,7 @@ static void draw_band(const plot *p, const band *b)
     fputs("Z\"/>\n", p->to);
 }
 
-/* Bands too thin for a border of their own first: they do not overlap, so order does not matter. */
+/* Draws bands too thin for a border first. Bands do not overlap, so the order does not matter. */
 static void draw_bands(const plot *p)
 {
     bands all;
@@ -116,7 +116,7 @@ static void draw_failures(const plot *p)
     }
 }
 
-/* Bytes go by powers of two, operations by 1, 2, 5, 10, ...; no more than `wanted` steps. */
+/* A round step: a power of two for bytes, else 1, 2, 5, 10, ...; at most `wanted` steps in the range. */
 static uint64_t step_of(uint64_t range, unsigned wanted, bool bytes)
 {
     uint64_t step = 1;
@@ -180,7 +180,7 @@ static void draw_legend(FILE *to, int y)
         x, y - 10, x + 18, y, WIDTH - RIGHT, y);
 }
 
-/* The highest value of all tracks, and the longest of them. */
+/* Sets the scale by the highest value and the longest of all tracks. */
 static void common_scale(const view_track *tracks, const timeline_series *series, size_t count, plot *p)
 {
     p->most = 1;
@@ -192,7 +192,7 @@ static void common_scale(const view_track *tracks, const timeline_series *series
         if (reserved > p->most) p->most = reserved;
         if (l->moments > p->moments) p->moments = l->moments;
     }
-    const uint64_t margin = p->most / 32; /* a line at the top is not cut */
+    const uint64_t margin = p->most / 32; /* so that a line at the top is not cut */
     p->most += margin < UINT64_MAX - p->most ? margin : UINT64_MAX - p->most;
 }
 

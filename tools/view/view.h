@@ -1,6 +1,6 @@
 /*
- * view: timelines drawn, as a page to explore or as one picture. What traces hold is text of strangers: it is escaped on
- * its way out.
+ * view: draws timelines, as a page to explore or as one picture. Text from traces is untrusted and is escaped on
+ * output.
  */
 #ifndef WEIR_TOOLS_VIEW_H
 #define WEIR_TOOLS_VIEW_H
@@ -12,18 +12,18 @@
 /* One row of the picture. */
 typedef struct view_track {
     const char *name;  /* of the trace */
-    const char *title; /* with the policy that it ran under, if there are several */
+    const char *title; /* with the policy that it was replayed under, if there are several */
     const timeline *line;
 } view_track;
 
-/* Writing errors are left in the stream. */
+/* Write errors are left in the stream's error flag. */
 void view_html(FILE *to, const view_track *tracks, size_t count);
 void view_svg(FILE *to, const view_track *tracks, size_t count);
 
 /* `text` with & < > and " as entities. */
 void view_escape(FILE *to, const char *text);
 
-/* The title of all: the names of the traces. */
+/* The title of the picture: the names of the traces. */
 void view_title(FILE *to, const view_track *tracks, size_t count);
 
 #endif

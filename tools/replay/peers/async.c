@@ -1,11 +1,13 @@
 /*
  * async: the driver's stream-ordered pool (cudaMallocAsync). Its rules are not published; these were inferred from the
- * addresses and reserved bytes that an H200's driver gave for recorded traces. docs/policies.md says how near they come.
+ * addresses and reserved bytes that an H200's driver gave for recorded traces. docs/policies.md says how near they
+ * come.
  *
- * One range of addresses, which only grows, with holes: what is free. Physical memory comes in pages of 32 MiB, each
- * mapped somewhere in the range; where a block is put, pages that are missing under it are taken from under holes, and only
- * then from the device. A hole is recent at first: kept per stream, merged with recent ones of that stream only. When the
- * recent holes of a stream and the old ones do not serve, all recent ones become old and are merged with old ones.
+ * There is one address range, which only grows; its free parts are holes. Physical memory comes in pages of 32 MiB,
+ * each mapped somewhere in the range. Pages missing under a new block are taken from under holes, and only then from
+ * the device. A hole is recent at first: kept per stream, and merged only with recent holes of that stream. When
+ * neither the stream's recent holes nor the old ones can serve, all recent holes become old and are merged with old
+ * ones.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -27,15 +29,15 @@ typedef struct state {
     driver *driver;
     uint64_t page, threshold;
     chunks chunks;
-    chunk_lists recent;             /* per stream; a recent hole's owner is its tree, an old one has none */
-    struct chunk_tree backed, bare; /* old holes: with all their memory, and those that miss some */
+    chunk_lists recent;             /* per stream; a recent hole's owner is its tree, an old hole has none */
+    struct chunk_tree backed, bare; /* old holes: those with all their memory, and those that lack some */
     chunk *last;                    /* of the range; free or not */
-    uint64_t base;                  /* of the range, which is of whole pages */
-    uint64_t *pages;                /* physical memory of each page of the range, and one; 0 when there is none */
+    uint64_t base;                  /* of the range, which consists of whole pages */
+    uint64_t *pages;                /* 1 + physical address of each page of the range; 0: not backed */
     size_t page_capacity;
-    uint64_t *spare; /* memory that is mapped nowhere just now */
+    uint64_t *spare; /* pages mapped nowhere at present */
     size_t spare_count, spare_capacity;
-    uint64_t serial; /* of holes, by age */
+    uint64_t serial; /* numbers holes by age */
 } state;
 
 static void *open_peer(driver *d, const uint64_t *values)
@@ -79,7 +81,7 @@ static struct chunk_tree *tree_of(state *s, const chunk *hole)
     return hole->unmapped ? &s->bare : &s->backed;
 }
 
-/* A hole whose owner is set: as recent, or as old. */
+/* Adds a hole whose owner is set, as recent or as old. */
 static void put(state *s, chunk *hole)
 {
     hole->unmapped = !hole->owner && !is_backed(s, hole);
@@ -98,7 +100,7 @@ static void swallow(state *s, chunk *c)
     chunk_swallow(&s->chunks, c);
 }
 
-/* Merges with holes of the same owner, and puts the result. */
+/* Merges a hole with adjacent ones of the same owner, and adds the result. */
 static void put_merged(state *s, chunk *c)
 {
     chunk *next = c->after, *before = c->before;
@@ -120,7 +122,7 @@ static int latest_first(const void *left, const void *right)
     return ((*a)->rank < (*b)->rank) - ((*a)->rank > (*b)->rank);
 }
 
-/* The holes of a tree, latest first; for free(). */
+/* The holes of a tree, latest first; the caller frees the array. */
 static chunk **by_age(struct chunk_tree *tree, size_t *count)
 {
     chunk **holes = NULL;
@@ -150,7 +152,7 @@ static void make_old(state *s)
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
-/* Adds the memory of at most `wanted` whole pages of the hole, the last ones first, to what is spare. */
+/* Makes the memory of at most `wanted` whole pages of the hole, the last ones first, spare. */
 static uint64_t strip_hole(state *s, chunk *hole, uint64_t wanted)
 {
     const uint64_t first = page_of(s, hole->address + s->page - 1), rank = hole->rank;
@@ -170,7 +172,7 @@ static uint64_t strip_hole(state *s, chunk *hole, uint64_t wanted)
     return got;
 }
 
-/* From the largest holes; of equal ones, from the first. */
+/* Strips the largest holes first; of equal ones, the first. */
 static uint64_t strip_tree(state *s, struct chunk_tree *tree, uint64_t wanted)
 {
     uint64_t got = 0;
@@ -195,7 +197,7 @@ static void strip(state *s, uint64_t wanted)
     for (size_t i = 0; i < s->recent.count; i++) wanted -= strip_tree(s, s->recent.at[i], wanted);
 }
 
-/* Memory under every page of the chunk, which is in no tree. */
+/* Backs every page of the chunk, which is in no tree, with memory. */
 static bool back(state *s, const chunk *c)
 {
     const uint64_t page = s->page, first = page_of(s, c->address), end = page_of(s, c->address + c->bytes - 1) + 1;
@@ -227,7 +229,7 @@ static void trim(state *s, uint64_t keep)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-/* The best fit among old holes, but not the one at the end of the range, which is the last resort. */
+/* The best fit among old holes, except the one at the end of the range, which is the last resort. */
 static chunk *find_old(state *s, struct chunk_tree *tree, uint64_t bytes)
 {
     chunk *c = chunk_best(tree, bytes);

@@ -1,8 +1,8 @@
 /*
- * bfc: TensorFlow's and XLA's BFCAllocator. Sizes in units of 256 B; the smallest free chunk that fits, of all streams, for
- * it serves one compute stream. It is split when it has twice the size or 128 MiB too much, else handed out whole. Regions
- * are taken from the driver in doubling sizes, from 2 MiB on; when the limit is near, by 10 % less at a time. Short of
- * memory, regions without blocks go back.
+ * bfc: TensorFlow's and XLA's BFCAllocator. Sizes are multiples of 256 B. It takes the best fit among free chunks of
+ * all streams, since the original serves one compute stream. A chunk is split when it has twice the size or 128 MiB too
+ * much, else handed out whole. Regions are taken from the driver in doubling sizes, from 2 MiB on; near the limit, each
+ * attempt asks for 10 % less. When memory is short, empty regions go back.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -20,7 +20,7 @@ typedef struct state {
     chunks chunks;
     struct chunk_tree free;
     uint64_t next_region, limit;
-    bool stepped_back; /* it tries smaller regions once, ever */
+    bool stepped_back; /* smaller regions are tried only once, ever */
 } state;
 
 static void *open_peer(driver *d, const uint64_t *values)

@@ -1,7 +1,7 @@
 /*
- * cub: cub::CachingDeviceAllocator. Sizes are rounded up to powers of `growth`; only blocks of the very same power serve
- * again, whole, oldest first. What is above the largest power, or beyond the bytes that may be cached, goes straight back
- * to the driver.
+ * cub: cub::CachingDeviceAllocator. Sizes are rounded up to powers of `growth`; only whole blocks of the very same
+ * power are reused, oldest first. Blocks above the largest power, or beyond the bytes that may be cached, go straight
+ * back to the driver.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -35,7 +35,7 @@ static void close_peer(void *self)
     free(s);
 }
 
-/* The bin and its size; NULL and the size itself when it is above the bins. */
+/* Finds the bin and rounds *bytes up to its size; NULL, with *bytes unchanged, for a size above all bins. */
 static struct chunk_tree *bin_of(state *s, uint64_t *bytes)
 {
     uint64_t bin = 0, rounded = 1;
@@ -127,7 +127,7 @@ const peer peer_cub = {
                  { .name = "cached",
                    .about = "bytes that may be cached",
                    .most = PEER_UNLIMITED,
-                   .standard = 6291455, /* three largest bins less a byte */
+                   .standard = 6291455, /* three of the largest bin, less a byte */
                    .bytes = true } },
     .open = open_peer,
     .close = close_peer,

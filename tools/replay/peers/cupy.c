@@ -1,7 +1,8 @@
 /*
- * cupy: cupy.cuda.MemoryPool. Sizes in units of 512 B; per stream the smallest free chunk that fits, split whenever a unit
- * is left, merged with free neighbours of its stream; else a cudaMalloc of exactly the size. Short of memory, all chunks
- * that are whole allocations go back, and once more after Python's collector, which is not modelled.
+ * cupy: cupy.cuda.MemoryPool. Sizes are multiples of 512 B. Best fit per stream, split whenever a unit is left; else a
+ * cudaMalloc of exactly the size. Frees are merged with free neighbours of the stream. When memory is short, all chunks
+ * that are whole allocations go back. The original does that again after running Python's garbage collector, which is
+ * not modelled.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"

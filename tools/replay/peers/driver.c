@@ -82,7 +82,7 @@ static void drop_map(driver *d, driver_map *m)
     free(m);
 }
 
-/* The map that holds the address. */
+/* The map that contains the address; NULL: none. */
 static driver_map *find(const driver *d, uint64_t address)
 {
     driver_map *found = NULL, *m = RB_ROOT(&d->maps);
@@ -102,7 +102,7 @@ bool driver_alloc(driver *d, uint64_t bytes, uint64_t *address)
 {
     uint64_t physical;
     if (!take(d, bytes, &physical)) {
-        count(d, WEIR_BACKEND_segment_alloc, 1, 0, 0); /* a call, of which nobody has measured the cost */
+        count(d, WEIR_BACKEND_segment_alloc, 1, 0, 0); /* a failed call, whose cost was not measured */
         return false;
     }
     count(d, WEIR_BACKEND_segment_alloc, 1, 1, bytes);
@@ -139,7 +139,7 @@ bool driver_create(driver *d, uint64_t bytes, uint64_t handle, uint64_t *physica
         count(d, WEIR_BACKEND_vm_create, made, made, handle);
         return true;
     }
-    made = vacant / handle; /* those before the one that fails were made, and go again */
+    made = vacant / handle; /* handles made before the one that fails are destroyed again */
     count(d, WEIR_BACKEND_vm_create, made + 1, made, handle);
     count(d, WEIR_BACKEND_vm_destroy, made, made, handle);
     return false;
@@ -164,7 +164,7 @@ void driver_access(driver *d, uint64_t bytes, uint64_t handle)
     count(d, WEIR_BACKEND_vm_access, 1, bytes / handle, handle);
 }
 
-/* Cuts the map in two where `address` is in the middle of it. */
+/* Splits the map at `address` if that lies inside it. */
 static void cut_at(driver *d, uint64_t address)
 {
     driver_map *m = find(d, address);

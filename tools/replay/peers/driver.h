@@ -1,10 +1,10 @@
 /*
- * driver: the device under a modelled policy: how much memory is taken, where it is mapped, which calls were made and
- * what they would have taken (weir/host.h: weir_host_cost). Nothing is allocated. Addresses are made up, never used
- * twice and never adjacent for two calls, so that nothing can be merged by mistake.
+ * driver: the simulated device under a modelled policy: how much memory is taken, where it is mapped, which calls were
+ * made and how long they would have taken (weir/host.h: weir_host_cost). Nothing is allocated. Addresses are made up,
+ * never reused, and never adjacent for two calls, so that nothing is merged by mistake.
  *
  * Physical memory has addresses of its own, by which tests find out whether two live blocks share a byte.
- * Owner: whoever made it, until driver_release. One thread uses it.
+ * Owner: the caller of driver_init, until driver_release. One thread uses it.
  */
 #ifndef WEIR_TOOLS_REPLAY_PEERS_DRIVER_H
 #define WEIR_TOOLS_REPLAY_PEERS_DRIVER_H
@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A range of addresses and the physical memory behind it, in handles of one size. */
+/* An address range and the physical memory mapped there, in handles of one size. */
 typedef struct driver_map {
     RB_ENTRY(driver_map) link;
     uint64_t address, bytes, physical, handle;
@@ -32,26 +32,26 @@ typedef struct driver {
 void driver_init(driver *d, uint64_t limit);
 void driver_release(driver *d);
 
-/* Counts a call that has nothing to do with memory: an event's, a wait. */
+/* Counts a call unrelated to memory: of an event, a wait. */
 void driver_call(driver *d, enum weir_backend_entry entry);
 
-/* Counts a call of which the model of the back end has no entry. */
+/* Counts a call that the back end's cost model has no entry for. */
 void driver_spend(driver *d, uint64_t nanoseconds);
 
-/* cudaMalloc. False: the device has not so much. */
+/* cudaMalloc. False: the device lacks that much. */
 bool driver_alloc(driver *d, uint64_t bytes, uint64_t *address);
-/* All of what driver_alloc gave. */
+/* Frees all of one driver_alloc. */
 void driver_free(driver *d, uint64_t address, uint64_t bytes);
 
-/* Addresses without memory. */
+/* Reserves an address range without memory. */
 uint64_t driver_reserve(driver *d, uint64_t bytes);
 void driver_unreserve(driver *d);
 
-/* Physical memory, `bytes` in handles of `handle` bytes. False, and none is left, when the device has not so much. */
+/* Creates physical memory in handles of `handle` bytes. False, and none is kept, when the device lacks that much. */
 bool driver_create(driver *d, uint64_t bytes, uint64_t handle, uint64_t *physical);
 void driver_destroy(driver *d, uint64_t bytes, uint64_t handle);
 
-/* Maps handles at `address`, where nothing is mapped. They can be used after driver_access, which is one call. */
+/* Maps handles at `address`, where nothing is mapped. They become usable with driver_access, which is one call. */
 void driver_map_at(driver *d, uint64_t address, uint64_t bytes, uint64_t handle, uint64_t physical);
 void driver_access(driver *d, uint64_t bytes, uint64_t handle);
 /* Unmaps whole handles, one call each. Their memory stays. */

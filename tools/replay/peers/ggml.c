@@ -1,7 +1,7 @@
 /*
- * ggml: the legacy pool of ggml's CUDA back end (ggml_cuda_pool_leg), which serves where virtual memory is not used. Per
- * stream it keeps up to 256 buffers; the smallest that fits serves, whole, else a cudaMalloc of 5 % more than was asked.
- * Its other pool, a stack, takes frees in reverse order only, so recorded jobs cannot be played on it.
+ * ggml: the legacy pool of ggml's CUDA back end (ggml_cuda_pool_leg), used without virtual memory. It keeps up to 256
+ * buffers per stream. A request gets the smallest buffer that fits, whole, else a cudaMalloc of 5 % more than asked
+ * for. ggml's other pool, a stack, takes frees in reverse order only, so recorded jobs cannot be played on it.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"

@@ -1,12 +1,12 @@
 /*
- * gmlake: GMLake's virtual-memory stitching (ASPLOS 2024), from the paper and the project's README. Requests of 2 MiB and
- * more are in handles of 2 MiB. A part is a run of handles with addresses of its own; a stitch is a range of addresses over
- * several parts. A request takes, in this order: a free part or stitch of its size; the smallest larger free part, cut in
- * two, which leaves a stitch of the former size behind; if it is large enough to be stitched for, the largest free parts
- * that together suffice, the last one cut; those and a new part for what is missing; a new part. A stitch is free while all
- * its parts are. The least recently used one goes when there are too many.
+ * gmlake: GMLake's virtual-memory stitching (ASPLOS 2024), from the paper and the project's README. Requests of 2 MiB
+ * and more use handles of 2 MiB. A part is a run of handles with an address range of its own; a stitch is an address
+ * range over several parts. A request takes, in this order: a free part or stitch of its size; the smallest larger free
+ * part, cut in two, which leaves a stitch of the former size behind; if it is large enough for stitching, the largest
+ * free parts that together suffice, the last one cut; these parts and a new one for the rest; a new part. A stitch is
+ * free while all its parts are. When there are too many stitches, the least recently used one goes.
  *
- * Smaller requests share segments of 2 MiB by PyTorch's rules for small ones: best fit per stream, merged when freed.
+ * Smaller requests share segments of 2 MiB by PyTorch's rules for small blocks: best fit per stream, merged on free.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -22,23 +22,23 @@ enum { FRAGMENT_LIMIT, STITCHES };
 typedef struct stitch stitch;
 typedef struct line line;
 
-/* A chunk's owner; the chunk's neighbours are what it was cut from. In its line's tree while free. */
+/* The owner of a chunk, whose neighbours were cut from the same piece; it is in the line's tree while free. */
 typedef struct part {
     LIST_ENTRY(part) link; /* all parts of the line */
     chunk *chunk;
     uint64_t physical;
-    stitch **over; /* those that it is in */
+    stitch **over; /* the stitches that contain it */
     size_t over_count, over_capacity;
 } part;
 
 struct stitch {
-    TAILQ_ENTRY(stitch) link; /* latest used first */
+    TAILQ_ENTRY(stitch) link; /* most recently used first */
     uint64_t address, bytes;
     part **parts; /* by address */
     size_t count, capacity;
     size_t busy; /* parts in use */
-    bool taken;  /* it is a block's, not only parts of it */
-    bool own;    /* addresses of its own, not those of a part that was cut */
+    bool taken;  /* a block uses the stitch itself, not only parts of it */
+    bool own;    /* has its own address range, not that of a part that was cut */
 };
 
 struct line {
@@ -167,7 +167,7 @@ static part *new_part(state *s, line *l, uint64_t bytes)
     return p;
 }
 
-/* Cuts a free part; both pieces are free. A stitch keeps the former size. */
+/* Cuts a free part into two free ones. A stitch over both keeps the former size available. */
 static void cut_part(state *s, line *l, part *p, uint64_t bytes)
 {
     const uint64_t former = p->chunk->bytes;
@@ -236,8 +236,8 @@ static void use_stitch(line *l, stitch *t)
     TAILQ_INSERT_HEAD(&l->stitches, t, link);
 }
 
-/* Over the largest free parts until they suffice, the last one cut to measure, and a new one for what they lack. NULL:
- * the device has not so much. */
+/* Stitches the largest free parts until they suffice, the last one cut to size, with a new part for what they lack.
+ * NULL: the device lacks that much. */
 static stitch *stitch_together(state *s, line *l, uint64_t bytes)
 {
     size_t count = 0, capacity = 0;

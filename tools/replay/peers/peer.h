@@ -1,10 +1,10 @@
 /*
- * peer: another allocator's rules as a policy of weir replay, written from what is published of them, on a simulated
- * driver. docs/policies.md says for each where its rules come from and how near it comes.
+ * peer: another allocator's rules as a policy of weir replay, written from their published descriptions, on a simulated
+ * driver. docs/policies.md says for each peer where its rules come from and how exact it is.
  *
- * Work on the device takes no time here, as in a replay without kernels: what one stream freed is ready for another at
- * once, where the peer allows that. A block that the recorded program freed while another stream still used it is kept
- * until that use was over; a peer with something like record_stream is told of both.
+ * Work on the device takes no time here, as in a replay without kernels: where a peer lets streams share, a block freed
+ * on one stream is ready for another at once. A block that the recorded program freed while another stream still used
+ * it is kept until that use ends; a peer with something like record_stream is told of both.
  *
  * One table per peer, in a file of its own; a new one needs a row in peers.c.
  */
@@ -25,31 +25,31 @@ typedef struct peer_option {
     const char *name, *about;
     uint64_t least, most, standard;
     bool bytes;          /* written as a size */
-    const char *at_most; /* another option, than which this one must not be more */
-    bool large_segment;  /* unless it is set, a recorded large_segment_size_mb is its value */
+    const char *at_most; /* another option, which this one must not exceed */
+    bool large_segment;  /* if not set, it takes a recorded large_segment_size_mb */
 } peer_option;
 
 enum { PEER_OPTIONS = 6 };
-#define PEER_UNLIMITED (UINT64_C(1) << 60) /* more than any device has; sums of sizes below do not overflow */
+#define PEER_UNLIMITED (UINT64_C(1) << 60) /* more than any device has; sums of smaller sizes do not overflow */
 
 typedef struct peer {
     const char *name, *about;
-    peer_option options[PEER_OPTIONS]; /* the rest without names */
-    bool torch;                        /* of PyTorch: requests are rounded by the recorded divisions first */
+    peer_option options[PEER_OPTIONS]; /* unused ones have no name */
+    bool torch;                        /* PyTorch's: requests are first rounded by the recorded divisions */
 
-    /* `values` are the options', in their order; they stay as they are until close. */
+    /* `values` are those of the options, in order; they stay valid and constant until close. */
     void *(*open)(driver *d, const uint64_t *values);
-    /* Gives back what is left; blocks may still be in use. */
+    /* Releases everything; blocks may still be in use. */
     void (*close)(void *self);
     /* `bytes` is at least 1. False: out of memory, even after the peer has given back what it could. */
     bool (*alloc)(void *self, uint64_t bytes, uint32_t stream, peer_block *out);
     /* `stream` is the one the block was allocated on. */
     void (*free)(void *self, const peer_block *block, uint32_t stream);
-    /* The program freed the block, but another stream uses it until end_use. Both NULL: the program itself must keep it
-     * so long, and then `free` is called. */
+    /* The program freed the block, but another stream uses it until end_use. Both NULL: the program must keep the block
+     * that long, and `free` is called then. */
     void (*begin_use)(void *self, const peer_block *block, uint32_t stream);
     void (*end_use)(void *self, const peer_block *block, uint32_t stream);
-    /* Gives back what can be; NULL: the peer has no such call. */
+    /* Gives back all idle memory; NULL: the peer has no such call. */
     void (*empty)(void *self);
 } peer;
 
@@ -61,10 +61,10 @@ typedef struct peer_choice {
 
 size_t peer_count(void);
 const peer *peer_at(size_t index);
-/* NULL when there is none; only what is before a colon counts. */
+/* The peer of that name, up to a colon; NULL: none. */
 const peer *peer_find(const char *text);
 
-/* False: error[] names what is wrong with the options, and those that there are. */
+/* False: error[] says what is wrong with the options, and lists the valid ones. */
 bool peer_choose(const char *text, peer_choice *out, char *error, size_t error_size);
 
 extern const peer peer_torch_expandable, peer_async, peer_cub, peer_rmm_pool, peer_rmm_arena, peer_bfc, peer_tlsf,

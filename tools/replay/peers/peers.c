@@ -57,7 +57,7 @@ static const peer_option *find_option(const peer *p, const char *text, size_t le
     return NULL;
 }
 
-/* One "option=value". */
+/* Reads one "option=value". */
 static bool choose_option(const char *text, peer_choice *out, char *error, size_t room)
 {
     const peer *p = out->peer;

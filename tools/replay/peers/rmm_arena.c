@@ -1,9 +1,9 @@
 /*
- * rmm-arena: RAPIDS RMM's arena_memory_resource. One range of memory, taken at the start and never more, is cut into
- * superblocks of 1 MiB at least. Sizes are rounded up to jemalloc's classes. A request above 1 MiB is served by the first
- * superblock by address that has room, which is cut to size if it is empty. Smaller ones come from superblocks that belong
- * to the stream's arena, which takes another from the range when none has room, and gives its empty ones back only when
- * memory runs out. Within a superblock: first fit by address, merged on free.
+ * rmm-arena: RAPIDS RMM's arena_memory_resource. One range of memory, taken at the start and never extended, is cut
+ * into superblocks of at least 1 MiB. Sizes are rounded up to jemalloc's size classes. A request above 1 MiB takes the
+ * first superblock by address that has room, which is cut to size if it is empty. Smaller requests are served by
+ * superblocks of the stream's arena. An arena takes another superblock from the range when none of its own has room,
+ * and gives empty ones back only when memory runs out. Within a superblock: first fit by address, merged on free.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -21,7 +21,7 @@ typedef struct superblock {
     struct superblock *before, *after; /* by address: together they are the range */
     uint64_t bytes;
     chunk *first;           /* its chunks, by address */
-    struct chunk_tree free; /* those that are free */
+    struct chunk_tree free; /* the free ones */
     int64_t arena;          /* the stream that it belongs to, or GLOBAL */
 } superblock;
 
@@ -63,7 +63,7 @@ static void close_peer(void *self)
     free(s);
 }
 
-/* 256 B apart up to 2 KiB, then four classes to each power of two; but where jemalloc has one of 56 KiB, RMM's is 54. */
+/* Classes are 256 B apart up to 2 KiB, then four to each power of two. RMM has 54 KiB where jemalloc has 56. */
 static uint64_t size_class(uint64_t bytes)
 {
     uint64_t step = UNIT;
@@ -83,7 +83,7 @@ static bool has_room(superblock *b, uint64_t bytes)
     return chunk_best(&b->free, bytes) != NULL;
 }
 
-/* Cuts an empty superblock in two, where both halves are large enough. */
+/* Cuts an empty superblock in two if both parts are large enough. */
 static void cut(state *s, superblock *b, uint64_t bytes)
 {
     if (bytes < SUPERBLOCK) bytes = SUPERBLOCK;
@@ -112,7 +112,7 @@ static void swallow(state *s, superblock *b)
     free(gone);
 }
 
-/* Gives an empty superblock to the range, merged with neighbours that are empty and nobody's. */
+/* Returns an empty superblock to the range, merged with empty neighbours that belong to no arena. */
 static superblock *release(state *s, superblock *b)
 {
     b->arena = GLOBAL;

@@ -1,8 +1,9 @@
 /*
- * rmm-pool: RAPIDS RMM's pool_memory_resource. Sizes in units of 256 B; a list of free blocks per stream, best fit, merged
- * with free neighbours of the same list. A free records an event. When the stream's list does not serve: the first other
- * one that has a block that fits is merged into it, behind a wait; then all are, one by one, until a block fits; then the
- * pool grows, by as much as it has or by half of what its maximum leaves, halved until the device has it. It never shrinks.
+ * rmm-pool: RAPIDS RMM's pool_memory_resource. Sizes are multiples of 256 B. A free list per stream, best fit, merged
+ * with free neighbours of the same list. A free records an event. When the stream's list cannot serve, the first other
+ * list with a fitting block is merged into it, after a wait; then all lists, one by one, until a block fits. Then the
+ * pool grows by its present size, or by half of what its maximum leaves, halved until the device has that much. It
+ * never shrinks.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -35,7 +36,7 @@ static void *open_peer(driver *d, const uint64_t *values)
     s->driver = d;
     s->maximum = values[MAXIMUM];
     uint64_t initial = round_up(values[INITIAL], UNIT);
-    if (initial > s->maximum) initial = s->maximum / UNIT * UNIT; /* by what it was rounded up */
+    if (initial > s->maximum) initial = s->maximum / UNIT * UNIT; /* undoes rounding up beyond the maximum */
     if (initial > d->limit) initial = d->limit / UNIT * UNIT;
     struct chunk_tree *list = chunk_list(&s->lists, 0);
     if (initial) chunk_put(list, grow(s, list, initial, initial));
@@ -50,7 +51,7 @@ static void close_peer(void *self)
     free(s);
 }
 
-/* What the pool grows by for a block; 0: it may not. */
+/* How much the pool grows for a block; 0: it may not. */
 static uint64_t growth(const state *s, uint64_t bytes)
 {
     const uint64_t used = s->driver->used;
@@ -72,7 +73,7 @@ static void merge_into(state *s, struct chunk_tree *list, struct chunk_tree *oth
     }
 }
 
-/* From the first other list that has one that fits; what else is there is merged. */
+/* Takes a block from the first other list that has a fitting one, and merges the rest of that list. */
 static chunk *steal(state *s, struct chunk_tree *list, uint64_t bytes)
 {
     for (size_t i = 0; i < s->lists.count; i++) {

@@ -1,12 +1,13 @@
 /*
- * tlsf: two-level segregated fit (Masmano, Ripoll, Crespo, Real, 2004). Free chunks are in lists by the power of two of
- * their size and one of 32 linear steps within it, sizes below 32 units in a list each. A request is rounded up to the next
- * step, so that any chunk of the first list at or above that is not empty fits: its latest one serves, cut in front. Frees
- * are merged with both neighbours at once.
+ * tlsf: two-level segregated fit (Masmano, Ripoll, Crespo, Real, 2004). Free lists are indexed by the power of two of a
+ * chunk's size and one of 32 linear steps within it; each size below 32 units has a list. A request is rounded up to
+ * the next step, so that any chunk of the first non-empty list at or above it fits. The latest chunk of that list is
+ * taken and cut at its front. Frees are merged with both neighbours at once.
  *
- * TLSF works inside memory that it is given. Where that comes from is as in the Vulkan Memory Allocator: blocks of
- * `block` bytes, the first ones an eighth, a quarter and a half of it while that is twice what is asked; smaller ones when
- * the device has not so much; requests above half a block get memory of their own; one empty block is kept.
+ * TLSF works inside memory that it is given. Here it comes as in the Vulkan Memory Allocator: in blocks of `block`
+ * bytes. The first ones are an eighth, a quarter and a half of that, as long as that is twice the request; blocks are
+ * also smaller when the device lacks memory. Requests above half a block get memory of their own. One empty block is
+ * kept.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -18,17 +19,17 @@
 
 enum { BLOCK };
 enum { STEP_BITS = 5, STEPS = 1 << STEP_BITS, POWERS = 64 - STEP_BITS };
-enum { SHIFT_MOST = 3 }; /* a block is an eighth of the preferred size at least */
+enum { SHIFT_MOST = 3 }; /* a block has at least an eighth of the preferred size */
 
 typedef struct state {
     driver *driver;
     uint64_t block;
     chunks chunks;
     struct chunk_list_head lists[POWERS][STEPS]; /* latest first */
-    uint64_t filled;                             /* powers with a chunk */
-    uint32_t steps[POWERS];                      /* steps with a chunk, of each power */
-    uint64_t largest;                            /* block so far */
-    chunk *spare;                                /* a block without use; NULL: there is none */
+    uint64_t filled;                             /* bits: powers with a chunk */
+    uint32_t steps[POWERS];                      /* bits: steps with a chunk, by power */
+    uint64_t largest;                            /* the largest block so far */
+    chunk *spare;                                /* an empty block; NULL: none */
 } state;
 
 typedef struct place {
@@ -79,7 +80,7 @@ static void withdraw(state *s, chunk *c)
 static chunk *find(state *s, uint64_t units)
 {
     if (units >= STEPS) {
-        /* Up to the next step, so that whatever is in the list fits. */
+        /* Round up to the next step, so that any chunk of the list fits. */
         const unsigned power = 63 - (unsigned)__builtin_clzll(units);
         units += (UINT64_C(1) << (power - STEP_BITS)) - 1;
     }
@@ -107,13 +108,13 @@ static void empty(void *self)
     chunk_free(&s->chunks, s->driver, c);
 }
 
-/* Memory for the request alone, no block, which its owner tells. */
+/* Memory for this request alone, not a block; marked by its owner. */
 static chunk *make_own(state *s, uint64_t bytes)
 {
     return chunk_alloc(&s->chunks, s->driver, bytes, s);
 }
 
-/* A new block with room for the request, or memory for it alone; NULL: the device has not so much. */
+/* A new block with room for the request, or memory for it alone; NULL: the device lacks that much. */
 static chunk *grow(state *s, uint64_t bytes)
 {
     if (bytes > s->block / 2) return make_own(s, bytes);

@@ -1,9 +1,10 @@
 /*
  * torch-expandable: PyTorch's allocator with expandable_segments:True.
  *
- * A line is what shares blocks: a stream's small requests (up to 1 MiB, pages of 2 MiB) or its large ones (pages of 20 MiB).
- * It has one range of addresses, of 9/8 of the device's memory, and more only when that is used up. What is freed is
- * merged with its neighbours; pages are mapped where they are missing and stay mapped until memory runs out.
+ * A line is a set of requests that share blocks: a stream's small ones (up to 1 MiB, pages of 2 MiB) or its large ones
+ * (pages of 20 MiB). It has one address range, of 9/8 of the device's memory, and another only when that is used up.
+ * Freed blocks are merged with their neighbours. Pages are mapped where they are missing and stay mapped until memory
+ * runs out.
  */
 #include "grow.h"
 #include "replay/peers/chunk.h"
@@ -13,7 +14,7 @@
 
 #define UNIT UINT64_C(512)
 #define SMALL_MOST (UINT64_C(1) << 20)
-#define PAGE_LEAST (UINT64_C(2) << 20) /* the driver's granularity, of which pages are multiples */
+#define PAGE_LEAST (UINT64_C(2) << 20) /* the driver's granularity; pages are multiples of it */
 #define PAGE_MOST (UINT64_C(1) << 30)
 
 enum { SMALL_PAGE, LARGE_PAGE };
@@ -27,7 +28,7 @@ typedef struct segment {
 } segment;
 
 struct line {
-    struct chunk_tree mapped, unmapped; /* free ones */
+    struct chunk_tree mapped, unmapped; /* free chunks */
     segment *segments;
     uint64_t page;
 };
@@ -75,8 +76,8 @@ static line *line_of(state *s, uint32_t stream, bool large)
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
 
-/* Maps enough pages at the beginning of an unmapped chunk, which becomes a free one of as many bytes, or more with the
- * neighbours that it is merged with. NULL: the device has not so much. */
+/* Maps enough pages at the beginning of an unmapped chunk. Returns the free chunk of at least that size, merged with
+ * its neighbours. NULL: the device lacks that much. */
 static chunk *map_pages(state *s, line *l, chunk *c, uint64_t bytes)
 {
     uint64_t physical, mapped = round_up(bytes, l->page);
@@ -89,7 +90,7 @@ static chunk *map_pages(state *s, line *l, chunk *c, uint64_t bytes)
     return chunk_give(&s->chunks, &l->mapped, c);
 }
 
-/* Unmaps the whole pages of a free chunk; what is left at its ends stays free. */
+/* Unmaps the whole pages of a free chunk; remainders at its ends stay free. */
 static void unmap_pages(state *s, line *l, chunk *c)
 {
     segment *g = c->owner;
@@ -122,7 +123,7 @@ static void empty(void *self)
         line *l = s->lines[i];
         if (!l) continue;
         for (chunk *c = chunk_best(&l->mapped, 0), *next; c; c = next) {
-            next = chunk_next(c); /* what is cut off is smaller: it comes before, and has no whole page */
+            next = chunk_next(c); /* remainders are smaller: they come before, and have no whole page */
             unmap_pages(s, l, c);
         }
     }
@@ -136,7 +137,7 @@ static uint64_t potential(const chunk *c)
     return c->bytes + (c->after && c->after->unmapped ? c->after->bytes : 0);
 }
 
-/* Best fit, by what chunks could become: so the one that can grow is the last resort. */
+/* Best fit by potential size, so that a chunk that can grow is the last resort. */
 static chunk *find(line *l, uint64_t bytes)
 {
     chunk *best = chunk_best(&l->mapped, bytes);
@@ -144,7 +145,7 @@ static chunk *find(line *l, uint64_t bytes)
     return best;
 }
 
-/* Whether free chunks from `c` on, mapped or not, have so many bytes in a row. */
+/* Whether contiguous free chunks from `c` on, mapped or not, have `bytes` in all. */
 static bool has_room(const chunk *c, uint64_t bytes)
 {
     uint64_t sum = 0;
@@ -152,7 +153,8 @@ static bool has_room(const chunk *c, uint64_t bytes)
     return sum >= bytes;
 }
 
-/* Where mapping makes room: at the lowest unmapped chunk, or the free one before it. A new segment if nowhere. */
+/* Where mapping makes room: at the lowest fitting unmapped chunk, or the free chunk before it; else in a new
+ * segment. */
 static chunk *find_room(state *s, line *l, uint64_t bytes)
 {
     chunk *found = NULL;

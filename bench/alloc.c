@@ -1,6 +1,6 @@
 /*
- * alloc: the cost of an allocation and its free, when nothing has to grow, on 1 to N threads, each thread on a stream
- * of its own. pair: allocate, free, again. mix: 64 blocks live, a random one replaced each time.
+ * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
+ * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time.
  */
 #include "compare.h"
 
@@ -9,15 +9,15 @@
 
 enum { ROUNDS = 5, BATCH = 200, LIVE = 64 };
 
-/* Sizes at random: 512 B to 512 KiB, eleven powers of two; or any of the 1,024 multiples of 512 B. */
+/* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
 enum { POWERS = 0, MULTIPLES = 1 };
 
 typedef struct load {
     const bench_peer *peer;
     const uint64_t *streams;
-    size_t bytes; /* or which sizes */
+    size_t bytes; /* or POWERS, MULTIPLES */
     bool mix;
-    double ns[BENCH_THREADS_MAX]; /* per thread, of one pair */
+    double ns[BENCH_THREADS_MAX]; /* for one pair, by thread */
 } load;
 
 static uint32_t next_random(uint32_t *state)
@@ -99,7 +99,7 @@ static void measure_all(const bench_peer *peer, void *result, const void *contex
             ns[i * STEPS + step] = measure(peer, streams, loads[i].bytes, loads[i].mix, 1u << step);
 }
 
-/* Of all sizes the worst, of pairs. */
+/* The worst of all pair loads. */
 static double worst_pair(const player *weir, unsigned step)
 {
     double worst = 0;
@@ -108,7 +108,7 @@ static double worst_pair(const player *weir, unsigned step)
     return worst;
 }
 
-/* Of the loads with 64 blocks live the worst. */
+/* The worst ratio of all mix loads. */
 static double worst_mix(const player *weir, const player *peer, unsigned step)
 {
     double worst = 0;

@@ -2,8 +2,8 @@
  * bench: what every benchmark shares. A benchmark runs the same work on weir and on its peers, one after the other,
  * several rounds each, and shows medians, with ratios to weir.
  *
- * This process opens no device: what needs one runs in a child, so that nothing that one benchmark or peer leaves behind
- * (contexts, loaded code, cached memory, environment) meets the next.
+ * This process opens no device. Work on a device runs in a child, so that nothing that one benchmark or peer leaves
+ * behind (contexts, loaded code, cached memory, environment) affects the next.
  */
 #ifndef WEIR_BENCH_BENCH_H
 #define WEIR_BENCH_BENCH_H
@@ -24,7 +24,7 @@ typedef struct bench_peer_file {
 } bench_peer_file;
 
 typedef struct bench_options {
-    unsigned threads; /* most; powers of two up to it are run */
+    unsigned threads; /* the most; all powers of two up to it are run */
     const char *backend;
     bench_peer_file peers[BENCH_PEER_FILES];
     size_t peer_count;
@@ -41,14 +41,14 @@ static inline bool bench_on_host(const bench_options *options)
 
 uint64_t bench_now_ns(void);
 
-/* What a thread's part in a round takes, at least. Threads that stop by the clock meet each other to the end, and a round
- * is long against what else the machine does. */
+/* How long each thread works in a round, at least. Threads that stop by the clock contend to the end, and a round is
+ * long compared with other activity of the machine. */
 enum { BENCH_ROUND_MS = 40 };
 
 /* Sorts the samples. */
 double bench_median(double *samples, size_t count);
 
-/* Runs `work(argument, thread)` on so many threads, started together. */
+/* Runs `work(argument, thread)` on `threads` threads, started together. */
 void bench_run_threads(unsigned threads, void (*work)(void *argument, unsigned thread), void *argument);
 
 /* ---- children ---- */
@@ -56,12 +56,12 @@ void bench_run_threads(unsigned threads, void (*work)(void *argument, unsigned t
 /* Zeroed memory that children share with their parent; never NULL, lives as long as the process. */
 void *bench_shared(size_t bytes);
 
-/* Runs `work(argument)` in a child; false, having said so, when it did not come to its end. */
+/* Runs `work(argument)` in a child; false after reporting that it did not complete. */
 bool bench_isolated(const char *what, void (*work)(void *argument), void *argument);
 
 /* ---- targets ---- */
 
-/* Compares a figure with what the project wants it to be at most; bench_verdicts shows them all. */
+/* Compares a figure with the project's target, its upper limit; bench_verdicts shows all comparisons. */
 void bench_judge(const char *what, double figure, double limit, const char *unit);
 void bench_verdicts_init(void);
 void bench_verdicts(const bench_options *options);

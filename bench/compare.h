@@ -1,5 +1,5 @@
 /*
- * compare: a table of the same figure for every peer of a field, each also as its ratio to the first one, weir.
+ * compare: a table of one figure for every peer of a field, and of its ratio to the first peer's, weir's.
  * Owner: the benchmark that fills it, from compare_begin to compare_print.
  */
 #ifndef WEIR_BENCH_COMPARE_H
@@ -17,10 +17,10 @@ typedef struct compare {
 /* Rows are named by `what` and a number of threads. */
 void compare_begin(compare *c, const char *what, const field *f);
 
-/* The results of the field's players are arrays of double, of which the row shows those at `index`; 0: it has none. */
+/* The results of the field's players are arrays of double; the row shows those at `index`. 0: no result. */
 void compare_row(compare *c, const char *what, unsigned threads, size_t index);
 
-/* Shows the table, and releases it. */
+/* Prints the table and releases it. */
 void compare_print(compare *c);
 
 /* A player's figure of a row. */

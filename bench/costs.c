@@ -1,7 +1,7 @@
 /*
- * costs: what handles cost to make, in time and in device memory by the driver's figure: N threads make one of each kind,
- * one thread after the other, and keep them. The first create of a process loads code that stays; weir and the library
- * default also find and load the library in it, while other peers come with theirs.
+ * costs: what making handles costs, in time, and in device memory by the driver's figure: N threads make one handle of
+ * each kind, one thread after the other, and keep them. The first create in a process loads code that stays. For weir
+ * and the library default, it also includes finding and loading the library; other peers come with it loaded.
  */
 #include "output/table.h"
 #include "peers.h"
@@ -152,7 +152,7 @@ bool bench_costs(const bench_options *options)
         return true;
     }
     bool good = field_run(&f, &plan, options);
-    good &= field_run(&f, &plan, options); /* counts: the first had to read the libraries' files from disk */
+    good &= field_run(&f, &plan, options); /* this run counts: the first had to read the libraries' files from disk */
     puts(
         "cost of making handles, kinds in this order, threads one after the other, device memory by the driver's figure");
     show_kinds(f);

@@ -1,7 +1,7 @@
 /*
- * handles: the cost of getting a library handle when there is one, each thread on a stream of its own or all on the
- * default stream, for libraries treat that one with less care. On the host back end the handle is a stand-in, and peers
- * are what programs do without a pool.
+ * handles: the cost of getting a library handle that exists already, with each thread on a stream of its own, or all on
+ * the default stream, which libraries treat with less care. On the host back end the handle is a stand-in, and the
+ * peers are what programs do without a pool.
  */
 #include "compare.h"
 
@@ -31,7 +31,7 @@ static void run_load(void *argument, unsigned thread)
     if (l->peer->enter) l->peer->enter(stream);
     void *volatile sink = l->peer->handle(l->kind, stream);
     if (!sink) {
-        l->missing = true; /* all threads agree on it */
+        l->missing = true; /* all threads find the same */
         return;
     }
     for (int i = 0; i < BATCH; i++) sink = l->peer->handle(l->kind, stream);

@@ -80,7 +80,7 @@ bool bench_isolated(const char *what, void (*work)(void *), void *argument)
     if (child == 0) {
         work(argument);
         fflush(NULL);
-        _exit(0); /* exit handlers of drivers and of peers are not what is measured */
+        _exit(0); /* skips the exit handlers of drivers and peers */
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child) {

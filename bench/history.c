@@ -1,8 +1,8 @@
 /*
- * history: what recording costs, and reading back. pair: allocate and free 512 B, which is three events, on 1 to N threads,
- * each on a stream of its own, with recording off and on, and on with the stacks of both calls. dump: a million events, read
- * into memory, saved to a file, and in a snapshot with the blocks; and, beside so many events, a snapshot of one pool without
- * them.
+ * history: what recording and reading back cost. pair: allocate and free 512 B, three events, on 1 to N threads, each
+ * on a stream of its own, with recording off, on, and on with the stacks of both calls. dump: a million events read
+ * into memory, saved to a file, and in a snapshot with the blocks; also a snapshot of one pool without events, while a
+ * million are recorded.
  */
 #include "bench.h"
 
@@ -26,7 +26,7 @@ typedef struct results {
 } results;
 
 typedef struct load {
-    int deeper; /* frames to go down before the first call */
+    int deeper; /* calls to nest before the first allocation */
     weir_stream streams[BENCH_THREADS_MAX];
     double ns[BENCH_THREADS_MAX];
 } load;
@@ -60,7 +60,7 @@ static void time_pairs(load *l, unsigned thread)
     l->ns[thread] = (double)took / (double)pairs;
 }
 
-/* As deep in calls as a program is: no stack is shorter than what is kept of it. */
+/* Nests calls as deeply as a program does, so that no stack is shorter than the frames kept of it. */
 static __attribute__((noinline)) void go_down(load *l, unsigned thread, int more)
 {
     if (more)
@@ -113,7 +113,7 @@ static double milliseconds_since(uint64_t began)
     return (double)(bench_now_ns() - began) / 1e6;
 }
 
-/* Files are new ones: replacing one takes the system long. */
+/* Writes new files, since replacing one takes the system long. */
 static void measure_million(results *r, const char *path)
 {
     double read[ROUNDS], save[ROUNDS], snapshot[ROUNDS];

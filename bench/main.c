@@ -103,7 +103,7 @@ int main(int argc, char **argv)
     if (code != -1) return code;
     const char *name = options.trace_count > 0 ? options.traces[0] : "all";
     if (options.trace_count > 0) options.traces++, options.trace_count--;
-    /* The option is the later word, and the library would take the variable. */
+    /* The option has precedence, but the library would obey the variable. */
     unsetenv("WEIR_BACKEND");
     unsetenv("WEIR_POLICY");
     peer_weir_backend(options.backend);

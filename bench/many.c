@@ -1,7 +1,7 @@
 /*
- * many: what an allocation costs while many blocks are live. replace: one of them is freed, and one of another size
- * allocated. miss: every other one was freed, and a request is larger than all that is free between the others, so that
- * memory has to grow, or be put together.
+ * many: what an allocation costs while many blocks are live. replace: one block is freed, and one of another size
+ * allocated. miss: every other block was freed, and a request is larger than all gaps between the rest, so that memory
+ * must grow or be mapped together.
  */
 #include "compare.h"
 
@@ -13,7 +13,7 @@ enum { ROUNDS = 3, REPLACED = 2000, MISSES = 151 };
 static const size_t live_counts[] = { 1000, 10000, 100000 };
 enum { COUNTS = sizeof live_counts / sizeof live_counts[0], REPLACE = 0, MISS = COUNTS, RESULTS = 2 * COUNTS };
 
-/* 128 KiB to 1.125 MiB: 100,000 of them are 61 GiB, so that memory is not short on devices of 80 GiB. */
+/* 128 KiB to 1.125 MiB: 100,000 blocks take 61 GiB, so memory is not short on devices of 80 GiB. */
 static size_t any_size(uint32_t *random)
 {
     *random = *random * 1664525u + 1013904223u;
@@ -28,7 +28,7 @@ static void release_all(const bench_peer *peer, uint64_t stream, void **blocks, 
         if (blocks[i]) peer->release(blocks[i], stream);
 }
 
-/* False: the device has not room for so many. */
+/* False: the device has no room for that many. */
 static bool fill(const bench_peer *peer, uint64_t stream, void **blocks, size_t count, uint32_t *random)
 {
     size_t i = 0;
@@ -48,7 +48,7 @@ static double replace_some(const bench_peer *peer, uint64_t stream, void **block
     return (double)(bench_now_ns() - began) / REPLACED;
 }
 
-/* 0: one was refused. */
+/* 0: a request was refused. */
 static double miss(const bench_peer *peer, uint64_t stream, void **blocks, size_t count)
 {
     void *large[MISSES] = { NULL };

@@ -1,10 +1,10 @@
 /*
- * peer: one thing under test, weir in one of its forms or somebody else, as a table of functions. The loads know nothing
- * else of whom they time, so all are timed by the same loops. A peer outside this program is a shared object that exports
- * bench_peer_get(), named with --peer.
+ * peer: one allocator or handle pool under test, weir in one of its forms or another, as a table of functions. The
+ * loads know nothing else about it, so all peers are timed by the same loops. A peer outside this program is a shared
+ * object that exports bench_peer_get(), named with --peer.
  *
- * A peer that cannot be used here says so from open(). One that fails later stops the process with a message. Members
- * that are NULL: the peer has no such thing.
+ * open() says when a peer cannot be used here. A later failure stops the process with a message. Members are NULL for
+ * what the peer lacks.
  */
 #ifndef WEIR_BENCH_PEER_H
 #define WEIR_BENCH_PEER_H
@@ -19,7 +19,7 @@ extern "C" {
 
 #define BENCH_PEER_VERSION 1
 
-/* Kind of handle of weir-bench's own, for machines without NVIDIA's libraries. */
+/* weir-bench's own kind of handle, for machines without NVIDIA's libraries. */
 #define BENCH_STANDIN_KIND 0
 
 typedef struct bench_peer {
@@ -28,14 +28,14 @@ typedef struct bench_peer {
     const char *(*open)(void); /* device 0, nothing cached, peaks 0; NULL, or why it cannot be used here */
     void (*close)(void);       /* memory cached since open() goes back to the driver */
     uint64_t (*default_stream)(void);
-    uint64_t (*stream)(void);                      /* another one; 32 at least can be had */
-    void (*enter)(uint64_t stream);                /* the calling thread is going to use the stream: once, not timed */
+    uint64_t (*stream)(void);                      /* a new stream; at least 32 can be made */
+    void (*enter)(uint64_t stream);                /* called once, untimed, before the calling thread uses the stream */
     void *(*alloc)(size_t bytes, uint64_t stream); /* NULL: out of memory */
     void (*release)(void *pointer, uint64_t stream);
-    void (*empty)(void);             /* cached memory goes back to the driver; no work is underway */
+    void (*empty)(void);             /* gives cached memory back to the driver; no work is underway */
     uint64_t (*reserved_peak)(void); /* most bytes held since open(), by the peer's own count */
-    uint64_t (*device_memory)(void); /* bytes in use on the device, by the driver's figure, all processes */
-    void *(*handle)(weir_handle_kind kind, uint64_t stream); /* the calling thread's; NULL: it has no such kind */
+    uint64_t (*device_memory)(void); /* bytes in use on the device, of all processes, by the driver's figure */
+    void *(*handle)(weir_handle_kind kind, uint64_t stream); /* the calling thread's handle; NULL: no such kind */
 } bench_peer;
 
 /* What the shared object of a peer exports. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* NULL, having said why. */
+/* NULL after reporting why. */
 static const bench_peer *load(const bench_peer_file *file)
 {
     if (file->variable[0] && setenv(file->variable, file->value, 1) != 0) return NULL;

@@ -1,6 +1,6 @@
 /*
- * peers: who takes part, and how a benchmark is run on each of them in a process of its own: so contexts, loaded code,
- * cached memory and settings of one do not meet the next, and the driver's figures are of that one alone.
+ * peers: the built-in peers, and running a benchmark on each peer in a process of its own. So contexts, loaded code,
+ * cached memory and settings of one peer do not affect the next, and the driver's figures belong to one peer alone.
  */
 #ifndef WEIR_BENCH_PEERS_H
 #define WEIR_BENCH_PEERS_H
@@ -8,14 +8,14 @@
 #include "bench.h"
 #include "peer.h"
 
-/* weir: with stream and device named at each call; with the thread's current ones; the first in a private pool that all threads
- * have entered; with PyTorch's placement rules. */
+/* weir, in this order: with the stream named at each call; with the thread's current one; as the first, in a private
+ * pool that all threads have entered; allocating from a private pool that is named; with PyTorch's placement rules. */
 extern const bench_peer peer_weir, peer_weir_implicit, peer_weir_in_pool, peer_weir_from_pool, peer_weir_torch_rules;
-/* cuMemAllocAsync on the device's default pool, which keeps what it has, as PyTorch uses it. */
+/* cuMemAllocAsync on the device's default pool, which keeps its memory, as PyTorch uses it. */
 extern const bench_peer peer_async;
-/* The vendor's create functions, one handle per thread, everything left as the library has it. */
+/* The vendor's create functions, one handle per thread, with the library's defaults. */
 extern const bench_peer peer_raw;
-/* What programs do without a pool: a map from thread to handle behind one mutex, and creating one per call. */
+/* What programs do without a pool of handles: a map from thread to handle behind one mutex, and one create per call. */
 extern const bench_peer peer_mutex_map, peer_create;
 extern const bench_peer peer_libc, peer_mimalloc, peer_jemalloc;
 
@@ -27,20 +27,20 @@ typedef struct bench_kind {
     weir_handle_kind kind;
 } bench_kind;
 
-/* The libraries whose handles every peer on a GPU has. */
+/* The libraries whose handles every peer on a GPU provides. */
 #define BENCH_VENDOR_KINDS 4
 extern const bench_kind bench_vendor_kinds[BENCH_VENDOR_KINDS];
 
-/* A handle that is a KiB of host memory, and setting its stream. */
+/* Makes a handle, 1 KiB of host memory, and sets its stream. */
 void *standin_create(void);
 void standin_bind(void *handle, uint64_t stream);
 
-/* So many streams of the peer's; 0 for those of a peer that has none. */
+/* Makes `count` streams of the peer; all 0 for a peer without streams. */
 void peer_streams(const bench_peer *peer, size_t count, uint64_t *streams);
 
-/* ---- everybody once ---- */
+/* ---- each peer once ---- */
 
-/* A peer that takes part in a benchmark, and what it came to. */
+/* A peer in a benchmark, and its result. */
 typedef struct player {
     char name[192];
     bool measured;
@@ -58,15 +58,15 @@ typedef struct field {
 typedef struct field_plan {
     const char *bench;
     const bench_peer *const *built_in; /* up to a NULL */
-    bool variants;                     /* with the peers that change the environment, too */
+    bool variants;                     /* include peers that change the environment */
     size_t result_bytes;
-    /* In the peer's own process, with the peer open; fills the result, which is zeroed. */
+    /* Runs in the peer's own process, with the peer open; fills the zeroed result. */
     void (*measure)(const bench_peer *peer, void *result, const void *context);
     const void *context;
 } field_plan;
 
-/* Runs the plan on each peer in turn; false when a process did not come to its end. Who cannot be used here is left out,
- * with a message. */
+/* Runs the plan on each peer in turn; false when a process did not complete. Peers that cannot be used here are left
+ * out, with a message. */
 bool field_run(field **out, const field_plan *plan, const bench_options *options);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * replay: recorded traces played against weir's policies and its peers on one device, without kernels.
  *
- * Passes over a trace: one that is not timed, for the peaks; COLD ones, each by a peer that was opened anew, since one that
- * has only been emptied may know by then what the trace comes to; WARM ones, which find what the last pass left. A block
- * that was freed in the recording while another stream still used it is freed when that use ended: so nobody's clock has
- * events in it, and all have the same blocks live at every moment.
+ * Passes over a trace: an untimed one, for the peaks; COLD ones, each with the peer opened anew, since a peer that was
+ * only emptied may have learned the trace; WARM ones, which find what the last pass left cached. A block that was freed
+ * in the recording while another stream still used it is freed when that use ends. So no peer's time includes events,
+ * and all have the same blocks live at every moment.
  */
 #include "script/demand.h"
 
@@ -19,10 +19,10 @@
 
 enum { COLD = 3, WARM = 5 };
 
-/* What one peer made of one trace; a player's result has one per trace. */
+/* The result of one peer on one trace; a player's result has one for each trace. */
 typedef struct outcome {
     bool measured;
-    uint64_t failed; /* allocations, of one pass */
+    uint64_t failed; /* failed allocations in one pass */
     uint64_t reserved, device;
     double cold, warm; /* nanoseconds per operation */
 } outcome;
@@ -30,7 +30,7 @@ typedef struct outcome {
 typedef struct load {
     char name[96];
     script script;
-    uint64_t requested; /* most at a time */
+    uint64_t requested; /* at the peak */
 } load;
 
 typedef struct campaign {
@@ -40,7 +40,7 @@ typedef struct campaign {
 
 /* ---- one trace on one peer ---------------------------------------------------------------------------------------- */
 
-/* Blocks whose other stream has not finished, in the order in which it will. */
+/* Freed blocks that another stream still uses, in the order in which those uses end. */
 typedef struct waiting {
     uint32_t *slots;
     size_t first, count, capacity;
@@ -55,12 +55,12 @@ typedef struct run {
     const bench_peer *peer;
     const script *script;
     uint64_t *streams;
-    block *slots;   /* a slot is used anew while its last block waits: */
-    block *waiters; /* so those that wait are kept apart */
+    block *slots;   /* a slot is reused while its last block waits ... */
+    block *waiters; /* ... so waiting blocks are kept here */
     waiting *gates;
     size_t waiter_count, waiter_capacity;
     uint64_t failed, device_peak;
-    bool watch; /* look at the driver's figure before memory is given back */
+    bool watch; /* read the driver's figure before memory is given back */
 } run;
 
 static void watch(run *r)
@@ -154,7 +154,7 @@ static void run_close(run *r)
     free(r->streams);
 }
 
-/* As if nothing had run before, with peaks of 0. */
+/* Opens the peer anew, with peaks of 0. */
 static bool open_anew(run *r)
 {
     r->peer->close();

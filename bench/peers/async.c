@@ -1,5 +1,5 @@
 /* The driver's stream-ordered allocator: cuMemAllocAsync and cuMemFreeAsync on the default pool of device 0, with the
- * release threshold at its most, as PyTorch's back end cudaMallocAsync sets it. */
+ * highest release threshold, as PyTorch's back end cudaMallocAsync sets it. */
 #include "peers.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Allocators of host memory: what a malloc costs on the machine at hand. */
+/* Allocators of host memory, which show what a malloc costs on this machine. */
 #include "peers.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,7 @@ typedef struct library {
     void (*release)(void *);
 } library;
 
-/* The loader's own words, and what helps where a library wants more thread-local storage than is kept free. */
+/* The loader's error text, with the remedy where a library needs more static thread-local storage than is kept free. */
 static const char *why_not(void)
 {
     static char text[512];

@@ -1,5 +1,5 @@
-/* The vendor's own create functions, as a program calls them that knows of nothing else: a handle per thread, with the
- * library's workspace. Libraries are found as weir finds them; weir makes no handle here. */
+/* The vendor's own create functions, as a plain program calls them: one handle per thread, with the library's own
+ * workspace. weir finds the libraries, but makes no handle here. */
 #include "peers.h"
 
 #include <dlfcn.h>

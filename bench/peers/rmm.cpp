@@ -72,7 +72,7 @@ cuda::stream_ref reference(uint64_t stream)
     return cuda::stream_ref{ reinterpret_cast<cudaStream_t>(stream) };
 }
 
-/* What stands for the memory is RMM's container of it, which knows the size that RMM wants back. */
+/* A block is represented by RMM's container of it, which knows the size that RMM's deallocate needs. */
 void *alloc(size_t bytes, uint64_t stream)
 {
     try {
@@ -100,7 +100,7 @@ uint64_t device_memory()
     return total - unused;
 }
 
-/* What an RMM resource has reserved it does not say. */
+/* An RMM resource does not report what it has reserved. */
 const bench_peer rmm_peer = { BENCH_PEER_VERSION,
                               "rmm " RMM_RESOURCE,
                               open_rmm,

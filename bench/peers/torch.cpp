@@ -42,14 +42,14 @@ uint64_t default_stream()
     return 0;
 }
 
-/* PyTorch hands its 32 out in turn. */
+/* PyTorch hands out its 32 streams in turn. */
 uint64_t new_stream()
 {
     return reinterpret_cast<uintptr_t>(c10::cuda::getStreamFromPool(false, 0).stream());
 }
 
-/* As in a thread that has launched something: the context is current. PyTorch's own set_device leaves that to the first
- * launch, and until then every call of the runtime looks for the context anew. */
+/* Makes the context current, as after a kernel launch. PyTorch's own set_device leaves that to the first launch, and
+ * until then every runtime call searches for the context again. */
 void enter(uint64_t stream)
 {
     C10_CUDA_CHECK(cudaSetDevice(0));

@@ -33,7 +33,7 @@ static int bind(void *user, void *handle, void *native_stream)
     return 0;
 }
 
-/* No peer touches what it allocates, and what mapping files costs is nothing of a device's. */
+/* Peers never touch allocated memory, and the cost of mapping files has no counterpart on a device. */
 static bool omit_contents(void)
 {
     return strcmp(backend, "host") != 0 || weir_host_omit_contents() == WEIR_OK;

@@ -1,4 +1,4 @@
-/* What programs do without a pool of handles; on a handle that is a KiB of host memory, so its create is a floor:
+/* What programs do without a pool of handles. The handle is 1 KiB of host memory, so its create is a lower bound:
  * cublasCreate takes 150 us, not 50 ns. */
 #include "peers.h"
 
@@ -38,7 +38,7 @@ static void *get_from_map(weir_handle_kind kind, uint64_t stream)
     return handle;
 }
 
-/* The handle is gone when this returns, so what it gives is none. */
+/* The handle is destroyed before this returns, so the result is only a non-NULL placeholder. */
 static void *get_created(weir_handle_kind kind, uint64_t stream)
 {
     static char gone;

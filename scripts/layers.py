@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks who may include whom, and who may name a driver.
+"""Checks which files may include which, and which may name a driver.
 
 src/: a file includes its own folder or a lower one of LAYERS, and public headers. Back ends do not include each other.
-tools/: public headers and its own, by the order of TOOLS; what lies in tools/ itself is for all of them, and takes from any.
-bench/, examples/: public headers and their own. bench/ may also read traces as tools/ does and print
-its tables: TOOLS_OF_BENCH.
+tools/: public headers and its own, in the order of TOOLS; files in tools/ itself may be included by all and include any.
+bench/, examples/: public headers and their own. bench/ may also use the reader of traces and the tables of tools/:
+TOOLS_OF_BENCH.
 Driver symbols (cuXxx, hipXxx) appear only under src/backend/<name>/.
 Each file of src/pool is in one row of "What is where in src/pool" in docs/architecture.md.
 """

@@ -1,5 +1,5 @@
 /*
- * cuda_driver: what the CUDA driver says about contexts, asked through wr_cu, as another user of it would. Include after
+ * cuda_driver: asks the CUDA driver about contexts through wr_cu, as another user of the driver would. Include after
  * the cmocka headers.
  */
 #ifndef WEIR_TESTS_CUDA_DRIVER_H

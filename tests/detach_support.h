@@ -1,5 +1,5 @@
 /*
- * detach_support: detaching a front without threads that wait.
+ * detach_support: detaches a front (pool/detach.h) without contending threads.
  */
 #ifndef WEIR_TESTS_DETACH_SUPPORT_H
 #define WEIR_TESTS_DETACH_SUPPORT_H
@@ -7,7 +7,7 @@
 #include "pool/address.h"
 #include "pool/detach.h"
 
-/* The front of a block; NULL: it is of a pool without, or no block. */
+/* The front of a block; NULL: not a block, or of a pool without fronts. */
 static inline wr_front *front_of(const void *block)
 {
     const wr_segment *segment = wr_address_find(block);
@@ -22,7 +22,7 @@ static inline weir_status try_detach(wr_front *front)
     return status;
 }
 
-/* It knows how much may become live without a peak. */
+/* Lets the front know how much may become live before a peak is reached. */
 static inline void settle(wr_front *front)
 {
     wr_front_lock(front->cache, front);

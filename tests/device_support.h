@@ -1,5 +1,5 @@
 /*
- * device_support: the library's own records of a device, for tests that look into them. Include after the cmocka headers.
+ * device_support: the library's own records of a device, for tests that inspect them. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_DEVICE_SUPPORT_H
 #define WEIR_TESTS_DEVICE_SUPPORT_H

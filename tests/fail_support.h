@@ -1,5 +1,5 @@
 /*
- * fail_support: what tests share that make weir's own allocations, or calls of the driver, fail. Include after the cmocka
+ * fail_support: shared by tests that make weir's own allocations, or driver calls, fail. Include after the cmocka
  * headers.
  */
 #ifndef WEIR_TESTS_FAIL_SUPPORT_H
@@ -11,7 +11,8 @@
 #include "host_support.h"
 #include "weir/observe.h"
 
-/* Ends the wait for the n-th allocation. Whether it came: if not, it is among the next ones. */
+/* Stops waiting for the n-th allocation to fail. Returns whether it has come; if it has not, one of the next `nth`
+ * allocations would fail. */
 static inline bool failure_came(uint64_t nth)
 {
     bool came = true;
@@ -37,7 +38,7 @@ static inline int close_after_failure(void **state)
     return weir_close() == WEIR_OK ? 0 : -1;
 }
 
-/* What a call returns is what the error text is about. */
+/* Asserts that the thread's last error belongs to the status that a call returned. */
 static inline weir_status as_told(weir_status status)
 {
     weir_error error = { .size = sizeof error };
@@ -49,11 +50,11 @@ static inline weir_status as_told(weir_status status)
 /* What fails: the n-th call of the driver, or the n-th of weir's own records. */
 typedef struct failing {
     void *state;        /* of the test */
-    weir_status status; /* of the call; WEIR_OK: a record is refused */
-    weir_status then;   /* of those after it, in which clean-up fails, too; WEIR_OK: they do not */
+    weir_status status; /* of the failing call; WEIR_OK: a record is refused instead */
+    weir_status then;   /* of the FAILING_THEN calls after it, so that clean-up fails, too; WEIR_OK: these succeed */
     uint64_t nth, called;
     bool came;
-    bool paged; /* a page of ids of pools was made meanwhile */
+    bool paged; /* a page of pool ids was allocated meanwhile */
 } failing;
 
 enum { FAILING_THEN = 4 };
@@ -75,7 +76,7 @@ static inline void end_failing(failing *f)
     f->came = f->status == WEIR_OK ? failure_came(f->nth) : driver_calls() - f->called >= f->nth;
 }
 
-/* As assert_records, where pools are made, whose ids are never given back: one record per thousand, of which a test needs
+/* As assert_records, but allows one page of pool ids, which are never freed: a page holds a thousand, and a test needs
  * fewer. */
 static inline void assert_records_but_pages(uint64_t before, failing *f)
 {
@@ -85,7 +86,7 @@ static inline void assert_records_but_pages(uint64_t before, failing *f)
         assert_records(before, f->nth);
 }
 
-/* Where the driver refused to end a capture, the program has to: weir has let go of it. */
+/* If the driver refused to end a capture, ends it as the program must: weir has dropped it. */
 static inline void end_what_goes_on(const weir_backend *backend, weir_stream stream)
 {
     weir_capture_state state = WEIR_CAPTURE_NONE;
@@ -96,7 +97,7 @@ static inline void end_what_goes_on(const weir_backend *backend, weir_stream str
         assert_ok(backend->graph_destroy(0, graph));
 }
 
-/* What is not free is reserved, or known to be lost. */
+/* All memory of the device is free, reserved, or counted as lost. */
 static inline void assert_nothing_is_uncounted(uint64_t nth)
 {
     weir_device_memory memory = { .size = sizeof memory };
@@ -107,7 +108,7 @@ static inline void assert_nothing_is_uncounted(uint64_t nth)
                  (unsigned long long)(memory.total_bytes - memory.free_bytes - counted));
 }
 
-/* Of a play in which clean-up fails, too. */
+/* Ends a play in which clean-up fails, too. */
 static inline void end_failing_soundly(failing *f)
 {
     end_failing(f);
@@ -116,7 +117,7 @@ static inline void end_failing_soundly(failing *f)
     assert_nothing_is_uncounted(f->nth);
 }
 
-/* Plays a scenario, which begins and ends the failing, until there is no n-th. */
+/* Plays a scenario, which calls begin_failing and end_failing, for n = 1, 2, ... until there is no n-th. */
 static inline void fail_each(void (*play)(failing *f), failing f, uint64_t enough)
 {
     f.came = true;
@@ -141,7 +142,8 @@ static inline void fail_each_record(void (*play)(failing *f), void *state, uint6
 
 #define FAIL_TEST(test) cmocka_unit_test_teardown(test, close_after_failure)
 
-/* The tests of a scenario of which all may fail: more calls and records than these are there to do so. */
+/* The tests of a scenario in which every call and record may fail. `calls` and `records`: it must have more than
+ * these. */
 #define FAIL_ALL_OF(play, calls, records)                                                                              \
     static void every_driver_call_may_break(void **state)                                                              \
     {                                                                                                                  \

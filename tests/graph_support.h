@@ -1,5 +1,5 @@
 /*
- * graph_support: what tests of captures share. Include after the cmocka headers.
+ * graph_support: shared by tests of captures. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_GRAPH_SUPPORT_H
 #define WEIR_TESTS_GRAPH_SUPPORT_H

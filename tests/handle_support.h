@@ -1,6 +1,6 @@
 /*
- * handle_support: a library that never was, whose handles are pooled: it counts what is asked of it, fails and dawdles
- * when told to, and may take device memory as real ones do. Include after the cmocka headers.
+ * handle_support: a fictitious library whose handles are pooled. It counts calls, fails and blocks when told to, and
+ * may take device memory as real libraries do. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_HANDLE_SUPPORT_H
 #define WEIR_TESTS_HANDLE_SUPPORT_H
@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A handle of it. */
+/* A handle of the library. */
 typedef struct thing {
     int device;
     void *stream, *workspace, *memory;
     size_t bytes;
-    int workspaces;               /* times one was set */
-    const wr_kind_memory *feeder; /* of kinds that take memory from weir */
+    int workspaces;               /* how often a workspace was set */
+    const wr_kind_memory *feeder; /* for kinds that take memory from weir */
     void *fed;
 } thing;
 
@@ -31,13 +31,13 @@ typedef struct library {
     const char *name;
     weir_handle_kind kind;
     atomic_int creates, destroys, binds, resets;
-    atomic_int creating, most_creating;                              /* inside create now, and most at once */
-    atomic_int fail_creates, fail_destroys, fail_binds, fail_resets; /* so many next calls fail */
-    atomic_bool gives_nothing;                                       /* create says success and gives none */
-    atomic_size_t bytes;                                             /* that each create takes of its device */
-    atomic_int slow_creates;                                         /* so many next creates wait at the gate */
-    atomic_int slow_destroys;                                        /* the same of destroys */
-    void (*on_destroy)(void);                                        /* each destroy calls it */
+    atomic_int creating, most_creating;                              /* threads inside create: now, and at most */
+    atomic_int fail_creates, fail_destroys, fail_binds, fail_resets; /* how many of the next calls fail */
+    atomic_bool gives_nothing; /* create reports success without giving a handle */
+    atomic_size_t bytes;       /* device memory that each create takes */
+    atomic_int slow_creates;   /* how many of the next creates wait at the gate */
+    atomic_int slow_destroys;  /* the same for destroys */
+    void (*on_destroy)(void);  /* called by each destroy */
     sem_t arrived, gate;
 } library;
 
@@ -46,7 +46,7 @@ static inline void wait_for(sem_t *semaphore)
     while (sem_wait(semaphore) != 0) continue;
 }
 
-/* Takes one from a number of calls that are to be special. */
+/* Uses up one of the calls that are to be special; false when none is left. */
 static inline bool take_one(atomic_int *number)
 {
     int left = atomic_load(number);
@@ -89,7 +89,7 @@ static inline int library_create(void *user, int device, void **handle)
     return code;
 }
 
-/* Gone, whatever it returns: doing it twice is a double free. */
+/* The handle is gone whatever this returns: destroying it twice is a double free. */
 static inline int library_destroy(void *user, void *handle)
 {
     library *l = user;
@@ -110,7 +110,7 @@ static inline int library_bind(void *user, void *handle, void *native_stream)
     atomic_fetch_add(&l->binds, 1);
     if (take_one(&l->fail_binds)) return LIBRARY_BROKEN;
     t->stream = native_stream;
-    t->workspace = NULL; /* as cuBLAS */
+    t->workspace = NULL; /* as in cuBLAS */
     return 0;
 }
 
@@ -138,7 +138,7 @@ static inline void library_register(library *l, uint32_t flags)
     assert_ok(weir_handle_kind_register(&ops, &l->kind));
 }
 
-/* What registered kinds cannot have and vendor libraries do, put into the registry's own record of a kind. */
+/* Features of vendor libraries that registered kinds cannot have, set in the registry's own record of the kind. */
 enum { WORKSPACE_BYTES = 1 << 20 };
 
 static inline size_t library_workspace_bytes(void *self, const weir_device_caps *caps)
@@ -183,7 +183,7 @@ static inline void library_works_in_memory_of_weirs(const library *l)
     kind_of(l)->set_workspace = library_set_workspace;
 }
 
-/* As it was before its first use. */
+/* Resets the library to its state before first use. */
 static inline void library_start(library *l)
 {
     library fresh = { .name = l->name, .kind = l->kind };
@@ -192,7 +192,7 @@ static inline void library_start(library *l)
     sem_init(&l->gate, 0, 0);
 }
 
-/* After weir_close: every handle was destroyed, once. */
+/* Called after weir_close: asserts that every handle was destroyed once. */
 static inline void library_end(library *l)
 {
     assert_int_equal(atomic_load(&l->destroys), atomic_load(&l->creates));
@@ -244,7 +244,7 @@ static inline wr_device *open_device(int device)
 
 /* ---- threads, which must not assert ------------------------------------------------------------------------------- */
 
-/* A thread that gets its handle and keeps it until it is let go. */
+/* A thread that gets its handle and keeps it until holder_end. */
 typedef struct holder {
     const library *library;
     weir_stream stream; /* {0}: the current one */

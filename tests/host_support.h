@@ -1,6 +1,6 @@
 /*
- * host_support: what tests of the whole library share: the library opened on the host back end, calls that must
- * succeed, and streams that are held by hand. Include after the cmocka headers.
+ * host_support: shared by tests of the whole library: opening it on the host back end, calls that must succeed, and
+ * streams held by hand. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_HOST_SUPPORT_H
 #define WEIR_TESTS_HOST_SUPPORT_H
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <time.h>
 
-/* TEST_BACKEND: another back end, for tests that pull no strings of the host back end's. */
+/* TEST_BACKEND names another back end, for tests that do not use weir/host.h. */
 static inline void open_host(weir_settings settings)
 {
     const char *backend = getenv("TEST_BACKEND");
@@ -63,7 +63,7 @@ static inline int device_of(weir_stream stream)
     return device;
 }
 
-/* From now on work on the stream does not run. */
+/* From now on, work on the stream does not run. */
 static inline void hold(weir_stream stream)
 {
     assert_ok(weir_host_stream_hold(device_of(stream), native_of(stream)));
@@ -139,7 +139,7 @@ static inline weir_pointer_info info_of(const void *pointer)
     return info;
 }
 
-/* Teardown: every structure still agrees, and closing works. */
+/* Teardown: all structures are still consistent, and closing works. */
 static inline int close_host(void **state)
 {
     (void)state;
@@ -150,7 +150,7 @@ static inline int close_host(void **state)
     return 0;
 }
 
-/* The calls of the driver by which a policy, the test's initial state, takes memory and gives it back. */
+/* The driver calls by which a policy, the test's initial state, takes memory and gives it back. */
 static inline enum weir_backend_entry taking_entry(void *const *policy)
 {
     return strcmp(*policy, "weir") == 0 ? WEIR_BACKEND_vm_create : WEIR_BACKEND_segment_alloc;

@@ -1,6 +1,6 @@
 /*
- * learn_support: what tests of plans from a history share: lives, and a history to be written event by event. Include after
- * host_support.h.
+ * learn_support: shared by tests of plans made from a history: lives, and a history written event by event. Include
+ * after host_support.h.
  */
 #ifndef WEIR_TESTS_LEARN_SUPPORT_H
 #define WEIR_TESTS_LEARN_SUPPORT_H
@@ -39,7 +39,7 @@ static inline void add(tape *t, weir_event_kind kind, uint64_t address, uint64_t
     t->events[t->count++] = (weir_event){ .address = address, .size = bytes, .stream = stream, .kind = (uint16_t)kind };
 }
 
-/* Sizes are what requests become. */
+/* A policy under which blocks have the requested sizes. */
 static inline size_t as_it_is(const void *user, size_t requested)
 {
     (void)user;

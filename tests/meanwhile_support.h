@@ -1,6 +1,6 @@
 /*
- * meanwhile_support: a thread that is in the middle of something, because the driver takes its time. Include after the cmocka
- * headers.
+ * meanwhile_support: a thread that is stopped in the middle of an operation by a slow driver call. Include after the
+ * cmocka headers.
  */
 #ifndef WEIR_TESTS_MEANWHILE_SUPPORT_H
 #define WEIR_TESTS_MEANWHILE_SUPPORT_H
@@ -17,7 +17,7 @@ static inline void start(pthread_t *thread, void *(*work)(void *), void *argumen
     assert_int_equal(pthread_create(thread, NULL, work, argument), 0);
 }
 
-/* The thread's next call of the entry takes long; this returns once it has begun, and those of others do not. */
+/* Starts a thread whose next call of the entry takes SLOW_MS. Returns once it has begun; later calls are fast. */
 static inline void start_slowly(pthread_t *thread, void *(*work)(void *), void *argument, enum weir_backend_entry entry)
 {
     const uint64_t before = calls_of(entry);

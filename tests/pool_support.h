@@ -1,5 +1,5 @@
 /*
- * pool_support: what tests of private pools share. Include after host_support.h.
+ * pool_support: shared by tests of private pools. Include after host_support.h.
  */
 #ifndef WEIR_TESTS_POOL_SUPPORT_H
 #define WEIR_TESTS_POOL_SUPPORT_H
@@ -61,7 +61,7 @@ static inline weir_memory_stats pool_stats(weir_mempool pool)
     return stats;
 }
 
-/* By the driver's own figure. */
+/* Free memory by the driver's own figure. */
 static inline uint64_t free_memory(int device)
 {
     weir_device_info info = { .size = sizeof info };

@@ -1,5 +1,5 @@
 /*
- * random_support: numbers that look random, the same in each run.
+ * random_support: pseudo-random numbers, the same in each run.
  */
 #ifndef WEIR_TESTS_RANDOM_SUPPORT_H
 #define WEIR_TESTS_RANDOM_SUPPORT_H

@@ -1,5 +1,6 @@
 /*
- * sanitized: whether this is a build with AddressSanitizer or ThreadSanitizer: slower, and with memory of its own.
+ * sanitized: whether this is a build with AddressSanitizer or ThreadSanitizer, which is slower and uses memory of its
+ * own.
  */
 #ifndef WEIR_TESTS_SANITIZED_H
 #define WEIR_TESTS_SANITIZED_H

@@ -1,5 +1,5 @@
 /*
- * thread_support: what tests do in a thread of its own. Include after the cmocka headers.
+ * thread_support: running a part of a test in a thread of its own. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_THREAD_SUPPORT_H
 #define WEIR_TESTS_THREAD_SUPPORT_H
@@ -8,13 +8,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* For a stream: work that lasts until it is told to end. */
+/* Work for a stream: lasts until *ends is true. */
 static inline void last_until(void *ends)
 {
     while (!atomic_load((atomic_bool *)ends)) continue;
 }
 
-/* What it returns, in a thread that has ended by then. */
+/* Runs `work` in a thread, waits until that has ended, and returns its result. */
 static inline void *in_a_thread(void *(*work)(void *), void *argument)
 {
     pthread_t thread;

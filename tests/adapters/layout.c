@@ -1,5 +1,6 @@
 /*
- * Prints the layout of the structs that the Python package declares again: "STRUCT MEMBER OFFSET" and "STRUCT sizeof BYTES".
+ * Prints the layout of the structs that the Python package declares for itself: "STRUCT MEMBER OFFSET" and "STRUCT
+ * sizeof BYTES".
  */
 #include <weir/weir.h>
 

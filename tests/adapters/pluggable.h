@@ -1,7 +1,7 @@
 /*
- * pluggable: a stand-in for PyTorch's CUDAPluggableAllocator, behind a C interface: calls weir's hooks with the types that
- * PyTorch's does, and catches what PyTorch's bindings catch. Hooks that can fail give "" for success, else the kind of
- * exception and its text, valid until the calling thread's next.
+ * pluggable: a stand-in for PyTorch's CUDAPluggableAllocator, behind a C interface. It calls weir's hooks with
+ * PyTorch's types, and catches the exceptions that PyTorch's bindings catch. Hooks that can fail return "" for success,
+ * else the kind of exception and its text, valid until the calling thread's next call.
  */
 #ifndef WEIR_TESTS_ADAPTERS_PLUGGABLE_H
 #define WEIR_TESTS_ADAPTERS_PLUGGABLE_H
@@ -23,13 +23,13 @@ const char *pluggable_reset(void);
 const char *pluggable_memory_fraction(double fraction, int device);
 const char *pluggable_base_alloc(void *pointer, void **base, size_t *size);
 const char *pluggable_record_stream(void *pointer, void *stream);
-/* The filter is a std::function that holds `argument`, of whose copies `*copies` counts those alive. */
+/* The filter is a std::function that holds `argument`; `*copies` counts its living copies. */
 const char *pluggable_begin_allocate_to_pool(int device, unsigned long long capture, unsigned long long user,
                                              pluggable_filter filter, void *argument, int *copies);
 const char *pluggable_end_allocate_to_pool(int device, unsigned long long capture, unsigned long long user);
 void pluggable_release_pool(int device, unsigned long long capture, unsigned long long user);
 
-/* Exceptions of PyTorch's that nobody has destroyed. */
+/* How many of PyTorch's exceptions have not been destroyed. */
 int pluggable_errors_alive(void);
 
 #ifdef __cplusplus

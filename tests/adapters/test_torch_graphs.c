@@ -1,5 +1,5 @@
 /*
- * Graph captures of PyTorch's: it opens a scope, begins the capture itself, ends it, closes the scope, and much later
+ * PyTorch's graph captures: PyTorch opens a scope, begins the capture itself, ends it, closes the scope, and much later
  * releases the pool.
  */
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /*
- * Running out of memory in a process that has no PyTorch whose exception could be found.
+ * Running out of memory in a process without PyTorch, whose exception therefore cannot be found.
  */
 #include <cstdio>
 #include <cstring>

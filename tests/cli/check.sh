@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# weir check: leaks are told and are no fault, every kind of fault is found and named.
+# weir check: leaks are reported but are no fault; every kind of fault is found and named.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 

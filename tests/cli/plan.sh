@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# weir plan: the gap on recorded jobs, plan files that list and check, streams, and how it can be held wrongly.
+# weir plan: the gap on recorded jobs, plan files that list and check, streams, and wrong usage.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces

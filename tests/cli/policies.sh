@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Policies that are models of other allocators, against what those reserved for the same jobs on an H200.
+# Policies that model other allocators, compared with what those reserved for the same jobs on an H200.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces

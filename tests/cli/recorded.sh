@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the command makes of a recorded allocator's settings: jobs of a few allocations, whose reserved memory follows
-# from PyTorch's rules by hand.
+# How the command applies a recorded allocator's settings: jobs of a few allocations, whose reserved memory is worked
+# out by hand from PyTorch's rules.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# weir replay on recorded PyTorch jobs: what the contract promises of peaks, members, exit codes and streams.
+# weir replay on recorded PyTorch jobs: what the contract promises about peaks, members, exit codes and streams.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# weir stat: peaks as a replay and an independent count have them, stacks, and what the text shows.
+# weir stat: peaks equal to those of a replay and of an independent count, stacks, and the text output.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Help, versions, and every way to hold the command wrongly.
+# Help, versions, and every kind of wrong usage.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# weir view: the page is well formed, holds what weir stat counts, refers to nothing outside, and runs nothing of what
-# a trace says.
+# weir view: the page is well formed, has the counts of weir stat, refers to nothing outside, and runs nothing from a
+# trace.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Where things lie when folders to install into are absolute, as Nix and Guix give them: check_folders.sh SOURCE CC
+# Where files are installed when the folders given are absolute, as with Nix and Guix: check_folders.sh SOURCE CC
 set -eu
 source=$1 cc=$2
 expect()

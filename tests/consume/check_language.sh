@@ -1,6 +1,6 @@
 #!/bin/bash
 # Builds and runs an example in another language against an installed copy: check_language.sh PREFIX SOURCE COMPILER...
-# Exit 77: the compiler is not here.
+# Exit 77: the compiler is not installed.
 set -eu
 prefix=$1 source=$2
 shift 2

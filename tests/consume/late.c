@@ -1,7 +1,7 @@
 /*
  * Loads weir late, as plug-ins and language bindings do: there must be room left for its thread-local data, it must
- * work on threads that were there before it, and a thread that has a handle may end after weir was unloaded, closed
- * before or not.
+ * work on threads that existed before it, and a thread that has a handle may end after weir was unloaded, whether weir
+ * was closed before or not.
  */
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /*
  * contract: what every back end must do, whichever driver is behind it. Each test_*.c in this folder is one part of the
- * table; WEIR_CONTRACT_BACKEND names the back end to run it on (default "host"). Memory of a device is only looked at
- * through the table's own copies, because most devices' cannot be touched.
+ * table; WEIR_CONTRACT_BACKEND names the back end to run it on (default "host"). Device memory is inspected only
+ * through copies made with the table, because the host cannot touch it on most devices.
  */
 #ifndef WEIR_TESTS_CONTRACT_H
 #define WEIR_TESTS_CONTRACT_H
@@ -27,7 +27,7 @@
 #define CONTRACT_DEVICES 2
 
 static const weir_backend *b;
-static int devices; /* opened: 0 and, where there is one, 1 */
+static int devices; /* opened devices: 0 and, if there is one, 1 */
 static weir_device_caps caps[CONTRACT_DEVICES];
 
 static inline int contract_open(void **state)
@@ -105,7 +105,7 @@ static inline unsigned char byte_at(int device, const void *base, size_t offset)
     return byte;
 }
 
-/* compute-sanitizer waits for a stream that is destroyed, also when a gate holds it; scripts/gpu says when it is used. */
+/* compute-sanitizer waits for a stream that is destroyed, even when a gate holds it. scripts/gpu tells. */
 static inline bool destroying_waits(void)
 {
     return getenv("GPU_TESTS_SANITIZED") != NULL;

@@ -1,7 +1,7 @@
 /*
- * A capture from its beginning to the end of its graph, again and again with the n-th call of the driver failing, then
- * with the n-th allocation of weir's own records failing. After each, whatever state that left, everything can be freed,
- * the next capture works, and closing leaves nothing behind.
+ * A capture from its beginning to the end of its graph, run for every n with the n-th driver call failing, then with
+ * the n-th allocation of weir's own records failing. After each run, whatever its state, everything can be freed, the
+ * next capture works, and closing leaves nothing behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * Two streams that a learned plan lets share addresses, with the n-th call of the driver failing, then with the n-th of
- * weir's own records refused, until there is no n-th: from the learning on. After each, nothing that was written is lost,
- * the structures agree, and all memory can go back.
+ * Two streams that share addresses by a learned plan, from the learning on, run for every n with the n-th driver call
+ * failing, then with the n-th of weir's own records refused. After each run no contents are lost, the structures are
+ * consistent, and all memory can be given back.
  */
 #include <setjmp.h>
 #include <stdarg.h>

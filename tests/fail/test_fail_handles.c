@@ -1,7 +1,7 @@
 /*
- * One scenario of handles, run again and again with the n-th call of the driver failing, then with the n-th allocation
- * of weir's own records failing, until it has no n-th. After each the same scenario works, closing destroys every
- * handle once, and nothing is left. The scenario has a thread of its own, so that a thread's records count too.
+ * One scenario of handles, run for every n with the n-th driver call failing, then with the n-th allocation of weir's
+ * own records failing. After each run the same scenario works, closing destroys every handle once, and nothing is left.
+ * The scenario has a thread of its own, so that a thread's records count too.
  */
 #include <setjmp.h>
 #include <stdarg.h>

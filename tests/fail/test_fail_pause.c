@@ -1,7 +1,7 @@
 /*
- * Private pools, pausing and sharing, again and again with the n-th call of the driver failing, then with the n-th of
- * weir's own records refused, until there is no n-th. After each: nothing that was written is lost, the structures
- * agree, everything can be given back, and nothing is left of it.
+ * Private pools, pausing and sharing, run for every n with the n-th driver call failing, then with the n-th of weir's
+ * own records refused. After each run no contents are lost, the structures are consistent, and everything can be given
+ * back without a rest.
  */
 #include <setjmp.h>
 #include <stdarg.h>

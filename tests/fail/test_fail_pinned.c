@@ -1,7 +1,7 @@
 /*
- * Pinned memory, and checkpoints of pools: two scenarios, each run again and again with the n-th call of the driver failing,
- * then with the n-th allocation of weir's own records failing, until it has no n-th. After each: the structures agree,
- * everything can still be freed and given back, and closing leaves nothing behind.
+ * Pinned memory, and checkpoints of pools: two scenarios, each run for every n with the n-th driver call failing, then
+ * with the n-th allocation of weir's own records failing. After each run the structures are consistent, everything can
+ * still be freed and given back, and closing leaves nothing behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>

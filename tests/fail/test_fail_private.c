@@ -1,7 +1,7 @@
 /*
- * A private pool's memory and the default pool's mapped together for it, again and again with the n-th call of the driver failing,
- * then with the n-th of weir's own records refused, until there is no n-th. After each: nothing that was written is lost, the
- * structures agree, and nothing is left of the pool once it is over.
+ * Memory of the default pool mapped together for a private pool, run for every n with the n-th driver call failing,
+ * then with the n-th of weir's own records refused. After each run no contents are lost, the structures are consistent,
+ * and nothing is left of the pool after its end.
  */
 #include <setjmp.h>
 #include <stdarg.h>

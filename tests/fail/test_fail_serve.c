@@ -1,7 +1,7 @@
 /*
- * A plan served, left and served again with the n-th call of the driver failing, then with the n-th of weir's own records
- * refused, until there is no n-th. After each: nothing that was written is lost, the structures agree, and a plan is served
- * in full again.
+ * A plan served, left and served again, run for every n with the n-th driver call failing, then with the n-th of weir's
+ * own records refused. After each run no contents are lost, the structures are consistent, and a plan is served in full
+ * again.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * Memory mapped at one address after another, again and again with the n-th call of the driver failing, then with the n-th
- * of weir's own records refused, until there is no n-th. After each: nothing that was written is lost, the structures agree,
- * what was refused works when asked for again, and nothing is left of it.
+ * Memory mapped at one address after another, run for every n with the n-th driver call failing, then with the n-th of
+ * weir's own records refused. After each run no contents are lost, the structures are consistent, a refused request
+ * works when repeated, and nothing is left behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * A graph and a pool of the program's, served from a plan, with the n-th call of the driver failing, then with the n-th of weir's
- * own records refused, until there is no n-th. After each: nothing that was written is lost, all memory can be given back, and a
+ * A graph and one of the program's pools, served from a plan, run for every n with the n-th driver call failing, then
+ * with the n-th of weir's own records refused. After each run no contents are lost, all memory can be given back, and a
  * capture is served in full again.
  */
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* What can be read is written again, and what was written must read the same. */
+/* Any file that can be read is written again, and must then read the same. */
 #include "input/native.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /*
- * Bytes become a sequence of operations on two small host devices, held against a simple model: which blocks are live,
- * where, in which pool, and what is in them. The first byte chooses the policy. Between operations the structures are checked.
+ * Bytes become a sequence of operations on two small host devices, compared with a simple model: which blocks are live,
+ * where, in which pool, and with which contents. The first byte chooses the policy. Between operations the structures
+ * are checked.
  */
 #include "detach_support.h"
 #include "weir/host.h"

@@ -1,6 +1,6 @@
 /*
  * Feeds bytes to the option reader three ways: as an environment (one variable a line), as roundup text, and as a size.
- * What is accepted must be in range and must read back the same from its description.
+ * Accepted values must be in range and must read back the same from their description.
  */
 #include "base/options.h"
 #include "base/size.h"

@@ -1,4 +1,4 @@
-/* Whole files, so that gzip, the finding of formats and the pickle machine are all under it. */
+/* Reads whole files, so that gzip, the detection of formats and the pickle machine are all covered. */
 #include "input/input.h"
 
 #include <stdlib.h>

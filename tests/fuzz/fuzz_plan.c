@@ -1,4 +1,4 @@
-/* What can be read is in range, and is written and read again the same. */
+/* Any plan that can be read must be in range, and reads the same after it was written again. */
 #include "weir/plan.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
- * Bytes become a plan, right or wrong, perhaps one that lends places of one stream to another, and a program that keeps to it,
- * leaves things out, adds others, begins again, frees in any order, lets other streams use blocks, captures graphs and has a
- * pool of its own. Held against a model: no two blocks that live, or wait for a stream, share an
- * address, and each keeps what was written to it. Between operations the structures are checked.
+ * Bytes become a plan, right or wrong, perhaps one that lends places of one stream to another, and a program. The
+ * program follows the plan, leaves requests out, adds others, begins again, frees in any order, lets other streams use
+ * blocks, captures graphs and has a pool of its own. It is compared with a model: no two live or pending blocks share
+ * an address, and each keeps its contents. Between operations the structures are checked.
  */
 #include "device/learn.h"
 #include "device/runtime.h"

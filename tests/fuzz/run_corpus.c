@@ -1,6 +1,6 @@
 /*
- * run_corpus: the main of a fuzzer where there is no libFuzzer: runs every file of the given files and folders once,
- * so that seeds and past findings are a regression test for any compiler.
+ * run_corpus: the main function of a fuzzer without libFuzzer. Runs each of the given files, and each file of the given
+ * folders, once, so that seeds and past findings serve as a regression test with any compiler.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
- * gpu_support: what the tests of the whole library on a real GPU share: opening it, the driver's functions, a capture
- * with work in it. Include after the cmocka headers. The driver is called through wr_cu, as another user of it would;
- * functions that weir has no use for are found by their names. All of it runs on the stand-in for libcuda too.
+ * gpu_support: shared by tests of the whole library on a real GPU: opening it, the driver's functions, a capture with
+ * work in it. Include after the cmocka headers. The tests call the driver through wr_cu, as another user of it would;
+ * functions that weir does not use are found by name. All of it runs on the stand-in for libcuda too.
  */
 #ifndef WEIR_TESTS_GPU_SUPPORT_H
 #define WEIR_TESTS_GPU_SUPPORT_H
@@ -31,14 +31,14 @@ static inline int close_weir(void **state)
     return 0;
 }
 
-/* Teardown: every structure still agrees, and closing works. */
+/* Teardown: all structures are still consistent, and closing works. */
 static inline int close_valid(void **state)
 {
     assert_ok(weir_validate(0));
     return close_weir(state);
 }
 
-/* For main(): 0 where there is a GPU (or the stand-in); else what main() returns, the reason having been told. */
+/* For main(): 0 where there is a GPU (or the stand-in); else what main() must return, after printing the reason. */
 static inline int no_gpu(void)
 {
     weir_settings settings = WEIR_SETTINGS_INIT;
@@ -54,7 +54,7 @@ static inline int no_gpu(void)
     return 1;
 }
 
-/* A function of the driver's by its exported name; NULL: this driver does not have it. */
+/* A driver function by its exported name; NULL: this driver lacks it. */
 static inline void *driver_function(const char *name)
 {
     const char *file = getenv("WEIR_LIB_CUDA");
@@ -68,7 +68,7 @@ static inline bool on_standin(void)
     return driver_function("standin_cuda_fail") != NULL;
 }
 
-/* Tools that hold memory of their own on the device make figures of free memory useless; scripts/gpu says so. */
+/* Tools that hold device memory of their own make figures of free memory useless; scripts/gpu tells. */
 static inline bool sanitized(void)
 {
     return getenv("GPU_TESTS_SANITIZED") != NULL;
@@ -76,7 +76,7 @@ static inline bool sanitized(void)
 
 /* ---- a capture with work in it ------------------------------------------------------------------------------------ */
 
-/* Half of the work is captured before whatever goes on meanwhile, half after it. The graph must replay right. */
+/* Half of the work is captured before the tested operation, half after it. The graph must replay correctly. */
 enum { RECORDED_BYTES = 1 << 16 };
 
 typedef struct recording {
@@ -112,11 +112,11 @@ static inline void recording_replay(const recording *r, CUgraph graph)
     driver_ok(wr_cu.cuGraphDestroy(graph));
 }
 
-/* What the end of the capture said. When it is good, the graph was replayed and its result was right. */
+/* The result of ending the capture. On success the graph was also replayed and its result checked. */
 static inline CUresult recording_end(recording *r)
 {
     CUgraph graph = NULL;
-    (void)wr_cu.cuMemcpyAsync(r->destination, r->source, RECORDED_BYTES, r->stream); /* refused when it was killed */
+    (void)wr_cu.cuMemcpyAsync(r->destination, r->source, RECORDED_BYTES, r->stream); /* refused if invalidated */
     CUresult code = wr_cu.cuStreamEndCapture(r->stream, &graph);
     if (code == WR_CUDA_SUCCESS) recording_replay(r, graph);
     driver_ok(wr_cu.cuMemFree(r->source));

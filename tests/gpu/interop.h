@@ -1,5 +1,5 @@
 /*
- * interop: what the tests share that put weir next to others in one process: weir opened on the cuda back end, and the
+ * interop: shared by tests of weir next to other libraries in one process: weir opened on the cuda back end, and the
  * CUDA runtime, found at run time. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_GPU_INTEROP_H
@@ -57,7 +57,7 @@ static inline int open_both(void **state)
     return 0;
 }
 
-/* For main(): 0 where both are; else what main() returns, the reason having been told. */
+/* For main(): 0 where both are present; else what main() must return, after printing the reason. */
 static inline int not_both(void)
 {
     const int missing = no_gpu();

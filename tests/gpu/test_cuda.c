@@ -1,5 +1,6 @@
 /*
- * What the contract cannot ask, on a real GPU: how weir shares the driver with others, and the library as a whole.
+ * On a real GPU, what the contract tests cannot cover: how weir shares the driver with others, and the library as a
+ * whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
  * What the driver and NVIDIA's libraries themselves do to a capture, without weir: each call in a fresh capture of its
  * own, in every mode, on the capturing thread and on another, as it is and inside the relaxed capture-mode exchange.
- * What weir relies on is asserted; all of it is printed, as the rows of a table.
+ * Behaviour that weir relies on is asserted; all of it is printed as rows of a table.
  *
  * A column is "GLOBAL THREAD_LOCAL RELAXED"; each is the call's code, with an x when the capture did not survive.
  */

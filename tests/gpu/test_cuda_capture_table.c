@@ -1,7 +1,7 @@
 /*
- * Captures survive weir: while one with work in it is underway, in every mode, on the same thread and on another, the
- * first handle of a kind is made, bound, given back and trimmed, memory is freed, polled for and run out of. The graph
- * must end well and replay right.
+ * Captures survive weir. While a capture with work in it is underway, in every mode, on the same thread and on another,
+ * the first handle of a kind is made, bound, given back and trimmed, and memory is freed, polled for and exhausted. The
+ * capture must end well and its graph replay correctly.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * The computation of each kind of handle inside a captured graph, the handle got through weir inside the capture, the
- * graph replayed several times and the result checked. What a library does not allow is refused by the library, and it
- * works again afterwards.
+ * A computation with each kind of handle inside a captured graph. The handle is got through weir inside the capture;
+ * the graph is replayed several times and the result checked. Calls that a library does not allow in a capture are
+ * refused by the library, which works again afterwards.
  */
 #include <setjmp.h>
 #include <stdarg.h>

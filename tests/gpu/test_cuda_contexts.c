@@ -1,6 +1,6 @@
 /*
- * Contexts other than the one weir works in: none where nobody works, a program's own (cuCtxCreate, a green one), and
- * which devices CUDA_VISIBLE_DEVICES leaves. What is current stays current.
+ * Contexts other than the one that weir works in: none on unused devices, a program's own (cuCtxCreate, a green
+ * context), and the devices that CUDA_VISIBLE_DEVICES leaves. The current context stays current.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What the option `debug` finds with the word `streams`, where streams are the driver's.
+ * What the option `debug` finds with the word `streams` on streams of a real driver.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
  * Captures with allocations inside them on a real GPU: what replays compute, order proven by the driver's own graph,
- * captures of several threads at once, and a library handle got inside.
+ * captures on several threads at once, and a library handle got inside a capture.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * Handles of NVIDIA's libraries on a real GPU: computations through every kind whose library is here, from many
- * threads, and what it costs in device memory. Run with a test's name to run it alone.
+ * Handles of NVIDIA's libraries on a real GPU: computations with every kind whose library is present, from many
+ * threads, and their cost in device memory. Give a test's name to run it alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * After weir_close the driver's own free memory is what it was: read in a primary context that the test retains itself,
- * so that what libraries and driver load once is in the figures from the warm-up on, and repeated, so that anything
- * that is not given back adds up. Not under tools that hold memory of their own on the device.
+ * After weir_close the driver reports as much free memory as before. The test reads it in a primary context that it
+ * retains itself, so that code loaded once by libraries and driver is included from the warm-up on. It repeats the
+ * cycle, so that leaks add up. Skipped under tools that hold device memory of their own.
  */
 #include <setjmp.h>
 #include <stdarg.h>

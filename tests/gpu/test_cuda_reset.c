@@ -1,6 +1,6 @@
 /*
- * A program resets the device under weir (cudaDeviceReset, cuDevicePrimaryCtxReset): weir says so, crashes nowhere, and
- * works again once it was closed and opened.
+ * A program resets the device under weir (cudaDeviceReset, cuDevicePrimaryCtxReset): weir reports it, never crashes,
+ * and works again after being closed and opened.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /*
- * What the contract cannot ask, on a real AMD GPU: how weir shares the runtime with others, and the library as a whole.
+ * On a real AMD GPU, what the contract tests cannot cover: how weir shares the runtime with others, and the library as
+ * a whole.
  */
 #include <setjmp.h>
 #include <stdarg.h>

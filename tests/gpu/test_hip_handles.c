@@ -1,8 +1,8 @@
 /*
- * Handles of AMD's libraries: every kind whose library is here is made, bound, used and handed over by many threads, and
- * the ways in which these libraries end a process are walked into. On an AMD GPU what they compute is checked. On the
- * stand-in for libamdhip64, under AMD's own binaries or under stand-ins of them, kernels do nothing: then only the calls
- * are. Run with a test's name to run it alone, or with --exit.
+ * Handles of AMD's libraries: many threads make, bind, use and hand over handles of every kind whose library is
+ * present, and the test provokes the ways in which these libraries end a process. On an AMD GPU the computed results
+ * are checked. On the stand-in for libamdhip64, with AMD's own binaries or stand-ins of them, kernels do nothing, so
+ * only the calls are checked. Give a test's name to run it alone, or --exit.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * vendor: the functions of NVIDIA's libraries that the tests call. Declared here, for the build knows no vendor's
- * header, and taken from the files that weir loaded. Enums are ints and descriptors are untyped, as in the ABI.
+ * vendor: the functions of NVIDIA's libraries that the tests call. They are declared here, since the build has no
+ * vendor headers, and taken from the files that weir loaded. Enums are ints and descriptors are untyped, as in the ABI.
  */
 #ifndef WEIR_TESTS_GPU_VENDOR_H
 #define WEIR_TESTS_GPU_VENDOR_H
@@ -100,7 +100,7 @@ enum { CUTENSOR_IDENTITY = 1, CUTENSOR_DEFAULT_ALGORITHM = -1 };
     X(WEIR_CUTENSOR, cutensorPermute,                                                                                  \
       (cutensorHandle_t, void *plan, const void *alpha, const void *a, void *b, void *stream))
 
-/* Of cuDSS up to 0.7, and since: the offsets may have a type of their own. */
+/* Of cuDSS up to 0.7, and of later versions, where the offsets may have a type of their own. */
 typedef int (*cudss_csr_7)(void **, int64_t rows, int64_t columns, int64_t entries, void *starts, void *ends,
                            void *indices, void *values, int index_type, int value_type, int type, int view, int base);
 typedef int (*cudss_csr_8)(void **, int64_t rows, int64_t columns, int64_t entries, const void *starts,
@@ -126,7 +126,7 @@ static const struct {
 #undef X
 };
 
-/* The file that weir loaded for a kind; NULL: its library is not here. */
+/* The file that weir loaded for a kind; NULL: its library is not present. */
 static void *vendor_file(weir_handle_kind kind, weir_handle_kind_info *info)
 {
     *info = (weir_handle_kind_info){ .size = sizeof *info };
@@ -134,7 +134,7 @@ static void *vendor_file(weir_handle_kind kind, weir_handle_kind_info *info)
     return dlopen(info->library, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
 }
 
-/* Finds what there is. The name of a function that is missing in a library that is here; NULL: none. */
+/* Finds the functions of all libraries present. Returns the name of one that such a library lacks; NULL: none. */
 static const char *vendor_find(void)
 {
     weir_handle_kind_info info;

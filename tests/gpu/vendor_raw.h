@@ -1,6 +1,6 @@
 /*
- * vendor_raw: the functions that make and end handles of one of NVIDIA's libraries, called without weir. They are those
- * that weir's own table names, in the file that weir would use.
+ * vendor_raw: the functions that create and destroy handles of one of NVIDIA's libraries, called without weir. They are
+ * the functions named in weir's own table, from the file that weir would use.
  */
 #ifndef WEIR_TESTS_GPU_VENDOR_RAW_H
 #define WEIR_TESTS_GPU_VENDOR_RAW_H
@@ -19,7 +19,7 @@ static struct {
     int type;
 } raw;
 
-/* False: the library is not here. */
+/* False: the library is not present. */
 static bool raw_find(const wr_library_row *row)
 {
     weir_handle_kind_info info = { .size = sizeof info };
@@ -36,7 +36,7 @@ static bool raw_find(const wr_library_row *row)
     return true;
 }
 
-/* What a failed create leaves in its argument is not looked at. */
+/* Ignores whatever a failed create leaves in its argument. */
 static int raw_create(void **handle)
 {
     void *made = NULL;

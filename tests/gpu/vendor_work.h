@@ -1,10 +1,10 @@
 /*
  * vendor_work: a small computation for each of NVIDIA's libraries, with random sizes, checked against the CPU. Inputs
  * are small integers, so that products are exact in every precision. Handles, memory and copies are weir's, on the
- * worker's stream, which must be current. Works return false and leave a text when anything is not as it should be.
+ * worker's stream, which must be current. A work returns false and leaves a text when anything is wrong.
  *
- * From getting the handle to the last call of the library, a work only queues: a test may capture that part and replay
- * it (worker.begin, worker.end).
+ * From getting the handle to the library's last call, a work only queues, so a test may capture that part and replay it
+ * (worker.begin, worker.end).
  */
 #ifndef WEIR_TESTS_GPU_VENDOR_WORK_H
 #define WEIR_TESTS_GPU_VENDOR_WORK_H
@@ -22,10 +22,10 @@ struct worker {
     unsigned seed;
     weir_stream stream;
     void *native;
-    void *blocks[MOST_BLOCKS]; /* of the work at hand */
+    void *blocks[MOST_BLOCKS]; /* of the current work */
     int block_count;
     bool has_drawn;
-    float first_numbers[FIRST_NUMBERS]; /* that its generator gave */
+    float first_numbers[FIRST_NUMBERS]; /* the generator's first numbers */
     char failure[512];                  /* empty: none */
     /* Around the calls that may be captured; NULL: none. `output` is what they compute. */
     bool (*begin)(worker *w);
@@ -77,7 +77,7 @@ static void narrow(float *out, const double *in, int count)
     for (int i = 0; i < count; i++) out[i] = (float)in[i];
 }
 
-/* Memory for the work at hand; `host` NULL: not filled. */
+/* Memory for the current work; not filled if `host` is NULL. */
 static bool take(worker *w, const void *host, size_t bytes, void *out)
 {
     void *block;
@@ -220,7 +220,7 @@ static bool work_cusolver_dn(worker *w)
     const int n = random_from(w, 2, MOST);
     double matrix[MOST * MOST], x[MOST], right[MOST] = { 0 };
     cusolverDnHandle_t handle;
-    double *a, *b, *first_a, *first_b, *workspace; /* what is factorised and solved is overwritten */
+    double *a, *b, *first_a, *first_b, *workspace; /* factorising and solving overwrite a and b */
     int *pivots, *info, size, found[2];
     random_integers(w, matrix, n * n);
     random_integers(w, x, n);

@@ -1,6 +1,6 @@
 /*
- * A stand-in vendor library for tests; see standin.h. STANDIN_TABLE names the .def file that lists, with the words of
- * the last section, the functions that this library has.
+ * A stand-in vendor library for tests; see standin.h. STANDIN_TABLE names the .def file that lists this library's
+ * functions, using the macros of the last section.
  */
 #include "standin/standin.h"
 

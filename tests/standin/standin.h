@@ -1,5 +1,5 @@
 /*
- * standin: how tests command the stand-in vendor libraries. They are NOT the vendors' libraries: they have the real
+ * standin: how tests control the stand-in vendor libraries. These are NOT the vendors' libraries: they have the real
  * names and signatures of the few functions that weir calls, keep records, fail when told to, and compute nothing.
  * standin.c is compiled once per NAME.def into libNAME.so, under WEIR_TEST_STANDINS. State is per library and process;
  * any thread.

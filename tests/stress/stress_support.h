@@ -1,5 +1,5 @@
 /*
- * stress_support: what the threads of stress tests need. Include after the cmocka headers.
+ * stress_support: shared by the threads of stress tests. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_STRESS_SUPPORT_H
 #define WEIR_TESTS_STRESS_SUPPORT_H
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* cmocka's assertions are for the main thread. */
+/* cmocka's assertions work only in the main thread. */
 #define must(condition)                                                                                                \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \

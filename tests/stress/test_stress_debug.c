@@ -1,6 +1,6 @@
 /*
- * The option `debug` with all that it can look for, under threads that allocate, use and free memory on streams that they
- * share: a right program is left alone, and a wrong one beside it is not.
+ * The option `debug` with all its checks, while threads allocate, use and free memory on shared streams: nothing is
+ * reported about correct threads, but a wrong one among them is found.
  */
 #include <setjmp.h>
 #include <stdarg.h>

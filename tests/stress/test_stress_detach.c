@@ -1,7 +1,7 @@
 /*
- * Threads that each cut and join the blocks of a stream under its front's lock, half of them in a private pool, two on one stream, free
- * blocks of each other, and record each other's streams, while one looks at the whole, gives memory back, and makes pools and streams. What was written into a
- * block is in it when it is freed.
+ * Threads split and coalesce blocks of their streams under the fronts' own locks, half of them in a private pool, two
+ * on one stream. They free each other's blocks and record each other's streams, while another thread inspects
+ * everything, gives memory back, and makes pools and streams. Each block still has its contents when it is freed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

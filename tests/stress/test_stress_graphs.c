@@ -1,7 +1,7 @@
 /*
- * Threads that capture at the same time on one device, each on its own streams, some sharing a pool, while another
- * thread allocates, frees recorded blocks, empties the cache and has handles destroyed that must not be beside a capture.
- * Every replay is checked.
+ * Threads capture at the same time on one device, each on its own streams, some sharing a pool. Meanwhile another
+ * thread allocates, frees recorded blocks, empties the cache, and has handles destroyed, which must not coincide with a
+ * capture. Every replay is checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>

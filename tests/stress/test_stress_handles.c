@@ -1,6 +1,6 @@
 /*
- * Handles under load: threads that come and go, and everything at once. That no two owners ever have the same handle
- * is checked by the library that makes them; races are for the thread sanitizer to find.
+ * Handles under load: threads that come and go, and all operations at once. The library that makes the handles checks
+ * that no two owners ever have the same one; races are left to the thread sanitizer.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * Recording from many threads that come and go, while others read, clear and save: what is read is in order, and every
- * block is allocated and freed in turns.
+ * Recording from many threads that come and go, while others read, clear and save: events are read in order, and
+ * allocations and frees of each block alternate.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * Many threads make, enter, share, route to, open again and drop memory pools on a small device, while their blocks pass
- * from hand to hand and outlive them. Two blocks that overlap destroy a mark; a reference too few loses a pool that is
- * in use; one too many leaves memory behind.
+ * Many threads make, enter, share, route to, open again and drop memory pools on a small device, while blocks pass
+ * between threads and outlive their pools. Overlapping blocks destroy a mark; a missing reference loses a pool in use;
+ * an extra one leaves memory behind.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * Threads allocate, record and free in pools that another one pauses and resumes all the time, while others empty the
- * cache, end streams, give devices access, export and import. What is kept keeps its contents.
+ * Threads allocate, record and free in pools that another thread keeps pausing and resuming, while others empty the
+ * cache, end streams, give devices access, export and import. Blocks of pools that keep their contents must keep them.
  */
 #include <setjmp.h>
 #include <stdarg.h>

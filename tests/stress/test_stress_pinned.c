@@ -1,7 +1,7 @@
 /*
- * Many threads on pinned memory: blocks with their owner's mark at both ends are copied to by streams of two devices and
- * freed while that may be underway, while others trim, reserve, move the limit and check the structures. A block that is
- * reused too early, or two that overlap, destroy a mark.
+ * Many threads on pinned memory: streams of two devices copy to blocks with their owner's mark at both ends, which are
+ * freed while copies may be underway. Other threads trim, reserve, change the limit and check the structures. A block
+ * reused too early, or overlapping blocks, destroy a mark.
  */
 #include <setjmp.h>
 #include <stdarg.h>

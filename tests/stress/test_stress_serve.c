@@ -1,8 +1,8 @@
 /*
- * Threads, each on a stream of its own, do again and again what a plan has for their stream, and now and then something else,
- * while another thread serves other plans, or none, and empties the cache. One of the plans lends places of the first stream
- * to the others. Each block is written on its stream when it is
- * allocated and looked at there before it is freed: a place that was given out twice does not hold what was written.
+ * Threads, each on a stream of its own, repeat the plan's requests for their stream, with other requests now and then,
+ * while another thread serves other plans, or none, and empties the cache. One of the plans lends places of the first
+ * stream to the others. Each block is written on its stream when it is allocated and checked there before it is freed:
+ * a place handed out twice loses its contents.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /*
- * Allocations and frees at random on many streams of a small device, held by hand and running by themselves, of sizes that
- * fit nowhere for long, so that memory is mapped at one address after another. Each block is written on its stream when it
- * is allocated and looked at there before it is freed: memory that is at two addresses at once, or that another stream gets
- * too early, does not hold what was written.
+ * Random allocations and frees on many streams of a small device, some held by hand, some running freely, with sizes
+ * that soon fit nowhere, so that memory is mapped at one address after another. Each block is written on its stream
+ * when it is allocated and checked there before it is freed: memory at two live addresses at once, or reused by another
+ * stream too early, loses its contents.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * Threads, each on streams of its own, capture again and again what a plan has for a graph's pool, with something else now and
- * then, while another thread serves other plans, or none, and empties the cache. Places are used in turn, on two streams: one
- * that was given out too early, or twice, shows in what a replay computes.
+ * Threads, each on streams of its own, capture repeatedly the requests that a plan has for a graph's pool, with others
+ * now and then, while another thread serves other plans, or none, and empties the cache. Places are used in turn on two
+ * streams: one handed out too early, or twice, shows in the result of a replay.
  */
 #include <setjmp.h>
 #include <stdarg.h>

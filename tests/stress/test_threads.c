@@ -1,6 +1,6 @@
 /*
  * Many threads on small devices: blocks with their owner's mark at both ends pass between threads and streams, while
- * others empty the cache, move the limit and check the structures. Two blocks that overlap, or one that is reused too
+ * other threads empty the cache, change the limit and check the structures. Overlapping blocks, or one reused too
  * early, destroy a mark.
  */
 #include <setjmp.h>

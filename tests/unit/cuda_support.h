@@ -36,7 +36,7 @@ static inline void *standin_function(void *library, const char *name)
 static inline void use_standin(const char *path)
 {
     setenv("WEIR_LIB_CUDA", path, 1);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for good, as the back end's own */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded, as the back end's own handle */
     if (library == NULL) fail_msg("%s", dlerror());
     *(void **)&standin_fail = standin_function(library, "standin_cuda_fail");
     *(void **)&standin_calls = standin_function(library, "standin_cuda_calls");
@@ -66,7 +66,7 @@ static inline int close_cuda(void **state)
 
 #define cuda_test(test) cmocka_unit_test_setup_teardown(test, open_cuda, close_cuda)
 
-/* Sets the thread's capture mode and tells the one it had. */
+/* Sets the thread's capture mode and returns the previous one. */
 static inline CUstreamCaptureMode exchange(CUstreamCaptureMode mode)
 {
     driver_ok(wr_cu.cuThreadExchangeStreamCaptureMode(&mode));

@@ -34,7 +34,7 @@ static inline void *standin_function(void *library, const char *name)
 static inline void use_standin(const char *path)
 {
     setenv("WEIR_LIB_HIP", path, 1);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* for good, as the back end's own */
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded, as the back end's own handle */
     if (library == NULL) fail_msg("%s", dlerror());
     *(void **)&standin_fail = standin_function(library, "standin_hip_fail");
     *(void **)&standin_refuse_frees = standin_function(library, "standin_hip_refuse_frees");
@@ -70,7 +70,7 @@ static inline int current_device(void)
     return device;
 }
 
-/* Sets the thread's capture mode and tells the one it had. */
+/* Sets the thread's capture mode and returns the previous one. */
 static inline hipStreamCaptureMode exchange(hipStreamCaptureMode mode)
 {
     runtime_ok(wr_hip_runtime.hipThreadExchangeStreamCaptureMode(&mode));

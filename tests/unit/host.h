@@ -35,7 +35,7 @@ static inline int host_open(void **state)
     return 0;
 }
 
-/* A lost device says so when it is closed, and is closed all the same. Whatever the test left open goes too. */
+/* Closing a lost device reports that it is lost, but closes it. Also closes whatever the test left open. */
 static inline int host_close(void **state)
 {
     (void)state;

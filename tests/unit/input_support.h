@@ -1,5 +1,5 @@
 /*
- * input_support: what the tests of tools/input share. Include after cmocka.h.
+ * input_support: shared by the tests of tools/input. Include after cmocka.h.
  */
 #ifndef WEIR_TESTS_UNIT_INPUT_SUPPORT_H
 #define WEIR_TESTS_UNIT_INPUT_SUPPORT_H
@@ -38,7 +38,7 @@ static inline file_bytes read_file(const char *path)
     return f;
 }
 
-/* Reads from a copy of exactly the size, so that a sanitizer sees a read past the end. */
+/* Reads from a copy of exactly that size, so that a sanitizer notices reads past the end. */
 static inline bool read_exact(const void *bytes, size_t count, const trace_limits *limits, trace *t, trace_error *e)
 {
     void *copy = malloc(count ? count : 1);

@@ -1,5 +1,5 @@
 /*
- * library_support: rows of vendor libraries at work on their stand-ins, for the test_library*.c files.
+ * library_support: rows of the table of vendor libraries, working on stand-ins, for the test_library*.c files.
  */
 #ifndef WEIR_TESTS_UNIT_LIBRARY_SUPPORT_H
 #define WEIR_TESTS_UNIT_LIBRARY_SUPPORT_H
@@ -37,7 +37,7 @@ static inline const wr_library_row *row_of(weir_handle_kind kind)
     return NULL;
 }
 
-/* A row of its own, not loaded yet, that a test may change; for the life of the program. */
+/* A copy of the row, not loaded yet, that a test may change; lives as long as the program. */
 static inline wr_library_row *copy_of(weir_handle_kind kind)
 {
     static wr_library_row copies[WEIR_HANDLE_KIND_MAX];
@@ -49,7 +49,7 @@ static inline wr_library_row *copy_of(weir_handle_kind kind)
     return row;
 }
 
-/* "WEIR_LIB_CUSOLVER" of a row. */
+/* The row's variable, as "WEIR_LIB_CUSOLVER". */
 static inline void variable_of(const wr_library_row *row, char variable[64])
 {
     snprintf(variable, 64, "WEIR_LIB_%s", row->library != NULL ? row->library : row->name);
@@ -73,7 +73,7 @@ static inline void standin_file(const wr_library_row *row, char file[512])
     snprintf(file, 512, "%s/%.*s.so", WEIR_TEST_STANDINS, length, row->sonames[0]);
 }
 
-/* The row's kind, loaded from its stand-in, which is given its first state. */
+/* The row's kind, loaded from its stand-in, whose state is reset. */
 static inline wr_kind *loaded(const wr_library_row *row, standin *commands)
 {
     char file[512];

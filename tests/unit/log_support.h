@@ -1,5 +1,5 @@
 /*
- * log_support: what weir logs, as text. Include after the cmocka headers.
+ * log_support: captures weir's log as text. Include after the cmocka headers.
  */
 #ifndef WEIR_TESTS_UNIT_LOG_SUPPORT_H
 #define WEIR_TESTS_UNIT_LOG_SUPPORT_H
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* What is logged from begin_log to end_log. */
+/* Captures the log from begin_log to end_log. */
 static int real_stderr;
 static inline void begin_log(void)
 {

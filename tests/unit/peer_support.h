@@ -1,6 +1,6 @@
 /*
- * peer_support: a peer on a simulated driver, for the test_peer_*.c files. Every block is checked when it is handed out:
- * aligned, inside what is mapped, and sharing no byte of physical memory with another block in use.
+ * peer_support: a peer on a simulated driver, for the test_peer_*.c files. Every block is checked when it is handed
+ * out: it must be aligned, mapped, and share no byte of physical memory with another block in use.
  */
 #ifndef WEIR_TESTS_UNIT_PEER_SUPPORT_H
 #define WEIR_TESTS_UNIT_PEER_SUPPORT_H
@@ -64,7 +64,7 @@ static inline int peer_by_begin(const void *left, const void *right)
     return (a->begin > b->begin) - (a->begin < b->begin);
 }
 
-/* The physical memory of all blocks in use, which are mapped and apart. */
+/* Checks that all blocks in use are mapped and share no physical memory. */
 static inline void peer_check(void)
 {
     static peer_extent *extents;
@@ -103,7 +103,7 @@ static inline bool peer_take(size_t slot, uint64_t bytes, uint32_t stream)
     return h->used;
 }
 
-/* Takes what must be there; returns the address. */
+/* Takes a block, which must succeed; returns its address. */
 static inline uint64_t peer_get(size_t slot, uint64_t bytes, uint32_t stream)
 {
     assert_true(peer_take(slot, bytes, stream));

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An arena that is made step by step. Blocks are named by their index. */
+/* Builds an arena step by step. Blocks are named by their index. */
 static inline uint32_t arena_alloc(arena *a, uint64_t units, uint32_t stream)
 {
     a->blocks = realloc(a->blocks, (a->count + 1) * sizeof *a->blocks);
@@ -28,7 +28,7 @@ static inline void arena_free(arena *a, uint32_t block)
     a->blocks[block].end = a->steps++;
 }
 
-/* What is not freed lives to the end. */
+/* Blocks that were not freed live to the end. */
 static inline void arena_close(arena *a)
 {
     for (size_t i = 0; i < a->count; i++)
@@ -77,7 +77,7 @@ static inline uint64_t *offsets_of(const arena *a, const layout *l, const soluti
     return each;
 }
 
-/* The most that lives at once, counted plainly. */
+/* The most bytes live at once, counted naively. */
 static inline uint64_t plain_load(const arena *a)
 {
     uint64_t most = 0;

@@ -1,6 +1,6 @@
 /*
- * What graphs have used that the program launches itself, where weir cannot see it: that memory goes once the device is idle, and
- * nobody is held up by the wait for that.
+ * Memory of adopted graphs, which the program launches where weir cannot see it: it is given back once the device is
+ * idle, and waiting for that holds up no other thread.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Allocating and freeing as users do it, and what is refused with nothing changed.
+ * Allocating and freeing as users do it, and calls that are refused with nothing changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

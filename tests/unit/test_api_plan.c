@@ -1,5 +1,5 @@
 /*
- * Plan files: what is written is read, and nothing else is.
+ * Plan files: written plans can be read, and nothing else can.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* What replays read of a recorded allocator's settings. */
+/* How replays read a recorded allocator's settings. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

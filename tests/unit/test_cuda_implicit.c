@@ -1,6 +1,6 @@
 /*
- * Library handles and the default stream, while a stream that synchronises with it captures: nothing may be queued on the
- * default stream then, and nothing that was is part of a graph.
+ * Library handles and the default stream while a stream that synchronises with it captures: nothing may be queued on
+ * the default stream then, and nothing queued there becomes part of a graph.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * The option `debug`: what each check finds, and that a right program is left alone.
+ * The option `debug`: what each check finds, and that it reports nothing about a correct program.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * The word `streams` of the option `debug`: uses of memory on streams that it is not ordered with, and the right programs
- * beside each, about which nothing is said.
+ * The word `streams` of the option `debug`: uses of memory on streams that it is not ordered with, each beside a
+ * correct program, about which nothing is reported.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * Streams whose blocks are cut and joined under a lock of their own (pool/detach.h): what they do alone, what others see of it,
- * and how it comes and goes.
+ * Streams that split and coalesce blocks under a lock of their own (pool/detach.h): what they do alone, what others see
+ * of it, and when fronts are detached and attached again.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Deterministic pools: the same calls give the same places, whatever the addresses and however long work takes.
+ * Deterministic pools: the same calls give the same places, whatever the base addresses and however long work takes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Where a program is in a plan, told by the sizes that it asks for.
+ * Finding a program's position in a plan by the sizes that it requests.
  */
 #include <setjmp.h>
 #include <stdarg.h>

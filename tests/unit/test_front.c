@@ -1,6 +1,6 @@
 /*
- * What is parked, against what happens to a block or a stream at the same time. The other thread's part is done between the two
- * halves of a free.
+ * Parked blocks (pool/front.h), while something else happens to a block or a stream. The other thread's part runs
+ * between the two halves of a free.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What streams have parked of private pools: whose it is, who gets it, and when it goes back.
+ * Parked blocks of private pools: who owns them, who gets them, and when they go back to the cache.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What graphs keep alive and let go, from beginning to end.
+ * What graphs keep alive and release, from beginning to end.
  */
 #include <setjmp.h>
 #include <stdarg.h>

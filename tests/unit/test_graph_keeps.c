@@ -1,5 +1,5 @@
 /*
- * What a graph uses is nobody else's, and captures are not met by what weir asks of the driver beside them.
+ * Memory that a graph uses is not handed out elsewhere, and weir's own driver calls do not disturb captures.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What other threads do while a capture begins or ends, or while a stream is asked about one.
+ * Other threads at work while a capture begins or ends, or while a stream's capture is queried.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,6 @@
 /*
- * A handle and its stream: moving between streams, the memory it works in, and where the library is called.
+ * A handle and its stream: moving between streams, the memory it works in, and the device scope of every call of the
+ * library.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * A thread's own handles: when they are made, which one a get gives, and what a get costs.
+ * A thread's own handles: when they are made, which one a get returns, and what a get costs.
  */
 #include <setjmp.h>
 #include <stdarg.h>

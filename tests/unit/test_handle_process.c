@@ -1,6 +1,6 @@
 /*
- * Handles and the process: fork and exit. Children report by their exit status, and by a pipe what their library did:
- * 'c' for a create, 'd' for a destroy.
+ * Handles and the process: fork and exit. Children report by their exit status, and through a pipe what their library
+ * did: 'c' for a create, 'd' for a destroy.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Streams held by hand, and threads that synchronise with them: nobody else would run what they wait for.
+ * Streams held by hand, and threads that synchronise with them and so must run the work that they wait for.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What an allocation tries before it gives up, on a device of 64 MiB.
+ * What an allocation tries before it fails, on a device of 64 MiB.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Finding vendor libraries, creating their handles, and what is said when that fails; on stand-ins. */
+/* Finding vendor libraries, creating their handles, and the error texts when that fails; on stand-ins. */
 #include "unit/library_support.h"
 
 #include <dlfcn.h>

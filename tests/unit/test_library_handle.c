@@ -1,4 +1,4 @@
-/* What is done to a vendor library's handle between its create and its destroy; on stand-ins. */
+/* What happens to a vendor library's handle between its create and its destroy; on stand-ins. */
 #include "unit/library_support.h"
 
 #define MIB ((size_t)1 << 20)

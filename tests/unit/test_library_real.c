@@ -1,6 +1,7 @@
 /*
- * NVIDIA's real libraries, where a toolkit is installed, one child process per kind: they load, tell their version, and
- * without a GPU refuse to create with a code that has words. With a GPU the create succeeds and the handle works.
+ * NVIDIA's real libraries, where a toolkit is installed, one child process per kind: they load, report their version,
+ * and without a GPU refuse to create with a code that has an error text. With a GPU the create succeeds and the handle
+ * works.
  */
 #include "unit/library_support.h"
 

@@ -1,5 +1,5 @@
 /*
- * What another thread does between two looks of one, while the driver or a program takes its time.
+ * What another thread does between two steps of one, while the driver or the program is slow.
  */
 #include <setjmp.h>
 #include <stdarg.h>

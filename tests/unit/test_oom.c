@@ -1,5 +1,5 @@
 /*
- * What an error for want of memory says: of pools, streams, handles and what is not weir's; as text and as JSON.
+ * What an out-of-memory error says about pools, streams, handles and memory outside weir; as text and as JSON.
  */
 #include <setjmp.h>
 #include <stdarg.h>

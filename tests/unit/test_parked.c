@@ -1,6 +1,6 @@
 /*
- * What a stream has parked, where another one needs memory. Whoever asks for statistics makes free what is parked: these ask
- * what the driver was called for instead.
+ * Blocks parked by one stream while another needs memory. Asking for statistics would return parked blocks to the
+ * cache, so these tests look at driver calls instead.
  */
 #include <setjmp.h>
 #include <stdarg.h>

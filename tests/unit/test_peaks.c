@@ -1,5 +1,6 @@
 /*
- * Peaks of what is live, while freed blocks are parked, which to the cache are live still; and what a miss leaves alone.
+ * Peaks of live memory while freed blocks are parked, which the cache still counts as live; and what a miss leaves
+ * parked.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* What an H200's driver did in a run by hand, 2026-11-21 (driver 580.159, release threshold at its most): the same calls
+/* What an H200's driver did in a manual run, 2026-11-21 (driver 580.159, highest release threshold): the same calls
  * must give the same distances and the same reserved bytes. tests/cli/policies.sh compares with recorded peaks. */
 #include "unit/peer_support.h"
 

@@ -1,4 +1,4 @@
-/* Allocators that take memory from cudaMalloc, by what is published of each: docs/policies.md has the sources. */
+/* Allocators on top of cudaMalloc, by their published rules: docs/policies.md has the sources. */
 #include "unit/peer_support.h"
 
 static uint64_t used(void)

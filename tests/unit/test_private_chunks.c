@@ -1,6 +1,6 @@
 /*
- * Private pools made of chunks: what they get of the default pool's memory, what is theirs alone, and what of a graph's pool, or of
- * one with a checkpoint, stays where it is.
+ * Private pools made of chunks: what they take from the default pool, what is theirs alone, and what stays in place of
+ * a graph's pool, or of a pool with a checkpoint.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Waiting for whole devices while others capture: neither ends a capture, nor is waited for by what begins one.
+ * Waiting for whole devices while others capture: the wait neither ends a capture nor delays the beginning of one.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What of a recording becomes a script: whose pool blocks are in, and why memory was given back.
+ * Building a script from a recording: which pool blocks are in, and why memory was given back.
  */
 #include <setjmp.h>
 #include <stdarg.h>

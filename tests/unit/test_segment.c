@@ -1,5 +1,5 @@
 /*
- * The cache's dealings with the driver, seen from between the two locked steps.
+ * Driver calls of the cache, with other events between its two locked steps.
  */
 #include "pool/cache.h"
 

@@ -1,5 +1,5 @@
 /*
- * Plans that are served: blocks lie where the plan has them, as long as the place is free.
+ * Served plans: blocks lie where the plan has them, as long as the place is free.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Graphs beside a plan that is served: each has its own memory, whatever is planned.
+ * Graphs beside a served plan: each has its own memory, whatever is planned.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Mapped memory that others reach: other devices, other processes.
+ * Mapped memory shared with other devices and processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * Structures that begin with their size, of programs that were compiled with a newer header, or have set none.
+ * Structures that begin with their size, from programs compiled with a newer header, and with no size set.
  */
 #include <setjmp.h>
 #include <stdarg.h>

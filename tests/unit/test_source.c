@@ -1,5 +1,6 @@
 /*
- * Where segments come from: the program's own sources, what they may do wrong, and whom they tell.
+ * Where segments come from: the program's own sources, their possible faults, and the callbacks that are told of
+ * ranges.
  */
 #include <setjmp.h>
 #include <stdarg.h>

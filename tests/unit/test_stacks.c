@@ -1,5 +1,5 @@
 /*
- * Call stacks by number: each distinct one once, in a table that never grows.
+ * Numbered call stacks: each distinct one is kept once, in a table that never grows.
  */
 #include "observe/stacks.h"
 

@@ -1,6 +1,6 @@
 /*
- * What a served plan has for private pools: blocks of a graph's pool, or of a program's, lie where the plan has them, in one
- * segment that is the pool's own.
+ * A served plan for private pools: blocks of a graph's pool, or of a program's, lie where the plan has them, in one
+ * segment of the pool's own.
  */
 #include <setjmp.h>
 #include <stdarg.h>

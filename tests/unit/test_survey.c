@@ -1,5 +1,5 @@
 /*
- * What a miss finds out about chunks, against a look at all of them.
+ * What a miss learns about chunks, compared with an inspection of all of them.
  */
 #include <setjmp.h>
 #include <stdarg.h>

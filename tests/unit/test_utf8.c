@@ -1,5 +1,5 @@
 /*
- * Text of any bytes, as readers get it who insist on UTF-8.
+ * Text of any bytes, as given to readers that require UTF-8.
  */
 #include "base/utf8.h"
 

@@ -1,5 +1,5 @@
 /*
- * Variables that name files of drivers and libraries, and what is said of those that name none.
+ * Variables that name files of drivers and libraries, and the messages about those that name none.
  */
 #include "unit/library_support.h"
 

@@ -1,6 +1,6 @@
 /*
- * What a thread remembers of the streams it allocates on, and of pools that it names: where their allocations go is asked again as
- * soon as it may have changed.
+ * What a thread remembers of the streams that it allocates on, and of pools that it names: it finds out anew where
+ * their allocations go as soon as that may have changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

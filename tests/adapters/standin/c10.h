@@ -1,6 +1,6 @@
 /*
- * A stand-in for what PyTorch's exceptions are made of: c10::Error and its OutOfMemoryError, with the constructor that
- * PyTorch 2.11 exports and members that a copy of it would have. Built as libc10.so and libc10_cuda.so.
+ * A stand-in for PyTorch's exceptions: c10::Error and its OutOfMemoryError, with the constructor that PyTorch 2.11
+ * exports, and with members that a copy would carry along. Built as libc10.so and libc10_cuda.so.
  */
 #ifndef WEIR_TESTS_ADAPTERS_C10_H
 #define WEIR_TESTS_ADAPTERS_C10_H
@@ -38,10 +38,10 @@ class STANDIN_API OutOfMemoryError : public Error
     using Error::Error;
 };
 
-/* How many errors there are that nobody has destroyed. */
+/* How many errors have not been destroyed. */
 STANDIN_API int errors_alive();
 
-/* Makes libc10_cuda.so hold the class. */
+/* Defined in libc10_cuda.so, so that the class lives there. */
 STANDIN_API void throw_out_of_memory(const std::string &message);
 
 } // namespace c10

@@ -2,7 +2,7 @@
 #ifndef STANDIN_AMD_H
 #define STANDIN_AMD_H
 
-/* Vendors' headers are system headers: MIOpen's empty struct is none of C's. */
+/* A system header, like the vendor's, so that MIOpen's empty struct, which is not standard C, gives no warning. */
 #ifdef __GNUC__
 #pragma GCC system_header
 #endif

@@ -1,6 +1,7 @@
 /*
- * The typed getters beside the vendors' headers, as C and as C++. check_vendor.sh compiles it with
- * WEIR_FIRST or not: which header comes first; VENDOR_CUDA: the toolkit's headers, else the stand-ins.
+ * The typed getters together with the vendors' headers, as C and as C++. check_vendor.sh compiles it with or without
+ * WEIR_FIRST, which puts weir's header first, and VENDOR_CUDA, which uses the toolkit's headers instead of the
+ * stand-ins.
  */
 #ifdef WEIR_FIRST
 #include <weir/cuda.h>

@@ -1,9 +1,9 @@
 /*
  * standin: a stand-in for NVIDIA's libcuda.so.1, for tests on machines without a GPU. It is not a driver: memory is
- * the host's, work runs on the host back end, which is compiled into it. What it takes from the real one are the
- * rules that weir's cuda back end must live with: status codes, primary contexts with their counts and ids, the
- * current context of a thread, and which calls end whose stream capture under which mode. Contexts of cuCtxCreate share
- * the device's memory and work, which real ones do not.
+ * host memory, and work runs on the host back end, which is compiled in. It copies the real driver's rules that weir's
+ * cuda back end must obey: status codes, primary contexts with their counts and ids, the current context of a thread,
+ * and which calls end whose stream capture in which mode. Contexts made by cuCtxCreate share the device's memory and
+ * work, unlike real ones.
  *
  * Environment, read by the first cuInit: STANDIN_CUDA_DEVICES (default 2), STANDIN_CUDA_MEMORY (per device, default
  * 512MiB). STANDIN_CUDA_PEERS=0: no device can access another. CUDA_VISIBLE_DEVICES counts only when it is empty.

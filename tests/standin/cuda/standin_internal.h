@@ -1,6 +1,6 @@
 /*
- * What the stand-in's files share, beside what both stand-ins for drivers share (standin/driver). standin_lock guards
- * contexts too.
+ * Shared by the stand-in's files, in addition to what both drivers' stand-ins share (standin/driver). standin_lock
+ * guards contexts too.
  */
 #ifndef WEIR_TESTS_STANDIN_CUDA_INTERNAL_H
 #define WEIR_TESTS_STANDIN_CUDA_INTERNAL_H
@@ -20,12 +20,12 @@ enum standin_call {
 #include "backend/cuda/symbols.def"
 #undef X
 
-/* Counts the call and fails it if that was scripted; then: the driver is initialised; then: the thread has a living
- * context, of *device. */
+/* Counts the call, fails it if that was scripted, and checks that the driver is initialised. standin_enter also checks
+ * that the thread has a living context, whose device is *device. */
 CUresult standin_begin(enum standin_call call);
 CUresult standin_enter(enum standin_call call, int *device);
 
-/* The thread's, living or not; NULL: none. */
+/* The thread's context, living or not; NULL: none. */
 CUcontext standin_current(void);
 void standin_forget_streams(int device); /* lock held */
 bool standin_is_blocking(CUstream stream);

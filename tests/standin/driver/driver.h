@@ -1,8 +1,8 @@
 /*
- * driver: what the stand-ins for libcuda and libamdhip64 share, for the two drivers have the same numbers for the same
- * failures, the same capture modes, and remember sizes that the host back end wants to hear again. Compiled into each
- * together with the host back end, which does the work. One process-wide lock, standin_lock, guards everything here and
- * what the stand-ins have of their own; the host back end has its own.
+ * driver: shared by the stand-ins for libcuda and libamdhip64. The two drivers use the same numbers for the same
+ * failures and the same capture modes, and both remember sizes that the host back end must be told again. It is
+ * compiled into each stand-in together with the host back end, which does the work. One process-wide lock,
+ * standin_lock, guards everything here and the stand-ins' own state; the host back end has its own locks.
  */
 #ifndef WEIR_TESTS_STANDIN_DRIVER_H
 #define WEIR_TESTS_STANDIN_DRIVER_H
@@ -20,7 +20,7 @@ extern pthread_mutex_t standin_lock;
         if (try_code_ != 0) return try_code_;                                                                          \
     } while (0)
 
-/* The numbers that both drivers have. */
+/* Numbers that both drivers share. */
 enum {
     INVALID_VALUE = 1,
     OUT_OF_MEMORY = 2,
@@ -41,7 +41,7 @@ enum {
 
 /* ---- script.c: counting, scripted failures, codes ------------------------------------------------------------- */
 
-/* Of each stand-in: its functions, and what it says to a stream that was destroyed. */
+/* Defined by each stand-in: its functions, and its answer about a destroyed stream. */
 extern const char *const standin_names[];
 extern const int standin_name_count;
 extern const int standin_invalid_stream;
@@ -52,12 +52,12 @@ void standin_fail(const char *name, unsigned long nth, int code);
 unsigned long standin_calls(const char *name);
 /* The name of the call that came `back` calls ago (0: the last); NULL when that is not remembered. */
 const char *standin_logged(unsigned long back);
-/* Counts a call of standin_names[call]; the code that it must fail with, or 0. */
+/* Counts a call of standin_names[call]. Returns the code that it must fail with, or 0. */
 int standin_count(int call);
 
-/* The drivers' code for what the host back end said. */
+/* The drivers' code for a status of the host back end. */
 int standin_code(weir_status status);
-/* The same for work on a stream: a capture that does not take it. */
+/* The same for work on a stream, which a capture may not accept. */
 int standin_work_code(weir_status status);
 int standin_event_code(weir_status status);
 
@@ -74,7 +74,7 @@ typedef struct standin_record {
 void standin_remember(standin_kind what, int device, uint64_t key, uint64_t bytes);
 /* The record that `key` is or, for reservations, points into; INVALID_VALUE when there is none. */
 int standin_recall(standin_kind what, uint64_t key, standin_record *out);
-/* Before something is given back, for its address may be another's at once; put back when it is refused:
+/* Called before something is given back, since its address may be reused at once; undone when that is refused:
  *     TRY(standin_forget(SEGMENT, key, &known));
  *     return standin_forgotten(&known, wr_backend_host.segment_free(...)); */
 int standin_forget(standin_kind what, uint64_t key, standin_record *out);
@@ -83,13 +83,13 @@ void standin_forget_memory(int device); /* lock held */
 
 /* ---- captures.c ----------------------------------------------------------------------------------------------- */
 
-/* Every default stream has a second name, 1. */
+/* Resolves the second name of the default stream, 1. */
 void *standin_stream(void *stream);
 
-/* For calls that are not safe while others capture: by the thread's mode, 0 or CAPTURE_UNSUPPORTED with the captures
- * concerned invalidated. */
+/* For calls that are unsafe during captures. Depending on the thread's mode, returns 0, or CAPTURE_UNSUPPORTED after
+ * invalidating the captures concerned. */
 int standin_unsafe(void);
-/* Invalidates every capture, whatever the modes. Whether there was one. */
+/* Invalidates every capture in any mode. Returns whether there was one. */
 bool standin_invalidate_all(void);
 void standin_forget_captures(int device); /* lock held */
 
@@ -99,10 +99,11 @@ int standin_capture_begin(int device, void *stream, int mode, bool blocking);
 int standin_capture_end(int device, void *stream, void **graph);
 int standin_capture_state(int device, void *stream, weir_capture_state *state, uint64_t *id);
 bool standin_capturing(int device, void *stream);
-/* For the default stream: 0, or CAPTURE_IMPLICIT while streams that synchronise with it capture. `uses`: which ends those captures. */
+/* For calls on the default stream: 0, or CAPTURE_IMPLICIT while streams that synchronise with it capture. `uses`: the
+ * call uses the stream, which ends those captures. */
 int standin_implicit(int device, void *stream, bool uses);
-/* The nodes that the next work on a stream of capture `id` would depend on. The array is good until it is asked for
- * again, by any stream of the capture. */
+/* The nodes that the next work on a stream of capture `id` would depend on. The array is valid until the next query,
+ * for any stream of the capture. */
 int standin_capture_tips(int device, void *stream, uint64_t id, void *const **tips, size_t *count);
 
 #endif

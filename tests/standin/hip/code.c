@@ -1,4 +1,4 @@
-/* Device code: registered and loaded as if it were there, and launched as work that does nothing, in stream order. */
+/* Device code is registered and loaded as if it existed, and launched as work that does nothing, in stream order. */
 #include "standin/hip/standin_internal.h"
 
 #include <stdlib.h>

@@ -1,16 +1,17 @@
 /*
- * standin: a stand-in for AMD's libamdhip64, for tests on machines without a GPU. It is not a runtime: memory is the
- * host's, work runs on the host back end, which is compiled into it, and kernels do nothing. What it takes from the real
- * one: sonames and version nodes, so that AMD's own libraries load on it and bind; the hooks through which they register
+ * standin: a stand-in for AMD's libamdhip64, for tests on machines without a GPU. It is not a runtime: memory is host
+ * memory, work runs on the host back end, which is compiled in, and kernels do nothing. It copies from the real one:
+ * sonames and version nodes, so that AMD's own libraries load with it and bind; the hooks through which they register
  * their code; status codes; device properties in both layouts; the current device of a thread; which calls end whose
- * stream capture under which mode (of ROCm 6.3, and where versions differ the strictest); hipFree, which waits for all
- * streams of the device; hipMemMap and hipMemUnmap, which wait for the default stream.
+ * stream capture in which mode (as in ROCm 6.3, or the strictest version where they differ); hipFree, which waits for
+ * all streams of the device; hipMemMap and hipMemUnmap, which wait for the default stream.
  *
- * What it does not have: streams that synchronise with the default stream, but for what their captures forbid it, results of kernels, compilation (hiprtc).
+ * It lacks streams that synchronise with the default stream, except for what their captures forbid on it, results of
+ * kernels, and compilation (hiprtc).
  *
  * Environment, read by the first call: STANDIN_HIP_DEVICES (default 2; 0: none, every call says so), STANDIN_HIP_MEMORY
- * (per device, default 512MiB), STANDIN_HIP_ARCH (default gfx90a:sramecc+:xnack-). Read at each call: STANDIN_HIP_PEERS=0:
- * no device can access another; STANDIN_HIP_VMM=0: no device has virtual memory.
+ * (per device, default 512MiB), STANDIN_HIP_ARCH (default gfx90a:sramecc+:xnack-). Read at each call:
+ * STANDIN_HIP_PEERS=0: no device can access another; STANDIN_HIP_VMM=0: no device has virtual memory.
  */
 #ifndef WEIR_TESTS_STANDIN_HIP_H
 #define WEIR_TESTS_STANDIN_HIP_H
@@ -27,7 +28,7 @@ STANDIN_HIP_PUBLIC void standin_hip_refuse_frees(int code);
 /* Calls of a function so far, failed ones included; those of all functions for NULL. */
 STANDIN_HIP_PUBLIC unsigned long standin_hip_calls(const char *name);
 
-/* Calls about streams that had been destroyed. Newer runtimes read freed memory then; this one says 709. */
+/* Calls about streams that had been destroyed. Newer runtimes then read freed memory; this one returns 709. */
 STANDIN_HIP_PUBLIC unsigned long standin_hip_dead_streams(void);
 
 /* The name of the call that came `back` calls ago (0: the last); NULL when that is not remembered. */

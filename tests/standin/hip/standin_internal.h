@@ -1,5 +1,5 @@
 /*
- * What the stand-in's files share, beside what both stand-ins for drivers share (standin/driver).
+ * Shared by the stand-in's files, in addition to what both drivers' stand-ins share (standin/driver).
  */
 #ifndef WEIR_TESTS_STANDIN_HIP_INTERNAL_H
 #define WEIR_TESTS_STANDIN_HIP_INTERNAL_H
@@ -40,25 +40,25 @@ enum standin_call {
 
 /* Counts the call, fails it if that was scripted, and starts the runtime if there is a device. */
 int standin_begin(enum standin_call call);
-/* The same, and the thread's device is ready for work. */
+/* The same, and makes the thread's device ready for work. */
 int standin_enter(enum standin_call call, int *device);
-/* The same for a call about a stream or an event, which knows its device; that of the thread for a default stream. A
- * stream that was destroyed is recognised: rocBLAS asks about the one that its handle had before. */
+/* The same for a call about a stream or an event. *device is its device, or the thread's for a default stream.
+ * Recognises destroyed streams, because rocBLAS asks about the previous stream of its handle. */
 int standin_enter_stream(enum standin_call call, void *stream, int *device);
 int standin_enter_event(enum standin_call call, void *event, int *device);
-/* Whether it synchronises with the default stream. */
+/* Whether the stream synchronises with the default stream. */
 bool standin_is_blocking(void *stream);
-/* What hipGetLastError() will say. Returns it. */
+/* Sets what hipGetLastError() will return, and returns it. */
 int standin_last(int code);
 
 uint64_t standin_memory(void); /* of each device */
 int standin_architecture_major(void);
 int standin_architecture_minor(void);
 
-/* Waits for all that is queued on the device, which no capture minds. */
+/* Waits for all work queued on the device, which harms no capture. */
 void standin_wait_for_all(int device);
 
-/* 5, 6 or 7: which variant this is. */
+/* The variant of this stand-in: 5, 6 or 7. */
 extern const int standin_hip_major;
 
 #endif

@@ -19,7 +19,7 @@ namespace standin
 {
 struct runtime {
     int records = 0, waits = 0, synchronized = 0;
-    cudaStream_t waited = nullptr; /* last, by a stream */
+    cudaStream_t waited = nullptr; /* the stream that last waited for an event */
     unsigned long long generation = 0;
     bool capturing = false, fails = false;
 };

@@ -2,7 +2,7 @@
  * Plans, as users see them.
  */
 #include "observe/plan.h"
-#include "device/learn.h"
+#include "device/plan.h"
 #include "thread/thread.h"
 
 weir_status weir_plan_decode(const void *bytes, size_t count, weir_plan **plan)

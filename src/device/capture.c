@@ -153,11 +153,11 @@ void wr_capture_unregister(wr_capture *capture, wr_keeps *kept)
     wr_lock_release(&captures->lock);
 
     wr_lock_acquire(&capture->lock);
-    wr_order order = capture->order;
+    wr_graph_order order = capture->order;
     *kept = capture->kept;
     capture->over = true;
     wr_lock_release(&capture->lock);
-    wr_order_end(&order);
+    wr_graph_order_end(&order);
     wr_capture_unref(capture);
 }
 
@@ -246,8 +246,8 @@ static bool defer_on(wr_device *device, wr_block *block, const wr_stream *own)
     wr_capture *capture = NULL;
     if (wr_capture_of(device, own->native, &capture) != WEIR_OK || !capture) return false;
     wr_lock_acquire(&capture->lock);
-    const bool deferred =
-        !capture->over && wr_order_defer(&capture->order, block, own, capture->route.pool, atomic_load(&capture->id));
+    const bool deferred = !capture->over && wr_graph_order_defer(&capture->order, block, own, capture->route.pool,
+                                                                 atomic_load(&capture->id));
     wr_lock_release(&capture->lock);
     wr_capture_unref(capture);
     return deferred;
@@ -281,7 +281,7 @@ void wr_capture_reclaim(wr_device *device, const wr_stream *stream)
     if (wr_capture_of(device, stream->native, &capture) != WEIR_OK || !capture) return;
     if (atomic_load_explicit(&capture->order.count, memory_order_relaxed) != 0) {
         wr_lock_acquire(&capture->lock);
-        if (!capture->over) wr_order_reclaim(&capture->order, stream);
+        if (!capture->over) wr_graph_order_reclaim(&capture->order, stream);
         wr_lock_release(&capture->lock);
     }
     wr_capture_unref(capture);

@@ -10,8 +10,8 @@
 #define WR_DEVICE_CAPTURE_H
 
 #include "device/routes.h"
+#include "pool/graph_order.h"
 #include "pool/handle.h"
-#include "pool/order.h"
 
 /* How a kind of object is kept: `hold` is called once for each graph that keeps it, `let_go` when that graph ends. */
 typedef struct wr_keeper {
@@ -40,7 +40,7 @@ typedef struct wr_capture {
     atomic_uint_fast64_t id; /* the driver's; 0: not begun yet */
     uint32_t references;
     wr_lock lock; /* the rest */
-    wr_order order;
+    wr_graph_order order;
     wr_keeps kept;
     bool over;
 } wr_capture;
@@ -85,7 +85,7 @@ WR_CHECKED weir_status wr_capture_choose(wr_device *device, const wr_stream *str
 WR_CHECKED weir_status wr_capture_keep(wr_capture *capture, wr_kept kept);
 
 /* For an allocation from that pool on the stream: if the stream captures, the graph keeps the pool, and *number, 0
- * before, becomes what the block is to be marked with (wr_order_mark). */
+ * before, becomes what the block is to be marked with (wr_graph_order_mark). */
 WR_CHECKED weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *stream, wr_mempool *pool,
                                             wr_mempool_name name, uint64_t *number);
 

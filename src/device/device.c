@@ -71,7 +71,7 @@ weir_status wr_device_open(const wr_runtime *runtime, int ordinal, wr_device **d
         return status;
     }
     if (strcmp(runtime->options.value[WR_OPTION_plan].text, "auto") == 0) {
-        status = wr_learner_start(&d->learner, d);
+        status = wr_plan_auto_start(&d->plan_auto, d);
         if (status != WEIR_OK) {
             wr_clean_up(wr_debug_destroy(d));
             wr_clean_up(wr_device_close(d));
@@ -94,7 +94,7 @@ static weir_status wait_for_work(wr_device *device)
 
 weir_status wr_device_end_captures(wr_device *device)
 {
-    wr_learner_stop(&device->learner);
+    wr_plan_auto_stop(&device->plan_auto);
     return wr_graphs_end(device);
 }
 

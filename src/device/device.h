@@ -8,7 +8,7 @@
 
 #include "device/capture.h"
 #include "device/graph.h"
-#include "device/learner.h"
+#include "device/plan_auto.h"
 #include "device/routes.h"
 #include "device/runtime.h"
 #include "pool/cache.h"
@@ -29,7 +29,7 @@ struct wr_device {
     wr_captures captures;
     wr_graphs graphs;
     wr_creates creates;
-    wr_learner learner;                                      /* under plan=auto */
+    wr_plan_auto plan_auto;                                  /* under plan=auto */
     _Atomic(wr_handle_pool *) handles[WEIR_HANDLE_KIND_MAX]; /* NULL until a handle of the kind is asked for */
 };
 

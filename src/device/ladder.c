@@ -379,7 +379,7 @@ static WR_NOINLINE weir_status serve_beside_captures(wr_device *device, wr_reque
     uint64_t capture = 0;
     WR_TRY(wr_capture_keep_pool(device, request->stream, request->pool, request->pool_name, &capture));
     WR_TRY(serve(device, request, out));
-    if (capture != 0) wr_order_mark(*out, capture);
+    if (capture != 0) wr_graph_order_mark(*out, capture);
     return WEIR_OK;
 }
 

@@ -274,7 +274,7 @@ weir_status wr_oom_device(wr_device *device, const wr_request *request, uint64_t
     const uint64_t known = f.free_bytes + f.report.limited + f.report.lost;
     f.outside_bytes = f.told && f.total_bytes > known ? f.total_bytes - known : 0;
     collect_rows(device, &f);
-    f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->learner.device;
+    f.planned = atomic_load_explicit(&device->cache.serving, memory_order_relaxed) || device->plan_auto.device;
     f.advice = advice(&f);
     wr_history_record(&device->cache.history, WEIR_EVENT_OOM, (void *)(uintptr_t)f.free_bytes, request->requested,
                       request->stream->native, wr_mempool_id_of(request->pool_name));

@@ -59,7 +59,7 @@ struct wr_block {
     wr_block *prev, *next;       /* neighbours by address; `next` also links unused records */
     atomic_uintptr_t next_start; /* link in the table of starts (pool/starts.h) */
     union {
-        /* The capture that it was handed out in, by wr_order's number; 0: none that is still underway */
+        /* The capture that it was handed out in, by wr_graph_order's number; 0: none that is still underway */
         uint64_t capture;
         wr_block *equal; /* in the bin's tree: first of its equals beside it; NULL: none */
     };

@@ -8,7 +8,7 @@
 #ifndef WR_POOL_LEARN_H
 #define WR_POOL_LEARN_H
 
-#include "pool/guest.h"
+#include "pool/place_guests.h"
 #include "weir/plan.h"
 #include "weir/trace.h"
 

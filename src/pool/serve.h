@@ -21,7 +21,7 @@
 
 #include "pool/cache.h"
 #include "pool/follow.h"
-#include "pool/guest.h"
+#include "pool/place_guests.h"
 
 typedef struct wr_served {
     wr_course course;

@@ -4,7 +4,7 @@
  * blocks, captures graphs and has a pool of its own. It is compared with a model: no two live or pending blocks share
  * an address, and each keeps its contents. Between operations the structures are checked.
  */
-#include "device/learn.h"
+#include "device/plan.h"
 #include "device/runtime.h"
 #include "weir/host.h"
 #include "weir/plan.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "device/learn.h"
+#include "device/plan.h"
 #include "device/runtime.h"
 #include "host_support.h"
 #include "sanitized.h"

@@ -1,4 +1,4 @@
-#include "pool/order.h"
+#include "pool/graph_order.h"
 
 #include "base/hash.h"
 #include "base/meta.h"
@@ -126,7 +126,7 @@ static weir_status collect_markers(const wr_block *block, const wr_stream *own, 
     return WEIR_OK;
 }
 
-void wr_order_mark(const void *pointer, uint64_t capture)
+void wr_graph_order_mark(const void *pointer, uint64_t capture)
 {
     wr_block *block = wr_cache_lock_block(pointer);
     block->capture = capture;
@@ -134,7 +134,7 @@ void wr_order_mark(const void *pointer, uint64_t capture)
 }
 
 /* A block that was handed out elsewhere may be used by work that is not part of the capture. */
-static bool is_of(const wr_order *order, const wr_block *block, const wr_stream *own, const wr_mempool *pool)
+static bool is_of(const wr_graph_order *order, const wr_block *block, const wr_stream *own, const wr_mempool *pool)
 {
     wr_cache *cache = block->segment->cache;
     wr_cache_lock(cache);
@@ -144,7 +144,8 @@ static bool is_of(const wr_order *order, const wr_block *block, const wr_stream 
     return is;
 }
 
-bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool, uint64_t id)
+bool wr_graph_order_defer(wr_graph_order *order, wr_block *block, const wr_stream *own, const wr_mempool *pool,
+                          uint64_t id)
 {
     void *memory = NULL;
     if (!is_of(order, block, own, pool) || !pool->cache->backend->capture_tips) return false;
@@ -168,7 +169,7 @@ bool wr_order_defer(wr_order *order, wr_block *block, const wr_stream *own, cons
 
 /* ---- reclaiming --------------------------------------------------------------------------------------------------- */
 
-static weir_status ancestry_of(wr_order *order, uint64_t id, wr_ancestry **out)
+static weir_status ancestry_of(wr_graph_order *order, uint64_t id, wr_ancestry **out)
 {
     wr_ancestry *a = order->ancestries;
     while (a && a->stream_id != id) a = a->next;
@@ -232,14 +233,14 @@ static bool proven(const wr_deferred *deferred, const wr_ancestry *ancestry)
     return true;
 }
 
-static bool any_of(const wr_order *order, uint64_t stream_id)
+static bool any_of(const wr_graph_order *order, uint64_t stream_id)
 {
     const wr_deferred *d = order->first;
     while (d && d->stream_id != stream_id) d = d->next;
     return d != NULL;
 }
 
-static wr_block *take_out(wr_order *order, wr_deferred **link)
+static wr_block *take_out(wr_graph_order *order, wr_deferred **link)
 {
     wr_deferred *d = *link;
     wr_block *block = d->block;
@@ -250,7 +251,7 @@ static wr_block *take_out(wr_order *order, wr_deferred **link)
     return block;
 }
 
-void wr_order_reclaim(wr_order *order, const wr_stream *stream)
+void wr_graph_order_reclaim(wr_graph_order *order, const wr_stream *stream)
 {
     const uint64_t id = atomic_load_explicit(&stream->id, memory_order_relaxed);
     wr_ancestry *ancestry = NULL;
@@ -265,7 +266,7 @@ void wr_order_reclaim(wr_order *order, const wr_stream *stream)
     }
 }
 
-void wr_order_end(wr_order *order)
+void wr_graph_order_end(wr_graph_order *order)
 {
     while (order->first) {
         wr_block *block = take_out(order, &order->first);

@@ -1,4 +1,4 @@
-#include "device/learn.h"
+#include "device/plan.h"
 
 #include "base/log.h"
 #include "base/meta.h"

@@ -1,26 +1,26 @@
 /*
- * learner: a thread that plans what the program repeats, under the option plan=auto. It looks at the device's history a
+ * plan_auto: a thread that plans what the program repeats, under the option plan=auto. It looks at the device's history a
  * few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits. It ends
  * where no plan can be served. It holds no lock while it plans, and calls the driver only to serve a new plan.
  * Owner: the device, from its opening until it stops. Lock: its own, which is a leaf, for `stop`.
  */
-#ifndef WR_DEVICE_LEARNER_H
-#define WR_DEVICE_LEARNER_H
+#ifndef WR_DEVICE_PLAN_AUTO_H
+#define WR_DEVICE_PLAN_AUTO_H
 
 #include "base/lock.h"
 #include "base/status.h"
 
-typedef struct wr_learner {
+typedef struct wr_plan_auto {
     struct wr_device *device; /* NULL: no thread runs */
     pthread_t thread;
     wr_lock lock;
     pthread_cond_t wake;
     bool stop;
-} wr_learner;
+} wr_plan_auto;
 
-WR_CHECKED weir_status wr_learner_start(wr_learner *learner, struct wr_device *device);
+WR_CHECKED weir_status wr_plan_auto_start(wr_plan_auto *planner, struct wr_device *device);
 
 /* Waits for the thread to end, which takes at most as long as planning. Does nothing when none runs. */
-void wr_learner_stop(wr_learner *learner);
+void wr_plan_auto_stop(wr_plan_auto *planner);
 
 #endif

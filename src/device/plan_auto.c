@@ -1,9 +1,9 @@
-#include "device/learner.h"
+#include "device/plan_auto.h"
 
 #include "base/compiler.h"
 #include "base/log.h"
 #include "base/worker.h"
-#include "device/learn.h"
+#include "device/plan.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 enum { PAUSE_LEAST = 100, PAUSE_MOST = 10000 };
 
 /* False: the thread is to end. */
-static bool rest(wr_learner *l, uint32_t milliseconds)
+static bool rest(wr_plan_auto *l, uint32_t milliseconds)
 {
     const struct timespec deadline = wr_lock_deadline(milliseconds * UINT64_C(1000000));
     int late = 0;
@@ -31,7 +31,7 @@ static uint32_t longer(uint32_t pause)
 /* After a new plan the next look comes soon, but ever later while plan follows plan and none fits for long. */
 static void *learn(void *argument)
 {
-    wr_learner *l = argument;
+    wr_plan_auto *l = argument;
     uint32_t pause = PAUSE_LEAST, soon = PAUSE_LEAST;
     while (rest(l, pause)) {
         bool planned = false;
@@ -50,11 +50,11 @@ static void *learn(void *argument)
     return NULL;
 }
 
-weir_status wr_learner_start(wr_learner *l, wr_device *device)
+weir_status wr_plan_auto_start(wr_plan_auto *l, wr_device *device)
 {
     int failed = wr_lock_condition_init(&l->wake);
     WR_ENSURE(failed == 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "no condition variable for plan=auto");
-    wr_lock_init(&l->lock, WR_RANK_LEAF, "learner");
+    wr_lock_init(&l->lock, WR_RANK_LEAF, "plan_auto");
     l->device = device;
     failed = wr_worker_start(&l->thread, learn, l);
     if (failed == 0) return WEIR_OK;
@@ -64,7 +64,7 @@ weir_status wr_learner_start(wr_learner *l, wr_device *device)
     return wr_fail(WEIR_ERR_OUT_OF_HOST_MEMORY, "no thread for plan=auto (error %d)", failed);
 }
 
-void wr_learner_stop(wr_learner *l)
+void wr_plan_auto_stop(wr_plan_auto *l)
 {
     if (!l->device) return;
     wr_lock_acquire(&l->lock);
@@ -74,5 +74,5 @@ void wr_learner_stop(wr_learner *l)
     pthread_join(l->thread, NULL);
     wr_lock_destroy(&l->lock);
     pthread_cond_destroy(&l->wake);
-    *l = (wr_learner){ 0 };
+    *l = (wr_plan_auto){ 0 };
 }

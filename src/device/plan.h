@@ -1,11 +1,11 @@
 /*
- * learn: makes a plan of what the program repeats, from the device's own history, and serves it.
+ * plan: makes a plan of what the program repeats, from the device's own history, and serves it.
  */
-#ifndef WR_DEVICE_LEARN_H
-#define WR_DEVICE_LEARN_H
+#ifndef WR_DEVICE_PLAN_H
+#define WR_DEVICE_PLAN_H
 
 #include "device/device.h"
-#include "pool/guest.h"
+#include "pool/place_guests.h"
 #include "weir/plan.h"
 
 /* Serves a plan, or none (NULL), to the device's default pool. */

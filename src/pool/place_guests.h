@@ -1,11 +1,11 @@
 /*
- * guest: lets streams share addresses, given the lives of blocks in a round. The stream that holds most is the host.
+ * place_guests: lets streams share addresses, given the lives of blocks in a round. The stream that holds most is the host.
  * Every other one is a guest: it has to itself what it holds when most is live in all. What it holds beyond that at
  * other times is lent addresses of the host's, where its work must wait for the host's. Owner: the items are the
  * caller's. No lock; any thread.
  */
-#ifndef WR_POOL_GUEST_H
-#define WR_POOL_GUEST_H
+#ifndef WR_POOL_PLACE_GUESTS_H
+#define WR_POOL_PLACE_GUESTS_H
 
 #include "pool/place.h"
 

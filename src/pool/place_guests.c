@@ -1,4 +1,4 @@
-#include "pool/guest.h"
+#include "pool/place_guests.h"
 
 #include "base/compiler.h"
 #include "base/meta.h"

@@ -401,44 +401,6 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     return status;
 }
 
-/* A graph uses the free memory of its pool at every launch, and what it borrowed would go back to another pool. */
-static bool lends(const wr_mempool *pool, const wr_mempool *to)
-{
-    return pool->rules.use_on_oom && pool != to && wr_mempool_references(pool) > 0 && !pool->held[WR_HELD_BY_GRAPH];
-}
-
-/* Memory that is lent is plain device memory, cut as it comes. */
-static bool may_borrow(const wr_mempool *pool)
-{
-    return !pool->is_private || (wr_mempool_is_plain(pool) && pool->rules.cap == 0 && pool->rules.alignment <= 512);
-}
-
-static weir_status borrow_locked(wr_cache *cache, const wr_request *request, void **out)
-{
-    for (wr_mempool *pool = cache->pools; pool && !*out; pool = pool->next) {
-        if (!lends(pool, request->pool)) continue;
-        wr_request lent = wr_cache_request(pool, wr_mempool_name_of(pool), request->stream, request->requested);
-        wr_block *block = wr_cache_find_free_locked(&lent);
-        if (!block) continue;
-        WR_TRY(wr_cache_hand_out_locked(cache, &lent, block, out));
-        WR_COUNT(pool, hits, 1);
-        pool->lent++;
-        pool->stats.lent++;
-        cache->stats.lent++;
-    }
-    return WEIR_OK;
-}
-
-weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out)
-{
-    *out = NULL;
-    wr_cache_lock(cache);
-    const bool may = !request->pool->held[WR_HELD_BY_GRAPH] && may_borrow(request->pool);
-    weir_status status = may ? borrow_locked(cache, request, out) : WEIR_OK;
-    wr_cache_unlock(cache);
-    return status;
-}
-
 static void note_freed(wr_cache *cache, const wr_bin *bin, uint64_t blocks)
 {
     if (WR_UNLIKELY(wr_mempool_is_orphan(bin->pool)))

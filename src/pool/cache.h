@@ -219,8 +219,8 @@ WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t reque
 /* The same for any request; looks at parked blocks too. */
 WR_CHECKED void *wr_cache_take_rounded(wr_front *front, size_t requested);
 
-/* Serves the request from free blocks of private pools that lend, oldest pool first. The blocks stay theirs. *out as
- * above. */
+/* borrow.c: serves the request from free blocks of private pools that lend, oldest pool first. The blocks stay theirs.
+ * *out as above. */
 WR_CHECKED weir_status wr_cache_borrow(wr_cache *cache, const wr_request *request, void **out);
 
 /* Frees a block. *waiting: the block, if it was recorded on streams: it is pending, and the caller starts the wait. */

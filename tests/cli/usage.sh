@@ -3,12 +3,16 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-for command in replay view stat plan advise check convert info; do
-    expect 0 --help
-    contains "$out" "  $command "
+expect 0 --help
+mapfile -t commands < <(sed -nE 's/^  ([a-z]+)  .*/\1/p' <<<"$out")
+[ "${#commands[@]}" -ge 8 ] || die "commands in: $out"
+manual=$here/../../docs/man
+for command in "${commands[@]}"; do
     expect 0 "$command" --help
     contains "$out" "usage: weir $command"
     [ -z "$err" ] || die "help of $command on stderr: $err"
+    [ -f "$manual/weir-$command.1.scd" ] || die "$command has no manual page docs/man/weir-$command.1.scd"
+    contains "$(<"$manual/weir.1.scd")" "*weir-$command*(1)"
 done
 expect 0 --version
 [[ $out =~ ^weir\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || die "version: $out"

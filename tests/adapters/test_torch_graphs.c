@@ -236,7 +236,7 @@ static void have_interpreter_again(void *thread)
     assert_null(thread);
 }
 
-static void what_cupy_asks_for_first_in_a_capture_is_the_graphs_too(void **state)
+static void cupys_first_request_in_a_capture_belongs_to_the_graph(void **state)
 {
     (void)state;
     capture c = { .stream = stream, .pool = 9 };
@@ -305,7 +305,7 @@ static void pools_of_two_devices_have_nothing_in_common(void **state)
     pluggable_release_pool(1, 0, 6);
 }
 
-static void what_was_never_opened_can_be_ended_and_released(void **state)
+static void a_pool_that_was_never_opened_can_be_ended_and_released(void **state)
 {
     (void)state;
     assert_good(pluggable_end_allocate_to_pool(0, 0, 77));
@@ -376,7 +376,7 @@ static bool drop_a_graph(void *block, int device, size_t needed)
     return true;
 }
 
-static void a_scope_may_be_released_by_who_is_asked_for_memory(void **state)
+static void a_reclaim_callback_may_release_a_scope(void **state)
 {
     (void)state;
     void *old = NULL;
@@ -401,7 +401,7 @@ static void *arrive(void *arrived)
     return NULL;
 }
 
-static void a_release_that_waits_for_work_holds_nobody_else_up(void **state)
+static void a_release_that_waits_for_work_blocks_no_other_thread(void **state)
 {
     (void)state;
     atomic_bool arrived = false;
@@ -429,16 +429,16 @@ int main(void)
         test(streams_that_join_the_capture_are_in_it),
         test(a_block_recorded_inside_is_reused_once_its_stream_was_joined),
         test(graphs_may_share_a_pool),
-        test(what_cupy_asks_for_first_in_a_capture_is_the_graphs_too),
+        test(cupys_first_request_in_a_capture_belongs_to_the_graph),
         test(a_graph_that_shares_a_pool_keeps_its_handles_when_another_ends),
         test(a_capture_without_allocations_leaves_nothing),
         test(a_scope_without_a_capture_routes_its_stream),
         test(pools_of_two_devices_have_nothing_in_common),
-        test(what_was_never_opened_can_be_ended_and_released),
+        test(a_pool_that_was_never_opened_can_be_ended_and_released),
         test(running_out_inside_a_capture_can_be_caught),
         test(captures_and_other_threads_do_not_mix),
-        test(a_scope_may_be_released_by_who_is_asked_for_memory),
-        test(a_release_that_waits_for_work_holds_nobody_else_up),
+        test(a_reclaim_callback_may_release_a_scope),
+        test(a_release_that_waits_for_work_blocks_no_other_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void memory_belongs_to_the_stream_it_was_asked_for(void **state)
     give(on_default, default_stream(0));
 }
 
-static void no_bytes_are_no_pointer(void **state)
+static void zero_bytes_give_null(void **state)
 {
     (void)state;
     void *pointer = &first;
@@ -115,7 +115,7 @@ static void a_stream_is_not_recorded_for_memory_of_others(void **state)
     assert_good(pluggable_record_stream(theirs, native_of(second)));
 }
 
-static void a_fraction_limits_and_one_ends_the_limit(void **state)
+static void a_fraction_sets_the_limit_and_1_removes_it(void **state)
 {
     (void)state;
     void *pointer = NULL;
@@ -131,7 +131,7 @@ static void a_fraction_limits_and_one_ends_the_limit(void **state)
     assert_int_equal(limit, 0);
 }
 
-static void the_segment_around_a_block_is_told(void **state)
+static void the_segment_around_a_block_is_reported(void **state)
 {
     (void)state;
     unsigned char *one = take(512, first), *two = take(512, first);
@@ -145,7 +145,7 @@ static void the_segment_around_a_block_is_told(void **state)
     give(two, first);
 }
 
-static void a_recorded_stream_holds_the_memory_up(void **state)
+static void memory_waits_for_a_recorded_stream(void **state)
 {
     (void)state;
     void *pointer = take(MIB, first);
@@ -218,7 +218,7 @@ static void a_device_that_cannot_be_opened_does_not_keep_a_stream_from_being_rec
 }
 
 /* One of a context that is no device's primary one. */
-static void what_kept_a_device_from_being_asked_for_its_stream_is_told(void **state)
+static void a_failure_to_look_up_a_streams_device_is_reported(void **state)
 {
     (void)state;
     CUcontext context = NULL;
@@ -238,7 +238,7 @@ static void what_kept_a_device_from_being_asked_for_its_stream_is_told(void **st
     give(pointer, first);
 }
 
-static void emptying_leaves_devices_alone_that_nobody_used(void **state)
+static void emptying_leaves_unused_devices_alone(void **state)
 {
     (void)state;
     give(take(30 * MIB, first), first);
@@ -259,7 +259,7 @@ static void devices_in_use_reach_each_others_memory(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_peer_enable), 2);
 }
 
-static void what_another_opening_used_is_forgotten(void **state)
+static void devices_used_before_a_close_are_forgotten(void **state)
 {
     weir_stream far = new_stream(1);
     give(take(MIB, first), first);
@@ -339,17 +339,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(memory_belongs_to_the_stream_it_was_asked_for),
-        test(no_bytes_are_no_pointer),
+        test(zero_bytes_give_null),
         test(running_out_is_torchs_error_with_weirs_text),
         test(a_pool_of_torchs_own_gets_null_instead),
         test(other_failures_are_exceptions_with_weirs_text),
-        test(a_fraction_limits_and_one_ends_the_limit),
-        test(the_segment_around_a_block_is_told),
-        test(a_recorded_stream_holds_the_memory_up),
+        test(a_fraction_sets_the_limit_and_1_removes_it),
+        test(the_segment_around_a_block_is_reported),
+        test(memory_waits_for_a_recorded_stream),
         test(a_stream_is_not_recorded_for_memory_of_others),
-        test(emptying_leaves_devices_alone_that_nobody_used),
+        test(emptying_leaves_unused_devices_alone),
         test(devices_in_use_reach_each_others_memory),
-        test(what_another_opening_used_is_forgotten),
+        test(devices_used_before_a_close_are_forgotten),
         test(a_host_without_devices_is_refused_at_init),
         test(a_stream_may_come_again_at_the_address_of_one_that_ended),
         test(threads_allocate_on_their_streams_at_once),
@@ -358,7 +358,7 @@ int main(void)
         test(a_stream_of_another_device_can_be_recorded),
         test(looking_for_the_device_of_a_stream_opens_none_where_one_in_use_has_it),
         test(a_device_that_cannot_be_opened_does_not_keep_a_stream_from_being_recorded),
-        test(what_kept_a_device_from_being_asked_for_its_stream_is_told),
+        test(a_failure_to_look_up_a_streams_device_is_reported),
     };
     if (getenv("TEST_BACKEND")) return cmocka_run_group_tests(tests_of_cuda, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

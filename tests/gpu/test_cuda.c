@@ -166,7 +166,7 @@ static void reservation_takes_a_hint(void **state)
 }
 
 /* On a device that is half full: it would be some thousand chunks. */
-static void what_there_is_no_room_for_is_refused_with_few_calls(void **state)
+static void request_without_room_is_refused_with_few_calls(void **state)
 {
     weir_settings settings = { .size = sizeof settings, .backend = "cuda" };
     weir_device_info info = { .size = sizeof info };
@@ -216,7 +216,7 @@ static void *empty(void *emptied)
     return NULL;
 }
 
-static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(void **state)
+static void other_threads_get_memory_while_a_trim_waits_for_work(void **state)
 {
     (void)state;
     const struct timespec tenth = { 0, 100000000 };
@@ -262,10 +262,9 @@ int main(void)
         device_test(scope_protects_other_peoples_calls),
         device_test(virtual_memory_is_legal_while_capturing),
         device_test(reservation_takes_a_hint),
-        cmocka_unit_test(what_there_is_no_room_for_is_refused_with_few_calls),
+        cmocka_unit_test(request_without_room_is_refused_with_few_calls),
         cmocka_unit_test_setup_teardown(managed_memory_may_be_more_than_the_device_has, open_weir, close_valid),
-        cmocka_unit_test_setup_teardown(others_get_memory_while_work_on_what_is_given_back_is_waited_for, open_weir,
-                                        close_valid),
+        cmocka_unit_test_setup_teardown(other_threads_get_memory_while_a_trim_waits_for_work, open_weir, close_valid),
         cmocka_unit_test(whole_library_runs),
     };
     const int missing = no_gpu();

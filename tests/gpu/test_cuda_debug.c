@@ -53,7 +53,7 @@ static void nap(void *unused)
     atomic_store(&rested, true);
 }
 
-static void right_uses_are_left_alone(void **state)
+static void correct_uses_are_not_reported(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++) {
@@ -73,7 +73,7 @@ static void right_uses_are_left_alone(void **state)
     assert_int_equal(misuses(), 0);
 }
 
-static void a_use_that_was_not_recorded_is_told(void **state)
+static void an_unrecorded_use_is_reported(void **state)
 {
     (void)state;
     void *block = alloc_on_home(1 << 20);
@@ -85,7 +85,7 @@ static void a_use_that_was_not_recorded_is_told(void **state)
 }
 
 /* The other stream is held up, so that it writes when the block is free already. */
-static void what_is_written_after_the_free_is_told(void **state)
+static void a_write_after_the_free_is_reported(void **state)
 {
     (void)state;
     void *block = alloc_on_home(1 << 20);
@@ -121,9 +121,9 @@ static void events_have_stacks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DEBUG(right_uses_are_left_alone),
-        DEBUG(a_use_that_was_not_recorded_is_told),
-        DEBUG(what_is_written_after_the_free_is_told),
+        DEBUG(correct_uses_are_not_reported),
+        DEBUG(an_unrecorded_use_is_reported),
+        DEBUG(a_write_after_the_free_is_reported),
         DEBUG(events_have_stacks),
     };
     const int skipped = no_gpu();

@@ -51,7 +51,7 @@ static unsigned char last_byte(const void *block, size_t bytes)
     return byte;
 }
 
-static void launches_compute_from_what_is_there_now(void **state)
+static void every_launch_reads_the_current_contents(void **state)
 {
     (void)state;
     void *in = alloc_on(8 * MIB, origin), *out = alloc_on(8 * MIB, origin);
@@ -103,7 +103,7 @@ static void a_join_in_the_graph_frees_what_another_stream_used(void **state)
 }
 
 /* The segment is taken in the midst of the capture. The third block lies where the first was. */
-static void a_planned_capture_computes_from_its_places(void **state)
+static void a_capture_from_planned_places_computes(void **state)
 {
     (void)state;
     static const weir_plan_entry entries[] = { { 0, 16 * MIB, 1, 0 },
@@ -336,7 +336,7 @@ static void an_event_on_the_default_stream_ends_the_capture(void **state)
     driver_ok(wr_cu.cuStreamDestroy(native));
 }
 
-static void what_was_used_on_the_default_stream_is_freed_after_the_capture(void **state)
+static void a_block_used_on_the_default_stream_is_freed_after_the_capture(void **state)
 {
     (void)state;
     CUstream native;
@@ -391,14 +391,14 @@ static void a_handle_stays_on_the_default_stream_beside_the_capture(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        graph_test(launches_compute_from_what_is_there_now),
+        graph_test(every_launch_reads_the_current_contents),
         graph_test(a_join_in_the_graph_frees_what_another_stream_used),
-        graph_test(a_planned_capture_computes_from_its_places),
+        graph_test(a_capture_from_planned_places_computes),
         graph_test(an_invalidated_and_an_abandoned_capture_leave_nothing),
         graph_test(captures_of_several_threads_at_once),
         graph_test(a_handle_got_inside_a_capture_computes_at_each_launch),
         graph_test(an_event_on_the_default_stream_ends_the_capture),
-        graph_test(what_was_used_on_the_default_stream_is_freed_after_the_capture),
+        graph_test(a_block_used_on_the_default_stream_is_freed_after_the_capture),
         graph_test(a_handle_stays_on_the_default_stream_beside_the_capture),
     };
     const int missing = no_gpu();

@@ -95,7 +95,7 @@ static double seconds(void)
 #define BLOCKS 10
 static const size_t sizes[BLOCKS] = { 100, 5000, 70000, 3 * MIB, 512, 12 * MIB, 999999, 1, 40 * MIB, 2 * MIB };
 
-static void contents_are_there_again_after_resuming(void **state)
+static void contents_are_back_after_resuming(void **state)
 {
     (void)state;
     need_mapping();
@@ -214,7 +214,7 @@ static void pausing_leaves_a_capture_alone(void **state)
     assert_true(has_pattern(block, MIB, 1));
 }
 
-static void what_is_exported_and_imported_is_the_same_memory(void **state)
+static void an_export_and_its_import_are_the_same_memory(void **state)
 {
     (void)state;
     need_mapping();
@@ -288,14 +288,10 @@ static void pinned_and_managed_pools_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        GPU_TEST(contents_are_there_again_after_resuming),
-        GPU_TEST(dropped_memory_is_usable_after_resuming),
-        GPU_TEST(a_thousand_cycles_leave_nothing_behind),
-        GPU_TEST(a_graph_over_paused_memory_is_valid_after_resuming),
-        GPU_TEST(pausing_leaves_a_capture_alone),
-        GPU_TEST(what_is_exported_and_imported_is_the_same_memory),
-        GPU_TEST(a_peer_reaches_mapped_memory),
-        GPU_TEST(pinned_and_managed_pools_work),
+        GPU_TEST(contents_are_back_after_resuming),       GPU_TEST(dropped_memory_is_usable_after_resuming),
+        GPU_TEST(a_thousand_cycles_leave_nothing_behind), GPU_TEST(a_graph_over_paused_memory_is_valid_after_resuming),
+        GPU_TEST(pausing_leaves_a_capture_alone),         GPU_TEST(an_export_and_its_import_are_the_same_memory),
+        GPU_TEST(a_peer_reaches_mapped_memory),           GPU_TEST(pinned_and_managed_pools_work),
     };
     const int missing = no_gpu();
     if (missing != 0) return missing;

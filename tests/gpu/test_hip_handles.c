@@ -380,7 +380,7 @@ static uint64_t free_memory(void)
     return info.free_memory;
 }
 
-static void what_a_handle_takes_is_given_back(void **state)
+static void memory_that_a_handle_takes_is_given_back(void **state)
 {
     (void)state;
     need_libraries();
@@ -508,7 +508,7 @@ static void handles_are_kept_when_nothing_can_be_freed(void **state)
 }
 
 /* The reason for the above: a child asks them all the same. rocBLAS gets away with it while its workspace is weir's. */
-static void they_end_the_process_when_asked_all_the_same(void **state)
+static void libraries_end_the_process_when_a_destroy_cannot_free(void **state)
 {
     (void)state;
     static const struct {
@@ -585,12 +585,12 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         handle_test(libraries_are_described),
-        handle_test(what_a_handle_takes_is_given_back),
+        handle_test(memory_that_a_handle_takes_is_given_back),
         handle_test(threads_use_handles_and_later_ones_take_them_over),
         handle_test(miopen_takes_its_memory_from_weir),
         handle_test(a_create_without_memory_is_an_error),
         handle_test(handles_are_kept_when_nothing_can_be_freed),
-        handle_test(they_end_the_process_when_asked_all_the_same),
+        handle_test(libraries_end_the_process_when_a_destroy_cannot_free),
     };
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = "hip";

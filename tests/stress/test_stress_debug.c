@@ -68,7 +68,7 @@ static int open_debugged(void **state)
     return 0;
 }
 
-static void a_right_program_is_left_alone(void **state)
+static void a_correct_program_is_not_reported(void **state)
 {
     (void)state;
     run_threads();
@@ -94,7 +94,7 @@ static void *misuse(void *unused)
     return NULL;
 }
 
-static void a_wrong_one_beside_it_is_told(void **state)
+static void a_faulty_program_beside_it_is_reported(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -115,8 +115,8 @@ static void a_wrong_one_beside_it_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_right_program_is_left_alone, open_debugged, close_host),
-        cmocka_unit_test_setup_teardown(a_wrong_one_beside_it_is_told, open_debugged, close_host),
+        cmocka_unit_test_setup_teardown(a_correct_program_is_not_reported, open_debugged, close_host),
+        cmocka_unit_test_setup_teardown(a_faulty_program_beside_it_is_reported, open_debugged, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

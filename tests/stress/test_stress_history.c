@@ -144,7 +144,7 @@ static int open_with_few_stacks(void **state)
     return open_with(16, 2);
 }
 
-static void what_many_threads_record_is_in_order(void **state)
+static void events_of_many_threads_are_in_order(void **state)
 {
     (void)state;
     pthread_t workers[WORKERS], readers[DEVICES];
@@ -162,9 +162,9 @@ static void what_many_threads_record_is_in_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_recording, close_host),
-        cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_with_stacks, close_host),
-        cmocka_unit_test_setup_teardown(what_many_threads_record_is_in_order, open_with_few_stacks, close_host),
+        cmocka_unit_test_setup_teardown(events_of_many_threads_are_in_order, open_recording, close_host),
+        cmocka_unit_test_setup_teardown(events_of_many_threads_are_in_order, open_with_stacks, close_host),
+        cmocka_unit_test_setup_teardown(events_of_many_threads_are_in_order, open_with_few_stacks, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

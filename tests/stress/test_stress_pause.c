@@ -137,7 +137,7 @@ static void *pause_and_resume(void *argument)
     return NULL;
 }
 
-static void two_may_pause_the_same_pools(void **state)
+static void two_threads_may_pause_the_same_pools(void **state)
 {
     (void)state;
     pthread_t threads[3];
@@ -175,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pausing_among_other_threads_loses_nothing),
-        cmocka_unit_test(two_may_pause_the_same_pools),
+        cmocka_unit_test(two_threads_may_pause_the_same_pools),
         cmocka_unit_test(debugging_touches_nothing_that_is_paused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,7 @@ static void finish(scene *s)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_reserve), calls_of(WEIR_BACKEND_vm_release));
 }
 
-static void what_is_written_stays_while_chunks_are_mapped_again(void **state)
+static void contents_stay_while_chunks_are_mapped_again(void **state)
 {
     (void)state;
     for (uint32_t seed = 1; seed <= 8; seed++) {
@@ -297,7 +297,7 @@ static void threads_that_miss_on_one_stream_at_once_are_all_served(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written_stays_while_chunks_are_mapped_again),
+        cmocka_unit_test(contents_stay_while_chunks_are_mapped_again),
         cmocka_unit_test(threads_that_take_each_others_memory_keep_what_they_wrote),
         cmocka_unit_test(threads_that_miss_on_one_stream_at_once_are_all_served),
     };

@@ -374,7 +374,7 @@ static void *take_turns(void *unused)
     return NULL;
 }
 
-static void nobody_fails_while_there_is_room_for_all(void **state)
+static void no_thread_fails_while_there_is_room_for_all(void **state)
 {
     (void)state;
     pthread_t threads[WORKERS];
@@ -410,7 +410,7 @@ int main(void)
         BOTH(nothing_grows_with_the_number_of_threads, open_large),
         BOTH(blocks_pass_between_threads_and_streams_unharmed, open_small),
         BOTH(of_several_frees_of_a_block_one_succeeds, open_small),
-        BOTH(nobody_fails_while_there_is_room_for_all, open_small),
+        BOTH(no_thread_fails_while_there_is_room_for_all, open_small),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

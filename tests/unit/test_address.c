@@ -28,7 +28,7 @@ static int release(void **state)
     return 0;
 }
 
-static void unknown_addresses_are_nobodys(void **state)
+static void unknown_addresses_have_no_owner(void **state)
 {
     (void)state;
     assert_null(wr_address_find(NULL));
@@ -37,7 +37,7 @@ static void unknown_addresses_are_nobodys(void **state)
     assert_null(wr_address_find(at((uintptr_t)1 << 48)));
 }
 
-static void every_byte_of_a_range_is_its_owners(void **state)
+static void every_byte_of_a_range_leads_to_its_owner(void **state)
 {
     (void)state;
     int owner;
@@ -87,7 +87,7 @@ static void the_ends_of_the_address_space_work(void **state)
     assert_ptr_equal(wr_address_find(at(end - 1)), &last);
 }
 
-static void memory_that_is_no_number_of_pages_is_refused(void **state)
+static void sizes_that_are_not_whole_pages_are_refused(void **state)
 {
     (void)state;
     int owner;
@@ -199,7 +199,7 @@ static void without_memory_for_shared_pages_nothing_is_mapped(void **state)
     assert_null(wr_address_find(at(START + 2 * WR_MIB)));
 }
 
-static void coming_and_going_makes_no_tables(void **state)
+static void a_range_that_moves_needs_no_new_table(void **state)
 {
     (void)state;
     int owner;
@@ -288,12 +288,12 @@ static void neighbours_do_not_disturb_each_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(unknown_addresses_are_nobodys, release),
-        cmocka_unit_test_teardown(every_byte_of_a_range_is_its_owners, release),
+        cmocka_unit_test_teardown(unknown_addresses_have_no_owner, release),
+        cmocka_unit_test_teardown(every_byte_of_a_range_leads_to_its_owner, release),
         cmocka_unit_test_teardown(neighbours_are_kept_apart, release),
         cmocka_unit_test_teardown(a_range_across_table_borders_is_whole, release),
         cmocka_unit_test_teardown(the_ends_of_the_address_space_work, release),
-        cmocka_unit_test_teardown(memory_that_is_no_number_of_pages_is_refused, release),
+        cmocka_unit_test_teardown(sizes_that_are_not_whole_pages_are_refused, release),
         cmocka_unit_test_teardown(without_memory_for_tables_nothing_is_mapped, release),
         cmocka_unit_test_teardown(a_range_may_begin_anywhere, release),
         cmocka_unit_test_teardown(two_ranges_share_the_page_between_them, release),
@@ -301,7 +301,7 @@ int main(void)
         cmocka_unit_test_teardown(parts_at_a_table_border_are_found, release),
         cmocka_unit_test_teardown(memory_that_is_owned_already_is_refused, release),
         cmocka_unit_test_teardown(without_memory_for_shared_pages_nothing_is_mapped, release),
-        cmocka_unit_test_teardown(coming_and_going_makes_no_tables, release),
+        cmocka_unit_test_teardown(a_range_that_moves_needs_no_new_table, release),
         cmocka_unit_test_teardown(neighbours_do_not_disturb_each_other, release),
         cmocka_unit_test_teardown(threads_do_not_disturb_each_other, release),
     };

@@ -107,7 +107,7 @@ static pthread_t destroy_in_another_thread(weir_graph *graph)
     return thread;
 }
 
-static void its_memory_goes_when_the_device_is_idle(void **state)
+static void memory_of_an_adopted_graph_goes_once_the_device_is_idle(void **state)
 {
     (void)state;
     slow_work work = { .milliseconds = 50 };
@@ -119,7 +119,7 @@ static void its_memory_goes_when_the_device_is_idle(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
 }
 
-static void or_once_no_stream_captures(void **state)
+static void memory_of_an_adopted_graph_goes_once_no_stream_captures(void **state)
 {
     (void)state;
     const weir_graph graph = adopt(NULL), other = begin_on(new_stream(0));
@@ -131,7 +131,7 @@ static void or_once_no_stream_captures(void **state)
 }
 
 /* What was live then goes with a later look, once somebody has waited for the device. */
-static void what_was_freed_later_goes_once_the_device_was_waited_for(void **state)
+static void a_block_freed_later_goes_after_the_next_wait_for_the_device(void **state)
 {
     (void)state;
     const weir_graph graph = adopt(NULL);
@@ -147,7 +147,7 @@ static void what_was_freed_later_goes_once_the_device_was_waited_for(void **stat
 }
 
 /* Those cannot be taken back by a driver that waits by itself either. */
-static void segments_that_are_mapped_go_then_too(void **state)
+static void mapped_segments_go_once_the_device_is_idle(void **state)
 {
     (void)state;
     void *native = NULL;
@@ -160,7 +160,7 @@ static void segments_that_are_mapped_go_then_too(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-static void what_a_graph_has_come_to_use_meanwhile_stays(void **state)
+static void memory_that_a_graph_adopts_meanwhile_stays(void **state)
 {
     (void)state;
     slow_work work = { .milliseconds = 100 };
@@ -176,7 +176,7 @@ static void what_a_graph_has_come_to_use_meanwhile_stays(void **state)
 }
 
 /* While one chunk goes, a graph uses another one, is launched, and goes: the pool is not its any more, and the launch runs. */
-static void what_was_launched_meanwhile_is_waited_for(void **state)
+static void a_launch_that_comes_meanwhile_is_waited_for(void **state)
 {
     (void)state;
     void *native = NULL;
@@ -218,7 +218,7 @@ static void make_device_busy(void)
     assert_ok(weir_stream_callback(new_stream(0), wait_to_be_let_on, NULL));
 }
 
-static void who_needs_memory_is_not_held_up_by_the_wait(void **state)
+static void a_thread_that_needs_memory_is_not_delayed_by_the_wait(void **state)
 {
     (void)state;
     weir_graph graph = adopt(NULL);
@@ -247,7 +247,7 @@ static void a_capture_that_begins_does_not_wait(void **state)
     assert_false(atomic_load(&given_up));
 }
 
-static void nor_does_who_makes_a_pool(void **state)
+static void making_a_pool_does_not_wait(void **state)
 {
     (void)state;
     const weir_graph graph = adopt(NULL), other = begin_on(new_stream(0));
@@ -262,7 +262,7 @@ static void nor_does_who_makes_a_pool(void **state)
 }
 
 /* A capture that weir was not told of stands in the way, so each stream is asked once, and not once for each chunk. */
-static void what_is_in_the_way_is_asked_about_once(void **state)
+static void each_stream_is_asked_once_about_a_hidden_capture(void **state)
 {
     (void)state;
     enum { STREAMS = 16, CHUNKS = 12 };
@@ -289,16 +289,16 @@ static void what_is_in_the_way_is_asked_about_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ADOPTED(its_memory_goes_when_the_device_is_idle),
-        ADOPTED(or_once_no_stream_captures),
-        ADOPTED(what_was_freed_later_goes_once_the_device_was_waited_for),
-        ADOPTED(segments_that_are_mapped_go_then_too),
-        ADOPTED(what_a_graph_has_come_to_use_meanwhile_stays),
-        ADOPTED(what_was_launched_meanwhile_is_waited_for),
-        ADOPTED(who_needs_memory_is_not_held_up_by_the_wait),
+        ADOPTED(memory_of_an_adopted_graph_goes_once_the_device_is_idle),
+        ADOPTED(memory_of_an_adopted_graph_goes_once_no_stream_captures),
+        ADOPTED(a_block_freed_later_goes_after_the_next_wait_for_the_device),
+        ADOPTED(mapped_segments_go_once_the_device_is_idle),
+        ADOPTED(memory_that_a_graph_adopts_meanwhile_stays),
+        ADOPTED(a_launch_that_comes_meanwhile_is_waited_for),
+        ADOPTED(a_thread_that_needs_memory_is_not_delayed_by_the_wait),
         ADOPTED(a_capture_that_begins_does_not_wait),
-        ADOPTED(nor_does_who_makes_a_pool),
-        ADOPTED(what_is_in_the_way_is_asked_about_once),
+        ADOPTED(making_a_pool_does_not_wait),
+        ADOPTED(each_stream_is_asked_once_about_a_hidden_capture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -168,7 +168,7 @@ static int every_string_is_cut(void)
     return 0;
 }
 
-static void no_string_of_the_host_is_pulled_in_the_child(void **state)
+static void the_child_cannot_control_the_host_back_end(void **state)
 {
     (void)state;
     in_a_child(every_string_is_cut);
@@ -426,7 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_USE(every_call_is_refused_in_the_child),
-        IN_USE(no_string_of_the_host_is_pulled_in_the_child),
+        IN_USE(the_child_cannot_control_the_host_back_end),
         IN_USE(the_parent_goes_on),
         IN_USE(grandchildren_are_refused_in_turn),
         cmocka_unit_test_setup_teardown(a_child_forked_before_a_device_was_used_may_use_it, open_idle, close_host),

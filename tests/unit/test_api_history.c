@@ -109,7 +109,7 @@ static void clearing_forgets_one_device(void **state)
     assert_int_equal(read_events(1, &event, 1), 1);
 }
 
-static void reading_needs_somewhere_to_put_it(void **state)
+static void reading_needs_a_buffer(void **state)
 {
     (void)state;
     size_t count = 5;
@@ -139,7 +139,7 @@ static void check_label(const weir_event *event, const char *text)
     assert_memory_equal(label, text, length);
 }
 
-static void what_is_done_under_a_label_follows_it(void **state)
+static void events_under_a_label_follow_it(void **state)
 {
     (void)state;
     weir_event events[16];
@@ -159,7 +159,7 @@ static void what_is_done_under_a_label_follows_it(void **state)
     assert_int_equal(events[10].kind, WEIR_EVENT_FREE_COMPLETED);
 }
 
-static void labels_that_cannot_be_are_refused(void **state)
+static void invalid_labels_are_refused(void **state)
 {
     (void)state;
     assert_status(weir_history_label_pop(), WEIR_ERR_INVALID_ARGUMENT);
@@ -180,7 +180,7 @@ static int open_recording_much(void **state)
 }
 
 /* The event that said it first is gone; it is said again now and then. */
-static void a_label_is_said_again(void **state)
+static void a_label_is_repeated_in_the_history(void **state)
 {
     (void)state;
     static weir_event events[2000];
@@ -266,7 +266,7 @@ static void devices_are_merged_by_time(void **state)
     assert_int_equal(of_device_1, 6);
 }
 
-static void dropped_events_are_told_in_the_file(void **state)
+static void the_file_counts_dropped_events(void **state)
 {
     (void)state;
     weir_event events[200];
@@ -318,7 +318,7 @@ static void a_file_that_is_replaced_keeps_its_mode(void **state)
     assert_true(now.st_size > 0);
 }
 
-static void a_link_stays_and_what_it_leads_to_is_written(void **state)
+static void a_link_stays_and_its_target_is_written(void **state)
 {
     (void)state;
     char link[sizeof path + 8];
@@ -374,7 +374,7 @@ static void behind_links_a_file_is_replaced_whole_or_not_at_all(void **state)
 }
 
 /* Who opened the file reads what was written through it, not what is no more in the folder. */
-static void what_a_descriptor_is_open_for_is_not_replaced(void **state)
+static void a_file_named_by_its_descriptor_is_not_replaced(void **state)
 {
     (void)state;
     char name[32];
@@ -433,7 +433,7 @@ static int open_vast(void **state)
 }
 
 /* A ring of 52 GiB costs what is in it, and so does saving it. */
-static void saving_takes_memory_for_what_was_recorded_only(void **state)
+static void saving_takes_memory_for_recorded_events_only(void **state)
 {
     (void)state;
     struct rlimit old, low;
@@ -461,21 +461,21 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_life_of_a_block_is_recorded, open_recording_segments, close_host),
         RECORDING(old_events_are_dropped_and_counted),
         RECORDING(clearing_forgets_one_device),
-        RECORDING(what_is_done_under_a_label_follows_it),
-        RECORDING(labels_that_cannot_be_are_refused),
-        cmocka_unit_test_setup_teardown(a_label_is_said_again, open_recording_much, close_host),
-        RECORDING(reading_needs_somewhere_to_put_it),
-        cmocka_unit_test_setup_teardown(saving_takes_memory_for_what_was_recorded_only, open_vast, close_host),
+        RECORDING(events_under_a_label_follow_it),
+        RECORDING(invalid_labels_are_refused),
+        cmocka_unit_test_setup_teardown(a_label_is_repeated_in_the_history, open_recording_much, close_host),
+        RECORDING(reading_needs_a_buffer),
+        cmocka_unit_test_setup_teardown(saving_takes_memory_for_recorded_events_only, open_vast, close_host),
         cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),
         RECORDING(a_saved_history_reads_back_the_same),
         RECORDING(devices_are_merged_by_time),
-        RECORDING(dropped_events_are_told_in_the_file),
+        RECORDING(the_file_counts_dropped_events),
         RECORDING(an_existing_file_is_replaced_whole),
         RECORDING(nothing_is_left_beside_the_file),
         RECORDING(a_file_that_is_replaced_keeps_its_mode),
-        RECORDING(a_link_stays_and_what_it_leads_to_is_written),
+        RECORDING(a_link_stays_and_its_target_is_written),
         RECORDING(behind_links_a_file_is_replaced_whole_or_not_at_all),
-        RECORDING(what_a_descriptor_is_open_for_is_not_replaced),
+        RECORDING(a_file_named_by_its_descriptor_is_not_replaced),
         RECORDING(a_pipe_is_written_and_not_replaced),
         RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
     };

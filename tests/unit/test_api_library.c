@@ -238,7 +238,7 @@ static void options_are_reported_with_their_source(void **state)
     assert_true(strlen(option("policy").help) > 0);
 }
 
-static void options_end(void **state)
+static void options_after_the_last_are_refused(void **state)
 {
     (void)state;
     open_small();
@@ -324,7 +324,7 @@ int main(void)
         cmocka_unit_test(closing_lets_running_work_finish),
         cmocka_unit_test_teardown(a_failing_driver_does_not_stop_the_closing, close_it),
         cmocka_unit_test_teardown(options_are_reported_with_their_source, close_it),
-        cmocka_unit_test_teardown(options_end, close_it),
+        cmocka_unit_test_teardown(options_after_the_last_are_refused, close_it),
         cmocka_unit_test_teardown(a_bad_option_leaves_the_library_closed, close_it),
         cmocka_unit_test_teardown(a_driver_that_does_not_open_leaves_the_library_closed, close_it),
         cmocka_unit_test(the_version_is_that_of_the_header),

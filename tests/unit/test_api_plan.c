@@ -72,7 +72,7 @@ static void refused(const uint8_t *bytes, size_t count, weir_status status, cons
     assert_int_equal(wr_meta_live(), 0);
 }
 
-static void what_was_written_is_read(void **state)
+static void a_written_plan_is_read_back(void **state)
 {
     (void)state;
     uint8_t bytes[FILE_BYTES];
@@ -154,7 +154,7 @@ static void plans_of_version_1_0_have_no_residents(void **state)
     weir_plan_destroy(plan);
 }
 
-static void what_makes_no_sense_is_refused(void **state)
+static void nonsense_is_refused_with_its_offset(void **state)
 {
     (void)state;
     static const struct {
@@ -200,7 +200,7 @@ static void what_makes_no_sense_is_refused(void **state)
     }
 }
 
-static void entries_that_no_arena_has_are_refused(void **state)
+static void entries_outside_every_arena_are_refused(void **state)
 {
     (void)state;
     uint8_t bytes[FILE_BYTES];
@@ -210,7 +210,7 @@ static void entries_that_no_arena_has_are_refused(void **state)
     refused(bytes, sizeof bytes, WEIR_ERR_FORMAT, "5 entries, of which the arenas have 4");
 }
 
-static void an_empty_plan_is_a_plan(void **state)
+static void an_empty_plan_is_valid(void **state)
 {
     (void)state;
     uint8_t bytes[64];
@@ -257,7 +257,7 @@ static void without_memory_nothing_is_read(void **state)
     wr_meta_fail_nth(0);
 }
 
-static void what_repeats_goes_on_repeating(void **state)
+static void a_loop_repeats_for_ever(void **state)
 {
     (void)state;
     static const uint64_t expected[] = { 0, 1, 2, 1, 2, 1, 2 };
@@ -269,19 +269,19 @@ static void what_repeats_goes_on_repeating(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(a_written_plan_is_read_back),
         cmocka_unit_test(bytes_are_where_the_format_says),
         cmocka_unit_test(a_file_cut_anywhere_is_refused),
         cmocka_unit_test(bytes_behind_the_last_entry_are_ignored),
         cmocka_unit_test(longer_records_of_a_newer_minor_version_are_read),
         cmocka_unit_test(plans_of_version_1_0_have_no_residents),
-        cmocka_unit_test(what_makes_no_sense_is_refused),
-        cmocka_unit_test(entries_that_no_arena_has_are_refused),
-        cmocka_unit_test(an_empty_plan_is_a_plan),
+        cmocka_unit_test(nonsense_is_refused_with_its_offset),
+        cmocka_unit_test(entries_outside_every_arena_are_refused),
+        cmocka_unit_test(an_empty_plan_is_valid),
         cmocka_unit_test(encode_says_how_much_room_it_needs),
         cmocka_unit_test(null_is_refused),
         cmocka_unit_test(without_memory_nothing_is_read),
-        cmocka_unit_test(what_repeats_goes_on_repeating),
+        cmocka_unit_test(a_loop_repeats_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

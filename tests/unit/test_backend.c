@@ -99,7 +99,7 @@ static void half_a_group_is_refused(void **state)
     assert_non_null(strstr(weir_error_text(), "vm_map"));
 }
 
-static void each_of_two_that_come_together_misses_the_other(void **state)
+static void each_entry_of_a_pair_needs_the_other(void **state)
 {
     (void)state;
     static const struct {
@@ -163,7 +163,7 @@ int main(void)
         cmocka_unit_test(entries_have_names),
         cmocka_unit_test(missing_required_entry_is_named),
         cmocka_unit_test(half_a_group_is_refused),
-        cmocka_unit_test(each_of_two_that_come_together_misses_the_other),
+        cmocka_unit_test(each_entry_of_a_pair_needs_the_other),
         cmocka_unit_test(missing_group_is_fine),
         cmocka_unit_test(small_table_is_refused),
     };

@@ -63,7 +63,7 @@ static void own(wr_bias_lock *lock)
     assert_true(is_own(lock));
 }
 
-static void who_takes_both_locks_often_has_both_without_a_mutex(void **state)
+static void a_thread_that_often_takes_both_locks_needs_neither_mutex(void **state)
 {
     (void)state;
     own(&outer);
@@ -164,7 +164,7 @@ static void *stay_inside(void *argument)
 }
 
 /* Else one of a higher priority would keep it from running, on the only processor that both may use. */
-static void who_waits_for_an_owner_that_is_not_running_sleeps(void **state)
+static void a_waiter_sleeps_while_the_owner_is_not_running(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -246,11 +246,11 @@ static void threads_come_and_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(who_takes_both_locks_often_has_both_without_a_mutex),
+        TEST(a_thread_that_often_takes_both_locks_needs_neither_mutex),
         TEST(a_lock_is_released_as_it_was_taken_whatever_the_other_is),
         TEST(a_visitor_gives_the_bias_back_and_others_do_not),
         TEST(a_try_finds_the_mutex_taken),
-        TEST(who_waits_for_an_owner_that_is_not_running_sleeps),
+        TEST(a_waiter_sleeps_while_the_owner_is_not_running),
         TEST(both_locks_exclude),
         TEST(threads_come_and_go),
     };

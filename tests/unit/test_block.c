@@ -115,7 +115,7 @@ static size_t largest_of(const wr_block *blocks, const bool *in_bin, size_t coun
 }
 
 /* Few sizes, some of one range, so that blocks come and go beside each other, and their first one too. */
-static void a_bin_has_what_was_put_in_whatever_else_was_taken_out(void **state)
+static void a_bin_keeps_its_blocks_whatever_else_is_removed(void **state)
 {
     enum { BLOCKS = 60, STEPS = 20000 };
     static const size_t sizes[] = { 512, 1024, 65536, 65536 + 512, 65536 + 1024, 65536 + 1536, 300 * WR_KIB };
@@ -327,7 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(best_fit_gives_the_lowest_of_equal_sizes_where_they_are_in_order, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(best_fit_gives_the_last_freed_of_equal_sizes_elsewhere, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_bin_has_what_was_put_in_whatever_else_was_taken_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_bin_keeps_its_blocks_whatever_else_is_removed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_largest_of_a_bin_is_known, set_up, tear_down),
         cmocka_unit_test_setup_teardown(splitting_makes_neighbours_that_fill_the_block, set_up, tear_down),
         cmocka_unit_test_setup_teardown(splitting_in_the_middle_links_both_sides, set_up, tear_down),

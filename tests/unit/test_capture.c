@@ -30,7 +30,7 @@ static int open_device(void **state)
 
 /* ---- where memory comes from -------------------------------------------------------------------------------------- */
 
-static void memory_of_a_capture_is_the_graphs_alone(void **state)
+static void memory_of_a_capture_belongs_to_the_graph_alone(void **state)
 {
     (void)state;
     void *before = alloc_on(MIB, origin);
@@ -186,7 +186,7 @@ static void out_of_memory_inside_a_capture_leaves_it_usable(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
-static void a_capture_gets_what_is_idle_elsewhere_when_memory_is_short(void **state)
+static void a_capture_gets_idle_memory_of_others_when_memory_is_short(void **state)
 {
     (void)state;
     assert_ok(weir_free(alloc_on(150 * MIB, side)));
@@ -200,7 +200,7 @@ static void a_capture_gets_what_is_idle_elsewhere_when_memory_is_short(void **st
 }
 
 /* Whether its work from before is over cannot be asked, and nobody can be made to wait for it. */
-static void what_a_capturing_stream_has_free_is_not_taken(void **state)
+static void free_memory_of_a_capturing_stream_is_not_taken(void **state)
 {
     (void)state;
     void *block = NULL, *before = alloc_on(150 * MIB, side);
@@ -406,7 +406,7 @@ static void a_block_handed_out_in_another_capture_waits_for_the_end_of_this_one(
 }
 
 /* Freed before, it waits whole on its stream, and is the capture's once that has it. */
-static void a_block_parked_before_the_capture_is_of_it_when_handed_out_in_it(void **state)
+static void a_block_parked_before_the_capture_belongs_to_it_once_handed_out_inside(void **state)
 {
     (void)state;
     const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
@@ -460,7 +460,7 @@ static void a_block_recorded_on_a_stream_outside_waits_for_that_streams_work(voi
     assert_int_equal(reserved_on(0), 0);
 }
 
-static void what_the_graph_never_proves_is_free_after_the_capture(void **state)
+static void a_block_never_proven_unused_is_free_after_the_capture(void **state)
 {
     (void)state;
     weir_graph g = begin_on(origin);
@@ -475,7 +475,7 @@ static void what_the_graph_never_proves_is_free_after_the_capture(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-static void what_the_capture_left_over_goes_with_its_graph(void **state)
+static void memory_left_over_by_the_capture_goes_with_its_graph(void **state)
 {
     (void)state;
     weir_graph g = begin_on(origin);
@@ -562,7 +562,7 @@ static void frees_of_another_thread_never_spoil_a_capture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        on_device(memory_of_a_capture_is_the_graphs_alone),
+        on_device(memory_of_a_capture_belongs_to_the_graph_alone),
         on_device(every_stream_that_joins_allocates_from_the_graphs_pool),
         on_device(another_thread_allocates_for_the_capture_too),
         on_device(the_route_opened_last_wins),
@@ -571,8 +571,8 @@ int main(void)
         on_device(an_invalidated_capture_is_refused_memory),
         on_device(a_hit_asks_the_driver_nothing_while_no_capture_is_underway),
         on_device(out_of_memory_inside_a_capture_leaves_it_usable),
-        on_device(a_capture_gets_what_is_idle_elsewhere_when_memory_is_short),
-        on_device(what_a_capturing_stream_has_free_is_not_taken),
+        on_device(a_capture_gets_idle_memory_of_others_when_memory_is_short),
+        on_device(free_memory_of_a_capturing_stream_is_not_taken),
         on_device(a_capture_borrows_from_no_pool_that_lends),
         on_device(memory_freed_inside_is_reused_at_once_on_its_stream),
         on_device(a_join_in_the_graph_frees_what_another_stream_used),
@@ -582,11 +582,11 @@ int main(void)
         on_device(a_block_of_another_pool_waits_for_the_end_of_the_capture),
         on_device(a_block_handed_out_outside_waits_for_the_end_of_the_capture),
         on_device(a_block_handed_out_in_another_capture_waits_for_the_end_of_this_one),
-        on_device(a_block_parked_before_the_capture_is_of_it_when_handed_out_in_it),
+        on_device(a_block_parked_before_the_capture_belongs_to_it_once_handed_out_inside),
         on_device(many_blocks_are_reclaimed_over_a_long_capture),
         on_device(a_block_recorded_on_a_stream_outside_waits_for_that_streams_work),
-        on_device(what_the_graph_never_proves_is_free_after_the_capture),
-        on_device(what_the_capture_left_over_goes_with_its_graph),
+        on_device(a_block_never_proven_unused_is_free_after_the_capture),
+        on_device(memory_left_over_by_the_capture_goes_with_its_graph),
         on_device(a_stream_that_a_free_inside_asked_about_can_be_destroyed),
         on_device(frees_of_other_pools_touch_no_capturing_stream),
         on_device(frees_of_another_thread_never_spoil_a_capture),

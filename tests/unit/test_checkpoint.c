@@ -138,7 +138,7 @@ static void assert_live_as(const layout *expected)
     }
 }
 
-static void nothing_live_comes_back_as_one_free_segment(void **state)
+static void a_state_without_live_blocks_comes_back_as_one_free_segment(void **state)
 {
     (void)state;
     assert_ok(weir_free(from_pool(100 * KIB)));
@@ -339,7 +339,7 @@ static void pending_frees_are_waited_for(void **state)
     weir_checkpoint_destroy(then);
 }
 
-static void what_a_capture_holds_up_is_refused(void **state)
+static void a_free_that_waits_for_a_capture_is_refused(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -426,7 +426,7 @@ static void recorded_blocks_of_many_segments_stay_recorded(void **state)
 }
 
 /* Whatever counts or records says of it what it says of the others: freed, and handed out as it was. */
-static void a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count(void **state)
+static void a_recorded_block_that_stays_counts_as_freed_and_handed_out(void **state)
 {
     (void)state;
     weir_event events[8];
@@ -576,7 +576,7 @@ static void a_checkpoint_outlives_the_library(void **state)
 
 /* ---- numbers, at random ---------------------------------------------------------------------------------------------- */
 
-static void numbers_are_as_they_were(void **state)
+static void current_statistics_are_as_they_were(void **state)
 {
     (void)state;
     from_pool(100 * KIB);
@@ -601,7 +601,7 @@ static void assert_peaks_at_least_current(const weir_memory_stats *stats)
         assert_true(s->peak >= s->current);
 }
 
-static void what_a_restore_brings_back_is_in_the_peaks(void **state)
+static void peaks_include_blocks_that_a_restore_brings_back(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -668,7 +668,7 @@ static void any_history_can_be_undone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        both(nothing_live_comes_back_as_one_free_segment),
+        both(a_state_without_live_blocks_comes_back_as_one_free_segment),
         both(a_block_freed_since_is_live_again_with_its_contents),
         both(a_block_in_the_middle_of_a_segment_comes_back),
         both(blocks_in_the_middle_of_segments_come_back),
@@ -678,12 +678,12 @@ int main(void)
         both(segments_that_came_later_are_free_and_can_go),
         both(the_program_is_told_of_each_block),
         both(pending_frees_are_waited_for),
-        both(what_a_capture_holds_up_is_refused),
+        both(a_free_that_waits_for_a_capture_is_refused),
         both(a_recorded_block_of_a_later_segment_becomes_pending),
         both(a_recorded_block_that_was_there_then_stays_recorded),
         both(a_recorded_block_beside_others_stays_recorded),
         both(recorded_blocks_of_many_segments_stay_recorded),
-        cmocka_unit_test_teardown(a_recorded_block_that_stays_is_freed_and_handed_out_to_all_who_count, close_host),
+        cmocka_unit_test_teardown(a_recorded_block_that_stays_counts_as_freed_and_handed_out, close_host),
         both(a_recorded_block_in_the_way_is_refused_and_nothing_changes),
         both(a_segment_that_is_gone_is_refused_and_nothing_changes),
         both(a_segment_of_another_stream_is_refused),
@@ -691,8 +691,8 @@ int main(void)
         both(a_restore_that_fails_for_lack_of_records_keeps_none),
         both(another_pool_is_refused),
         cmocka_unit_test(a_checkpoint_outlives_the_library),
-        both(numbers_are_as_they_were),
-        both(what_a_restore_brings_back_is_in_the_peaks),
+        both(current_statistics_are_as_they_were),
+        both(peaks_include_blocks_that_a_restore_brings_back),
         both(any_history_can_be_undone),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);

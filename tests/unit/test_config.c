@@ -41,7 +41,7 @@ static void assert_short(const char *text, const char *shortened)
     assert_memory_equal(again.divisions, c.divisions, sizeof c.divisions);
 }
 
-static void no_text_tells_nothing(void **state)
+static void an_empty_text_sets_nothing(void **state)
 {
     (void)state;
     const config c = of_text("");
@@ -49,7 +49,7 @@ static void no_text_tells_nothing(void **state)
     assert_false(c.expandable || c.other_backend || c.divisions_unread);
 }
 
-static void white_space_counts_nowhere(void **state)
+static void white_space_is_ignored(void **state)
 {
     (void)state;
     const config c = of_text(" large_segment_size_mb : 3 2,\tper_process_memory_fraction: 0.25 ");
@@ -67,13 +67,13 @@ static void a_key_is_a_whole_word_and_commas_in_brackets_are_the_values(void **s
     assert_true(c.expandable && c.other_backend);
 }
 
-static void the_later_word_wins(void **state)
+static void the_later_setting_wins(void **state)
 {
     (void)state;
     assert_int_equal(of_text("large_segment_size_mb:32,large_segment_size_mb:64").large_segment, 64 * MIB);
 }
 
-static void what_is_no_value_is_not_there(void **state)
+static void invalid_values_are_ignored(void **state)
 {
     (void)state;
     static const char *const texts[] = { "large_segment_size_mb:,backend:native",      "large_segment_size_mb:20MiB",
@@ -88,7 +88,7 @@ static void what_is_no_value_is_not_there(void **state)
     }
 }
 
-static void the_last_word_of_a_cut_text_is_not_there(void **state)
+static void the_last_setting_of_a_cut_text_is_ignored(void **state)
 {
     (void)state;
     char text[sizeof((trace_settings *)0)->config + 2];
@@ -99,7 +99,7 @@ static void the_last_word_of_a_cut_text_is_not_there(void **state)
     assert_int_equal(of_text(text + 3).large_segment, 128 * MIB);
 }
 
-static void divisions_become_as_short_as_they_can_be_said(void **state)
+static void divisions_are_written_in_their_shortest_form(void **state)
 {
     (void)state;
     assert_short("", "");
@@ -115,7 +115,7 @@ static void divisions_become_as_short_as_they_can_be_said(void **state)
                  "[1:4,2:0,4:0,8:0,16:0,32:0,64:0,128:0,256:0,512:0,1024:0,2048:0,4096:0,8192:0,16384:0,>:2]");
 }
 
-static void what_is_no_list_of_divisions_is_said(void **state)
+static void invalid_divisions_are_noticed(void **state)
 {
     (void)state;
     static const char *const texts[] = { "x",      "4x",    "[",    "[1",      "[1:", "[1:4",
@@ -143,14 +143,14 @@ static void requests_are_rounded_as_pytorch_rounds_them(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_text_tells_nothing),
-        cmocka_unit_test(white_space_counts_nowhere),
+        cmocka_unit_test(an_empty_text_sets_nothing),
+        cmocka_unit_test(white_space_is_ignored),
         cmocka_unit_test(a_key_is_a_whole_word_and_commas_in_brackets_are_the_values),
-        cmocka_unit_test(the_later_word_wins),
-        cmocka_unit_test(what_is_no_value_is_not_there),
-        cmocka_unit_test(the_last_word_of_a_cut_text_is_not_there),
-        cmocka_unit_test(divisions_become_as_short_as_they_can_be_said),
-        cmocka_unit_test(what_is_no_list_of_divisions_is_said),
+        cmocka_unit_test(the_later_setting_wins),
+        cmocka_unit_test(invalid_values_are_ignored),
+        cmocka_unit_test(the_last_setting_of_a_cut_text_is_ignored),
+        cmocka_unit_test(divisions_are_written_in_their_shortest_form),
+        cmocka_unit_test(invalid_divisions_are_noticed),
         cmocka_unit_test(requests_are_rounded_as_pytorch_rounds_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -230,7 +230,7 @@ static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void 
     assert_int_equal(state_of(NULL), WEIR_CAPTURE_NONE);
 }
 
-static void room_to_spare_needs_one_call(void **state)
+static void array_with_room_to_spare_needs_one_call(void **state)
 {
     (void)state;
     void *base, *tip, *nodes[2];
@@ -277,7 +277,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(unjoined_work_gives_no_graph),
     cuda_test(default_stream_is_in_no_capture),
     cuda_test(default_stream_is_not_to_be_used_while_a_blocking_one_captures),
-    cuda_test(room_to_spare_needs_one_call),
+    cuda_test(array_with_room_to_spare_needs_one_call),
     cuda_test(partial_edges_are_not_supported),
 };
 

@@ -157,7 +157,7 @@ static void closing_leaves_a_shared_context_current(void **state)
     driver_ok(wr_cu.cuDevicePrimaryCtxRelease(0));
 }
 
-static void peers_that_cannot_are_not_supported(void **state)
+static void peers_without_access_are_not_supported(void **state)
 {
     (void)state;
     weir_device_caps caps;
@@ -182,7 +182,7 @@ static CUcontext own_context(int device)
     return made;
 }
 
-static void context_of_a_programs_own_is_not_taken_for_the_device(void **state)
+static void programs_own_context_is_not_taken_for_the_device(void **state)
 {
     (void)state;
     int current = 7;
@@ -211,7 +211,7 @@ static void primary_context_of_an_unopened_device_is_its_device(void **state)
     assert_false(has_context(1)); /* the look at it left no retain */
 }
 
-static void context_of_a_programs_own_stays_current(void **state)
+static void programs_own_context_stays_current(void **state)
 {
     (void)state;
     CUcontext own = own_context(0);
@@ -239,7 +239,7 @@ static void stream_of_another_context_is_refused(void **state)
     driver_ok(standin_end_context(own));
 }
 
-static void calls_that_leave_the_device_open_are_refused_in_a_context_of_ones_own(void **state)
+static void calls_that_name_no_device_are_refused_in_a_programs_own_context(void **state)
 {
     (void)state;
     weir_settings settings = WEIR_SETTINGS_INIT;
@@ -316,12 +316,12 @@ static const struct CMUnitTest tests[] = {
     cuda_test(scopes_nest),
     cuda_test(closing_leaves_no_dead_context_current),
     cuda_test(closing_leaves_a_shared_context_current),
-    cuda_test(peers_that_cannot_are_not_supported),
-    cuda_test(context_of_a_programs_own_is_not_taken_for_the_device),
+    cuda_test(peers_without_access_are_not_supported),
+    cuda_test(programs_own_context_is_not_taken_for_the_device),
     cuda_test(primary_context_of_an_unopened_device_is_its_device),
-    cuda_test(context_of_a_programs_own_stays_current),
+    cuda_test(programs_own_context_stays_current),
     cuda_test(stream_of_another_context_is_refused),
-    cmocka_unit_test(calls_that_leave_the_device_open_are_refused_in_a_context_of_ones_own),
+    cmocka_unit_test(calls_that_name_no_device_are_refused_in_a_programs_own_context),
     cmocka_unit_test(a_child_forked_after_the_driver_started_is_refused),
 };
 

@@ -52,7 +52,7 @@ static void a_write_past_the_end_is_found_when_it_is_freed(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0); /* freed all the same */
 }
 
-static void blocks_of_streams_that_ended_are_not_looked_at(void **state)
+static void blocks_of_streams_that_ended_are_not_checked(void **state)
 {
     (void)state;
     open_with("redzone,poison");
@@ -63,7 +63,7 @@ static void blocks_of_streams_that_ended_are_not_looked_at(void **state)
     assert_ok(weir_free(block));
 }
 
-static void what_pausing_dropped_was_not_written_by_the_program(void **state)
+static void contents_dropped_by_a_pause_are_not_reported_as_writes(void **state)
 {
     (void)state;
     open_with("redzone");
@@ -109,7 +109,7 @@ static void memory_that_is_about_to_be_paused_is_left_alone(void **state)
 }
 
 /* What it asked for comes later. */
-static void a_wait_that_fails_while_a_block_is_looked_at_harms_nothing(void **state)
+static void a_wait_that_fails_while_a_block_is_checked_harms_nothing(void **state)
 {
     (void)state;
     open_with("redzone");
@@ -135,7 +135,7 @@ static void freed_memory_is_overwritten(void **state)
     assert_ok(weir_free(other));
 }
 
-static void what_other_streams_may_still_use_is_not(void **state)
+static void memory_that_other_streams_may_still_use_is_not_overwritten(void **state)
 {
     (void)state;
     open_with("poison");
@@ -149,7 +149,7 @@ static void what_other_streams_may_still_use_is_not(void **state)
 
 /* ---- stacks and leaks ------------------------------------------------------------------------------------------------- */
 
-static void a_second_free_tells_of_the_first(void **state)
+static void a_second_free_reports_the_first(void **state)
 {
     (void)state;
     open_with("stacks");
@@ -161,7 +161,7 @@ static void a_second_free_tells_of_the_first(void **state)
     assert_non_null(strstr(weir_error_text(), "unit_debug"));
 }
 
-static void what_is_left_is_logged_at_the_end(void **state)
+static void blocks_left_at_close_are_logged(void **state)
 {
     (void)state;
     open_with("leaks,stacks");
@@ -195,7 +195,7 @@ static void a_program_without_leaks_logs_nothing(void **state)
 }
 
 /* More blocks than are remembered. */
-static void what_was_freed_is_forgotten_in_time(void **state)
+static void old_frees_are_forgotten(void **state)
 {
     (void)state;
     open_with("stacks");
@@ -212,7 +212,7 @@ static void what_was_freed_is_forgotten_in_time(void **state)
 
 /* ---- straight from the driver ----------------------------------------------------------------------------------------- */
 
-static void each_block_can_be_the_drivers_own(void **state)
+static void each_block_can_come_straight_from_the_driver(void **state)
 {
     (void)state;
     open_with("nosub,stacks");
@@ -231,7 +231,7 @@ static void each_block_can_be_the_drivers_own(void **state)
     open_with("");
 }
 
-static void a_block_of_the_drivers_that_was_freed_is_not_recorded(void **state)
+static void a_freed_driver_block_cannot_be_recorded(void **state)
 {
     (void)state;
     open_with("nosub,stacks");
@@ -244,7 +244,7 @@ static void a_block_of_the_drivers_that_was_freed_is_not_recorded(void **state)
     assert_non_null(strstr(weir_error_text(), "freed by thread"));
 }
 
-static void inside_a_capture_blocks_are_the_graphs(void **state)
+static void inside_a_capture_blocks_come_from_the_graphs_pool(void **state)
 {
     (void)state;
     open_with("all,nosub");
@@ -261,7 +261,7 @@ static void inside_a_capture_blocks_are_the_graphs(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-static void a_block_of_the_drivers_is_not_freed_beside_a_capture(void **state)
+static void a_driver_block_is_not_freed_beside_a_capture(void **state)
 {
     (void)state;
     open_with("nosub");
@@ -278,7 +278,7 @@ static void a_block_of_the_drivers_is_not_freed_beside_a_capture(void **state)
 
 /* ---- the option ------------------------------------------------------------------------------------------------------- */
 
-static void words_that_are_none_are_refused(void **state)
+static void unknown_words_are_refused(void **state)
 {
     (void)state;
     weir_settings s = WEIR_SETTINGS_INIT;
@@ -327,22 +327,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DEBUG(a_write_past_the_end_is_found_when_it_is_freed),
-        DEBUG(blocks_of_streams_that_ended_are_not_looked_at),
-        DEBUG(what_pausing_dropped_was_not_written_by_the_program),
+        DEBUG(blocks_of_streams_that_ended_are_not_checked),
+        DEBUG(contents_dropped_by_a_pause_are_not_reported_as_writes),
         DEBUG(memory_that_is_about_to_be_paused_is_left_alone),
-        DEBUG(a_wait_that_fails_while_a_block_is_looked_at_harms_nothing),
+        DEBUG(a_wait_that_fails_while_a_block_is_checked_harms_nothing),
         DEBUG(freed_memory_is_overwritten),
-        DEBUG(what_other_streams_may_still_use_is_not),
-        DEBUG(a_second_free_tells_of_the_first),
-        DEBUG(what_is_left_is_logged_at_the_end),
+        DEBUG(memory_that_other_streams_may_still_use_is_not_overwritten),
+        DEBUG(a_second_free_reports_the_first),
+        DEBUG(blocks_left_at_close_are_logged),
         DEBUG(a_program_without_leaks_logs_nothing),
-        DEBUG(what_was_freed_is_forgotten_in_time),
-        DEBUG(each_block_can_be_the_drivers_own),
-        DEBUG(a_block_of_the_drivers_that_was_freed_is_not_recorded),
-        DEBUG(inside_a_capture_blocks_are_the_graphs),
-        DEBUG(a_block_of_the_drivers_is_not_freed_beside_a_capture),
+        DEBUG(old_frees_are_forgotten),
+        DEBUG(each_block_can_come_straight_from_the_driver),
+        DEBUG(a_freed_driver_block_cannot_be_recorded),
+        DEBUG(inside_a_capture_blocks_come_from_the_graphs_pool),
+        DEBUG(a_driver_block_is_not_freed_beside_a_capture),
         DEBUG(failures_leave_nothing_behind),
-        cmocka_unit_test(words_that_are_none_are_refused),
+        cmocka_unit_test(unknown_words_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void use(const void *block, weir_stream stream)
 
 /* ---- a use that is not recorded --------------------------------------------------------------------------------------- */
 
-static void a_use_that_was_not_recorded_is_told_when_the_block_is_freed(void **state)
+static void an_unrecorded_use_is_reported_when_the_block_is_freed(void **state)
 {
     (void)state;
     char streams[2][64];
@@ -106,7 +106,7 @@ static void a_use_that_was_not_recorded_is_told_when_the_block_is_freed(void **s
     assert_int_equal(misuses(), 1);
 }
 
-static void a_use_that_was_recorded_is_right(void **state)
+static void a_recorded_use_is_correct(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -151,7 +151,7 @@ static void waiting_before_the_use_does_not_help(void **state)
     expect_said("used on stream", "by weir_copy", "not recorded");
 }
 
-static void waiting_by_way_of_a_third_stream_is_waiting(void **state)
+static void waiting_through_a_third_stream_counts(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -163,7 +163,7 @@ static void waiting_by_way_of_a_third_stream_is_waiting(void **state)
     expect_silence();
 }
 
-static void the_wrong_way_round_it_is_not(void **state)
+static void waiting_in_the_wrong_direction_does_not_help(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -176,7 +176,7 @@ static void the_wrong_way_round_it_is_not(void **state)
 }
 
 /* The host has waited: for the stream, for the device, by asking; and a stream that ends is waited for. */
-static void what_the_host_has_waited_for_is_over(void **state)
+static void work_that_the_host_has_waited_for_is_over(void **state)
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
@@ -194,7 +194,7 @@ static void what_the_host_has_waited_for_is_over(void **state)
     expect_silence();
 }
 
-static void the_blocks_own_stream_needs_nothing(void **state)
+static void uses_on_the_blocks_own_stream_need_no_record(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -218,7 +218,7 @@ static WR_NOINLINE void free_unrecorded(void *block)
     assert_ok(weir_free(block));
 }
 
-static void the_same_two_places_are_told_once_and_counted(void **state)
+static void a_repeated_misuse_is_reported_once_and_counted(void **state)
 {
     (void)state;
     void *blocks[5];
@@ -235,7 +235,7 @@ static void the_same_two_places_are_told_once_and_counted(void **state)
     assert_int_equal(misuses(), 0);
 }
 
-static void streams_of_other_devices_are_streams(void **state)
+static void streams_of_other_devices_are_checked(void **state)
 {
     (void)state;
     weir_stream far = new_stream(1);
@@ -258,7 +258,7 @@ static void streams_of_other_devices_are_streams(void **state)
 
 /* ---- two uses at the same time ---------------------------------------------------------------------------------------- */
 
-static void writing_on_one_stream_and_reading_on_another_is_told(void **state)
+static void writing_on_one_stream_and_reading_on_another_is_reported(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -273,7 +273,7 @@ static void writing_on_one_stream_and_reading_on_another_is_told(void **state)
     assert_ok(weir_free(block));
 }
 
-static void reading_on_both_is_right(void **state)
+static void reading_on_both_is_correct(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -289,7 +289,7 @@ static void reading_on_both_is_right(void **state)
     expect_silence();
 }
 
-static void a_pointer_into_the_block_is_the_block(void **state)
+static void a_use_inside_a_block_is_a_use_of_the_block(void **state)
 {
     (void)state;
     char *block = alloc_on(100000, home);
@@ -301,7 +301,7 @@ static void a_pointer_into_the_block_is_the_block(void **state)
 }
 
 /* The memory is fresh for the program, and not for the stream that had it before. */
-static void memory_that_its_stream_may_still_use_is_not_another_streams(void **state)
+static void a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory(void **state)
 {
     (void)state;
     for (int right = 1; right >= 0; right--) {
@@ -339,7 +339,7 @@ static void freeing_while_another_stream_is_current_is_suspect(void **state)
     expect_said("warn: weir_free: the block at", "If that stream uses it, call weir_record_stream()", "warn: freed by");
 }
 
-static void what_makes_it_unsuspicious(void **state)
+static void a_free_ordered_with_the_other_stream_is_not_suspect(void **state)
 {
     (void)state;
     weir_stream_guard guard;
@@ -362,7 +362,7 @@ static void *free_it(void *block)
     return weir_free(block) == WEIR_OK ? NULL : block;
 }
 
-static void a_thread_without_a_current_stream_frees_what_it_likes(void **state)
+static void frees_of_a_thread_without_a_current_stream_are_not_suspect(void **state)
 {
     (void)state;
     assert_ok(weir_stream_set_current(home));
@@ -372,7 +372,7 @@ static void a_thread_without_a_current_stream_frees_what_it_likes(void **state)
 
 /* ---- others ----------------------------------------------------------------------------------------------------------- */
 
-static void a_record_that_comes_too_late_tells_who_freed(void **state)
+static void a_record_that_comes_too_late_reports_who_freed(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -382,7 +382,7 @@ static void a_record_that_comes_too_late_tells_who_freed(void **state)
     assert_non_null(strstr(weir_error_text(), "\nfreed by thread"));
 }
 
-static void what_a_graph_orders_is_left_to_it(void **state)
+static void uses_inside_a_capture_are_not_checked(void **state)
 {
     (void)state;
     weir_graph graph;
@@ -399,7 +399,7 @@ static void what_a_graph_orders_is_left_to_it(void **state)
     expect_silence();
 }
 
-static void host_memory_and_memory_of_others_is_not_looked_at(void **state)
+static void host_memory_and_foreign_memory_are_not_checked(void **state)
 {
     (void)state;
     void *pinned = NULL;
@@ -412,7 +412,7 @@ static void host_memory_and_memory_of_others_is_not_looked_at(void **state)
 }
 
 /* The default stream and a stream of the program's own may wait for each other by themselves. */
-static void what_the_driver_may_order_is_not_told(void **state)
+static void uses_that_the_driver_may_order_are_not_reported(void **state)
 {
     (void)state;
     weir_stream named = { 0 };
@@ -429,7 +429,7 @@ static void what_the_driver_may_order_is_not_told(void **state)
 }
 
 /* More waits than are remembered: what is not known is not told. */
-static void what_is_too_long_ago_is_not_told(void **state)
+static void uses_that_are_too_long_ago_are_not_reported(void **state)
 {
     (void)state;
     void *block = alloc_on(1000, home);
@@ -464,7 +464,7 @@ static void *freed_too_early(size_t bytes, size_t at)
     return block;
 }
 
-static void what_is_written_after_the_free_is_told_at_the_next_use(void **state)
+static void a_write_after_the_free_is_reported_at_the_next_use(void **state)
 {
     (void)state;
     void *early = freed_too_early(10000, 9999), *block = alloc_on(10000, home);
@@ -484,7 +484,7 @@ static int open_poisoned_torch(void **state)
 }
 
 /* What is left of it is looked at when that is handed out. */
-static void a_part_of_it_is_enough(void **state)
+static void a_write_is_found_when_only_its_part_is_handed_out(void **state)
 {
     (void)state;
     char *early = freed_too_early(5000, 4000), *small = alloc_on(1024, home);
@@ -499,7 +499,7 @@ static void a_part_of_it_is_enough(void **state)
     assert_int_equal(misuses(), 1);
 }
 
-static void memory_of_another_stream_by_then_is_looked_at(void **state)
+static void memory_that_went_to_another_stream_is_checked(void **state)
 {
     (void)state;
     freed_too_early(3 * MIB, 0);
@@ -510,7 +510,7 @@ static void memory_of_another_stream_by_then_is_looked_at(void **state)
     assert_ok(weir_free(block));
 }
 
-static void right_programs_are_left_alone(void **state)
+static void correct_programs_are_not_reported(void **state)
 {
     (void)state;
     uint32_t random = 1;
@@ -566,7 +566,7 @@ static void paused_memory_is_forgotten(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-static void restored_blocks_are_the_programs_again(void **state)
+static void restored_blocks_are_not_checked_as_freed(void **state)
 {
     (void)state;
     weir_mempool pool;
@@ -589,7 +589,7 @@ static void restored_blocks_are_the_programs_again(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-static void free_memory_of_a_graph_is_its_own(void **state)
+static void free_memory_of_a_graph_is_not_checked(void **state)
 {
     (void)state;
     weir_graph graph;
@@ -640,7 +640,7 @@ static void failures_leave_nothing_behind(void **state)
     open_streams("");
 }
 
-static void without_the_word_nothing_is_said(void **state)
+static void without_the_option_nothing_is_reported(void **state)
 {
     (void)state;
     open_streams("all");
@@ -676,7 +676,7 @@ static void expect_event(weir_event_kind kind, const void *block, size_t bytes, 
     assert_int_equal(e->stream, (uintptr_t)native_of(stream));
 }
 
-static void each_use_that_was_not_recorded_is_an_event(void **state)
+static void each_unrecorded_use_is_an_event(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) { /* of which the second is not said again */
@@ -712,7 +712,7 @@ static void a_suspicion_is_an_event(void **state)
     expect_event(WEIR_EVENT_SUSPECT_FREE, block, 1000, other);
 }
 
-static void it_is_of_the_blocks_pool(void **state)
+static void a_misuse_event_names_the_blocks_pool(void **state)
 {
     (void)state;
     weir_mempool pool;
@@ -743,44 +743,45 @@ static void it_is_of_the_blocks_pool(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STREAMS(a_use_that_was_not_recorded_is_told_when_the_block_is_freed),
-        STREAMS(a_use_that_was_recorded_is_right),
+        STREAMS(an_unrecorded_use_is_reported_when_the_block_is_freed),
+        STREAMS(a_recorded_use_is_correct),
         STREAMS(recording_another_stream_does_not_help),
         STREAMS(a_stream_that_waits_for_the_use_needs_no_record),
         STREAMS(waiting_before_the_use_does_not_help),
-        STREAMS(waiting_by_way_of_a_third_stream_is_waiting),
-        STREAMS(the_wrong_way_round_it_is_not),
-        STREAMS(what_the_host_has_waited_for_is_over),
-        STREAMS(the_blocks_own_stream_needs_nothing),
-        STREAMS(the_same_two_places_are_told_once_and_counted),
-        STREAMS(streams_of_other_devices_are_streams),
-        STREAMS(writing_on_one_stream_and_reading_on_another_is_told),
-        STREAMS(reading_on_both_is_right),
-        STREAMS(a_pointer_into_the_block_is_the_block),
-        STREAMS(memory_that_its_stream_may_still_use_is_not_another_streams),
+        STREAMS(waiting_through_a_third_stream_counts),
+        STREAMS(waiting_in_the_wrong_direction_does_not_help),
+        STREAMS(work_that_the_host_has_waited_for_is_over),
+        STREAMS(uses_on_the_blocks_own_stream_need_no_record),
+        STREAMS(a_repeated_misuse_is_reported_once_and_counted),
+        STREAMS(streams_of_other_devices_are_checked),
+        STREAMS(writing_on_one_stream_and_reading_on_another_is_reported),
+        STREAMS(reading_on_both_is_correct),
+        STREAMS(a_use_inside_a_block_is_a_use_of_the_block),
+        STREAMS(a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory),
         STREAMS(freeing_while_another_stream_is_current_is_suspect),
-        STREAMS(what_makes_it_unsuspicious),
-        STREAMS(a_thread_without_a_current_stream_frees_what_it_likes),
-        STREAMS(a_record_that_comes_too_late_tells_who_freed),
-        STREAMS(what_a_graph_orders_is_left_to_it),
-        STREAMS(host_memory_and_memory_of_others_is_not_looked_at),
-        STREAMS(what_the_driver_may_order_is_not_told),
-        STREAMS(what_is_too_long_ago_is_not_told),
-        POISONED(what_is_written_after_the_free_is_told_at_the_next_use),
-        cmocka_unit_test_setup_teardown(a_part_of_it_is_enough, open_poisoned_torch, close_them),
-        POISONED(memory_of_another_stream_by_then_is_looked_at),
-        POISONED(right_programs_are_left_alone),
+        STREAMS(a_free_ordered_with_the_other_stream_is_not_suspect),
+        STREAMS(frees_of_a_thread_without_a_current_stream_are_not_suspect),
+        STREAMS(a_record_that_comes_too_late_reports_who_freed),
+        STREAMS(uses_inside_a_capture_are_not_checked),
+        STREAMS(host_memory_and_foreign_memory_are_not_checked),
+        STREAMS(uses_that_the_driver_may_order_are_not_reported),
+        STREAMS(uses_that_are_too_long_ago_are_not_reported),
+        POISONED(a_write_after_the_free_is_reported_at_the_next_use),
+        cmocka_unit_test_setup_teardown(a_write_is_found_when_only_its_part_is_handed_out, open_poisoned_torch,
+                                        close_them),
+        POISONED(memory_that_went_to_another_stream_is_checked),
+        POISONED(correct_programs_are_not_reported),
         POISONED(memory_that_was_given_back_is_forgotten),
         POISONED(paused_memory_is_forgotten),
-        POISONED(restored_blocks_are_the_programs_again),
-        POISONED(free_memory_of_a_graph_is_its_own),
+        POISONED(restored_blocks_are_not_checked_as_freed),
+        POISONED(free_memory_of_a_graph_is_not_checked),
         POISONED(failures_leave_nothing_behind),
-        RECORDING(each_use_that_was_not_recorded_is_an_event),
+        RECORDING(each_unrecorded_use_is_an_event),
         RECORDING(uses_at_the_same_time_are_an_event),
         RECORDING(a_write_after_the_free_is_an_event),
         RECORDING(a_suspicion_is_an_event),
-        RECORDING(it_is_of_the_blocks_pool),
-        cmocka_unit_test_teardown(without_the_word_nothing_is_said, close_them),
+        RECORDING(a_misuse_event_names_the_blocks_pool),
+        cmocka_unit_test_teardown(without_the_option_nothing_is_reported, close_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void *replace_many(void *argument)
 }
 
 /* Somebody holds it all the while. */
-static void a_detached_stream_works_without_the_caches_lock(void **state)
+static void a_detached_stream_splits_and_coalesces_without_the_caches_lock(void **state)
 {
     (void)state;
     load l = new_load();
@@ -320,7 +320,7 @@ static void a_peak_beside_a_detached_stream_is_noticed(void **state)
 }
 
 /* So many fronts say only now and then what is parked; what a detached one has had parked is free, and counts once. */
-static void a_peak_beside_a_detached_one_of_many_streams_is_noticed(void **state)
+static void a_peak_beside_one_detached_stream_of_many_is_noticed(void **state)
 {
     enum { STREAMS = WR_FRONTS_SUMMED + 2, BLOCKS = 40 };
     (void)state;
@@ -405,7 +405,7 @@ static void a_front_is_detached_where_requests_wait(void **state)
     assert_true(detaches(front_of(alloc_on(512, new_stream(0))), 4));
 }
 
-static void where_one_front_is_detached_another_is_that_asks_often(void **state)
+static void beside_a_detached_front_another_that_asks_often_is_detached_too(void **state)
 {
     (void)state;
     detach(front_of(alloc_on(512, new_stream(0))));
@@ -418,7 +418,7 @@ static void where_one_front_is_detached_another_is_that_asks_often(void **state)
     assert_true(wr_front_is_detached(front));
 }
 
-static void a_front_is_attached_to_be_looked_at(void **state)
+static void reading_statistics_attaches_a_front(void **state)
 {
     (void)state;
     wr_front *front = front_of(alloc_on(512, new_stream(0)));
@@ -429,7 +429,7 @@ static void a_front_is_attached_to_be_looked_at(void **state)
     detach(front);
 }
 
-static void a_front_is_attached_that_others_visit_in_vain(void **state)
+static void an_idle_detached_front_is_attached_after_many_visits(void **state)
 {
     (void)state;
     load l = new_load();
@@ -461,7 +461,7 @@ static void closed_fronts_are_not_detached(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DETACH_TEST(a_detached_stream_works_without_the_caches_lock),
+        DETACH_TEST(a_detached_stream_splits_and_coalesces_without_the_caches_lock),
         DETACH_TEST(a_detached_stream_grows),
         DETACH_TEST(a_detached_stream_gets_more_records),
         DETACH_TEST(a_detached_stream_exchanges_small_blocks_for_large_ones),
@@ -472,14 +472,14 @@ int main(void)
         DETACH_TEST(a_peak_of_a_detached_stream_is_noticed),
         DETACH_TEST(a_peak_of_several_detached_streams_is_noticed_but_for_a_little),
         DETACH_TEST(a_peak_beside_a_detached_stream_is_noticed),
-        DETACH_TEST(a_peak_beside_a_detached_one_of_many_streams_is_noticed),
+        DETACH_TEST(a_peak_beside_one_detached_stream_of_many_is_noticed),
         DETACH_TEST(a_private_pool_finds_the_default_ones_numbers_right),
         DETACH_TEST(memory_of_a_detached_stream_goes_back_to_the_driver),
         DETACH_TEST(a_detached_stream_ends),
         DETACH_TEST(a_front_is_detached_where_requests_wait),
-        DETACH_TEST(where_one_front_is_detached_another_is_that_asks_often),
-        DETACH_TEST(a_front_is_attached_to_be_looked_at),
-        DETACH_TEST(a_front_is_attached_that_others_visit_in_vain),
+        DETACH_TEST(beside_a_detached_front_another_that_asks_often_is_detached_too),
+        DETACH_TEST(reading_statistics_attaches_a_front),
+        DETACH_TEST(an_idle_detached_front_is_attached_after_many_visits),
         DETACH_TEST(closed_fronts_are_not_detached),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,7 +42,7 @@ static void takes_the_first_name_that_loads(void **state)
     wr_dl_close(library);
 }
 
-static void takes_what_is_in_the_process_before_a_better_name(void **state)
+static void prefers_a_library_in_the_process_to_an_earlier_name(void **state)
 {
     (void)state;
     static const char *const names[] = { "libanl.so.1", "libc.so.6", NULL };
@@ -92,7 +92,7 @@ static void the_variable_names_the_library(void **state)
     wr_dl_close(library);
 }
 
-static void the_variable_leaves_no_other_candidate(void **state)
+static void no_other_name_is_tried_when_the_variable_is_set(void **state)
 {
     (void)state;
     void *library = NULL;
@@ -104,7 +104,7 @@ static void the_variable_leaves_no_other_candidate(void **state)
     assert_null(strstr(weir_error_text(), "libm"));
 }
 
-static void an_empty_variable_is_not_the_program_itself(void **state)
+static void an_empty_variable_is_refused(void **state)
 {
     (void)state;
     void *library = NULL;
@@ -114,7 +114,7 @@ static void an_empty_variable_is_not_the_program_itself(void **state)
     assert_non_null(strstr(weir_error_text(), "no file name"));
 }
 
-static void endless_reasons_are_cut(void **state)
+static void overlong_reasons_are_cut(void **state)
 {
     (void)state;
     char name[400];
@@ -140,7 +140,7 @@ static void a_missing_symbol_names_itself_and_the_file(void **state)
     wr_dl_close(library);
 }
 
-static void what_is_not_in_the_process_is_not_loaded(void **state)
+static void a_library_that_is_not_in_the_process_is_not_loaded(void **state)
 {
     (void)state;
     void *library = NULL;
@@ -163,15 +163,15 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(opens_a_library_and_finds_its_symbols, forget_variable),
         cmocka_unit_test_teardown(takes_the_first_name_that_loads, forget_variable),
-        cmocka_unit_test_teardown(takes_what_is_in_the_process_before_a_better_name, forget_variable),
+        cmocka_unit_test_teardown(prefers_a_library_in_the_process_to_an_earlier_name, forget_variable),
         cmocka_unit_test_teardown(a_symbol_that_may_be_absent_leaves_no_error, forget_variable),
         cmocka_unit_test_teardown(failure_lists_each_candidate_and_names_the_variable, forget_variable),
         cmocka_unit_test_teardown(the_variable_names_the_library, forget_variable),
-        cmocka_unit_test_teardown(the_variable_leaves_no_other_candidate, forget_variable),
-        cmocka_unit_test_teardown(an_empty_variable_is_not_the_program_itself, forget_variable),
-        cmocka_unit_test_teardown(endless_reasons_are_cut, forget_variable),
+        cmocka_unit_test_teardown(no_other_name_is_tried_when_the_variable_is_set, forget_variable),
+        cmocka_unit_test_teardown(an_empty_variable_is_refused, forget_variable),
+        cmocka_unit_test_teardown(overlong_reasons_are_cut, forget_variable),
         cmocka_unit_test_teardown(a_missing_symbol_names_itself_and_the_file, forget_variable),
-        cmocka_unit_test_teardown(what_is_not_in_the_process_is_not_loaded, forget_variable),
+        cmocka_unit_test_teardown(a_library_that_is_not_in_the_process_is_not_loaded, forget_variable),
         cmocka_unit_test_teardown(close_takes_null, forget_variable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,7 +149,7 @@ static void a_request_of_another_size_is_passed_over(void **state)
 }
 
 /* Each size comes twice, so that only what is near tells the one that is meant. */
-static void what_was_left_out_is_skipped_at_the_second_request(void **state)
+static void left_out_entries_are_skipped_at_the_second_request(void **state)
 {
     scene *s = *state;
     wr_course_release(&s->course);
@@ -176,7 +176,7 @@ static void a_program_that_goes_back_is_found_too(void **state)
     make_entries(s, 11, 60);
 }
 
-static void sizes_that_are_found_often_tell_it_together(void **state)
+static void several_frequent_sizes_together_tell_where_the_program_is(void **state)
 {
     scene *s = *state;
     const uint32_t asked = entries_until_found(s, 130);
@@ -199,14 +199,14 @@ static void lose(scene *s)
     assert_false(wr_follower_trusted(&s->follower));
 }
 
-static void who_is_found_is_served_after_a_run(void **state)
+static void a_program_that_is_found_is_served_after_a_run_of_expected_requests(void **state)
 {
     scene *s = *state;
     lose(s);
     expect_probation(s, 100 + entries_until_found(s, 100), WR_PROBATION_LEAST / 2);
 }
 
-static void who_was_lost_again_must_do_better(void **state)
+static void a_program_that_was_lost_again_needs_a_longer_run(void **state)
 {
     scene *s = *state;
     lose(s);
@@ -217,7 +217,7 @@ static void who_was_lost_again_must_do_better(void **state)
     assert_false(wr_follower_proven(&s->follower));
 }
 
-static void who_was_lost_for_long_is_found_a_little_later(void **state)
+static void a_program_that_was_lost_for_long_is_found_a_little_later(void **state)
 {
     scene *s = *state;
     lose(s);
@@ -227,7 +227,7 @@ static void who_was_lost_for_long_is_found_a_little_later(void **state)
     make_entries(s, 100 + asked, 180);
 }
 
-static void who_jumps_about_is_not_followed(void **state)
+static void a_program_that_jumps_about_is_not_followed(void **state)
 {
     scene *s = *state;
     make_entries(s, 0, 50);
@@ -238,7 +238,7 @@ static void who_jumps_about_is_not_followed(void **state)
     assert_false(wr_follower_trusted(&s->follower));
 }
 
-static void behind_the_end_the_program_is_not_served_elsewhere(void **state)
+static void past_the_end_of_the_course_the_program_is_not_served(void **state)
 {
     scene *s = *state;
     make_entries(s, 0, ENTRIES);
@@ -290,7 +290,7 @@ static void residents_of_one_size_take_turns(void **state)
     for (uint32_t i = 0; i < 2 * ALIKE; i++) assert_int_equal(ask_resident(s, size_of(0)), i % ALIKE);
 }
 
-static void who_begins_anew_has_made_no_residents(void **state)
+static void a_new_follower_has_made_no_residents(void **state)
 {
     scene *s = *state;
     assert_int_equal(ask_resident(s, size_of(0)), 0);
@@ -298,13 +298,13 @@ static void who_begins_anew_has_made_no_residents(void **state)
     assert_int_equal(ask_resident(s, size_of(0)), 0);
 }
 
-static void what_was_gone_soon_is_no_resident(void **state)
+static void short_lived_entries_are_not_residents(void **state)
 {
     scene *s = *state;
     for (uint32_t i = RESIDENTS - SHORT; i < RESIDENTS; i++) assert_int_equal(ask(s, size_of(i)), WR_FOLLOW_NONE);
 }
 
-static void residents_are_made_in_the_middle_too(void **state)
+static void residents_may_be_made_in_the_middle_of_the_course(void **state)
 {
     scene *s = *state;
     (void)ask_resident(s, size_of(10));
@@ -315,7 +315,7 @@ static void residents_are_made_in_the_middle_too(void **state)
     assert_true(wr_follower_trusted(&s->follower));
 }
 
-static void what_is_expected_is_no_resident(void **state)
+static void an_expected_request_is_not_taken_for_a_resident(void **state)
 {
     scene *s = *state;
     wr_course_release(&s->course);
@@ -327,7 +327,7 @@ static void what_is_expected_is_no_resident(void **state)
 }
 
 /* A program's optimizer asks for all sizes of the model again. */
-static void while_residents_are_made_no_place_is_looked_for(void **state)
+static void no_place_is_searched_while_residents_are_made(void **state)
 {
     scene *s = *state;
     enum { FROM = 8, TO = 24 };
@@ -339,7 +339,7 @@ static void while_residents_are_made_no_place_is_looked_for(void **state)
     make_entries(s, 100 + FROM, 100 + TO);
 }
 
-static void who_makes_other_than_residents_is_not_followed(void **state)
+static void after_other_requests_no_resident_is_served(void **state)
 {
     scene *s = *state;
     lose(s);
@@ -360,7 +360,7 @@ static void a_course_of_residents_only_has_no_end(void **state)
         }
 }
 
-static void a_program_that_begins_otherwise_is_not_served(void **state)
+static void a_program_that_begins_differently_is_not_served(void **state)
 {
     scene *s = *state;
     assert_true(wr_follower_trusted(&s->follower));
@@ -387,7 +387,7 @@ static bool begins_at_the_loop(scene *s, bool apart)
     return wr_course_begin_at(&s->course, HALF + 7);
 }
 
-static void what_comes_late_needs_no_memory_for_what_was_to_stay(void **state)
+static void a_program_that_begins_late_needs_no_memory_for_missed_residents(void **state)
 {
     static scene s;
     *state = &s;
@@ -396,7 +396,7 @@ static void what_comes_late_needs_no_memory_for_what_was_to_stay(void **state)
         assert_int_equal(s.course.units[unit / 64] >> unit % 64 & 1, unit >= ENTRIES / 4);
 }
 
-static void what_comes_late_is_not_served_between_what_was_to_stay(void **state)
+static void a_program_that_begins_late_is_not_served_between_missed_residents(void **state)
 {
     static scene s;
     *state = &s;
@@ -456,7 +456,7 @@ static void a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entri
     free(entries);
 }
 
-static void who_begins_at_the_beginning_needs_all(void **state)
+static void a_program_that_begins_at_the_beginning_needs_all_units(void **state)
 {
     scene *s = *state;
     assert_true(wr_course_begin_at(&s->course, 0));
@@ -481,7 +481,7 @@ static void a_loop_goes_round(void **state)
     for (int i = 0; i < 5; i++) make_entries(s, LOOP_FIRST, LOOP_FIRST + LOOP_COUNT);
 }
 
-static void a_loop_ends_with_what_comes_behind_it(void **state)
+static void a_loop_ends_with_the_entries_behind_it(void **state)
 {
     scene *s = *state;
     make_entries(s, 0, LOOP_FIRST + LOOP_COUNT);
@@ -489,7 +489,7 @@ static void a_loop_ends_with_what_comes_behind_it(void **state)
     make_entries(s, LOOP_FIRST + LOOP_COUNT, ENTRIES);
 }
 
-static void courses_that_cannot_be_are_refused(void **state)
+static void impossible_courses_are_refused(void **state)
 {
     (void)state;
     wr_course course;
@@ -526,36 +526,37 @@ int main(void)
         FOLLOW_TEST(the_same_sequence_is_followed),
         FOLLOW_TEST(a_course_without_a_loop_begins_again),
         FOLLOW_TEST(a_request_of_another_size_is_passed_over),
-        FOLLOW_TEST(what_was_left_out_is_skipped_at_the_second_request),
+        FOLLOW_TEST(left_out_entries_are_skipped_at_the_second_request),
         FOLLOW_TEST(a_size_that_is_found_once_tells_where_the_program_is),
-        cmocka_unit_test_setup_teardown(sizes_that_are_found_often_tell_it_together, make_monotonous, release),
+        cmocka_unit_test_setup_teardown(several_frequent_sizes_together_tell_where_the_program_is, make_monotonous,
+                                        release),
         FOLLOW_TEST(a_program_that_goes_back_is_found_too),
-        FOLLOW_TEST(who_is_found_is_served_after_a_run),
-        FOLLOW_TEST(who_was_lost_again_must_do_better),
-        FOLLOW_TEST(who_was_lost_for_long_is_found_a_little_later),
-        FOLLOW_TEST(who_jumps_about_is_not_followed),
-        FOLLOW_TEST(behind_the_end_the_program_is_not_served_elsewhere),
+        FOLLOW_TEST(a_program_that_is_found_is_served_after_a_run_of_expected_requests),
+        FOLLOW_TEST(a_program_that_was_lost_again_needs_a_longer_run),
+        FOLLOW_TEST(a_program_that_was_lost_for_long_is_found_a_little_later),
+        FOLLOW_TEST(a_program_that_jumps_about_is_not_followed),
+        FOLLOW_TEST(past_the_end_of_the_course_the_program_is_not_served),
         FOLLOW_TEST(a_program_that_begins_again_with_something_else_is_served),
         RESIDENT_TEST(residents_are_made_in_any_order),
         RESIDENT_TEST(residents_of_one_size_take_turns),
-        RESIDENT_TEST(who_begins_anew_has_made_no_residents),
-        RESIDENT_TEST(what_was_gone_soon_is_no_resident),
-        RESIDENT_TEST(residents_are_made_in_the_middle_too),
-        RESIDENT_TEST(what_is_expected_is_no_resident),
-        RESIDENT_TEST(while_residents_are_made_no_place_is_looked_for),
-        RESIDENT_TEST(who_makes_other_than_residents_is_not_followed),
+        RESIDENT_TEST(a_new_follower_has_made_no_residents),
+        RESIDENT_TEST(short_lived_entries_are_not_residents),
+        RESIDENT_TEST(residents_may_be_made_in_the_middle_of_the_course),
+        RESIDENT_TEST(an_expected_request_is_not_taken_for_a_resident),
+        RESIDENT_TEST(no_place_is_searched_while_residents_are_made),
+        RESIDENT_TEST(after_other_requests_no_resident_is_served),
         RESIDENT_TEST(a_course_of_residents_only_has_no_end),
-        FOLLOW_TEST(a_program_that_begins_otherwise_is_not_served),
-        cmocka_unit_test_teardown(what_comes_late_needs_no_memory_for_what_was_to_stay, release),
-        cmocka_unit_test_teardown(what_comes_late_is_not_served_between_what_was_to_stay, release),
+        FOLLOW_TEST(a_program_that_begins_differently_is_not_served),
+        cmocka_unit_test_teardown(a_program_that_begins_late_needs_no_memory_for_missed_residents, release),
+        cmocka_unit_test_teardown(a_program_that_begins_late_is_not_served_between_missed_residents, release),
         cmocka_unit_test(units_are_needed_from_the_first_byte_of_an_entry_to_the_last),
         cmocka_unit_test(a_plan_whose_entries_all_lie_in_one_place_saves_nothing),
         cmocka_unit_test(a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries),
-        FOLLOW_TEST(who_begins_at_the_beginning_needs_all),
+        FOLLOW_TEST(a_program_that_begins_at_the_beginning_needs_all_units),
         FOLLOW_TEST(places_in_use_cost_trust),
         LOOP_TEST(a_loop_goes_round),
-        LOOP_TEST(a_loop_ends_with_what_comes_behind_it),
-        cmocka_unit_test(courses_that_cannot_be_are_refused),
+        LOOP_TEST(a_loop_ends_with_the_entries_behind_it),
+        cmocka_unit_test(impossible_courses_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

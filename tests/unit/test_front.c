@@ -81,7 +81,7 @@ static void a_block_recorded_while_it_is_parked_is_parked_once(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
-static void recording_what_is_parked_is_refused(void **state)
+static void recording_a_parked_block_is_refused(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0), other = new_stream(0);
@@ -134,7 +134,7 @@ static void a_block_whose_slot_is_full_is_free_at_once(void **state)
     assert_ok(weir_validate(0));
 }
 
-static void a_block_whose_slot_has_others_is_free_at_once(void **state)
+static void a_block_whose_slot_has_another_size_is_free_at_once(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream_of_this_thread();
@@ -151,7 +151,7 @@ static void a_block_whose_slot_has_others_is_free_at_once(void **state)
 }
 
 /* What the region ends with is the first of its equals here. */
-static void what_is_parked_stays_while_another_block_fits_exactly(void **state)
+static void a_parked_block_stays_while_a_free_one_fits_exactly(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -168,7 +168,7 @@ static void what_is_parked_stays_while_another_block_fits_exactly(void **state)
 }
 
 /* The memory of the stream that ends goes to the default one, which has no front before. */
-static void a_stream_that_ends_leaves_what_others_have_parked(void **state)
+static void a_stream_that_ends_leaves_other_streams_parked_blocks(void **state)
 {
     (void)state;
     const weir_stream stays = new_stream(0), unused = new_stream(0), ends = new_stream(0);
@@ -205,11 +205,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FRONT_TEST(a_block_recorded_while_it_is_parked_is_parked_once),
-        FRONT_TEST(recording_what_is_parked_is_refused),
+        FRONT_TEST(recording_a_parked_block_is_refused),
         FRONT_TEST(a_block_whose_slot_is_full_is_free_at_once),
-        FRONT_TEST(a_block_whose_slot_has_others_is_free_at_once),
-        FRONT_TEST(what_is_parked_stays_while_another_block_fits_exactly),
-        FRONT_TEST(a_stream_that_ends_leaves_what_others_have_parked),
+        FRONT_TEST(a_block_whose_slot_has_another_size_is_free_at_once),
+        FRONT_TEST(a_parked_block_stays_while_a_free_one_fits_exactly),
+        FRONT_TEST(a_stream_that_ends_leaves_other_streams_parked_blocks),
         FRONT_TEST(a_front_made_while_fronts_are_closed_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

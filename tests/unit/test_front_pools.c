@@ -61,7 +61,7 @@ static void take_and_give(weir_mempool pool, weir_stream stream, void *blocks[],
 
 /* ---- who gets it ---------------------------------------------------------------------------------------------------- */
 
-static void what_was_freed_serves_the_next_request_of_its_size_there(void **state)
+static void a_freed_block_serves_the_next_request_of_its_size_in_its_pool(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -74,7 +74,7 @@ static void what_was_freed_serves_the_next_request_of_its_size_there(void **stat
     assert_ok(weir_validate(0));
 }
 
-static void other_pools_and_streams_do_not_get_it(void **state)
+static void other_pools_and_streams_do_not_get_a_parked_block(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool(), other = new_pool();
@@ -88,7 +88,7 @@ static void other_pools_and_streams_do_not_get_it(void **state)
     assert_ptr_equal(alloc_from(pool, 4096, stream), block);
 }
 
-static void a_thread_gets_it_in_the_pool_that_it_entered(void **state)
+static void a_thread_gets_a_parked_block_of_the_pool_that_it_entered(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool(), inner = new_pool();
@@ -107,7 +107,7 @@ static void a_thread_gets_it_in_the_pool_that_it_entered(void **state)
     assert_ptr_equal(alloc_on(4096, stream), in_default);
 }
 
-static void on_the_current_stream_it_comes_from_the_pool_that_was_entered(void **state)
+static void the_current_stream_gets_a_parked_block_of_the_pool_that_was_entered(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -121,7 +121,7 @@ static void on_the_current_stream_it_comes_from_the_pool_that_was_entered(void *
 }
 
 /* Segments have blocks of one class. */
-static void what_is_missed_takes_back_what_is_parked_of_its_class(void **state)
+static void a_miss_frees_the_parked_blocks_of_its_class(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -195,14 +195,14 @@ static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
     assert_true(done);
 }
 
-static void a_hit_in_a_pool_that_was_entered_needs_no_lock_of_all(void **state)
+static void a_hit_in_a_pool_that_was_entered_needs_no_shared_lock(void **state)
 {
     (void)state;
     assert_hits_without_the_caches_lock(true, 4096);
     assert_hits_without_the_caches_lock(true, 3 * MIB + 1);
 }
 
-static void a_hit_in_a_pool_that_is_named_needs_no_lock_of_all(void **state)
+static void a_hit_in_a_pool_that_is_named_needs_no_shared_lock(void **state)
 {
     (void)state;
     assert_hits_without_the_caches_lock(false, 4096);
@@ -210,7 +210,7 @@ static void a_hit_in_a_pool_that_is_named_needs_no_lock_of_all(void **state)
 }
 
 /* Large requests become multiples of 64 KiB there. */
-static void a_large_block_serves_the_next_request_that_becomes_as_large(void **state)
+static void a_large_block_serves_the_next_request_that_rounds_to_its_size(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -240,7 +240,7 @@ static void assert_parks(weir_mempool_options options, bool parks)
     assert_ok(weir_validate(0));
 }
 
-static void pools_whose_rules_say_which_block_is_next_park_nothing(void **state)
+static void pools_whose_rules_choose_the_next_block_park_nothing(void **state)
 {
     (void)state;
     weir_mempool_options whole = options_of("whole"), fixed = options_of("fixed"), lending = options_of("lending");
@@ -270,7 +270,7 @@ static void the_pool_of_a_capture_parks_nothing(void **state)
     assert_ok(weir_free(block));
 }
 
-static void a_pool_that_is_captured_in_parks_what_is_freed_there(void **state)
+static void a_pool_with_a_capture_parks_blocks_freed_there(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -312,7 +312,7 @@ static void assert_reused_after_a_join(weir_mempool pool, weir_stream stream, wr
     assert_ok(weir_graph_destroy(graph));
 }
 
-static void a_capture_may_use_again_what_was_parked_before(void **state)
+static void a_capture_may_reuse_blocks_parked_before(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -321,7 +321,7 @@ static void a_capture_may_use_again_what_was_parked_before(void **state)
     assert_reused_after_a_join(pool, stream, NULL);
 }
 
-static void a_capture_may_use_again_what_a_detached_front_served(void **state)
+static void a_capture_may_reuse_blocks_of_a_detached_front(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -351,7 +351,7 @@ static void aligned_blocks_are_parked_by_the_size_that_they_have(void **state)
 
 /* ---- when it goes back ---------------------------------------------------------------------------------------------- */
 
-static void a_released_pool_serves_nothing_that_was_parked(void **state)
+static void a_released_pool_serves_no_parked_block(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -388,7 +388,7 @@ static void *enter_and_end(void *argument)
 }
 
 /* The last reference is that of a thread which ends. */
-static void what_a_thread_leaves_behind_serves_nothing_that_was_parked(void **state)
+static void a_pool_released_by_a_thread_that_ends_serves_no_parked_block(void **state)
 {
     (void)state;
     weir_mempool pool = new_pool();
@@ -400,7 +400,7 @@ static void what_a_thread_leaves_behind_serves_nothing_that_was_parked(void **st
     assert_ok(weir_free(live));
 }
 
-static void a_paused_pool_serves_nothing_that_was_parked(void **state)
+static void a_paused_pool_serves_no_parked_block(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -442,7 +442,7 @@ static weir_status take_back(void *user, void *base, size_t bytes, int device, v
     return WEIR_OK;
 }
 
-static void what_is_parked_while_memory_is_looked_for_is_found(void **state)
+static void a_block_parked_while_memory_is_searched_is_found(void **state)
 {
     (void)state;
     tight t = { .arena = aligned_alloc(2 * MIB, 32 * MIB) };
@@ -462,7 +462,7 @@ static void what_is_parked_while_memory_is_looked_for_is_found(void **state)
     free(t.arena);
 }
 
-static void a_pools_cache_is_emptied_of_what_is_parked(void **state)
+static void emptying_a_pools_cache_includes_parked_blocks(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -471,7 +471,7 @@ static void a_pools_cache_is_emptied_of_what_is_parked(void **state)
     assert_int_equal(pool_stats(pool).reserved_bytes[WEIR_STAT_ALL].current, 0);
 }
 
-static void what_is_parked_is_free_at_a_checkpoint(void **state)
+static void parked_blocks_are_free_at_a_checkpoint(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -497,7 +497,7 @@ static void *served_by(weir_mempool pool, uint64_t planned, size_t bytes, weir_s
 }
 
 /* The thread remembers the pool's front, and there is other free memory that would do. */
-static void what_is_planned_in_a_pool_that_was_entered_lies_as_planned(void **state)
+static void planned_blocks_in_a_pool_that_was_entered_lie_as_planned(void **state)
 {
     (void)state;
     const weir_plan_entry entries[] = { { 0, MIB, WEIR_PLAN_FOREVER, 0 }, { MIB, MIB, WEIR_PLAN_FOREVER, 0 } };
@@ -542,7 +542,7 @@ static uint32_t fronts_of(const wr_cache *cache)
     return cache->front_count;
 }
 
-static void the_front_of_a_pool_that_is_gone_is_the_next_ones(void **state)
+static void the_front_of_a_pool_that_is_gone_goes_to_the_next_pool(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -631,7 +631,7 @@ static void a_stream_that_ends_takes_its_fronts_along(void **state)
 
 /* ---- numbers -------------------------------------------------------------------------------------------------------- */
 
-static void hits_and_requested_bytes_are_the_pools(void **state)
+static void hits_and_requested_bytes_count_for_the_pool(void **state)
 {
     (void)state;
     const weir_mempool pool = new_pool();
@@ -750,7 +750,7 @@ static void a_private_pools_front_is_detached_and_its_numbers_come_back(void **s
 }
 
 /* What is live on the stream is counted under the lock of one. */
-static void of_a_streams_fronts_one_is_detached(void **state)
+static void only_one_front_of_a_stream_is_detached(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -769,7 +769,7 @@ static void of_a_streams_fronts_one_is_detached(void **state)
 
 /* Blocks that are handed out whole, larger than what was asked for; the last one is more than what is spare, which what was asked
  * for is not. */
-static void what_a_detached_front_hands_out_whole_counts_whole(void **state)
+static void an_unsplit_block_of_a_detached_front_counts_whole(void **state)
 {
     enum { LARGE = 8 };
     (void)state;
@@ -882,41 +882,41 @@ static void a_peak_of_a_pool_beside_a_detached_front_is_noticed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        POOL_TEST(what_was_freed_serves_the_next_request_of_its_size_there),
-        POOL_TEST(other_pools_and_streams_do_not_get_it),
-        POOL_TEST(a_thread_gets_it_in_the_pool_that_it_entered),
-        POOL_TEST(on_the_current_stream_it_comes_from_the_pool_that_was_entered),
-        POOL_TEST(what_is_missed_takes_back_what_is_parked_of_its_class),
-        POOL_TEST(a_hit_in_a_pool_that_was_entered_needs_no_lock_of_all),
-        POOL_TEST(a_hit_in_a_pool_that_is_named_needs_no_lock_of_all),
-        POOL_TEST(a_large_block_serves_the_next_request_that_becomes_as_large),
-        POOL_TEST(pools_whose_rules_say_which_block_is_next_park_nothing),
+        POOL_TEST(a_freed_block_serves_the_next_request_of_its_size_in_its_pool),
+        POOL_TEST(other_pools_and_streams_do_not_get_a_parked_block),
+        POOL_TEST(a_thread_gets_a_parked_block_of_the_pool_that_it_entered),
+        POOL_TEST(the_current_stream_gets_a_parked_block_of_the_pool_that_was_entered),
+        POOL_TEST(a_miss_frees_the_parked_blocks_of_its_class),
+        POOL_TEST(a_hit_in_a_pool_that_was_entered_needs_no_shared_lock),
+        POOL_TEST(a_hit_in_a_pool_that_is_named_needs_no_shared_lock),
+        POOL_TEST(a_large_block_serves_the_next_request_that_rounds_to_its_size),
+        POOL_TEST(pools_whose_rules_choose_the_next_block_park_nothing),
         POOL_TEST(aligned_blocks_are_parked_by_the_size_that_they_have),
-        POOL_TEST(a_released_pool_serves_nothing_that_was_parked),
+        POOL_TEST(a_released_pool_serves_no_parked_block),
         POOL_TEST(a_pool_that_is_opened_again_parks_again),
-        POOL_TEST(what_a_thread_leaves_behind_serves_nothing_that_was_parked),
-        POOL_TEST(a_paused_pool_serves_nothing_that_was_parked),
-        POOL_TEST(what_is_parked_while_memory_is_looked_for_is_found),
-        POOL_TEST(a_pools_cache_is_emptied_of_what_is_parked),
-        POOL_TEST(what_is_parked_is_free_at_a_checkpoint),
-        POOL_TEST(what_is_planned_in_a_pool_that_was_entered_lies_as_planned),
+        POOL_TEST(a_pool_released_by_a_thread_that_ends_serves_no_parked_block),
+        POOL_TEST(a_paused_pool_serves_no_parked_block),
+        POOL_TEST(a_block_parked_while_memory_is_searched_is_found),
+        POOL_TEST(emptying_a_pools_cache_includes_parked_blocks),
+        POOL_TEST(parked_blocks_are_free_at_a_checkpoint),
+        POOL_TEST(planned_blocks_in_a_pool_that_was_entered_lie_as_planned),
         POOL_TEST(while_a_plan_has_places_for_private_pools_they_park_nothing),
         POOL_TEST(the_pool_of_a_capture_parks_nothing),
-        POOL_TEST(a_pool_that_is_captured_in_parks_what_is_freed_there),
-        POOL_TEST(a_capture_may_use_again_what_was_parked_before),
-        POOL_TEST(a_capture_may_use_again_what_a_detached_front_served),
-        POOL_TEST(the_front_of_a_pool_that_is_gone_is_the_next_ones),
+        POOL_TEST(a_pool_with_a_capture_parks_blocks_freed_there),
+        POOL_TEST(a_capture_may_reuse_blocks_parked_before),
+        POOL_TEST(a_capture_may_reuse_blocks_of_a_detached_front),
+        POOL_TEST(the_front_of_a_pool_that_is_gone_goes_to_the_next_pool),
         POOL_TEST(the_default_pool_does_not_take_over_a_front),
         POOL_TEST(more_pools_than_a_stream_has_fronts_for_serve_without),
         POOL_TEST(a_front_made_again_while_fronts_are_closed_is_closed),
         POOL_TEST(a_stream_that_ends_takes_its_fronts_along),
-        POOL_TEST(hits_and_requested_bytes_are_the_pools),
+        POOL_TEST(hits_and_requested_bytes_count_for_the_pool),
         POOL_TEST(a_peak_of_the_pool_alone_is_noticed),
         POOL_TEST(peaks_of_pools_that_take_turns_are_their_own),
         POOL_TEST(numbers_of_many_pools_stay_apart),
         POOL_TEST(a_private_pools_front_is_detached_and_its_numbers_come_back),
-        POOL_TEST(of_a_streams_fronts_one_is_detached),
-        cmocka_unit_test_teardown(what_a_detached_front_hands_out_whole_counts_whole, close_host),
+        POOL_TEST(only_one_front_of_a_stream_is_detached),
+        cmocka_unit_test_teardown(an_unsplit_block_of_a_detached_front_counts_whole, close_host),
         POOL_TEST(a_detached_front_whose_pool_goes_is_attached),
         POOL_TEST(a_peak_of_a_pool_with_detached_fronts_is_noticed_but_for_a_little),
         POOL_TEST(a_peak_of_a_pool_beside_a_detached_front_is_noticed),

@@ -38,7 +38,7 @@ static bool passes(pthread_t *thread, void *(*function)(void *))
     return atomic_load(&passed);
 }
 
-static void closing_waits_for_those_inside(void **state)
+static void closing_waits_for_threads_inside(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -53,7 +53,7 @@ static void closing_waits_for_those_inside(void **state)
     wr_gate_open();
 }
 
-static void entering_waits_until_all_have_opened_it(void **state)
+static void entering_waits_until_every_closer_has_opened_the_gate(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -116,7 +116,7 @@ static void a_bar_waits_for_a_beginning_that_goes_on(void **state)
     assert_true(atomic_load(&passed));
 }
 
-static void who_bars_beginnings_may_begin(void **state)
+static void a_thread_that_bars_beginnings_may_begin(void **state)
 {
     (void)state;
     wr_gate_bar();
@@ -155,7 +155,7 @@ static uint64_t processor_ns(pthread_t thread)
     return (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 }
 
-static void whoever_waits_sleeps(void **state)
+static void waiting_threads_sleep(void **state)
 {
     (void)state;
     void *(*const waits[])(void *) = { begin_it, enter_it, close_it };
@@ -187,13 +187,13 @@ static void known_captures_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closing_waits_for_those_inside),
-        cmocka_unit_test(entering_waits_until_all_have_opened_it),
+        cmocka_unit_test(closing_waits_for_threads_inside),
+        cmocka_unit_test(entering_waits_until_every_closer_has_opened_the_gate),
         cmocka_unit_test(a_beginning_waits_for_all_bars_and_an_end_for_none),
         cmocka_unit_test(a_bar_waits_for_a_beginning_that_goes_on),
-        cmocka_unit_test(who_bars_beginnings_may_begin),
+        cmocka_unit_test(a_thread_that_bars_beginnings_may_begin),
         cmocka_unit_test(one_beginning_comes_between_two_bars),
-        cmocka_unit_test(whoever_waits_sleeps),
+        cmocka_unit_test(waiting_threads_sleep),
         cmocka_unit_test(known_captures_are_counted),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);

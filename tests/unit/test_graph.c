@@ -40,7 +40,7 @@ static void expect_nothing_left(void)
 
 /* ---- running ------------------------------------------------------------------------------------------------------ */
 
-static void every_launch_computes_from_what_is_there_now(void **state)
+static void every_launch_reads_the_current_contents(void **state)
 {
     (void)state;
     unsigned char *in = alloc_on(MIB, origin), *out = alloc_on(MIB, origin);
@@ -306,7 +306,7 @@ static void an_abandoned_capture_leaves_nothing_behind(void **state)
 }
 
 /* As where it tells of what failed before. */
-static void a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again(void **state)
+static void the_driver_is_asked_again_after_a_failed_query_of_a_capture(void **state)
 {
     (void)state;
     weir_graph g = begin_unjoined();
@@ -317,7 +317,7 @@ static void a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again(void **
 }
 
 /* It may go on for all that is known, and would for ever if nobody could end it any more. */
-static void a_capture_that_the_driver_fails_to_tell_of_can_be_ended_later(void **state)
+static void a_capture_whose_query_fails_can_be_ended_later(void **state)
 {
     (void)state;
     weir_graph g = begin_on(origin);
@@ -332,7 +332,7 @@ static void a_capture_that_the_driver_fails_to_tell_of_can_be_ended_later(void *
     assert_ok(weir_graph_destroy(g));
 }
 
-static void an_adopted_capture_that_the_driver_fails_to_tell_of_is_known_on(void **state)
+static void an_adopted_capture_whose_query_fails_stays_known(void **state)
 {
     (void)state;
     weir_graph g = { 0 };
@@ -527,7 +527,7 @@ static void *launch_often(void *argument)
     return NULL;
 }
 
-static void a_graph_destroyed_while_others_use_it_is_gone_for_them(void **state)
+static void a_graph_destroyed_while_other_threads_use_it_is_gone_for_them(void **state)
 {
     (void)state;
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
@@ -661,7 +661,7 @@ static void an_adopted_capture_ends_once_and_is_its_owners_to_launch(void **stat
     assert_ok(b->graph_destroy(0, native));
 }
 
-static void a_capture_that_the_driver_does_not_end_is_said_to_go_on(void **state)
+static void a_capture_that_the_driver_does_not_end_is_reported(void **state)
 {
     (void)state;
     void *native = NULL;
@@ -679,7 +679,7 @@ static weir_status begin_and_spoil(int device, void *native, weir_capture_mode m
     return status;
 }
 
-static void a_capture_that_is_spoilt_as_it_begins_is_ended(void **state)
+static void a_capture_invalidated_as_it_begins_is_ended(void **state)
 {
     (void)state;
     weir_graph g = { 0 };
@@ -695,7 +695,7 @@ static void a_capture_that_is_spoilt_as_it_begins_is_ended(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
-static void a_body_shares_the_pool_of_the_graph_around_it(void **state)
+static void a_nested_capture_shares_the_pool_of_the_outer_graph(void **state)
 {
     (void)state;
     weir_graph body, outer = begin_on(origin);
@@ -720,7 +720,7 @@ static void a_body_shares_the_pool_of_the_graph_around_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        on_device(every_launch_computes_from_what_is_there_now),
+        on_device(every_launch_reads_the_current_contents),
         on_device(a_result_is_usable_after_the_graph_is_gone),
         on_device(free_memory_of_a_graph_is_kept_until_it_goes),
         on_device(a_graph_may_be_captured_again_after_another_is_gone),
@@ -734,9 +734,9 @@ int main(void)
         on_device(an_invalidated_capture_gives_an_empty_graph),
         on_device(unjoined_work_gives_an_empty_graph),
         on_device(an_abandoned_capture_leaves_nothing_behind),
-        on_device(a_driver_that_fails_to_tell_of_a_capture_once_is_asked_again),
-        on_device(a_capture_that_the_driver_fails_to_tell_of_can_be_ended_later),
-        on_device(an_adopted_capture_that_the_driver_fails_to_tell_of_is_known_on),
+        on_device(the_driver_is_asked_again_after_a_failed_query_of_a_capture),
+        on_device(a_capture_whose_query_fails_can_be_ended_later),
+        on_device(an_adopted_capture_whose_query_fails_stays_known),
         cmocka_unit_test_setup_teardown(the_captures_of_a_lost_device_are_over, open_scene, close_lost),
         cmocka_unit_test_setup_teardown(a_capture_of_a_thread_that_is_gone_holds_no_memory_of_weirs, open_scene,
                                         close_with_a_capture_of_another_thread),
@@ -747,14 +747,14 @@ int main(void)
         on_device(stale_ids_are_refused),
         on_device(a_paused_pool_makes_a_launch_wait),
         on_device(graphs_alive_are_ended_by_close),
-        on_device(a_graph_destroyed_while_others_use_it_is_gone_for_them),
+        on_device(a_graph_destroyed_while_other_threads_use_it_is_gone_for_them),
         on_device(of_captures_that_name_an_id_first_one_makes_the_pool),
         on_device(an_adopted_capture_is_ended_and_launched_by_its_owner),
         on_device(an_adopted_capture_that_goes_on_may_be_let_go),
         on_device(an_adopted_capture_ends_once_and_is_its_owners_to_launch),
-        on_device(a_capture_that_the_driver_does_not_end_is_said_to_go_on),
-        on_device(a_capture_that_is_spoilt_as_it_begins_is_ended),
-        on_device(a_body_shares_the_pool_of_the_graph_around_it),
+        on_device(a_capture_that_the_driver_does_not_end_is_reported),
+        on_device(a_capture_invalidated_as_it_begins_is_ended),
+        on_device(a_nested_capture_shares_the_pool_of_the_outer_graph),
     };
     return cmocka_run_group_tests_name("graph", tests, NULL, NULL);
 }

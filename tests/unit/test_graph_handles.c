@@ -156,7 +156,7 @@ static void the_workspace_of_an_invalidated_capture_goes_with_its_handle(void **
     assert_int_equal(reserved_on(0), 0);
 }
 
-static void what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool(void **state)
+static void library_memory_inside_a_capture_comes_from_the_graphs_pool(void **state)
 {
     (void)state;
     thing *t = get_on(&lib, origin);
@@ -197,7 +197,7 @@ static void no_restore_takes_memory_from_a_library(void **state)
 }
 
 /* The program has freed it since, and the library has its place. */
-static void a_block_of_then_that_is_a_librarys_now_is_not_given_to_both(void **state)
+static void a_checkpointed_block_that_a_library_has_now_is_not_restored(void **state)
 {
     (void)state;
     weir_checkpoint *then = NULL;
@@ -241,9 +241,9 @@ int main(void)
         with_library(a_held_handle_serves_others_and_is_held_by_each_graph),
         with_library(the_workspace_of_a_captured_stream_outlives_the_stream),
         with_library(the_workspace_of_an_invalidated_capture_goes_with_its_handle),
-        with_library(what_a_library_takes_inside_a_capture_comes_from_the_graphs_pool),
+        with_library(library_memory_inside_a_capture_comes_from_the_graphs_pool),
         with_library(no_restore_takes_memory_from_a_library),
-        with_library(a_block_of_then_that_is_a_librarys_now_is_not_given_to_both),
+        with_library(a_checkpointed_block_that_a_library_has_now_is_not_restored),
     };
     return cmocka_run_group_tests_name("graph handles", tests, register_library, NULL);
 }

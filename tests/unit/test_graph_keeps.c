@@ -54,7 +54,7 @@ static void what_a_graph_has_freed_is_not_given_back(weir_stream stream, size_t 
     assert_ok(weir_alloc_from(pool, 48 * MIB, other, &none)); /* no graph holds it any more */
 }
 
-static void its_pools_own_request_gets_nothing_that_the_graph_uses(void **state)
+static void a_request_of_the_graphs_own_pool_gets_no_memory_that_it_uses(void **state)
 {
     (void)state;
     what_a_graph_has_freed_is_not_given_back(new_stream(0), 24 * MIB, new_stream(0));
@@ -83,7 +83,7 @@ static void a_pool_that_a_graph_holds_lends_nothing(void **state)
 }
 
 /* By a thread that had found the capture before. */
-static void what_comes_after_the_end_of_a_capture_is_not_kept(void **state)
+static void memory_allocated_after_the_end_of_a_capture_is_not_kept(void **state)
 {
     (void)state;
     wr_capture *capture = NULL;
@@ -201,10 +201,10 @@ static void an_event_of_a_wait_inside_a_capture_is_not_used_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KEEPS_TEST(its_pools_own_request_gets_nothing_that_the_graph_uses),
+        KEEPS_TEST(a_request_of_the_graphs_own_pool_gets_no_memory_that_it_uses),
         cmocka_unit_test_setup_teardown(an_oversize_segment_that_the_graph_uses_stays, open_small_split, close_host),
         KEEPS_TEST(a_pool_that_a_graph_holds_lends_nothing),
-        KEEPS_TEST(what_comes_after_the_end_of_a_capture_is_not_kept),
+        KEEPS_TEST(memory_allocated_after_the_end_of_a_capture_is_not_kept),
         KEEPS_TEST(a_graph_whose_stream_has_ended_is_destroyed_without_asking_it),
         KEEPS_TEST(a_capture_whose_stream_has_ended_is_not_ended_by_the_driver),
         KEEPS_TEST(no_stream_is_asked_for_its_work_while_captures_are_known),

@@ -231,7 +231,7 @@ static void by_capture_and_a_failed_bind(weir_stream to)
     (void)get_on(&plain, to);
 }
 
-static void what_was_used_before_a_capture_is_waited_for_after_it(void **state)
+static void a_use_before_a_capture_is_waited_for_after_it(void **state)
 {
     (void)state;
     weir_stream a = new_stream(0), c = new_stream(0);
@@ -249,7 +249,7 @@ static void what_was_used_before_a_capture_is_waited_for_after_it(void **state)
     assert_int_equal(atomic_load(&plain.creates), 1);
 }
 
-static void what_was_waited_for_after_a_capture_costs_nothing_more(void **state)
+static void a_use_already_waited_for_after_a_capture_costs_nothing_more(void **state)
 {
     (void)state;
     weir_stream a = new_stream(0);
@@ -264,7 +264,7 @@ static void what_was_waited_for_after_a_capture_costs_nothing_more(void **state)
 }
 
 /* Streams that the handle left for a capture, and that capture since then. */
-static void more_than_a_handle_can_owe_is_refused_until_a_capture_has_ended(void **state)
+static void more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_ended(void **state)
 {
     (void)state;
     void *natives[WR_HANDLE_DEBTS], *handle = NULL;
@@ -432,7 +432,7 @@ static void a_library_may_name_the_stream(void **state)
     assert_int_equal(t->feeder->free(t->feeder->context, memory, NULL, false), 0);
 }
 
-static void what_a_library_freed_on_another_stream_waits_for_that_stream(void **state)
+static void a_block_that_a_library_freed_on_another_stream_waits_for_that_stream(void **state)
 {
     (void)state;
     weir_stream a = new_stream(0), b = new_stream(0);
@@ -626,9 +626,9 @@ int main(void)
         HANDLE_TEST(staying_on_a_stream_costs_no_event),
         HANDLE_TEST(moving_back_and_forth_needs_one_event),
         HANDLE_TEST(moving_out_of_or_into_a_capture_leaves_it_alone),
-        HANDLE_TEST(what_was_used_before_a_capture_is_waited_for_after_it),
-        HANDLE_TEST(what_was_waited_for_after_a_capture_costs_nothing_more),
-        HANDLE_TEST(more_than_a_handle_can_owe_is_refused_until_a_capture_has_ended),
+        HANDLE_TEST(a_use_before_a_capture_is_waited_for_after_it),
+        HANDLE_TEST(a_use_already_waited_for_after_a_capture_costs_nothing_more),
+        HANDLE_TEST(more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_ended),
         HANDLE_TEST(a_workspace_is_attached_after_every_set_stream),
         HANDLE_TEST(a_workspace_is_weirs_memory_on_the_handles_stream),
         HANDLE_TEST(there_is_one_workspace_per_handle_and_stream),
@@ -638,7 +638,7 @@ int main(void)
         HANDLE_TEST(a_get_without_memory_for_its_workspace_fails_and_works_later),
         HANDLE_TEST(a_library_takes_memory_of_weirs_on_its_stream),
         HANDLE_TEST(a_library_may_name_the_stream),
-        HANDLE_TEST(what_a_library_freed_on_another_stream_waits_for_that_stream),
+        HANDLE_TEST(a_block_that_a_library_freed_on_another_stream_waits_for_that_stream),
         HANDLE_TEST(a_library_is_told_when_there_is_no_memory),
         HANDLE_TEST(memory_that_a_library_frees_when_it_is_destroyed_is_not_lost),
         HANDLE_TEST(every_call_of_the_library_is_in_a_scope_of_the_device),

@@ -301,7 +301,7 @@ static void *trim_elsewhere(void *unused)
     return unused;
 }
 
-static void a_handle_has_its_place_until_it_is_destroyed(void **state)
+static void a_handle_counts_in_the_budget_until_it_is_destroyed(void **state)
 {
     (void)state;
     weir_lease lease = { 0 };
@@ -405,7 +405,7 @@ static void a_timeout_of_centuries_is_not_one_in_the_past(void **state)
     assert_int_equal(b.status, WEIR_OK);
 }
 
-static void those_who_wait_are_served_in_order_of_arrival(void **state)
+static void waiting_threads_are_served_in_order_of_arrival(void **state)
 {
     (void)state;
     enum { WAITING = 6 };
@@ -423,7 +423,7 @@ static void those_who_wait_are_served_in_order_of_arrival(void **state)
     assert_int_equal(atomic_load(&plain.creates), 1);
 }
 
-static void who_gives_up_is_passed_over(void **state)
+static void a_thread_that_gives_up_is_passed_over(void **state)
 {
     (void)state;
     borrower patient[2], hasty;
@@ -550,14 +550,14 @@ int main(void)
         HANDLE_TEST(a_get_beyond_the_count_is_refused_with_the_remedy),
         HANDLE_TEST(a_get_beyond_the_bytes_is_refused),
         HANDLE_TEST(handles_destroyed_make_room_in_the_budget),
-        HANDLE_TEST(a_handle_has_its_place_until_it_is_destroyed),
+        HANDLE_TEST(a_handle_counts_in_the_budget_until_it_is_destroyed),
         HANDLE_TEST(a_kind_without_handles_gets_one_whatever_the_last_one_took),
         HANDLE_TEST(a_lower_budget_takes_nothing_away),
         HANDLE_TEST(a_borrow_waits_no_longer_than_told),
         HANDLE_TEST(a_borrow_for_ever_waits_until_there_is_one),
         HANDLE_TEST(a_timeout_of_centuries_is_not_one_in_the_past),
-        HANDLE_TEST(those_who_wait_are_served_in_order_of_arrival),
-        HANDLE_TEST(who_gives_up_is_passed_over),
+        HANDLE_TEST(waiting_threads_are_served_in_order_of_arrival),
+        HANDLE_TEST(a_thread_that_gives_up_is_passed_over),
         HANDLE_TEST(a_higher_budget_lets_the_queue_go_on_in_order),
         HANDLE_TEST(a_create_that_failed_leaves_its_room_to_the_queue),
         HANDLE_TEST(a_create_that_took_less_than_expected_leaves_room_to_the_queue),

@@ -221,7 +221,7 @@ static void end_beginning(beginner *b)
     assert_true(atomic_load(&b->begun));
 }
 
-static void captures_begin_between_two_destroys_and_keep_the_second_off(void **state)
+static void a_capture_begins_between_two_destroys_and_delays_the_second(void **state)
 {
     (void)state;
     beginner b;
@@ -352,7 +352,7 @@ static void a_failing_destroy_does_not_fail_the_allocation(void **state)
     assert_ok(weir_free(alloc(60 * MIB)));
 }
 
-static void a_failing_destroy_does_not_keep_what_is_paused_from_coming_back(void **state)
+static void a_failing_destroy_does_not_fail_a_resume(void **state)
 {
     (void)state;
     const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
@@ -367,7 +367,7 @@ static void a_failing_destroy_does_not_keep_what_is_paused_from_coming_back(void
     assert_ok(weir_mempool_unref(pool));
 }
 
-static void idle_handles_stay_while_there_is_room_for_what_is_paused(void **state)
+static void idle_handles_stay_while_there_is_room_to_resume(void **state)
 {
     (void)state;
     const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
@@ -531,7 +531,7 @@ int main(void)
         HANDLE_TEST(a_destroy_is_not_done_twice_also_when_it_fails),
         HANDLE_TEST(a_destroy_that_synchronises_waits_until_no_capture_is_underway),
         HANDLE_TEST(a_capture_on_another_device_is_no_reason_to_wait),
-        HANDLE_TEST(captures_begin_between_two_destroys_and_keep_the_second_off),
+        HANDLE_TEST(a_capture_begins_between_two_destroys_and_delays_the_second),
         HANDLE_TEST(a_destroy_may_call_weir_while_a_capture_waits_to_begin),
         HANDLE_TEST(captures_begin_while_a_destroy_has_work_to_wait_for),
         HANDLE_TEST(a_doomed_handle_is_taken_over_when_it_is_needed),
@@ -539,8 +539,8 @@ int main(void)
         HANDLE_TEST(idle_handles_are_dropped_before_the_program_is_asked),
         HANDLE_TEST(handles_in_use_are_not_dropped),
         HANDLE_TEST(a_failing_destroy_does_not_fail_the_allocation),
-        HANDLE_TEST(a_failing_destroy_does_not_keep_what_is_paused_from_coming_back),
-        HANDLE_TEST(idle_handles_stay_while_there_is_room_for_what_is_paused),
+        HANDLE_TEST(a_failing_destroy_does_not_fail_a_resume),
+        HANDLE_TEST(idle_handles_stay_while_there_is_room_to_resume),
         HANDLE_TEST(a_create_without_memory_is_tried_again_after_caches_were_emptied),
         HANDLE_TEST(a_create_that_fails_for_another_reason_is_not_tried_again),
         HANDLE_TEST(a_create_that_finds_no_memory_twice_fails),

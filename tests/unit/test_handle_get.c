@@ -367,7 +367,7 @@ static void a_first_alone_kind_serialises_its_first_create_only(void **state)
     for (int i = 0; i < 4; i++) holder_end(all[i]);
 }
 
-static void after_a_failed_first_create_the_next_is_the_first(void **state)
+static void after_a_failed_first_create_the_next_runs_alone_too(void **state)
 {
     (void)state;
     holder first, second;
@@ -385,7 +385,7 @@ static void after_a_failed_first_create_the_next_is_the_first(void **state)
     holder_end(&second);
 }
 
-static void a_failed_create_is_judged_and_the_next_get_works(void **state)
+static void a_failed_create_is_classified_and_the_next_get_works(void **state)
 {
     (void)state;
     void *handle = &handle;
@@ -404,7 +404,7 @@ static void a_failed_create_is_judged_and_the_next_get_works(void **state)
     assert_non_null(get(&plain));
 }
 
-static void codes_without_words_are_numbers(void **state)
+static void codes_without_a_text_are_shown_as_numbers(void **state)
 {
     (void)state;
     void *handle = NULL;
@@ -538,7 +538,7 @@ static void every_counter_counts_what_it_says(void **state)
     assert_memory_equal(&s, &after, sizeof s);
 }
 
-static void a_reset_keeps_what_is_there(void **state)
+static void a_reset_keeps_current_values(void **state)
 {
     (void)state;
     weir_stream a = new_stream(0);
@@ -602,7 +602,7 @@ static void a_reset_is_of_one_kind_and_device_or_of_all_kinds(void **state)
 
 /* ---- refusals ----------------------------------------------------------------------------------------------------- */
 
-static void kinds_that_are_none_are_refused(void **state)
+static void unknown_kinds_are_refused(void **state)
 {
     (void)state;
     const weir_handle_kind none[] = { 0, -1, 10, 31, 63, 64, 1000, INT32_MIN, INT32_MAX };
@@ -738,20 +738,20 @@ int main(void)
         HANDLE_TEST(a_hit_takes_no_lock),
         HANDLE_TEST(a_slow_create_delays_no_other_thread),
         HANDLE_TEST(a_first_alone_kind_serialises_its_first_create_only),
-        HANDLE_TEST(after_a_failed_first_create_the_next_is_the_first),
-        HANDLE_TEST(a_failed_create_is_judged_and_the_next_get_works),
-        HANDLE_TEST(codes_without_words_are_numbers),
+        HANDLE_TEST(after_a_failed_first_create_the_next_runs_alone_too),
+        HANDLE_TEST(a_failed_create_is_classified_and_the_next_get_works),
+        HANDLE_TEST(codes_without_a_text_are_shown_as_numbers),
         HANDLE_TEST(success_without_a_handle_is_a_failure),
         HANDLE_TEST(the_device_memory_a_create_takes_is_measured),
         HANDLE_TEST(creates_that_overlap_are_not_counted_twice),
         HANDLE_TEST(a_handle_is_reset_when_its_owner_changes_only),
         HANDLE_TEST(a_failed_reset_is_reported_and_the_handle_stays_in_the_pool),
         HANDLE_TEST(every_counter_counts_what_it_says),
-        HANDLE_TEST(a_reset_keeps_what_is_there),
+        HANDLE_TEST(a_reset_keeps_current_values),
         HANDLE_TEST(peaks_and_counters_are_reset_each_alone),
         HANDLE_TEST(hits_after_a_reset_outlive_the_handle),
         HANDLE_TEST(a_reset_is_of_one_kind_and_device_or_of_all_kinds),
-        HANDLE_TEST(kinds_that_are_none_are_refused),
+        HANDLE_TEST(unknown_kinds_are_refused),
         HANDLE_TEST(a_registered_kind_is_described),
         HANDLE_TEST(incomplete_kinds_are_refused),
         HANDLE_TEST(one_kind_too_many_is_refused),

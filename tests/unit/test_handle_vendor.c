@@ -116,7 +116,7 @@ static void a_create_without_device_memory_is_tried_again(void **state)
     assert_int_equal(stats_of_kind(WEIR_CUBLAS).failed_creates, 0);
 }
 
-static void a_librarys_refusal_is_told_in_its_words(void **state)
+static void a_librarys_refusal_is_reported_in_its_words(void **state)
 {
     (void)state;
     void *handle = NULL;
@@ -150,7 +150,7 @@ int main(void)
         VENDOR_TEST(cublas_works_in_memory_of_weirs_after_each_set_stream),
         VENDOR_TEST(memory_that_libraries_take_comes_from_weir),
         VENDOR_TEST(a_create_without_device_memory_is_tried_again),
-        VENDOR_TEST(a_librarys_refusal_is_told_in_its_words),
+        VENDOR_TEST(a_librarys_refusal_is_reported_in_its_words),
         VENDOR_TEST(a_built_in_kind_is_described),
     };
     return cmocka_run_group_tests(tests, find_all, NULL);

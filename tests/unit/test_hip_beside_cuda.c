@@ -49,7 +49,7 @@ static void each_has_devices_and_streams_of_its_own(void **state)
     ok(cuda->stream_destroy(0, theirs));
 }
 
-static void a_capture_of_one_is_no_concern_of_the_other(void **state)
+static void a_capture_of_one_does_not_affect_the_other(void **state)
 {
     (void)state;
     void *stream = new_stream(), *graph, *base;
@@ -83,7 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         both_test(each_has_devices_and_streams_of_its_own),
-        both_test(a_capture_of_one_is_no_concern_of_the_other),
+        both_test(a_capture_of_one_does_not_affect_the_other),
         both_test(current_devices_do_not_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,7 @@ static void direct_allocation_ends_a_capture_of_another_thread(void **state)
     end_well();
 }
 
-static void direct_event_query_ends_none(void **state)
+static void direct_event_query_ends_no_capture(void **state)
 {
     (void)state;
     void *event = new_event();
@@ -215,7 +215,7 @@ static void default_stream_is_not_to_be_used_while_a_blocking_one_captures(void 
 
 static const struct CMUnitTest tests[] = {
     hip_test(direct_allocation_ends_a_capture_of_another_thread),
-    hip_test(direct_event_query_ends_none),
+    hip_test(direct_event_query_ends_no_capture),
     hip_test(synchronizing_a_device_ends_captures_of_every_mode),
     hip_test(unjoined_work_gives_no_graph),
     hip_test(captures_survive_everything_else),

@@ -154,7 +154,7 @@ static void scopes_nest(void **state)
     assert_int_equal(exchange(WR_hipStreamCaptureModeGlobal), WR_hipStreamCaptureModeGlobal);
 }
 
-static void peers_that_cannot_are_not_supported(void **state)
+static void peers_without_access_are_not_supported(void **state)
 {
     (void)state;
     setenv("STANDIN_HIP_PEERS", "0", 1);
@@ -258,7 +258,7 @@ static void a_stream_with_work_left_is_not_handed_out(void **state)
     sem_destroy(&gate);
 }
 
-static void what_cannot_be_kept_is_destroyed(void **state)
+static void a_stream_that_cannot_be_kept_is_destroyed(void **state)
 {
     (void)state;
     void *stream = new_stream();
@@ -338,14 +338,14 @@ int main(void)
         device_test(entries_leave_the_capture_mode_alone),
         device_test(every_thread_has_a_device_of_its_own),
         device_test(scopes_nest),
-        device_test(peers_that_cannot_are_not_supported),
+        device_test(peers_without_access_are_not_supported),
         device_test(a_device_without_virtual_memory_has_plain_segments),
         device_test(a_stream_of_another_device_is_told_apart),
         device_test(a_stream_that_the_runtime_does_not_know_is_refused),
         device_test(a_destroyed_stream_serves_the_next_who_wants_one),
         device_test(streams_are_kept_by_priority_and_device),
         device_test(a_stream_with_work_left_is_not_handed_out),
-        device_test(what_cannot_be_kept_is_destroyed),
+        device_test(a_stream_that_cannot_be_kept_is_destroyed),
         device_test(devices_open_once),
         device_test(failed_open_of_a_device_leaves_nothing),
     };

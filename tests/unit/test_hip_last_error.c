@@ -56,7 +56,7 @@ static void a_refused_hint_leaves_no_last_error(void **state)
     ok(b->vm_release(0, other, 4 * MIB));
 }
 
-static void a_question_that_is_not_known_leaves_no_last_error(void **state)
+static void an_unsupported_query_leaves_no_last_error(void **state)
 {
     (void)state;
     weir_device_caps caps;
@@ -74,7 +74,7 @@ static void fail_as_program(void)
     assert_int_equal(wr_hip_runtime.hipGetDevice(&current), 1);
 }
 
-static void what_succeeds_leaves_the_programs_last_error(void **state)
+static void a_call_that_succeeds_leaves_the_programs_last_error(void **state)
 {
     (void)state;
     void *base;
@@ -84,7 +84,7 @@ static void what_succeeds_leaves_the_programs_last_error(void **state)
     assert_int_equal(last_error(), 1);
 }
 
-static void work_that_is_not_done_leaves_the_programs_last_error(void **state)
+static void unfinished_work_leaves_the_programs_last_error(void **state)
 {
     (void)state;
     void *event = new_event();
@@ -103,9 +103,9 @@ int main(void)
         new_test(a_refused_call_leaves_no_last_error),
         new_test(a_stream_that_cannot_be_asked_leaves_no_last_error),
         new_test(a_refused_hint_leaves_no_last_error),
-        new_test(a_question_that_is_not_known_leaves_no_last_error),
-        new_test(what_succeeds_leaves_the_programs_last_error),
-        new_test(work_that_is_not_done_leaves_the_programs_last_error),
+        new_test(an_unsupported_query_leaves_no_last_error),
+        new_test(a_call_that_succeeds_leaves_the_programs_last_error),
+        new_test(unfinished_work_leaves_the_programs_last_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,7 +171,7 @@ static void memory_is_given_back_by_trimming_only(void **state)
     assert_true(standin_calls("hipFree") + standin_calls("hipMemUnmap") > before);
 }
 
-static void out_of_memory_is_told_and_overcome(void **state)
+static void out_of_memory_is_reported_and_overcome(void **state)
 {
     (void)state;
     void *most, *more;
@@ -247,7 +247,7 @@ static void pausing_leaves_captures_of_all_devices_alone(void **state)
     assert_ok(weir_free(block));
 }
 
-static void waiting_for_a_device_leaves_captures_of_all_alone(void **state)
+static void waiting_for_a_device_leaves_captures_of_all_devices_alone(void **state)
 {
     (void)state;
     weir_stream stream;
@@ -267,10 +267,10 @@ static const struct CMUnitTest tests[] = {
     hip_test(mapping_waits_for_the_default_stream_only),
     library_test(a_hit_asks_the_runtime_nothing),
     library_test(memory_is_given_back_by_trimming_only),
-    library_test(out_of_memory_is_told_and_overcome),
+    library_test(out_of_memory_is_reported_and_overcome),
     library_test(recorded_streams_keep_a_block_until_they_are_done),
     library_test(pausing_leaves_captures_of_all_devices_alone),
-    library_test(waiting_for_a_device_leaves_captures_of_all_alone),
+    library_test(waiting_for_a_device_leaves_captures_of_all_devices_alone),
 };
 
 int main(void)

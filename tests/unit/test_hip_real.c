@@ -14,7 +14,7 @@
 /* AMD's real runtime, where one is installed or unpacked (WEIR_LIB_HIP names it): what it says without a GPU. */
 static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
 
-static void no_device_is_said_again_and_again(void **state)
+static void no_device_is_reported_at_every_open(void **state)
 {
     (void)state;
     weir_error error = { .size = sizeof error };
@@ -73,7 +73,7 @@ static void codes_have_the_runtimes_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_device_is_said_again_and_again),
+        cmocka_unit_test(no_device_is_reported_at_every_open),
         cmocka_unit_test(entries_refuse_without_a_device),
         cmocka_unit_test(auto_goes_on_to_another_back_end),
         cmocka_unit_test(codes_have_the_runtimes_names),

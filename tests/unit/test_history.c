@@ -138,7 +138,7 @@ static void after_clearing_events_are_under_their_label_as_before(void **state)
     assert_true(events[0].time_ns <= events[1].time_ns);
 }
 
-static void after_clearing_a_label_that_has_ended_is_not_said(void **state)
+static void after_clearing_an_ended_label_is_not_repeated(void **state)
 {
     (void)state;
     weir_event events[4] = { { 0 } };
@@ -215,7 +215,7 @@ static void *write_under_a_label(void *argument)
     return write_once(argument);
 }
 
-static void after_clearing_nothing_is_said_of_threads_that_have_ended(void **state)
+static void after_clearing_threads_that_have_ended_leave_no_event(void **state)
 {
     (void)state;
     weir_event events[4] = { { 0 } };
@@ -336,9 +336,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_short_buffer_gets_the_oldest, open_four, release),
         cmocka_unit_test_setup_teardown(each_page_of_a_labelled_thread_begins_with_the_label, open_four, release),
         cmocka_unit_test_setup_teardown(after_clearing_events_are_under_their_label_as_before, open_four, release),
-        cmocka_unit_test_setup_teardown(after_clearing_a_label_that_has_ended_is_not_said, open_four, release),
+        cmocka_unit_test_setup_teardown(after_clearing_an_ended_label_is_not_repeated, open_four, release),
         cmocka_unit_test_setup_teardown(events_of_threads_are_merged_by_time, open_many, release),
-        cmocka_unit_test_setup_teardown(after_clearing_nothing_is_said_of_threads_that_have_ended, open_many, release),
+        cmocka_unit_test_setup_teardown(after_clearing_threads_that_have_ended_leave_no_event, open_many, release),
         cmocka_unit_test_setup_teardown(threads_that_come_and_go_share_a_page, open_many, release),
         cmocka_unit_test_setup_teardown(there_are_no_gaps, open_many, release),
         cmocka_unit_test_setup_teardown(a_thread_may_write_into_many_histories, open_many, release),

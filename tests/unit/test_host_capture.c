@@ -71,7 +71,7 @@ static void captures_have_nodes_of_their_own(void **state)
     end(two);
 }
 
-static void what_is_no_node_is_refused(void **state)
+static void unknown_nodes_are_refused(void **state)
 {
     (void)state;
     void *stream = begin(), *before;
@@ -115,7 +115,7 @@ int main(void)
         host_test(nodes_keep_their_names_while_a_capture_grows),
         host_test(nodes_of_an_ended_capture_are_refused),
         host_test(captures_have_nodes_of_their_own),
-        host_test(what_is_no_node_is_refused),
+        host_test(unknown_nodes_are_refused),
         host_test(missing_out_parameters_are_refused),
         host_test(asking_does_not_hide_unjoined_work),
     };

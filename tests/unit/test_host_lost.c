@@ -69,7 +69,7 @@ static void wait_for_post(void *argument)
     sem_wait(argument);
 }
 
-static void who_waits_is_told(void **state)
+static void waiting_threads_are_told_of_the_loss(void **state)
 {
     (void)state;
     void *stream = new_stream(0), *status;
@@ -107,7 +107,7 @@ int main(void)
         host_test(other_devices_go_on),
         host_test(it_stays_lost_until_the_back_end_closes),
         host_test(queued_work_is_dropped),
-        host_test(who_waits_is_told),
+        host_test(waiting_threads_are_told_of_the_loss),
         host_test(stream_of_another_device_stops_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

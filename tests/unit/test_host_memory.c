@@ -373,7 +373,7 @@ static void wrong_imports_say_why(void **state)
     close(file);
 }
 
-static void nobody_changes_the_size_of_shared_memory(void **state)
+static void shared_memory_cannot_be_resized(void **state)
 {
     (void)state;
     int descriptor;
@@ -408,7 +408,7 @@ static void files_of_chunks_are_closed(void **state)
     host_open(NULL);
 }
 
-static void running_out_of_descriptors_is_told(void **state)
+static void running_out_of_descriptors_is_reported(void **state)
 {
     (void)state;
     int descriptor, other = -5;
@@ -575,10 +575,10 @@ int main(void)
         host_test(wrong_registrations_say_why),
         host_test(closing_a_device_ends_its_registrations),
         host_test(wrong_imports_say_why),
-        host_test(nobody_changes_the_size_of_shared_memory),
+        host_test(shared_memory_cannot_be_resized),
         host_test(descriptors_do_not_pass_to_other_programs),
         host_test(files_of_chunks_are_closed),
-        host_test(running_out_of_descriptors_is_told),
+        host_test(running_out_of_descriptors_is_reported),
         host_test(running_out_of_records_leaks_nothing),
         host_test(large_devices_fit),
         host_test(memory_without_contents_is_counted_and_cannot_be_touched),

@@ -45,7 +45,7 @@ static void rows_become_events(void **state)
     trace_release(&t);
 }
 
-static void what_has_no_bytes_is_passed_over(void **state)
+static void rows_without_bytes_are_passed_over(void **state)
 {
     (void)state;
     trace t;
@@ -88,7 +88,7 @@ static void times_of_old_logs_and_of_other_tools_are_read(void **state)
     trace_release(&t);
 }
 
-static void midnight_goes_on(void **state)
+static void times_go_on_after_midnight(void **state)
 {
     (void)state;
     trace t;
@@ -214,10 +214,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_become_events),
-        cmocka_unit_test(what_has_no_bytes_is_passed_over),
+        cmocka_unit_test(rows_without_bytes_are_passed_over),
         cmocka_unit_test(a_free_without_a_size_is_of_its_address),
         cmocka_unit_test(times_of_old_logs_and_of_other_tools_are_read),
-        cmocka_unit_test(midnight_goes_on),
+        cmocka_unit_test(times_go_on_after_midnight),
         cmocka_unit_test(a_row_late_at_midnight_is_of_the_day_before),
         cmocka_unit_test(half_a_day_without_rows_after_midnight_goes_on),
         cmocka_unit_test(pointers_are_hexadecimal_and_streams_either),

@@ -65,7 +65,7 @@ static void devices_are_told_apart(void **state)
                   "arcrRC");
 }
 
-static void what_waits_at_the_end_is_not_completed(void **state)
+static void a_free_still_pending_at_the_end_is_not_completed(void **state)
 {
     (void)state;
     assert_events("(d" WAITING("512") "S'device_traces'\n(l" DEVICE(
@@ -103,7 +103,7 @@ int main(void)
         cmocka_unit_test(a_request_alone_is_the_completion_too),
         cmocka_unit_test(a_completion_alone_is_the_request_too),
         cmocka_unit_test(devices_are_told_apart),
-        cmocka_unit_test(what_waits_at_the_end_is_not_completed),
+        cmocka_unit_test(a_free_still_pending_at_the_end_is_not_completed),
         cmocka_unit_test(stacks_stay_with_their_events),
         cmocka_unit_test(the_limit_holds_for_the_halves_too),
     };

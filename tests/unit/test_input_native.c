@@ -47,7 +47,7 @@ static file_bytes stacked_file(void)
         .events = (weir_event *)(uintptr_t)sample, .count = EVENTS, .stacks = { frames, 2, items, first, 3, of, 7 } });
 }
 
-static void what_was_written_is_read(void **state)
+static void a_written_trace_is_read_back(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
@@ -170,7 +170,7 @@ static void kinds_of_newer_minor_versions_are_passed_over(void **state)
     free(f.bytes);
 }
 
-static void a_count_that_lies_costs_no_memory(void **state)
+static void a_false_count_costs_no_memory(void **state)
 {
     (void)state;
     file_bytes f = sample_file();
@@ -203,7 +203,7 @@ static void stacks_that_were_written_are_read(void **state)
 }
 
 /* A reader of version 1.1 takes the longer records, and does not look behind the last one. */
-static void who_does_not_know_of_stacks_reads_the_events(void **state)
+static void a_reader_of_1_1_reads_the_events_of_a_file_with_stacks(void **state)
 {
     (void)state;
     file_bytes f = stacked_file();
@@ -353,7 +353,7 @@ static void stacks_of_live_blocks_are_kept(void **state)
     free(f.bytes);
 }
 
-static void what_a_file_lists_is_sorted_by_place(void **state)
+static void listed_blocks_are_sorted_by_device_and_address(void **state)
 {
     (void)state;
     trace_live blocks[] = { { .address = 1, .device = 1 }, { .address = 9 }, { .address = 2 } };
@@ -368,7 +368,7 @@ static void what_a_file_lists_is_sorted_by_place(void **state)
 }
 
 /* A reader of version 1.3 ignores what was reserved, and does not look behind the last record. */
-static void who_does_not_know_of_sections_reads_the_events(void **state)
+static void a_reader_of_1_3_reads_the_events_of_a_file_with_sections(void **state)
 {
     (void)state;
     file_bytes f = snapshot_file();
@@ -452,7 +452,7 @@ static void writing_to_a_full_device_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(a_written_trace_is_read_back),
         cmocka_unit_test(bytes_are_where_the_format_says),
         cmocka_unit_test(a_file_cut_anywhere_is_refused_with_its_length_as_offset),
         cmocka_unit_test(an_uncounted_file_ends_where_it_ends),
@@ -460,17 +460,17 @@ int main(void)
         cmocka_unit_test(headers_that_make_no_sense_are_refused),
         cmocka_unit_test(events_that_make_no_sense_are_refused),
         cmocka_unit_test(kinds_of_newer_minor_versions_are_passed_over),
-        cmocka_unit_test(a_count_that_lies_costs_no_memory),
+        cmocka_unit_test(a_false_count_costs_no_memory),
         cmocka_unit_test(stacks_that_were_written_are_read),
-        cmocka_unit_test(who_does_not_know_of_stacks_reads_the_events),
+        cmocka_unit_test(a_reader_of_1_1_reads_the_events_of_a_file_with_stacks),
         cmocka_unit_test(stacks_cut_anywhere_are_refused),
         cmocka_unit_test(stacks_that_make_no_sense_are_refused),
         cmocka_unit_test(live_blocks_that_were_written_are_read),
         cmocka_unit_test(segments_that_were_written_are_read),
         cmocka_unit_test(settings_that_were_written_are_read),
         cmocka_unit_test(stacks_of_live_blocks_are_kept),
-        cmocka_unit_test(what_a_file_lists_is_sorted_by_place),
-        cmocka_unit_test(who_does_not_know_of_sections_reads_the_events),
+        cmocka_unit_test(listed_blocks_are_sorted_by_device_and_address),
+        cmocka_unit_test(a_reader_of_1_3_reads_the_events_of_a_file_with_sections),
         cmocka_unit_test(sections_cut_anywhere_are_refused),
         cmocka_unit_test(sections_that_make_no_sense_are_refused),
         cmocka_unit_test(sections_of_newer_minor_versions_are_passed_over),

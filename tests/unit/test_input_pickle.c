@@ -264,7 +264,7 @@ static void limits_bound_values_memo_and_strings(void **state)
     refused(bytes, sizeof bytes, &short_strings, "distinct strings of more than 1000 bytes");
 }
 
-static void a_list_in_itself_is_no_content(void **state)
+static void a_container_in_itself_is_refused(void **state)
 {
     (void)state;
     REFUSED("\x80\x02]q\0h\0a.", "is not the list");
@@ -372,7 +372,7 @@ int main(void)
         cmocka_unit_test(nesting_is_bounded),
         cmocka_unit_test(dictionaries_in_dictionaries_do_not_recurse),
         cmocka_unit_test(limits_bound_values_memo_and_strings),
-        cmocka_unit_test(a_list_in_itself_is_no_content),
+        cmocka_unit_test(a_container_in_itself_is_refused),
         cmocka_unit_test(all_kinds_of_values_may_be_anywhere),
         cmocka_unit_test(bad_text_arguments_are_refused),
         cmocka_unit_test(very_long_strings_are_passed_over),

@@ -107,7 +107,7 @@ static void each_call_of_the_program_is_one_stack(void **state)
     trace_release(&t);
 }
 
-static void other_calls_have_theirs(void **state)
+static void calls_other_than_allocations_have_stacks(void **state)
 {
     (void)state;
     trace t;
@@ -134,7 +134,7 @@ static void other_calls_have_theirs(void **state)
 }
 
 /* Those of the allocation and of the free are there anyway. */
-static void of_a_use_that_was_not_recorded_it_is_the_uses(void **state)
+static void the_stack_of_an_unrecorded_use_is_that_of_the_use(void **state)
 {
     (void)state;
     trace t;
@@ -182,7 +182,7 @@ static void a_callback_that_frees_has_a_stack_of_its_own(void **state)
     trace_release(&t);
 }
 
-static void off_no_event_has_one(void **state)
+static void without_the_option_no_event_has_a_stack(void **state)
 {
     (void)state;
     trace t;
@@ -204,7 +204,7 @@ static void off_no_event_has_one(void **state)
     trace_release(&t);
 }
 
-static void a_full_table_is_told_in_the_file(void **state)
+static void a_full_table_is_reported_in_the_file(void **state)
 {
     (void)state;
     trace t;
@@ -234,7 +234,7 @@ static void stacks_need_events(void **state)
 /* ---- snapshots -------------------------------------------------------------------------------------------------------- */
 
 /* The blocks' stacks are the blocks': the events that allocated them are long gone. */
-static void a_snapshot_tells_who_allocated_what_is_there(void **state)
+static void a_snapshot_has_the_stacks_of_live_blocks(void **state)
 {
     (void)state;
     trace t;
@@ -272,7 +272,7 @@ static void snapshots_and_traces_name_frames_alike(void **state)
 }
 
 /* Each allocation that writing takes, failing in turn. */
-static void want_of_memory_is_told(void **state)
+static void lack_of_memory_is_reported(void **state)
 {
     (void)state;
     open_with(1000, 16, 100);
@@ -315,15 +315,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         STACKS(each_call_of_the_program_is_one_stack),
-        STACKS(other_calls_have_theirs),
-        STACKS(of_a_use_that_was_not_recorded_it_is_the_uses),
+        STACKS(calls_other_than_allocations_have_stacks),
+        STACKS(the_stack_of_an_unrecorded_use_is_that_of_the_use),
         STACKS(a_callback_that_frees_has_a_stack_of_its_own),
-        STACKS(off_no_event_has_one),
-        STACKS(a_full_table_is_told_in_the_file),
+        STACKS(without_the_option_no_event_has_a_stack),
+        STACKS(a_full_table_is_reported_in_the_file),
         STACKS(stacks_need_events),
-        STACKS(a_snapshot_tells_who_allocated_what_is_there),
+        STACKS(a_snapshot_has_the_stacks_of_live_blocks),
         STACKS(snapshots_and_traces_name_frames_alike),
-        STACKS(want_of_memory_is_told),
+        STACKS(lack_of_memory_is_reported),
         STACKS(python_reads_the_frames),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

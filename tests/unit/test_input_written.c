@@ -265,7 +265,7 @@ static void *read_slowly(void *of_reader)
     return NULL;
 }
 
-static void a_slow_reader_is_waited_for_also_by_what_does_not_block(void **state)
+static void a_slow_reader_is_waited_for_on_a_nonblocking_pipe_too(void **state)
 {
     (void)state;
     int ends[2];
@@ -308,7 +308,7 @@ static void a_reader_that_is_gone_is_an_error(void **state)
 }
 
 /* As killed processes of the same number leave them, which in a container is always 1. */
-static void what_was_left_half_written_is_no_hindrance(void **state)
+static void files_left_half_written_are_no_hindrance(void **state)
 {
     (void)state;
     static wr_output left[3], last;
@@ -325,7 +325,7 @@ static void what_was_left_half_written_is_no_hindrance(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void what_cannot_be_written_is_refused_with_the_reason(void **state)
+static void a_path_that_cannot_be_written_is_refused_with_the_reason(void **state)
 {
     (void)state;
     weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
@@ -346,7 +346,7 @@ static void what_cannot_be_written_is_refused_with_the_reason(void **state)
 }
 
 /* Each allocation that a snapshot takes, failing in turn: nothing is left, and nothing changed. */
-static void want_of_memory_is_told(void **state)
+static void lack_of_memory_is_reported(void **state)
 {
     (void)state;
     alloc(512);
@@ -459,7 +459,7 @@ static void check_settings(const char *config, bool set)
 }
 
 /* A replay needs them to do what was done. */
-static void whatever_is_recorded_has_the_settings(void **state)
+static void traces_and_snapshots_have_the_settings(void **state)
 {
     static const char config[] =
         "large_segment_size_mb:32,max_split_size_mb:64,max_non_split_rounding_mb:40,roundup_power2_divisions:[1:4,4:8,>:2],"
@@ -526,7 +526,7 @@ static void bytes_that_are_no_utf8_leave_a_snapshot_readable(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-static void numbers_are_what_python_reads(void **state)
+static void python_reads_every_number_as_written(void **state)
 {
     (void)state;
     static const uint64_t numbers[] = { 0,          1,         255,        256,        65535,      65536,
@@ -573,18 +573,18 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_blocks_can_be_written_as_a_trace, open_segments, close_host),
         RECORDING(one_pool_or_one_device_can_be_asked_about),
         RECORDING(a_snapshot_goes_into_a_pipe),
-        RECORDING(a_slow_reader_is_waited_for_also_by_what_does_not_block),
+        RECORDING(a_slow_reader_is_waited_for_on_a_nonblocking_pipe_too),
         RECORDING(a_reader_that_is_gone_is_an_error),
-        RECORDING(what_was_left_half_written_is_no_hindrance),
-        RECORDING(what_cannot_be_written_is_refused_with_the_reason),
-        RECORDING(want_of_memory_is_told),
+        RECORDING(files_left_half_written_are_no_hindrance),
+        RECORDING(a_path_that_cannot_be_written_is_refused_with_the_reason),
+        RECORDING(lack_of_memory_is_reported),
         RECORDING(python_reads_what_pytorch_would_have_written),
         RECORDING(the_viewer_finds_its_way_back_through_mappings),
         RECORDING(a_snapshot_says_when_older_events_are_gone),
         RECORDING(the_events_of_one_pool_are_its_own),
         RECORDING(bytes_that_are_no_utf8_leave_a_snapshot_readable),
-        cmocka_unit_test(whatever_is_recorded_has_the_settings),
-        cmocka_unit_test(numbers_are_what_python_reads),
+        cmocka_unit_test(traces_and_snapshots_have_the_settings),
+        cmocka_unit_test(python_reads_every_number_as_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

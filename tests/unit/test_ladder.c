@@ -276,7 +276,7 @@ static void a_wait_that_the_driver_refuses_is_not_counted(void **state)
 
 /* ---- what streams that ended have left ------------------------------------------------------------------------------ */
 
-static void what_a_stream_left_serves_the_next_without_a_wait(void **state)
+static void memory_of_an_ended_stream_serves_the_next_without_a_wait(void **state)
 {
     (void)state;
     void *left = leave_idle(12 * MIB, one);
@@ -307,7 +307,7 @@ static void streams_that_come_and_go_hold_no_more_than_one(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-static void what_the_default_stream_has_used_since_is_its_own(void **state)
+static void inherited_memory_that_the_default_stream_used_is_its_own(void **state)
 {
     (void)state;
     void *left = leave_idle(12 * MIB, one);
@@ -317,7 +317,7 @@ static void what_the_default_stream_has_used_since_is_its_own(void **state)
     assert_int_equal(reserved_on(0), 24 * MIB);
 }
 
-static void blocks_in_use_when_their_stream_ended_are_left_once_the_default_stream_is_idle(void **state)
+static void blocks_in_use_when_their_stream_ended_serve_others_once_the_default_stream_is_idle(void **state)
 {
     (void)state;
     void *block = alloc_on(12 * MIB, one);
@@ -331,7 +331,7 @@ static void blocks_in_use_when_their_stream_ended_are_left_once_the_default_stre
     assert_int_equal(reserved_on(0), 24 * MIB);
 }
 
-static void what_a_stream_left_stays_where_it_does_not_fit(void **state)
+static void memory_of_an_ended_stream_stays_when_it_does_not_fit(void **state)
 {
     (void)state;
     void *quiet = alloc_on(12 * MIB, one), *used = alloc_on(12 * MIB, one);
@@ -343,7 +343,7 @@ static void what_a_stream_left_stays_where_it_does_not_fit(void **state)
     assert_int_equal(reserved_on(0), 38 * MIB);
 }
 
-static void what_a_stream_has_idle_stays_its_own_beside_what_others_left(void **state)
+static void idle_memory_of_a_stream_stays_its_own_beside_that_of_ended_streams(void **state)
 {
     (void)state;
     leave_idle(10 * MIB, one);
@@ -354,7 +354,7 @@ static void what_a_stream_has_idle_stays_its_own_beside_what_others_left(void **
 }
 
 /* Whether the default stream is idle must not tell where blocks are. */
-static void blocks_of_a_deterministic_pool_in_use_then_are_not_left(void **state)
+static void blocks_of_a_deterministic_pool_in_use_then_serve_no_other_stream(void **state)
 {
     (void)state;
     weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
@@ -369,7 +369,7 @@ static void blocks_of_a_deterministic_pool_in_use_then_are_not_left(void **state
 }
 
 /* The graph uses what is free in its pool. */
-static void what_a_stream_left_in_a_graphs_pool_stays(void **state)
+static void memory_of_an_ended_stream_in_a_graphs_pool_stays(void **state)
 {
     (void)state;
     weir_graph_options options = WEIR_GRAPH_OPTIONS_INIT;
@@ -458,7 +458,7 @@ static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **sta
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
-static void others_get_memory_while_work_on_what_is_given_back_is_waited_for(void **state)
+static void other_threads_get_memory_while_a_trim_waits_for_work(void **state)
 {
     (void)state;
     atomic_bool ends = false;
@@ -525,7 +525,7 @@ static void oversize_segments_go_from_the_largest_down_until_they_add_up(void **
     assert_int_equal(reserved_on(0), 50 * MIB);
 }
 
-static void what_is_not_oversize_stays_while_there_is_room_without_it(void **state)
+static void segments_below_oversize_stay_while_there_is_room_without_them(void **state)
 {
     (void)state;
     alloc_on(20 * MIB, two);
@@ -547,7 +547,7 @@ static void oversize_segments_that_do_not_add_up_go_with_everything(void **state
     assert_int_equal(reserved_on(0), 40 * MIB);
 }
 
-static void the_last_of_a_limit_serves_what_others_would_share_a_segment_with(void **state)
+static void near_a_limit_a_request_gets_a_segment_of_its_own_size(void **state)
 {
     (void)state;
     assert_ok(weir_memory_limit_set(0, 12 * MIB));
@@ -576,7 +576,7 @@ static void an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_reque
     assert_int_equal(reserved_on(0), 32 * MIB);
 }
 
-static void a_hit_after_the_pressure_needs_nothing(void **state)
+static void a_hit_after_the_pressure_calls_no_driver(void **state)
 {
     (void)state;
     leave_idle(30 * MIB, one);
@@ -672,7 +672,7 @@ static weir_memory_stats stats_of_pool(weir_mempool pool)
     return stats;
 }
 
-static void what_happens_in_a_pool_is_counted_there_too(void **state)
+static void events_in_a_pool_are_counted_there_too(void **state)
 {
     (void)state;
     weir_mempool_options options = WEIR_MEMPOOL_OPTIONS_INIT;
@@ -939,7 +939,7 @@ static void memory_that_the_driver_does_not_take_back_is_no_reason_to_fail(void 
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
-static void memory_of_which_none_is_taken_back_is(void **state)
+static void giving_back_nothing_at_all_is_a_reason_to_fail(void **state)
 {
     void *block = NULL;
     leave_idle(60 * MIB, one);
@@ -951,7 +951,7 @@ static void memory_of_which_none_is_taken_back_is(void **state)
 }
 
 /* What a capturing stream keeps is none, and comes first. */
-static void what_the_driver_does_not_take_back_is_told(void **state)
+static void memory_that_the_driver_does_not_take_back_is_reported(void **state)
 {
     (void)state;
     leave_idle(12 * MIB, one);
@@ -987,34 +987,34 @@ int main(void)
         SEGMENTS(segments_partly_in_use_are_not_moved),
         POLICY(a_segment_that_cannot_be_chained_stays_where_it_is, open_policy, "segments"),
         POLICY(a_wait_that_the_driver_refuses_is_not_counted, open_policy, "segments"),
-        SEGMENTS(what_a_stream_left_serves_the_next_without_a_wait),
+        SEGMENTS(memory_of_an_ended_stream_serves_the_next_without_a_wait),
         ALL(streams_that_come_and_go_hold_no_more_than_one),
-        SEGMENTS(what_the_default_stream_has_used_since_is_its_own),
-        SEGMENTS(what_a_stream_left_stays_where_it_does_not_fit),
-        SEGMENTS(what_a_stream_has_idle_stays_its_own_beside_what_others_left),
-        SEGMENTS(blocks_in_use_when_their_stream_ended_are_left_once_the_default_stream_is_idle),
-        ALL(blocks_of_a_deterministic_pool_in_use_then_are_not_left),
-        ALL(what_a_stream_left_in_a_graphs_pool_stays),
+        SEGMENTS(inherited_memory_that_the_default_stream_used_is_its_own),
+        SEGMENTS(memory_of_an_ended_stream_stays_when_it_does_not_fit),
+        SEGMENTS(idle_memory_of_a_stream_stays_its_own_beside_that_of_ended_streams),
+        SEGMENTS(blocks_in_use_when_their_stream_ended_serve_others_once_the_default_stream_is_idle),
+        ALL(blocks_of_a_deterministic_pool_in_use_then_serve_no_other_stream),
+        ALL(memory_of_an_ended_stream_in_a_graphs_pool_stays),
         POLICY(torch_releases_other_streams_segments_and_grows, open_policy, "torch"),
         POLICY(a_refused_request_is_one_retry, open_policy, "torch"),
         POLICY(weir_gives_back_just_enough_largest_first, open_policy, "segments"),
         POLICY(torch_gives_everything_idle_back, open_policy, "torch"),
         ALL(memory_on_its_way_back_to_the_driver_is_no_reason_to_fail),
-        ALL(others_get_memory_while_work_on_what_is_given_back_is_waited_for),
+        ALL(other_threads_get_memory_while_a_trim_waits_for_work),
         POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "weir"),
         POLICY(memory_without_work_on_it_is_given_back_first, open_policy, "segments"),
         POLICY(oversize_segments_of_the_stream_are_given_back_first, open_oversize, "torch"),
         POLICY(oversize_segments_go_from_the_largest_down_until_they_add_up, open_small_oversize, "torch"),
-        POLICY(what_is_not_oversize_stays_while_there_is_room_without_it, open_oversize, "segments"),
+        POLICY(segments_below_oversize_stay_while_there_is_room_without_them, open_oversize, "segments"),
         POLICY(oversize_segments_that_do_not_add_up_go_with_everything, open_oversize, "torch"),
-        POLICY(the_last_of_a_limit_serves_what_others_would_share_a_segment_with, open_policy, "segments"),
+        POLICY(near_a_limit_a_request_gets_a_segment_of_its_own_size, open_policy, "segments"),
         ALL(a_request_refused_with_nothing_idle_was_tried_again),
         POLICY(an_oversize_segment_that_may_not_be_cut_makes_room_for_a_small_request, open_oversize, "torch"),
-        ALL(a_hit_after_the_pressure_needs_nothing),
+        ALL(a_hit_after_the_pressure_calls_no_driver),
         ALL(a_callback_that_frees_makes_the_allocation_succeed),
         ALL(callbacks_run_without_locks),
         ALL(memory_that_a_callback_frees_is_waited_for),
-        ALL(what_happens_in_a_pool_is_counted_there_too),
+        ALL(events_in_a_pool_are_counted_there_too),
         ALL(a_callback_that_removes_itself_leaves_the_next_its_turn),
         ALL(callbacks_are_asked_in_order_until_one_helps),
         ALL(callbacks_are_asked_on_when_the_first_does_not_free_enough),
@@ -1033,8 +1033,8 @@ int main(void)
         ALL(more_than_1_eib_is_refused_without_a_driver_call),
         ALL(a_broken_device_ends_the_climb),
         SEGMENTS(memory_that_the_driver_does_not_take_back_is_no_reason_to_fail),
-        SEGMENTS(memory_of_which_none_is_taken_back_is),
-        ALL(what_the_driver_does_not_take_back_is_told),
+        SEGMENTS(giving_back_nothing_at_all_is_a_reason_to_fail),
+        ALL(memory_that_the_driver_does_not_take_back_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

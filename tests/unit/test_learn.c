@@ -37,7 +37,7 @@ static void items_of_one_time_lie_side_by_side(void **state)
     assert_int_equal(bytes, 512 + 2048);
 }
 
-static void what_lives_over_the_border_meets_both_ends(void **state)
+static void an_item_that_lives_over_the_border_meets_both_ends(void **state)
 {
     (void)state;
     uint64_t bytes = 0, live = 0;
@@ -138,7 +138,7 @@ static void streams_have_rounds_of_their_own(void **state)
 }
 
 /* A ring: the oldest is freed for the next. */
-static void a_round_of_buffers_used_in_turn_is_once_around(void **state)
+static void a_round_of_a_ring_of_buffers_is_one_turn(void **state)
 {
     (void)state;
     enum { BUFFERS = 100 };
@@ -156,7 +156,7 @@ static void a_round_of_buffers_used_in_turn_is_once_around(void **state)
     wr_plan_destroy(plan);
 }
 
-static void what_takes_much_more_planned_than_lives_at_once_is_no_plan(void **state)
+static void a_plan_much_larger_than_what_lives_at_once_is_not_made(void **state)
 {
     (void)state;
     enum { BUFFERS = 10 };
@@ -178,7 +178,7 @@ static void what_takes_much_more_planned_than_lives_at_once_is_no_plan(void **st
 }
 
 /* Some are made anew before the ones of the iteration before are freed. */
-static void where_many_blocks_outlive_an_iteration_a_round_is_two(void **state)
+static void when_many_blocks_outlive_an_iteration_a_round_is_two_iterations(void **state)
 {
     (void)state;
     static tape t;
@@ -196,7 +196,7 @@ static void where_many_blocks_outlive_an_iteration_a_round_is_two(void **state)
     wr_plan_destroy(plan);
 }
 
-static void what_does_not_repeat_is_no_plan(void **state)
+static void without_repetition_no_plan_is_made(void **state)
 {
     (void)state;
     static tape t;
@@ -317,7 +317,7 @@ static int open_learning(void **state)
 }
 
 /* The plan may come in the middle of a round; a while later it is all that is held. */
-static void a_thread_plans_what_is_repeated(void **state)
+static void a_thread_plans_repeated_requests(void **state)
 {
     (void)state;
     const struct timespec moment = { 0, 2000000 };
@@ -396,20 +396,20 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(items_of_one_time_lie_side_by_side),
-        cmocka_unit_test(what_lives_over_the_border_meets_both_ends),
+        cmocka_unit_test(an_item_that_lives_over_the_border_meets_both_ends),
         cmocka_unit_test(random_items_lie_apart_and_near_the_bound),
         cmocka_unit_test(two_equal_rounds_are_a_plan),
         cmocka_unit_test(streams_have_rounds_of_their_own),
-        cmocka_unit_test(a_round_of_buffers_used_in_turn_is_once_around),
-        cmocka_unit_test(what_takes_much_more_planned_than_lives_at_once_is_no_plan),
-        cmocka_unit_test(where_many_blocks_outlive_an_iteration_a_round_is_two),
-        cmocka_unit_test(what_does_not_repeat_is_no_plan),
+        cmocka_unit_test(a_round_of_a_ring_of_buffers_is_one_turn),
+        cmocka_unit_test(a_plan_much_larger_than_what_lives_at_once_is_not_made),
+        cmocka_unit_test(when_many_blocks_outlive_an_iteration_a_round_is_two_iterations),
+        cmocka_unit_test(without_repetition_no_plan_is_made),
         cmocka_unit_test(private_pools_are_left_out),
         LEARN_TEST(from_the_third_round_on_little_more_is_held_than_lives),
         LEARN_TEST(rounds_after_the_first_planned_one_call_no_driver),
         LEARN_TEST(a_program_that_changes_is_planned_anew),
         LEARN_TEST(parked_blocks_do_not_hide_requests_from_a_plan),
-        cmocka_unit_test_setup_teardown(a_thread_plans_what_is_repeated, open_learning, close_host),
+        cmocka_unit_test_setup_teardown(a_thread_plans_repeated_requests, open_learning, close_host),
         cmocka_unit_test_setup_teardown(a_thread_whose_plans_do_not_fit_plans_less_and_less, open_learning_of_little,
                                         close_host),
         cmocka_unit_test(learning_by_itself_needs_a_history),

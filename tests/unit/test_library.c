@@ -266,7 +266,7 @@ static void a_failed_create_gives_its_code_and_no_handle(void **state)
     }
 }
 
-static void what_a_failed_create_left_is_destroyed_where_the_library_says_so(void **state)
+static void a_handle_left_by_a_failed_create_is_destroyed_where_the_library_says_so(void **state)
 {
     (void)state;
     for (int i = 0; i < KINDS; i++) {
@@ -599,7 +599,8 @@ int main(void)
         cmocka_unit_test_teardown(creates_and_destroys, forget_environment),
         cmocka_unit_test_teardown(generators_are_created_with_their_type, forget_environment),
         cmocka_unit_test_teardown(a_failed_create_gives_its_code_and_no_handle, forget_environment),
-        cmocka_unit_test_teardown(what_a_failed_create_left_is_destroyed_where_the_library_says_so, forget_environment),
+        cmocka_unit_test_teardown(a_handle_left_by_a_failed_create_is_destroyed_where_the_library_says_so,
+                                  forget_environment),
         cmocka_unit_test_teardown(success_without_a_handle_is_a_failure, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_a_device_is_not_asked, forget_environment),
         cmocka_unit_test_teardown(a_library_that_exits_without_memory_is_not_asked, forget_environment),

@@ -203,7 +203,7 @@ static void old_idle_segments_are_collected_before_growing(void **state)
     assert_ptr_equal(alloc_on(16 * MIB, two), fresh);
 }
 
-static void what_is_younger_than_the_mean_is_not_collected(void **state)
+static void segments_younger_than_the_mean_are_not_collected(void **state)
 {
     (void)state;
     void *older = alloc_on(16 * MIB, one), *younger = alloc_on(12 * MIB, two);
@@ -215,7 +215,7 @@ static void what_is_younger_than_the_mean_is_not_collected(void **state)
 }
 
 /* The one that was made first, and lies behind the other in its bin, was used last. */
-static void who_is_collected_goes_by_when_it_was_freed(void **state)
+static void collection_goes_by_the_time_of_the_free(void **state)
 {
     (void)state;
     void *kept = alloc_on(16 * MIB, one), *gone = alloc_on(12 * MIB, one);
@@ -293,8 +293,8 @@ int main(void)
         BOTH(threads_that_grow_at_once_stay_within_the_limit),
         POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "weir"),
         POLICY(old_idle_segments_are_collected_before_growing, open_collecting, "torch"),
-        POLICY(what_is_younger_than_the_mean_is_not_collected, open_collecting, "torch"),
-        POLICY(who_is_collected_goes_by_when_it_was_freed, open_collecting, "torch"),
+        POLICY(segments_younger_than_the_mean_are_not_collected, open_collecting, "torch"),
+        POLICY(collection_goes_by_the_time_of_the_free, open_collecting, "torch"),
         POLICY(requests_to_private_pools_make_nothing_older, open_collecting, "torch"),
         POLICY(a_refused_collection_fails_no_request, open_collecting, "torch"),
         POLICY(nothing_is_collected_below_the_threshold, open_collecting, "torch"),

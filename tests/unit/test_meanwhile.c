@@ -55,7 +55,7 @@ static void *ask_for_too_much(void *unused)
 }
 
 /* Its bytes count against the limit until the driver has refused them. */
-static void a_request_waits_for_anothers_that_the_driver_refuses(void **state)
+static void a_request_waits_for_another_that_the_driver_then_refuses(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -93,7 +93,7 @@ static void *ask_source(void *pool)
 }
 
 /* The program holds its lock while it asks for memory, and its source takes it. */
-static void a_source_that_waits_for_who_is_refused_goes_on(void **state)
+static void a_refused_request_does_not_wait_for_a_source_that_waits_for_it(void **state)
 {
     (void)state;
     static const weir_segment_source source = { give_when_free, take_none_back, NULL, NULL };
@@ -129,7 +129,7 @@ static void a_stream_does_not_end_while_an_event_is_recorded_on_it(void **state)
 }
 
 /* Of a deterministic pool, whose stream waits for the other one at once. */
-static void a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting(void **state)
+static void a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread(void **state)
 {
     (void)state;
     pthread_t freeing, destroying;
@@ -150,7 +150,7 @@ static void a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting(
 
 /* ---- memory on its way -------------------------------------------------------------------------------------------- */
 
-static void a_chunk_of_which_some_was_given_out_meanwhile_stays(void **state)
+static void a_chunk_partly_handed_out_meanwhile_stays(void **state)
 {
     (void)state;
     pthread_t emptying;
@@ -238,11 +238,13 @@ static void work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pau
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_request_waits_for_anothers_that_the_driver_refuses, open_limited, close_host),
-        cmocka_unit_test_setup_teardown(a_source_that_waits_for_who_is_refused_goes_on, open_limited, close_host),
+        cmocka_unit_test_setup_teardown(a_request_waits_for_another_that_the_driver_then_refuses, open_limited,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(a_refused_request_does_not_wait_for_a_source_that_waits_for_it, open_limited,
+                                        close_host),
         MEANWHILE_TEST(a_stream_does_not_end_while_an_event_is_recorded_on_it),
-        MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_keeps_nobody_waiting),
-        MEANWHILE_TEST(a_chunk_of_which_some_was_given_out_meanwhile_stays),
+        MEANWHILE_TEST(a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread),
+        MEANWHILE_TEST(a_chunk_partly_handed_out_meanwhile_stays),
         MEANWHILE_TEST(a_peer_enabled_while_memory_is_being_mapped_reaches_it),
         MEANWHILE_TEST(work_that_comes_while_frees_are_waited_for_is_over_before_a_pool_pauses),
     };

@@ -132,7 +132,7 @@ static void a_pool_belongs_to_the_device_that_was_named(void **state)
     assert_ok(weir_mempool_leave(pool));
 }
 
-static void creating_refuses_what_cannot_be(void **state)
+static void creating_refuses_invalid_options(void **state)
 {
     (void)state;
     weir_mempool pool = { 7, 7 };
@@ -313,7 +313,7 @@ static void the_pool_entered_last_serves(void **state)
     assert_pool(fifth, default_pool);
 }
 
-static void leaving_another_pool_than_the_innermost_changes_nothing(void **state)
+static void leaving_a_pool_that_is_not_the_innermost_changes_nothing(void **state)
 {
     (void)state;
     weir_mempool outer = plain(), inner = plain();
@@ -472,7 +472,7 @@ static void emptying_the_devices_cache_leaves_a_pool_its_memory(void **state)
     assert_int_equal(segments_of(pool), 0);
 }
 
-static void a_request_of_a_pool_gets_what_the_default_pool_has_idle(void **state)
+static void a_request_of_a_pool_gets_idle_memory_of_the_default_pool(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
@@ -507,7 +507,7 @@ static void a_pool_in_use_is_not_emptied_for_others(void **state)
     assert_pool(alloc(40 * MIB), default_pool);
 }
 
-static void what_a_released_pool_has_idle_is_everybodys(void **state)
+static void idle_memory_of_a_released_pool_serves_every_pool(void **state)
 {
     (void)state;
     weir_mempool pool = plain();
@@ -577,7 +577,7 @@ static void without_splitting_a_large_segment_serves_no_small_request(void **sta
     assert_true(info_of(block).segment_bytes < 40 * MIB);
 }
 
-static void the_numbers_of_a_pool_are_its_own(void **state)
+static void the_statistics_of_a_pool_are_its_own(void **state)
 {
     (void)state;
     void *common = alloc(3 * MIB);
@@ -670,7 +670,7 @@ static void a_pool_that_lends_serves_what_would_fail_and_keeps_the_block(void **
     assert_ptr_equal(alloc_from(pool, 48 * MIB), cached);
 }
 
-static void what_is_lent_was_served_without_growing(void **state)
+static void a_lent_block_counts_as_a_hit(void **state)
 {
     (void)state;
     weir_mempool pool = lender();
@@ -906,7 +906,7 @@ static void a_source_is_asked_once_per_segment(void **state)
     assert_int_equal(counts.releases, 1);
 }
 
-static void what_is_not_the_devices_memory_may_be_more_than_it_has(void **state)
+static void pools_of_other_memory_may_exceed_the_device(void **state)
 {
     (void)state;
     void *managed = NULL;
@@ -1026,7 +1026,7 @@ static void *use_and_end(void *argument)
     return NULL;
 }
 
-static void what_a_thread_left_in_a_released_pool_goes_with_the_next_one_made(void **state)
+static void blocks_that_a_thread_left_in_a_released_pool_go_with_the_next_pool_made(void **state)
 {
     (void)state;
     weir_mempool_info info = { .size = sizeof info };
@@ -1046,7 +1046,7 @@ int main(void)
         test(ids_of_users_have_no_capture_part_and_count_up),
         test(pools_made_by_many_threads_have_different_ids),
         test(a_pool_belongs_to_the_device_that_was_named),
-        test(creating_refuses_what_cannot_be),
+        test(creating_refuses_invalid_options),
         test(a_route_is_a_reference),
         test(a_user_cannot_give_back_the_reference_of_a_route),
         test(a_pool_without_memory_is_gone_with_its_last_reference),
@@ -1058,7 +1058,7 @@ int main(void)
         test(closing_ends_pools_whatever_is_in_them),
         test(the_default_pool_is_left_whatever_the_current_device),
         test(the_pool_entered_last_serves),
-        test(leaving_another_pool_than_the_innermost_changes_nothing),
+        test(leaving_a_pool_that_is_not_the_innermost_changes_nothing),
         test(a_thread_that_entered_no_pool_is_not_routed),
         test(threads_may_be_in_one_pool_at_once_and_leave_it_by_ending),
         test(a_route_of_a_stream_holds_for_every_thread),
@@ -1068,20 +1068,20 @@ int main(void)
         test(of_all_routes_the_one_opened_last_wins),
         test(pools_share_no_segment),
         test(emptying_the_devices_cache_leaves_a_pool_its_memory),
-        test(a_request_of_a_pool_gets_what_the_default_pool_has_idle),
+        test(a_request_of_a_pool_gets_idle_memory_of_the_default_pool),
         test(a_request_of_a_pool_gets_its_own_idle_segments_of_other_streams),
         test(a_pool_in_use_is_not_emptied_for_others),
-        test(what_a_released_pool_has_idle_is_everybodys),
+        test(idle_memory_of_a_released_pool_serves_every_pool),
         test(a_pool_has_no_more_than_its_cap),
         test(an_aligned_pool_aligns_every_block),
         test(without_splitting_a_segment_is_one_block),
         test(without_splitting_a_large_segment_serves_no_small_request),
-        test(the_numbers_of_a_pool_are_its_own),
+        test(the_statistics_of_a_pool_are_its_own),
         test(the_blocks_of_a_pool_can_be_listed),
         test(the_default_pool_is_left_on_whichever_device_it_was_entered),
         test(routing_defers_no_free),
         test(a_pool_that_lends_serves_what_would_fail_and_keeps_the_block),
-        test(what_is_lent_was_served_without_growing),
+        test(a_lent_block_counts_as_a_hit),
         test(a_pool_lends_nothing_while_the_device_has_memory),
         test(a_pool_with_rules_of_its_own_borrows_nothing),
         test(the_oldest_pool_lends_first),
@@ -1090,12 +1090,12 @@ int main(void)
         test(memory_on_its_way_back_counts_for_the_limit),
         test(threads_that_grow_at_once_stay_within_the_cap),
         test(a_source_is_asked_once_per_segment),
-        test(what_is_not_the_devices_memory_may_be_more_than_it_has),
+        test(pools_of_other_memory_may_exceed_the_device),
         test(a_source_is_kept_until_its_last_block_is_gone),
         test(a_pool_whose_last_block_went_late_goes_with_the_next_one_made),
         test(a_pool_that_could_not_go_goes_with_the_one_after),
         test(a_block_freed_after_others_were_made_takes_its_pool_along),
-        test(what_a_thread_left_in_a_released_pool_goes_with_the_next_one_made),
+        test(blocks_that_a_thread_left_in_a_released_pool_go_with_the_next_pool_made),
         test(a_pool_whose_stream_has_work_goes_with_one_made_later),
         test(closing_gives_a_source_its_memory_and_releases_it),
     };

@@ -59,7 +59,7 @@ static void resize_keeps_contents_and_counts_once(void **state)
     wr_meta_free(memory);
 }
 
-static void an_array_grows_and_what_is_new_is_zeroed(void **state)
+static void an_array_grows_and_its_new_part_is_zeroed(void **state)
 {
     (void)state;
     uint64_t *items = NULL;
@@ -193,7 +193,7 @@ int main(void)
         cmocka_unit_test_teardown(zero_bytes_are_fine, check_nothing_live),
         cmocka_unit_test_teardown(free_takes_null, check_nothing_live),
         cmocka_unit_test_teardown(resize_keeps_contents_and_counts_once, check_nothing_live),
-        cmocka_unit_test_teardown(an_array_grows_and_what_is_new_is_zeroed, check_nothing_live),
+        cmocka_unit_test_teardown(an_array_grows_and_its_new_part_is_zeroed, check_nothing_live),
         cmocka_unit_test_teardown(an_array_that_cannot_grow_stays_as_it_was, check_nothing_live),
         cmocka_unit_test_teardown(strdup_copies, check_nothing_live),
         cmocka_unit_test_teardown(reserve_gives_zeroed_space_that_costs_nothing_yet, check_nothing_live),

@@ -63,7 +63,7 @@ static void use_all_sorts(weir_mempool *pool, weir_stream *stream)
     assert_ok(weir_handle_get(kind, &handle));
 }
 
-static void it_names_pools_streams_and_steps(void **state)
+static void the_error_names_pools_streams_and_steps(void **state)
 {
     (void)state;
     char expected[128];
@@ -110,7 +110,7 @@ static void need_python(void)
     if (system("python3 -c pass") != 0) skip(); /* NOLINT(concurrency-mt-unsafe): the test's one thread */
 }
 
-static void it_is_json_too(void **state)
+static void the_error_is_json_too(void **state)
 {
     (void)state;
     weir_mempool pool;
@@ -158,7 +158,7 @@ static void other_errors_have_no_memory_in_their_json(void **state)
 }
 
 /* Each allocation of the library's own that the error takes, failing in turn: it is the same error, with less in it. */
-static void it_is_told_without_memory_for_it(void **state)
+static void the_error_is_reported_when_its_own_records_fail(void **state)
 {
     (void)state;
     weir_mempool pool;
@@ -196,7 +196,7 @@ static int open_small_chunks(void **state)
     return 0;
 }
 
-static void whole_chunks_are_idle_and_the_rest_lies_between_blocks_in_use(void **state)
+static void free_memory_outside_whole_chunks_lies_between_blocks_in_use(void **state)
 {
     (void)state;
     const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_DEVICE, ""));
@@ -217,7 +217,7 @@ static int open_rounding(void **state)
     return 0;
 }
 
-static void what_a_request_was_rounded_to_is_said(void **state)
+static void the_rounded_size_of_a_request_is_reported(void **state)
 {
     (void)state;
     alloc_on(30 * MIB, default_stream(0));
@@ -260,7 +260,7 @@ static int close_lost(void **state)
     return 0;
 }
 
-static void what_the_driver_does_not_tell_is_not_told(void **state)
+static void figures_that_the_driver_does_not_give_are_left_out(void **state)
 {
     (void)state;
     alloc_on(20 * MIB, default_stream(0));
@@ -293,7 +293,7 @@ static void is_lost(const char *bytes)
     says("Not weir's: 0 bytes");
 }
 
-static void what_could_not_be_mapped_and_is_not_taken_back_is_told(void **state)
+static void memory_that_could_be_neither_mapped_nor_given_back_is_reported(void **state)
 {
     (void)state;
     static const enum weir_backend_entry kept[] = { WEIR_BACKEND_vm_destroy, WEIR_BACKEND_vm_unmap };
@@ -308,7 +308,7 @@ static void what_could_not_be_mapped_and_is_not_taken_back_is_told(void **state)
     }
 }
 
-static void what_is_neither_taken_back_nor_mapped_again_is_told(void **state)
+static void memory_that_is_neither_taken_back_nor_mapped_again_is_reported(void **state)
 {
     (void)state;
     weir_mempool pool = { 0, 0 };
@@ -320,7 +320,7 @@ static void what_is_neither_taken_back_nor_mapped_again_is_told(void **state)
     is_lost("12.00 MiB");
 }
 
-static void chunks_are_lost_likewise(void **state)
+static void chunks_that_are_not_taken_back_are_reported(void **state)
 {
     (void)state;
     void *block = NULL;
@@ -335,7 +335,7 @@ static void chunks_are_lost_likewise(void **state)
     is_lost("24.00 MiB");
 }
 
-static void the_limit_counts_what_is_lost(void **state)
+static void the_limit_counts_lost_memory(void **state)
 {
     (void)state;
     weir_mempool pool = { 0, 0 };
@@ -351,23 +351,23 @@ static void the_limit_counts_what_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        HOST(it_names_pools_streams_and_steps),
+        HOST(the_error_names_pools_streams_and_steps),
         HOST(only_the_largest_are_named),
-        HOST(it_is_json_too),
+        HOST(the_error_is_json_too),
         HOST(other_errors_have_no_memory_in_their_json),
-        HOST(it_is_told_without_memory_for_it),
-        HOST(what_the_driver_does_not_tell_is_not_told),
+        HOST(the_error_is_reported_when_its_own_records_fail),
+        HOST(figures_that_the_driver_does_not_give_are_left_out),
         HOST(idle_memory_of_private_pools_is_named),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_chunks,
           close_host, NULL },
-        cmocka_unit_test_setup_teardown(whole_chunks_are_idle_and_the_rest_lies_between_blocks_in_use,
-                                        open_small_chunks, close_host),
-        cmocka_unit_test_setup_teardown(what_a_request_was_rounded_to_is_said, open_rounding, close_host),
+        cmocka_unit_test_setup_teardown(free_memory_outside_whole_chunks_lies_between_blocks_in_use, open_small_chunks,
+                                        close_host),
+        cmocka_unit_test_setup_teardown(the_rounded_size_of_a_request_is_reported, open_rounding, close_host),
         cmocka_unit_test_setup_teardown(the_last_of_a_device_serves_small_requests, open_gib, close_host),
-        HOST(what_could_not_be_mapped_and_is_not_taken_back_is_told),
-        HOST(what_is_neither_taken_back_nor_mapped_again_is_told),
-        cmocka_unit_test_setup_teardown(chunks_are_lost_likewise, open_small_chunks, close_host),
-        HOST(the_limit_counts_what_is_lost),
+        HOST(memory_that_could_be_neither_mapped_nor_given_back_is_reported),
+        HOST(memory_that_is_neither_taken_back_nor_mapped_again_is_reported),
+        cmocka_unit_test_setup_teardown(chunks_that_are_not_taken_back_are_reported, open_small_chunks, close_host),
+        HOST(the_limit_counts_lost_memory),
         cmocka_unit_test_setup_teardown(a_lost_device_is_no_lack_of_memory, open_small, close_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

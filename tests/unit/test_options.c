@@ -408,7 +408,7 @@ static void roundup_takes_white_space_and_an_empty_list(void **state)
     CHECK_ROUNDUP("[]", 0);
 }
 
-static void what_is_no_roundup_is_refused_and_out_untouched(void **state)
+static void an_invalid_roundup_is_refused_and_out_untouched(void **state)
 {
     (void)state;
     static const char *const texts[] = { "3",
@@ -474,7 +474,7 @@ int main(void)
         cmocka_unit_test(sizes_between_keys_stay_off),
         cmocka_unit_test(keys_above_the_table_mean_its_last_entry),
         cmocka_unit_test(roundup_takes_white_space_and_an_empty_list),
-        cmocka_unit_test(what_is_no_roundup_is_refused_and_out_untouched),
+        cmocka_unit_test(an_invalid_roundup_is_refused_and_out_untouched),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

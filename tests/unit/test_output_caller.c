@@ -48,7 +48,7 @@ static void a_line_is_preferred_to_a_name(void **state)
                         "solver.cpp:40:solve(int)");
 }
 
-static void recorders_allocators_and_interpreters_ask_for_nobody(void **state)
+static void frames_of_recorders_allocators_and_interpreters_are_not_the_caller(void **state)
 {
     (void)state;
     assert_string_equal(
@@ -61,7 +61,7 @@ static void recorders_allocators_and_interpreters_ask_for_nobody(void **state)
                         "a.cpp:1:a");
 }
 
-static void lines_of_python_ask_whatever_they_are_called(void **state)
+static void a_line_of_python_is_the_caller_whatever_its_name(void **state)
 {
     (void)state;
     assert_string_equal(CALLER("/home/u/Registered/CachingAllocator.py:3:warm_start", "main.py:1:main"),
@@ -114,8 +114,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(python_is_found_behind_compiled_code),
         cmocka_unit_test(a_line_is_preferred_to_a_name),
-        cmocka_unit_test(recorders_allocators_and_interpreters_ask_for_nobody),
-        cmocka_unit_test(lines_of_python_ask_whatever_they_are_called),
+        cmocka_unit_test(frames_of_recorders_allocators_and_interpreters_are_not_the_caller),
+        cmocka_unit_test(a_line_of_python_is_the_caller_whatever_its_name),
         cmocka_unit_test(a_stack_of_machinery_alone_has_its_innermost_frame),
         cmocka_unit_test(a_trace_without_stacks_has_no_callers),
         cmocka_unit_test(at_most_so_many_callers_are_listed),

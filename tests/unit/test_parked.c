@@ -28,7 +28,7 @@ static uint64_t chunks_made(void)
     return calls_of(WEIR_BACKEND_vm_create);
 }
 
-static void what_others_have_parked_serves_where_it_is_much(void **state)
+static void parked_memory_of_other_streams_serves_when_it_is_much(void **state)
 {
     (void)state;
     work_on(new_stream(0), BLOCKS);
@@ -37,7 +37,7 @@ static void what_others_have_parked_serves_where_it_is_much(void **state)
     assert_int_equal(chunks_made(), made);
 }
 
-static void what_one_of_many_has_parked_serves(void **state)
+static void parked_memory_of_one_stream_of_many_serves(void **state)
 {
     enum { OTHERS = 12 };
     (void)state;
@@ -48,7 +48,7 @@ static void what_one_of_many_has_parked_serves(void **state)
     assert_int_equal(chunks_made(), made);
 }
 
-static void what_others_have_parked_does_not_count_as_live(void **state)
+static void parked_memory_of_other_streams_does_not_count_as_live(void **state)
 {
     (void)state;
     assert_ok(weir_free(alloc_on(WORK, new_stream(0))));
@@ -57,7 +57,7 @@ static void what_others_have_parked_does_not_count_as_live(void **state)
     assert_int_equal(chunks_made(), made);
 }
 
-static void less_than_64_mib_that_others_have_parked_stay_theirs(void **state)
+static void less_than_64_mib_parked_by_other_streams_stays_theirs(void **state)
 {
     (void)state;
     weir_stream other = new_stream(0);
@@ -70,7 +70,7 @@ static void less_than_64_mib_that_others_have_parked_stay_theirs(void **state)
     assert_int_equal(driver_calls(), called);
 }
 
-static void less_than_a_16th_of_all_that_others_have_parked_stays_theirs(void **state)
+static void less_than_a_16th_of_all_parked_by_other_streams_stays_theirs(void **state)
 {
     (void)state;
     weir_stream other = new_stream(0);
@@ -84,7 +84,7 @@ static void less_than_a_16th_of_all_that_others_have_parked_stays_theirs(void **
     assert_int_equal(driver_calls(), called);
 }
 
-static void what_a_busy_stream_has_parked_stays_its_own(void **state)
+static void parked_memory_of_a_busy_stream_stays_its_own(void **state)
 {
     (void)state;
     weir_stream other = new_stream(0);
@@ -112,7 +112,7 @@ static void streams_that_work_by_turns_come_to_have_memory_of_their_own(void **s
     assert_in_range(reserved_on(0), WORK, 2 * WORK + WORK / 40);
 }
 
-static void what_is_parked_is_taken_again_once_memory_was_given_back(void **state)
+static void parked_memory_is_taken_again_once_memory_was_given_back(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -130,14 +130,14 @@ static void what_is_parked_is_taken_again_once_memory_was_given_back(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PARKED_TEST(what_others_have_parked_serves_where_it_is_much),
-        PARKED_TEST(what_one_of_many_has_parked_serves),
-        PARKED_TEST(what_others_have_parked_does_not_count_as_live),
-        PARKED_TEST(less_than_64_mib_that_others_have_parked_stay_theirs),
-        PARKED_TEST(less_than_a_16th_of_all_that_others_have_parked_stays_theirs),
-        PARKED_TEST(what_a_busy_stream_has_parked_stays_its_own),
+        PARKED_TEST(parked_memory_of_other_streams_serves_when_it_is_much),
+        PARKED_TEST(parked_memory_of_one_stream_of_many_serves),
+        PARKED_TEST(parked_memory_of_other_streams_does_not_count_as_live),
+        PARKED_TEST(less_than_64_mib_parked_by_other_streams_stays_theirs),
+        PARKED_TEST(less_than_a_16th_of_all_parked_by_other_streams_stays_theirs),
+        PARKED_TEST(parked_memory_of_a_busy_stream_stays_its_own),
         PARKED_TEST(streams_that_work_by_turns_come_to_have_memory_of_their_own),
-        PARKED_TEST(what_is_parked_is_taken_again_once_memory_was_given_back),
+        PARKED_TEST(parked_memory_is_taken_again_once_memory_was_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void give_all(filled *f)
 
 /* ---- what it is for ------------------------------------------------------------------------------------------------ */
 
-static void contents_are_there_again_after_resuming(void **state)
+static void contents_are_back_after_resuming(void **state)
 {
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
@@ -87,7 +87,7 @@ static void contents_are_there_again_after_resuming(void **state)
     give_all(&f);
 }
 
-static void what_was_mapped_in_vain_and_not_unmapped_is_resumed_all_the_same(void **state)
+static void memory_left_mapped_by_a_failed_resume_can_be_resumed(void **state)
 {
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
@@ -120,7 +120,7 @@ static void dropped_memory_is_usable_after_resuming(void **state)
     give_all(&f);
 }
 
-static void the_memory_is_the_drivers_meanwhile(void **state)
+static void the_driver_has_the_memory_meanwhile(void **state)
 {
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
@@ -236,7 +236,7 @@ static void allocating_is_refused_while_paused(void **state)
     alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
 }
 
-static void what_is_freed_while_paused_is_free_and_the_rest_stays(void **state)
+static void blocks_freed_while_paused_are_free_and_the_rest_stays(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -293,7 +293,7 @@ static void pending_blocks_keep_their_contents(void **state)
     assert_int_equal(stats_of(0).pending_frees, 0);
 }
 
-static void paused_memory_is_nobody_elses_to_give_back(void **state)
+static void paused_memory_is_given_back_by_no_one_else(void **state)
 {
     (void)state;
     weir_mempool pool = mapped("a");
@@ -458,7 +458,7 @@ static void without_room_everything_stays_paused_and_is_kept(void **state)
 }
 
 /* Of two pools one was released, and the last of its blocks was freed while it was paused. */
-static void what_went_while_it_was_paused_needs_no_room(void **state)
+static void a_pool_that_went_while_paused_needs_no_room(void **state)
 {
     (void)state;
     const weir_mempool gone = mapped("a"), kept = mapped("a");
@@ -506,7 +506,7 @@ static void pending_frees_are_waited_for_to_make_room(void **state)
     check(&f);
 }
 
-static void resuming_what_needs_no_memory_is_no_matter_of_the_limit(void **state)
+static void resuming_without_new_memory_ignores_the_limit(void **state)
 {
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
@@ -555,7 +555,7 @@ static void without_pinned_memory_nothing_is_paused(void **state)
 
 /* ---- drivers that refuse ------------------------------------------------------------------------------------------- */
 
-static void what_the_driver_does_not_take_is_there_again_on_resuming(void **state)
+static void memory_that_the_driver_does_not_take_is_back_after_resuming(void **state)
 {
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
@@ -574,7 +574,7 @@ static void what_the_driver_does_not_take_is_there_again_on_resuming(void **stat
 }
 
 /* Resuming fails at the second segment, and the driver does not take back what the first has by then. */
-static void what_a_resume_in_vain_leaves_counts_and_serves_the_next(enum weir_backend_entry refuses)
+static void memory_left_by_a_failed_resume_counts_and_serves_the_next(enum weir_backend_entry refuses)
 {
     filled f = fill_pool(mapped("a"), new_stream(0));
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
@@ -592,7 +592,7 @@ static void what_a_resume_in_vain_leaves_counts_and_serves_the_next(enum weir_ba
     check(&f);
 }
 
-static void what_the_driver_refuses_after_a_resume_in_vain_is_taken_back_later(void **state)
+static void memory_that_the_driver_refuses_after_a_failed_resume_is_taken_back_later(void **state)
 {
     (void)state;
     const uint64_t before = free_memory(0);
@@ -609,19 +609,19 @@ static void what_the_driver_refuses_after_a_resume_in_vain_is_taken_back_later(v
     assert_int_equal(free_memory(0), before);
 }
 
-static void what_stays_mapped_after_a_resume_in_vain_serves_the_next(void **state)
+static void memory_left_mapped_after_a_failed_resume_serves_the_next(void **state)
 {
     (void)state;
-    what_a_resume_in_vain_leaves_counts_and_serves_the_next(WEIR_BACKEND_vm_unmap);
+    memory_left_by_a_failed_resume_counts_and_serves_the_next(WEIR_BACKEND_vm_unmap);
 }
 
-static void what_stays_behind_after_a_resume_in_vain_serves_the_next(void **state)
+static void memory_left_behind_by_a_failed_resume_serves_the_next(void **state)
 {
     (void)state;
-    what_a_resume_in_vain_leaves_counts_and_serves_the_next(WEIR_BACKEND_vm_destroy);
+    memory_left_by_a_failed_resume_counts_and_serves_the_next(WEIR_BACKEND_vm_destroy);
 }
 
-static void a_copy_that_went_is_not_given_back_again(void **state)
+static void a_copy_that_was_given_back_is_not_given_back_again(void **state)
 {
     (void)state;
     weir_mempool pool = mapped("a");
@@ -743,19 +743,19 @@ static void memory_that_comes_while_the_pool_is_being_paused_goes_back(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PAUSE_TEST(contents_are_there_again_after_resuming),
-        PAUSE_TEST(what_was_mapped_in_vain_and_not_unmapped_is_resumed_all_the_same),
+        PAUSE_TEST(contents_are_back_after_resuming),
+        PAUSE_TEST(memory_left_mapped_by_a_failed_resume_can_be_resumed),
         PAUSE_TEST(dropped_memory_is_usable_after_resuming),
-        PAUSE_TEST(the_memory_is_the_drivers_meanwhile),
+        PAUSE_TEST(the_driver_has_the_memory_meanwhile),
         PAUSE_TEST(free_memory_goes_without_a_copy),
         PAUSE_TEST(pools_of_one_tag_go_together_and_others_stay),
         PAUSE_TEST(pausing_waits_for_the_work),
         PAUSE_TEST(a_thousand_cycles_leave_nothing_behind),
         PAUSE_TEST(allocating_is_refused_while_paused),
-        PAUSE_TEST(what_is_freed_while_paused_is_free_and_the_rest_stays),
+        PAUSE_TEST(blocks_freed_while_paused_are_free_and_the_rest_stays),
         PAUSE_TEST(a_segment_freed_whole_while_paused_is_not_copied_back),
         PAUSE_TEST(pending_blocks_keep_their_contents),
-        PAUSE_TEST(paused_memory_is_nobody_elses_to_give_back),
+        PAUSE_TEST(paused_memory_is_given_back_by_no_one_else),
         PAUSE_TEST(a_pool_that_lends_cannot_be_paused),
         PAUSE_TEST(the_stream_of_a_paused_block_may_end),
         PAUSE_TEST(a_pool_may_die_while_paused),
@@ -766,17 +766,17 @@ int main(void)
         PAUSE_TEST(pausing_twice_is_pausing_once),
         PAUSE_TEST(pausing_leaves_a_capture_alone),
         PAUSE_TEST(without_room_everything_stays_paused_and_is_kept),
-        PAUSE_TEST(what_went_while_it_was_paused_needs_no_room),
+        PAUSE_TEST(a_pool_that_went_while_paused_needs_no_room),
         PAUSE_TEST(the_limit_holds_for_resuming),
         PAUSE_TEST(pending_frees_are_waited_for_to_make_room),
-        PAUSE_TEST(resuming_what_needs_no_memory_is_no_matter_of_the_limit),
+        PAUSE_TEST(resuming_without_new_memory_ignores_the_limit),
         PAUSE_TEST(the_program_is_asked_for_room),
         PAUSE_TEST(without_pinned_memory_nothing_is_paused),
-        PAUSE_TEST(what_the_driver_does_not_take_is_there_again_on_resuming),
-        PAUSE_TEST(what_the_driver_refuses_after_a_resume_in_vain_is_taken_back_later),
-        PAUSE_TEST(what_stays_mapped_after_a_resume_in_vain_serves_the_next),
-        PAUSE_TEST(what_stays_behind_after_a_resume_in_vain_serves_the_next),
-        PAUSE_TEST(a_copy_that_went_is_not_given_back_again),
+        PAUSE_TEST(memory_that_the_driver_does_not_take_is_back_after_resuming),
+        PAUSE_TEST(memory_that_the_driver_refuses_after_a_failed_resume_is_taken_back_later),
+        PAUSE_TEST(memory_left_mapped_after_a_failed_resume_serves_the_next),
+        PAUSE_TEST(memory_left_behind_by_a_failed_resume_serves_the_next),
+        PAUSE_TEST(a_copy_that_was_given_back_is_not_given_back_again),
         PAUSE_TEST(a_copy_that_is_never_taken_back_keeps_no_memory),
         PAUSE_TEST(unmapping_that_fails_is_undone),
         PAUSE_TEST(pausing_that_cannot_be_undone_loses_nothing),

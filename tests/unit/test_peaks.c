@@ -47,7 +47,7 @@ static void a_peak_together_with_a_private_pool_is_seen(void **state)
     assert_int_equal(own.live_bytes_peak, 20 * MIB);
 }
 
-static void what_many_streams_have_parked_is_in_no_peak(void **state)
+static void parked_memory_of_many_streams_is_in_no_peak(void **state)
 {
     (void)state;
     enum { STREAMS = 12, BLOCKS = 32 };
@@ -84,7 +84,7 @@ static void a_refused_request_leaves_out_alone(void **state)
 }
 
 /* 32 blocks lie parked between others, and as many more are live than there were of them; then somebody has them emptied. */
-static void emptying_what_is_parked_sets_no_peak(void **state)
+static void emptying_parked_blocks_sets_no_peak(void **state)
 {
     enum { BLOCKS = 32 };
     const weir_stream stream = new_stream(0);
@@ -142,7 +142,7 @@ static uint32_t next_random(uint32_t *state)
 }
 
 /* Hits and misses, of both classes, at and below the peak. */
-static void what_a_stream_has_live_is_counted_to_the_byte(void **state)
+static void live_memory_of_a_stream_is_counted_to_the_byte(void **state)
 {
     (void)state;
     enum { SLOTS = 40, STEPS = 20000, CHECKED = 500 };
@@ -179,7 +179,7 @@ static void what_a_stream_has_live_is_counted_to_the_byte(void **state)
     for (int i = 0; i < SLOTS; i++) assert_ok(weir_free(live[i].pointer));
 }
 
-static void no_peak_is_below_what_is_live(void **state)
+static void no_peak_is_below_the_live_bytes(void **state)
 {
     (void)state;
     weir_stream streams[] = { new_stream(0), new_stream(0) };
@@ -197,13 +197,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PEAKS_TEST(a_peak_together_with_a_private_pool_is_seen),
-        PEAKS_TEST(what_many_streams_have_parked_is_in_no_peak),
-        PEAKS_TEST(no_peak_is_below_what_is_live),
+        PEAKS_TEST(parked_memory_of_many_streams_is_in_no_peak),
+        PEAKS_TEST(no_peak_is_below_the_live_bytes),
         PEAKS_TEST(a_refused_request_leaves_out_alone),
-        PEAKS_TEST(emptying_what_is_parked_sets_no_peak),
-        { "emptying_what_is_parked_sets_no_peak (segments)", emptying_what_is_parked_sets_no_peak, open_default,
+        PEAKS_TEST(emptying_parked_blocks_sets_no_peak),
+        { "emptying_parked_blocks_sets_no_peak (segments)", emptying_parked_blocks_sets_no_peak, open_default,
           close_host, (void *)"segments" },
-        PEAKS_TEST(what_a_stream_has_live_is_counted_to_the_byte),
+        PEAKS_TEST(live_memory_of_a_stream_is_counted_to_the_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

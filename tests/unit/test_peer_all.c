@@ -65,7 +65,7 @@ static void blocks_are_mapped_aligned_and_apart(void **state)
     }
 }
 
-static void so_they_are_when_memory_is_short(void **state)
+static void blocks_are_apart_when_memory_is_short_too(void **state)
 {
     (void)state;
     for (size_t i = 0; i < peer_count(); i++) {
@@ -197,7 +197,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_mapped_aligned_and_apart),
-        cmocka_unit_test(so_they_are_when_memory_is_short),
+        cmocka_unit_test(blocks_are_apart_when_memory_is_short_too),
         cmocka_unit_test(all_cached_memory_serves_before_a_request_fails),
         cmocka_unit_test(emptying_leaves_nothing_when_nothing_is_in_use),
         cmocka_unit_test(more_than_the_device_has_is_refused),

@@ -32,7 +32,7 @@ static void requests_are_in_handles_of_2_mib(void **state)
     peer_close();
 }
 
-static void a_part_of_the_size_is_taken_as_it_is(void **state)
+static void a_free_part_of_exactly_the_size_is_taken_whole(void **state)
 {
     (void)state;
     peer_open("gmlake", GIB);
@@ -44,7 +44,7 @@ static void a_part_of_the_size_is_taken_as_it_is(void **state)
     peer_close();
 }
 
-static void a_larger_part_is_cut_and_its_size_is_remembered(void **state)
+static void a_larger_part_is_split_and_its_size_is_remembered(void **state)
 {
     (void)state;
     peer_open("gmlake", GIB);
@@ -61,7 +61,7 @@ static void a_larger_part_is_cut_and_its_size_is_remembered(void **state)
     peer_close();
 }
 
-static void parts_are_stitched_when_together_they_suffice(void **state)
+static void parts_are_stitched_when_they_suffice_together(void **state)
 {
     (void)state;
     peer_open("gmlake:fragment-limit=100MiB", GIB);
@@ -97,7 +97,7 @@ static void a_stitch_serves_again_without_mapping(void **state)
     peer_close();
 }
 
-static void what_parts_lack_is_created(void **state)
+static void only_the_bytes_that_parts_lack_are_created(void **state)
 {
     (void)state;
     peer_open("gmlake:fragment-limit=100MiB", GIB);
@@ -165,11 +165,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_are_in_handles_of_2_mib),
-        cmocka_unit_test(a_part_of_the_size_is_taken_as_it_is),
-        cmocka_unit_test(a_larger_part_is_cut_and_its_size_is_remembered),
-        cmocka_unit_test(parts_are_stitched_when_together_they_suffice),
+        cmocka_unit_test(a_free_part_of_exactly_the_size_is_taken_whole),
+        cmocka_unit_test(a_larger_part_is_split_and_its_size_is_remembered),
+        cmocka_unit_test(parts_are_stitched_when_they_suffice_together),
         cmocka_unit_test(a_stitch_serves_again_without_mapping),
-        cmocka_unit_test(what_parts_lack_is_created),
+        cmocka_unit_test(only_the_bytes_that_parts_lack_are_created),
         cmocka_unit_test(below_the_fragment_limit_nothing_is_stitched),
         cmocka_unit_test(stitching_costs_a_mapping_per_handle),
         cmocka_unit_test(no_more_stitches_are_kept_than_allowed),

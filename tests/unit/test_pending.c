@@ -219,7 +219,7 @@ static void free_used_on(void *block, weir_stream user)
     assert_ok(weir_free(block));
 }
 
-static void nothing_is_known_of_a_stream_once_its_uses_are_over(void **state)
+static void a_stream_leaves_no_record_once_its_uses_are_over(void **state)
 {
     (void)state;
     wr_device *device = NULL;
@@ -244,7 +244,7 @@ static void events_are_used_again(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_event_create), 1);
 }
 
-static void a_free_finds_what_is_over_on_its_streams(void **state)
+static void a_free_finds_finished_uses_on_its_streams(void **state)
 {
     (void)state;
     void *first = alloc_on(OWN, home), *second = alloc_on(OWN, home), *elsewhere = alloc_on(OWN, home);
@@ -476,7 +476,7 @@ static void free_used_by_other(void *block)
 }
 
 /* Who waits until nothing is pending waits for ever beside threads that free all the time. */
-static void what_is_freed_later_is_not_waited_for(void **state)
+static void blocks_freed_later_are_not_waited_for(void **state)
 {
     (void)state;
     bool waited = false;
@@ -511,7 +511,7 @@ static void *empty_and_tell(void *unused)
 }
 
 /* What is waited for may itself wait for what those threads do next. */
-static void who_waits_for_a_free_keeps_no_other_stream_from_ending(void **state)
+static void a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -537,7 +537,7 @@ static void who_waits_for_a_free_keeps_no_other_stream_from_ending(void **state)
 }
 
 /* Both come back with one event. */
-static void two_may_wait_for_one_free(void **state)
+static void two_threads_may_wait_for_one_free(void **state)
 {
     (void)state;
     pthread_t threads[2];
@@ -594,9 +594,9 @@ int main(void)
         BOTH(the_default_stream_can_be_recorded),
         BOTH(a_new_use_of_the_block_knows_nothing_of_the_old_streams),
         BOTH(frees_on_the_own_stream_record_no_event),
-        BOTH(nothing_is_known_of_a_stream_once_its_uses_are_over),
+        BOTH(a_stream_leaves_no_record_once_its_uses_are_over),
         BOTH(events_are_used_again),
-        BOTH(a_free_finds_what_is_over_on_its_streams),
+        BOTH(a_free_finds_finished_uses_on_its_streams),
         BOTH(a_free_asks_once_in_vain),
         BOTH(a_pending_block_is_active_but_not_allocated),
         BOTH(neighbours_do_not_merge_with_a_pending_block),
@@ -609,9 +609,9 @@ int main(void)
         BOTH(a_recorded_stream_may_be_destroyed_after_the_free),
         BOTH(a_recorded_stream_of_another_device_may_be_destroyed),
         BOTH(closing_with_frees_pending_across_devices_works),
-        BOTH(what_is_freed_later_is_not_waited_for),
-        BOTH(who_waits_for_a_free_keeps_no_other_stream_from_ending),
-        BOTH(two_may_wait_for_one_free),
+        BOTH(blocks_freed_later_are_not_waited_for),
+        BOTH(a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending),
+        BOTH(two_threads_may_wait_for_one_free),
         BOTH(a_stream_that_a_block_came_back_with_can_be_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

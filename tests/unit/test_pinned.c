@@ -120,7 +120,7 @@ static void pieces_of_a_segment_become_one_again(void **state)
     assert_int_equal(driver_calls(), calls);
 }
 
-static void zero_bytes_are_no_block(void **state)
+static void zero_bytes_give_null(void **state)
 {
     (void)state;
     void *block = &block;
@@ -282,7 +282,7 @@ static void a_recorded_block_goes_back_to_its_node(void **state)
     assert_ptr_equal(pinned_on(9 * MIB, 1), on_one);
 }
 
-static void cached_memory_of_any_node_serves_who_names_none(void **state)
+static void cached_memory_of_any_node_serves_requests_that_name_none(void **state)
 {
     (void)state;
     void *on_one = pinned_on(9 * MIB, 1);
@@ -295,7 +295,7 @@ static void cached_memory_of_any_node_serves_who_names_none(void **state)
     assert_ptr_equal(pinned_on(9 * MIB, 1), on_one);
 }
 
-static void memory_of_no_named_node_serves_none(void **state)
+static void memory_of_no_named_node_serves_no_request_for_a_node(void **state)
 {
     (void)state;
     void *anywhere = pinned(9 * MIB);
@@ -339,7 +339,7 @@ static void a_full_node_is_out_of_memory(void **state)
     wr_numa_pretend("0-1", 0);
 }
 
-static void with_one_node_it_is_anywhere(void **state)
+static void with_one_node_every_request_means_any_node(void **state)
 {
     (void)state;
     void *block = pinned_on(9 * MIB, 0);
@@ -382,7 +382,7 @@ static void a_refusal_empties_the_cache_and_asks_again(void **state)
     assert_int_equal(pinned_stats().alloc_retries, 1);
 }
 
-static void the_last_of_the_limit_serves_what_others_would_share_a_segment_with(void **state)
+static void near_the_limit_a_request_gets_a_segment_of_its_own_size(void **state)
 {
     (void)state;
     assert_ok(weir_pinned_limit_set(10 * MIB));
@@ -452,7 +452,7 @@ static bool free_that(void *user, int device, size_t needed)
     return true;
 }
 
-static void what_the_program_frees_on_any_node_serves(void **state)
+static void memory_that_the_program_frees_on_any_node_serves(void **state)
 {
     (void)state;
     void *block = pinned_on(3 * MIB, 1), *none = NULL;
@@ -466,7 +466,7 @@ static void what_the_program_frees_on_any_node_serves(void **state)
 }
 
 /* Records for so many bytes would stay. */
-static void what_the_machine_does_not_have_leaves_nothing(void **state)
+static void a_request_beyond_the_machine_leaves_no_records(void **state)
 {
     (void)state;
     void *block = NULL;
@@ -495,7 +495,7 @@ static void impossible_sizes_are_refused(void **state)
 
 /* ---- trimming and reserving ------------------------------------------------------------------------------------------- */
 
-static void trimming_keeps_what_is_asked_and_what_is_in_use(void **state)
+static void trimming_keeps_the_asked_bytes_and_memory_in_use(void **state)
 {
     (void)state;
     void *idle[4];
@@ -567,7 +567,7 @@ static void reserving_respects_the_limit(void **state)
 
 /* ---- pointers and numbers --------------------------------------------------------------------------------------------- */
 
-static void what_a_graph_uses_is_not_reused_before_the_graph_ends(void **state)
+static void memory_that_a_graph_uses_is_not_reused_before_the_graph_ends(void **state)
 {
     (void)state;
     weir_graph graph;
@@ -618,7 +618,7 @@ static bool is_free(void *block)
     return other == block;
 }
 
-static void what_two_graphs_use_waits_for_the_end_of_both(void **state)
+static void memory_that_two_graphs_use_waits_for_the_end_of_both(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -632,7 +632,7 @@ static void what_two_graphs_use_waits_for_the_end_of_both(void **state)
     assert_ok(weir_free(memory));
 }
 
-static void what_is_not_freed_stays_the_programs_when_its_graph_ends(void **state)
+static void a_block_that_was_not_freed_stays_live_when_its_graph_ends(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -644,7 +644,7 @@ static void what_is_not_freed_stays_the_programs_when_its_graph_ends(void **stat
     assert_ok(weir_free(memory));
 }
 
-static void what_a_launched_graph_uses_waits_for_the_launch_too(void **state)
+static void memory_of_a_launched_graph_waits_for_the_launch_too(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -692,7 +692,7 @@ static void each_kind_of_memory_has_its_own_calls(void **state)
     assert_ok(weir_free(block));
 }
 
-static void copies_go_through_it(void **state)
+static void copies_go_through_pinned_memory(void **state)
 {
     (void)state;
     char *from = pinned(MIB), *to = pinned(MIB);
@@ -705,7 +705,7 @@ static void copies_go_through_it(void **state)
     assert_ok(weir_free(block));
 }
 
-static void numbers_return_to_zero(void **state)
+static void statistics_return_to_zero(void **state)
 {
     (void)state;
     weir_stream stream = new_stream(0);
@@ -727,7 +727,7 @@ static void numbers_return_to_zero(void **state)
     assert_int_equal(s.allocation[WEIR_STAT_ALL].peak, 20);
 }
 
-static void a_reset_keeps_what_is_current(void **state)
+static void a_reset_keeps_current_values(void **state)
 {
     (void)state;
     void *block = pinned(1000);
@@ -757,7 +757,7 @@ static void peaks_and_totals_are_reset_each_alone(void **state)
     assert_int_equal(pinned_stats().allocation[WEIR_STAT_ALL].added, 1);
 }
 
-static void asking_for_numbers_opens_no_device(void **state)
+static void asking_for_statistics_opens_no_device(void **state)
 {
     (void)state;
     const uint64_t opened = calls_of(WEIR_BACKEND_device_open);
@@ -844,7 +844,7 @@ int main(void)
         on_devices(sizes_are_not_rounded_to_powers_of_two),
         on_devices(no_size_wastes_more_than_a_sixteenth),
         on_devices(pieces_of_a_segment_become_one_again),
-        on_devices(zero_bytes_are_no_block),
+        on_devices(zero_bytes_give_null),
         on_devices(an_unrecorded_block_is_reused_at_once),
         on_devices(a_hit_asks_the_driver_nothing),
         on_devices(a_recorded_block_waits_for_its_stream),
@@ -854,36 +854,36 @@ int main(void)
         on_devices(a_stream_that_ends_is_no_longer_waited_for),
         on_nodes(a_node_is_honoured_on_reuse),
         on_nodes(a_recorded_block_goes_back_to_its_node),
-        on_nodes(cached_memory_of_any_node_serves_who_names_none),
-        on_nodes(memory_of_no_named_node_serves_none),
+        on_nodes(cached_memory_of_any_node_serves_requests_that_name_none),
+        on_nodes(memory_of_no_named_node_serves_no_request_for_a_node),
         on_nodes(a_node_that_is_not_there_is_refused),
         on_nodes(a_node_that_may_not_be_chosen_is_refused),
         on_nodes(a_full_node_is_out_of_memory),
         cmocka_unit_test(lists_of_nodes_are_read),
-        cmocka_unit_test_setup_teardown(with_one_node_it_is_anywhere, open_one_node, close_pretended),
+        cmocka_unit_test_setup_teardown(with_one_node_every_request_means_any_node, open_one_node, close_pretended),
         on_devices(a_refusal_empties_the_cache_and_asks_again),
-        on_devices(the_last_of_the_limit_serves_what_others_would_share_a_segment_with),
+        on_devices(near_the_limit_a_request_gets_a_segment_of_its_own_size),
         on_devices(the_limit_is_kept_and_the_text_says_where_the_bytes_are),
         on_devices(pending_blocks_are_waited_for_before_giving_up),
         on_devices(the_program_is_asked_to_free),
-        on_nodes(what_the_program_frees_on_any_node_serves),
-        on_devices(what_the_machine_does_not_have_leaves_nothing),
+        on_nodes(memory_that_the_program_frees_on_any_node_serves),
+        on_devices(a_request_beyond_the_machine_leaves_no_records),
         on_devices(impossible_sizes_are_refused),
-        on_devices(trimming_keeps_what_is_asked_and_what_is_in_use),
+        on_devices(trimming_keeps_the_asked_bytes_and_memory_in_use),
         on_devices(trimming_does_not_wait_for_a_stream),
         on_devices(reserved_memory_is_faulted_in_and_serves_without_the_driver),
         on_devices(reserving_respects_the_limit),
-        on_devices(what_a_graph_uses_is_not_reused_before_the_graph_ends),
-        on_devices(what_two_graphs_use_waits_for_the_end_of_both),
-        on_devices(what_is_not_freed_stays_the_programs_when_its_graph_ends),
-        on_devices(what_a_launched_graph_uses_waits_for_the_launch_too),
+        on_devices(memory_that_a_graph_uses_is_not_reused_before_the_graph_ends),
+        on_devices(memory_that_two_graphs_use_waits_for_the_end_of_both),
+        on_devices(a_block_that_was_not_freed_stays_live_when_its_graph_ends),
+        on_devices(memory_of_a_launched_graph_waits_for_the_launch_too),
         on_devices(a_pointer_is_of_no_device_and_no_stream),
         on_devices(each_kind_of_memory_has_its_own_calls),
-        on_devices(copies_go_through_it),
-        on_devices(numbers_return_to_zero),
-        on_devices(a_reset_keeps_what_is_current),
+        on_devices(copies_go_through_pinned_memory),
+        on_devices(statistics_return_to_zero),
+        on_devices(a_reset_keeps_current_values),
         on_devices(peaks_and_totals_are_reset_each_alone),
-        on_devices(asking_for_numbers_opens_no_device),
+        on_devices(asking_for_statistics_opens_no_device),
         on_devices(memory_is_pinned_through_a_device_that_is_open),
         cmocka_unit_test(closing_takes_everything_back),
         on_devices(a_private_pool_can_be_of_pinned_memory),

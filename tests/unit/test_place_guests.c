@@ -35,7 +35,7 @@ static void assert_sound(const wr_guest_item *items, uint32_t count, const uint6
     }
 }
 
-static void what_a_guest_holds_at_other_times_is_lent(void **state)
+static void a_guest_borrows_what_it_needs_when_the_host_is_not_full(void **state)
 {
     (void)state;
     uint32_t host = 9;
@@ -55,7 +55,7 @@ static void what_a_guest_holds_at_other_times_is_lent(void **state)
     assert_sound(items, 4, bytes, host);
 }
 
-static void a_guest_that_is_fullest_when_all_are_has_its_own(void **state)
+static void a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses(void **state)
 {
     (void)state;
     uint32_t host = 9;
@@ -234,7 +234,7 @@ static bool share_memory(const char *a, size_t a_bytes, const char *b, size_t b_
     return a < b + b_bytes && b < a + a_bytes;
 }
 
-static void what_is_lent_takes_no_memory_of_its_own(void **state)
+static void lent_blocks_take_no_memory_of_their_own(void **state)
 {
     (void)state;
     program p = start();
@@ -267,7 +267,7 @@ static void a_guest_waits_for_the_host_and_the_host_for_the_guest(void **state)
     assert_ok(weir_stream_synchronize(p.host));
 }
 
-static void what_is_lent_is_of_the_host(void **state)
+static void a_lent_block_belongs_to_the_host_stream(void **state)
 {
     (void)state;
     program p = start();
@@ -348,7 +348,7 @@ static void a_lent_block_may_be_freed_when_the_guest_has_ended(void **state)
     assert_ptr_equal(alloc_on(LARGE, p.host), p.large);
 }
 
-static void a_host_that_is_early_does_not_get_what_is_lent(void **state)
+static void a_host_that_is_early_does_not_get_lent_memory(void **state)
 {
     (void)state;
     program p = start();
@@ -368,19 +368,19 @@ static void a_host_that_is_early_does_not_get_what_is_lent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_guest_holds_at_other_times_is_lent),
-        cmocka_unit_test(a_guest_that_is_fullest_when_all_are_has_its_own),
+        cmocka_unit_test(a_guest_borrows_what_it_needs_when_the_host_is_not_full),
+        cmocka_unit_test(a_guest_that_is_fullest_when_the_host_is_has_its_own_addresses),
         cmocka_unit_test(random_lives_of_three_streams_lie_apart),
         cmocka_unit_test(streams_that_repeat_together_share),
         cmocka_unit_test(streams_that_are_full_at_one_time_do_not_share),
         cmocka_unit_test(streams_that_repeat_each_for_itself_do_not_share),
-        GUEST_TEST(what_is_lent_takes_no_memory_of_its_own),
+        GUEST_TEST(lent_blocks_take_no_memory_of_their_own),
         GUEST_TEST(a_guest_waits_for_the_host_and_the_host_for_the_guest),
-        GUEST_TEST(what_is_lent_is_of_the_host),
+        GUEST_TEST(a_lent_block_belongs_to_the_host_stream),
         GUEST_TEST(a_guest_goes_on_when_the_host_has_ended),
         GUEST_TEST(a_host_that_ends_while_a_lent_block_is_freed_is_waited_for),
         GUEST_TEST(a_lent_block_may_be_freed_when_the_guest_has_ended),
-        GUEST_TEST(a_host_that_is_early_does_not_get_what_is_lent),
+        GUEST_TEST(a_host_that_is_early_does_not_get_lent_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

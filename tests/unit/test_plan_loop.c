@@ -65,7 +65,7 @@ static void iterations_are_found(void **state)
     arena_release(&p.a);
 }
 
-static void what_never_repeats_has_no_loop(void **state)
+static void a_sequence_that_never_repeats_has_no_loop(void **state)
 {
     (void)state;
     program p;
@@ -156,7 +156,7 @@ static void one_iteration_is_planned_for_all(void **state)
 }
 
 /* Programs of a random iteration that repeats, in which blocks cross into the next one. */
-static void random_loops_are_placed_rightly(void **state)
+static void random_loops_are_placed_correctly(void **state)
 {
     (void)state;
     uint64_t random = 17;
@@ -195,7 +195,7 @@ static void random_loops_are_placed_rightly(void **state)
     assert_true(loops > 100);
 }
 
-static void sections_keep_who_meets_whom(void **state)
+static void sections_keep_which_blocks_meet(void **state)
 {
     (void)state;
     uint64_t random = 23;
@@ -215,7 +215,7 @@ static void sections_keep_who_meets_whom(void **state)
     }
 }
 
-static void a_core_has_what_lives_where_it_is_full(void **state)
+static void a_core_has_the_blocks_that_live_where_the_arena_is_full(void **state)
 {
     (void)state;
     uint64_t random = 29;
@@ -257,14 +257,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(iterations_are_found),
-        cmocka_unit_test(what_never_repeats_has_no_loop),
+        cmocka_unit_test(a_sequence_that_never_repeats_has_no_loop),
         cmocka_unit_test(a_repetition_of_less_than_half_is_no_loop),
         cmocka_unit_test(blocks_that_outlive_an_iteration_make_it_longer),
         cmocka_unit_test(each_allocation_has_an_entry),
         cmocka_unit_test(one_iteration_is_planned_for_all),
-        cmocka_unit_test(random_loops_are_placed_rightly),
-        cmocka_unit_test(sections_keep_who_meets_whom),
-        cmocka_unit_test(a_core_has_what_lives_where_it_is_full),
+        cmocka_unit_test(random_loops_are_placed_correctly),
+        cmocka_unit_test(sections_keep_which_blocks_meet),
+        cmocka_unit_test(a_core_has_the_blocks_that_live_where_the_arena_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void repeating(problem *p, made_plan *m)
     assert_true(m->arenas[0].loop_times > 1);
 }
 
-static void a_plan_serves_its_trace_and_holds_by_itself(void **state)
+static void a_plan_serves_its_trace_and_is_valid(void **state)
 {
     (void)state;
     problem p;
@@ -203,7 +203,7 @@ static void a_plan_serves_its_trace_and_holds_by_itself(void **state)
     problem_release(&p);
 }
 
-static void what_repeats_is_no_resident(void **state)
+static void a_repeated_entry_is_not_a_resident(void **state)
 {
     (void)state;
     problem p;
@@ -221,7 +221,7 @@ static void what_repeats_is_no_resident(void **state)
     problem_release(&p);
 }
 
-static void random_plans_serve_and_hold(void **state)
+static void random_plans_serve_and_are_valid(void **state)
 {
     (void)state;
     uint64_t random = 55;
@@ -264,7 +264,7 @@ static void a_plan_of_something_else_does_not_serve(void **state)
     problem_release(&p);
 }
 
-static void plans_with_overlaps_neither_serve_nor_hold(void **state)
+static void plans_with_overlaps_serve_no_trace_and_are_invalid(void **state)
 {
     (void)state;
     problem p;
@@ -305,7 +305,7 @@ static bool arena_holds_by_itself(weir_plan_entry *entries, weir_plan_arena a)
     return plan_holds(&plan, error, sizeof error);
 }
 
-static void a_loop_holds_when_all_its_iterations_do(void **state)
+static void a_loop_is_valid_when_all_its_iterations_are(void **state)
 {
     (void)state;
     uint64_t random = 9;
@@ -329,7 +329,7 @@ static void a_loop_holds_when_all_its_iterations_do(void **state)
     assert_in_range(good, 500, 19500);
 }
 
-static void a_loop_costs_nothing_by_its_iterations(void **state)
+static void the_cost_of_a_loop_does_not_grow_with_its_iterations(void **state)
 {
     (void)state;
     weir_plan_entry entries[] = { { .bytes = 512, .lives = UINT32_MAX - 1 }, { .offset = 512, .bytes = 512 } };
@@ -348,13 +348,13 @@ int main(void)
         cmocka_unit_test(streams_share_an_arena_unless_they_are_kept_apart),
         cmocka_unit_test(the_hash_is_of_what_is_allocated_not_of_where),
         cmocka_unit_test(sizes_that_no_device_has_are_refused),
-        cmocka_unit_test(a_plan_serves_its_trace_and_holds_by_itself),
-        cmocka_unit_test(what_repeats_is_no_resident),
-        cmocka_unit_test(random_plans_serve_and_hold),
-        cmocka_unit_test(a_loop_holds_when_all_its_iterations_do),
-        cmocka_unit_test(a_loop_costs_nothing_by_its_iterations),
+        cmocka_unit_test(a_plan_serves_its_trace_and_is_valid),
+        cmocka_unit_test(a_repeated_entry_is_not_a_resident),
+        cmocka_unit_test(random_plans_serve_and_are_valid),
+        cmocka_unit_test(a_loop_is_valid_when_all_its_iterations_are),
+        cmocka_unit_test(the_cost_of_a_loop_does_not_grow_with_its_iterations),
         cmocka_unit_test(a_plan_of_something_else_does_not_serve),
-        cmocka_unit_test(plans_with_overlaps_neither_serve_nor_hold),
+        cmocka_unit_test(plans_with_overlaps_serve_no_trace_and_are_invalid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

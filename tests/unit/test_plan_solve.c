@@ -99,7 +99,7 @@ static void an_exact_search_raises_the_bound(void **state)
     arena_release(&a);
 }
 
-static void random_problems_are_solved_rightly(void **state)
+static void random_problems_are_solved_correctly(void **state)
 {
     (void)state;
     uint64_t random = 5;
@@ -134,7 +134,7 @@ static void equal_blocks_reach_the_load(void **state)
     }
 }
 
-static void nothing_is_no_problem(void **state)
+static void an_empty_problem_is_solved(void **state)
 {
     (void)state;
     arena a = { 0 };
@@ -252,7 +252,7 @@ static void stage_release(stage *s)
     arena_release(&s->a);
 }
 
-static void moves_cost_what_they_were_priced_at(void **state)
+static void moves_cost_their_predicted_price(void **state)
 {
     (void)state;
     uint64_t random = 31;
@@ -273,7 +273,7 @@ static void moves_cost_what_they_were_priced_at(void **state)
     }
 }
 
-static void annealing_lowers_what_greedy_leaves(void **state)
+static void annealing_lowers_the_result_of_greedy(void **state)
 {
     (void)state;
     uint64_t random = 42, greedy_sum = 0, annealed_sum = 0;
@@ -430,7 +430,7 @@ static void note(void *of_told, double seconds, double placed)
     ++*(placed < 1 ? &t->placing : &t->planning);
 }
 
-static void progress_is_told_of_the_first_placement_and_then_of_the_time(void **state)
+static void progress_is_reported_at_the_first_placement_and_then_by_time(void **state)
 {
     (void)state;
     uint64_t random = 23;
@@ -454,18 +454,18 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tiny_problems_are_solved_to_the_optimum),
         cmocka_unit_test(an_exact_search_raises_the_bound),
-        cmocka_unit_test(random_problems_are_solved_rightly),
+        cmocka_unit_test(random_problems_are_solved_correctly),
         cmocka_unit_test(blocks_that_never_meet_are_all_at_the_bottom),
         cmocka_unit_test(equal_blocks_reach_the_load),
-        cmocka_unit_test(nothing_is_no_problem),
+        cmocka_unit_test(an_empty_problem_is_solved),
         cmocka_unit_test(time_is_cut_where_only_residents_live),
         cmocka_unit_test(a_floor_with_a_hole_proves_nothing),
         cmocka_unit_test(a_seed_and_a_number_of_threads_give_one_placement),
-        cmocka_unit_test(moves_cost_what_they_were_priced_at),
-        cmocka_unit_test(annealing_lowers_what_greedy_leaves),
+        cmocka_unit_test(moves_cost_their_predicted_price),
+        cmocka_unit_test(annealing_lowers_the_result_of_greedy),
         cmocka_unit_test(gaps_are_filled_without_overlaps_in_any_order),
         cmocka_unit_test(gaps_between_hundreds_of_blocks_are_filled_without_overlaps),
-        cmocka_unit_test(progress_is_told_of_the_first_placement_and_then_of_the_time),
+        cmocka_unit_test(progress_is_reported_at_the_first_placement_and_then_by_time),
         cmocka_unit_test(every_way_of_decoding_stops_at_the_deadline),
         cmocka_unit_test(without_an_answer_greedy_finishes_one_attempt_behind_the_deadline),
         cmocka_unit_test(with_an_answer_greedy_ends_at_the_deadline),

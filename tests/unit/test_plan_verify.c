@@ -26,7 +26,7 @@ static bool says(const arena *a, const uint64_t *offset, uint64_t peak, const ch
     return strstr(reason, part) != NULL;
 }
 
-static void a_right_placement_passes(void **state)
+static void a_correct_placement_passes(void **state)
 {
     (void)state;
     arena a = { 0 };
@@ -49,7 +49,7 @@ static void an_overlap_of_living_blocks_is_found(void **state)
     arena_release(&a);
 }
 
-static void a_block_may_take_what_is_freed_in_the_step_before(void **state)
+static void a_block_may_take_memory_freed_in_the_step_before(void **state)
 {
     (void)state;
     arena a = { 0 };
@@ -73,7 +73,7 @@ static void offsets_between_units_and_wrong_peaks_are_found(void **state)
     arena_release(&a);
 }
 
-static void it_agrees_with_looking_at_every_pair(void **state)
+static void verification_agrees_with_looking_at_every_pair(void **state)
 {
     (void)state;
     uint64_t random = 7;
@@ -139,11 +139,11 @@ static void waits_are_the_changes_of_stream_at_an_address(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_right_placement_passes),
+        cmocka_unit_test(a_correct_placement_passes),
         cmocka_unit_test(an_overlap_of_living_blocks_is_found),
-        cmocka_unit_test(a_block_may_take_what_is_freed_in_the_step_before),
+        cmocka_unit_test(a_block_may_take_memory_freed_in_the_step_before),
         cmocka_unit_test(offsets_between_units_and_wrong_peaks_are_found),
-        cmocka_unit_test(it_agrees_with_looking_at_every_pair),
+        cmocka_unit_test(verification_agrees_with_looking_at_every_pair),
         cmocka_unit_test(waits_are_the_changes_of_stream_at_an_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,7 +145,7 @@ static void torch_class_goes_by_the_rounded_size(void **state)
     assert_int_equal(fit(&wr_policy_torch, &options, WR_MIB + 1).class, WR_LARGE);
 }
 
-static void torch_listens_to_large_segment(void **state)
+static void torch_obeys_large_segment(void **state)
 {
     (void)state;
     wr_policy_options options = defaults;
@@ -374,7 +374,7 @@ int main(void)
         cmocka_unit_test(torch_takes_20_mib_segments_below_10_mib),
         cmocka_unit_test(torch_takes_multiples_of_2_mib_from_10_mib),
         cmocka_unit_test(torch_class_goes_by_the_rounded_size),
-        cmocka_unit_test(torch_listens_to_large_segment),
+        cmocka_unit_test(torch_obeys_large_segment),
         cmocka_unit_test(torch_splits_small_blocks_down_to_512),
         cmocka_unit_test(torch_splits_large_blocks_when_more_than_1_mib_is_left),
         cmocka_unit_test(torch_never_splits_for_requests_of_max_split_size),

@@ -89,7 +89,7 @@ static void a_pool_is_made_of_chunks(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_segment_alloc), 0);
 }
 
-static void rules_about_segments_mean_segments(void **state)
+static void pools_with_rules_about_segments_use_no_chunks(void **state)
 {
     (void)state;
     weir_mempool_options whole = pool_options(WEIR_MEMORY_DEVICE, ""), certain = whole, aligned = whole;
@@ -105,7 +105,7 @@ static void rules_about_segments_mean_segments(void **state)
 
 /* ---- what is free ------------------------------------------------------------------------------------------------- */
 
-static void what_is_free_in_pieces_serves_a_larger_request(void **state)
+static void memory_that_is_free_in_pieces_serves_a_larger_request(void **state)
 {
     (void)state;
     char *blocks[CHUNKS];
@@ -139,7 +139,7 @@ static void blocks_stay_aligned_where_pieces_are_mapped_together(void **state)
     assert_ok(weir_validate(0));
 }
 
-static void what_the_default_pool_has_free_becomes_the_pools(void **state)
+static void free_memory_of_the_default_pool_goes_to_the_private_pool(void **state)
 {
     (void)state;
     const weir_mempool pool = plain_pool(), default_pool = { 0, 0 };
@@ -152,7 +152,7 @@ static void what_the_default_pool_has_free_becomes_the_pools(void **state)
     assert_int_equal(reserved_on(0), CHUNKS * CHUNK);
 }
 
-static void it_goes_back_to_the_driver_and_not_to_the_default_pool(void **state)
+static void memory_of_a_private_pool_goes_back_to_the_driver(void **state)
 {
     (void)state;
     const weir_mempool pool = plain_pool(), default_pool = { 0, 0 };
@@ -164,7 +164,7 @@ static void it_goes_back_to_the_driver_and_not_to_the_default_pool(void **state)
     memset(alloc_on((CHUNKS - 5) * CHUNK, origin), 1, (CHUNKS - 5) * CHUNK);
 }
 
-static void what_a_pool_in_use_has_free_is_nobody_elses(void **state)
+static void free_memory_of_a_pool_in_use_serves_no_other_pool(void **state)
 {
     (void)state;
     const weir_mempool one = plain_pool(), other = plain_pool();
@@ -176,7 +176,7 @@ static void what_a_pool_in_use_has_free_is_nobody_elses(void **state)
 }
 
 /* Others get what a stream has parked from a 16th of the default pool's chunks on. */
-static void what_private_pools_hold_keeps_nothing_parked(void **state)
+static void memory_of_private_pools_keeps_nothing_parked(void **state)
 {
     (void)state;
     const weir_mempool pool = plain_pool();
@@ -189,7 +189,7 @@ static void what_private_pools_hold_keeps_nothing_parked(void **state)
     assert_int_equal(chunks_made(), made);
 }
 
-static void what_a_stream_that_ended_left_serves_the_next_one(void **state)
+static void memory_of_an_ended_stream_serves_the_next_one(void **state)
 {
     (void)state;
     const weir_mempool pool = plain_pool();
@@ -220,7 +220,7 @@ static void a_cap_can_be_used_up(void **state)
     assert_int_equal(reserved_by(pool), 24 * MIB);
 }
 
-static void a_pool_with_a_cap_takes_nothing_of_the_default_pools(void **state)
+static void a_pool_with_a_cap_takes_no_memory_of_the_default_pool(void **state)
 {
     (void)state;
     weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
@@ -247,7 +247,7 @@ static int64_t parked(void)
     return bytes;
 }
 
-static void a_pool_with_a_cap_leaves_alone_what_others_have_parked(void **state)
+static void a_pool_with_a_cap_leaves_blocks_parked_by_others_alone(void **state)
 {
     (void)state;
     weir_mempool_options options = pool_options(WEIR_MEMORY_DEVICE, "");
@@ -258,7 +258,7 @@ static void a_pool_with_a_cap_leaves_alone_what_others_have_parked(void **state)
     assert_int_equal(parked(), CHUNKS * CHUNK);
 }
 
-static void what_is_little_of_all_stays_parked(void **state)
+static void a_small_share_of_all_memory_stays_parked(void **state)
 {
     (void)state;
     void *most = alloc_on(160 * CHUNK, origin);
@@ -360,7 +360,7 @@ static void a_graph_writes_to_each_address_that_it_has(void **state)
 }
 
 /* Elsewhere they are when far more is mapped than there is. */
-static void what_a_graph_has_stays_mapped(void **state)
+static void memory_of_a_graph_stays_mapped(void **state)
 {
     (void)state;
     char *blocks[CHUNKS], *large;
@@ -375,7 +375,7 @@ static void what_a_graph_has_stays_mapped(void **state)
 }
 
 /* Work of before the capture may still run when the graph is launched elsewhere. */
-static void a_capture_takes_nothing_of_the_default_pools(void **state)
+static void a_capture_takes_no_memory_of_the_default_pool(void **state)
 {
     (void)state;
     const weir_mempool default_pool = { 0, 0 };
@@ -411,7 +411,7 @@ static void a_graphs_memory_goes_with_it(void **state)
 
 /* ---- checkpoints -------------------------------------------------------------------------------------------------- */
 
-static void what_a_checkpoint_has_noted_is_mapped_nowhere_else(void **state)
+static void chunks_noted_by_a_checkpoint_are_mapped_nowhere_else(void **state)
 {
     (void)state;
     char *blocks[CHUNKS];
@@ -427,7 +427,7 @@ static void what_a_checkpoint_has_noted_is_mapped_nowhere_else(void **state)
     weir_checkpoint_destroy(then);
 }
 
-static void memory_given_back_since_is_told(void **state)
+static void memory_given_back_since_the_checkpoint_is_reported(void **state)
 {
     (void)state;
     char *blocks[CHUNKS];
@@ -443,7 +443,7 @@ static void memory_given_back_since_is_told(void **state)
     weir_checkpoint_destroy(then);
 }
 
-static void what_had_nothing_live_then_is_not_missed(void **state)
+static void memory_without_live_blocks_at_the_checkpoint_is_not_missed(void **state)
 {
     (void)state;
     weir_checkpoint *then = NULL;
@@ -460,7 +460,7 @@ static void what_had_nothing_live_then_is_not_missed(void **state)
 }
 
 /* A chunk whose end begins a block that goes on elsewhere; its stream captures when it is to be given back. */
-static void what_could_not_be_given_back_stays_where_it_was(void **state)
+static void memory_that_could_not_be_given_back_stays_where_it_was(void **state)
 {
     (void)state;
     weir_checkpoint *then = NULL;
@@ -490,31 +490,32 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         PRIVATE(a_pool_is_made_of_chunks),
-        PRIVATE(rules_about_segments_mean_segments),
-        PRIVATE(what_is_free_in_pieces_serves_a_larger_request),
+        PRIVATE(pools_with_rules_about_segments_use_no_chunks),
+        PRIVATE(memory_that_is_free_in_pieces_serves_a_larger_request),
         PRIVATE(blocks_stay_aligned_where_pieces_are_mapped_together),
-        PRIVATE(what_the_default_pool_has_free_becomes_the_pools),
-        PRIVATE(it_goes_back_to_the_driver_and_not_to_the_default_pool),
-        PRIVATE(what_a_pool_in_use_has_free_is_nobody_elses),
-        { "what_private_pools_hold_keeps_nothing_parked", what_private_pools_hold_keeps_nothing_parked, open_large,
+        PRIVATE(free_memory_of_the_default_pool_goes_to_the_private_pool),
+        PRIVATE(memory_of_a_private_pool_goes_back_to_the_driver),
+        PRIVATE(free_memory_of_a_pool_in_use_serves_no_other_pool),
+        { "memory_of_private_pools_keeps_nothing_parked", memory_of_private_pools_keeps_nothing_parked, open_large,
           close_host, NULL },
-        PRIVATE(what_a_stream_that_ended_left_serves_the_next_one),
+        PRIVATE(memory_of_an_ended_stream_serves_the_next_one),
         PRIVATE(a_cap_can_be_used_up),
-        PRIVATE(a_pool_with_a_cap_takes_nothing_of_the_default_pools),
-        { "a_pool_with_a_cap_leaves_alone_what_others_have_parked",
-          a_pool_with_a_cap_leaves_alone_what_others_have_parked, open_large, close_host, NULL },
-        { "what_is_little_of_all_stays_parked", what_is_little_of_all_stays_parked, open_large, close_host, NULL },
+        PRIVATE(a_pool_with_a_cap_takes_no_memory_of_the_default_pool),
+        { "a_pool_with_a_cap_leaves_blocks_parked_by_others_alone",
+          a_pool_with_a_cap_leaves_blocks_parked_by_others_alone, open_large, close_host, NULL },
+        { "a_small_share_of_all_memory_stays_parked", a_small_share_of_all_memory_stays_parked, open_large, close_host,
+          NULL },
         PRIVATE(a_pool_goes_with_its_addresses),
         PRIVATE(a_pool_that_goes_leaves_no_event),
         PRIVATE(a_graph_writes_to_each_address_that_it_has),
-        PRIVATE(what_a_graph_has_stays_mapped),
-        PRIVATE(a_capture_takes_nothing_of_the_default_pools),
+        PRIVATE(memory_of_a_graph_stays_mapped),
+        PRIVATE(a_capture_takes_no_memory_of_the_default_pool),
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
         PRIVATE(a_graphs_memory_goes_with_it),
-        PRIVATE(what_a_checkpoint_has_noted_is_mapped_nowhere_else),
-        PRIVATE(memory_given_back_since_is_told),
-        PRIVATE(what_had_nothing_live_then_is_not_missed),
-        PRIVATE(what_could_not_be_given_back_stays_where_it_was),
+        PRIVATE(chunks_noted_by_a_checkpoint_are_mapped_nowhere_else),
+        PRIVATE(memory_given_back_since_the_checkpoint_is_reported),
+        PRIVATE(memory_without_live_blocks_at_the_checkpoint_is_not_missed),
+        PRIVATE(memory_that_could_not_be_given_back_stays_where_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void queue_again(void *unused)
     if (atomic_fetch_sub(&left, 1) > 0) (void)weir_stream_callback(stream, queue_again, NULL);
 }
 
-static void a_device_that_is_never_idle_is_paused_all_the_same(void **state)
+static void a_device_that_is_never_idle_is_paused_too(void **state)
 {
     (void)state;
     atomic_store(&left, 1000000);
@@ -263,7 +263,7 @@ static void captures_begin_while_a_device_is_waited_for(void **state)
 }
 
 /* The device is not to be waited for then. */
-static void closing_beside_a_capture_of_the_programs_waits_for_other_streams(void **state)
+static void closing_beside_a_capture_of_the_program_waits_for_other_streams(void **state)
 {
     (void)state;
     const weir_stream busy = new_stream(0), capturing = new_stream(0);
@@ -275,7 +275,7 @@ static void closing_beside_a_capture_of_the_programs_waits_for_other_streams(voi
     assert_true(atomic_load(&work.done));
 }
 
-static void a_device_that_is_lost_is_said_to_be(void **state)
+static void a_lost_device_is_reported(void **state)
 {
     (void)state;
     assert_ok(weir_host_lose_device(0));
@@ -290,14 +290,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         QUIET_TEST(captures_begin_while_pools_wait_for_their_device_to_be_paused),
         QUIET_TEST(a_pause_that_met_a_capture_changes_nothing),
-        QUIET_TEST(a_device_that_is_never_idle_is_paused_all_the_same),
+        QUIET_TEST(a_device_that_is_never_idle_is_paused_too),
         QUIET_TEST(beside_captures_of_other_devices_streams_are_not_asked),
         QUIET_TEST(no_stream_is_asked_while_a_capture_is_being_ended),
         QUIET_TEST(a_capture_may_begin_on_a_stream_that_is_waited_for),
         QUIET_TEST(waiting_for_a_device_leaves_its_captures_alone),
         QUIET_TEST(captures_begin_while_a_device_is_waited_for),
-        cmocka_unit_test_setup(closing_beside_a_capture_of_the_programs_waits_for_other_streams, open_both),
-        cmocka_unit_test_setup(a_device_that_is_lost_is_said_to_be, open_both),
+        cmocka_unit_test_setup(closing_beside_a_capture_of_the_program_waits_for_other_streams, open_both),
+        cmocka_unit_test_setup(a_lost_device_is_reported, open_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

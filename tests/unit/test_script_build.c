@@ -45,7 +45,7 @@ static void events_are_in_the_pool_of_their_segment(void **state)
     ASSERT_POOLS(events, 1, 1, 0, 0, 2, 0);
 }
 
-static void what_was_there_before_a_segment_began_was_not_its(void **state)
+static void blocks_from_before_a_segment_are_not_in_it(void **state)
 {
     (void)state;
     trace_segment segments[] = { { .address = 0x1000, .bytes = 0x1000, .pool = { 1, 0 } } };
@@ -103,7 +103,7 @@ static void memory_given_back_on_its_own_was_given_back_by_the_program(void **st
     ASSERT_OPS(events, false, SCRIPT_EMPTY, SCRIPT_ALLOC);
 }
 
-static void memory_given_back_for_more_than_was_ever_held_was_given_back_for_want_of_it(void **state)
+static void memory_given_back_before_a_new_high_was_given_back_for_lack_of_memory(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 10 * MIB), EVENT(SEGMENT_FREE, 0, 10 * MIB),
@@ -119,7 +119,7 @@ static void memory_given_back_while_there_was_more_was_given_back_by_the_program
     ASSERT_OPS(events, false, SCRIPT_EMPTY);
 }
 
-static void what_expandable_segments_unmap_was_given_back(void **state)
+static void memory_that_expandable_segments_unmap_was_given_back(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_MAP, 0, 20 * MIB), EVENT(SEGMENT_UNMAP, 0, 20 * MIB), EVENT(ALLOC, MIB, 1),
@@ -127,7 +127,7 @@ static void what_expandable_segments_unmap_was_given_back(void **state)
     ASSERT_OPS(events, true, SCRIPT_EMPTY, SCRIPT_ALLOC, SCRIPT_EMPTY);
 }
 
-static void what_weir_maps_elsewhere_was_not_given_back(void **state)
+static void memory_that_weir_maps_elsewhere_was_not_given_back(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_MAP, 0, 20 * MIB), EVENT(SEGMENT_UNMAP, 0, 20 * MIB),
@@ -135,7 +135,7 @@ static void what_weir_maps_elsewhere_was_not_given_back(void **state)
     ASSERT_OPS(events, false, SCRIPT_ALLOC);
 }
 
-static void sizes_that_cannot_be_overflow_nothing(void **state)
+static void impossible_sizes_do_not_overflow(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, UINT64_MAX), EVENT(SEGMENT_ALLOC, 0, UINT64_MAX),
@@ -145,7 +145,7 @@ static void sizes_that_cannot_be_overflow_nothing(void **state)
 
 /* ---- allocations that failed ---------------------------------------------------------------------------------------- */
 
-static void what_failed_is_told_where_it_did_and_is_no_operation(void **state)
+static void a_failed_request_keeps_its_place_and_is_no_operation(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(ALLOC, 0, MIB), EVENT(OOM, 7, 3 * MIB), EVENT(FREE_REQUESTED, 0, MIB),
@@ -166,16 +166,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_are_in_the_pool_of_their_segment),
-        cmocka_unit_test(what_was_there_before_a_segment_began_was_not_its),
+        cmocka_unit_test(blocks_from_before_a_segment_are_not_in_it),
         cmocka_unit_test(segments_of_another_device_tell_nothing),
         cmocka_unit_test(events_that_name_their_pool_are_believed),
         cmocka_unit_test(memory_given_back_on_its_own_was_given_back_by_the_program),
-        cmocka_unit_test(memory_given_back_for_more_than_was_ever_held_was_given_back_for_want_of_it),
+        cmocka_unit_test(memory_given_back_before_a_new_high_was_given_back_for_lack_of_memory),
         cmocka_unit_test(memory_given_back_while_there_was_more_was_given_back_by_the_program),
-        cmocka_unit_test(what_expandable_segments_unmap_was_given_back),
-        cmocka_unit_test(what_weir_maps_elsewhere_was_not_given_back),
-        cmocka_unit_test(sizes_that_cannot_be_overflow_nothing),
-        cmocka_unit_test(what_failed_is_told_where_it_did_and_is_no_operation),
+        cmocka_unit_test(memory_that_expandable_segments_unmap_was_given_back),
+        cmocka_unit_test(memory_that_weir_maps_elsewhere_was_not_given_back),
+        cmocka_unit_test(impossible_sizes_do_not_overflow),
+        cmocka_unit_test(a_failed_request_keeps_its_place_and_is_no_operation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static uint64_t demand_of(script_op *body, size_t count, bool refused)
     return script_demand(&s, refused, NULL);
 }
 
-static void what_was_there_before_counts(void **state)
+static void blocks_from_before_count(void **state)
 {
     (void)state;
     script_op body[] = { FREE(0), ALLOC(1, 60), ALLOC(0, 30), FREE(1), ALLOC(1, 60) };
@@ -70,7 +70,7 @@ static void devices_have_peaks_of_their_own(void **state)
     assert_int_equal(demand_of(body, COUNT(body), false), 100 + 77);
 }
 
-static void what_was_refused_counts_where_it_is_asked_for(void **state)
+static void a_refused_request_counts_on_demand(void **state)
 {
     (void)state;
     script_op body[] = { REFUSED(500), ALLOC(1, 1) };
@@ -81,11 +81,11 @@ static void what_was_refused_counts_where_it_is_asked_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_there_before_counts),
+        cmocka_unit_test(blocks_from_before_count),
         cmocka_unit_test(a_freed_block_counts_until_its_use_is_over),
         cmocka_unit_test(uses_end_in_the_order_of_their_gate),
         cmocka_unit_test(devices_have_peaks_of_their_own),
-        cmocka_unit_test(what_was_refused_counts_where_it_is_asked_for),
+        cmocka_unit_test(a_refused_request_counts_on_demand),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

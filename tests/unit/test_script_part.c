@@ -36,7 +36,7 @@ static void assert_op(const script_ops *ops, size_t index, script_kind kind, uin
     assert_int_equal(ops->at[index].bytes, bytes);
 }
 
-static void the_first_part_frees_what_is_live_at_its_end(void **state)
+static void the_first_part_frees_blocks_live_at_its_end(void **state)
 {
     (void)state;
     script_op body[] = { ALLOC(2, 300), FREE(0), FREE(1), FREE(2) };
@@ -52,7 +52,7 @@ static void the_first_part_frees_what_is_live_at_its_end(void **state)
     script_part_release(&part);
 }
 
-static void the_second_part_begins_with_what_is_live_in_the_order_in_which_it_was_made(void **state)
+static void the_second_part_begins_with_live_blocks_in_order_of_allocation(void **state)
 {
     (void)state;
     script_op body[] = { ALLOC(3, 300), FREE(0), ALLOC(2, 400), ALLOC(0, 500), FREE(2), FREE(0) };
@@ -101,7 +101,7 @@ static void a_block_that_waits_at_the_cut_is_not_in_the_second_part(void **state
     script_part_release(&part);
 }
 
-static void what_the_recorded_allocator_did_is_left_out_and_what_the_program_did_stays(void **state)
+static void actions_of_the_recorded_allocator_are_left_out_and_those_of_the_program_stay(void **state)
 {
     (void)state;
     script_op body[] = { { .kind = SCRIPT_RELIEVE }, { .kind = SCRIPT_EMPTY }, ALLOC(2, 300) };
@@ -116,7 +116,7 @@ static void what_the_recorded_allocator_did_is_left_out_and_what_the_program_did
     script_part_release(&part);
 }
 
-static void what_failed_stays_where_it_did(void **state)
+static void a_failed_request_keeps_its_place(void **state)
 {
     (void)state;
     script_op body[] = { ALLOC(2, 300), { .kind = SCRIPT_REFUSED, .bytes = 900 }, ALLOC(3, 400) };
@@ -136,12 +136,12 @@ static void what_failed_stays_where_it_did(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_first_part_frees_what_is_live_at_its_end),
-        cmocka_unit_test(the_second_part_begins_with_what_is_live_in_the_order_in_which_it_was_made),
+        cmocka_unit_test(the_first_part_frees_blocks_live_at_its_end),
+        cmocka_unit_test(the_second_part_begins_with_live_blocks_in_order_of_allocation),
         cmocka_unit_test(a_block_that_waits_at_the_cut_completes_at_the_end_of_the_first_part),
         cmocka_unit_test(a_block_that_waits_at_the_cut_is_not_in_the_second_part),
-        cmocka_unit_test(what_the_recorded_allocator_did_is_left_out_and_what_the_program_did_stays),
-        cmocka_unit_test(what_failed_stays_where_it_did),
+        cmocka_unit_test(actions_of_the_recorded_allocator_are_left_out_and_those_of_the_program_stay),
+        cmocka_unit_test(a_failed_request_keeps_its_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

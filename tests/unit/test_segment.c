@@ -87,7 +87,7 @@ static weir_status always_capturing(int ordinal, void *native, weir_capture_stat
     return WEIR_OK;
 }
 
-static void what_a_capturing_stream_keeps_is_not_counted_as_collected(void **state)
+static void segments_kept_by_a_capturing_stream_do_not_count_as_collected(void **state)
 {
     (void)state;
     weir_stream other = new_stream(0);
@@ -123,7 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DEVICE_TEST(a_segment_leaves_the_record_before_its_addresses_come_again),
         DEVICE_TEST(a_segment_the_driver_refuses_is_in_the_record_again),
-        DEVICE_TEST(what_a_capturing_stream_keeps_is_not_counted_as_collected),
+        DEVICE_TEST(segments_kept_by_a_capturing_stream_do_not_count_as_collected),
         DEVICE_TEST(the_clock_of_collection_ticks_once_per_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -180,7 +180,7 @@ static void a_place_is_given_out_once_the_stream_is_done(void **state)
     assert_ptr_equal(take(0), blocks[0]);
 }
 
-static void what_is_not_planned_is_served_elsewhere(void **state)
+static void unplanned_requests_are_served_elsewhere(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -203,7 +203,7 @@ static void places_without_use_hold_no_memory(void **state)
     assert_true(reserved_on(0) <= (int64_t)(16 * MIB));
 }
 
-static void free_places_serve_who_would_need_more_memory(void **state)
+static void free_places_serve_requests_that_would_need_more_memory(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -347,7 +347,7 @@ static void a_program_that_begins_later_is_found(void **state)
 }
 
 /* Every other place of 2 MiB is of a block that stays, which this program has not. */
-static void who_begins_later_holds_no_memory_for_what_was_before(void **state)
+static void a_program_that_begins_later_holds_no_memory_for_earlier_entries(void **state)
 {
     (void)state;
     enum { HALF = ENTRIES / 2 };
@@ -373,7 +373,7 @@ static void who_begins_later_holds_no_memory_for_what_was_before(void **state)
     for (int i = 0; i < HALF; i++) assert_ok(weir_free(blocks[i]));
 }
 
-static void who_begins_as_planned_has_the_arena_before_others(void **state)
+static void a_stream_that_begins_as_planned_gets_the_arena_before_others(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -420,7 +420,7 @@ static void blocks_outlive_their_plan(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-static void a_plan_of_no_use_is_laid_down(void **state)
+static void a_plan_without_use_is_given_up(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -433,7 +433,7 @@ static void a_plan_of_no_use_is_laid_down(void **state)
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
 }
 
-static void the_memory_of_a_plan_laid_down_is_at_hand(void **state)
+static void memory_of_a_plan_given_up_serves_other_requests(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -469,7 +469,7 @@ static void residents_get_their_places_in_any_order(void **state)
     assert_int_equal(stats_of(0).plan_served, ENTRIES);
 }
 
-static void residents_of_one_size_are_apart(void **state)
+static void residents_of_one_size_do_not_overlap(void **state)
 {
     (void)state;
     enum { RESIDENTS = 8 };
@@ -505,7 +505,7 @@ static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **stat
 }
 
 /* What is to come beside a place has its memory only while there is enough. */
-static void the_last_of_a_limit_is_for_the_place_that_is_asked_for(void **state)
+static void the_rest_of_a_limit_goes_to_the_requested_place(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -589,24 +589,24 @@ int main(void)
         SERVE_TEST(a_place_in_use_is_not_given_out),
         SERVE_TEST(a_place_whose_block_waits_for_a_stream_is_not_given_out),
         SERVE_TEST(a_place_is_given_out_once_the_stream_is_done),
-        SERVE_TEST(what_is_not_planned_is_served_elsewhere),
+        SERVE_TEST(unplanned_requests_are_served_elsewhere),
         SERVE_TEST(places_without_use_hold_no_memory),
-        SERVE_TEST(free_places_serve_who_would_need_more_memory),
+        SERVE_TEST(free_places_serve_requests_that_would_need_more_memory),
         SERVE_TEST(memory_that_went_elsewhere_comes_back),
         SERVE_TEST(an_emptied_cache_gets_its_places_back),
         SERVE_TEST(memory_that_another_stream_works_on_does_not_come_back),
         SERVE_TEST(each_stream_has_its_arena),
         SERVE_TEST(a_program_that_begins_later_is_found),
-        SERVE_TEST(who_begins_later_holds_no_memory_for_what_was_before),
-        SERVE_TEST(who_begins_as_planned_has_the_arena_before_others),
+        SERVE_TEST(a_program_that_begins_later_holds_no_memory_for_earlier_entries),
+        SERVE_TEST(a_stream_that_begins_as_planned_gets_the_arena_before_others),
         SERVE_TEST(a_stream_that_ends_leaves_its_places),
         SERVE_TEST(blocks_outlive_their_plan),
-        SERVE_TEST(a_plan_of_no_use_is_laid_down),
-        SERVE_TEST(the_memory_of_a_plan_laid_down_is_at_hand),
+        SERVE_TEST(a_plan_without_use_is_given_up),
+        SERVE_TEST(memory_of_a_plan_given_up_serves_other_requests),
         SERVE_TEST(residents_get_their_places_in_any_order),
-        SERVE_TEST(residents_of_one_size_are_apart),
+        SERVE_TEST(residents_of_one_size_do_not_overlap),
         SERVE_TEST(a_plan_larger_than_the_limit_is_served_as_far_as_it_goes),
-        SERVE_TEST(the_last_of_a_limit_is_for_the_place_that_is_asked_for),
+        SERVE_TEST(the_rest_of_a_limit_goes_to_the_requested_place),
         SERVE_TEST(private_pools_are_not_served),
         SERVE_TEST(private_pools_take_no_memory_of_places),
         SERVE_TEST(a_place_that_may_be_about_to_go_is_waited_for),

@@ -72,7 +72,7 @@ static int close_devices(void **state)
 
 /* ---- other devices ------------------------------------------------------------------------------------------------- */
 
-static void a_peer_reaches_what_is_there_and_what_comes(void **state)
+static void a_peer_reaches_present_and_later_memory(void **state)
 {
     (void)state;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, ""));
@@ -164,7 +164,7 @@ static weir_status reserve_and_share(int ordinal, void *base, size_t bytes, int 
     return status;
 }
 
-static void memory_that_comes_while_access_is_given_has_it(void **state)
+static void memory_that_comes_while_access_is_given_gets_it_too(void **state)
 {
     (void)state;
     weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "a"));
@@ -188,7 +188,7 @@ static exported export(const void *pointer)
     return e;
 }
 
-static void what_is_exported_and_imported_is_the_same_memory(void **state)
+static void an_export_and_its_import_are_the_same_memory(void **state)
 {
     (void)state;
     void *base = NULL;
@@ -210,7 +210,7 @@ static void what_is_exported_and_imported_is_the_same_memory(void **state)
     assert_int_equal(block[17], 99);
 }
 
-static void only_what_was_imported_is_closed_and_once(void **state)
+static void only_imports_can_be_closed_and_only_once(void **state)
 {
     (void)state;
     void *base = NULL;
@@ -242,7 +242,7 @@ static void imports_are_found_whatever_device_they_are_of(void **state)
     assert_ok(weir_import_close(one));
 }
 
-static void an_import_survives_what_it_was_made_of(void **state)
+static void an_import_survives_the_exporting_pool(void **state)
 {
     (void)state;
     void *base = NULL;
@@ -290,7 +290,7 @@ static void peers_reach_imports(void **state)
     assert_ok(weir_import_close(base)); /* the other one when weir closes */
 }
 
-static void what_cannot_be_exported_is_refused(void **state)
+static void memory_that_cannot_be_exported_is_refused(void **state)
 {
     (void)state;
     int descriptor = 77;
@@ -311,7 +311,7 @@ static void what_cannot_be_exported_is_refused(void **state)
     assert_true(offset == 1 && bytes == 2);
 }
 
-static void what_cannot_be_imported_is_refused(void **state)
+static void descriptors_that_cannot_be_imported_are_refused(void **state)
 {
     (void)state;
     void *base = NULL;
@@ -334,20 +334,20 @@ static void what_cannot_be_imported_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SHARE_TEST(a_peer_reaches_what_is_there_and_what_comes),
+        SHARE_TEST(a_peer_reaches_present_and_later_memory),
         SHARE_TEST(a_peers_work_can_use_mapped_memory),
         SHARE_TEST(peers_reach_resumed_memory),
         cmocka_unit_test_setup_teardown(a_peer_that_is_lost_takes_no_memory_from_others, open_devices, close_without_1),
         SHARE_TEST(access_that_fails_is_asked_for_again),
-        SHARE_TEST(memory_that_comes_while_access_is_given_has_it),
-        SHARE_TEST(what_is_exported_and_imported_is_the_same_memory),
-        SHARE_TEST(only_what_was_imported_is_closed_and_once),
+        SHARE_TEST(memory_that_comes_while_access_is_given_gets_it_too),
+        SHARE_TEST(an_export_and_its_import_are_the_same_memory),
+        SHARE_TEST(only_imports_can_be_closed_and_only_once),
         SHARE_TEST(imports_are_found_whatever_device_they_are_of),
-        SHARE_TEST(an_import_survives_what_it_was_made_of),
+        SHARE_TEST(an_import_survives_the_exporting_pool),
         SHARE_TEST(an_import_that_cannot_end_can_be_ended_later),
         SHARE_TEST(peers_reach_imports),
-        SHARE_TEST(what_cannot_be_exported_is_refused),
-        SHARE_TEST(what_cannot_be_imported_is_refused),
+        SHARE_TEST(memory_that_cannot_be_exported_is_refused),
+        SHARE_TEST(descriptors_that_cannot_be_imported_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

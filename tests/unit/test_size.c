@@ -52,7 +52,7 @@ static void fractions_need_a_unit_and_are_exact(void **state)
     assert_false(wr_size_parse("1.5B", &bytes));
 }
 
-static void what_is_no_size_is_refused_and_out_untouched(void **state)
+static void an_invalid_size_is_refused_and_out_untouched(void **state)
 {
     (void)state;
     static const char *const texts[] = { "",    " ",     "x",     "-1",    "+1",  "k",   "1x",    "1.",   "1.k",
@@ -65,7 +65,7 @@ static void what_is_no_size_is_refused_and_out_untouched(void **state)
     }
 }
 
-static void what_does_not_fit_64_bits_is_refused(void **state)
+static void sizes_beyond_64_bits_are_refused(void **state)
 {
     (void)state;
     static const char *const texts[] = { "18446744073709551616", "16777216T", "17179869184G", "99999999999999999999999",
@@ -113,8 +113,8 @@ int main(void)
         cmocka_unit_test(plain_numbers_are_bytes),
         cmocka_unit_test(units_are_powers_of_1024_however_written),
         cmocka_unit_test(fractions_need_a_unit_and_are_exact),
-        cmocka_unit_test(what_is_no_size_is_refused_and_out_untouched),
-        cmocka_unit_test(what_does_not_fit_64_bits_is_refused),
+        cmocka_unit_test(an_invalid_size_is_refused_and_out_untouched),
+        cmocka_unit_test(sizes_beyond_64_bits_are_refused),
         cmocka_unit_test(sizes_are_written_as_pytorch_does),
         cmocka_unit_test(rounding_is_half_to_even_and_carries),
     };

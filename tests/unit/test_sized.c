@@ -160,7 +160,7 @@ static bool all(const unsigned char *bytes, size_t count, unsigned char value)
     return true;
 }
 
-static void what_a_newer_program_asks_for_and_weir_does_not_know_is_zero(void **state)
+static void unknown_members_of_a_newer_program_are_zeroed(void **state)
 {
     (void)state;
     for (int i = 0; i < OUTS; i++) {
@@ -173,7 +173,7 @@ static void what_a_newer_program_asks_for_and_weir_does_not_know_is_zero(void **
     }
 }
 
-static void an_output_of_the_known_size_is_not_written_behind(void **state)
+static void an_output_is_not_written_past_its_size(void **state)
 {
     (void)state;
     for (int i = 0; i < OUTS; i++) {
@@ -203,7 +203,7 @@ static size_t bad_size(size_t known, int which)
 }
 
 /* Nothing of what may lie behind a structure is written for a size that nobody set. */
-static void an_output_whose_size_is_none_is_refused_and_untouched(void **state)
+static void an_output_of_invalid_size_is_refused_and_untouched(void **state)
 {
     (void)state;
     for (int i = 0; i < OUTS; i++) {
@@ -226,7 +226,7 @@ static void make_input(const input *of, sized *in, size_t size)
     in->size = size;
 }
 
-static void a_member_that_weir_does_not_know_is_refused_unless_it_is_zero(void **state)
+static void an_unknown_member_is_refused_unless_it_is_zero(void **state)
 {
     (void)state;
     for (int i = 0; i < INPUTS; i++) {
@@ -242,7 +242,7 @@ static void a_member_that_weir_does_not_know_is_refused_unless_it_is_zero(void *
     }
 }
 
-static void an_input_whose_size_is_none_is_refused_and_its_initialiser_named(void **state)
+static void an_input_of_invalid_size_is_refused_and_its_initialiser_named(void **state)
 {
     (void)state;
     for (int i = 0; i < INPUTS; i++) {
@@ -258,12 +258,12 @@ static void an_input_whose_size_is_none_is_refused_and_its_initialiser_named(voi
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_newer_program_asks_for_and_weir_does_not_know_is_zero),
-        cmocka_unit_test(an_output_of_the_known_size_is_not_written_behind),
+        cmocka_unit_test(unknown_members_of_a_newer_program_are_zeroed),
+        cmocka_unit_test(an_output_is_not_written_past_its_size),
         cmocka_unit_test(an_output_is_untouched_where_the_call_fails),
-        cmocka_unit_test(an_output_whose_size_is_none_is_refused_and_untouched),
-        cmocka_unit_test(an_input_whose_size_is_none_is_refused_and_its_initialiser_named),
-        cmocka_unit_test(a_member_that_weir_does_not_know_is_refused_unless_it_is_zero),
+        cmocka_unit_test(an_output_of_invalid_size_is_refused_and_untouched),
+        cmocka_unit_test(an_input_of_invalid_size_is_refused_and_its_initialiser_named),
+        cmocka_unit_test(an_unknown_member_is_refused_unless_it_is_zero),
     };
     return cmocka_run_group_tests(tests, open_it, close_it);
 }

@@ -288,14 +288,14 @@ static void null_that_claims_success_is_no_memory(void **state)
     expect_refusal(&s, pool_options(WEIR_MEMORY_DEVICE, ""), WEIR_ERR_OUT_OF_MEMORY, 0);
 }
 
-static void an_error_of_the_source_is_the_callers(void **state)
+static void an_error_of_the_source_reaches_the_caller(void **state)
 {
     (void)state;
     source s = { .answer = WEIR_ERR_IO };
     expect_refusal(&s, pool_options(WEIR_MEMORY_DEVICE, ""), WEIR_ERR_IO, 0);
 }
 
-static void what_a_source_returns_that_is_no_error_of_its_own_is_the_drivers(void **state)
+static void a_status_that_a_source_may_not_return_becomes_a_driver_error(void **state)
 {
     static const int answers[] = {
         5, -77, WEIR_ERR_POOL_MISMATCH, WEIR_ERR_NOT_READY, WEIR_ERR_CAPTURE, WEIR_ERR_BUSY
@@ -425,7 +425,7 @@ static weir_mempool told_pool(void)
     return make_pool(told_options(WEIR_MEMORY_MAPPED));
 }
 
-static void ranges_are_told_when_they_come_and_before_they_go(void **state)
+static void ranges_are_reported_when_they_come_and_before_they_go(void **state)
 {
     (void)state;
     weir_mempool pool = told_pool();
@@ -457,7 +457,7 @@ static void a_refused_range_goes_back(void **state)
     alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
 }
 
-static void a_refused_range_that_is_not_taken_back_is_said_to_be_lost(void **state)
+static void a_refused_range_that_is_not_taken_back_is_reported_as_lost(void **state)
 {
     (void)state;
     void *block = NULL;
@@ -496,7 +496,7 @@ static void a_range_that_is_refused_on_its_return_is_not_handed_out(void **state
     assert_ok(weir_validate(0));
 }
 
-static void pausing_tells_all_before_the_first_is_unmapped(void **state)
+static void pausing_reports_all_ranges_before_the_first_is_unmapped(void **state)
 {
     (void)state;
     weir_mempool pool = told_pool();
@@ -541,7 +541,7 @@ static void refusing_to_resume_keeps_everything_paused(void **state)
     assert_true(has_pattern(one, 30 * MIB, 1) && has_pattern(two, 20 * MIB, 2));
 }
 
-static void what_dies_while_paused_is_told_of_once(void **state)
+static void ranges_that_die_while_paused_are_reported_once(void **state)
 {
     (void)state;
     weir_mempool pool = told_pool();
@@ -573,19 +573,19 @@ int main(void)
         SOURCE_TEST(misaligned_memory_is_refused_and_given_back),
         SOURCE_TEST(memory_less_aligned_than_the_pool_is_refused),
         SOURCE_TEST(null_that_claims_success_is_no_memory),
-        SOURCE_TEST(an_error_of_the_source_is_the_callers),
-        SOURCE_TEST(what_a_source_returns_that_is_no_error_of_its_own_is_the_drivers),
+        SOURCE_TEST(an_error_of_the_source_reaches_the_caller),
+        SOURCE_TEST(a_status_that_a_source_may_not_return_becomes_a_driver_error),
         SOURCE_TEST(a_source_that_does_not_take_back_is_named),
         SOURCE_TEST(a_source_without_memory_sends_the_request_down_the_ladder),
         SOURCE_TEST(memory_that_is_given_twice_is_refused),
         SOURCE_TEST(pinned_and_managed_pools_work),
-        SOURCE_TEST(ranges_are_told_when_they_come_and_before_they_go),
+        SOURCE_TEST(ranges_are_reported_when_they_come_and_before_they_go),
         SOURCE_TEST(a_refused_range_goes_back),
-        SOURCE_TEST(a_refused_range_that_is_not_taken_back_is_said_to_be_lost),
+        SOURCE_TEST(a_refused_range_that_is_not_taken_back_is_reported_as_lost),
         SOURCE_TEST(a_range_that_is_refused_on_its_return_is_not_handed_out),
-        SOURCE_TEST(pausing_tells_all_before_the_first_is_unmapped),
+        SOURCE_TEST(pausing_reports_all_ranges_before_the_first_is_unmapped),
         SOURCE_TEST(refusing_to_resume_keeps_everything_paused),
-        SOURCE_TEST(what_dies_while_paused_is_told_of_once),
+        SOURCE_TEST(ranges_that_die_while_paused_are_reported_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,7 @@ static void equal_stacks_have_one_number(void **state)
     assert_int_equal(wr_stacks_lost(), 0);
 }
 
-static void what_finds_no_room_is_counted(void **state)
+static void stacks_without_room_are_counted(void **state)
 {
     (void)state;
     uint32_t kept[4];
@@ -71,7 +71,7 @@ static void what_finds_no_room_is_counted(void **state)
     assert_null(wr_stacks_find(wr_stacks_end()));
 }
 
-static void want_of_memory_is_want_of_room(void **state)
+static void lack_of_memory_counts_as_lack_of_room(void **state)
 {
     (void)state;
     wr_meta_fail_nth(1);
@@ -81,7 +81,7 @@ static void want_of_memory_is_want_of_room(void **state)
     assert_int_not_equal(number(0x1000, 0), 0);
 }
 
-static void closed_there_are_none(void **state)
+static void without_a_table_there_are_no_stacks(void **state)
 {
     (void)state;
     assert_int_equal(wr_stacks_open(0, 100), WEIR_OK);
@@ -146,7 +146,7 @@ static void the_innermost_frames_are_kept(void **state)
     assert_ptr_equal(s->frames[0], called_from);
 }
 
-static void a_caller_that_is_not_there_leaves_all_frames(void **state)
+static void a_stack_without_the_callers_frame_is_kept_whole(void **state)
 {
     (void)state;
     const wr_stack *s = wr_stacks_find(wr_stacks_take(state));
@@ -156,7 +156,7 @@ static void a_caller_that_is_not_there_leaves_all_frames(void **state)
 
 /* ---- names ------------------------------------------------------------------------------------------------------------ */
 
-static void frames_are_told_by_object_and_function(void **state)
+static void frames_are_named_by_object_and_function(void **state)
 {
     (void)state;
     char name[WR_FRAME_NAME];
@@ -176,7 +176,7 @@ static void frames_are_told_by_object_and_function(void **state)
     assert_string_equal(name, "0x10");
 }
 
-static void a_file_numbers_what_it_mentions(void **state)
+static void a_file_numbers_only_the_stacks_that_it_mentions(void **state)
 {
     (void)state;
     wr_stack_set set;
@@ -236,14 +236,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         FOUR(equal_stacks_have_one_number),
-        FOUR(what_finds_no_room_is_counted),
-        FOUR(want_of_memory_is_want_of_room),
-        cmocka_unit_test_teardown(closed_there_are_none, close_all),
+        FOUR(stacks_without_room_are_counted),
+        FOUR(lack_of_memory_counts_as_lack_of_room),
+        cmocka_unit_test_teardown(without_a_table_there_are_no_stacks, close_all),
         MANY(a_stack_begins_where_the_program_called),
         MANY(the_innermost_frames_are_kept),
-        MANY(a_caller_that_is_not_there_leaves_all_frames),
-        cmocka_unit_test(frames_are_told_by_object_and_function),
-        MANY(a_file_numbers_what_it_mentions),
+        MANY(a_stack_without_the_callers_frame_is_kept_whole),
+        cmocka_unit_test(frames_are_named_by_object_and_function),
+        MANY(a_file_numbers_only_the_stacks_that_it_mentions),
         MANY(threads_agree_on_the_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -112,7 +112,7 @@ static void openmetrics_is_read_by_a_strict_parser(void **state)
     run(command);
 }
 
-static void a_number_of_64_bits_is_told_whole(void **state)
+static void a_number_of_64_bits_is_written_whole(void **state)
 {
     (void)state;
     static char buffer[1 << 16];
@@ -126,7 +126,7 @@ static void a_number_of_64_bits_is_told_whole(void **state)
     assert_non_null(strstr(buffer, "\"} 18446744073709551615\n"));
 }
 
-static void json_is_read_by_a_parser_and_says_what_the_calls_say(void **state)
+static void json_is_read_by_a_parser_and_agrees_with_the_calls(void **state)
 {
     (void)state;
     need_python();
@@ -232,7 +232,7 @@ static void peaks_and_totals_are_reset_each_alone(void **state)
     assert_int_equal(s.hits, 2);
 }
 
-static void a_stream_tells_what_is_on_it(void **state)
+static void a_streams_row_has_its_own_memory(void **state)
 {
     (void)state;
     weir_stream home = new_stream(0), other = new_stream(0);
@@ -288,7 +288,7 @@ static void a_stream_has_a_peak_and_totals_of_its_own(void **state)
 }
 
 /* What it leaves behind is the default stream's, which did not ask for it; the next one of its number begins anew. */
-static void what_a_stream_had_is_not_in_the_totals_of_its_heir(void **state)
+static void totals_of_an_ended_stream_are_not_those_of_its_heir(void **state)
 {
     (void)state;
     weir_stream gone = { 0 }, next = { 0 }, home = { 0 };
@@ -309,7 +309,7 @@ static void what_a_stream_had_is_not_in_the_totals_of_its_heir(void **state)
 }
 
 /* Memory that the driver gave to somebody else. */
-static void what_did_not_go_through_weir_is_told_apart(void **state)
+static void memory_taken_outside_weir_is_reported_apart(void **state)
 {
     (void)state;
     weir_device_memory m = { .size = sizeof m };
@@ -332,7 +332,7 @@ static void what_did_not_go_through_weir_is_told_apart(void **state)
 }
 
 /* Each driver call and allocation that a text takes, failing in turn. */
-static void a_text_that_cannot_be_made_says_why_and_changes_nothing(void **state)
+static void a_text_that_cannot_be_made_reports_why_and_changes_nothing(void **state)
 {
     (void)state;
     static char buffer[1 << 16];
@@ -387,18 +387,18 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         HOST(openmetrics_is_read_by_a_strict_parser),
-        HOST(a_number_of_64_bits_is_told_whole),
-        HOST(json_is_read_by_a_parser_and_says_what_the_calls_say),
+        HOST(a_number_of_64_bits_is_written_whole),
+        HOST(json_is_read_by_a_parser_and_agrees_with_the_calls),
         HOST(bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(a_character_is_not_cut_in_two),
         HOST(a_short_buffer_is_filled_and_ended),
         HOST(without_any_use_there_is_text_too),
         HOST(peaks_and_totals_are_reset_each_alone),
-        HOST(a_stream_tells_what_is_on_it),
+        HOST(a_streams_row_has_its_own_memory),
         HOST(a_stream_has_a_peak_and_totals_of_its_own),
-        HOST(what_a_stream_had_is_not_in_the_totals_of_its_heir),
-        HOST(a_text_that_cannot_be_made_says_why_and_changes_nothing),
-        HOST(what_did_not_go_through_weir_is_told_apart),
+        HOST(totals_of_an_ended_stream_are_not_those_of_its_heir),
+        HOST(a_text_that_cannot_be_made_reports_why_and_changes_nothing),
+        HOST(memory_taken_outside_weir_is_reported_apart),
         cmocka_unit_test(every_number_is_documented),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void every_status_has_its_name_and_text(void **state)
 #undef X
 }
 
-static void a_value_that_is_no_status_has_a_name_all_the_same(void **state)
+static void an_unknown_status_has_a_name_too(void **state)
 {
     (void)state;
     int values[] = { 1, -28, -1000, 0x7fffffff };
@@ -242,7 +242,7 @@ static void the_first_kept_failure_wins(void **state)
     assert_string_equal(error.text, "the first");
 }
 
-static void clean_up_leaves_what_is_told_as_it_was(void **state)
+static void clean_up_leaves_the_text_of_the_last_error(void **state)
 {
     (void)state;
     assert_int_equal(wr_fail(WEIR_ERR_IO, "told"), WEIR_ERR_IO);
@@ -358,7 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_its_name_and_text),
-        cmocka_unit_test(a_value_that_is_no_status_has_a_name_all_the_same),
+        cmocka_unit_test(an_unknown_status_has_a_name_too),
         cmocka_unit_test(fail_sets_text_and_returns_the_status),
         cmocka_unit_test(native_failure_keeps_library_and_code),
         cmocka_unit_test(plain_failure_forgets_an_earlier_native_code),
@@ -372,7 +372,7 @@ int main(void)
         cmocka_unit_test(each_thread_has_its_own_text),
         cmocka_unit_test(try_and_ensure_leave_early),
         cmocka_unit_test(the_first_kept_failure_wins),
-        cmocka_unit_test(clean_up_leaves_what_is_told_as_it_was),
+        cmocka_unit_test(clean_up_leaves_the_text_of_the_last_error),
         cmocka_unit_test(clean_up_may_fail_first_in_a_thread),
         cmocka_unit_test(check_prints_call_status_and_text_then_exits),
         cmocka_unit_test(check_does_not_print_the_text_of_another_failure),

@@ -99,7 +99,7 @@ static void pinned_pools_make_no_chunks_small(void **state)
     assert_int_equal(chunks_for(56 * MIB), 3);
 }
 
-static void what_is_mapped_together_is_a_hit(void **state)
+static void chunks_mapped_together_count_as_a_hit(void **state)
 {
     (void)state;
     void *a = alloc(60 * MIB), *between = alloc(2 * MIB), *b = alloc(60 * MIB);
@@ -114,7 +114,7 @@ static void what_is_mapped_together_is_a_hit(void **state)
 }
 
 /* What was ever live says how much may be held, before memory is mapped again. */
-static void statistics_that_are_set_back_change_no_placement(void **state)
+static void resetting_statistics_changes_no_placement(void **state)
 {
     (void)state;
     assert_ok(weir_free(alloc(400 * MIB)));
@@ -158,7 +158,7 @@ static void chunks_are_small_in_the_last_eighth_of_a_device(void **state)
 }
 
 /* A 512th of the request would be more than 8 MiB. */
-static void what_is_large_itself_has_no_small_chunks(void **state)
+static void a_very_large_request_gets_no_small_chunks(void **state)
 {
     (void)state;
     assert_int_equal(chunks_for(15360 * MIB), 768); /* of 20 */
@@ -171,7 +171,7 @@ static uint64_t reserved_by(weir_stream stream)
     return stats.reserved_bytes;
 }
 
-static void streams_that_are_many_have_smaller_chunks(void **state)
+static void many_streams_have_smaller_chunks(void **state)
 {
     enum { STREAMS = 8 };
     weir_stream streams[STREAMS];
@@ -295,7 +295,7 @@ static void short_memory_serves_large_blocks_among_small_ones(void **state)
     assert_int_equal(reserved_on(0), reserved);
 }
 
-static void what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short(void **state)
+static void a_small_blocks_chunk_completes_a_large_block_when_memory_is_short(void **state)
 {
     (void)state;
     assert_ok(weir_memory_limit_set(0, 100 * MIB));
@@ -306,7 +306,7 @@ static void what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short(v
     assert_int_equal(reserved_on(0), 100 * MIB);
 }
 
-static void what_needs_no_new_memory_is_served_above_the_limit(void **state)
+static void requests_that_need_no_new_memory_are_served_above_the_limit(void **state)
 {
     char *blocks[CHUNKS];
     (void)state;
@@ -377,7 +377,7 @@ static void small_blocks_among_large_ones_need_no_driver(void **state)
 }
 
 /* Else each of them would make free all that is parked, and the next ones would have nothing. */
-static void small_blocks_among_large_ones_leave_what_is_parked(void **state)
+static void small_blocks_among_large_ones_leave_parked_blocks_alone(void **state)
 {
     (void)state;
     char *first = alloc(MIB / 4), *second = alloc(MIB / 4);
@@ -395,7 +395,7 @@ static void small_blocks_among_large_ones_leave_what_is_parked(void **state)
 }
 
 /* In chunks that would be larger. */
-static void all_of_a_limit_can_be_had(void **state)
+static void all_of_a_limit_can_be_allocated(void **state)
 {
     (void)state;
     for (uint64_t limit = 40 * MIB; limit <= 76 * MIB; limit += 6 * MIB) {
@@ -410,7 +410,7 @@ static void all_of_a_limit_can_be_had(void **state)
 }
 
 /* Making chunks, and giving them back once one is refused, takes long where they are many. */
-static void what_there_is_no_room_for_is_not_begun(void **state)
+static void a_request_without_room_makes_no_chunks(void **state)
 {
     void *none = NULL;
     (void)state;
@@ -431,7 +431,7 @@ static weir_status says_that_all_is_used(int device, uint64_t *free_bytes, uint6
     return WEIR_OK;
 }
 
-static void room_that_the_drivers_figure_leaves_out_is_found(void **state)
+static void memory_missing_from_the_drivers_figure_is_found(void **state)
 {
     wr_cache *cache = front_of(alloc(512))->cache;
     const weir_backend *real = cache->backend;
@@ -445,7 +445,7 @@ static void room_that_the_drivers_figure_leaves_out_is_found(void **state)
     assert_ok(weir_validate(0));
 }
 
-static void a_device_that_does_not_tell_what_is_free_serves_all_the_same(void **state)
+static void a_device_that_does_not_report_free_memory_serves_too(void **state)
 {
     (void)state;
     (void)alloc(512);
@@ -454,7 +454,7 @@ static void a_device_that_does_not_tell_what_is_free_serves_all_the_same(void **
     assert_ok(weir_validate(0));
 }
 
-static void a_trial_that_the_driver_does_not_take_back_fails_the_request(void **state)
+static void a_trial_chunk_that_the_driver_does_not_take_back_fails_the_request(void **state)
 {
     wr_cache *cache = front_of(alloc(512))->cache;
     const weir_backend *real = cache->backend;
@@ -472,7 +472,7 @@ static void a_trial_that_the_driver_does_not_take_back_fails_the_request(void **
 }
 
 /* As what a language model keeps of its tokens does: at each of them each block is replaced by one that is a bit larger. */
-static void blocks_that_grow_by_a_bit_take_no_memory_of_each_other(void **state)
+static void blocks_that_grow_a_little_take_no_memory_of_each_other(void **state)
 {
     enum { BLOCKS = 64, STEPS = 20 };
     const size_t more = 64 * 1024;
@@ -505,19 +505,19 @@ static int64_t held_more_for(size_t bytes)
     return reserved_on(0) - reserved;
 }
 
-static void more_is_held_for_a_little_request(void **state)
+static void new_memory_is_created_for_a_small_request(void **state)
 {
     (void)state;
     assert_int_equal(held_more_for(40 * MIB), 40 * MIB);
 }
 
-static void what_is_free_serves_a_larger_request(void **state)
+static void free_pieces_serve_a_larger_request(void **state)
 {
     (void)state;
     assert_true(held_more_for(52 * MIB) < (int64_t)(52 * MIB));
 }
 
-static void what_is_free_serves_where_several_streams_have_memory(void **state)
+static void free_pieces_serve_when_several_streams_have_memory(void **state)
 {
     (void)state;
     (void)alloc_on(2 * MIB, new_stream(0));
@@ -539,7 +539,7 @@ static void free_beginnings(size_t bytes)
     for (int i = 0; i < PAIRS; i += 4) assert_ok(weir_free(beginnings[i]));
 }
 
-static void a_short_beginning_is_left_alone_where_new_memory_is_needed(void **state)
+static void a_short_free_beginning_is_left_alone_when_new_memory_is_needed(void **state)
 {
     (void)state;
     free_beginnings(20 * MIB);
@@ -548,7 +548,7 @@ static void a_short_beginning_is_left_alone_where_new_memory_is_needed(void **st
     assert_int_equal(reserved_on(0), reserved + (int64_t)(100 * MIB));
 }
 
-static void a_long_beginning_ends_what_is_new(void **state)
+static void a_long_free_beginning_completes_new_memory(void **state)
 {
     (void)state;
     free_beginnings(30 * MIB);
@@ -560,7 +560,7 @@ static void a_long_beginning_ends_what_is_new(void **state)
 }
 
 /* Under the limit there is room for what is missing behind the short beginning, and not for all. */
-static void a_short_beginning_serves_where_memory_is_short(void **state)
+static void a_short_free_beginning_serves_when_memory_is_short(void **state)
 {
     void *beginnings[4];
     (void)state;
@@ -577,7 +577,7 @@ static void a_short_beginning_serves_where_memory_is_short(void **state)
 }
 
 /* Chunks of 8 MiB, of which 2 are free at the end of one and at the beginning of another. */
-static void short_ends_serve_where_memory_is_short(void **state)
+static void short_free_ends_serve_when_memory_is_short(void **state)
 {
     void *pieces[8];
     (void)state;
@@ -591,7 +591,7 @@ static void short_ends_serve_where_memory_is_short(void **state)
 }
 
 /* The free tail and the free beginning of the other chunk are enough, though that one's end is larger than the tail. */
-static void a_tail_that_serves_is_kept_where_memory_is_short(void **state)
+static void a_free_tail_that_serves_is_used_when_memory_is_short(void **state)
 {
     (void)state;
     assert_ok(weir_memory_limit_set(0, 16 * MIB));
@@ -630,7 +630,7 @@ static void fail_for_want_of_whole_chunks(void)
     assert_non_null(strstr(weir_error_text(), "in pieces, in chunks that are partly in use"));
 }
 
-static void a_failure_for_want_of_whole_chunks_names_plans(void **state)
+static void a_failure_for_lack_of_whole_chunks_recommends_plans(void **state)
 {
     (void)state;
     fail_for_want_of_whole_chunks();
@@ -644,7 +644,7 @@ static int open_planning(void **state)
     return 0;
 }
 
-static void a_failure_names_no_plans_where_they_are_made(void **state)
+static void a_failure_recommends_no_plans_where_they_are_made(void **state)
 {
     (void)state;
     fail_for_want_of_whole_chunks();
@@ -717,7 +717,7 @@ static void out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets(v
     assert_ok(weir_stream_synchronize(mine));
 }
 
-static void what_an_ended_stream_had_is_the_default_streams(void **state)
+static void memory_of_an_ended_stream_goes_to_the_default_stream(void **state)
 {
     (void)state;
     weir_stream other = new_stream(0);
@@ -743,7 +743,7 @@ static int open_large(void **state)
 enum { STREAMS = 200 };
 
 /* The first region of the first has addresses for all of the device. */
-static void many_streams_have_addresses(void **state)
+static void many_streams_get_addresses(void **state)
 {
     (void)state;
     for (int i = 0; i < STREAMS; i++) (void)alloc_on(4 * MIB, new_stream(0));
@@ -818,7 +818,7 @@ static void addresses_that_queued_work_may_use_stay(void **state)
 }
 
 /* Between the event and the look at it. */
-static void addresses_left_behind_the_event_that_tells_stay_mapped(void **state)
+static void addresses_left_after_the_event_was_recorded_stay_mapped(void **state)
 {
     (void)state;
     scarce s = make_addresses_scarce();
@@ -833,7 +833,7 @@ static void addresses_left_behind_the_event_that_tells_stay_mapped(void **state)
     end_scarcity(&s);
 }
 
-static void where_addresses_run_out_a_stream_has_what_it_needs(void **state)
+static void a_stream_gets_what_it_needs_when_addresses_run_out(void **state)
 {
     (void)state;
     const weir_stream other = new_stream(0);
@@ -999,7 +999,7 @@ static void a_place_that_the_driver_does_not_take_back_stays(void **state)
     assert_int_equal(free_memory(0), left);
 }
 
-static void a_program_that_goes_on_for_long_comes_to_rest(void **state)
+static void a_long_running_program_stops_mapping(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
@@ -1011,7 +1011,7 @@ static void a_program_that_goes_on_for_long_comes_to_rest(void **state)
     assert_in_range(reserved_on(0), LONG_BYTES + 1, LONG_BYTES_MOST);
 }
 
-static void a_program_whose_time_that_hardly_takes_holds_no_more(void **state)
+static void a_program_that_spends_little_time_on_mapping_holds_no_more(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
@@ -1021,7 +1021,7 @@ static void a_program_whose_time_that_hardly_takes_holds_no_more(void **state)
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
-static void a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_idle(void **state)
+static void a_program_that_spends_its_time_on_mapping_stops_however_long_it_was_idle(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
@@ -1033,7 +1033,7 @@ static void a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_id
     assert_in_range(reserved_on(0), LONG_BYTES + 1, LONG_BYTES_MOST);
 }
 
-static void what_is_cheap_again_brings_nobody_nearer_to_rest(void **state)
+static void mapping_that_is_cheap_again_makes_no_program_hold_more(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
@@ -1064,14 +1064,14 @@ static uint64_t take_turns(unsigned milliseconds)
     return calls_of(WEIR_BACKEND_vm_map) - mapped;
 }
 
-static void streams_that_take_turns_share_memory_while_that_takes_little_time(void **state)
+static void streams_that_take_turns_share_memory_while_mapping_takes_little_time(void **state)
 {
     (void)state;
     assert_true(take_turns(1000) > 15 * TURNS / 10);
     assert_in_range(stats_of(0).reserved_bytes[WEIR_STAT_ALL].peak, TURN_BLOCKS * 2 * MIB, 2 * TURN_BLOCKS * 2 * MIB);
 }
 
-static void streams_that_take_turns_have_more_of_their_own_where_it_takes_much(void **state)
+static void streams_that_take_turns_hold_more_of_their_own_when_mapping_takes_much_time(void **state)
 {
     (void)state;
     assert_true(take_turns(0) < 10 * TURNS / 10);
@@ -1080,7 +1080,7 @@ static void streams_that_take_turns_have_more_of_their_own_where_it_takes_much(v
 }
 
 /* What would bring it to rest is a third. In this sequence no block comes to lie across two chunks, which takes more. */
-static void no_more_than_a_quarter_is_held_to_come_to_rest(void **state)
+static void no_more_than_a_quarter_is_held_to_stop_mapping(void **state)
 {
     enum { TOGETHER = LONG_BLOCKS / 3 };
     (void)state;
@@ -1124,7 +1124,7 @@ static void memory_that_was_given_back_is_not_held_again_at_once(void **state)
     assert_true(run_for_long(blocks, &random) > LONG_ROUNDS / 2);
 }
 
-static void who_is_refused_memory_to_rest_asks_again_much_later(void **state)
+static void a_program_refused_memory_to_stop_mapping_asks_again_much_later(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
@@ -1156,7 +1156,7 @@ static void the_last_eighth_of_a_device_is_left_to_others(void **state)
     assert_int_equal(reserved_on(0), LONG_BYTES);
 }
 
-static void emptying_the_cache_gives_back_all_there_was(void **state)
+static void emptying_the_cache_gives_back_everything(void **state)
 {
     (void)state;
     char *blocks[LONG_BLOCKS];
@@ -1201,7 +1201,7 @@ static int open_collecting(void **state)
     return 0;
 }
 
-static void options_about_segments_mean_segments(void **state)
+static void options_about_segments_disable_chunks(void **state)
 {
     (void)state;
     (void)alloc(30 * MIB);
@@ -1222,8 +1222,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(chunks_are_smaller_from_an_eighth_of_a_limit_on, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(chunks_are_small_in_the_last_eighth_of_a_device, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(what_is_large_itself_has_no_small_chunks, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(streams_that_are_many_have_smaller_chunks, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(a_very_large_request_gets_no_small_chunks, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(many_streams_have_smaller_chunks, open_large_host, close_host),
         STITCH_TEST(free_chunks_are_mapped_together_before_memory_is_created),
         STITCH_TEST(addresses_are_used_again_without_the_driver),
         STITCH_TEST(free_ends_of_chunks_in_use_serve),
@@ -1231,71 +1231,71 @@ int main(void)
         STITCH_TEST(short_memory_serves_small_blocks_among_large_ones),
         STITCH_TEST(small_blocks_lie_apart_again_once_there_is_memory),
         STITCH_TEST(short_memory_serves_large_blocks_among_small_ones),
-        STITCH_TEST(what_is_free_of_small_blocks_ends_a_large_one_when_memory_is_short),
-        STITCH_TEST(what_needs_no_new_memory_is_served_above_the_limit),
+        STITCH_TEST(a_small_blocks_chunk_completes_a_large_block_when_memory_is_short),
+        STITCH_TEST(requests_that_need_no_new_memory_are_served_above_the_limit),
         STITCH_TEST(few_small_blocks_keep_their_chunks),
         cmocka_unit_test_setup_teardown(free_chunks_of_many_small_blocks_serve_large_ones, open_large_host, close_host),
         cmocka_unit_test_setup_teardown(small_blocks_have_little_of_their_own_while_large_ones_are_free,
                                         open_large_host, close_host),
         STITCH_TEST(small_blocks_have_nothing_of_their_own_near_a_limit),
         STITCH_TEST(small_blocks_among_large_ones_need_no_driver),
-        STITCH_TEST(small_blocks_among_large_ones_leave_what_is_parked),
-        STITCH_TEST(all_of_a_limit_can_be_had),
-        cmocka_unit_test_setup_teardown(what_there_is_no_room_for_is_not_begun, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(room_that_the_drivers_figure_leaves_out_is_found, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(a_device_that_does_not_tell_what_is_free_serves_all_the_same, open_large_host,
+        STITCH_TEST(small_blocks_among_large_ones_leave_parked_blocks_alone),
+        STITCH_TEST(all_of_a_limit_can_be_allocated),
+        cmocka_unit_test_setup_teardown(a_request_without_room_makes_no_chunks, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(memory_missing_from_the_drivers_figure_is_found, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(a_device_that_does_not_report_free_memory_serves_too, open_large_host,
                                         close_host),
-        cmocka_unit_test_setup_teardown(a_trial_that_the_driver_does_not_take_back_fails_the_request, open_large_host,
+        cmocka_unit_test_setup_teardown(a_trial_chunk_that_the_driver_does_not_take_back_fails_the_request,
+                                        open_large_host, close_host),
+        STITCH_TEST(a_short_free_beginning_serves_when_memory_is_short),
+        STITCH_TEST(short_free_ends_serve_when_memory_is_short),
+        STITCH_TEST(a_free_tail_that_serves_is_used_when_memory_is_short),
+        cmocka_unit_test_setup_teardown(blocks_that_grow_a_little_take_no_memory_of_each_other, open_large_host,
                                         close_host),
-        STITCH_TEST(a_short_beginning_serves_where_memory_is_short),
-        STITCH_TEST(short_ends_serve_where_memory_is_short),
-        STITCH_TEST(a_tail_that_serves_is_kept_where_memory_is_short),
-        cmocka_unit_test_setup_teardown(blocks_that_grow_by_a_bit_take_no_memory_of_each_other, open_large_host,
+        cmocka_unit_test_setup_teardown(new_memory_is_created_for_a_small_request, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(free_pieces_serve_a_larger_request, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(free_pieces_serve_when_several_streams_have_memory, open_large_host,
                                         close_host),
-        cmocka_unit_test_setup_teardown(more_is_held_for_a_little_request, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(what_is_free_serves_a_larger_request, open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(what_is_free_serves_where_several_streams_have_memory, open_large_host,
+        cmocka_unit_test_setup_teardown(a_short_free_beginning_is_left_alone_when_new_memory_is_needed, open_large_host,
                                         close_host),
-        cmocka_unit_test_setup_teardown(a_short_beginning_is_left_alone_where_new_memory_is_needed, open_large_host,
-                                        close_host),
-        cmocka_unit_test_setup_teardown(a_long_beginning_ends_what_is_new, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(a_long_free_beginning_completes_new_memory, open_large_host, close_host),
         STITCH_TEST(the_limit_counts_new_chunks_only),
-        STITCH_TEST(a_failure_for_want_of_whole_chunks_names_plans),
-        cmocka_unit_test_setup_teardown(a_failure_names_no_plans_where_they_are_made, open_planning, close_host),
+        STITCH_TEST(a_failure_for_lack_of_whole_chunks_recommends_plans),
+        cmocka_unit_test_setup_teardown(a_failure_recommends_no_plans_where_they_are_made, open_planning, close_host),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used),
         STITCH_TEST(free_memory_of_a_busy_stream_is_left_while_there_is_room),
         STITCH_TEST(free_memory_of_an_idle_stream_is_used_though_others_are_busy),
         STITCH_TEST(out_of_memory_a_stream_waits_for_the_busy_one_whose_memory_it_gets),
-        STITCH_TEST(what_an_ended_stream_had_is_the_default_streams),
+        STITCH_TEST(memory_of_an_ended_stream_goes_to_the_default_stream),
         STITCH_TEST(addresses_that_queued_work_may_use_stay),
-        cmocka_unit_test_setup_teardown(many_streams_have_addresses, open_large, close_host),
+        cmocka_unit_test_setup_teardown(many_streams_get_addresses, open_large, close_host),
         cmocka_unit_test_setup_teardown(streams_that_come_and_go_leave_few_addresses, open_large, close_host),
         STITCH_TEST(places_that_nobody_uses_are_unmapped_when_too_much_is_mapped),
         STITCH_TEST(places_that_queued_work_may_use_stay_mapped),
         STITCH_TEST(places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over),
         STITCH_TEST(a_place_that_the_driver_does_not_take_back_stays),
-        STITCH_TEST(addresses_left_behind_the_event_that_tells_stay_mapped),
-        STITCH_TEST(where_addresses_run_out_a_stream_has_what_it_needs),
-        STITCH_TEST(a_program_that_goes_on_for_long_comes_to_rest),
-        STITCH_TEST(a_program_whose_time_that_hardly_takes_holds_no_more),
-        STITCH_TEST(a_program_whose_time_that_takes_comes_to_rest_however_long_it_was_idle),
-        STITCH_TEST(what_is_cheap_again_brings_nobody_nearer_to_rest),
-        cmocka_unit_test_setup_teardown(streams_that_take_turns_share_memory_while_that_takes_little_time,
+        STITCH_TEST(addresses_left_after_the_event_was_recorded_stay_mapped),
+        STITCH_TEST(a_stream_gets_what_it_needs_when_addresses_run_out),
+        STITCH_TEST(a_long_running_program_stops_mapping),
+        STITCH_TEST(a_program_that_spends_little_time_on_mapping_holds_no_more),
+        STITCH_TEST(a_program_that_spends_its_time_on_mapping_stops_however_long_it_was_idle),
+        STITCH_TEST(mapping_that_is_cheap_again_makes_no_program_hold_more),
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_share_memory_while_mapping_takes_little_time,
                                         open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(streams_that_take_turns_have_more_of_their_own_where_it_takes_much,
+        cmocka_unit_test_setup_teardown(streams_that_take_turns_hold_more_of_their_own_when_mapping_takes_much_time,
                                         open_large_host, close_host),
-        cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_come_to_rest, open_large_host, close_host),
+        cmocka_unit_test_setup_teardown(no_more_than_a_quarter_is_held_to_stop_mapping, open_large_host, close_host),
         STITCH_TEST(under_a_limit_chunks_are_mapped_again_for_ever),
         STITCH_TEST(memory_that_was_given_back_is_not_held_again_at_once),
-        STITCH_TEST(who_is_refused_memory_to_rest_asks_again_much_later),
+        STITCH_TEST(a_program_refused_memory_to_stop_mapping_asks_again_much_later),
         cmocka_unit_test_setup_teardown(the_last_eighth_of_a_device_is_left_to_others, open_nearly_full, close_host),
-        STITCH_TEST(emptying_the_cache_gives_back_all_there_was),
+        STITCH_TEST(emptying_the_cache_gives_back_everything),
         cmocka_unit_test_setup_teardown(pinned_pools_make_no_chunks_small, open_large, close_host),
-        STITCH_TEST(what_is_mapped_together_is_a_hit),
-        STITCH_TEST(statistics_that_are_set_back_change_no_placement),
+        STITCH_TEST(chunks_mapped_together_count_as_a_hit),
+        STITCH_TEST(resetting_statistics_changes_no_placement),
         STITCH_TEST(a_peer_reaches_each_new_place),
-        cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_max_split, close_host),
-        cmocka_unit_test_setup_teardown(options_about_segments_mean_segments, open_collecting, close_host),
+        cmocka_unit_test_setup_teardown(options_about_segments_disable_chunks, open_max_split, close_host),
+        cmocka_unit_test_setup_teardown(options_about_segments_disable_chunks, open_collecting, close_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,7 +242,7 @@ static void *withdraw(void *stream)
     return NULL;
 }
 
-static void a_stream_that_is_held_is_withdrawn_when_it_is_let_go(void **state)
+static void a_held_stream_is_withdrawn_once_it_is_let_go(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -289,7 +289,7 @@ int main(void)
         TABLE_TEST(a_foreign_stream_keeps_its_id_until_it_is_retired),
         cmocka_unit_test_setup_teardown(a_foreign_stream_is_left_alone_by_release, open_table, close_host),
         TABLE_TEST(no_stream_is_destroyed_while_the_driver_is_asked_about_it),
-        TABLE_TEST(a_stream_that_is_held_is_withdrawn_when_it_is_let_go),
+        TABLE_TEST(a_held_stream_is_withdrawn_once_it_is_let_go),
         TABLE_TEST(a_stream_is_claimed_once),
         TABLE_TEST(threads_that_fill_the_pool_at_once_get_32_streams),
     };

@@ -322,7 +322,7 @@ static void an_arena_of_several_streams_is_left_out(void **state)
     assert_status(try_serve(&s), WEIR_ERR_INVALID_ARGUMENT); /* nothing is left of it */
 }
 
-static void a_plan_that_says_what_cannot_be_is_refused(void **state)
+static void an_impossible_plan_is_refused(void **state)
 {
     (void)state;
     sample s = make_plan(2);
@@ -358,7 +358,7 @@ static void a_capture_goes_on_as_planned_while_plans_come_and_go(void **state)
 }
 
 /* Its arena is of a plan that is served no more, and waits for nobody. */
-static void what_a_pool_had_of_a_former_plan_goes_with_it(void **state)
+static void a_pools_arena_of_an_earlier_plan_goes_with_the_pool(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -372,7 +372,7 @@ static void what_a_pool_had_of_a_former_plan_goes_with_it(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-static void a_capture_that_shares_the_pool_goes_round_again(void **state)
+static void a_capture_that_shares_the_pool_starts_the_plan_again(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -397,7 +397,7 @@ static void a_capture_that_shares_the_pool_goes_round_again(void **state)
 
 /* ---- what is not planned ------------------------------------------------------------------------------------------ */
 
-static void what_is_not_planned_leaves_the_places_alone(void **state)
+static void unplanned_blocks_leave_the_places_alone(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -443,7 +443,7 @@ static void small_blocks_leave_the_places_alone_while_there_is_other_memory(void
 }
 
 /* Whoever departs from the plan uses its memory, in pieces of any size. */
-static void a_capture_that_departs_uses_the_segment(void **state)
+static void a_capture_that_departs_from_the_plan_uses_the_segment(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -531,7 +531,7 @@ static void a_cap_is_kept(void **state)
     assert_ok(weir_mempool_unref(pool));
 }
 
-static void pools_of_other_rules_are_not_served(void **state)
+static void pools_with_other_rules_are_not_served(void **state)
 {
     (void)state;
     sample s = make_plan(1);
@@ -577,7 +577,7 @@ static weir_status take_own_back(void *user, void *base, size_t bytes, int devic
     return WEIR_OK;
 }
 
-static void a_source_of_the_programs_gives_the_segment(void **state)
+static void the_programs_source_gives_the_segment(void **state)
 {
     (void)state;
     for (int refuses = 0; refuses < 2; refuses++) {
@@ -678,19 +678,19 @@ int main(void)
         SUBPLAN_TEST(a_graph_captured_again_is_served_again),
         SUBPLAN_TEST(arenas_of_one_pool_go_to_one_pool),
         SUBPLAN_TEST(an_arena_of_several_streams_is_left_out),
-        SUBPLAN_TEST(a_plan_that_says_what_cannot_be_is_refused),
+        SUBPLAN_TEST(an_impossible_plan_is_refused),
         SUBPLAN_TEST(a_capture_goes_on_as_planned_while_plans_come_and_go),
-        SUBPLAN_TEST(what_a_pool_had_of_a_former_plan_goes_with_it),
-        SUBPLAN_TEST(a_capture_that_shares_the_pool_goes_round_again),
-        SUBPLAN_TEST(what_is_not_planned_leaves_the_places_alone),
+        SUBPLAN_TEST(a_pools_arena_of_an_earlier_plan_goes_with_the_pool),
+        SUBPLAN_TEST(a_capture_that_shares_the_pool_starts_the_plan_again),
+        SUBPLAN_TEST(unplanned_blocks_leave_the_places_alone),
         SUBPLAN_TEST(small_blocks_leave_the_places_alone_while_there_is_other_memory),
-        SUBPLAN_TEST(a_capture_that_departs_uses_the_segment),
+        SUBPLAN_TEST(a_capture_that_departs_from_the_plan_uses_the_segment),
         SUBPLAN_TEST(places_serve_everything_when_memory_is_short),
         SUBPLAN_TEST(without_memory_for_the_segment_a_capture_is_served_without_the_plan),
         SUBPLAN_TEST(idle_memory_goes_for_the_segment),
         SUBPLAN_TEST(a_cap_is_kept),
-        SUBPLAN_TEST(pools_of_other_rules_are_not_served),
-        SUBPLAN_TEST(a_source_of_the_programs_gives_the_segment),
+        SUBPLAN_TEST(pools_with_other_rules_are_not_served),
+        SUBPLAN_TEST(the_programs_source_gives_the_segment),
         SUBPLAN_TEST(a_paused_pool_comes_back_as_planned),
         SUBPLAN_TEST(a_pool_that_was_emptied_begins_again),
         SUBPLAN_TEST(a_stream_that_ends_leaves_the_segment_to_the_default_one),

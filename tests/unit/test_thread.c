@@ -92,7 +92,7 @@ static void *change_everything(void *argument)
     return NULL;
 }
 
-static void a_threads_choices_do_not_reach_others(void **state)
+static void a_threads_choices_do_not_affect_other_threads(void **state)
 {
     (void)state;
     weir_stream theirs = { 0 };
@@ -115,7 +115,7 @@ static void a_threads_context_ends_with_the_thread(void **state)
     assert_int_equal(wr_meta_live(), before);
 }
 
-static void looking_makes_no_context(void **state)
+static void reading_makes_no_context(void **state)
 {
     (void)state;
     seen s = { 0 };
@@ -155,7 +155,7 @@ static void a_stream_destroyed_elsewhere_is_current_no_more(void **state)
     assert_int_equal(info_of(alloc(512)).stream.id, default_stream(0).id);
 }
 
-static void what_a_thread_chose_is_void_after_close(void **state)
+static void a_threads_choices_are_void_after_close(void **state)
 {
     assert_ok(weir_stream_set_current(new_stream(0)));
     assert_ok(weir_device_set_current(1));
@@ -211,7 +211,7 @@ static void *fail_to_set(void *argument)
     return NULL;
 }
 
-static void a_thread_without_memory_for_its_context_is_told(void **state)
+static void a_thread_without_memory_for_its_context_gets_an_error(void **state)
 {
     (void)state;
     seen s = { .stream = new_stream(0) };
@@ -225,16 +225,16 @@ static void a_thread_without_memory_for_its_context_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DEVICE_TEST(a_thread_without_memory_for_its_context_is_told),
+        DEVICE_TEST(a_thread_without_memory_for_its_context_gets_an_error),
         DEVICE_TEST(a_thread_starts_on_device_0_and_its_default_stream),
         DEVICE_TEST(the_current_stream_is_kept_per_device),
         DEVICE_TEST(new_threads_inherit_nothing),
-        DEVICE_TEST(a_threads_choices_do_not_reach_others),
+        DEVICE_TEST(a_threads_choices_do_not_affect_other_threads),
         DEVICE_TEST(a_threads_context_ends_with_the_thread),
-        DEVICE_TEST(looking_makes_no_context),
+        DEVICE_TEST(reading_makes_no_context),
         DEVICE_TEST(the_current_stream_cannot_be_destroyed),
         DEVICE_TEST(a_stream_destroyed_elsewhere_is_current_no_more),
-        DEVICE_TEST(what_a_thread_chose_is_void_after_close),
+        DEVICE_TEST(a_threads_choices_are_void_after_close),
         cmocka_unit_test_setup(a_thread_may_outlive_the_library, open_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

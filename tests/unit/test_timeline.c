@@ -26,7 +26,7 @@ static level level_at(const timeline *l, uint32_t moment)
     return at;
 }
 
-static void operations_are_the_moments(void **state)
+static void each_operation_is_a_moment(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 4096),   EVENT(ALLOC, 0, 100),          EVENT(ALLOC, 512, 200),
@@ -77,7 +77,7 @@ static void blocks_from_before_are_there_from_the_start(void **state)
     timeline_release(&l);
 }
 
-static void segments_from_before_are_found_backwards(void **state)
+static void segments_from_before_are_derived_from_the_end(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_FREE, 65536, 100), EVENT(ALLOC, 0, 1), EVENT(SEGMENT_ALLOC, 65536, 7),
@@ -113,7 +113,7 @@ static void a_part_of_a_mapped_range_is_unmapped(void **state)
     timeline_release(&l);
 }
 
-static void what_was_mapped_before_is_of_one_piece_with_what_comes(void **state)
+static void ranges_mapped_before_join_those_mapped_later(void **state)
 {
     (void)state;
     enum { K = 1024 };
@@ -194,7 +194,7 @@ static instant first_failure(weir_event *events, size_t count)
     return at;
 }
 
-static void what_was_given_back_for_a_failure_is_gone_then(void **state)
+static void memory_given_back_before_a_failure_is_gone_at_the_failure(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 8192),
@@ -215,7 +215,7 @@ static void what_was_given_back_for_a_failure_is_gone_then(void **state)
     assert_int_equal(at.largest_hole, 4096);
 }
 
-static void what_comes_after_a_failure_is_not_there_then(void **state)
+static void events_after_a_failure_do_not_count_at_the_failure(void **state)
 {
     (void)state;
     weir_event events[] = { EVENT(SEGMENT_ALLOC, 0, 8192),
@@ -404,17 +404,17 @@ static void every_kind_is_counted_and_a_label_has_no_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_are_the_moments),
+        cmocka_unit_test(each_operation_is_a_moment),
         cmocka_unit_test(a_free_that_waits_for_another_stream_is_active),
         cmocka_unit_test(blocks_from_before_are_there_from_the_start),
-        cmocka_unit_test(segments_from_before_are_found_backwards),
+        cmocka_unit_test(segments_from_before_are_derived_from_the_end),
         cmocka_unit_test(a_part_of_a_mapped_range_is_unmapped),
-        cmocka_unit_test(what_was_mapped_before_is_of_one_piece_with_what_comes),
+        cmocka_unit_test(ranges_mapped_before_join_those_mapped_later),
         cmocka_unit_test(events_without_a_pool_get_that_of_their_segment),
         cmocka_unit_test(events_that_make_no_sense_are_counted),
         cmocka_unit_test(a_failure_has_its_own_time),
-        cmocka_unit_test(what_was_given_back_for_a_failure_is_gone_then),
-        cmocka_unit_test(what_comes_after_a_failure_is_not_there_then),
+        cmocka_unit_test(memory_given_back_before_a_failure_is_gone_at_the_failure),
+        cmocka_unit_test(events_after_a_failure_do_not_count_at_the_failure),
         cmocka_unit_test(blocks_and_segments_from_before_are_there_at_a_failure),
         cmocka_unit_test(a_failure_is_of_its_device_alone),
         cmocka_unit_test(blocks_beside_the_largest_hole_are_found),

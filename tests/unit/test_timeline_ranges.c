@@ -28,7 +28,7 @@ static void expect(const ranges *r, const uint32_t owner[UNITS])
     assert_int_equal(met, 0);
 }
 
-static void ranges_are_what_was_added_and_not_cut(void **state)
+static void ranges_are_those_added_and_not_cut(void **state)
 {
     (void)state;
     uint32_t random = 5, owner[UNITS] = { NOBODY };
@@ -62,7 +62,7 @@ static void keep_right(void *user, const range *old, range *left, range *right)
     right->number = 2;
 }
 
-static void who_cuts_says_what_remains(void **state)
+static void the_caller_of_a_cut_chooses_what_remains(void **state)
 {
     (void)state;
     ranges r = { 0 };
@@ -74,7 +74,7 @@ static void who_cuts_says_what_remains(void **state)
     ranges_release(&r);
 }
 
-static void what_lies_beyond_the_last_address_is_not_there(void **state)
+static void bytes_past_the_last_address_are_dropped(void **state)
 {
     (void)state;
     ranges r = { 0 };
@@ -90,7 +90,7 @@ static void what_lies_beyond_the_last_address_is_not_there(void **state)
 }
 
 /* In an array that is kept in order each would move all that came before: over the test's time. */
-static void a_million_at_falling_addresses_take_no_square_of_time(void **state)
+static void a_million_ranges_at_falling_addresses_take_no_quadratic_time(void **state)
 {
     (void)state;
     ranges r = { 0 };
@@ -102,10 +102,10 @@ static void a_million_at_falling_addresses_take_no_square_of_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_are_what_was_added_and_not_cut),
-        cmocka_unit_test(who_cuts_says_what_remains),
-        cmocka_unit_test(what_lies_beyond_the_last_address_is_not_there),
-        cmocka_unit_test(a_million_at_falling_addresses_take_no_square_of_time),
+        cmocka_unit_test(ranges_are_those_added_and_not_cut),
+        cmocka_unit_test(the_caller_of_a_cut_chooses_what_remains),
+        cmocka_unit_test(bytes_past_the_last_address_are_dropped),
+        cmocka_unit_test(a_million_ranges_at_falling_addresses_take_no_quadratic_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

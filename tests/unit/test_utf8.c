@@ -28,7 +28,7 @@ static void check(const char *text, const char *expected)
     assert_string_equal(got, expected);
 }
 
-static void characters_stay(void **state)
+static void valid_characters_stay(void **state)
 {
     (void)state;
     static const char *const texts[] = { "",
@@ -49,7 +49,7 @@ static void bytes_that_begin_no_character_are_replaced(void **state)
     check("\xC3\xC3\xA9\xC3", R "\xC3\xA9" R);
 }
 
-static void what_is_cut_off_overlong_or_a_surrogate_is_replaced(void **state)
+static void truncated_overlong_and_surrogate_sequences_are_replaced(void **state)
 {
     (void)state;
     check("a\xE2\x82", "a" R R);
@@ -72,9 +72,9 @@ static void a_cut_leaves_whole_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_stay),
+        cmocka_unit_test(valid_characters_stay),
         cmocka_unit_test(bytes_that_begin_no_character_are_replaced),
-        cmocka_unit_test(what_is_cut_off_overlong_or_a_surrogate_is_replaced),
+        cmocka_unit_test(truncated_overlong_and_surrogate_sequences_are_replaced),
         cmocka_unit_test(a_cut_leaves_whole_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

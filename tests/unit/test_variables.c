@@ -12,7 +12,7 @@
         assert_non_null(strstr(weir_error_text(), "the nearest is " meant ";"));                                       \
     } while (0)
 
-static void what_is_of_a_driver_or_a_kind_is_taken(void **state)
+static void variables_of_drivers_and_kinds_are_accepted(void **state)
 {
     (void)state;
     char variable[64];
@@ -26,7 +26,7 @@ static void what_is_of_a_driver_or_a_kind_is_taken(void **state)
     }
 }
 
-static void what_is_of_none_is_refused_with_the_nearest(void **state)
+static void unknown_variables_are_refused_with_the_nearest_name(void **state)
 {
     (void)state;
     REFUSED("WEIR_LIB_CUSPRASE=/opt/libcusparse.so", "WEIR_LIB_CUSPARSE");
@@ -35,7 +35,7 @@ static void what_is_of_none_is_refused_with_the_nearest(void **state)
     REFUSED("WEIR_LIB_=x", "WEIR_LIB_HIP");
 }
 
-static void opening_tells(void **state)
+static void opening_refuses_an_unknown_variable(void **state)
 {
     (void)state;
     weir_settings settings = WEIR_SETTINGS_INIT;
@@ -52,9 +52,9 @@ static void opening_tells(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_of_a_driver_or_a_kind_is_taken),
-        cmocka_unit_test(what_is_of_none_is_refused_with_the_nearest),
-        cmocka_unit_test(opening_tells),
+        cmocka_unit_test(variables_of_drivers_and_kinds_are_accepted),
+        cmocka_unit_test(unknown_variables_are_refused_with_the_nearest_name),
+        cmocka_unit_test(opening_refuses_an_unknown_variable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static void by_another_thread(route r)
     assert_ok((weir_status)(intptr_t)in_a_thread(route_it, &r));
 }
 
-static void a_route_that_another_thread_opens_is_taken(void **state)
+static void a_route_that_another_thread_opens_is_followed(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -165,7 +165,7 @@ static void a_child_of_fork_is_refused(void **state)
     use(stream);
 }
 
-static void more_streams_than_are_remembered_are_told_apart(void **state)
+static void more_streams_than_are_remembered_are_distinguished(void **state)
 {
     (void)state;
     enum { STREAMS = 11, TURNS = 300 };
@@ -221,7 +221,7 @@ static void *take_first(void *argument)
 }
 
 /* Another thread gives the front to the next pool, and is asking the driver for its memory. For the thread sanitizer. */
-static void a_front_that_was_remembered_is_the_next_pools_once_it_says_so(void **state)
+static void a_remembered_front_serves_its_next_pool_only_once_it_belongs_to_it(void **state)
 {
     (void)state;
     pthread_t thread;
@@ -254,7 +254,7 @@ static void ids_of_no_pool_are_refused_beside_one_that_is_remembered(void **stat
         assert_status(weir_alloc_from(wrong[i], 4096, stream, &out), WEIR_ERR_POOL_MISMATCH);
 }
 
-static void a_stream_that_has_ended_is_refused_in_a_pool_that_is_named(void **state)
+static void a_stream_that_has_ended_is_refused_in_a_named_pool(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -285,7 +285,7 @@ static void a_graph_keeps_the_pool_that_is_named_in_its_capture(void **state)
 }
 
 /* Pools that are named, one that was entered, and the default one, on several streams. */
-static void more_pools_than_are_remembered_are_told_apart(void **state)
+static void more_pools_than_are_remembered_are_distinguished(void **state)
 {
     (void)state;
     enum { POOLS = 7, STREAMS = 6, TURNS = 300 };
@@ -367,7 +367,7 @@ static void blocks_are_found_after_their_table_has_grown(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
 }
 
-static void inside_of_a_block_nothing_is_freed(void **state)
+static void a_pointer_into_a_block_is_not_freed(void **state)
 {
     (void)state;
     const weir_stream stream = new_stream(0);
@@ -384,21 +384,21 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WAYS_TEST(a_stream_that_has_ended_is_refused),
         WAYS_TEST(a_stream_from_before_a_close_is_refused),
-        WAYS_TEST(a_route_that_another_thread_opens_is_taken),
+        WAYS_TEST(a_route_that_another_thread_opens_is_followed),
         WAYS_TEST(a_pool_that_the_thread_enters_serves_until_it_is_left),
         WAYS_TEST(a_filter_that_is_opened_is_asked),
         WAYS_TEST(a_child_of_fork_is_refused),
-        WAYS_TEST(more_streams_than_are_remembered_are_told_apart),
+        WAYS_TEST(more_streams_than_are_remembered_are_distinguished),
         WAYS_TEST(a_pool_that_is_gone_is_refused_by_name),
-        WAYS_TEST(a_front_that_was_remembered_is_the_next_pools_once_it_says_so),
+        WAYS_TEST(a_remembered_front_serves_its_next_pool_only_once_it_belongs_to_it),
         WAYS_TEST(ids_of_no_pool_are_refused_beside_one_that_is_remembered),
-        WAYS_TEST(a_stream_that_has_ended_is_refused_in_a_pool_that_is_named),
+        WAYS_TEST(a_stream_that_has_ended_is_refused_in_a_named_pool),
         WAYS_TEST(a_graph_keeps_the_pool_that_is_named_in_its_capture),
-        WAYS_TEST(more_pools_than_are_remembered_are_told_apart),
+        WAYS_TEST(more_pools_than_are_remembered_are_distinguished),
         cmocka_unit_test_setup_teardown(blocks_of_two_devices_are_freed_in_turn, open_two_devices, close_host),
         WAYS_TEST(a_pointer_from_before_a_close_is_unknown),
         WAYS_TEST(blocks_are_found_after_their_table_has_grown),
-        WAYS_TEST(inside_of_a_block_nothing_is_freed),
+        WAYS_TEST(a_pointer_into_a_block_is_not_freed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

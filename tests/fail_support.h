@@ -50,7 +50,7 @@ static inline weir_status as_told(weir_status status)
 /* What fails: the n-th call of the driver, or the n-th of weir's own records. */
 typedef struct failing {
     void *state;        /* of the test */
-    weir_status status; /* of the failing call; WEIR_OK: a record is refused instead */
+    weir_status status; /* status of the failing call; WEIR_OK: a record is refused instead */
     weir_status then;   /* of the FAILING_THEN calls after it, so that clean-up fails, too; WEIR_OK: these succeed */
     uint64_t nth, called;
     bool came;

@@ -46,7 +46,7 @@ static inline void wait_for(sem_t *semaphore)
     while (sem_wait(semaphore) != 0) continue;
 }
 
-/* Uses up one of the calls that are to be special; false when none is left. */
+/* Uses up one of the calls that are to behave specially; false when none is left. */
 static inline bool take_one(atomic_int *number)
 {
     int left = atomic_load(number);

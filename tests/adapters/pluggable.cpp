@@ -44,7 +44,7 @@ template <typename Function> const char *told(Function function)
     return text.c_str();
 }
 
-/* A filter with something in it, so that a copy that is lost shows. */
+/* A filter with state, so that a lost copy shows. */
 struct counted {
     pluggable_filter filter;
     void *argument;

@@ -70,11 +70,11 @@ static void *const ONE = reinterpret_cast<void *>(0x1000), *const OTHER = reinte
 static void a_streams_memory_is_its_own_again_without_a_wait_of_it(weir::rmm_resource &resource)
 {
     void *first = take(resource, 1 << 20, ONE);
-    assert(in_use() == 1 << 20 && standin::cuda.waited == ONE); /* once, for a lane that it did not know */
+    assert(in_use() == 1 << 20 && standin::cuda.waited == ONE); /* once, because the lane is new */
     const int waits = standin::cuda.waits;
     give(resource, first, 1 << 20, ONE);
     assert(in_use() == 0 && standin::cuda.waits == waits + 1 &&
-           standin::cuda.waited != ONE); /* the lane, for the stream */
+           standin::cuda.waited != ONE); /* the lane waits for the stream */
     void *second = take(resource, 1 << 20, ONE);
     assert(second == first && standin::cuda.waits == waits + 1);
     give(resource, second, 1 << 20, ONE);
@@ -115,7 +115,7 @@ static void streams_that_share_a_lane_wait_for_each_other(weir::rmm_resource &re
     void *first = take(resource, 1 << 20, ONE), *second = nullptr;
     give(resource, first, 1 << 20, ONE);
     int tries = 0;
-    while (second != first && tries++ < 64) { /* one of them has the lane of the first */
+    while (second != first && tries++ < 64) { /* one of them shares the first stream's lane */
         void *const stream =
             reinterpret_cast<void *>(static_cast<std::uintptr_t>(0x100000) + 0x1000u * unsigned(tries));
         second = take(resource, 1 << 20, stream);
@@ -125,7 +125,7 @@ static void streams_that_share_a_lane_wait_for_each_other(weir::rmm_resource &re
     assert(second == first);
     const int waits = standin::cuda.waits;
     give(resource, take(resource, 1 << 20, ONE), 1 << 20, ONE);
-    assert(standin::cuda.waits == waits + 2); /* it does so again now, and its lane for it */
+    assert(standin::cuda.waits == waits + 2); /* the stream waits for its lane again, and the lane for the stream */
 }
 
 static void the_default_stream_needs_no_driver(weir::rmm_resource &resource)
@@ -185,7 +185,7 @@ static void a_captured_stream_gets_no_memory_and_frees_later(weir::rmm_resource 
     assert(in_use() == 2 << 20 && standin::cuda.records + standin::cuda.synchronized == calls);
     standin::cuda.capturing = false;
     give(resource, other, 1 << 20, OTHER);
-    assert(in_use() == 1 << 20); /* it may have been used by work on ONE from before the capture */
+    assert(in_use() == 1 << 20); /* work queued on ONE before the capture may have used it */
     const int records = standin::cuda.records;
     void *second = take(resource, 1 << 20, ONE);
     assert(second == pointer && in_use() == 1 << 20 && standin::cuda.records == records + 1);
@@ -238,7 +238,7 @@ static void memory_can_be_had_again_after_weir_close(weir::rmm_resource &resourc
     WEIR_CHECK(weir_close());
     WEIR_CHECK(weir_open(nullptr));
     void *const others = take(resource, 1 << 20, nullptr);
-    give(resource, take(resource, 1 << 10, ONE), 1 << 10, ONE); /* does not free what is somebody else's now */
+    give(resource, take(resource, 1 << 10, ONE), 1 << 10, ONE); /* does not free a block that has another owner now */
     assert(in_use() == 1 << 20);
     give(resource, others, 1 << 20, nullptr);
     for (void *stream : { ONE, static_cast<void *>(nullptr) })

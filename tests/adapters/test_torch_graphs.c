@@ -115,7 +115,7 @@ static void a_capture_allocates_from_a_pool_that_lasts_until_its_release(void **
     void *after = take(30 * MIB, stream);
     assert_false(in_private_pool(after));
     assert_int_equal(pool_info(pool).graphs, 1);
-    assert_good(pluggable_reset()); /* what a graph uses stays */
+    assert_good(pluggable_reset()); /* memory that a graph uses stays */
     weir_memory_stats stats = { .size = sizeof stats };
     assert_ok(weir_mempool_stats_get(pool, &stats));
     assert_true(stats.reserved_bytes[WEIR_STAT_ALL].current >= (int64_t)(30 * MIB));
@@ -191,7 +191,7 @@ static void graphs_may_share_a_pool(void **state)
     end(&two);
     assert_int_equal(pool_info(pool).graphs, 2);
     release(&one);
-    assert_int_equal(pool_info(pool).graphs, 2); /* either may be the one that goes on */
+    assert_int_equal(pool_info(pool).graphs, 2); /* either graph may be the one that lives on */
     release(&two);
     weir_mempool_info info = { .size = sizeof info };
     assert_status(weir_mempool_info_get(pool, &info), WEIR_ERR_POOL_MISMATCH);
@@ -264,7 +264,7 @@ static void a_capture_without_allocations_leaves_nothing(void **state)
     begin(&c);
     end(&c);
     release(&c);
-    assert_int_equal(driver_calls(), calls); /* those to capture are not weir's */
+    assert_int_equal(driver_calls(), calls); /* the calls that capture are not made by weir */
 }
 
 static bool is_the_stream(void *argument, void *native)
@@ -367,7 +367,7 @@ static bool every_stream(void *argument, void *native)
     return true;
 }
 
-/* An old graph's pool goes, with all that it holds. */
+/* Releases an old graph's pool with all that it holds. */
 static bool drop_a_graph(void *block, int device, size_t needed)
 {
     (void)needed;
@@ -395,7 +395,7 @@ static void a_reclaim_callback_may_release_a_scope(void **state)
 static void *arrive(void *arrived)
 {
     const struct timespec tenth = { 0, 100000000 };
-    nanosleep(&tenth, NULL); /* by then the other one waits */
+    nanosleep(&tenth, NULL); /* by then the other thread waits */
     give(take(1000, default_stream(1)));
     atomic_store((atomic_bool *)arrived, true);
     return NULL;
@@ -410,7 +410,7 @@ static void a_release_that_waits_for_work_blocks_no_other_thread(void **state)
     give(take(MIB, stream));
     assert_good(pluggable_end_allocate_to_pool(0, 0, 7));
     assert_ok(weir_stream_callback(stream, last_until,
-                                   &arrived)); /* a collective: over when the other device has come, too */
+                                   &arrived)); /* a collective: it ends once the other device has joined */
     assert_good(pluggable_begin_allocate_to_pool(1, 0, 8, every_stream, NULL, &copies));
     assert_int_equal(pthread_create(&thread, NULL, arrive, &arrived), 0);
     pluggable_release_pool(0, 0, 7);

@@ -28,7 +28,7 @@ static int open_scene(void **state)
     return 0;
 }
 
-/* Nothing is left with anybody when a test ends. */
+/* When a test ends, no memory is left with anyone. */
 static int close_scene(void **state)
 {
     assert_ok(weir_empty_cache(0));
@@ -160,7 +160,7 @@ static void memory_waits_for_a_recorded_stream(void **state)
     let_run(second);
 }
 
-/* The host back end takes any stream for any device's; CUDA says whose it is. */
+/* The host back end accepts any stream for any device. CUDA says which device a stream belongs to. */
 static void a_stream_of_another_device_can_be_recorded(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void a_device_that_cannot_be_opened_does_not_keep_a_stream_from_being_rec
     give(pointer, first);
 }
 
-/* One of a context that is no device's primary one. */
+/* A stream of a context that is no device's primary one. */
 static void a_failure_to_look_up_a_streams_device_is_reported(void **state)
 {
     (void)state;

@@ -83,7 +83,7 @@ int main(int argc, char **argv)
     pthread_barrier_wait(&loaded);
     pthread_barrier_wait(&used);
     if (library) {
-        /* "open": unloaded while it is in use; the thread gives its handle back all the same. */
+        /* "open": the library is unloaded while in use; the thread gives its handle back all the same. */
         const int stay_open = argc > 2 && strcmp(argv[2], "open") == 0;
         failed |= !stay_open && weir.close && weir.close() != WEIR_OK;
         failed |= dlclose(library) != 0;

@@ -136,7 +136,7 @@ static inline void gate_open(gate *g)
     sem_post(&g->open);
 }
 
-/* After the stream was synchronised. */
+/* Call it after synchronising the stream. */
 static inline void gate_end(gate *g)
 {
     sem_destroy(&g->reached);

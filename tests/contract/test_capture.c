@@ -283,7 +283,7 @@ static void bystand_with_optional_memory(void)
     ok(b->managed_free(0, managed, 2 * MIB));
 }
 
-/* Everything that an allocator does besides the capture. */
+/* Everything that an allocator may do beside the capture. */
 static void bystand(void)
 {
     void *event = new_event(0), *stream = new_stream(0), *segment, *pinned;
@@ -423,7 +423,7 @@ static size_t tips_of(void *stream, void **nodes)
     return count;
 }
 
-/* The only one. */
+/* The stream's only tip. */
 static void *tip_of(void *stream)
 {
     void *nodes[NODES];
@@ -535,7 +535,7 @@ static void joined_stream_comes_after_both(void **state)
     ok(b->event_destroy(0, join));
 }
 
-/* What is forked and joined again and again is walked through all the same. */
+/* Many forks and joins in a row do not stop the walk. */
 static void joins_of_joins_are_seen_through(void **state)
 {
     (void)state;

@@ -241,7 +241,7 @@ static void parts_of_pages_are_not_registered(void **state)
 
 /* ---- managed memory ------------------------------------------------------------------------------------------- */
 
-/* Skips where the driver has the call and the device not the memory. */
+/* Skips devices without managed memory whose driver has the call. */
 static char *new_managed(size_t bytes)
 {
     void *base = NULL;
@@ -280,7 +280,7 @@ static void managed_memory_is_aligned_as_segments_are(void **state)
 static void managed_memory_is_given_back(void **state)
 {
     (void)state;
-    char *first = new_managed(2 * MIB); /* what the driver needs for itself the first time is not the question */
+    char *first = new_managed(2 * MIB); /* memory that the driver takes for itself at the first call does not count */
     fill_now(0, first, 1, 2 * MIB);
     ok(b->managed_free(0, first, 2 * MIB));
     uint64_t before = free_memory(0);

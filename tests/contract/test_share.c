@@ -167,7 +167,7 @@ static void other_files_are_not_imported(void **state)
     assert_true(file >= 0);
     refused(b->vm_import(0, file, SHARED_BYTES, &chunk));
     close(file);
-    refused(b->vm_import(0, file, SHARED_BYTES, &chunk)); /* closed, so no file at all */
+    refused(b->vm_import(0, file, SHARED_BYTES, &chunk)); /* the descriptor is closed */
     assert_int_equal(chunk, 123);
 }
 

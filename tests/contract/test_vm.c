@@ -2,7 +2,7 @@
 
 static size_t granule;
 
-/* Every test starts here: what has no virtual memory has nothing to prove. */
+/* Every test starts here: a back end without virtual memory is skipped. */
 static void need_vm(void)
 {
     if (b->vm_reserve == NULL || caps[0].granularity == 0) skip();
@@ -103,7 +103,7 @@ static void access_covers_several_maps_at_once(void **state)
     ok(b->vm_release(0, base, 3 * granule));
 }
 
-/* Some of them in the order in which the chunks were made, one of them accessible before. */
+/* Some maps follow the order in which the chunks were made; one of them was accessible before. */
 static void one_access_shows_each_map_its_chunk(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void chunk_beyond_the_device_is_out_of_memory(void **state)
     assert_int_equal(chunk, 123);
 }
 
-/* The place of a chunk that is gone is taken by one of the same size between two others. */
+/* A new chunk of the same size takes the place of a destroyed one between two others. */
 static void destroyed_chunk_leaves_no_trace(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void map_outside_a_reservation_is_refused(void **state)
     ok(b->vm_destroy(0, chunk, granule));
 }
 
-/* CUDA takes it without a word, the host back end refuses it; either way the reservation is as before. */
+/* CUDA accepts the call, the host back end refuses it. Either way the reservation stays as it was. */
 static void unmap_of_nothing_changes_nothing(void **state)
 {
     (void)state;

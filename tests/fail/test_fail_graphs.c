@@ -24,7 +24,7 @@ typedef struct scene {
     void *blocks[BLOCKS];
 } scene;
 
-/* A failure is what is being waited for; the aftermath is what counts. */
+/* Failures are expected here; the checks come afterwards. */
 static bool works(weir_status status)
 {
     return as_told(status) == WEIR_OK;
@@ -59,7 +59,7 @@ static void destroy(weir_graph *graph)
 {
     if (graph->id == 0) return;
     works(weir_graph_destroy(*graph));
-    assert_status(weir_graph_destroy(*graph), WEIR_ERR_INVALID_ARGUMENT); /* gone, whatever it said */
+    assert_status(weir_graph_destroy(*graph), WEIR_ERR_INVALID_ARGUMENT); /* gone, whatever the first call returned */
     graph->id = 0;
 }
 

@@ -14,7 +14,8 @@
 #include "handle_support.h"
 #include "thread_support.h"
 
-/* `hungry` takes device memory and says so when there is none; `roomy` works in memory of weir's, `fed` asks for it. */
+/* `hungry` takes device memory and reports when there is none; `roomy` works in a workspace of weir's; `fed` allocates
+ * from weir. */
 static library hungry = { .name = "hungry" }, roomy = { .name = "roomy" }, fed = { .name = "fed" };
 static library *const libraries[] = { &hungry, &roomy, &fed };
 #define LIBRARIES (sizeof libraries / sizeof libraries[0])
@@ -111,7 +112,7 @@ static void borrowing(scene *s)
     }
 }
 
-/* What the driver refused to take back in an earlier scene is lost. */
+/* Memory that the driver refused to take back in an earlier scene is lost. */
 static size_t more_than_is_free(void)
 {
     weir_device_memory memory = { .size = sizeof memory };
@@ -128,10 +129,10 @@ static void trimming(scene *s)
     works(s, weir_handle_release(fed.kind, 0));
     works(s, weir_handle_release(hungry.kind, 0));
     if (s->streams[1].id) works(s, weir_stream_destroy(s->streams[1]));
-    works(s, weir_alloc(more_than_is_free(), &block)); /* idle handles must go for it */
+    works(s, weir_alloc(more_than_is_free(), &block)); /* idle handles must be destroyed for it */
     works(s, weir_free(block));
     take(s, &roomy, s->streams[0]);
-    take(s, &hungry, WEIR_STREAM_CURRENT); /* there is no memory, but cached memory */
+    take(s, &hungry, WEIR_STREAM_CURRENT); /* only cached memory is left */
     if (s->streams[0].id) works(s, weir_stream_destroy(s->streams[0]));
     take(s, &roomy, WEIR_STREAM_CURRENT);
 }
@@ -145,7 +146,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Whoever had a handle has ended: all of them are idle, and the numbers agree. */
+/* All threads that had a handle have ended, so all handles are idle, and the statistics agree. */
 static void assert_pools_valid(void)
 {
     assert_ok(weir_validate(0));
@@ -178,7 +179,7 @@ static void assert_everything_works(void)
 
 /* ---- the driver --------------------------------------------------------------------------------------------------- */
 
-/* Of the library's own, too. */
+/* The driver calls of weir itself, too. */
 static uint64_t host_calls(void)
 {
     uint64_t sum = 0;

@@ -31,7 +31,7 @@ typedef struct scene {
 /* Records that are there when the library is closed. */
 static uint64_t records_at_rest;
 
-/* What was written last must still be there. */
+/* The blocks must still hold what was written last. */
 static void check_contents(const scene *s)
 {
     for (unsigned i = 0; i < BLOCKS; i++)
@@ -127,7 +127,7 @@ static void run_scenario(scene *s)
     if (s->blocks[2] && s->stream.id) (void)!weir_record_stream(s->blocks[2], default_stream(0));
     give(s, 2);
     (void)!weir_pause(0, NULL, WEIR_PAUSE_KEEP);
-    if (s->pools[0].user) assert_ok(weir_mempool_unref(s->pools[0])); /* with blocks, and paused mostly */
+    if (s->pools[0].user) assert_ok(weir_mempool_unref(s->pools[0])); /* it has blocks, and is mostly paused */
 }
 
 /* Once the failure is over everything is there, works, and goes. */
@@ -165,7 +165,7 @@ static int warm_up(void **state)
     scene s = { .entered = false };
     (void)open_scene();
     assert_ok(weir_device_set_current(0));
-    run_scenario(&s); /* what a thread has of its own is made once */
+    run_scenario(&s); /* per-thread state is made once */
     assert_ok(weir_close());
     records_at_rest = wr_meta_live();
     return 0;
@@ -215,7 +215,7 @@ static void closing_survives_every_failing_call(void **state)
         assert_ok(weir_host_fail_any(nth, WEIR_ERR_DRIVER));
         weir_status status = weir_close();
         assert_true(status == WEIR_OK || status == WEIR_ERR_DRIVER);
-        reached = nth < 30; /* a failure of giving addresses back is logged only, so the status does not tell */
+        reached = nth < 30; /* a failure to release addresses is only logged, so the status does not show it */
         assert_int_equal(wr_meta_live(), records_at_rest);
     }
 }

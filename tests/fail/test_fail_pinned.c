@@ -60,7 +60,7 @@ static void pin(scene *s, int index, size_t bytes)
         assert_null(s->blocks[index]);
 }
 
-/* A free has no reason to fail: what can go wrong is put off. */
+/* A free has no reason to fail: steps that can fail are deferred. */
 static void unpin(scene *s, int index)
 {
     if (s->blocks[index]) assert_ok(weir_pinned_free(s->blocks[index]));
@@ -121,7 +121,7 @@ static void check_pinned(scene *s)
 
 #define LAYOUT_MAX 32
 
-/* What a pool's blocks are, for comparing. */
+/* The blocks of a pool, for comparing. */
 static void look(const scene *s, weir_block_info blocks[LAYOUT_MAX], size_t *count)
 {
     memset(blocks, 0, LAYOUT_MAX * sizeof blocks[0]);
@@ -167,7 +167,7 @@ static void run_checkpoint(scene *s)
     (void)!weir_mempool_checkpoint(s->pool, &s->checkpoint);
     give(s, 2);
     take(s, 1, 50000);
-    take(s, 5, 22 * MIB); /* where nothing was then */
+    take(s, 5, 22 * MIB); /* where the checkpoint has no block */
     give(s, 4);
     if (s->blocks[5] && s->streams[1].id) (void)!weir_record_stream(s->blocks[5], s->streams[1]);
     try_to_restore(s);
@@ -279,7 +279,7 @@ static void closing_survives_every_failing_call(void **state)
     assert_true(nth > 5);
 }
 
-/* Everything fails from some call on; freeing and closing still work. */
+/* From the n-th call on everything fails; freeing and closing still work. */
 static void the_device_may_be_lost_for_good(void **state)
 {
     const scenario *of = *state;

@@ -31,7 +31,7 @@ static void take_small(weir_stream stream)
     }
 }
 
-/* What the guest has lives while the host takes and gives a block, and keeps what was written. */
+/* The guest's block lives while the host takes and frees a block, and keeps its contents. */
 static void play_round(const scene *s)
 {
     void *lent = NULL, *own = NULL, *large = NULL;

@@ -66,7 +66,7 @@ static void give_all(scene *s)
     for (unsigned i = 0; i < BLOCKS; i++) give(s, i);
 }
 
-/* From chunks of the default pool, and then from the pool's own. */
+/* First from chunks of the default pool, then from the pool's own. */
 static void grow_and_stitch(scene *s)
 {
     const weir_mempool default_pool = { 0, 0 };
@@ -80,7 +80,7 @@ static void grow_and_stitch(scene *s)
     check(s);
 }
 
-/* A checkpoint keeps things where they are. What fails changes nothing. */
+/* A checkpoint keeps blocks where they are. A failed call changes nothing. */
 static void go_back(scene *s)
 {
     if (weir_mempool_checkpoint(s->pool, &s->then) != WEIR_OK) return;
@@ -103,7 +103,7 @@ static void run_scenario(scene *s)
     check(s);
 }
 
-/* Captured, launched and destroyed. What the driver refuses is not captured. */
+/* Captures a graph, launches and destroys it. Work that the driver refuses is not captured. */
 static void run_graph(scene *s)
 {
     weir_graph graph = { 0 };
@@ -141,7 +141,7 @@ static void check_aftermath(scene *s, uint64_t left)
 
 static uint64_t open_scene(void)
 {
-    /* The limit refuses before anything is made: what is made in vain and then not taken back would be lost. */
+    /* The limit refuses before anything is created. Memory that is created in vain and not taken back would be lost. */
     open_host((weir_settings){ .host_memory = MEMORY, .memory_limit = MEMORY - 16 * MIB });
     (void)default_stream(0); /* the device is open */
     return free_memory(0);
@@ -183,7 +183,7 @@ static void a_graphs_pool_survives_every_record_refused(void **state)
     fail_each_record(play_graph, *state, 10);
 }
 
-/* Memory of two pools, each of which needs a record where it would go. */
+/* Moving the memory of either pool needs a record. */
 static void a_stream_that_cannot_end_keeps_all_that_it_has(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static int warm_up(void **state)
     (void)state;
     scene s = { .bytes = { 0 } };
     (void)open_scene();
-    run_scenario(&s); /* what a thread has of its own is made once */
+    run_scenario(&s); /* per-thread state is made once */
     weir_checkpoint_destroy(s.then);
     assert_ok(weir_close());
     records_at_rest = wr_meta_live();

@@ -62,7 +62,7 @@ static void check(const scene *s)
             fail_msg("block %u is not what it was", i);
 }
 
-/* Served; then memory goes elsewhere, and to the driver; then served from what is left. */
+/* Serves the plan, lets its memory go elsewhere and to the driver, and serves the plan from what is left. */
 static void run_scenario(scene *s)
 {
     (void)!weir_plan_serve(0, &plan);
@@ -108,7 +108,7 @@ static int warm_up(void **state)
     scene s = { .bytes = { 0 } };
     make_plan();
     open_scene();
-    run_scenario(&s); /* what a thread has of its own is made once */
+    run_scenario(&s); /* per-thread state is made once */
     assert_ok(weir_close());
     records_at_rest = wr_meta_live();
     return 0;

@@ -77,7 +77,7 @@ static void grow_and_stitch(scene *s)
     check(s);
 }
 
-/* What the stream has is cut and joined by itself for a while. */
+/* The stream splits and coalesces its blocks without the cache's lock for a while. */
 static void work_detached(scene *s)
 {
     (void)!try_detach(front_of(s->blocks[1]));
@@ -102,7 +102,7 @@ static void use_ends(scene *s)
     give(s, 13);
 }
 
-/* What an idle stream has free, then what a busy one has. */
+/* Takes the free memory of an idle stream, then of a busy one. */
 static void use_another_streams_memory(scene *s)
 {
     for (unsigned i = 0; i < 10; i++) give(s, i);
@@ -120,7 +120,7 @@ static void use_another_streams_memory(scene *s)
     (void)!weir_empty_cache(0);
 }
 
-/* Four of eight chunks are mapped together, others each time. */
+/* Maps four of eight chunks together, others each time. */
 static void map_again(scene *s, uint32_t *random)
 {
     unsigned order[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
@@ -170,7 +170,7 @@ static void check_aftermath(scene *s, uint64_t left)
 
 static uint64_t open_scene(void)
 {
-    /* The limit refuses before anything is made: what is made in vain and then not taken back would be lost. */
+    /* The limit refuses before anything is created. Memory that is created in vain and not taken back would be lost. */
     open_host((weir_settings){ .host_memory = MEMORY, .memory_limit = MEMORY - 16 * MIB, .host_devices = 2 });
     (void)default_stream(1); /* both devices are open */
     return free_memory(0);
@@ -181,7 +181,7 @@ static int warm_up(void **state)
     (void)state;
     scene s = { .bytes = { 0 } };
     (void)open_scene();
-    run_scenario(&s); /* what a thread has of its own is made once */
+    run_scenario(&s); /* per-thread state is made once */
     assert_ok(weir_close());
     records_at_rest = wr_meta_live();
     return 0;

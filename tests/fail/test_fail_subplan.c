@@ -54,7 +54,7 @@ static void make_plan(void)
     }
 }
 
-/* A failure is what is being waited for; the aftermath is what counts. */
+/* Failures are expected here; the checks come afterwards. */
 static bool works(weir_status status)
 {
     return status == WEIR_OK;

@@ -50,7 +50,7 @@ static void give(scene *s, int index)
     if (!s->blocks[index]) return;
     weir_status status = weir_free(s->blocks[index]);
     works(s, status);
-    /* A free has no reason to fail: what can go wrong is put off or worked around. */
+    /* A free has no reason to fail: steps that can fail are deferred or worked around. */
     assert_status(status, WEIR_OK);
     s->blocks[index] = NULL;
 }
@@ -117,7 +117,7 @@ static void ending(scene *s)
     end_stream(s, 1);
     works(s, weir_stream_from_pool(0, -1, &pooled));
     take(s, 10, 512, pooled);
-    take(s, 11, 5 * MIB, WEIR_STREAM_CURRENT); /* may come from the ended stream's memory */
+    take(s, 11, 5 * MIB, WEIR_STREAM_CURRENT); /* may reuse the ended stream's memory */
     end_stream(s, 2);
     take(s, 4, 16 * MIB, s->streams[0]);
     take(s, 5, 16 * MIB, pooled);
@@ -146,7 +146,7 @@ static void take_from(scene *s, int index, const weir_mempool *pool, size_t byte
         assert_ptr_equal(block, &untouched);
 }
 
-/* What ends something has no reason to fail. */
+/* Calls that end something have no reason to fail. */
 static void drop_pool(scene *s, int index)
 {
     if (s->pools[index].user) assert_ok(weir_mempool_unref(s->pools[index]));
@@ -168,8 +168,8 @@ static void pooling(scene *s)
     if (routed) assert_ok(weir_mempool_route_stream(none, s->streams[0]));
     give(s, 3);
     take(s, 3, 60 * MIB, s->streams[0]); /* too much */
-    take(s, 4, 40 * MIB, s->streams[0]); /* pressing */
-    take(s, 5, 20 * MIB, s->streams[0]); /* lent, if the others came through */
+    take(s, 4, 40 * MIB, s->streams[0]); /* needs cached memory given back */
+    take(s, 5, 20 * MIB, s->streams[0]); /* served by the pool that lends, if the requests before succeeded */
     if (s->pools[1].user) works(s, weir_mempool_empty_cache(s->pools[1]));
     drop_pool(s, 1);
     for (int i = 0; i < 6; i++) give(s, i);
@@ -268,7 +268,7 @@ static void every_driver_call_may_find_the_device_lost(void **state)
     fail_each_call(play, WEIR_ERR_DEVICE_LOST, *state, 40);
 }
 
-/* A device that is gone for good: everything fails from some call on, freeing and closing still work. */
+/* A device that is lost for good: from the n-th call on everything fails; freeing and closing still work. */
 static void the_device_may_be_lost_for_good(void **state)
 {
     for (int at = 0; at < 3; at++) {

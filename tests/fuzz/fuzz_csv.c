@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!good && s.error.text[0] == '\0') abort();
     if (t.count > limits.events) abort();
     for (size_t i = 0; i < t.count; i++) {
-        /* Threads are numbered by row, of which some make no event. */
+        /* Threads are numbered by row, and some rows make no event. */
         if (t.events[i].kind == 0 || t.events[i].thread > size) abort();
     }
     source_close(&s);

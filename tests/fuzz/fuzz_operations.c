@@ -125,8 +125,8 @@ static int device_of(weir_stream stream)
     return device;
 }
 
-/* What a call may answer when the driver was told to fail. A stream of which it cannot be told whether it captures is
- * taken to be capturing. */
+/* What a call may return when the driver was told to fail. If the driver cannot say whether a stream captures, weir
+ * assumes that it does. */
 static bool excused(weir_status status)
 {
     return m.failing && (status == WEIR_ERR_DRIVER || status == WEIR_ERR_OUT_OF_MEMORY || status == WEIR_ERR_CAPTURE);
@@ -159,7 +159,7 @@ static pool *some_pool(void)
     return &m.pools[next_byte(&m.in) % POOLS];
 }
 
-/* The pool that the routes say; NULL is the default one. */
+/* The pool that the routes choose; NULL is the default one. */
 static const pool *expected_pool(int stream)
 {
     const int device = stream < DEVICES ? stream : stream % DEVICES;
@@ -172,7 +172,7 @@ static const pool *expected_pool(int stream)
     return best.to;
 }
 
-/* In the pool it was to come from, or lent by another one. */
+/* The block lies in the pool that was chosen, or another pool lent it. */
 static void check_pool(const block *b, const pool *expected)
 {
     const weir_mempool wanted = expected ? expected->id : (weir_mempool){ 0, 0 };
@@ -257,7 +257,7 @@ static void make_pool(void)
     must(status == WEIR_OK || excused(status));
 }
 
-/* Its blocks stay. */
+/* Blocks of the pool stay. */
 static void drop_pool(void)
 {
     pool *p = some_pool();
@@ -303,7 +303,7 @@ static void release(void)
     if (b->memory) free_block(b);
 }
 
-/* What was freed is nobody's, or lies in what somebody else has now. */
+/* A freed pointer has no owner, or lies in a block that was allocated since. */
 static void free_again(void)
 {
     char *pointer = m.gone[next_number(&m.in, BLOCKS)];
@@ -340,7 +340,7 @@ static void record(void)
     if (b->memory && offset < b->bytes) must(weir_record_stream(b->memory + offset, stream) == WEIR_OK);
 }
 
-/* Queued work on a held stream sees memory as it was when it runs, so it reads only. */
+/* Queued work on a held stream sees memory as it is when the work runs, so it only reads. */
 static void use(void)
 {
     static unsigned char sink[16];
@@ -379,7 +379,7 @@ static void wait_for_stream(void)
     must(status == WEIR_OK || excused(status));
 }
 
-/* As many threads would make it (pool/detach.h), until something looks at the whole. */
+/* Detaches the front, as many threads would (pool/detach.h), until something looks at the whole cache. */
 static void detach_front(void)
 {
     const block *b = some_block();
@@ -387,7 +387,7 @@ static void detach_front(void)
     if (front) must(try_detach(front) == WEIR_OK);
 }
 
-/* The first of each device stays its default stream. */
+/* The first stream of each device stays its default stream. */
 static void replace_stream(void)
 {
     const int index = DEVICES + next_byte(&m.in) % (STREAMS - DEVICES);
@@ -399,7 +399,7 @@ static void replace_stream(void)
     must(status == WEIR_OK || excused(status));
     weir_status gone = weir_stream_query(m.streams[index]);
     if (status == WEIR_OK) must(gone == WEIR_ERR_INVALID_STREAM);
-    /* One that could not be destroyed may be there all the same. */
+    /* A stream that could not be destroyed may still exist. */
     if (gone != WEIR_ERR_INVALID_STREAM) {
         status = weir_mempool_route_stream((weir_mempool){ 0, 0 }, m.streams[index]);
         must(status == WEIR_OK);
@@ -415,7 +415,7 @@ static void empty_cache(void)
     must(status == WEIR_OK || excused(status));
     weir_memory_stats stats = { .size = sizeof stats };
     must(weir_stats_get(device, &stats) == WEIR_OK);
-    /* What cannot be told to be idle is left alone. */
+    /* A stream whose idleness cannot be checked is left alone. */
     if (status == WEIR_OK && !m.failing) must(stats.pending_frees == 0);
 }
 

@@ -18,7 +18,7 @@
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define ENTRIES 96
-#define ARENAS 2 /* of the default pool, and as many of private ones with the same entries */
+#define ARENAS 2 /* arenas of the default pool; there are as many private ones with the same entries */
 #define STREAMS 3
 #define BLOCKS 96
 #define OPERATIONS 300
@@ -37,9 +37,9 @@ static void failed(const char *what, int line)
 typedef struct block {
     unsigned char *memory; /* NULL: none here */
     size_t bytes;
-    weir_stream stream; /* that asked for it */
+    weir_stream stream; /* the stream that asked for it */
     uint64_t mark;
-    bool freed; /* but another stream, which is held, may use it */
+    bool freed; /* freed, but another stream, which is held, may still use it */
 } block;
 
 static struct {
@@ -77,7 +77,7 @@ static size_t next_size(void)
 
 /* ---- the plan ----------------------------------------------------------------------------------------------------- */
 
-/* Places one after another, or anywhere: plans may be wrong. */
+/* Places lie one after another, or anywhere: plans may be wrong. */
 static void make_plan(void)
 {
     const bool wrong = next_byte() % 4 == 0;
@@ -184,7 +184,7 @@ static void give(block *b)
 
 /* ---- what the program does ---------------------------------------------------------------------------------------- */
 
-/* The plan's next allocations on a stream, some of them, as long as there is memory. */
+/* Makes some of the plan's next allocations on a stream, while there is memory. */
 static void follow(void)
 {
     const unsigned stream = next_byte() % STREAMS;
@@ -261,8 +261,8 @@ static void give_many(void)
     for (unsigned i = 0; i < BLOCKS; i += every) give(&m.blocks[i]);
 }
 
-/* Freed while another stream, which does not run, uses it: its memory is nobody's until then. One that was lent is free at
- * once, for the stream that lent it waits on the device. */
+/* A block freed while another stream, which is held, uses it has no owner until that stream runs. A lent block is free
+ * at once, because the stream that lent it waits on the device. */
 static void give_later(void)
 {
     block *b = &m.blocks[next_byte() % BLOCKS];

@@ -68,7 +68,7 @@ static inline bool on_standin(void)
     return driver_function("standin_cuda_fail") != NULL;
 }
 
-/* Tools that hold device memory of their own make figures of free memory useless; scripts/gpu tells. */
+/* Tools that hold device memory of their own distort figures of free memory; scripts/gpu says when one runs. */
 static inline bool sanitized(void)
 {
     return getenv("GPU_TESTS_SANITIZED") != NULL;

@@ -90,7 +90,7 @@ static void closing_leaves_no_dead_context_current(void **state)
     assert_null(current_context());
 }
 
-/* The rule behind the exchange: who polls without it kills the capture of another thread. */
+/* The rule behind the exchange of the capture mode: polling without it ends the capture of another thread. */
 static void *poll_directly(void *event)
 {
     driver_ok(wr_cu.cuCtxSetCurrent(wr_cuda.devices[0].context));
@@ -165,7 +165,7 @@ static void reservation_takes_a_hint(void **state)
     assert_ok(b->vm_release(0, base, 2 * caps.granularity));
 }
 
-/* On a device that is half full: it would be some thousand chunks. */
+/* The device is half full; the request would take some thousand chunks. */
 static void request_without_room_is_refused_with_few_calls(void **state)
 {
     weir_settings settings = { .size = sizeof settings, .backend = "cuda" };
@@ -176,7 +176,7 @@ static void request_without_room_is_refused_with_few_calls(void **state)
     assert_ok(b->open(&config));
     assert_ok(b->device_open(0, &caps));
     assert_ok(b->close());
-    if (caps.total_memory < 8192 * MIB) skip(); /* a stand-in: what is too much for it is little */
+    if (caps.total_memory < 8192 * MIB) skip(); /* a stand-in, whose memory is small */
     assert_ok(weir_open(&settings));
     assert_ok(weir_alloc(caps.total_memory / 2, &half));
     assert_ok(weir_device_info_get(0, &info));

@@ -24,8 +24,8 @@ enum { MODES = 3 };
 
 typedef enum promise {
     NONE,               /* only recorded */
-    SURVIVES_EXCHANGED, /* good, and the capture too, inside the exchange: what weir does at any time */
-    SURVIVES_ALWAYS     /* also without */
+    SURVIVES_EXCHANGED, /* inside the exchange, as weir always calls: the call succeeds and the capture survives */
+    SURVIVES_ALWAYS     /* both also without the exchange */
 } promise;
 
 typedef struct cell cell;
@@ -217,7 +217,7 @@ static void create_before(cell *c)
     assert_non_null(c->handle);
 }
 
-/* Single-shot, whatever it returns. */
+/* Destroys only once, whatever the call returns. */
 static int destroy_handle(cell *c)
 {
     void *handle = c->handle;
@@ -314,7 +314,7 @@ static void need_library(const wr_library_row *row)
 
 static void run_library(const wr_library_row *row, bool exchange)
 {
-    /* Kinds that are not marked as synchronising when destroyed must not harm a capture then. */
+    /* Kinds not marked as synchronising in their destroy must not harm a capture by it. */
     const promise destroys = row->flags & WEIR_HANDLE_DESTROY_SYNCS ? NONE : SURVIVES_EXCHANGED;
     const subject create = { " create", SURVIVES_EXCHANGED, NULL, create_handle, destroy_after };
     const subject set_stream = { " set stream", SURVIVES_EXCHANGED, create_before, set_captured_stream, destroy_after };
@@ -326,7 +326,7 @@ static void run_library(const wr_library_row *row, bool exchange)
     run_row(row->name, &destroy, exchange);
 }
 
-/* The very first call of the library in the process is made as weir makes it. */
+/* weir's way for the very first call of the library in the process. */
 static void library_calls_leave_captures_alone(void **state)
 {
     run_library(*state, true);
@@ -355,7 +355,7 @@ static void library_is_asked_in_a_process_of_its_own(void **state)
     char name[64];
     int status = 0;
     need_library(row);
-    if (sanitized()) skip(); /* about the library alone */
+    if (sanitized()) skip(); /* this test is about the library alone */
     snprintf(name, sizeof name, PLAIN "%s", row->name);
     const pid_t child = fork();
     assert_true(child >= 0);
@@ -372,7 +372,7 @@ static void library_is_asked_in_a_process_of_its_own(void **state)
 
 /* ---- all ---------------------------------------------------------------------------------------------------------- */
 
-/* The back end is opened for its table of functions and what it says of the device. */
+/* The back end is opened for its table of functions and its description of the device. */
 static int make_primary_current(void **state)
 {
     static const weir_backend_config config = { .size = sizeof config };

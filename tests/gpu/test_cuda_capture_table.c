@@ -58,7 +58,7 @@ static bool get_and_bind(worker *w, disturbance *d, weir_handle_kind kind)
     return true;
 }
 
-/* Freed while two streams use it, one of them captured: it must not be asked for there. */
+/* The block is freed while two streams use it, one of them captured, which must not be queried. */
 static bool free_and_poll(worker *w, const disturbance *d)
 {
     void *block;
@@ -119,7 +119,7 @@ static void *disturb_main(void *argument)
 
 /* ---- what must be true afterwards --------------------------------------------------------------------------------- */
 
-/* Handles whose end would have ended the capture were kept, the others went. */
+/* Handles whose destroy would have ended the capture were kept; the others were destroyed. */
 static void assert_kept_or_destroyed(const disturbance *d, weir_handle_kind kind)
 {
     const bool waits = row_of(kind)->flags & WEIR_HANDLE_DESTROY_SYNCS;
@@ -130,7 +130,7 @@ static void assert_kept_or_destroyed(const disturbance *d, weir_handle_kind kind
     assert_int_equal(stats.doomed, waits);
 }
 
-/* They are as good as new. On the stand-ins there is nothing to compute with. */
+/* The handles still work. The stand-ins have nothing to compute with. */
 static void assert_computes(const disturbance *d)
 {
     static worker w;
@@ -157,7 +157,7 @@ static void assert_nothing_pends(void)
     assert_ok(weir_validate(0));
 }
 
-/* The library is open. Whether a library of any of the kinds is here. */
+/* Opens weir. Returns whether a library of any of the kinds is present. */
 static bool one_capture(const weir_handle_kind *kinds, size_t count, CUstreamCaptureMode mode, bool other_thread)
 {
     static disturbance d;
@@ -184,7 +184,7 @@ static bool one_capture(const weir_handle_kind *kinds, size_t count, CUstreamCap
     return d.found > 0;
 }
 
-/* A new context each time: the handle is the first in it. */
+/* Each run makes a new context, so the handle is the first in it. */
 static void every_way(const char *name, const weir_handle_kind *kinds, size_t count)
 {
     int captures = 0;
@@ -207,7 +207,7 @@ static void every_way(const char *name, const weir_handle_kind *kinds, size_t co
 
 static weir_handle_kind all_kinds[WORKS];
 
-/* The first of all: then it meets libraries that the process has never used. */
+/* This test runs first, so that it meets libraries that the process has never used. */
 static void capture_survives_the_first_handles_of_all_kinds(void **state)
 {
     (void)state;

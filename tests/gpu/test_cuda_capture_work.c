@@ -15,12 +15,12 @@
 
 enum { MODES = 3, REPLAYS = 3 };
 
-/* What is known of the libraries of CUDA 13.0, and of cuDSS 0.7 and cuTENSOR 2.8. */
+/* Known properties of the libraries of CUDA 13.0, and of cuDSS 0.7 and cuTENSOR 2.8. */
 typedef struct expectation {
     weir_handle_kind kind;
     const char *name;
     bool first; /* the library's very first work in a context may be captured */
-    bool later; /* work of a size that it did before */
+    bool later; /* it has done work of this size before */
     bool solve_only;
 } expectation;
 
@@ -55,7 +55,7 @@ static bool replay(worker *w, CUgraph graph, CUdeviceptr output, size_t bytes)
     CUresult code = wr_cu.cuGraphInstantiateWithFlags(&exec, graph, 0);
     ENSURE(code == WR_CUDA_SUCCESS, "cuGraphInstantiate: %d", code);
     for (int i = 0; i < REPLAYS && code == WR_CUDA_SUCCESS; i++) {
-        code = wr_cu.cuMemsetD8Async(output, 0xff, bytes, w->native); /* what an earlier replay computed is gone */
+        code = wr_cu.cuMemsetD8Async(output, 0xff, bytes, w->native); /* clears the result of an earlier replay */
         if (code == WR_CUDA_SUCCESS) code = wr_cu.cuGraphLaunch(exec, w->native);
     }
     if (code == WR_CUDA_SUCCESS) code = wr_cu.cuStreamSynchronize(w->native);
@@ -81,7 +81,7 @@ static size_t work_of(weir_handle_kind kind)
     return i;
 }
 
-/* A capture that a refused work left open is ended. */
+/* Ends a capture that refused work left open. */
 static bool run_captured(worker *w, const expectation *e, CUstreamCaptureMode mode)
 {
     CUstreamCaptureStatus status = WR_CU_STREAM_CAPTURE_STATUS_NONE;
@@ -127,8 +127,8 @@ static bool free_and_run(worker *w, const expectation *e)
     return run_work(w, work_of(e->kind));
 }
 
-/* Some libraries remember a refusal in the handle (cuRAND: 202, preexisting failure). What helps is printed; a new handle
- * must. */
+/* Some libraries remember a refusal in the handle (cuRAND: 202, preexisting failure). The test prints what helps; a new
+ * handle must. */
 static void works_after_refusal(worker *w, const expectation *e)
 {
     const char *helped = "the same handle works";

@@ -47,7 +47,7 @@ typedef struct green {
     CUstream stream;
 } green;
 
-/* As many multiprocessors as the device has. Why there is none; NULL: it is made, and current. */
+/* Makes a green context with one multiprocessor, and makes it current. Returns NULL, or why that is not possible. */
 static const char *make_green_context(green *g)
 {
     enum { MULTIPROCESSORS = 1, DEFAULT_STREAM = 1 };
@@ -87,7 +87,7 @@ static void end_green_context(const green *g)
 
 /* ---- what weir does in them --------------------------------------------------------------------------------------- */
 
-/* Calls that leave device and stream to be the current ones are refused, and nothing has changed. */
+/* Calls that default to the current device or stream are refused and change nothing. */
 static void assert_implicit_calls_are_refused(CUcontext current)
 {
     void *block = &block, *handle = NULL;
@@ -119,7 +119,7 @@ static void assert_copies(weir_stream stream)
     assert_ok(weir_free(block));
 }
 
-/* Each call on its own: what was current before it is current after it. */
+/* Each call leaves the current context as it was. */
 static void assert_named_calls_work(CUcontext current)
 {
     weir_stream stream, pooled;
@@ -191,7 +191,7 @@ static void user_made_context_is_refused_or_left_alone(void **state)
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
 }
 
-/* Not even a device that weir has not opened is taken for the context's. */
+/* weir takes no device for the context's, not even one that it has not opened. */
 static void user_made_context_without_a_primary_one_is_refused(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void user_made_context_without_a_primary_one_is_refused(void **state)
     end_user_context(own);
 }
 
-/* What a green context's stream takes of the primary one's is printed; weir relies on none of it. */
+/* Prints which objects of the primary context a green context's stream accepts. weir relies on none of it. */
 static void print_what_green_streams_take(const green *g)
 {
     CUcontext of_stream = NULL;
@@ -325,7 +325,7 @@ static void first_visible_device_is_device_0(void **state)
     char forward[32], backward[32], one[32];
     const int count = devices_with(NULL, forward);
     assert_in_range(count, 1, WR_CUDA_DEVICES_MAX);
-    if (on_standin()) skip(); /* it knows no order */
+    if (on_standin()) skip(); /* the stand-in does not order devices */
     assert_int_equal(devices_with("0", one), 1);
     assert_string_equal(one, forward);
     if (count < 2) {
@@ -344,7 +344,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         context_test(only_used_devices_have_a_context),
-        context_test(user_made_context_without_a_primary_one_is_refused), /* before a library holds it for good */
+        context_test(
+            user_made_context_without_a_primary_one_is_refused), /* must run before a library retains it for good */
         context_test(thread_without_a_context_keeps_none),
         context_test(user_made_context_is_refused_or_left_alone),
         context_test(green_context_is_refused_or_left_alone),

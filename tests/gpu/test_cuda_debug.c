@@ -84,7 +84,7 @@ static void an_unrecorded_use_is_reported(void **state)
     assert_ok(weir_device_synchronize(0));
 }
 
-/* The other stream is held up, so that it writes when the block is free already. */
+/* The other stream is delayed, so that it writes after the free. */
 static void a_write_after_the_free_is_reported(void **state)
 {
     (void)state;

@@ -57,7 +57,7 @@ static void every_launch_reads_the_current_contents(void **state)
     void *in = alloc_on(8 * MIB, origin), *out = alloc_on(8 * MIB, origin);
     for (weir_capture_mode mode = WEIR_CAPTURE_GLOBAL; mode <= WEIR_CAPTURE_RELAXED; mode++) {
         weir_graph g = begin(mode);
-        void *scratch = alloc_on(30 * MIB, origin); /* a new segment, in the midst of the capture */
+        void *scratch = alloc_on(30 * MIB, origin); /* takes a new segment during the capture */
         assert_ok(weir_copy(scratch, in, 8 * MIB, origin));
         assert_ok(weir_copy(out, scratch, 8 * MIB, origin));
         assert_ok(weir_free(scratch));
@@ -102,7 +102,7 @@ static void a_join_in_the_graph_frees_what_another_stream_used(void **state)
     expect_nothing_left();
 }
 
-/* The segment is taken in the midst of the capture. The third block lies where the first was. */
+/* The segment is taken during the capture. The third block lies where the first was. */
 static void a_capture_from_planned_places_computes(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void a_handle_got_inside_a_capture_computes_at_each_launch(void **state)
     void *handle = NULL;
     weir_device_info info = { .size = sizeof info };
     assert_ok(weir_device_info_get(0, &info));
-    if (strstr(info.name, "no GPU")) skip(); /* NVIDIA's libraries see through the stand-in */
+    if (strstr(info.name, "no GPU")) skip(); /* NVIDIA's libraries refuse the stand-in */
     const char *missing = vendor_find();
     if (missing != NULL) fail_msg("%s is not in the library that weir loaded", missing);
     if (!vendor_has[WEIR_CUBLAS]) skip();
@@ -281,7 +281,7 @@ static void a_handle_got_inside_a_capture_computes_at_each_launch(void **state)
     assert_ok(weir_copy(b, ones, sizeof ones, origin));
     assert_ok(weir_copy(a, ones, sizeof ones, origin));
     assert_ok(
-        weir_handle_get_on(WEIR_CUBLAS, origin, &handle)); /* the first product loads code, which is no part of it */
+        weir_handle_get_on(WEIR_CUBLAS, origin, &handle)); /* the first product loads code, which cannot be captured */
     multiply(handle, a, b, c);
     weir_graph g = begin(WEIR_CAPTURE_RELAXED);
     assert_ok(weir_handle_get_on(WEIR_CUBLAS, origin, &handle));
@@ -316,7 +316,7 @@ static void begin_blocking(CUstream *native, weir_graph *graph)
     assert_ok(weir_graph_begin(blocking, &options, graph));
 }
 
-/* The rule that the next test is about, by the driver itself. */
+/* The driver's own rule that the next test relies on. */
 static void an_event_on_the_default_stream_ends_the_capture(void **state)
 {
     (void)state;

@@ -46,7 +46,7 @@ static void need_libraries(void)
 
 /* ---- workers ------------------------------------------------------------------------------------------------------ */
 
-/* A thread with a stream of its own; all of a team have their handles before the first goes on. */
+/* A thread with a stream of its own. All threads of a team have their handles before the first goes on. */
 typedef struct member {
     worker worker;
     pthread_t thread;
@@ -205,7 +205,7 @@ static void threads_compute_and_later_ones_take_their_handles_over(void **state)
     }
 }
 
-/* What the libraries and the driver load once (code, mostly) stays with them: some 300 MiB on an H200. */
+/* Memory that the libraries and the driver take once, mostly for code, stays with them: some 300 MiB on an H200. */
 static void closing_gives_the_memory_back(void **state)
 {
     (void)state;

@@ -27,7 +27,7 @@ static void *new_stream(void)
 
 static sem_t gate;
 
-/* Not for ever: a test that fails must end. */
+/* The wait is bounded, because a test that fails must end. */
 static void wait_at_gate(void *unused)
 {
     struct timespec until;
@@ -89,7 +89,7 @@ static void special_streams_have_their_names(void **state)
     assert_int_equal(weir_stream_from_native(0, (void *)0x2, &stream), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* Of device 0; `native` may be of another, which then does not use the memory. */
+/* Memory of device 0. `native` may be a stream of another device, which then does not use the memory. */
 static void check_that_recorded_memory_waits(void *native, int device)
 {
     const weir_stream foreign = adopt(device, native);
@@ -215,8 +215,8 @@ static void memory_is_recorded_on_a_foreign_stream_of_another_device(void **stat
     check_that_recorded_memory_waits(native, 1);
 }
 
-/* The wrong order. The driver crashes when it is asked about a stream that is no more, so weir must not ask for the sake
- * of what weir.h allows then. */
+/* The wrong order. The driver crashes when it is asked about a destroyed stream, so weir must not ask just to support
+ * what weir.h allows after that. */
 static void memory_of_a_stream_that_its_owner_destroyed_first_can_be_freed(void **state)
 {
     (void)state;

@@ -14,8 +14,8 @@
 #include "vendor_raw.h"
 #include "vendor_work.h"
 
-/* The driver gives itself memory in pieces of 2 MiB. Two may differ without anything being lost, over all rounds: cuDNN
- * on an H200 was seen to take one. */
+/* The driver takes memory for itself in pieces of 2 MiB. Over all rounds, two may differ without a leak: cuDNN on an
+ * H200 was seen to take one. */
 enum { WARM_UPS = 2, ROUNDS = 20, STREAMS = 6, BLOCKS = 40, BOUND = 4 << 20 };
 
 static CUcontext context; /* retained by the test */
@@ -54,7 +54,7 @@ static int64_t taken_by(void (*round)(const void *what), const void *what)
 
 /* ---- programs ----------------------------------------------------------------------------------------------------- */
 
-/* Leaves blocks live, blocks pending, streams and events: weir_close has to end them. */
+/* Leaves blocks live and pending, streams and events, which weir_close has to end. */
 static void use_memory(void)
 {
     static void *blocks[BLOCKS];
@@ -139,7 +139,7 @@ static void mixed_program(const void *what)
     close_weir(NULL);
 }
 
-/* What the library itself does not give back. */
+/* Measures what the library itself does not give back. */
 static void library_alone(const void *row)
 {
     void *handles[2];
@@ -180,7 +180,7 @@ static void handles_come_back(void **state)
     assert_true(taken <= alone + BOUND);
 }
 
-/* Last: by then what the libraries lose of themselves is known. */
+/* Runs last: by then the leaks of the libraries themselves are known. */
 static void mixed_program_comes_back(void **state)
 {
     (void)state;

@@ -105,7 +105,7 @@ static void contents_are_back_after_resuming(void **state)
         blocks[i] = alloc_from(pool, sizes[i]);
         write_pattern(blocks[i], sizes[i], i);
     }
-    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP)); /* what the driver makes once is made now */
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP)); /* makes now what the driver makes once */
     assert_ok(weir_resume(0, "a"));
     const uint64_t left = info().free_memory;
     double start = seconds();
@@ -135,7 +135,7 @@ static void dropped_memory_is_usable_after_resuming(void **state)
     assert_true(has_pattern(block, 40 * MIB, 2));
 }
 
-/* What the driver may leave behind is the driver's. */
+/* What the driver itself may leave behind does not count. */
 #define CYCLES (SANITIZED || on_standin() ? 40 : 1000)
 
 static long resident_pages(void)
@@ -156,7 +156,7 @@ static void a_thousand_cycles_leave_nothing_behind(void **state)
     void *small = alloc_from(pool, 70000), *large = alloc_from(pool, 12 * MIB);
     write_pattern(small, 70000, 1);
     write_pattern(large, 12 * MIB, 2);
-    for (int i = 0; i < 20; i++) { /* what the driver makes once is made now */
+    for (int i = 0; i < 20; i++) { /* makes now what the driver makes once */
         assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
         assert_ok(weir_resume(0, "a"));
     }

@@ -49,7 +49,7 @@ static void start(program *p)
     if (with_handles) compute(w);
 }
 
-/* Calls that ask the driver anything. Hits ask it nothing and cannot know. */
+/* Calls that ask the driver something. Hits ask it nothing, so they cannot notice. */
 static void assert_lost(const program *p)
 {
     weir_device_info info = { .size = sizeof info };
@@ -66,13 +66,13 @@ static void assert_lost(const program *p)
     assert_non_null(strstr(weir_error_text(), "open it again"));
 }
 
-/* Where there is nothing to ask the driver for, there is no error. */
+/* A call that has nothing to ask the driver succeeds. */
 static void assert_done_or_lost(weir_status status)
 {
     if (status != WEIR_OK && status != WEIR_ERR_DEVICE_LOST) fail_msg("%s", weir_error_text());
 }
 
-/* The libraries must not be asked to destroy what went with the context. */
+/* The libraries must not destroy handles that went with the context. */
 static void give_everything_back(const program *p)
 {
     assert_done_or_lost(weir_free(p->pending));
@@ -133,7 +133,7 @@ static void reset_is_survived_when_nobody_asked(void **state)
     assert_context_is_given_back();
 }
 
-/* Whoever uses the device after its reset makes a new primary context, in which nothing is weir's. */
+/* The next user of the device after its reset makes a new primary context, which holds nothing of weir's. */
 static void context_made_anew_is_noticed(void **state)
 {
     with_handles = *state != NULL;

@@ -113,7 +113,7 @@ static void memory_recorded_on_torchs_stream_waits_for_its_kernels(void **state)
     assert_ok(weir_copy(result, ours, BYTES, theirs));
     assert_ok(weir_record_stream(ours, theirs));
     assert_ok(weir_free(ours));
-    /* Whatever gets the memory next must not be seen by those kernels. */
+    /* The next owner of the memory must not be seen by those kernels. */
     float *next = alloc_on(BYTES, own);
     assert_ok(weir_fill(next, 0x7f, BYTES, own));
     static float found[COUNT];

@@ -69,7 +69,7 @@ static void current_device_and_capture_mode_stay(void **state)
     assert_int_equal(mode, WR_hipStreamCaptureModeThreadLocal);
 }
 
-/* The rule behind the exchange: who allocates without it ends the capture of another thread. */
+/* The rule behind the exchange of the capture mode: allocating without it ends the capture of another thread. */
 static void *alloc_directly(void *unused)
 {
     void *base = NULL;

@@ -443,7 +443,7 @@ static bool find_miopen(void)
 
 #define miopen_ok(call) assert_int_equal(miopen.call, 0)
 
-/* Looking for the best convolution needs buffers, which MIOpen takes itself when the program gives none. */
+/* The search for the best convolution needs buffers, which MIOpen takes itself when the program gives none. */
 static void miopen_takes_its_memory_from_weir(void **state)
 {
     (void)state;
@@ -481,13 +481,13 @@ static void miopen_takes_its_memory_from_weir(void **state)
 
 /* ---- where these libraries end the process ----------------------------------------------------------------------- */
 
-/* The library takes its memory from the stand-in of the runtime: it is AMD's own, no stand-in of it. */
+/* Whether AMD's own library, rather than a stand-in of it, takes its memory from the stand-in of the runtime. */
 static bool on_standin(weir_handle_kind kind)
 {
     return standin.free_memory != NULL && function_of(kind, "hipFree") == standin.free_memory;
 }
 
-/* rocBLAS and MIOpen abort when they cannot free, hipBLASLt exits: they must not be asked. */
+/* rocBLAS and MIOpen abort when they cannot free, and hipBLASLt exits, so weir must not destroy their handles then. */
 static void handles_are_kept_when_nothing_can_be_freed(void **state)
 {
     (void)state;
@@ -507,7 +507,7 @@ static void handles_are_kept_when_nothing_can_be_freed(void **state)
     }
 }
 
-/* The reason for the above: a child asks them all the same. rocBLAS gets away with it while its workspace is weir's. */
+/* Why weir keeps such handles: a child destroys them all the same. rocBLAS survives while its workspace is weir's. */
 static void libraries_end_the_process_when_a_destroy_cannot_free(void **state)
 {
     (void)state;
@@ -548,7 +548,7 @@ static void libraries_end_the_process_when_a_destroy_cannot_free(void **state)
     }
 }
 
-/* hipBLASLt exits when it gets no memory at its create. */
+/* hipBLASLt exits when its create gets no memory. */
 static void a_create_without_memory_is_an_error(void **state)
 {
     (void)state;

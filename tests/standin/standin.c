@@ -411,7 +411,7 @@ const char *standin_handle_environment(void *which)
     return h != NULL && h->environment_set ? h->environment : NULL;
 }
 
-/* As the real ones: one thread at a time uses a handle, so its fields are read without the lock here. */
+/* As with the real libraries, only one thread at a time uses a handle, so its fields are read without the lock here. */
 void *standin_use_memory(void *which, size_t bytes)
 {
     lock();

@@ -23,7 +23,7 @@ enum { THREADS = 4, STREAMS = 3, PASSED = 8 };
 static weir_stream streams[STREAMS];
 static _Atomic(void *) passed[PASSED]; /* blocks on their way from one thread to another */
 
-/* Uses the block on another stream, as it should be; the block's own waits, or the use is recorded. */
+/* Uses the block on another stream correctly: the block's own stream waits, or the use is recorded. */
 static void use_rightly(void *block, size_t bytes, weir_stream home, weir_stream other, bool records)
 {
     unsigned char byte;
@@ -79,7 +79,7 @@ static void a_correct_program_is_not_reported(void **state)
 
 static atomic_bool over;
 
-/* Never waits, and never records. */
+/* A faulty use: never waits and never records. */
 static void *misuse(void *unused)
 {
     weir_stream other = new_stream(0);

@@ -28,7 +28,7 @@ static weir_mempool shared;
 static _Atomic(uint64_t *) passed; /* a block from one thread to another */
 static atomic_uint working;
 
-/* The first word of a block says how large it is, the last one, too. */
+/* The first and last word of a block hold its size. */
 static uint64_t *take(size_t words, weir_stream stream)
 {
     void *base = NULL;

@@ -85,7 +85,7 @@ static void *capture_often(void *argument)
     return NULL;
 }
 
-/* Which ends the captures that are underway. */
+/* This ends the captures that are underway. */
 static void synchronize(void)
 {
     (void)WORKS(wr_runtime_global.backend->device_synchronize(0));
@@ -105,7 +105,7 @@ static void *disturb(void *argument)
         void *block = NULL;
         weir_memory_stats stats = { .size = sizeof stats };
         if (!WORKS(weir_stats_get(0, &stats))) break;
-        /* What waits for a stream that captures waits as long as that does. */
+        /* A free that waits for a capturing stream waits as long as the capture lasts. */
         if (stats.pending_frees > 20) {
             sched_yield();
             continue;

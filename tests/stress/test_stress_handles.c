@@ -102,7 +102,7 @@ static void expect(bool right)
     if (!right) atomic_fetch_add(&mistakes, 1);
 }
 
-/* Whoever has a handle writes to it without a lock: two owners would race. */
+/* The owner of a handle writes to it without a lock: two owners would race. */
 static void use(void *handle)
 {
     ((thing *)handle)->bytes++;
@@ -278,7 +278,7 @@ static void no_more_borrow_than_the_budget_allows_and_all_get_a_turn(void **stat
 
 enum { STREAM_THREADS = 4, STREAMS_EACH = SANITIZED ? 500 : 5000 };
 
-/* The handle that it gives back has work on a stream that is no more, or just then. */
+/* The handle that it gives back has work on a stream that has ended, or is just ending. */
 static void *use_a_handle_on_streams_that_end(void *argument)
 {
     (void)argument;

@@ -31,7 +31,7 @@ static struct {
 
 static weir_mempool shared[SHARED];
 static weir_stream streams[2];
-static atomic_uint_fast64_t passing; /* of a thread's own pool, which any other may ask as late as it likes */
+static atomic_uint_fast64_t passing; /* a thread's own pool, which any other thread may name at any later time */
 
 static void put_mark(unsigned char *block, size_t bytes)
 {
@@ -45,7 +45,7 @@ static void free_marked(unsigned char *block, size_t bytes)
     must(weir_free(block) == WEIR_OK);
 }
 
-/* Into the shelf; what lay there is freed, whoever made it. */
+/* Puts the block on the shelf and frees the one that lay there, whoever made it. */
 static void keep(unsigned char *block, size_t bytes, uint32_t *random)
 {
     const uint32_t place = next_random(random) % KEPT;
@@ -94,7 +94,7 @@ static void use_a_pool_of_ones_own(uint32_t *random)
     for (int i = 0; i < 4; i++) allocate(NULL, random);
     must(weir_mempool_leave(pool) == WEIR_OK);
     must(weir_mempool_unref(pool) == WEIR_OK);
-    /* Gone, or there with blocks of the shelf, until another thread frees them. */
+    /* The pool is gone, or stays with blocks of the shelf until another thread frees them. */
     weir_status status = weir_mempool_ref(pool);
     must(status == WEIR_OK || status == WEIR_ERR_POOL_MISMATCH);
     if (status != WEIR_OK) return;

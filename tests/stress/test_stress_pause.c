@@ -25,8 +25,8 @@ static weir_mempool pools[3]; /* mapped, exportable, deterministic */
 static atomic_bool over;
 static atomic_uint refused, served;
 
-/* Allocating may be refused (what streams that ended leave behind is reused only when memory is short), freeing never.
- * The memory is not touched: it may be paused at any time. */
+/* Allocating may be refused, because memory of ended streams is reused only when memory is short. Freeing never is. The
+ * memory is not touched: it may be paused at any time. */
 static void work_once(void **held, uint32_t *random, weir_stream own, weir_stream other)
 {
     void **slot = &held[next_random(random) % HELD];
@@ -126,7 +126,7 @@ static void pausing_among_other_threads_loses_nothing(void **state)
     assert_ok(weir_close());
 }
 
-/* Two that pause and resume the same pools at once get in each other's way, but not further. */
+/* Two threads that pause and resume the same pools may be refused, and nothing worse. */
 static void *pause_and_resume(void *argument)
 {
     (void)argument;
@@ -152,7 +152,7 @@ static void two_threads_may_pause_the_same_pools(void **state)
     assert_ok(weir_close());
 }
 
-/* Freed memory is filled and looked at on streams, by calls that the pausing thread knows nothing of. */
+/* Streams fill and check freed memory by calls that the pausing thread knows nothing of. */
 static void debugging_touches_nothing_that_is_paused(void **state)
 {
     (void)state;

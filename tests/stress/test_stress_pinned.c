@@ -33,7 +33,7 @@ typedef struct marked {
 static atomic_uint_fast64_t last_mark;
 static atomic_bool over;
 
-/* On a recorded stream, maybe long after the block was freed: nobody else may have it yet. */
+/* Runs on a recorded stream, maybe long after the free: nobody else may have the block yet. */
 static void read_late(void *argument)
 {
     marked *m = argument;

@@ -30,14 +30,14 @@ static weir_stream streams[WORKERS];
 static atomic_uint_fast64_t last_mark;
 static atomic_bool over;
 
-/* Every stream's first request tells it from the others. */
+/* The first request identifies the stream. */
 static size_t bytes_of(int worker, int entry)
 {
     if (entry == 0) return (size_t)(worker + 1) * 3 * 512;
     return (size_t)(1 + entry * 37 % 23) * (entry % 3 ? 64 << 10 : 1 << 20);
 }
 
-/* Each block lives while the next few are made: one after another, and the same again in the other direction. */
+/* Each block lives while the next few are allocated, in one order and then in the other. */
 static void make_plan(int number)
 {
     for (int w = 0; w < WORKERS; w++) {
@@ -55,7 +55,8 @@ static void make_plan(int number)
     };
 }
 
-/* Every fourth block of the other streams is lent them, where one of the first stream's begins: there the marks are. */
+/* Every fourth block of the other streams lies where a block of the first stream begins, which lends it the place. The
+ * marks are at that address. */
 static void make_shared_plan(void)
 {
     make_plan(SHARED);
@@ -87,7 +88,7 @@ static void write_mark(void *argument)
     free(t);
 }
 
-/* Sometimes late, as work on a device is. */
+/* Checks late sometimes, as work on a device does. */
 static void find_mark(void *argument)
 {
     touch *t = argument;
@@ -104,7 +105,7 @@ static void queue_touch(void *base, uint64_t mark, weir_stream stream, void (*wh
     must(weir_stream_callback(stream, what, t) == WEIR_OK);
 }
 
-/* A round: the plan's sequence, with something left out or added sometimes. */
+/* A round is the plan's sequence, sometimes with requests left out or added. */
 static void one_round(int worker, weir_stream stream, weir_stream other, uint32_t *random)
 {
     void *blocks[ENTRIES] = { NULL };

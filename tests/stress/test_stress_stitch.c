@@ -82,7 +82,7 @@ static void queue_touch(const block *b, weir_stream stream, void (*what)(void *)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* Mostly large, seldom twice the same, now and then most of the device. */
+/* Sizes are mostly large, seldom repeated, and now and then most of the device. */
 static size_t random_size(uint32_t *random)
 {
     const uint32_t kind = next_random(random) % 16;
@@ -105,7 +105,7 @@ static void take(block *b, weir_stream stream, int index, uint32_t *random)
     queue_touch(b, stream, write_mark);
 }
 
-/* Another stream uses it once its own has, and is recorded. */
+/* Another stream, which is recorded, uses the block after its own stream has. */
 static void lend(const block *b, weir_stream own, weir_stream other)
 {
     must(weir_stream_wait(other, own) == WEIR_OK);
@@ -141,7 +141,7 @@ static void hold_step_or_release(scene *s, int index)
     s->held[index] = !s->held[index];
 }
 
-/* Its blocks stay and are its heir's, the default stream's. */
+/* Blocks of the stream stay and go to its heir, the default stream. */
 static void replace_stream(scene *s, int index)
 {
     if (index == 0) return;
@@ -227,7 +227,7 @@ static void end_own_stream(weir_stream *own, block *blocks)
     must(weir_stream_create(0, WEIR_PRIORITY_DEFAULT, own) == WEIR_OK);
 }
 
-/* A stream of its own (-1) and those that all threads use. */
+/* Streams: one of the thread's own (-1) and those that all threads share. */
 static void *work(void *argument)
 {
     uint32_t random = (uint32_t)(uintptr_t)argument * 977 + 1;

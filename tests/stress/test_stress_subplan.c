@@ -33,14 +33,14 @@ typedef struct capturer {
     uint32_t random;
 } capturer;
 
-/* Every capturer's first request tells it from the others. */
+/* The first request identifies the capture. */
 static size_t bytes_of(int number, int entry)
 {
     if (entry == 0) return (size_t)(number + 1) * 3 * 512;
     return (size_t)(1 + entry * 37 % 23) * (entry % 3 ? 64 << 10 : 512 << 10);
 }
 
-/* As many places as fit the largest, used in turn, in one order or the other. */
+/* As many places as the largest size fits, used in turn, in one order or the other. */
 static void make_plan(int plan)
 {
     const uint64_t place = 12 << 20;

@@ -51,7 +51,7 @@ static bool mark_is_whole(const marked *m)
            memcmp(m->memory + m->bytes - sizeof m->mark, &m->mark, sizeof m->mark) == 0;
 }
 
-/* False when there is no memory now, which happens with so little of it. */
+/* False when there is no memory now, which happens because there is so little of it. */
 static bool take(marked *m, size_t bytes, weir_stream home)
 {
     void *memory = NULL;
@@ -127,7 +127,7 @@ static void nothing_grows_with_the_number_of_threads(void **state)
     uintptr_t number = 0;
     for (; number < 500; number++) start_shortly(number);
     await_all();
-    /* Every stream of the pools has its memory by now; what the threads hold at most is bounded, too. */
+    /* Every pooled stream has its memory by now, and the threads' own memory is bounded, too. */
     const uint64_t records = wr_meta_live() + AT_A_TIME;
     for (; number < SHORT_THREADS; number++) start_shortly(number);
     await_all();
@@ -155,7 +155,7 @@ typedef struct exchange {
 
 static exchange market = { .mutex = PTHREAD_MUTEX_INITIALIZER };
 
-/* Puts a block in and gets a random one out, when there are many; false when nothing came out. */
+/* Puts a block in and takes a random one out when there are many; false when none came out. */
 static bool trade(const marked *in, marked *out, uint32_t *random)
 {
     bool got = false;
@@ -184,7 +184,7 @@ typedef struct reading {
 
 static atomic_bool broken;
 
-/* On the stream that was recorded: the block was freed long ago and must not be anybody's yet. */
+/* Runs on the recorded stream: the block was freed long ago, but may not have a new owner yet. */
 static void read_later(void *argument)
 {
     reading *r = argument;
@@ -192,7 +192,7 @@ static void read_later(void *argument)
     free(r);
 }
 
-/* Now and then a block goes on to somebody else, who frees it when the stream may have ended. */
+/* Now and then a block goes to another thread, which frees it when the stream may have ended. */
 static void use_and_free(const marked *block, weir_stream own, uint32_t *random)
 {
     marked other;
@@ -357,7 +357,7 @@ static void of_several_frees_of_a_block_one_succeeds(void **state)
 
 static sem_t rooms;
 
-/* At most half of the threads hold a block, and each block is as large as every segment, so there is always room. */
+/* At most half of the threads hold a block, and each block is as large as a segment, so there is always room. */
 static void *take_turns(void *unused)
 {
     weir_stream stream = { 0 };

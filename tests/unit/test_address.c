@@ -164,7 +164,7 @@ static void parts_at_a_table_border_are_found(void **state)
     assert_null(wr_address_find(at(start + 2 * WR_MIB)));
 }
 
-/* What a source gives twice would end in one block inside another. */
+/* Memory that a source gives twice would put one block inside another. */
 static void memory_that_is_owned_already_is_refused(void **state)
 {
     (void)state;
@@ -255,7 +255,7 @@ static void threads_do_not_disturb_each_other(void **state)
     }
 }
 
-/* Neighbours in one row: each shares the pages at its ends with the next ones, which come and go all the time. */
+/* Neighbours in a row: each shares the pages at its ends with the next ones, which come and go all the time. */
 static void *insert_and_remove_in_a_row(void *argument)
 {
     uintptr_t number = (uintptr_t)argument;
@@ -264,7 +264,7 @@ static void *insert_and_remove_in_a_row(void *argument)
         if (wr_address_insert(at(start), 2 * WR_MIB, argument) != WEIR_OK) return argument;
         for (uintptr_t offset = 0; offset < 2 * WR_MIB; offset += 2 * WR_MIB - 512)
             if (wr_address_find(at(start + offset)) != argument) return argument;
-        (void)wr_address_find(at(start - 1)); /* the neighbour's, or nobody's by now */
+        (void)wr_address_find(at(start - 1)); /* the neighbour's, or free by now */
         (void)wr_address_find(at(start + 2 * WR_MIB));
         wr_address_remove(at(start), 2 * WR_MIB);
         if (wr_address_find(at(start)) != NULL || wr_address_find(at(start + 2 * WR_MIB - 1)) != NULL) return argument;

@@ -130,7 +130,7 @@ static void memory_of_an_adopted_graph_goes_once_no_stream_captures(void **state
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* What was live then goes with a later look, once somebody has waited for the device. */
+/* A block that was live then goes at a later check, once a thread has waited for the device. */
 static void a_block_freed_later_goes_after_the_next_wait_for_the_device(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void a_block_freed_later_goes_after_the_next_wait_for_the_device(void **s
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* Those cannot be taken back by a driver that waits by itself either. */
+/* Even a driver that waits by itself cannot take mapped segments back earlier. */
 static void mapped_segments_go_once_the_device_is_idle(void **state)
 {
     (void)state;
@@ -175,7 +175,8 @@ static void memory_that_a_graph_adopts_meanwhile_stays(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* While one chunk goes, a graph uses another one, is launched, and goes: the pool is not its any more, and the launch runs. */
+/* While one chunk is given back, a graph uses another, is launched, and destroyed. The pool is no longer the graph's,
+ * but the launch still runs. */
 static void a_launch_that_comes_meanwhile_is_waited_for(void **state)
 {
     (void)state;
@@ -203,7 +204,7 @@ static void a_launch_that_comes_meanwhile_is_waited_for(void **state)
 
 static atomic_bool given_up, let_on;
 
-/* Work that goes on when the test lets it, or fails it. */
+/* Work that ends when the test lets it, or has failed. */
 static void wait_to_be_let_on(void *unused)
 {
     (void)unused;
@@ -237,7 +238,7 @@ static void a_capture_that_begins_does_not_wait(void **state)
     (void)state;
     const weir_stream stream = new_stream(0);
     const weir_graph graph = adopt(NULL), other = begin_on(stream);
-    assert_ok(weir_graph_destroy(graph)); /* its memory stays: one captures */
+    assert_ok(weir_graph_destroy(graph)); /* its memory stays, because a stream captures */
     assert_ok(weir_graph_end(other));
     make_device_busy();
     const weir_graph next = begin_on(stream);
@@ -261,7 +262,7 @@ static void making_a_pool_does_not_wait(void **state)
     assert_ok(weir_mempool_unref(made));
 }
 
-/* A capture that weir was not told of stands in the way, so each stream is asked once, and not once for each chunk. */
+/* A capture that weir does not know of prevents the wait, so each stream is asked once, not once for each chunk. */
 static void each_stream_is_asked_once_about_a_hidden_capture(void **state)
 {
     (void)state;

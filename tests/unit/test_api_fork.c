@@ -267,7 +267,7 @@ static int threads_that_end_leave_their_pages_to_others(void)
     return wr_meta_live() != after_one;
 }
 
-/* A label is what a program can have said before, without the library's being open. */
+/* A program can set a label before the library is open. */
 static void a_child_forked_after_a_label_records_in_few_pages(void **state)
 {
     (void)state;
@@ -311,7 +311,7 @@ static void a_fork_while_threads_hold_locks_does_not_hang_the_child(void **state
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, allocate_without_pause, &b), 0);
     for (int i = 0; i < 2; i++)
         while (sem_wait(&b.started) != 0) continue;
-    /* Without a leak checker at exit: what the parent's threads hold, nobody points to in the child. */
+    /* _exit skips the leak checker: in the child nothing points to what the parent's threads hold. */
     for (int i = 0; i < 10; i++) in_a_child_that(_exit, every_call_is_refused);
     atomic_store(&b.stop, true);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
@@ -327,7 +327,7 @@ static void *script_without_pause(void *argument)
     return NULL;
 }
 
-/* Refused or done, by whether the other thread was in the middle of it. */
+/* The call is refused or done, depending on whether the other thread was in the middle of it. */
 static int scripts_are_answered(void)
 {
     const weir_status cleared = weir_host_fail_clear();
@@ -393,7 +393,7 @@ static void *add_callbacks_and_kinds(void *argument)
     return NULL;
 }
 
-/* Refused or done, by whether the other thread was in the middle of it. */
+/* The call is refused or done, depending on whether the other thread was in the middle of it. */
 static int callbacks_and_kinds_are_answered(void)
 {
     weir_handle_kind kind;

@@ -179,7 +179,7 @@ static int open_recording_much(void **state)
     return 0;
 }
 
-/* The event that said it first is gone; it is said again now and then. */
+/* The event that first named the label is gone, so the history names it again now and then. */
 static void a_label_is_repeated_in_the_history(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static void a_link_stays_and_its_target_is_written(void **state)
     assert_int_equal(load(&header, events, 8), 3);
 }
 
-/* What cannot be written whole, as on a full disk, leaves the old file, and nothing else. */
+/* A file that cannot be written whole, as on a full disk, leaves the old file and nothing else. */
 static void behind_links_a_file_is_replaced_whole_or_not_at_all(void **state)
 {
     (void)state;
@@ -373,7 +373,7 @@ static void behind_links_a_file_is_replaced_whole_or_not_at_all(void **state)
     nothing_is_left_beside_the_file(state);
 }
 
-/* Who opened the file reads what was written through it, not what is no more in the folder. */
+/* A reader with the file open sees what is written, which it would not if another file took its name. */
 static void a_file_named_by_its_descriptor_is_not_replaced(void **state)
 {
     (void)state;

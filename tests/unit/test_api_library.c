@@ -31,7 +31,7 @@ static void open_small(void)
     open_host((weir_settings){ .host_devices = 2, .host_memory = 64 * MIB });
 }
 
-/* Runs first: only a process that never opened the library can show it. */
+/* Runs first: needs a process that has never opened the library. */
 static void the_first_call_opens_the_library_with_the_environments_options(void **state)
 {
     (void)state;

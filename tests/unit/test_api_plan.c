@@ -140,7 +140,7 @@ static void longer_records_of_a_newer_minor_version_are_read(void **state)
     weir_plan_destroy(plan);
 }
 
-/* They had reserved bytes there, which are ignored. */
+/* Version 1.0 had reserved bytes there, which are ignored. */
 static void plans_of_version_1_0_have_no_residents(void **state)
 {
     (void)state;

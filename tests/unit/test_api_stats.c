@@ -40,7 +40,7 @@ static int open_two(void **state)
     return 0;
 }
 
-/* A context has some hundred MiB of device memory: a process that looks at all devices has none on those of others for it. */
+/* A context takes some hundred MiB of device memory, so a process that only looks at all devices must make none. */
 static void asking_opens_no_device(void **state)
 {
     (void)state;

@@ -234,7 +234,7 @@ static void of_two_threads_that_destroy_a_stream_one_is_refused(void **state)
     weir_stream stream = new_stream(0);
     pthread_t threads[2];
     void *results[2];
-    start_slow_work(stream, &work); /* both wait for it, then */
+    start_slow_work(stream, &work); /* both threads then wait for it */
     assert_ok(weir_host_latency(WEIR_BACKEND_stream_destroy, 50000000));
     for (int i = 0; i < 2; i++) assert_int_equal(pthread_create(&threads[i], NULL, destroy_it, &stream), 0);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], &results[i]);

@@ -46,7 +46,7 @@ static bool is_inside(const wr_bias_lock *lock)
     return wr_bias_self && atomic_load(&wr_bias_self->inside[lock->depth]) == lock;
 }
 
-/* Often enough to get the bias. */
+/* Takes the lock often enough to get the bias. */
 static void take_again_and_again(wr_bias_lock *lock)
 {
     for (int i = 0; i < 100; i++) {
@@ -55,7 +55,7 @@ static void take_again_and_again(wr_bias_lock *lock)
     }
 }
 
-/* Without membarrier there is no bias, and nothing to test. */
+/* Without membarrier there is no bias to test. */
 static void own(wr_bias_lock *lock)
 {
     if (!WR_THREAD_SANITIZER && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) skip();
@@ -163,7 +163,8 @@ static void *stay_inside(void *argument)
     return NULL;
 }
 
-/* Else one of a higher priority would keep it from running, on the only processor that both may use. */
+/* Without this, a waiter of a higher priority would keep the owner from running on the only processor that both may
+ * use. */
 static void a_waiter_sleeps_while_the_owner_is_not_running(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ static void *count(void *number)
 {
     const unsigned me = (unsigned)(uintptr_t)number;
     for (unsigned i = 0; i < ROUNDS; i++) {
-        /* Most of the time one of them, so that there is a bias to be withdrawn. */
+        /* Most of the time only one thread runs, so that it has a bias to be withdrawn. */
         if (i / 1000 % THREADS != me && i % 50 != 0) continue;
         if (me == 0 && i % 50 == 0)
             wr_bias_visit(&outer);
@@ -232,7 +233,7 @@ static void *take_both(void *unused)
     return unused;
 }
 
-/* Their records become others'. */
+/* Later threads reuse the records. */
 static void threads_come_and_go(void **state)
 {
     (void)state;

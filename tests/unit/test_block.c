@@ -97,7 +97,7 @@ static void best_fit_gives_the_last_freed_of_equal_sizes_elsewhere(void **state)
     assert_ptr_equal(wr_bin_best_fit(&f.bin, 1024), &second);
 }
 
-/* The smallest that fit, by looking at each. */
+/* The smallest block that fits, found by looking at each. */
 static size_t smallest_of(const wr_block *blocks, const bool *in_bin, size_t count, size_t bytes)
 {
     size_t best = SIZE_MAX;
@@ -114,7 +114,8 @@ static size_t largest_of(const wr_block *blocks, const bool *in_bin, size_t coun
     return largest;
 }
 
-/* Few sizes, some of one range, so that blocks come and go beside each other, and their first one too. */
+/* Few sizes, several in one range of the bin, so that blocks come and go beside each other, the range's first block
+ * included. */
 static void a_bin_keeps_its_blocks_whatever_else_is_removed(void **state)
 {
     enum { BLOCKS = 60, STEPS = 20000 };
@@ -218,7 +219,7 @@ static void every_address_finds_its_block(void **state)
     assert_ptr_equal(wr_starts_block_at(&f.segment, f.segment.base + SEGMENT_BYTES - 1), &last);
 }
 
-/* Many in one table: each is still found when others went. */
+/* A table with many starts: each is still found after others were removed. */
 static void starts_are_found_whatever_was_removed(void **state)
 {
     enum { BLOCKS = 4096 };
@@ -234,7 +235,8 @@ static void starts_are_found_whatever_was_removed(void **state)
     }
 }
 
-/* Of all that are at one place only the one with the right tag is looked at: here all the others say that they are it. */
+/* Of all records at one place of the table only the one with the right tag is read: here all the others claim to be
+ * that start. */
 static void records_of_other_starts_are_not_looked_at(void **state)
 {
     enum { BLOCKS = 4096 };
@@ -250,7 +252,7 @@ static void records_of_other_starts_are_not_looked_at(void **state)
     for (size_t i = 1; i < BLOCKS; i++) rest[i].base = bases[i];
 }
 
-/* Of a segment of many pages, most of which no block begins in. */
+/* A segment of many pages, in most of which no block begins. */
 static void an_address_far_behind_a_start_finds_its_block(void **state)
 {
     enum { PAGES = 1000 };

@@ -123,7 +123,7 @@ static void a_hole_between_live_blocks_is_filled_again(void **state)
     (void)state;
     void *left = alloc(4096), *hole = alloc(8192), *right = alloc(4096);
     assert_ok(weir_free(hole));
-    (void)stats_of(0); /* what is parked has gone to the cache */
+    (void)stats_of(0); /* parked blocks have gone to the cache */
     assert_ptr_equal(alloc(4096), hole);
     assert_ptr_equal(alloc(4096), (char *)hole + 4096);
     assert_ok(weir_free(left));
@@ -186,7 +186,7 @@ static void oversize_requests_do_not_take_much_larger_blocks(void **state)
     assert_ptr_equal(alloc(46 * MIB), oversize);
 }
 
-/* Rounded up to 2 MiB, its segment is of max_split_size, though the request is not. */
+/* Rounded up to 2 MiB, the segment reaches max_split_size, though the request does not. */
 static void a_request_just_below_max_split_size_gets_its_segment_again(void **state)
 {
     (void)state;

@@ -125,7 +125,7 @@ static void a_pool_named_inside_a_capture_is_kept_by_the_graph(void **state)
     assert_ok(weir_graph_end(g));
     assert_ok(weir_mempool_unref(pool));
     assert_ok(weir_empty_cache(0));
-    launch_and_wait(g, origin); /* writes to memory that must be there */
+    launch_and_wait(g, origin); /* writes to memory that must still be mapped */
     assert_int_equal(((unsigned char *)block)[MIB - 1], 7);
     assert_ok(weir_graph_destroy(g));
     assert_status(weir_mempool_ref(pool), WEIR_ERR_POOL_MISMATCH);
@@ -137,7 +137,7 @@ static void a_capture_that_weir_was_not_told_of_is_refused_memory_while_another_
     void *block = NULL, *graph = NULL;
     const weir_backend *b = &wr_backend_host;
     assert_ok(b->capture_begin(0, native_of(side), WEIR_CAPTURE_RELAXED));
-    void *alone = alloc_on(MIB, side); /* nobody looks while weir knows of none */
+    void *alone = alloc_on(MIB, side); /* nothing is queried while weir knows of no capture */
     weir_graph g = begin_on(origin);
     assert_status(weir_alloc_on(MIB, side, &block), WEIR_ERR_CAPTURE);
     assert_non_null(strstr(weir_error_text(), "weir_graph_adopt"));
@@ -199,7 +199,7 @@ static void a_capture_gets_idle_memory_of_others_when_memory_is_short(void **sta
     assert_ok(weir_graph_destroy(g));
 }
 
-/* Whether its work from before is over cannot be asked, and nobody can be made to wait for it. */
+/* Nobody can ask whether its earlier work is over, or wait for it. */
 static void free_memory_of_a_capturing_stream_is_not_taken(void **state)
 {
     (void)state;
@@ -323,7 +323,7 @@ static void a_join_through_a_third_stream_is_proof(void **state)
     assert_ok(weir_stream_destroy(third));
 }
 
-/* What is found on the way back to the free is not forgotten by all that lies before it. */
+/* The walk back to the free keeps what it has found, whatever lies before. */
 static void a_join_is_proof_whatever_came_before(void **state)
 {
     (void)state;
@@ -341,7 +341,8 @@ static void a_join_is_proof_whatever_came_before(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
-/* What streams outside have of such a pool is no part of the graph, so nothing in that is proof. */
+/* A block that a stream outside got from such a pool is no part of the graph, so no join in the graph proves anything
+ * about it. */
 static void a_block_of_another_pool_waits_for_the_end_of_the_capture(void **state)
 {
     (void)state;
@@ -360,7 +361,8 @@ static void a_block_of_another_pool_waits_for_the_end_of_the_capture(void **stat
     assert_ptr_equal(alloc_from(other, 16 * MIB, origin), block);
 }
 
-/* Of the graph's pool, but handed out to a stream outside: another one may still use it that is inside by the free. */
+/* The block is of the graph's pool but went to a stream outside, so another stream that has joined the capture by the
+ * time of the free may still use it. */
 static void a_block_handed_out_outside_waits_for_the_end_of_the_capture(void **state)
 {
     (void)state;
@@ -405,7 +407,8 @@ static void a_block_handed_out_in_another_capture_waits_for_the_end_of_this_one(
     assert_ok(weir_graph_destroy(two));
 }
 
-/* Freed before, it waits whole on its stream, and is the capture's once that has it. */
+/* The block was freed before the capture, is parked whole on its stream, and belongs to the capture once that gets
+ * it. */
 static void a_block_parked_before_the_capture_belongs_to_it_once_handed_out_inside(void **state)
 {
     (void)state;
@@ -419,7 +422,7 @@ static void a_block_parked_before_the_capture_belongs_to_it_once_handed_out_insi
     assert_ok(weir_fill(block, 2, 100, side));
     assert_ok(weir_free(block));
     assert_ok(weir_stream_wait(origin, side));
-    (void)alloc_on(16 * MIB, origin); /* looks for what is done */
+    (void)alloc_on(16 * MIB, origin); /* reclaims finished frees */
     assert_ptr_equal(alloc_on(4096, origin), block);
     assert_ok(weir_graph_end(g));
     assert_ok(weir_graph_destroy(g));
@@ -436,7 +439,7 @@ static void many_blocks_are_reclaimed_over_a_long_capture(void **state)
         assert_ok(weir_stream_wait(origin, side));
     }
     assert_ok(weir_graph_end(g));
-    /* One block served all, and the next that came before the proof was looked at. */
+    /* One block served all rounds, and a second one those that came before the join was noticed. */
     assert_in_range(reserved_on(0), 1, 40 * MIB);
     assert_ok(weir_graph_destroy(g));
 }

@@ -90,7 +90,7 @@ static int by_address(const void *a, const void *b)
     return one->base < other->base ? -1 : one->base > other->base;
 }
 
-/* What a pool looks like. */
+/* The layout of a pool. */
 typedef struct layout {
     size_t count;
     weir_block_info blocks[BLOCKS_MAX];
@@ -116,7 +116,7 @@ static void assert_looks_like(const layout *expected)
     }
 }
 
-/* Segments that came later stay as free ones, so only what is live is compared. */
+/* Later segments stay as free ones, so only live blocks are compared. */
 static void keep_live(layout *l)
 {
     size_t kept = 0;
@@ -425,7 +425,7 @@ static void recorded_blocks_of_many_segments_stay_recorded(void **state)
     weir_checkpoint_destroy(then);
 }
 
-/* Whatever counts or records says of it what it says of the others: freed, and handed out as it was. */
+/* Every statistic and event treats the block like the others: as freed, and as handed out by the restore. */
 static void a_recorded_block_that_stays_counts_as_freed_and_handed_out(void **state)
 {
     (void)state;
@@ -505,7 +505,7 @@ static void a_segment_of_another_stream_is_refused(void **state)
     weir_checkpoint_destroy(then);
 }
 
-/* Which takes over the number of the one of then. */
+/* The new stream has the number of the old one. */
 static void a_segment_of_a_later_stream_is_refused(void **state)
 {
     (void)state;
@@ -530,7 +530,7 @@ static void a_restore_that_fails_for_lack_of_records_keeps_none(void **state)
     const uint64_t before = wr_meta_live();
     int refused = 0;
     for (int i = 0; i < 20; i++) {
-        wr_meta_fail_nth(3); /* the list of blocks and 64 records are given, more are not */
+        wr_meta_fail_nth(3); /* the list of blocks and 64 records are given, no more */
         const weir_status status = weir_mempool_restore(pool, then, NULL, NULL, NULL);
         wr_meta_fail_nth(0);
         assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_HOST_MEMORY);

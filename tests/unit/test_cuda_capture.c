@@ -47,7 +47,7 @@ static void end_badly(CUresult code)
     ok(b->stream_destroy(0, origin));
 }
 
-/* What the driver does to those who poll without the exchange: the rule that all of this is about. */
+/* Polling without the exchange of the capture mode ends the capture: the rule that all of this is about. */
 static void *poll_directly(void *event)
 {
     driver_ok(wr_cu.cuCtxSetCurrent(wr_cuda.devices[0].context));
@@ -251,7 +251,7 @@ static void array_with_room_to_spare_needs_one_call(void **state)
     ok(b->segment_free(0, base, 2 * MIB));
 }
 
-/* Edges that do not wait for the whole node before them (programmatic launches) are not told as if they did. */
+/* Edges that do not wait for the whole node before them (programmatic launches) must not be reported as if they did. */
 static void partial_edges_are_not_supported(void **state)
 {
     (void)state;

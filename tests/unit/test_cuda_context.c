@@ -114,7 +114,7 @@ static void a_device_that_is_not_open_becomes_current_again(void **state)
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
     driver_ok(wr_cu.cuDevicePrimaryCtxRelease(0));
     ok(b->device_close(1));
-    assert_int_equal(b->device_set_current(1), WEIR_ERR_INVALID_ARGUMENT); /* nor was it current */
+    assert_int_equal(b->device_set_current(1), WEIR_ERR_INVALID_ARGUMENT); /* and it was not current */
     assert_int_equal(b->device_set_current(99), WEIR_ERR_NO_DEVICE);
 }
 
@@ -192,7 +192,7 @@ static void programs_own_context_is_not_taken_for_the_device(void **state)
         assert_non_null(strstr(weir_error_text(), "primary"));
         assert_int_equal(current, 7);
         assert_ptr_equal(current_context(), own);
-        assert_int_equal(has_context(device), device == 0); /* none was made to compare with */
+        assert_int_equal(has_context(device), device == 0); /* no context was made for a comparison */
         driver_ok(standin_end_context(own));
     }
 }
@@ -208,7 +208,7 @@ static void primary_context_of_an_unopened_device_is_its_device(void **state)
     assert_int_equal(current, 1);
     driver_ok(wr_cu.cuCtxSetCurrent(NULL));
     driver_ok(wr_cu.cuDevicePrimaryCtxRelease(1));
-    assert_false(has_context(1)); /* the look at it left no retain */
+    assert_false(has_context(1)); /* looking at the context left no retain */
 }
 
 static void programs_own_context_stays_current(void **state)
@@ -284,7 +284,7 @@ static void a_child_forked_after_the_driver_started_is_refused(void **state)
     ok(weir_close());
 }
 
-/* Before any that opens the library: what the driver was is for ever. */
+/* Must run before every test that opens the library: a driver initialised earlier stays so. */
 static void a_child_forked_after_opening_failed_with_the_driver_started_is_refused(void **state)
 {
     (void)state;

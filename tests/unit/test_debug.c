@@ -80,7 +80,7 @@ static void contents_dropped_by_a_pause_are_not_reported_as_writes(void **state)
 static void *to_free;
 static weir_stream freed_on;
 
-/* Between the copying of the contents and the end of the mapping. */
+/* The free comes between the copying of the contents and the end of the mapping. */
 static bool free_when_leaving(void *user, weir_range_change change, void *base, size_t bytes, int device)
 {
     (void)user;
@@ -104,11 +104,11 @@ static void memory_that_is_about_to_be_paused_is_left_alone(void **state)
     to_free = alloc_from(make_pool(options), 1000, freed_on);
     assert_ok(weir_pause(0, NULL, WEIR_PAUSE_KEEP));
     assert_null(to_free);
-    let_run(freed_on); /* what the free had queued would write where nothing is mapped */
+    let_run(freed_on); /* a fill queued by the free would write to unmapped memory */
     assert_ok(weir_resume(0, NULL));
 }
 
-/* What it asked for comes later. */
+/* The work that the wait asked for completes later. */
 static void a_wait_that_fails_while_a_block_is_checked_harms_nothing(void **state)
 {
     (void)state;
@@ -294,7 +294,7 @@ static void unknown_words_are_refused(void **state)
     unsetenv("WEIR_DEBUG");
 }
 
-/* Each allocation of weir's own, and each call of the driver, failing in turn. */
+/* Each allocation of weir's own and each driver call fails in turn. */
 static void failures_leave_nothing_behind(void **state)
 {
     (void)state;

@@ -48,7 +48,7 @@ static uint64_t misuses(void)
     return stats_of(0).stream_misuses;
 }
 
-/* What was said since the beginning of the test. */
+/* The log since the beginning of the test. */
 static const char *said(void)
 {
     const char *text = end_log();
@@ -175,7 +175,7 @@ static void waiting_in_the_wrong_direction_does_not_help(void **state)
     expect_said("used on stream", "by weir_copy", "not recorded");
 }
 
-/* The host has waited: for the stream, for the device, by asking; and a stream that ends is waited for. */
+/* The host has waited: for the stream, for the device, by a query, or by ending the stream. */
 static void work_that_the_host_has_waited_for_is_over(void **state)
 {
     (void)state;
@@ -300,7 +300,7 @@ static void a_use_inside_a_block_is_a_use_of_the_block(void **state)
     assert_ok(weir_free(block));
 }
 
-/* The memory is fresh for the program, and not for the stream that had it before. */
+/* The block is new to the program, but the stream that had its memory before may still use it. */
 static void a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory(void **state)
 {
     (void)state;
@@ -345,7 +345,7 @@ static void a_free_ordered_with_the_other_stream_is_not_suspect(void **state)
     weir_stream_guard guard;
     assert_ok(weir_stream_set_current(home));
     for (int way = 0; way < 5; way++) {
-        void *block = way == 0 ? alloc_on(1000, home) : alloc(1000); /* who names streams need not have them current */
+        void *block = way == 0 ? alloc_on(1000, home) : alloc(1000); /* a named stream need not be current */
         assert_ok(weir_stream_enter(other, &guard));
         if (way == 1) assert_ok(weir_record_stream(block, other));
         if (way == 2) assert_ok(weir_stream_wait(home, other));
@@ -411,7 +411,7 @@ static void host_memory_and_foreign_memory_are_not_checked(void **state)
     expect_silence();
 }
 
-/* The default stream and a stream of the program's own may wait for each other by themselves. */
+/* The driver may order the default stream with a stream of the program's own. */
 static void uses_that_the_driver_may_order_are_not_reported(void **state)
 {
     (void)state;
@@ -428,7 +428,7 @@ static void uses_that_the_driver_may_order_are_not_reported(void **state)
     assert_ok(wr_driver(wr_runtime_global.backend, stream_destroy, 0, native));
 }
 
-/* More waits than are remembered: what is not known is not told. */
+/* After more waits than are remembered, unknown orders are not reported. */
 static void uses_that_are_too_long_ago_are_not_reported(void **state)
 {
     (void)state;
@@ -477,13 +477,13 @@ static void a_write_after_the_free_is_reported_at_the_next_use(void **state)
 static int open_poisoned_torch(void **state)
 {
     (void)state;
-    policy = "torch"; /* what is freed joins its neighbours at once */
+    policy = "torch"; /* freed blocks coalesce at once */
     open_streams("poison,streams");
     policy = NULL;
     return 0;
 }
 
-/* What is left of it is looked at when that is handed out. */
+/* The rest of the freed block is checked when it is handed out. */
 static void a_write_is_found_when_only_its_part_is_handed_out(void **state)
 {
     (void)state;
@@ -495,7 +495,7 @@ static void a_write_is_found_when_only_its_part_is_handed_out(void **state)
     expect_said("5000 bytes, of stream", "was written after it was freed, 4000 bytes", "allocated by thread");
     assert_ok(weir_free(large));
     assert_ok(weir_free(small));
-    assert_ptr_equal(alloc_on(20000, home), early); /* written by right means since then */
+    assert_ptr_equal(alloc_on(20000, home), early); /* written legitimately since then */
     assert_int_equal(misuses(), 1);
 }
 
@@ -613,7 +613,7 @@ static void free_memory_of_a_graph_is_not_checked(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* Each allocation of weir's own, and each call of the driver, failing in turn. */
+/* Each allocation of weir's own and each driver call fails in turn. */
 static void failures_leave_nothing_behind(void **state)
 {
     (void)state;
@@ -679,7 +679,7 @@ static void expect_event(weir_event_kind kind, const void *block, size_t bytes, 
 static void each_unrecorded_use_is_an_event(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) { /* of which the second is not said again */
+    for (int i = 0; i < 2; i++) { /* the second is not logged again */
         void *block = alloc_on(1000, home);
         assert_ok(weir_stream_wait(other, home));
         use(block, other);

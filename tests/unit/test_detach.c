@@ -25,7 +25,8 @@ static int open_default(void **state)
     return 0;
 }
 
-/* What its stream has free is cut and joined without the cache's lock from now on, as far as there is no peak. */
+/* From now on the stream splits and coalesces its free blocks without the cache's lock, as long as there is no new
+ * peak. */
 static void detach(wr_front *front)
 {
     assert_ok(try_detach(front));
@@ -33,7 +34,7 @@ static void detach(wr_front *front)
     assert_true(wr_front_is_detached(front));
 }
 
-/* Blocks of a stream that come and go, of sizes of which hardly two are equal. */
+/* Blocks of a stream that come and go, hardly two of the same size. */
 typedef struct load {
     weir_stream stream;
     void *live[LIVE];
@@ -60,7 +61,7 @@ static void replace(load *l)
     *slot = alloc_on(1 + next_random(l) % (640 * 1000), l->stream);
 }
 
-/* One that is detached, and has worked for a while. */
+/* A load on a detached front that has worked for a while. */
 static load new_detached_load(int turns)
 {
     load l = new_load();
@@ -83,7 +84,7 @@ static void *replace_many(void *argument)
     return NULL;
 }
 
-/* Somebody holds it all the while. */
+/* Another thread holds the cache's lock all the while. */
 static void a_detached_stream_splits_and_coalesces_without_the_caches_lock(void **state)
 {
     (void)state;
@@ -119,7 +120,7 @@ static void a_detached_stream_grows(void **state)
     end(&l);
 }
 
-/* It begins with 64 of them, and each block that is cut takes one. */
+/* A detached front begins with 64 records, and each split takes one. */
 static void a_detached_stream_gets_more_records(void **state)
 {
     enum { BLOCKS = 2000 };
@@ -127,19 +128,19 @@ static void a_detached_stream_gets_more_records(void **state)
     void *blocks[BLOCKS];
     load l = new_load();
     for (int i = 0; i < LIVE; i++) assert_ok(weir_free(l.live[i]));
-    for (int turn = 0; turn < 2; turn++) { /* as many as ever before in the second */
+    for (int turn = 0; turn < 2; turn++) { /* as many as the second ever had before */
         for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc_on(512 * (size_t)(1 + (i + turn) % 32), l.stream);
         wr_front *front = front_of(blocks[0]);
         assert_int_equal(wr_front_is_detached(front), turn == 1);
         for (int i = 0; i < BLOCKS; i++) assert_ok(weir_free(blocks[i]));
-        (void)stats_of(0); /* what is parked has gone to the bins */
+        (void)stats_of(0); /* parked blocks have gone to the bins */
         detach(front);
     }
     assert_ok(weir_validate(0));
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
 }
 
-/* What is spare is shared among small and large blocks, and freeing one kind is for the other, too. */
+/* Small and large blocks share the bytes that are spare, so freeing one kind makes room for the other. */
 static void a_detached_stream_exchanges_small_blocks_for_large_ones(void **state)
 {
     enum { PAIRS = 200 };
@@ -162,7 +163,7 @@ static void a_detached_stream_exchanges_small_blocks_for_large_ones(void **state
     assert_ok(weir_free(kept));
 }
 
-/* Requests do not become the next multiple of 512 there, so no hit is inlined. */
+/* Requests are not rounded to the next multiple of 512 there, so no hit is inlined. */
 static void a_detached_stream_serves_sizes_that_are_rounded_up(void **state)
 {
     (void)state;
@@ -173,7 +174,7 @@ static void a_detached_stream_serves_sizes_that_are_rounded_up(void **state)
     (void)stats_of(0);
     detach(front);
     for (int i = 0; i < 100; i++) replace(&l);
-    assert_true(front->ledger.hits > 10); /* the others found one parked */
+    assert_true(front->ledger.hits > 10); /* the others hit a parked block */
     end(&l);
 }
 
@@ -229,7 +230,8 @@ static weir_memory_stats stats_after(bool detached)
     return stats;
 }
 
-/* Of a stream alone; but for the peaks of what is split, which nobody looks for meanwhile. */
+/* Statistics of a single stream agree, except the peaks of inactive splits, which are not tracked while it is
+ * detached. */
 static void the_numbers_are_those_of_a_stream_that_was_attached(void **state)
 {
     (void)state;
@@ -274,7 +276,7 @@ static void give_many(void *blocks[], int count)
     for (int i = 0; i < count; i++) assert_ok(weir_free(blocks[i]));
 }
 
-/* Each alone has had as much before, and does not know of the other. */
+/* Each stream alone has had as much live before, and does not know of the others. */
 static void a_peak_of_several_detached_streams_is_noticed_but_for_a_little(void **state)
 {
     enum { STREAMS = 3, BLOCKS = 64, TOGETHER = 30 };
@@ -296,7 +298,7 @@ static void a_peak_of_several_detached_streams_is_noticed_but_for_a_little(void 
     assert_in_range(peak, most - little, most);
 }
 
-/* The other one is not detached, and takes what was free below the peak. */
+/* The other stream is not detached, and takes memory that was free below the peak. */
 static void a_peak_beside_a_detached_stream_is_noticed(void **state)
 {
     enum { BLOCKS = 64, OTHERS = 30, TOGETHER = 56 };
@@ -319,7 +321,8 @@ static void a_peak_beside_a_detached_stream_is_noticed(void **state)
     assert_in_range(stats_of(0).allocated_bytes[WEIR_STAT_ALL].peak, most - little, most);
 }
 
-/* So many fronts say only now and then what is parked; what a detached one has had parked is free, and counts once. */
+/* So many fronts report their parked bytes only now and then. Blocks parked in a detached front are free, and count
+ * once. */
 static void a_peak_beside_one_detached_stream_of_many_is_noticed(void **state)
 {
     enum { STREAMS = WR_FRONTS_SUMMED + 2, BLOCKS = 40 };
@@ -339,7 +342,7 @@ static void a_peak_beside_one_detached_stream_of_many_is_noticed(void **state)
     wr_front *front = front_of(blocks[0]);
     give_many(blocks, BLOCKS);
     detach(front);
-    assert_ok(weir_free(alloc_on(1000 * 1000 + 512, streams[0]))); /* for which what is parked goes back */
+    assert_ok(weir_free(alloc_on(1000 * 1000 + 512, streams[0]))); /* for which parked blocks go back */
     assert_true(wr_front_is_detached(front));
     take_many(others, BLOCKS, streams[1]);
     void *more = alloc_on(30 * MIB, streams[1]);
@@ -349,7 +352,7 @@ static void a_peak_beside_one_detached_stream_of_many_is_noticed(void **state)
                     BLOCKS * 1000000 + 30 * MIB);
 }
 
-/* The default pool has numbers of its own from then on. */
+/* From then on the default pool has statistics of its own. */
 static void a_private_pool_finds_the_default_ones_numbers_right(void **state)
 {
     (void)state;
@@ -366,7 +369,7 @@ static void a_private_pool_finds_the_default_ones_numbers_right(void **state)
     end(&l);
 }
 
-/* As much as is free: what is parked and what is not told are both told of. */
+/* All free memory goes back: parked blocks, and those whose free is not yet reported to the cache. */
 static void memory_of_a_detached_stream_goes_back_to_the_driver(void **state)
 {
     (void)state;
@@ -387,7 +390,7 @@ static void a_detached_stream_ends(void **state)
 
 /* ---- coming and going ------------------------------------------------------------------------------------------------ */
 
-/* As if every n-th request had found the lock taken. */
+/* Acts as if every n-th request had found the lock taken. */
 static bool detaches(wr_front *front, int every)
 {
     for (int i = 0; i < 1000 && !wr_front_is_detached(front); i++) {

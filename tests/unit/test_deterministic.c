@@ -141,7 +141,7 @@ static void equal_calls_give_equal_places(void **state)
     assert_true(runs_agree(true));
 }
 
-/* Or the test above would show nothing. */
+/* Without this difference the test above would show nothing. */
 static void other_pools_depend_on_addresses_and_timing(void **state)
 {
     (void)state;

@@ -21,7 +21,7 @@ typedef struct scene {
     wr_follower follower;
 } scene;
 
-/* No two alike, and none 999. */
+/* Sizes in 512 bytes: no two alike, and none 999. */
 static uint64_t size_of(uint32_t entry)
 {
     return 512 * (1 + (uint64_t)entry * 389 % 997);
@@ -63,7 +63,7 @@ static int make_looping(void **state)
     return 0;
 }
 
-/* From some entry on three sizes, in any order: none of them tells a place. */
+/* From some entry on there are only three sizes, in any order, so no single one identifies a place. */
 static int make_monotonous(void **state)
 {
     static scene s;
@@ -79,7 +79,7 @@ static int make_monotonous(void **state)
     return 0;
 }
 
-/* Its first entries lived when the recording began: the first few of one size, the last few not for long. */
+/* The first entries were live when the recording began: the first few have one size, the last few die soon. */
 static int make_begun(void **state)
 {
     static scene s;
@@ -110,7 +110,7 @@ static void make_entries(scene *s, uint32_t from, uint32_t to)
     }
 }
 
-/* How many requests it takes until the program's entries, from this one on, are found. */
+/* Makes entries from this one on. Returns how many requests it takes until the program is found. */
 static uint32_t entries_until_found(scene *s, uint32_t from)
 {
     uint32_t entry = UINT32_MAX, asked = 1;
@@ -148,7 +148,7 @@ static void a_request_of_another_size_is_passed_over(void **state)
     assert_true(wr_follower_trusted(&s->follower));
 }
 
-/* Each size comes twice, so that only what is near tells the one that is meant. */
+/* Each size occurs twice, so only the neighbourhood tells which entry is meant. */
 static void left_out_entries_are_skipped_at_the_second_request(void **state)
 {
     scene *s = *state;
@@ -184,7 +184,7 @@ static void several_frequent_sizes_together_tell_where_the_program_is(void **sta
     make_entries(s, 130 + asked, ENTRIES);
 }
 
-/* From this entry on, the program is served after so many more that are expected. */
+/* From this entry on the program is served only after so many expected requests. */
 static void expect_probation(scene *s, uint32_t from, uint32_t run)
 {
     make_entries(s, from, from + run - 1);
@@ -294,7 +294,7 @@ static void a_new_follower_has_made_no_residents(void **state)
 {
     scene *s = *state;
     assert_int_equal(ask_resident(s, size_of(0)), 0);
-    wr_follower_init(&s->follower, &s->course); /* another stream's by now */
+    wr_follower_init(&s->follower, &s->course); /* as another stream's */
     assert_int_equal(ask_resident(s, size_of(0)), 0);
 }
 
@@ -368,7 +368,7 @@ static void a_program_that_begins_differently_is_not_served(void **state)
     assert_false(wr_follower_trusted(&s->follower));
 }
 
-/* Half of the entries stay, in units of their own or in half of each; the others repeat. */
+/* Half of the entries stay, in units of their own or half of each unit; the others repeat. */
 static bool begins_at_the_loop(scene *s, bool apart)
 {
     enum { HALF = ENTRIES / 2 };
@@ -411,8 +411,8 @@ static bool begins_at(const weir_plan_entry *entries, uint32_t count, uint64_t b
     return wr_course_begin_at(course, entry);
 }
 
-/* The first entry stays, and is not made. Units 0 and 1 are needed by an entry across their border, 2 not, though another ends
- * where it begins, and the last one, of which the arena has a part. */
+/* The first entry stays but is never made. An entry across the border of units 0 and 1 needs both. Nobody needs unit 2,
+ * though an entry ends where it begins, but the last unit, which is only partly in the arena, is needed. */
 static void units_are_needed_from_the_first_byte_of_an_entry_to_the_last(void **state)
 {
     const uint64_t end = 3 * WR_SEGMENT_UNIT + 512;
@@ -427,7 +427,7 @@ static void units_are_needed_from_the_first_byte_of_an_entry_to_the_last(void **
     wr_course_release(&course);
 }
 
-/* In such a plan more than there is would stay. */
+/* In such a plan more bytes stay than the arena has. */
 static void a_plan_whose_entries_all_lie_in_one_place_saves_nothing(void **state)
 {
     const uint64_t bytes = 64 * WR_SEGMENT_UNIT;
@@ -438,7 +438,7 @@ static void a_plan_whose_entries_all_lie_in_one_place_saves_nothing(void **state
     wr_course_release(&course);
 }
 
-/* Each entry is nearly all of an arena of 16 TiB: unit by unit that would be 10^12 steps. */
+/* Each entry takes nearly all of an arena of 16 TiB: going unit by unit would take 10^12 steps. */
 static void a_plan_of_many_huge_entries_takes_no_longer_than_its_arena_and_entries(void **state)
 {
     enum { MANY = 1 << 17 };

@@ -55,7 +55,7 @@ static void push(wr_front *front, wr_block *block)
     wr_front_push(wr_front_part_for(front, block->bytes), wr_front_index(block->bytes), block);
 }
 
-/* A program that records memory which another of its threads frees is wrong, and is not to lose more by it than that. */
+/* A program that records memory while another of its threads frees it is wrong, but nothing more may break. */
 static void a_block_recorded_while_it_is_parked_is_parked_once(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static int64_t live_to_the_cache(void)
     return live;
 }
 
-/* The thread has the front's lock from then on, where the system can do that (base/bias.h). */
+/* From then on the thread owns the front's lock, where the system supports it (base/bias.h). */
 static weir_stream new_stream_of_this_thread(void)
 {
     const weir_stream stream = new_stream(0);
@@ -150,7 +150,7 @@ static void a_block_whose_slot_has_another_size_is_free_at_once(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* What the region ends with is the first of its equals here. */
+/* The region's free end is the first among blocks of equal size here. */
 static void a_parked_block_stays_while_a_free_one_fits_exactly(void **state)
 {
     (void)state;
@@ -158,8 +158,8 @@ static void a_parked_block_stays_while_a_free_one_fits_exactly(void **state)
     char *left = alloc_on(2 * MIB, stream), *middle = alloc_on(4 * MIB, stream), *tail = alloc_on(2 * MIB, stream);
     assert_true(left < middle && middle < tail);
     assert_ok(weir_free(left));
-    (void)stats_of(0);          /* what is parked is free, and the front closed: */
-    assert_ok(weir_free(tail)); /* free at once, and the front is open again */
+    (void)stats_of(0);          /* parked blocks are freed and the front is closed: */
+    assert_ok(weir_free(tail)); /* so this block is free at once, and the front opens again */
     assert_int_equal(live_to_the_cache(), 1);
     assert_ok(weir_free(middle));
     assert_int_equal(live_to_the_cache(), 1);
@@ -167,7 +167,7 @@ static void a_parked_block_stays_while_a_free_one_fits_exactly(void **state)
     assert_int_equal(live_to_the_cache(), 2);
 }
 
-/* The memory of the stream that ends goes to the default one, which has no front before. */
+/* The memory of the ended stream goes to the default stream, which had no front before. */
 static void a_stream_that_ends_leaves_other_streams_parked_blocks(void **state)
 {
     (void)state;

@@ -40,7 +40,7 @@ static int64_t parked(const wr_front *front)
     return wr_front_parked_in_all(front, WR_FLOW_BLOCKS);
 }
 
-/* A block that was freed and is parked there; it is parked again. */
+/* Finds the front of a block that was freed and parked; the block is parked again. */
 static wr_front *front_with_one(weir_mempool pool, size_t bytes, weir_stream stream)
 {
     void *block = alloc_from(pool, bytes, stream);
@@ -120,7 +120,7 @@ static void the_current_stream_gets_a_parked_block_of_the_pool_that_was_entered(
     assert_ok(weir_mempool_leave(pool));
 }
 
-/* Segments have blocks of one class. */
+/* A segment holds blocks of one size class only. */
 static void a_miss_frees_the_parked_blocks_of_its_class(void **state)
 {
     (void)state;
@@ -134,12 +134,12 @@ static void a_miss_frees_the_parked_blocks_of_its_class(void **state)
     assert_int_equal(parked(front), 1);
     assert_ptr_equal(both, blocks[0]);
     assert_ok(weir_free(both));
-    take_and_give(pool, stream, blocks, 4, 512 << 10); /* more than there is in the segment */
+    take_and_give(pool, stream, blocks, 4, 512 << 10); /* more than the segment has left */
     assert_true(wr_front_parked(&front->parts[WR_LARGE], WR_FLOW_BLOCKS) == 1);
     assert_ok(weir_validate(0));
 }
 
-/* What a thread does in the pool while another one has the cache's lock. */
+/* Runs in a thread while another one has the cache's lock. */
 typedef struct turns {
     weir_mempool pool;
     weir_stream stream;
@@ -178,7 +178,7 @@ static void assert_hits_without_the_caches_lock(bool entered, size_t bytes)
     turns t = { .pool = new_pool(), .stream = new_stream(0), .bytes = bytes, .entered = entered };
     void *blocks[WR_FRONT_DEPTH_SMALL];
     for (int i = 0; i < WR_FRONT_DEPTH_SMALL; i++) blocks[i] = alloc_on(bytes, t.stream);
-    for (int i = 0; i < WR_FRONT_DEPTH_SMALL; i++) assert_ok(weir_free(blocks[i])); /* live to the cache still */
+    for (int i = 0; i < WR_FRONT_DEPTH_SMALL; i++) assert_ok(weir_free(blocks[i])); /* still live to the cache */
     wr_cache *cache = front_with_one(t.pool, bytes, t.stream)->cache;
     pthread_t thread;
     assert_int_equal(pthread_barrier_init(&t.step, NULL, 2), 0);
@@ -209,7 +209,7 @@ static void a_hit_in_a_pool_that_is_named_needs_no_shared_lock(void **state)
     assert_hits_without_the_caches_lock(false, 3 * MIB + 1);
 }
 
-/* Large requests become multiples of 64 KiB there. */
+/* Large requests are rounded to multiples of 64 KiB there. */
 static void a_large_block_serves_the_next_request_that_rounds_to_its_size(void **state)
 {
     (void)state;
@@ -291,7 +291,7 @@ static void a_pool_with_a_capture_parks_blocks_freed_there(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* The join proves that the other stream is done, of what the capture itself had handed out. */
+/* The join proves that the other stream is done with blocks that the capture itself handed out. */
 static void assert_reused_after_a_join(weir_mempool pool, weir_stream stream, wr_front *detached)
 {
     const weir_stream side = new_stream(0);
@@ -339,7 +339,7 @@ static void aligned_blocks_are_parked_by_the_size_that_they_have(void **state)
     void *blocks[8];
     assert_ok(weir_mempool_enter(pool));
     for (int i = 0; i < 1000; i++)
-        assert_ok(weir_free(alloc_on(100, stream))); /* the thread has the front's lock from then on */
+        assert_ok(weir_free(alloc_on(100, stream))); /* from then on the thread owns the front's lock */
     for (int i = 0; i < 8; i++) {
         blocks[i] = alloc_on(70, stream);
         assert_int_equal((uintptr_t)blocks[i] % options.alignment, 0);
@@ -387,7 +387,7 @@ static void *enter_and_end(void *argument)
     return alloc(8192);
 }
 
-/* The last reference is that of a thread which ends. */
+/* The last reference belongs to a thread that ends. */
 static void a_pool_released_by_a_thread_that_ends_serves_no_parked_block(void **state)
 {
     (void)state;
@@ -421,7 +421,7 @@ static void a_paused_pool_serves_no_parked_block(void **state)
     assert_ok(weir_mempool_leave(pool));
 }
 
-/* A source of one segment, that frees a block when it is asked in vain for the last time. */
+/* A source of one segment. When it is asked in vain for the last time, it frees a block. */
 typedef struct tight {
     void *arena, *freed_late;
     int asked;
@@ -496,7 +496,7 @@ static void *served_by(weir_mempool pool, uint64_t planned, size_t bytes, weir_s
     return block;
 }
 
-/* The thread remembers the pool's front, and there is other free memory that would do. */
+/* The thread remembers the pool's front, and other free memory would fit, too. */
 static void planned_blocks_in_a_pool_that_was_entered_lie_as_planned(void **state)
 {
     (void)state;
@@ -516,7 +516,7 @@ static void planned_blocks_in_a_pool_that_was_entered_lie_as_planned(void **stat
     assert_ok(weir_mempool_leave(pool));
 }
 
-/* A request that names what was planned is not served by what happens to be parked. */
+/* A planned request must not be served by a block that happens to be parked. */
 static void while_a_plan_has_places_for_private_pools_they_park_nothing(void **state)
 {
     (void)state;
@@ -559,7 +559,7 @@ static void the_front_of_a_pool_that_is_gone_goes_to_the_next_pool(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* That of the default pool is for good. */
+/* The default pool's front stays for good. */
 static void the_default_pool_does_not_take_over_a_front(void **state)
 {
     (void)state;
@@ -652,7 +652,8 @@ static void hits_and_requested_bytes_count_for_the_pool(void **state)
     assert_ok(weir_free(live));
 }
 
-/* The device and the stream had as much live before, the pool had not: blocks of two sizes, which come by turns and stay parked. */
+/* The device and the stream had as much live before, but not the pool. Blocks of two sizes come by turns and stay
+ * parked. */
 static void a_peak_of_the_pool_alone_is_noticed(void **state)
 {
     (void)state;
@@ -684,7 +685,7 @@ static void peaks_of_pools_that_take_turns_are_their_own(void **state)
     assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].peak, 8);
 }
 
-/* So many fronts say only now and then what is parked. */
+/* So many fronts report their parked bytes only now and then. */
 static void numbers_of_many_pools_stay_apart(void **state)
 {
     enum { POOLS = 2 * WR_FRONTS_SUMMED };
@@ -702,7 +703,7 @@ static void numbers_of_many_pools_stay_apart(void **state)
         assert_int_equal(pool_stats(pools[p]).allocation[WEIR_STAT_ALL].added, 8);
     }
     for (int p = 0; p < POOLS; p++) {
-        void *live = alloc_from(pools[p], 8000, stream); /* less than the cache was told of */
+        void *live = alloc_from(pools[p], 8000, stream); /* less than was reported to the cache */
         assert_ok(weir_mempool_unref(pools[p]));
         assert_ok(weir_free(live));
     }
@@ -749,7 +750,7 @@ static void a_private_pools_front_is_detached_and_its_numbers_come_back(void **s
     assert_ok(weir_validate(0));
 }
 
-/* What is live on the stream is counted under the lock of one. */
+/* Only one front's lock can guard the count of the stream's live bytes. */
 static void only_one_front_of_a_stream_is_detached(void **state)
 {
     (void)state;
@@ -767,8 +768,8 @@ static void only_one_front_of_a_stream_is_detached(void **state)
     assert_true(wr_front_is_detached(other));
 }
 
-/* Blocks that are handed out whole, larger than what was asked for; the last one is more than what is spare, which what was asked
- * for is not. */
+/* Blocks larger than the request are handed out whole. The last one exceeds the spare bytes, while its request does
+ * not. */
 static void an_unsplit_block_of_a_detached_front_counts_whole(void **state)
 {
     enum { LARGE = 8 };
@@ -844,7 +845,7 @@ static void assert_peak_of_about(weir_mempool pool, int blocks, int detached)
     assert_in_range(pool_stats(pool).allocated_bytes[WEIR_STAT_ALL].peak, most - little, most);
 }
 
-/* Each alone has had as much before, and does not know of the other. */
+/* Each stream alone has had as much live before, and does not know of the others. */
 static void a_peak_of_a_pool_with_detached_fronts_is_noticed_but_for_a_little(void **state)
 {
     enum { STREAMS = 2, TOGETHER = 55 };
@@ -859,7 +860,7 @@ static void a_peak_of_a_pool_with_detached_fronts_is_noticed_but_for_a_little(vo
     assert_peak_of_about(pool, STREAMS * TOGETHER, STREAMS);
 }
 
-/* The other one is not detached, and takes what was free below the peak. */
+/* The other stream is not detached, and takes memory that was free below the peak. */
 static void a_peak_of_a_pool_beside_a_detached_front_is_noticed(void **state)
 {
     enum { OTHERS = 30, TOGETHER = 56 };

@@ -28,7 +28,7 @@ static void *enter_it(void *unused)
     return unused;
 }
 
-/* Whether the thread gets by within a while. */
+/* Whether the thread passes within a while. */
 static bool passes(pthread_t *thread, void *(*function)(void *))
 {
     const struct timespec while_ = { 0, 20000000 };
@@ -94,7 +94,7 @@ static void a_beginning_waits_for_all_bars_and_an_end_for_none(void **state)
     wr_gate_open();
     assert_false(passes(&beginning, begin_it));
     wr_gate_lift_bar();
-    assert_true(passes(&other, bar_it)); /* who bars too waits for no beginning that waits */
+    assert_true(passes(&other, bar_it)); /* a second thread that bars does not wait for a beginning that waits */
     pthread_join(other, NULL);
     atomic_store(&passed, false);
     assert_true(passes(&other, enter_it));

@@ -30,7 +30,7 @@ static int open_scene(void **state)
 
 static const weir_backend *const b = &wr_backend_host;
 
-/* Every test ends with nothing held by anybody. */
+/* When a test ends, no memory is held by anyone. */
 static void expect_nothing_left(void)
 {
     assert_ok(weir_empty_cache(0));
@@ -305,7 +305,7 @@ static void an_abandoned_capture_leaves_nothing_behind(void **state)
     assert_ok(weir_stream_destroy(side));
 }
 
-/* As where it tells of what failed before. */
+/* The failure may be that of an earlier call, which the query reports. */
 static void the_driver_is_asked_again_after_a_failed_query_of_a_capture(void **state)
 {
     (void)state;
@@ -316,7 +316,7 @@ static void the_driver_is_asked_again_after_a_failed_query_of_a_capture(void **s
     expect_nothing_left();
 }
 
-/* It may go on for all that is known, and would for ever if nobody could end it any more. */
+/* The capture may go on, and would do so for ever if nobody could end it any more. */
 static void a_capture_whose_query_fails_can_be_ended_later(void **state)
 {
     (void)state;
@@ -379,12 +379,12 @@ static void a_capture_of_a_thread_that_is_gone_holds_no_memory_of_weirs(void **s
     weir_graph g;
     (void)in_a_thread(begin_globally, &g);
     void *block = alloc_on(MIB, origin);
-    assert_status(weir_graph_end(g), WEIR_ERR_WRONG_THREAD); /* as the driver has it; it goes on */
+    assert_status(weir_graph_end(g), WEIR_ERR_WRONG_THREAD); /* the driver's rule; the capture goes on */
     assert_ok(weir_free(block));
     assert_status(weir_graph_destroy(g), WEIR_ERR_WRONG_THREAD);
     assert_status(weir_graph_destroy(g), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(stats_of(0).allocated_bytes[WEIR_STAT_ALL].current, 0);
-    weir_graph next = begin_on(side); /* others are not hindered */
+    weir_graph next = begin_on(side); /* other captures are not disturbed */
     assert_ok(weir_graph_end(next));
     assert_ok(weir_graph_destroy(next));
 }
@@ -515,7 +515,7 @@ typedef struct launcher {
     weir_status last;
 } launcher;
 
-/* Until the graph is gone. */
+/* Launches until the graph is gone. */
 static void *launch_often(void *argument)
 {
     launcher *l = argument;

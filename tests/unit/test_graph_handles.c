@@ -46,7 +46,7 @@ static void a_handle_got_inside_a_capture_lives_as_long_as_its_graph(void **stat
     weir_graph g = begin_on(origin);
     in_a_thread(get_and_end, &origin);
     assert_ok(weir_graph_end(g));
-    assert_int_equal(trim(&lib, 0), 0); /* idle, but held */
+    assert_int_equal(trim(&lib, 0), 0); /* idle, but held by the graph */
     assert_int_equal(numbers_of(&lib, 0).idle, 1);
     assert_ok(weir_graph_destroy(g));
     assert_int_equal(trim(&lib, 0), 1);
@@ -131,7 +131,7 @@ static void the_workspace_of_a_captured_stream_outlives_the_stream(void **state)
     assert_ok(weir_fill(workspace, 1, WORKSPACE_BYTES, side));
     assert_ok(weir_graph_end(g));
     assert_ok(weir_stream_destroy(side));
-    get_on(&lib, other); /* a new workspace, which is when those of ended streams go */
+    get_on(&lib, other); /* a new workspace: then those of ended streams are freed */
     assert_ptr_equal(info_of(workspace).base, workspace);
     assert_int_equal(info_of(workspace).pool.capture, 0);
     launch_and_wait(g, origin);
@@ -196,7 +196,7 @@ static void no_restore_takes_memory_from_a_library(void **state)
     assert_ok(weir_graph_destroy(g));
 }
 
-/* The program has freed it since, and the library has its place. */
+/* The program has freed the block since, and the library has its memory now. */
 static void a_checkpointed_block_that_a_library_has_now_is_not_restored(void **state)
 {
     (void)state;

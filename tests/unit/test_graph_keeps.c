@@ -30,7 +30,7 @@ static int open_small_split(void **state)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------- */
 
-/* In a graph that fills a block and frees it again. */
+/* Captures a graph that fills a block and frees it again. */
 static weir_graph capture_a_fill(weir_stream stream, weir_mempool pool, size_t bytes)
 {
     weir_graph graph = begin_in(stream, pool);
@@ -82,7 +82,7 @@ static void a_pool_that_a_graph_holds_lends_nothing(void **state)
     assert_int_equal(stats_of(0).lent, 1);
 }
 
-/* By a thread that had found the capture before. */
+/* The allocating thread had found the capture before it ended. */
 static void memory_allocated_after_the_end_of_a_capture_is_not_kept(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void memory_allocated_after_the_end_of_a_capture_is_not_kept(void **state
 
 /* ---- questions to the driver -------------------------------------------------------------------------------------- */
 
-/* The program itself has ended the capture before. */
+/* The program itself ended the capture before. */
 static weir_graph begin_on_a_stream_that_ends(void)
 {
     void *native = NULL;

@@ -59,7 +59,7 @@ static uint64_t now_ms(void)
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* The native stream goes with it: so not before the driver has answered. */
+/* The native stream is destroyed with it, so not before the driver has answered. */
 static void expect_to_end_only_after(weir_stream stream, uint64_t asked_at)
 {
     assert_ok(weir_stream_destroy(stream));

@@ -16,7 +16,7 @@
 
 enum { WORKSPACE = WORKSPACE_BYTES, FED = 3 << 20 };
 
-/* `roomy` works in memory of weir's, `fed` asks weir for it. */
+/* `roomy` works in a workspace of weir's, `fed` allocates from weir. */
 static library plain = { .name = "plain" }, roomy = { .name = "roomy" }, fed = { .name = "fed" };
 static library *const libraries[] = { &plain, &roomy, &fed };
 #define LIBRARIES (sizeof libraries / sizeof libraries[0])
@@ -58,7 +58,7 @@ static void mark(void *flag)
 
 /* ---- a handle waits for its last use ------------------------------------------------------------------------------ */
 
-/* Work that a handle queued on `from` is held; what is queued on `to` after the handle came there must not run. */
+/* Work that the handle queued on `from` is held. Work queued on `to` after the handle moved there must not run. */
 static void assert_ordered(weir_stream from, weir_stream to, void (*move)(weir_stream to))
 {
     atomic_bool first = false, second = false;
@@ -259,11 +259,11 @@ static void a_use_already_waited_for_after_a_capture_costs_nothing_more(void **s
     const uint64_t events = calls_of(WEIR_BACKEND_event_record), hits = numbers_of(&plain, 0).hits;
     (void)get_on(&plain, captured);
     assert_int_equal(numbers_of(&plain, 0).hits, hits + 1);
-    by_capture(a); /* a hit inside the capture, which owes nothing */
+    by_capture(a); /* a hit inside the capture, which has nothing to wait for */
     assert_int_equal(calls_of(WEIR_BACKEND_event_record), events + 1);
 }
 
-/* Streams that the handle left for a capture, and that capture since then. */
+/* Streams that the handle left for a capture and that capture since then: it remembers a wait for each. */
 static void more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_ended(void **state)
 {
     (void)state;
@@ -275,7 +275,7 @@ static void more_waits_than_a_handle_remembers_are_refused_until_a_capture_has_e
         (void)get_on(&plain, s);
         (void)get_on(&plain, captured);
         natives[i] = begin_capture(s);
-        (void)get_on(&plain, s); /* inside: what came before is still owed */
+        (void)get_on(&plain, s); /* inside a capture: the earlier wait is still to come */
     }
     weir_stream last = new_stream(0);
     (void)get_on(&plain, last);
@@ -368,7 +368,7 @@ static void the_workspace_of_an_ended_stream_is_freed(void **state)
     assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, (uint64_t)blocks() * WORKSPACE);
 }
 
-/* A graph that was captured with the workspace writes to its address at each replay. */
+/* A graph captured with the workspace writes to its address at each replay. */
 static void a_workspace_bound_in_a_capture_outlives_its_handle(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void a_workspace_bound_in_a_capture_outlives_its_handle(void **state)
     assert_ok(weir_handle_release(roomy.kind, 0));
     assert_int_equal(trim(&roomy, 0), 1);
     assert_ptr_equal(info_of(workspace).base, workspace);
-    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 0); /* no handle has it */
+    assert_int_equal(numbers_of(&roomy, 0).workspace_bytes, 0); /* no handle owns it */
     assert_ok(backend->graph_destroy(0, graph));
 }
 

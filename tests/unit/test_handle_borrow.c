@@ -43,7 +43,7 @@ static void limit(uint64_t count, uint64_t bytes)
     assert_ok(weir_handle_budget_set(plain.kind, 0, count, bytes));
 }
 
-/* A thread that borrows and returns at once; `turns` says in which order they came. */
+/* A thread that borrows and returns at once; `turns` records the order of the threads. */
 typedef struct borrower {
     pthread_t thread;
     uint64_t timeout_ns;
@@ -338,7 +338,7 @@ static void a_lower_budget_takes_nothing_away(void **state)
     limit(1, 0);
     assert_int_equal(numbers_of(&plain, 0).live, 2);
     assert_ok(weir_handle_return(a));
-    a = borrow(&plain, WEIR_STREAM_CURRENT); /* the idle one */
+    a = borrow(&plain, WEIR_STREAM_CURRENT); /* destroys the idle one */
     assert_status(weir_handle_borrow(plain.kind, WEIR_STREAM_CURRENT, 0, &c), WEIR_ERR_BUSY);
     assert_ok(weir_handle_return(a));
     assert_ok(weir_handle_return(b));
@@ -369,7 +369,7 @@ static void a_borrow_waits_no_longer_than_told(void **state)
     assert_int_equal(stats.waits, 1);
     assert_int_equal(stats.timeouts, 1);
     assert_ok(weir_handle_return(lease));
-    late = borrow(&plain, WEIR_STREAM_CURRENT); /* who gave up is not in the queue any more */
+    late = borrow(&plain, WEIR_STREAM_CURRENT); /* the thread that gave up has left the queue */
     assert_ok(weir_handle_return(late));
 }
 
@@ -474,7 +474,7 @@ static void a_create_that_failed_leaves_its_room_to_the_queue(void **state)
     atomic_store(&plain.fail_creates, 1);
     holder_start(&doomed, &plain, WEIR_STREAM_CURRENT);
     wait_for(&plain.arrived);
-    queue(&b, WEIR_FOREVER, false); /* nothing exists yet, but something is being made */
+    queue(&b, WEIR_FOREVER, false); /* no handle exists yet, but one is being made */
     sem_post(&plain.gate);
     assert_null(holder_handle(&doomed));
     pthread_join(b.thread, NULL);

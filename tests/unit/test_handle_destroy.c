@@ -206,7 +206,7 @@ static void *trim_elsewhere(void *destroyed)
     return NULL;
 }
 
-/* The thread begins in a while, or is waiting by then. */
+/* The thread will begin soon, or is waiting by then. */
 static void start_beginning(beginner *b, weir_stream stream)
 {
     const struct timespec while_ = { 0, 50000000 };
@@ -233,7 +233,7 @@ static void a_capture_begins_between_two_destroys_and_delays_the_second(void **s
     assert_int_equal(pthread_create(&trimmer, NULL, trim_elsewhere, &destroyed), 0);
     wait_for(&syncs.arrived);
     start_beginning(&b, a);
-    assert_false(atomic_load(&b.begun)); /* it would be ended */
+    assert_false(atomic_load(&b.begun)); /* the destroy would end the capture */
     sem_post(&syncs.gate);
     pthread_join(trimmer, NULL);
     end_beginning(&b);
@@ -244,7 +244,7 @@ static void a_capture_begins_between_two_destroys_and_delays_the_second(void **s
     assert_int_equal(trim(&syncs, 0), 2);
 }
 
-/* What destroys may do, though somebody waits to begin a capture just then. */
+/* What a destroy may do although a thread waits to begin a capture. */
 static weir_stream used_by_destroys;
 static beginner beside_destroys;
 
@@ -392,7 +392,7 @@ static void a_create_without_memory_is_tried_again_after_caches_were_emptied(voi
     weir_handle_stats stats = numbers_of(&hungry, 0);
     assert_int_equal(stats.created, 1);
     assert_int_equal(stats.failed_creates, 0);
-    assert_int_equal(stats.bytes, 60 * MIB); /* what it took, not what emptying the caches gave */
+    assert_int_equal(stats.bytes, 60 * MIB); /* the memory of the create, not that of emptying the caches */
     assert_int_equal(reserved_on(0), 0);
     assert_int_equal(numbers_of(&plain, 0).live, 0);
 }

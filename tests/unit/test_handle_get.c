@@ -154,7 +154,7 @@ static void releasing_what_one_does_not_have_is_fine(void **state)
     holder h;
     holder_start(&h, &plain, WEIR_STREAM_CURRENT);
     assert_non_null(holder_handle(&h));
-    assert_ok(weir_handle_release(plain.kind, WEIR_DEVICE_CURRENT)); /* theirs is not touched */
+    assert_ok(weir_handle_release(plain.kind, WEIR_DEVICE_CURRENT)); /* the other threads' handles are not touched */
     assert_int_equal(numbers_of(&plain, 0).idle, 0);
     holder_end(&h);
 }
@@ -221,7 +221,7 @@ static void a_failed_bind_is_reported_and_done_again_at_the_next_get(void **stat
     assert_status(weir_handle_get_on(plain.kind, a, &handle), WEIR_ERR_LIBRARY);
     assert_ptr_equal(handle, &handle);
     assert_non_null(strstr(weir_error_text(), "7 broken"));
-    assert_ptr_equal(get_on(&plain, default_stream(0)), mine); /* where it was bound before: cannot be trusted */
+    assert_ptr_equal(get_on(&plain, default_stream(0)), mine); /* its former stream cannot be trusted */
     assert_int_equal(atomic_load(&plain.binds), 3);
     assert_ptr_equal(get_on(&plain, a)->stream, native_of(a));
 }
@@ -440,7 +440,7 @@ static void *get_in_thread(void *which)
     return NULL;
 }
 
-/* Two creates that overlap see each other's memory go: the figure of one that was alone stands for both. */
+/* Two overlapping creates see each other's memory go, so the figure of a create that ran alone stands for both. */
 static void creates_that_overlap_are_not_counted_twice(void **state)
 {
     (void)state;
@@ -570,7 +570,7 @@ static void peaks_and_counters_are_reset_each_alone(void **state)
     assert_int_equal(numbers_of(&plain, 0).peak, 0);
 }
 
-/* A handle counts its own hits, and what it had at a reset stays with it until it is destroyed. */
+/* A handle counts its own hits, and keeps the count at a reset until it is destroyed. */
 static void hits_after_a_reset_outlive_the_handle(void **state)
 {
     (void)state;
@@ -676,7 +676,7 @@ static void incomplete_kinds_are_refused(void **state)
     assert_int_equal(kind, -5);
 }
 
-/* The last test: there is no way to take a kind back. */
+/* Runs last, because a kind cannot be unregistered. */
 static void one_kind_too_many_is_refused(void **state)
 {
     (void)state;

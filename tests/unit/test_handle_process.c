@@ -156,7 +156,7 @@ static void closing_before_exit_destroys(void **state)
 
 static pthread_t main_thread;
 
-/* The last thread ends the process, with what became of the main thread's handle. */
+/* The last thread ends the process and reports what became of the main thread's handle. */
 static void *outlive_the_main_thread(void *argument)
 {
     weir_handle_stats stats = { .size = sizeof stats };
@@ -181,7 +181,7 @@ static void the_main_thread_may_end_like_any_other(void **state)
 {
     char told[16];
     (void)state;
-    if (SANITIZED) skip(); /* they want the main thread to be last */
+    if (SANITIZED) skip(); /* sanitizers want the main thread to end last */
     assert_int_equal(in_a_child(end_the_main_thread, told, sizeof told), 0);
     assert_string_equal(told, "c");
 }
@@ -231,7 +231,7 @@ static void *outlive_the_forking_thread(void *argument)
     _exit(weir_handle_get(plain.kind, &handle) == WEIR_ERR_FORKED ? 0 : 1);
 }
 
-/* What the forking thread had is not given back to a pool that may be locked. */
+/* The forking thread's handles do not go back to a pool that may be locked. */
 static int end_the_forking_thread(void)
 {
     pthread_t thread;

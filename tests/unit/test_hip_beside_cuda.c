@@ -9,7 +9,7 @@
 
 #include "backend/cuda/cuda_internal.h"
 
-/* A process with both vendors' runtimes, as a program has that was built for either: two back ends, two worlds. */
+/* A process with both vendors' runtimes, as of a program built for either: two back ends that share nothing. */
 static const weir_backend *const cuda = &wr_backend_cuda;
 
 static int open_both(void **state)

@@ -33,7 +33,7 @@ static void device_is_described(void **state)
     assert_int_equal(caps.compute_minor, 0);
 }
 
-/* Three, and the least urgent is not 0, as it is with CUDA. */
+/* HIP has three priorities, and the least urgent is not 0, as it is with CUDA. */
 static void every_priority_of_hip_can_be_had(void **state)
 {
     (void)state;
@@ -327,7 +327,7 @@ static void a_child_forked_after_the_runtime_started_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        /* First: while there is no stream yet, there is no thread to fork beside. */
+        /* Runs first: while there is no stream, no other thread runs at the fork. */
         cmocka_unit_test(a_child_forked_after_the_runtime_started_is_refused),
         device_test(device_is_described),
         device_test(every_priority_of_hip_can_be_had),

@@ -7,7 +7,7 @@
 
 #include "unit/hip_support.h"
 
-/* ROCm 7, which forgets a thread's last error only when it is asked for it. */
+/* ROCm 7 clears a thread's last error only when it is read. */
 static int open_new(void **state)
 {
     (void)state;
@@ -66,7 +66,7 @@ static void an_unsupported_query_leaves_no_last_error(void **state)
     assert_int_equal(last_error(), 0);
 }
 
-/* One that the program has not looked at yet is its own. */
+/* An error that the program has not read yet is the program's. */
 static void fail_as_program(void)
 {
     int current;

@@ -113,7 +113,7 @@ static void closing_closes_devices_left_open(void **state)
     }
 }
 
-/* Both versions are in the process then, whichever the back end would have used. */
+/* The process then has both versions, whichever the back end would have used. */
 static void two_runtimes_in_a_process_are_refused(void **state)
 {
     (void)state;
@@ -128,8 +128,8 @@ static void two_runtimes_in_a_process_are_refused(void **state)
     ok(b->close());
 }
 
-/* One of AMD's libraries of another release brings its runtime along, and takes it away when it is refused. Here it is
- * that runtime itself. */
+/* A library of another ROCm release brings that release's runtime along, and unloading the refused library unloads it,
+ * too. Here the runtime itself stands for the library. */
 static void a_library_that_brings_another_runtime_is_refused_and_unloaded(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void a_library_that_brings_another_runtime_is_refused_and_unloaded(void *
     ok(b->close());
 }
 
-/* The last test: from then on this runtime has no device for this process. */
+/* Runs last: from then on this runtime has no device for the process. */
 static void a_runtime_without_a_device_is_asked_once(void **state)
 {
     (void)state;

@@ -30,7 +30,7 @@ static void architecture_is_read_from_the_old_layout(void **state)
     assert_int_equal(caps.compute_minor, 0);
 }
 
-/* Its functions are there, with structures that weir does not know. */
+/* ROCm 5 has the functions, with structures that weir does not know. */
 static void virtual_memory_is_not_used(void **state)
 {
     (void)state;

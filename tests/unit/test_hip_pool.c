@@ -12,7 +12,8 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* What HIP does beside the calls that weir asks for: it waits. Where, and that weir keeps it away from the hit path. */
+/* HIP's calls wait for streams, though weir does not ask for it. The tests show where, and that weir keeps the waits
+ * off the hit path. */
 static int open_library(void **state)
 {
     (void)state;
@@ -42,7 +43,7 @@ static void wait_at_gate(void *unused)
     while (sem_wait(&gate) != 0) {}
 }
 
-/* Runs `what` on a thread while `stream` is busy: it must not come back before the stream is let go. */
+/* Runs `what` on a thread while `stream` is busy; it must not return before the stream is released. */
 static atomic_bool came_back;
 static void *(*what_to_run)(void *);
 
@@ -136,7 +137,7 @@ static void use_all_sizes(weir_stream stream)
     for (int i = 0; i < 4; i++) assert_ok(weir_free(blocks[i]));
 }
 
-/* Neither the default stream nor any other is waited for, though both are busy. */
+/* Waits for neither the default stream nor any other, though both are busy. */
 static void a_hit_asks_the_runtime_nothing(void **state)
 {
     (void)state;

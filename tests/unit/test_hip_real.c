@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* AMD's real runtime, where one is installed or unpacked (WEIR_LIB_HIP names it): what it says without a GPU. */
+/* AMD's real runtime, where one is installed or unpacked (WEIR_LIB_HIP names it), and what it reports without a GPU. */
 static const weir_backend_config config = { .size = sizeof config, .host_devices = 1, .host_memory = 1 << 24 };
 
 static void no_device_is_reported_at_every_open(void **state)

@@ -96,7 +96,7 @@ static void a_short_buffer_gets_the_oldest(void **state)
     assert_int_equal(events[1].size, 2);
 }
 
-/* A page is read without the one before it when that is dropped. */
+/* A page can be read after the one before it was dropped. */
 static void each_page_of_a_labelled_thread_begins_with_the_label(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void threads_that_come_and_go_share_a_page(void **state)
     for (uint64_t i = 0; i < count; i++) assert_int_equal(events[i].size, i);
 }
 
-/* What a slow thread wrote long ago would leave a gap behind it. */
+/* An event that a slow thread wrote long ago would have a gap behind it. */
 static void there_are_no_gaps(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void a_thread_may_write_into_many_histories(void **state)
     assert_int_equal(wr_history_held(&history), 1);
 }
 
-/* A thread has four pages at a time: when it comes back to a history it may have left it under a label that has ended since. */
+/* A thread has four pages at a time: it may come back to a history that it left under a label that has ended since. */
 static void the_end_of_a_label_is_told_to_every_history(void **state)
 {
     (void)state;

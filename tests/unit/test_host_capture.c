@@ -95,7 +95,7 @@ static void missing_out_parameters_are_refused(void **state)
     end(stream);
 }
 
-/* The marks that a walk leaves are those by which unjoined work is found. */
+/* A walk over nodes leaves the same marks by which unjoined work is found. */
 static void asking_does_not_hide_unjoined_work(void **state)
 {
     (void)state;

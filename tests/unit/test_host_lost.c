@@ -75,7 +75,7 @@ static void waiting_threads_are_told_of_the_loss(void **state)
     void *stream = new_stream(0), *status;
     pthread_t thread;
     uint64_t count = 0;
-    static sem_t posted; /* the callback may still be in it when the test is over */
+    static sem_t posted; /* the callback may still use it when the test is over */
     sem_init(&posted, 0, 0);
     ok(b->stream_callback(0, stream, wait_for_post, &posted));
     assert_int_equal(pthread_create(&thread, NULL, synchronize, stream), 0);

@@ -155,7 +155,7 @@ static void many_segments_stay_cheap(void **state)
     static void *base[COUNT];
     for (int i = 0; i < COUNT; i++) base[i] = new_segment(0, 8192);
     for (int i = 0; i < COUNT; i += 2) ok(b->segment_free(0, base[i], 8192));
-    for (int round = 0; round < 20; round++) { /* only the tree makes this fast: every hole is too small */
+    for (int round = 0; round < 20; round++) { /* only a tree makes this fast, because every hole is too small */
         void *large = new_segment(0, 16384);
         ok(b->segment_free(0, large, 16384));
     }
@@ -430,7 +430,7 @@ static void running_out_of_descriptors_is_reported(void **state)
     close(descriptor);
 }
 
-/* Every way in which records can run out while this happens; nothing may leak or change. */
+/* Records run out in every possible place; nothing may leak or change. */
 static weir_status use_everything(void)
 {
     void *base = NULL, *stream = NULL, *event = NULL, *graph = NULL, *exec = NULL, *reserved = NULL, *managed;

@@ -91,7 +91,7 @@ static void ranges_are_found_by_base_and_by_place(void **state)
     wr_host_space_clear(&space);
 }
 
-/* Where first fit must be, found by looking at every byte. */
+/* The place that first fit must choose, found by looking at every byte. */
 static uint64_t naive_first_fit(const unsigned char *used, uint64_t bytes, uint64_t alignment)
 {
     for (uint64_t base = 0; base + bytes <= SPAN; base += alignment) {

@@ -19,7 +19,7 @@ static void count_up(void *argument)
         if ((call) != WEIR_OK) return "failed: " #call;                                                                \
     } while (0)
 
-/* Memory and streams of its own, events that go round: each thread waits for what its neighbour recorded. */
+/* Each thread has memory and streams of its own; events go round a ring: each thread waits for its neighbour's. */
 static void *shared_event[THREADS];
 
 static const char *one_round(int self, void *stream, int round)

@@ -61,7 +61,7 @@ static void rows_without_bytes_are_passed_over(void **state)
     trace_release(&t);
 }
 
-/* Of a block, where frees have no size, though an allocation of 0 bytes is live elsewhere. */
+/* A free without a size is that of the block, even when an allocation of 0 bytes is live elsewhere. */
 static void a_free_without_a_size_is_of_its_address(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void times_go_on_after_midnight(void **state)
                     "1,00:00:00.500000,allocate,0x3,1,0\n",
              &t);
     assert_int_equal(t.events[1].time_ns - t.events[0].time_ns, 2000000000);
-    assert_int_equal(t.events[1].time_ns - t.events[2].time_ns, 500000000); /* a row late, not a day */
+    assert_int_equal(t.events[1].time_ns - t.events[2].time_ns, 500000000); /* a late row, not a day */
     trace_release(&t);
 }
 

@@ -28,7 +28,7 @@ static void read_text(const char *text, trace *t)
     if (!read_exact(text, strlen(text), NULL, t, &e)) fail_msg("at %llu: %s", (unsigned long long)e.offset, e.text);
 }
 
-/* A letter per event: alloc, requested, completed; large ones of device 1. */
+/* Expects a letter per event: alloc, requested, completed; upper case for device 1. */
 static void assert_events(const char *text, const char *wanted)
 {
     static const char letters[] = "?arc";

@@ -34,7 +34,7 @@ static file_bytes sample_file(void)
     return written(&(trace){ .events = (weir_event *)(uintptr_t)sample, .count = EVENTS, .dropped = 12 });
 }
 
-/* The same with two stacks, of the first event and the last. */
+/* The same file with two stacks, those of the first event and the last. */
 static const char *const frame_texts[] = { "train.py:12:step", "/usr/bin/solver:solve+0x1d" };
 enum { FRAMES_AT = 64 + EVENTS * 60, STACKS_AT = FRAMES_AT + 4 + 16 + 4 + 26 };
 static file_bytes stacked_file(void)
@@ -202,7 +202,7 @@ static void stacks_that_were_written_are_read(void **state)
     free(f.bytes);
 }
 
-/* A reader of version 1.1 takes the longer records, and does not look behind the last one. */
+/* A reader of version 1.1 accepts the longer records and does not look behind the last one. */
 static void a_reader_of_1_1_reads_the_events_of_a_file_with_stacks(void **state)
 {
     (void)state;
@@ -367,7 +367,7 @@ static void listed_blocks_are_sorted_by_device_and_address(void **state)
     free(f.bytes);
 }
 
-/* A reader of version 1.3 ignores what was reserved, and does not look behind the last record. */
+/* A reader of version 1.3 ignores the bytes that were reserved then, and does not look behind the last record. */
 static void a_reader_of_1_3_reads_the_events_of_a_file_with_sections(void **state)
 {
     (void)state;

@@ -17,7 +17,7 @@ static file_bytes shape(const char *name)
     return read_file(path);
 }
 
-/* What tests/data/pickles/make.py puts into its snapshot. */
+/* The contents of the snapshot that tests/data/pickles/make.py writes. */
 static void check_snapshot(const trace *t)
 {
     static const weir_event expected[] = {
@@ -35,7 +35,7 @@ static void check_snapshot(const trace *t)
     assert_int_equal(t->count, sizeof expected / sizeof *expected);
     assert_memory_equal(t->events, expected, sizeof expected);
 
-    /* A frame that is there twice, as in a recursion, and a stack that many share. */
+    /* One frame occurs twice in a stack, as in a recursion, and many events share the stack. */
     const trace_stacks *stacks = &t->stacks;
     assert_int_equal(stacks->count, 3);
     assert_int_equal(stacks->first[stacks->of[3] + 1] - stacks->first[stacks->of[3]], 2);
@@ -336,7 +336,7 @@ static void bad_text_arguments_are_refused(void **state)
     REFUSED("\x80\x02Sabc\n.", "bad quotes or escapes");
     REFUSED("\x80\x02S'abc\\'\n.", "bad quotes or escapes");
     REFUSED("\x80\x02S'\\q'\n.", "bad quotes or escapes");
-    REFUSED("\x80\x02I\x1b[31m\n.", "\"?[31m\""); /* nothing from the file reaches a terminal as it is */
+    REFUSED("\x80\x02I\x1b[31m\n.", "\"?[31m\""); /* no byte of the file reaches a terminal unescaped */
 }
 
 static void very_long_strings_are_passed_over(void **state)

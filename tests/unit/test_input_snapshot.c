@@ -27,7 +27,7 @@ static void an_unknown_action_is_named(void **state)
     (void)state;
     uint64_t offset = REFUSED(TRACES("(l" EVENT("alloc", "I1\n", "I1\n") "a" EVENT("teleport", "I1\n", "I1\n") "aa"),
                               "the event action \"teleport\" is unknown");
-    assert_true(offset > 100); /* where that event is, not where the list turned out to matter */
+    assert_true(offset > 100); /* the offset of that event, not of the place where the list turned out to matter */
 }
 
 static void an_unknown_action_elsewhere_does_not_matter(void **state)
@@ -230,7 +230,7 @@ static void old_blocks_are_placed_and_measured(void **state)
     trace_release(&t);
 }
 
-/* Also where there are no events: a list of segments alone. */
+/* Also when there are no events: a list of segments alone. */
 static void live_blocks_have_their_stacks(void **state)
 {
     (void)state;

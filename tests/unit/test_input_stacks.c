@@ -81,7 +81,8 @@ static size_t depth(const trace *t, uint32_t stack)
     return t->stacks.first[stack + 1] - t->stacks.first[stack];
 }
 
-/* Allocations are a miss and hits: of a fresh segment, of a parked block. Nothing of weir's own is in the stack. */
+/* The allocations are a miss, a hit in a fresh segment, and a hit on a parked block. No frame of weir's own is in their
+ * stacks. */
 static void each_call_of_the_program_is_one_stack(void **state)
 {
     (void)state;
@@ -96,7 +97,7 @@ static void each_call_of_the_program_is_one_stack(void **state)
         assert_int_equal(stack_of(&t, WEIR_EVENT_FREE_REQUESTED, i), freed);
         assert_int_equal(stack_of(&t, WEIR_EVENT_FREE_COMPLETED, i), freed);
     }
-    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_MAP, 0), one); /* what the call needed */
+    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_MAP, 0), one); /* the segment that the call needed */
     assert_int_equal(stack_of(&t, WEIR_EVENT_DECISION, 0), one);
     const uint32_t other = stack_of(&t, WEIR_EVENT_ALLOC, 3);
     assert_int_not_equal(other, one);
@@ -129,11 +130,11 @@ static void calls_other_than_allocations_have_stacks(void **state)
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < i; k++) assert_int_not_equal(stack_of(&t, kinds[i], 0), stack_of(&t, kinds[k], 0));
     for (int i = 0; i < 4; i++) assert_non_null(strstr(innermost(&t, stack_of(&t, kinds[i], 0)), "unit_input_stacks"));
-    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_UNMAP, 0), 0); /* of a call that notes none */
+    assert_int_equal(stack_of(&t, WEIR_EVENT_SEGMENT_UNMAP, 0), 0); /* the call takes no stack of its own */
     trace_release(&t);
 }
 
-/* Those of the allocation and of the free are there anyway. */
+/* The stacks of the allocation and of the free are known anyway. */
 static void the_stack_of_an_unrecorded_use_is_that_of_the_use(void **state)
 {
     (void)state;
@@ -144,7 +145,7 @@ static void the_stack_of_an_unrecorded_use_is_that_of_the_use(void **state)
     void *block = one_site(1000);
     assert_ok(weir_copy(host, block, sizeof host, other));
     assert_ok(weir_free(block));
-    snap_and_read(&t, WEIR_SNAPSHOT_PICKLE); /* which has no such event */
+    snap_and_read(&t, WEIR_SNAPSHOT_PICKLE); /* a snapshot has no such event */
     for (size_t i = 0; i < t.count; i++) assert_in_range(t.events[i].kind, WEIR_EVENT_ALLOC, WEIR_EVENT_SNAPSHOT);
     trace_release(&t);
     save_and_read(&t);
@@ -165,7 +166,7 @@ static bool free_the_spare(void *user, int device, size_t needed)
     return helped;
 }
 
-/* A call within a call: each event is of the one that it happened in. */
+/* One call runs within another: each event has the stack of the call that it happened in. */
 static void a_callback_that_frees_has_a_stack_of_its_own(void **state)
 {
     (void)state;
@@ -216,7 +217,7 @@ static void a_full_table_is_reported_in_the_file(void **state)
     assert_int_not_equal(stack_of(&t, WEIR_EVENT_ALLOC, 0), 0);
     assert_int_equal(stack_of(&t, WEIR_EVENT_ALLOC, 1), 0);
     assert_int_equal(t.stacks.count, 2);
-    assert_int_equal(t.stacks.lost, 2); /* the free, and the other site */
+    assert_int_equal(t.stacks.lost, 2); /* those of the free and of the other site */
     trace_release(&t);
 }
 
@@ -228,12 +229,12 @@ static void stacks_need_events(void **state)
     s.history_stacks = 8;
     assert_status(weir_open(&s), WEIR_ERR_OPTION);
     assert_non_null(strstr(weir_error_text(), "WEIR_HISTORY"));
-    open_with(1, 1, 1); /* it can be opened all the same */
+    open_with(1, 1, 1); /* the library can be opened all the same */
 }
 
 /* ---- snapshots -------------------------------------------------------------------------------------------------------- */
 
-/* The blocks' stacks are the blocks': the events that allocated them are long gone. */
+/* Stacks belong to blocks: the events that allocated them are long gone. */
 static void a_snapshot_has_the_stacks_of_live_blocks(void **state)
 {
     (void)state;
@@ -271,7 +272,7 @@ static void snapshots_and_traces_name_frames_alike(void **state)
     trace_release(&t);
 }
 
-/* Each allocation that writing takes, failing in turn. */
+/* Each allocation that writing makes fails in turn. */
 static void lack_of_memory_is_reported(void **state)
 {
     (void)state;

@@ -262,7 +262,7 @@ static void *write_large(void *user)
     uint32_t base = w.memo, stack = 0;
     PUT(&w, "(");
     for (int i = 0; i < TEXTS; i++) put_string(&w, texts[i]);
-    PUT(&w, "1"); /* they are in the memo now */
+    PUT(&w, "1"); /* the strings are in the memo now */
     put_memoized(&w, '}');
     put_string(&w, "device_traces");
     put_memoized(&w, ']');
@@ -335,7 +335,7 @@ static void a_large_snapshot_streams_from_standard_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_large_snapshot_streams_from_standard_input), /* first: it measures the peak */
+        cmocka_unit_test(a_large_snapshot_streams_from_standard_input), /* runs first, because it measures the peak */
         cmocka_unit_test(recorded_snapshots_give_every_event),
         cmocka_unit_test(recorded_snapshots_give_live_blocks),
         cmocka_unit_test(recorded_snapshots_give_settings),

@@ -43,7 +43,7 @@ static int open_silent(void **state)
     return 0;
 }
 
-/* What the test expects to find: every block of the pools that are there. */
+/* What the test expects to find: all blocks of all pools. */
 enum { BLOCKS_MAX = 4096 };
 typedef struct scene {
     weir_mempool pool; /* private, on device 0 */
@@ -128,7 +128,7 @@ static void check_live(const trace *t, const scene *s)
     assert_int_equal(t->live_count, expected);
 }
 
-/* What the events say is live is what the blocks say. */
+/* The blocks that are live by the events are those that the snapshot lists. */
 static void check_events(const trace *t)
 {
     size_t live = 0;
@@ -283,7 +283,7 @@ static void a_slow_reader_is_waited_for_on_a_nonblocking_pipe_too(void **state)
     close(ends[0]);
 }
 
-/* Its signal does not reach the program, neither now nor later, and one that the program waits for stays. */
+/* The signal does not reach the program, now or later, and one that the program waits for stays pending. */
 static void a_reader_that_is_gone_is_an_error(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static void a_reader_that_is_gone_is_an_error(void **state)
     close(ends[1]);
 }
 
-/* As killed processes of the same number leave them, which in a container is always 1. */
+/* Killed processes with the same number leave such files; in a container the number is always 1. */
 static void files_left_half_written_are_no_hindrance(void **state)
 {
     (void)state;
@@ -345,7 +345,7 @@ static void a_path_that_cannot_be_written_is_refused_with_the_reason(void **stat
     assert_status(weir_snapshot_save(path, &o), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* Each allocation that a snapshot takes, failing in turn: nothing is left, and nothing changed. */
+/* Each allocation that a snapshot makes fails in turn: nothing is left, and nothing changes. */
 static void lack_of_memory_is_reported(void **state)
 {
     (void)state;
@@ -395,7 +395,7 @@ static void python_reads_what_pytorch_would_have_written(void **state)
     end_scene(&s);
 }
 
-/* All on the default stream, and mapped in parts that come and go. */
+/* All blocks are on the default stream, and are mapped in parts that come and go. */
 static void the_viewer_finds_its_way_back_through_mappings(void **state)
 {
     (void)state;
@@ -458,7 +458,7 @@ static void check_settings(const char *config, bool set)
     assert_int_equal(unlink(path), 0);
 }
 
-/* A replay needs them to do what was done. */
+/* A replay needs the settings to repeat the recording. */
 static void traces_and_snapshots_have_the_settings(void **state)
 {
     static const char config[] =
@@ -482,7 +482,7 @@ static void traces_and_snapshots_have_the_settings(void **state)
     }
 }
 
-/* What the events of a snapshot of one pool are about is in it. */
+/* A snapshot of one pool contains everything that its events are about. */
 static void the_events_of_one_pool_are_its_own(void **state)
 {
     (void)state;

@@ -39,7 +39,7 @@ static wr_block *block_of(const void *pointer)
     return wr_starts_block_at(segment_of(pointer), pointer);
 }
 
-/* Whatever is broken must be noticed, and be good again when mended. */
+/* Every fault must be noticed, and validation succeed again once it is mended. */
 #define assert_noticed(word)                                                                                           \
     do {                                                                                                               \
         assert_status(weir_validate(0), WEIR_ERR_INTERNAL);                                                            \
@@ -89,7 +89,7 @@ static void free_and_unknown_pointers_are_refused_untouched(void **state)
     (void)state;
     weir_pointer_info info = { .size = sizeof info, .bytes = 42 };
     char *block = alloc(1000);
-    assert_status(weir_pointer_info_get(block + 1024, &info), WEIR_ERR_DOUBLE_FREE); /* the segment's free rest */
+    assert_status(weir_pointer_info_get(block + 1024, &info), WEIR_ERR_DOUBLE_FREE); /* the free rest of the segment */
     assert_status(weir_pointer_info_get(&info, &info), WEIR_ERR_UNKNOWN_POINTER);
     assert_status(weir_pointer_info_get(NULL, &info), WEIR_ERR_UNKNOWN_POINTER);
     assert_int_equal(info.bytes, 42);
@@ -103,7 +103,7 @@ static void free_and_unknown_pointers_are_refused_untouched(void **state)
 static void a_wrong_block_size_is_noticed(void **state)
 {
     (void)state;
-    wr_block *block = block_of(alloc(3000)); /* has 3072 */
+    wr_block *block = block_of(alloc(3000)); /* it has 3072 */
     block->bytes -= 64;
     assert_noticed("ends at");
     block->bytes += 64;
@@ -115,7 +115,7 @@ static void free_neighbours_are_noticed(void **state)
     void *first = alloc(4096), *second = alloc(4096);
     wr_block *block = block_of(first);
     assert_ok(weir_free(second));
-    (void)stats_of(0); /* what is parked has gone to the cache */
+    (void)stats_of(0); /* parked blocks have gone to the cache */
     block->state = WR_BLOCK_FREE;
     assert_noticed("free neighbours");
     block->state = WR_BLOCK_LIVE;

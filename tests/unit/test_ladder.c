@@ -43,7 +43,7 @@ static void refuse(size_t bytes, weir_stream stream)
     assert_ptr_equal(block, &block);
 }
 
-/* A block freed on `stream`, its segment left idle. */
+/* Frees a block on `stream`, which leaves its segment idle. */
 static void *leave_idle(size_t bytes, weir_stream stream)
 {
     void *block = alloc_on(bytes, stream);
@@ -65,7 +65,7 @@ static void finished_frees_are_found_before_the_driver_is_asked(void **state)
     assert_int_equal(stats_of(0).syncs, 0);
 }
 
-/* PyTorch waits, then asks only the driver, and fails with enough memory in its free list. */
+/* PyTorch waits, then asks only the driver, and fails although its free list has enough memory. */
 static void running_frees_are_waited_for_and_the_free_list_is_searched_again(void **state)
 {
     (void)state;
@@ -132,7 +132,8 @@ static void *allocate(void *argument)
     return NULL;
 }
 
-/* Who waits first polls for everybody; what it leaves must be seen by the next, who finds nothing to wait for. */
+/* The first thread to wait polls for all. The next one, which finds nothing to wait for, must see what the first
+ * left. */
 static void threads_that_wait_for_the_same_frees_all_get_memory(void **state)
 {
     (void)state;
@@ -262,7 +263,7 @@ static void a_segment_that_cannot_be_chained_stays_where_it_is(void **state)
     assert_int_equal(info_of(next).stream.id, two.id);
 }
 
-/* The number tells that the wait is queued, so it may not go up before. */
+/* The count says that waits are queued, so it must not rise before they are. */
 static void a_wait_that_the_driver_refuses_is_not_counted(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void memory_of_an_ended_stream_serves_the_next_without_a_wait(void **stat
     (void)state;
     void *left = leave_idle(12 * MIB, one);
     assert_ok(weir_stream_destroy(one));
-    make_busy(default_stream(0)); /* it is that stream's now */
+    make_busy(default_stream(0)); /* the memory is that stream's now */
     const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait), records = calls_of(WEIR_BACKEND_event_record);
     assert_ptr_equal(alloc_on(12 * MIB, two), left);
     assert_int_equal(calls_of(WEIR_BACKEND_stream_wait), waits);
@@ -322,7 +323,7 @@ static void blocks_in_use_when_their_stream_ended_serve_others_once_the_default_
     (void)state;
     void *block = alloc_on(12 * MIB, one);
     assert_ok(weir_stream_destroy(one));
-    make_busy(default_stream(0)); /* with the block, perhaps */
+    make_busy(default_stream(0)); /* its work may use the block */
     assert_ok(weir_free(block));
     assert_true(alloc_on(12 * MIB, two) != block);
     let_run(default_stream(0));
@@ -353,7 +354,7 @@ static void idle_memory_of_a_stream_stays_its_own_beside_that_of_ended_streams(v
     assert_int_equal(stats_of(0).rehomed, 0);
 }
 
-/* Whether the default stream is idle must not tell where blocks are. */
+/* Where blocks lie must not depend on whether the default stream is idle. */
 static void blocks_of_a_deterministic_pool_in_use_then_serve_no_other_stream(void **state)
 {
     (void)state;
@@ -368,7 +369,7 @@ static void blocks_of_a_deterministic_pool_in_use_then_serve_no_other_stream(voi
     assert_true(alloc_from(pool, 12 * MIB, two) != used);
 }
 
-/* The graph uses what is free in its pool. */
+/* The graph uses the free memory of its pool. */
 static void memory_of_an_ended_stream_in_a_graphs_pool_stays(void **state)
 {
     (void)state;
@@ -416,7 +417,7 @@ static void weir_gives_back_just_enough_largest_first(void **state)
     assert_ok(weir_free(middle));
     assert_ok(weir_free(small));
     assert_ok(weir_free(large));
-    assert_non_null(alloc_on(30 * MIB, two)); /* 22 are free on the device */
+    assert_non_null(alloc_on(30 * MIB, two)); /* 22 MiB are free on the device */
     weir_memory_stats stats = stats_of(0);
     assert_int_equal(stats.driver_frees, 2);
     assert_int_equal(stats.alloc_retries, 1);
@@ -443,7 +444,7 @@ static void *empty(void *argument)
     return NULL;
 }
 
-/* While another thread gives it back, the memory is neither free here nor with the driver. */
+/* While another thread gives the memory back, it is neither free here nor with the driver. */
 static void memory_on_its_way_back_to_the_driver_is_no_reason_to_fail(void **state)
 {
     weir_status emptied = WEIR_ERR_INTERNAL;
@@ -615,7 +616,7 @@ static bool frees(void *user, int device, size_t needed)
     return true;
 }
 
-/* Would deadlock or trip the lock checks if any lock of weir's were held. */
+/* These calls would deadlock or trip the lock checks if weir held any lock. */
 static bool uses_the_library(void *user, int device, size_t needed)
 {
     helper *h = user;
@@ -872,7 +873,7 @@ static void the_library_is_usable_after_a_failure(void **state)
     assert_non_null(alloc_on(64 * MIB, two));
 }
 
-/* Nothing is moved by PyTorch's rules, and there are no oversize segments. */
+/* PyTorch's rules move no segments, and there are no oversize segments. */
 static bool applies(weir_step step, const char *policy)
 {
     return step != WEIR_STEP_TRIM_OVERSIZE && (step != WEIR_STEP_REHOME || strcmp(policy, "torch") != 0);
@@ -929,7 +930,7 @@ static void a_broken_device_ends_the_climb(void **state)
     assert_int_equal(stats_of(0).ooms, 0);
 }
 
-/* The largest goes first, is refused, and stays; the others make room. */
+/* The largest segment goes first; the driver refuses it, and it stays. The others make room. */
 static void memory_that_the_driver_does_not_take_back_is_no_reason_to_fail(void **state)
 {
     leave_idle(30 * MIB, one);
@@ -950,7 +951,7 @@ static void giving_back_nothing_at_all_is_a_reason_to_fail(void **state)
     assert_ok(weir_free(alloc_on(62 * MIB, two)));
 }
 
-/* What a capturing stream keeps is none, and comes first. */
+/* A segment that a capturing stream keeps does not count as refused, and comes first. */
 static void memory_that_the_driver_does_not_take_back_is_reported(void **state)
 {
     (void)state;

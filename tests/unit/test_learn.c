@@ -79,7 +79,7 @@ static uint64_t round_bytes(int i)
     return 512 * (1 + (uint64_t)i * 7 % 31);
 }
 
-/* Allocations of which each is freed three later. */
+/* Allocations, each of which is freed three later. */
 static void add_round(tape *t, uint64_t stream)
 {
     uint64_t addresses[ROUND];
@@ -137,7 +137,7 @@ static void streams_have_rounds_of_their_own(void **state)
     wr_plan_destroy(plan);
 }
 
-/* A ring: the oldest is freed for the next. */
+/* A ring of buffers: the oldest is freed for the next. */
 static void a_round_of_a_ring_of_buffers_is_one_turn(void **state)
 {
     (void)state;
@@ -177,7 +177,7 @@ static void a_plan_much_larger_than_what_lives_at_once_is_not_made(void **state)
     wr_plan_destroy(plan);
 }
 
-/* Some are made anew before the ones of the iteration before are freed. */
+/* Some blocks are allocated again before those of the iteration before are freed. */
 static void when_many_blocks_outlive_an_iteration_a_round_is_two_iterations(void **state)
 {
     (void)state;
@@ -233,7 +233,7 @@ static int open_recording(void **state)
     return 0;
 }
 
-/* A training: activations forwards, freed backwards, some of them kept for a while. */
+/* A training job: activations are allocated forwards and freed backwards, some of them kept for a while. */
 static void one_iteration(weir_stream stream, size_t more)
 {
     enum { LAYERS = 20 };
@@ -316,7 +316,7 @@ static int open_learning(void **state)
     return 0;
 }
 
-/* The plan may come in the middle of a round; a while later it is all that is held. */
+/* The plan may come in the middle of a round; a while later its memory is all that is held. */
 static void a_thread_plans_repeated_requests(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static int open_learning_of_little(void **state)
     return 0;
 }
 
-/* What repeats is another thing every few milliseconds. */
+/* The program repeats something else every few milliseconds. */
 static void a_thread_whose_plans_do_not_fit_plans_less_and_less(void **state)
 {
     (void)state;

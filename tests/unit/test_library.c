@@ -235,8 +235,8 @@ static void generators_are_created_with_their_type(void **state)
     }
 }
 
-/* Whatever is in the variable afterwards (nothing, garbage, a half-made handle), it reaches nobody; and every status
- * that any of the libraries has comes through with its number in the text. */
+/* Whatever a failed create leaves in the variable (nothing, garbage, a half-made handle) reaches nobody, and every
+ * status that any of the libraries has comes through with its number in the text. */
 static void a_failed_create_gives_its_code_and_no_handle(void **state)
 {
     (void)state;
@@ -297,7 +297,7 @@ static void success_without_a_handle_is_a_failure(void **state)
     }
 }
 
-/* The stand-in ends the process, as the real library does, when it is asked all the same. */
+/* The stand-in ends the process, as the real library does, if it is called all the same. */
 static void a_library_that_exits_without_a_device_is_not_asked(void **state)
 {
     (void)state;
@@ -339,7 +339,7 @@ static void a_library_that_exits_without_memory_is_not_asked(void **state)
     }
 }
 
-/* The stand-ins end the process, as the real libraries do, when they are asked all the same. */
+/* The stand-ins end the process, as the real libraries do, if they are called all the same. */
 static void a_handle_is_kept_when_its_library_could_not_free(void **state)
 {
     (void)state;

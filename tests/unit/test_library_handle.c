@@ -166,7 +166,7 @@ static void workspaces_are_as_large_as_the_device_wants(void **state)
     assert_int_equal(wanted(WEIR_ROCBLAS, 11), 32 * MIB);
     const weir_device_caps gfx942 = { .compute_major = 9, .compute_minor = 4 };
     assert_int_equal(row_of(WEIR_ROCBLAS)->workspace_bytes(&gfx942), 128 * MIB);
-    assert_int_equal(wanted(WEIR_HIPBLAS, 9), 0); /* of ROCm 6: it cannot be told */
+    assert_int_equal(wanted(WEIR_HIPBLAS, 9), 0); /* ROCm 6: it does not say so */
     for (int i = 0; i < KINDS; i++) {
         if (kinds[i] == WEIR_CUBLAS || kinds[i] == WEIR_ROCBLAS) continue;
         assert_int_equal(wanted(kinds[i], 9), 0);
@@ -187,7 +187,7 @@ static void a_workspace_is_attached_and_detached(void **state)
         assert_int_equal(kind->set_workspace(kind->self, handle, memory, sizeof memory), 0);
         assert_ptr_equal(commands.handle_workspace(handle), memory);
         assert_int_equal(commands.handle_workspace_bytes(handle), sizeof memory);
-        /* The reason why it must be attached anew after each bind. */
+        /* Why a workspace must be attached anew after each bind. */
         assert_int_equal(kind->bind(kind->self, handle, &another_stream), 0);
         assert_ptr_equal(commands.handle_workspace(handle), with[i] == WEIR_CUBLAS ? NULL : memory);
         assert_int_equal(kind->set_workspace(kind->self, handle, NULL, 0), 0);
@@ -200,7 +200,7 @@ static void a_workspace_is_attached_and_detached(void **state)
 
 /* ---- memory from weir ----------------------------------------------------------------------------------------- */
 
-/* What a pool gives: counts, and remembers what it was asked. */
+/* Stands for a pool: counts, and remembers what it was asked. */
 typedef struct giver {
     int allocs, frees, fail_with;
     size_t bytes;
@@ -255,7 +255,7 @@ static void cudss_takes_its_memory_from_weir(void **state)
     assert_int_equal(g.frees, 1);
 }
 
-/* As cuDSS itself asks during a solve: a pointer for no bytes would be memory it does not know of. */
+/* cuDSS asks for no bytes during a solve: a pointer would be memory that it does not know of. */
 static void a_request_for_no_bytes_gets_null_without_asking_weir(void **state)
 {
     (void)state;
@@ -274,7 +274,7 @@ static void a_request_for_no_bytes_gets_null_without_asking_weir(void **state)
     }
 }
 
-/* MIOpen's callbacks know of no stream: the one that the handle is bound to is meant. */
+/* MIOpen's callbacks name no stream: they mean the one that the handle is bound to. */
 static void miopen_takes_its_memory_from_weir(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void miopen_takes_its_memory_from_weir(void **state)
     assert_int_equal(g.bytes, 70000);
     assert_null(g.stream);
     assert_true(g.on_bound);
-    destroyed(kind, &commands, handle); /* which gives back what it still had */
+    destroyed(kind, &commands, handle); /* the destroy gives back what the handle still had */
     assert_int_equal(g.frees, 1);
     assert_ptr_equal(g.freed, g.memory);
     assert_true(g.freed_on_bound);

@@ -71,7 +71,7 @@ static void a_real_library_works_or_says_why_not(void **state)
     assert_true(child >= 0);
     if (child == 0) {
         point_to(row, file);
-        _exit(use(row)); /* whatever the libraries left to be done at exit is not what is tested */
+        _exit(use(row)); /* what the libraries do at exit is not tested */
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     if (WIFSIGNALED(status)) fail_msg("%s: ended by signal %d", row->name, WTERMSIG(status));

@@ -39,7 +39,7 @@ static void refuse(size_t bytes, weir_stream stream)
     assert_ptr_equal(block, &block);
 }
 
-/* A block freed on `stream`, its segment left idle. */
+/* Frees a block on `stream`, which leaves its segment idle. */
 static void *leave_idle(size_t bytes, weir_stream stream)
 {
     void *block = alloc_on(bytes, stream);
@@ -214,7 +214,7 @@ static void segments_younger_than_the_mean_are_not_collected(void **state)
     assert_int_equal(stats_of(0).collected, 1);
 }
 
-/* The one that was made first, and lies behind the other in its bin, was used last. */
+/* The segment that was made first, and lies behind the other in its bin, was used last. */
 static void collection_goes_by_the_time_of_the_free(void **state)
 {
     (void)state;

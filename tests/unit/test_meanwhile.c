@@ -92,7 +92,7 @@ static void *ask_source(void *pool)
     return NULL;
 }
 
-/* The program holds its lock while it asks for memory, and its source takes it. */
+/* The program holds its own lock while it asks for memory, and its source takes the same lock. */
 static void a_refused_request_does_not_wait_for_a_source_that_waits_for_it(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void a_stream_does_not_end_while_an_event_is_recorded_on_it(void **state)
     assert_ptr_equal(alloc_on(12 * MIB, home), block);
 }
 
-/* Of a deterministic pool, whose stream waits for the other one at once. */
+/* The block is of a deterministic pool, whose stream waits for the other one at once. */
 static void a_block_freed_while_a_stream_that_used_it_ends_delays_no_thread(void **state)
 {
     (void)state;
@@ -159,9 +159,9 @@ static void a_chunk_partly_handed_out_meanwhile_stays(void **state)
     assert_ok(weir_free(two));
     assert_int_equal(device_0()->cache.chunks.count, 2);
     start_slowly(&emptying, empty_cache, NULL, WEIR_BACKEND_vm_destroy);
-    char *first = alloc(3 * MIB), *second = alloc(3 * MIB); /* of the other chunk, while one is with the driver */
+    char *first = alloc(3 * MIB), *second = alloc(3 * MIB); /* both in the other chunk, while one is with the driver */
     assert_ok(weir_free(first));
-    (void)stats_of(0); /* not parked any more: free, and before what is in use */
+    (void)stats_of(0); /* no longer parked: free, and before the block in use */
     write_pattern(second, 3 * MIB, 7);
     pthread_join(emptying, NULL);
     assert_true(has_pattern(second, 3 * MIB, 7));

@@ -157,7 +157,7 @@ static void creating_refuses_invalid_options(void **state)
     o.use_on_oom = true;
     o.memory = WEIR_MEMORY_PINNED;
     assert_status(weir_mempool_create(&o, &pool),
-                  WEIR_ERR_INVALID_ARGUMENT); /* whoever borrows asked for device memory */
+                  WEIR_ERR_INVALID_ARGUMENT); /* a request that borrows wants device memory */
     o.memory = WEIR_MEMORY_MANAGED;
     assert_status(weir_mempool_create(&o, &pool), WEIR_ERR_INVALID_ARGUMENT);
     o = options_on(0);
@@ -343,7 +343,7 @@ static void a_thread_that_entered_no_pool_is_not_routed(void **state)
 
 static weir_mempool entered_by_a_thread;
 
-/* Without leaving. */
+/* The threads end without leaving the pool. */
 static void *enter_and_alloc(void *nothing)
 {
     (void)nothing;
@@ -383,7 +383,7 @@ static void a_stream_that_ends_ends_its_route(void **state)
     assert_int_equal(pool_info(pool).references, 2);
     assert_ok(weir_stream_destroy(stream));
     assert_int_equal(pool_info(pool).references, 1);
-    assert_pool(alloc_on(MIB, new_stream(0)), default_pool); /* which may have the record of the other */
+    assert_pool(alloc_on(MIB, new_stream(0)), default_pool); /* which may reuse the record of the other */
 }
 
 static bool above_a_mebibyte(void *user, weir_stream stream, size_t bytes)
@@ -783,7 +783,7 @@ static weir_mempool pool_with(counting_source *counts, int device)
     return make(o);
 }
 
-/* A source that takes its time to take memory back, and, if it is to, to give it. */
+/* A source that is slow to take memory back and, if told so, to give it. */
 typedef struct slow_source {
     counting_source counts;
     atomic_size_t out;
@@ -919,7 +919,7 @@ static void pools_of_other_memory_may_exceed_the_device(void **state)
     assert_int_equal(counts.allocs, 1);
     assert_ok(weir_mempool_unref(with_source));
     assert_ok(weir_free(alloc_from(make(pinned), 80 * MIB)));
-    /* The driver knows; this one takes it from the device. */
+    /* Only the driver knows how much managed memory there is; this one takes it from the device. */
     assert_status(weir_alloc_from(make(moving), 80 * MIB, WEIR_STREAM_CURRENT, &managed), WEIR_ERR_OUT_OF_MEMORY);
     assert_true(calls_of(WEIR_BACKEND_managed_alloc) > 0);
     assert_non_null(strstr(weir_error_text(), "The last refusal: host: 80.00 MiB asked"));
@@ -955,7 +955,7 @@ static void a_pool_whose_last_block_went_late_goes_with_the_next_one_made(void *
     assert_ok(weir_mempool_unref(pool));
 }
 
-/* As while the stream of its memory captures. */
+/* Fails as while the stream of the memory captures. */
 static void a_pool_that_could_not_go_goes_with_the_one_after(void **state)
 {
     (void)state;

@@ -157,7 +157,7 @@ static void other_errors_have_no_memory_in_their_json(void **state)
     says("was not allocated by weir"); /* asking changes nothing */
 }
 
-/* Each allocation of the library's own that the error takes, failing in turn: it is the same error, with less in it. */
+/* Each of the library's own allocations for the error fails in turn: the error stays the same, with less in it. */
 static void the_error_is_reported_when_its_own_records_fail(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void the_error_is_reported_when_its_own_records_fail(void **state)
         wr_meta_fail_nth(nth);
         const weir_status status = weir_alloc_on(60 * MIB, stream, &block);
         wr_meta_fail_nth(0);
-        if (status == WEIR_ERR_OUT_OF_HOST_MEMORY) continue; /* of a step before */
+        if (status == WEIR_ERR_OUT_OF_HOST_MEMORY) continue; /* an earlier step failed */
         assert_int_equal(status, WEIR_ERR_OUT_OF_MEMORY);
         says("asked for 60.00 MiB");
     }
@@ -232,7 +232,7 @@ static int open_gib(void **state)
     return 0;
 }
 
-/* A new chunk is an eighth of what is held, up to 16 MiB, where there is room for that. */
+/* A new chunk is an eighth of what is held, up to 16 MiB, when there is room for that. */
 static void the_last_of_a_device_serves_small_requests(void **state)
 {
     (void)state;

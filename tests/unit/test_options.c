@@ -264,7 +264,7 @@ static void settings_of_an_older_program_are_read_as_far_as_they_go(void **state
     weir_settings settings = WEIR_SETTINGS_INIT;
     settings.backend = "host";
     settings.memory_limit = 5 * GIB;
-    settings.host_devices = 1000; /* past the end of what the program knew */
+    settings.host_devices = 1000; /* past the end of the structure that the program knew */
     settings.size = offsetof(weir_settings, host_devices);
     assert_int_equal(wr_options_read_from(&options, &settings, nothing), WEIR_OK);
     assert_string_equal(options.value[WR_OPTION_backend].text, "host");

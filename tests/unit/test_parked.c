@@ -96,8 +96,8 @@ static void parked_memory_of_a_busy_stream_stays_its_own(void **state)
     let_run(other);
 }
 
-/* Each turn takes from the other stream what it needs, until that takes too much of the time, and then until both together have
- * enough. */
+/* Each turn takes the memory that it needs from the other stream, until mapping takes too much of the time; then new
+ * memory is created until both together have enough. */
 static void streams_that_work_by_turns_come_to_have_memory_of_their_own(void **state)
 {
     enum { TURNS = 200 };

@@ -201,7 +201,7 @@ static void a_thousand_cycles_leave_nothing_behind(void **state)
 {
     (void)state;
     filled f = fill_pool(mapped("a"), new_stream(0));
-    for (unsigned i = 5; i < PIECES; i++) give(&f, i); /* copying is not what may leave something behind */
+    for (unsigned i = 5; i < PIECES; i++) give(&f, i); /* copying is not suspected of leaving something behind */
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));    /* what is made once is made now */
     assert_ok(weir_resume(0, "a"));
     const uint64_t left = free_memory(0), records = wr_meta_live();
@@ -253,7 +253,7 @@ static void blocks_freed_while_paused_are_free_and_the_rest_stays(void **state)
     assert_true(calls_of(WEIR_BACKEND_copy) > copies);
     check(&f);
     give_all(&f);
-    assert_ok(weir_mempool_empty_cache(f.pool)); /* all of it is whole again */
+    assert_ok(weir_mempool_empty_cache(f.pool)); /* the whole pool is one free piece again */
     assert_int_equal(pool_stats(f.pool).reserved_bytes[WEIR_STAT_ALL].current, 0);
 }
 
@@ -451,13 +451,13 @@ static void without_room_everything_stays_paused_and_is_kept(void **state)
     assert_int_equal(stats_of(0).paused_bytes, paused);
     assert_int_equal(free_memory(0), 4 * MIB);
     assert_ok(weir_validate(0));
-    assert_ok(weir_free(hog)); /* idle now, and given back for it */
+    assert_ok(weir_free(hog)); /* idle now, and given back to make room */
     assert_ok(weir_resume(0, "a"));
     check(&f);
     check(&g);
 }
 
-/* Of two pools one was released, and the last of its blocks was freed while it was paused. */
+/* One of two pools was released, and the last of its blocks was freed while it was paused. */
 static void a_pool_that_went_while_paused_needs_no_room(void **state)
 {
     (void)state;
@@ -562,7 +562,7 @@ static void memory_that_the_driver_does_not_take_is_back_after_resuming(void **s
     const int64_t reserved = reserved_on(0);
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 2, WEIR_ERR_DRIVER));
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
-    assert_true(reserved_on(0) > 0); /* it is still weir's, and says so */
+    assert_true(reserved_on(0) > 0); /* it is still weir's, and counts as reserved */
     assert_int_equal(reserved_on(0) + (int64_t)stats_of(0).paused_bytes, reserved);
     assert_ok(weir_validate(0));
     assert_ok(weir_resume(0, "a"));
@@ -573,7 +573,7 @@ static void memory_that_the_driver_does_not_take_is_back_after_resuming(void **s
     assert_int_equal(calls_of(WEIR_BACKEND_vm_destroy), calls_of(WEIR_BACKEND_vm_create) + 1);
 }
 
-/* Resuming fails at the second segment, and the driver does not take back what the first has by then. */
+/* Resuming fails at the second segment, and the driver does not take back the memory that the first has by then. */
 static void memory_left_by_a_failed_resume_counts_and_serves_the_next(enum weir_backend_entry refuses)
 {
     filled f = fill_pool(mapped("a"), new_stream(0));
@@ -690,7 +690,7 @@ static weir_status access_and_pause(int ordinal, void *base, size_t bytes, int a
 {
     driver.vm_access = real->vm_access;
     weir_status status = real->vm_access(ordinal, base, bytes, accessor);
-    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP)); /* what another thread may do just then */
+    assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP)); /* what another thread may do at that moment */
     return status;
 }
 
@@ -702,7 +702,7 @@ static weir_status count_destroyed(int ordinal, weir_chunk chunk, size_t bytes)
     return real->vm_destroy(ordinal, chunk, bytes);
 }
 
-/* At the end the driver is asked once more. */
+/* In the end the driver is asked once more. */
 static void a_copy_that_is_never_taken_back_keeps_no_memory(void **state)
 {
     (void)state;

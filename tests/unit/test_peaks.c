@@ -83,7 +83,8 @@ static void a_refused_request_leaves_out_alone(void **state)
     assert_ptr_equal(out, &here);
 }
 
-/* 32 blocks lie parked between others, and as many more are live than there were of them; then somebody has them emptied. */
+/* 32 blocks lie parked between live ones, and 32 more were allocated since; then the parked ones are freed for a
+ * reading or a miss. */
 static void emptying_parked_blocks_sets_no_peak(void **state)
 {
     enum { BLOCKS = 32 };
@@ -113,7 +114,7 @@ static void emptying_parked_blocks_sets_no_peak(void **state)
     }
 }
 
-/* What a program has live, told by itself. */
+/* The program's own count of what it has live. */
 typedef struct own_count {
     int64_t now, peak, came;
 } own_count;
@@ -141,7 +142,7 @@ static uint32_t next_random(uint32_t *state)
     return *state;
 }
 
-/* Hits and misses, of both classes, at and below the peak. */
+/* Allocates by hits and misses, in both size classes, at and below the peak. */
 static void live_memory_of_a_stream_is_counted_to_the_byte(void **state)
 {
     (void)state;

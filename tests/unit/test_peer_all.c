@@ -79,7 +79,7 @@ static void all_cached_memory_serves_before_a_request_fails(void **state)
 {
     (void)state;
     for (size_t i = 0; i < peer_count(); i++) {
-        /* What has a pool of its own from the start has half of the device. */
+        /* An allocator with a fixed pool gets half of the device. */
         peer_open(strcmp(peer_at(i)->name, "rmm-arena") == 0 ? "rmm-arena:size=1GiB" : peer_at(i)->name, GIB);
         for (size_t slot = 0; slot < 8; slot++) peer_get(slot, 100 * MIB, 0);
         for (size_t slot = 0; slot < 8; slot++) peer_give(slot);
@@ -136,7 +136,7 @@ static bool bounds(const peer_option *above, const peer_option *below)
     return below->at_most && strcmp(below->at_most, above->name) == 0;
 }
 
-/* One option, and what it must not be more than, or less, as far from it as can be. */
+/* An option, and another that it must not exceed, or fall below, at its extremes. */
 static void play_with(const peer *p, const peer_option *one, uint64_t value)
 {
     char text[200];

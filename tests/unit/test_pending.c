@@ -357,7 +357,7 @@ static void without_an_event_the_stream_itself_is_asked(void **state)
     assert_ok(weir_host_fail_clear());
 }
 
-/* A held stream would be run by whoever waits for it. */
+/* A thread that waits for a held stream would run it. */
 static sem_t may_end;
 
 static void wait_to_end(void *unused)
@@ -368,7 +368,7 @@ static void wait_to_end(void *unused)
 
 static void *empty_the_cache(void *unused)
 {
-    (void)weir_empty_cache(0); /* refused for want of events, once it has waited */
+    (void)weir_empty_cache(0); /* refused for lack of events, after waiting */
     return unused;
 }
 
@@ -428,7 +428,7 @@ static void a_recorded_stream_may_be_destroyed_after_the_free(void **state)
 {
     (void)state;
     void *block = alloc_on(OWN, home);
-    assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER)); /* leaves only the stream to ask */
+    assert_ok(weir_host_fail(WEIR_BACKEND_event_record, 1, WEIR_ERR_DRIVER)); /* only the stream can be asked */
     assert_ok(weir_record_stream(block, other));
     assert_ok(weir_free(block));
     assert_ok(weir_stream_destroy(other));
@@ -475,7 +475,7 @@ static void free_used_by_other(void *block)
     assert_ok(weir_free(block));
 }
 
-/* Who waits until nothing is pending waits for ever beside threads that free all the time. */
+/* A thread that waits until nothing is pending would wait for ever beside threads that free all the time. */
 static void blocks_freed_later_are_not_waited_for(void **state)
 {
     (void)state;
@@ -510,7 +510,7 @@ static void *empty_and_tell(void *unused)
     return weir_empty_cache(0) == WEIR_OK ? NULL : &begun;
 }
 
-/* What is waited for may itself wait for what those threads do next. */
+/* The work that it waits for may itself wait for what those threads do next. */
 static void a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending(void **state)
 {
     (void)state;
@@ -536,7 +536,7 @@ static void a_thread_that_waits_for_a_free_keeps_no_other_stream_from_ending(voi
     sem_destroy(&may_end);
 }
 
-/* Both come back with one event. */
+/* Both blocks come back with one event. */
 static void two_threads_may_wait_for_one_free(void **state)
 {
     (void)state;
@@ -563,7 +563,7 @@ static void two_threads_may_wait_for_one_free(void **state)
     sem_destroy(&may_end);
 }
 
-/* As when a free took the block before its mark was changed, and it was handed out again. */
+/* As if a free had taken the block before its mark was changed, and it had been handed out again. */
 static void a_stream_that_a_block_came_back_with_can_be_recorded(void **state)
 {
     (void)state;

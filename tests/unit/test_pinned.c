@@ -205,7 +205,7 @@ static void a_slow_stream_delays_only_its_own_blocks(void **state)
         of_quick[i] = pinned(9 * MIB);
     }
     hold(slow);
-    for (int i = 0; i < 4; i++) { /* the slow stream's are always freed first */
+    for (int i = 0; i < 4; i++) { /* the slow stream's blocks are always freed first */
         assert_ok(weir_fill(of_slow[i], 1, 100, slow));
         assert_ok(weir_pinned_record(of_slow[i], slow));
         assert_ok(weir_pinned_free(of_slow[i]));
@@ -238,7 +238,7 @@ static void a_block_used_in_a_capture_waits_for_its_end(void **state)
     assert_ptr_not_equal(pinned(9 * MIB), block);
     assert_ok(weir_pinned_trim(0));
     assert_int_equal(pinned_stats().pending_frees, 1);
-    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &graph)); /* which nothing has ended before */
+    assert_ok(wr_backend_host.capture_end(0, native_of(stream), &graph)); /* which nothing has ended yet */
     assert_ok(wr_backend_host.graph_destroy(0, graph));
     assert_ok(weir_stream_synchronize(stream));
     assert_ptr_equal(pinned(9 * MIB), block);
@@ -465,7 +465,7 @@ static void memory_that_the_program_frees_on_any_node_serves(void **state)
     assert_ok(weir_reclaim_remove(free_that, block));
 }
 
-/* Records for so many bytes would stay. */
+/* Records for so many bytes would otherwise stay. */
 static void a_request_beyond_the_machine_leaves_no_records(void **state)
 {
     (void)state;
@@ -540,7 +540,7 @@ static size_t resident_pages(void *base, size_t bytes)
 static void reserved_memory_is_faulted_in_and_serves_without_the_driver(void **state)
 {
     (void)state;
-    const size_t bytes = 130 * MIB + 5; /* more than one thread has to do */
+    const size_t bytes = 130 * MIB + 5; /* enough for more than one thread */
     assert_ok(weir_pinned_reserve(bytes, WEIR_NUMA_ANY));
     assert_ok(weir_pinned_reserve(1 * MIB, WEIR_NUMA_ANY));
     assert_int_equal(held(), 134 * MIB);
@@ -560,7 +560,7 @@ static void reserving_respects_the_limit(void **state)
     assert_ok(weir_pinned_reserve(18 * MIB, WEIR_NUMA_ANY));
     assert_status(weir_pinned_reserve(4 * MIB, WEIR_NUMA_ANY), WEIR_ERR_OUT_OF_HOST_MEMORY);
     assert_non_null(strstr(weir_error_text(), "18.00 MiB idle"));
-    assert_int_equal(held(), 18 * MIB); /* what was reserved before did not go for it */
+    assert_int_equal(held(), 18 * MIB); /* the memory reserved before was not given back for it */
     assert_ok(weir_pinned_reserve(2 * MIB, WEIR_NUMA_ANY));
     assert_ok(weir_pinned_reserve(0, WEIR_NUMA_ANY));
 }
@@ -590,14 +590,14 @@ static void memory_that_a_graph_uses_is_not_reused_before_the_graph_ends(void **
     assert_status(weir_pinned_free(pinned), WEIR_ERR_DOUBLE_FREE);
     assert_ok(weir_graph_destroy(graph));
     assert_ok(weir_pinned_free(other));
-    assert_ok(weir_pinned_trim(UINT64_MAX)); /* looks at what is finished, and gives nothing back */
+    assert_ok(weir_pinned_trim(UINT64_MAX)); /* reclaims finished frees, and gives nothing back */
     assert_ok(weir_pinned_alloc(512, WEIR_NUMA_ANY, (void **)&other));
     assert_ptr_equal(other, pinned);
     assert_ok(weir_pinned_free(other));
     assert_ok(weir_free(memory));
 }
 
-/* In a graph that copies it out. */
+/* Captures a graph that copies from the block. */
 static weir_graph capture_a_copy_of(void *block, void *memory, weir_stream stream)
 {
     weir_graph graph;
@@ -609,10 +609,10 @@ static weir_graph capture_a_copy_of(void *block, void *memory, weir_stream strea
     return graph;
 }
 
-/* It has the lowest address of its segment. */
+/* The block has the lowest address of its segment. */
 static bool is_free(void *block)
 {
-    assert_ok(weir_pinned_trim(UINT64_MAX)); /* looks at what is finished, and gives nothing back */
+    assert_ok(weir_pinned_trim(UINT64_MAX)); /* reclaims finished frees, and gives nothing back */
     void *other = pinned(512);
     assert_ok(weir_pinned_free(other));
     return other == block;
@@ -821,7 +821,7 @@ static void a_back_end_that_cannot_register_gives_aligned_memory_too(void **stat
     for (int i = 0; i < 3; i++) {
         wr_range range = { .bytes = 4 * MIB };
         void *odd = NULL;
-        assert_ok(plain.pinned_alloc(0, 4 * KIB, &odd)); /* lest what follows is aligned by chance */
+        assert_ok(plain.pinned_alloc(0, 4 * KIB, &odd)); /* so that the next block is not aligned by chance */
         assert_ok(wr_page_locked_take(&plain, 0, WR_PAGE_LOCKED_ANYWHERE, &range));
         assert_int_equal((uintptr_t)range.base % (2 * MIB), 0);
         memset(range.base, 1, range.bytes);

@@ -21,7 +21,7 @@
 
 /* ---- placing ------------------------------------------------------------------------------------------------------ */
 
-/* Those of one line of addresses do not overlap, and lie below its size. */
+/* Blocks in one range of addresses do not overlap, and lie below its size. */
 static void assert_sound(const wr_guest_item *items, uint32_t count, const uint64_t *bytes, uint32_t host)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -103,7 +103,7 @@ static void add_block(tape *t, uint64_t address, uint64_t bytes, uint64_t stream
     add(t, WEIR_EVENT_FREE_COMPLETED, address, bytes, stream);
 }
 
-/* Stream 1 is the host; stream 2 has its large block before the host's, or else while the host has it. */
+/* Stream 1 is the host. Stream 2 has its large block before the host's, or else while the host has its own. */
 static void add_round(tape *t, bool before)
 {
     for (uint64_t i = 0; i < SMALL_ONES; i++) add_block(t, 512, 512 * (1 + i * i), 1);
@@ -114,7 +114,7 @@ static void add_round(tape *t, bool before)
     add(t, WEIR_EVENT_FREE_COMPLETED, 4096, 4 << 20, 1);
 }
 
-/* A plan of so many rounds, in which the guest is before the host where the string has a b. */
+/* A plan of so many rounds; the guest comes before the host where the string has a b. */
 static weir_plan *learn(const char *rounds, const wr_arena_user **users)
 {
     static tape t;
@@ -194,7 +194,7 @@ static void play_round(program *p)
     assert_ok(weir_free(p->large));
 }
 
-/* A round of it was served. */
+/* A round of the plan was served. */
 static program start_on(weir_stream host, weir_stream guest)
 {
     program p = { .host = host, .guest = guest };
@@ -262,7 +262,7 @@ static void a_guest_waits_for_the_host_and_the_host_for_the_guest(void **state)
     hold(p.guest);
     assert_ok(weir_free(lent));
     assert_false(is_idle(p.host));
-    assert_ptr_equal(alloc_on(LARGE, p.host), p.large); /* at once, for its work will wait */
+    assert_ptr_equal(alloc_on(LARGE, p.host), p.large); /* at once, because its work will wait */
     let_run(p.guest);
     assert_ok(weir_stream_synchronize(p.host));
 }
@@ -307,8 +307,8 @@ static void *end(void *argument)
     return NULL;
 }
 
-/* While another thread, in the driver, keeps both of them waiting, a lent block is freed and the host destroyed, whose work had
- * been waited for before: what the block's place waits for then is not over. */
+/* Another thread, in the driver, keeps both waiting. A lent block is freed meanwhile, and the host destroyed, whose
+ * work had been waited for before. So the block's place waits for work that is not over. */
 static void a_host_that_ends_while_a_lent_block_is_freed_is_waited_for(void **state)
 {
     (void)state;

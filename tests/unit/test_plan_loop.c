@@ -10,10 +10,10 @@
 #include "plan/core.h"
 #include "plan/verify.h"
 
-/* One iteration: blocks that nest, one that outlives it by `late` allocations of the next, and weights once. */
+/* One iteration: nested blocks, one that outlives it by `late` allocations of the next, and weights once. */
 typedef struct program {
     arena a;
-    uint32_t held; /* what is freed in the next iteration */
+    uint32_t held; /* blocks that are freed in the next iteration */
     bool holds;
 } program;
 
@@ -91,7 +91,8 @@ static void a_repetition_of_less_than_half_is_no_loop(void **state)
     arena_release(&p.a);
 }
 
-/* A block that is freed only after the next iteration's has been allocated twice: every second iteration repeats. */
+/* Each iteration's block is freed only after the next iteration's was allocated, so that every second iteration
+ * repeats. */
 static void blocks_that_outlive_an_iteration_make_it_longer(void **state)
 {
     (void)state;
@@ -149,7 +150,7 @@ static void one_iteration_is_planned_for_all(void **state)
     layout_init(&l, &p.a);
     assert_true(l.loop.times > 20);
     assert_true(l.entries < 30);
-    assert_true(l.count < l.entries); /* what crosses into the loop is one block with what crosses inside */
+    assert_true(l.count < l.entries); /* a block that crosses into the loop is one with those that cross inside */
     layout_release(&l);
     solve_and_check(&p.a, true);
     arena_release(&p.a);

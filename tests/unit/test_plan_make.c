@@ -164,7 +164,7 @@ static void sizes_that_no_device_has_are_refused(void **state)
     script_release(&s);
 }
 
-/* A plan of an arena that repeats, and its problem. */
+/* An arena that repeats: its problem and its plan. */
 static void repeating(problem *p, made_plan *m)
 {
     uint64_t random = 3;
@@ -285,7 +285,7 @@ static void plans_with_overlaps_serve_no_trace_and_are_invalid(void **state)
 
 enum { PART = 4 };
 
-/* Entries of before, in and behind a loop, a few units wide, at random. */
+/* Random entries before, in and behind a loop, a few units wide. */
 static void random_entries(weir_plan_entry *e, size_t count, uint64_t *random)
 {
     for (size_t i = 0; i < count; i++) {

@@ -31,8 +31,8 @@ static uint64_t solved_height(const arena *a, const solve_options *options)
     return height;
 }
 
-/* The lowest height over all orders in which blocks are piled up from the bottom; every placement is as high as one of
- * these. */
+/* The lowest height over all orders in which blocks can be piled up from the bottom. Every placement is as high as one
+ * of these. */
 static uint64_t lowest(const arena *a, uint64_t *offset, bool *placed, uint64_t above, uint64_t height, uint64_t best)
 {
     bool complete = true;
@@ -141,7 +141,7 @@ static void an_empty_problem_is_solved(void **state)
     assert_int_equal(solved_height(&a, &quick), 0);
 }
 
-/* Where only residents live, what is before and behind is placed apart; their heights do not add up. */
+/* Where only residents live, the blocks before and behind are placed separately; their heights do not add up. */
 static void time_is_cut_where_only_residents_live(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void time_is_cut_where_only_residents_live(void **state)
     arena_release(&a);
 }
 
-/* What is proven on a floor that is higher than what lives below it says nothing of other placements. */
+/* A proof on a floor that is higher than the blocks below it says nothing of other placements. */
 static void a_floor_with_a_hole_proves_nothing(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void moves_cost_their_predicted_price(void **state)
         anneal_init(&a, &s.g, s.g.part->blocks, round + 1);
         uint64_t before = a.height;
         for (int step = 0; step < 300; step++) {
-            /* As good as no temperature: a move that was priced too low would make it higher. */
+            /* At nearly zero temperature, a move that was priced too low would raise the height. */
             anneal_step(&a, 1e-9);
             assert_true(a.height <= before);
             before = a.height;
@@ -334,7 +334,7 @@ static void gaps_are_filled_without_overlaps_in_any_order(void **state)
     }
 }
 
-/* So many that where they are is sorted by digits; with blocks of a TiB the addresses have all of them. */
+/* So many blocks that their addresses are sorted by radix; with blocks of a TiB the addresses use all digits. */
 static void gaps_between_hundreds_of_blocks_are_filled_without_overlaps(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void gaps_between_hundreds_of_blocks_are_filled_without_overlaps(void **s
     }
 }
 
-/* More than are placed between two looks at the clock. */
+/* More blocks than are placed between two looks at the clock. */
 #define LATE_BLOCKS 600
 
 static void every_way_of_decoding_stops_at_the_deadline(void **state)
@@ -414,7 +414,7 @@ static void with_an_answer_greedy_ends_at_the_deadline(void **state)
     assert_int_equal(late_greedy(false), UINT64_MAX);
 }
 
-/* What was told of the progress. */
+/* The reported progress. */
 typedef struct told {
     unsigned placing, planning;
     double placed;

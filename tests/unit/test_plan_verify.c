@@ -95,7 +95,7 @@ static void verification_agrees_with_looking_at_every_pair(void **state)
     assert_in_range(wrong, 200, 1800);
 }
 
-/* By the last users of every unit. */
+/* Counted by the last users of every unit. */
 static uint64_t plain_waits(const arena *a, const uint64_t *offset, uint64_t units)
 {
     uint64_t waits = 0;

@@ -91,11 +91,11 @@ static void torch_division_list_chooses_by_size(void **state)
 {
     (void)state;
     wr_policy_options options = with_divisions("[2:2,256:1,512:4,>:8]");
-    assert_int_equal(torch_block(&options, 300 * WR_MIB + 1), 300 * WR_MIB + 512); /* 256 MiB: 1 division is none */
+    assert_int_equal(torch_block(&options, 300 * WR_MIB + 1), 300 * WR_MIB + 512); /* 256 MiB: 1 division means none */
     assert_int_equal(torch_block(&options, 520 * WR_MIB), 640 * WR_MIB);
     assert_int_equal(torch_block(&options, 1030 * WR_MIB), 1152 * WR_MIB);
     assert_int_equal(torch_block(&options, 33 * WR_GIB), 36 * WR_GIB);
-    assert_int_equal(torch_block(&options, 65 * WR_GIB), 72 * WR_GIB); /* beyond the last entry: the last one's */
+    assert_int_equal(torch_block(&options, 65 * WR_GIB), 72 * WR_GIB); /* beyond the last entry: that of the last */
 }
 
 static void torch_divisions_of_the_smallest_entry_hold_below_2_mib(void **state)
@@ -269,7 +269,7 @@ static void fits_hold_for_any_size(void **state)
     }
 }
 
-/* More is never served by less. */
+/* A larger request never gets a smaller block. */
 static void fits_grow_with_the_request(void **state)
 {
     const wr_policy *policy = *state;
@@ -343,7 +343,7 @@ static void a_max_split_size_that_is_not_above_large_segment_is_refused(void **s
     assert_int_equal(o.max_split, 20 * WR_MIB + 1);
 }
 
-/* Also before that is rounded. */
+/* Also before large_segment is rounded. */
 static void torch_lets_max_split_size_be_large_segment(void **state)
 {
     (void)state;

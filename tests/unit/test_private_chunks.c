@@ -17,7 +17,7 @@
 #include "random_support.h"
 
 #define CHUNK (8 * MIB)
-#define CHUNKS 8 /* free, they are as much as others get of what is parked */
+#define CHUNKS 8 /* free, they are enough for other streams to get parked blocks */
 
 static weir_stream origin;
 
@@ -70,7 +70,7 @@ static void assert_others_kept(char *blocks[CHUNKS])
     for (unsigned i = 1; i < CHUNKS; i += 2) assert_true(has_pattern(blocks[i], CHUNK, i));
 }
 
-/* And not parked: whoever asks for statistics looks there, too. */
+/* Leaves chunks free, not parked: reading statistics frees parked blocks. */
 static void leave_free_in_the_default_pool(void)
 {
     char *blocks[CHUNKS];
@@ -175,7 +175,7 @@ static void free_memory_of_a_pool_in_use_serves_no_other_pool(void **state)
     assert_int_equal(reserved_on(0), 15 * CHUNK);
 }
 
-/* Others get what a stream has parked from a 16th of the default pool's chunks on. */
+/* Other streams get a stream's parked blocks from a 16th of the default pool's chunks on. */
 static void memory_of_private_pools_keeps_nothing_parked(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void a_cap_can_be_used_up(void **state)
     assert_int_equal(reserved_by(pool), 24 * MIB);
     assert_status(weir_alloc_from(pool, 2 * MIB, origin, &none), WEIR_ERR_OUT_OF_MEMORY);
     assert_non_null(strstr(weir_error_text(), "cap 25165824"));
-    assert_ok(weir_free(small)); /* its chunk goes, and another one may come */
+    assert_ok(weir_free(small)); /* its chunk goes to the driver, and another one may come */
     (void)alloc_from(pool, 2 * MIB, origin);
     assert_int_equal(reserved_by(pool), 24 * MIB);
 }
@@ -288,7 +288,7 @@ static void a_pool_goes_with_its_addresses(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_vm_map), calls_of(WEIR_BACKEND_vm_unmap));
 }
 
-/* The event that tells which of its places are of no use any more. */
+/* The event that says which of the pool's places are of no more use. */
 static void a_pool_that_goes_leaves_no_event(void **state)
 {
     (void)state;
@@ -312,7 +312,7 @@ static void a_pool_that_goes_leaves_no_event(void **state)
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------- */
 
-/* Fills chunks, frees every other one and fills what those are mapped together to. */
+/* Fills chunks, frees every other one, maps those together and fills that block. */
 static void fill_pieces(weir_stream stream, char *blocks[CHUNKS], char **large)
 {
     for (int i = 0; i < CHUNKS; i++) {
@@ -359,7 +359,7 @@ static void a_graph_writes_to_each_address_that_it_has(void **state)
     }
 }
 
-/* Elsewhere they are when far more is mapped than there is. */
+/* Other pools unmap places when far more is mapped than the device has. */
 static void memory_of_a_graph_stays_mapped(void **state)
 {
     (void)state;
@@ -374,7 +374,7 @@ static void memory_of_a_graph_stays_mapped(void **state)
     launch_and_wait(graph, origin);
 }
 
-/* Work of before the capture may still run when the graph is launched elsewhere. */
+/* Work from before the capture may still run when the graph is launched elsewhere. */
 static void a_capture_takes_no_memory_of_the_default_pool(void **state)
 {
     (void)state;
@@ -459,7 +459,8 @@ static void memory_without_live_blocks_at_the_checkpoint_is_not_missed(void **st
     weir_checkpoint_destroy(then);
 }
 
-/* A chunk whose end begins a block that goes on elsewhere; its stream captures when it is to be given back. */
+/* The chunk's end is the beginning of a block that goes on elsewhere; its stream captures when the chunk is to be given
+ * back. */
 static void memory_that_could_not_be_given_back_stays_where_it_was(void **state)
 {
     (void)state;

@@ -28,7 +28,7 @@ static int open_both(void **state)
     return 0;
 }
 
-/* Work that goes on until it is let end; a held stream would be run by whoever waits for it. */
+/* Work that lasts until the test lets it end. A held stream would not do: a thread that waits for it would run it. */
 static sem_t may_end;
 
 static void wait_to_end(void *unused)
@@ -48,7 +48,7 @@ static void let_end(void)
     sem_post(&may_end);
 }
 
-/* A thread that waits for device 0, by a call that does. */
+/* A thread that waits for device 0, by one of the calls that do. */
 typedef struct waiter {
     pthread_t thread;
     weir_status (*call)(void);
@@ -99,7 +99,7 @@ static void captures_begin_while_pools_wait_for_their_device_to_be_paused(void *
     for (int device = 0; device < 2; device++) {
         occupy(stream);
         start_waiting(&w, pause_it);
-        weir_graph graph = begin_on(new_stream(device)); /* which the stream's work may be waiting for */
+        weir_graph graph = begin_on(new_stream(device)); /* the stream's work may be waiting for it */
         assert_ok(weir_graph_end(graph));
         let_end();
         assert_ok(end_waiting(&w));
@@ -123,7 +123,7 @@ static void a_pause_that_met_a_capture_changes_nothing(void **state)
     assert_ok(weir_resume(0, "a"));
 }
 
-/* Each time when it has been waited for, there is more. */
+/* After each wait there is more work. */
 static atomic_int left;
 
 static void queue_again(void *unused)
@@ -189,7 +189,7 @@ static void *free_what_both_use(void *unused)
     return unused;
 }
 
-/* The call asks no stream before the gate is open, and does then. */
+/* The call queries no stream before the gate is open, and then does. */
 static void expect_no_question(void *(*call)(void *))
 {
     const struct timespec while_ = { 0, 20000000 };
@@ -262,7 +262,7 @@ static void captures_begin_while_a_device_is_waited_for(void **state)
     }
 }
 
-/* The device is not to be waited for then. */
+/* The device must not be waited for then. */
 static void closing_beside_a_capture_of_the_program_waits_for_other_streams(void **state)
 {
     (void)state;

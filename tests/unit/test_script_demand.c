@@ -57,9 +57,9 @@ static void uses_end_in_the_order_of_their_gate(void **state)
     (void)state;
     script_op body[] = { ALLOC(1, 10),     FREE_LATER(1, 0), FREE_LATER(0, 1), ALLOC(0, 1),   ALLOC(1, 10),
                          FREE_LATER(1, 0), COMPLETE(1),      COMPLETE(0),      ALLOC(2, 109), ALLOC(3, 1) };
-    assert_int_equal(demand_of(body, COUNT(body) - 1, false), 121); /* with 100, 1 and both of 10 */
+    assert_int_equal(demand_of(body, COUNT(body) - 1, false), 121); /* live: 100, 1 and both of 10 */
     body[COUNT(body) - 2].bytes = 110;
-    assert_int_equal(demand_of(body, COUNT(body), false), 122); /* 1, the second of 10, 110 and 1 */
+    assert_int_equal(demand_of(body, COUNT(body), false), 122); /* live: 1, the second of 10, 110 and 1 */
 }
 
 static void devices_have_peaks_of_their_own(void **state)

@@ -35,7 +35,7 @@ static int close_device(void **state)
     return close_host(state);
 }
 
-/* What another thread may do as soon as the driver has the addresses: get them again. */
+/* As soon as the driver has the addresses, another thread may get them again. */
 static weir_status free_and_grow(int ordinal, void *base, size_t bytes)
 {
     void *block = NULL;
@@ -103,7 +103,7 @@ static void segments_kept_by_a_capturing_stream_do_not_count_as_collected(void *
     assert_int_equal(stats_of(0).driver_frees, 1);
 }
 
-/* As in PyTorch, where one that finds nothing is not counted twice. */
+/* As in PyTorch, where a collection that finds nothing is not counted twice. */
 static void the_clock_of_collection_ticks_once_per_request(void **state)
 {
     (void)state;

@@ -76,7 +76,7 @@ static void free_all(char *blocks[ENTRIES])
     for (int i = 0; i < ENTRIES; i++) assert_ok(weir_free(blocks[i]));
 }
 
-/* All places have been in use and have their memory; *blocks is where they are. */
+/* All places have been in use and have their memory; *blocks are their addresses. */
 static void serve_and_use(sample *s, char *blocks[ENTRIES])
 {
     serve(s);
@@ -111,7 +111,7 @@ static void a_second_round_calls_no_driver(void **state)
     for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(again[i], blocks[i]);
 }
 
-/* At once, and not after records for all the chunks that it would take. */
+/* Refused at once, before records are made for all the chunks that it would take. */
 static void a_place_larger_than_the_device_is_refused(void **state)
 {
     (void)state;
@@ -131,7 +131,7 @@ static void a_place_larger_than_the_device_is_refused(void **state)
 static void a_place_in_use_is_not_given_out(void **state)
 {
     (void)state;
-    enum { KEPT = 4 }; /* small enough to be served by what may be held more than was ever live */
+    enum { KEPT = 4 }; /* small enough for the memory that may be held beyond the most ever live */
     sample s = make_plan(1);
     char *blocks[ENTRIES];
     serve(&s);
@@ -260,7 +260,7 @@ static void *empty_it(void *unused)
     return unused;
 }
 
-/* Its chunk is nobody's while the stream is asked for work. */
+/* While the stream is asked for its work, the chunk belongs to nobody. */
 static void a_place_that_may_be_about_to_go_is_waited_for(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void write_late(void *argument)
     write_pattern(argument, 300 * MIB, 200);
 }
 
-/* The other stream's work is still queued when its memory is free again. */
+/* The other stream's work is still queued when its memory becomes free. */
 static void memory_that_another_stream_works_on_does_not_come_back(void **state)
 {
     (void)state;
@@ -294,11 +294,11 @@ static void memory_that_another_stream_works_on_does_not_come_back(void **state)
     serve_and_use(&s, blocks);
     const uint64_t created = calls_of(WEIR_BACKEND_vm_create);
     void *large = alloc_on(300 * MIB, other);
-    assert_true(calls_of(WEIR_BACKEND_vm_create) - created < 3); /* it is made of the plan's chunks */
+    assert_true(calls_of(WEIR_BACKEND_vm_create) - created < 3); /* it consists of the plan's chunks */
     hold(other);
     assert_ok(weir_stream_callback(other, write_late, large));
     assert_ok(weir_free(large));
-    assert_ok(weir_validate(0)); /* it is not parked any more */
+    assert_ok(weir_validate(0)); /* it is no longer parked */
     assert_ok(weir_plan_serve(0, &s.plan));
     take_all(blocks, 0, ENTRIES);
     let_run(other);
@@ -346,7 +346,7 @@ static void a_program_that_begins_later_is_found(void **state)
         assert_int_equal(blocks[i] - blocks[ENTRIES / 2], s.entries[i].offset - s.entries[ENTRIES / 2].offset);
 }
 
-/* Every other place of 2 MiB is of a block that stays, which this program has not. */
+/* Every other place of 2 MiB belongs to a block that stays, which this program does not have. */
 static void a_program_that_begins_later_holds_no_memory_for_earlier_entries(void **state)
 {
     (void)state;
@@ -398,8 +398,7 @@ static void a_stream_that_ends_leaves_its_places(void **state)
     const int64_t reserved = reserved_on(0);
     char *block = take(0);
     assert_true(block + bytes_of(0) <= kept || block >= kept + bytes_of(0));
-    assert_int_equal(reserved_on(0),
-                     reserved + (int64_t)(2 * MIB)); /* its stream's first small block that is not planned */
+    assert_int_equal(reserved_on(0), reserved + (int64_t)(2 * MIB)); /* the stream's first unplanned small block */
     assert_true(has_pattern(kept, EDGE, 1));
     assert_ok(weir_free(kept));
 }
@@ -448,7 +447,7 @@ static void memory_of_a_plan_given_up_serves_other_requests(void **state)
     assert_int_equal(reserved_on(0), reserved);
 }
 
-/* A recording that began in the middle: the first entries are in no order that the program knows. */
+/* The recording began in the middle: the program does not know the order of the first entries. */
 static void residents_get_their_places_in_any_order(void **state)
 {
     (void)state;
@@ -504,7 +503,7 @@ static void a_plan_larger_than_the_limit_is_served_as_far_as_it_goes(void **stat
     assert_true(reserved_on(0) <= (int64_t)(64 * MIB));
 }
 
-/* What is to come beside a place has its memory only while there is enough. */
+/* The neighbourhood of a place gets its memory in advance only while there is enough. */
 static void the_rest_of_a_limit_goes_to_the_requested_place(void **state)
 {
     (void)state;

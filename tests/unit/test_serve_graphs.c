@@ -75,7 +75,7 @@ static void a_capture_in_the_middle_disturbs_no_plan(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* Whatever is planned and served after it was captured, its addresses are its own until it goes. */
+/* The graph keeps its addresses until it goes, whatever is planned and served after its capture. */
 static void a_graph_keeps_its_addresses_while_plans_come_and_go(void **state)
 {
     (void)state;
@@ -106,7 +106,7 @@ static void a_graph_keeps_its_addresses_while_plans_come_and_go(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* Its use would become part of the graph, so nothing can tell when it is over before the capture is. */
+/* Its use would become part of the graph, so nothing can say that it is over before the capture is. */
 static void a_place_that_a_capture_uses_is_not_given_out(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* The device's table, with vm_access watched: the host has one page table for all devices, so what was given to whom is
+/* The device's table, with vm_access watched. The host has one page table for all devices, so grants of access are
  * counted here. */
 static wr_device *device;
 static weir_backend watched;
@@ -26,7 +26,7 @@ static struct {
     int accessor;
 } given[GIVEN_MAX];
 static atomic_int given_count;
-static int refused_accessor; /* whose next access fails; -1: nobody's */
+static int refused_accessor; /* device whose next access fails */
 
 static weir_status watch_access(int ordinal, void *base, size_t bytes, int accessor)
 {
@@ -86,7 +86,7 @@ static void a_peer_reaches_present_and_later_memory(void **state)
     assert_int_equal(times_given(after, 2), 1);
     assert_int_equal(times_given(after, 1), 0);
     assert_ok(weir_device_enable_peer(2, 0));
-    assert_int_equal(times_given(before, 2), 1); /* it had it */
+    assert_int_equal(times_given(before, 2), 1); /* it had access already */
 }
 
 static void a_peers_work_can_use_mapped_memory(void **state)
@@ -108,7 +108,7 @@ static void peers_reach_resumed_memory(void **state)
     void *block = alloc_from(pool, MIB, WEIR_STREAM_CURRENT);
     assert_ok(weir_device_enable_peer(1, 0));
     assert_ok(weir_pause(0, "a", WEIR_PAUSE_KEEP));
-    assert_ok(weir_device_enable_peer(2, 0)); /* there is nothing to give access to now */
+    assert_ok(weir_device_enable_peer(2, 0)); /* there is no memory to give access to now */
     assert_int_equal(times_given(block, 2), 0);
     assert_ok(weir_resume(0, "a"));
     assert_int_equal(times_given(block, 1), 2);
@@ -287,7 +287,7 @@ static void peers_reach_imports(void **state)
     assert_ok(weir_import(0, e.descriptor, e.bytes, &later));
     assert_int_equal(atomic_load(&given_count), before + 4);
     close(e.descriptor);
-    assert_ok(weir_import_close(base)); /* the other one when weir closes */
+    assert_ok(weir_import_close(base)); /* the other import goes when weir closes */
 }
 
 static void memory_that_cannot_be_exported_is_refused(void **state)

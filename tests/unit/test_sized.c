@@ -121,7 +121,7 @@ static const input inputs[] = {
     { "mempool_create", mempool_create, sizeof mempool_options, &mempool_options },
     { "graph_begin", graph_begin, sizeof graph_options, &graph_options },
     { "snapshot", snapshot, sizeof snapshot_options, &snapshot_options },
-    { "kind_register", kind_register, sizeof ops, &ops }, /* last: a kind stays */
+    { "kind_register", kind_register, sizeof ops, &ops }, /* last, because a kind stays registered */
 };
 enum { INPUTS = sizeof inputs / sizeof inputs[0] };
 
@@ -145,7 +145,7 @@ static int close_it(void **state)
     return 0;
 }
 
-/* The tail of a structure that has so many bytes more than the library knows. */
+/* The tail of a structure that is so many bytes larger than the library knows. */
 static void fill(sized *s, size_t known, size_t size)
 {
     memset(s, 0xa5, sizeof *s);
@@ -193,7 +193,7 @@ static void an_output_is_untouched_where_the_call_fails(void **state)
     assert_true(all(out.bytes + sizeof(weir_pointer_info), MORE, 0xa5));
 }
 
-/* Sizes that no structure has of which so much is known. */
+/* Sizes that no structure can have of which so many bytes are known. */
 enum { BAD_SIZES = 4 };
 
 static size_t bad_size(size_t known, int which)
@@ -202,7 +202,7 @@ static size_t bad_size(size_t known, int which)
     return sizes[which];
 }
 
-/* Nothing of what may lie behind a structure is written for a size that nobody set. */
+/* No byte behind a structure is written for a size that nobody set. */
 static void an_output_of_invalid_size_is_refused_and_untouched(void **state)
 {
     (void)state;

@@ -32,7 +32,7 @@ static int open_device(void **state)
 typedef struct source {
     char *arena;
     size_t next, gap;
-    weir_status answer; /* what alloc says; with WEIR_OK and no arena: NULL */
+    weir_status answer; /* what alloc returns; with WEIR_OK and no arena: NULL */
     weir_status free_answer;
     int allocs, frees, releases;
     void *given[GIVEN_MAX];
@@ -206,9 +206,9 @@ static void a_source_may_refuse_to_take_back(void **state)
     end_source(&s);
 }
 
-/* Asked for memory while its pool goes: it fails when it was told to. */
+/* The source is asked for memory while its pool goes; it fails when told to. */
 typedef struct slow_source {
-    source source; /* first: its other callbacks are given it */
+    source source; /* first member: the other callbacks get a pointer to it */
     atomic_bool asked, answer;
     weir_mempool pool;
 } slow_source;
@@ -393,10 +393,10 @@ typedef struct listener {
     void *base[TOLD_MAX];
     size_t bytes[TOLD_MAX];
     uint64_t maps[TOLD_MAX], unmaps[TOLD_MAX]; /* calls of the driver by then */
-    int refuse;                                /* the how-manieth ADDED from now on; 0: none */
+    int refuse;                                /* which ADDED from now on; 0: none */
 } listener;
 
-static listener l; /* closing tells it too */
+static listener l; /* closing reports it, too */
 
 static bool told(void *user, weir_range_change change, void *base, size_t bytes, int device)
 {

@@ -66,7 +66,7 @@ static void stacks_without_room_are_counted(void **state)
     assert_int_equal(number(0x2000, 0), 0);
     assert_int_equal(number(0x2000, 0), 0);
     assert_int_equal(wr_stacks_lost(), 2);
-    for (uintptr_t i = 0; i < 4; i++) assert_int_equal(number(0x1000 + i, 0), kept[i]); /* those that are there stay */
+    for (uintptr_t i = 0; i < 4; i++) assert_int_equal(number(0x1000 + i, 0), kept[i]); /* stacks that are there stay */
     assert_null(wr_stacks_find(0));
     assert_null(wr_stacks_find(wr_stacks_end()));
 }

@@ -259,7 +259,8 @@ static void a_streams_row_has_its_own_memory(void **state)
     assert_status(weir_stream_stats_get(home, &stats), WEIR_ERR_INVALID_ARGUMENT);
 }
 
-/* Its own, whatever other streams have, also when blocks come from what was freed before. */
+/* The row shows the stream's own memory, whatever other streams have, even when blocks come from memory freed
+ * before. */
 static void a_stream_has_a_peak_and_totals_of_its_own(void **state)
 {
     (void)state;
@@ -287,7 +288,7 @@ static void a_stream_has_a_peak_and_totals_of_its_own(void **state)
     assert_ok(weir_free(kept));
 }
 
-/* What it leaves behind is the default stream's, which did not ask for it; the next one of its number begins anew. */
+/* The default stream inherits the memory but did not ask for it. The next stream of the same number begins anew. */
 static void totals_of_an_ended_stream_are_not_those_of_its_heir(void **state)
 {
     (void)state;
@@ -308,7 +309,7 @@ static void totals_of_an_ended_stream_are_not_those_of_its_heir(void **state)
     assert_int_equal(stats.allocations, 0);
 }
 
-/* Memory that the driver gave to somebody else. */
+/* Memory that the driver gave to others. */
 static void memory_taken_outside_weir_is_reported_apart(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static void memory_taken_outside_weir_is_reported_apart(void **state)
     assert_int_equal(m.limit_bytes, 100 * MIB);
 }
 
-/* Each driver call and allocation that a text takes, failing in turn. */
+/* Each driver call and allocation for a text fails in turn. */
 static void a_text_that_cannot_be_made_reports_why_and_changes_nothing(void **state)
 {
     (void)state;

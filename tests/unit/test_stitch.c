@@ -65,7 +65,7 @@ static void addresses_that_stay_mapped_are_not_given_back(void **state)
 {
     (void)state;
     assert_ok(weir_free(alloc(MIB)));
-    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER)); /* so it is mapped again, */
+    assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER)); /* the memory is mapped again, */
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_access, 1, WEIR_ERR_DRIVER));  /* in vain, */
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_unmap, 2, WEIR_ERR_DRIVER));   /* and that cannot be undone */
     assert_ok(weir_empty_cache(0));
@@ -90,7 +90,7 @@ static void chunks_for_a_large_request_are_a_part_of_it(void **state)
     assert_int_equal(chunks_for(4480 * MIB), 40); /* of 112; a 12th were 374 */
 }
 
-/* It is not on the device. */
+/* Pinned memory is not on the device. */
 static void pinned_pools_make_no_chunks_small(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void chunks_mapped_together_count_as_a_hit(void **state)
     assert_ok(weir_free(between));
 }
 
-/* What was ever live says how much may be held, before memory is mapped again. */
+/* The most ever live says how much may be held before memory is mapped again. */
 static void resetting_statistics_changes_no_placement(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void chunks_are_small_in_the_last_eighth_of_a_device(void **state)
     assert_int_equal(chunks_for(160 * MIB), 20);
 }
 
-/* A 512th of the request would be more than 8 MiB. */
+/* A 512th of the request would exceed 8 MiB. */
 static void a_very_large_request_gets_no_small_chunks(void **state)
 {
     (void)state;
@@ -214,14 +214,14 @@ static void addresses_are_used_again_without_the_driver(void **state)
     assert_int_equal(driver_calls(), called);
 }
 
-/* 32 MiB are free at the end of one chunk in use and 32 MiB at the beginning of another; what is between is in use. */
+/* 32 MiB are free at the end of one chunk and 32 MiB at the beginning of another; the memory between is in use. */
 static void free_ends_of_chunks_in_use_serve(void **state)
 {
     (void)state;
     char *first = alloc(48 * MIB), *second = alloc(48 * MIB);
     assert_ok(weir_free(first));
     first = alloc(16 * MIB);
-    (void)alloc(4 * MIB); /* what is left of the first chunk begins behind it */
+    (void)alloc(4 * MIB); /* the rest of the first chunk begins behind it */
     char *rest = alloc(28 * MIB);
     assert_ok(weir_free(second));
     char *middle = alloc(24 * MIB), *last = alloc(24 * MIB);
@@ -251,7 +251,7 @@ static void small_blocks_lie_apart_from_large_ones(void **state)
     assert_int_equal(driver_calls(), called);
 }
 
-/* 30 MiB are free there among large blocks, and the limit is reached. */
+/* Leaves 30 MiB free among large blocks, with the limit reached. */
 static char *reach_a_limit(void)
 {
     assert_ok(weir_memory_limit_set(0, (uint64_t)reserved_on(0) + 64 * MIB));
@@ -344,7 +344,7 @@ static void free_chunks_of_many_small_blocks_serve_large_ones(void **state)
     assert_true(reserved_on(0) <= reserved + (int64_t)(16 * MIB));
 }
 
-/* 32 MiB, and what more may be held than is live. */
+/* 32 MiB, plus what may be held beyond the live bytes. */
 static void small_blocks_have_little_of_their_own_while_large_ones_are_free(void **state)
 {
     enum { SMALL = 400 };
@@ -376,14 +376,14 @@ static void small_blocks_among_large_ones_need_no_driver(void **state)
     assert_int_equal(driver_calls(), called);
 }
 
-/* Else each of them would make free all that is parked, and the next ones would have nothing. */
+/* Otherwise each request would free all parked blocks, and the next ones would find none. */
 static void small_blocks_among_large_ones_leave_parked_blocks_alone(void **state)
 {
     (void)state;
     char *first = alloc(MIB / 4), *second = alloc(MIB / 4);
     assert_ptr_equal(second, first + MIB / 4);
     (void)alloc(MIB);
-    (void)alloc(MIB / 2); /* of two MiB nothing is left */
+    (void)alloc(MIB / 2); /* nothing is left of 2 MiB */
     const char *large = reach_a_limit();
     (void)alloc(MIB);
     assert_ok(weir_free(first));
@@ -394,7 +394,7 @@ static void small_blocks_among_large_ones_leave_parked_blocks_alone(void **state
     assert_ptr_equal(alloc(MIB / 4), first);
 }
 
-/* In chunks that would be larger. */
+/* Its chunks would be larger otherwise. */
 static void all_of_a_limit_can_be_allocated(void **state)
 {
     (void)state;
@@ -409,7 +409,7 @@ static void all_of_a_limit_can_be_allocated(void **state)
     }
 }
 
-/* Making chunks, and giving them back once one is refused, takes long where they are many. */
+/* Making many chunks, only to give them back once one is refused, takes long. */
 static void a_request_without_room_makes_no_chunks(void **state)
 {
     void *none = NULL;
@@ -471,7 +471,7 @@ static void a_trial_chunk_that_the_driver_does_not_take_back_fails_the_request(v
     assert_ok(weir_validate(0));
 }
 
-/* As what a language model keeps of its tokens does: at each of them each block is replaced by one that is a bit larger. */
+/* As a language model's cache of tokens: at each token each block is replaced by a slightly larger one. */
 static void blocks_that_grow_a_little_take_no_memory_of_each_other(void **state)
 {
     enum { BLOCKS = 64, STEPS = 20 };
@@ -492,7 +492,8 @@ static void blocks_that_grow_a_little_take_no_memory_of_each_other(void **state)
     assert_true((size_t)reserved_on(0) < (BLOCKS + 1) * bytes / 100 * 103);
 }
 
-/* 1000 MiB in use but for two blocks of 25 MiB that are no neighbours. How much more is held for another one. */
+/* 1000 MiB are in use, except two blocks of 25 MiB that are not neighbours. Returns how much more is held for another
+ * request. */
 static int64_t held_more_for(size_t bytes)
 {
     enum { BLOCKS = 40 };
@@ -559,7 +560,7 @@ static void a_long_free_beginning_completes_new_memory(void **state)
     assert_int_equal(reserved_on(0), reserved + (int64_t)(72 * MIB)); /* no more than is missing */
 }
 
-/* Under the limit there is room for what is missing behind the short beginning, and not for all. */
+/* The limit leaves room for the part that the short free beginning lacks, but not for the whole request. */
 static void a_short_free_beginning_serves_when_memory_is_short(void **state)
 {
     void *beginnings[4];
@@ -590,7 +591,8 @@ static void short_free_ends_serve_when_memory_is_short(void **state)
     assert_int_equal(reserved_on(0), 16 * MIB);
 }
 
-/* The free tail and the free beginning of the other chunk are enough, though that one's end is larger than the tail. */
+/* The free tail and the other chunk's free beginning are enough, though that chunk's free end is larger than the
+ * tail. */
 static void a_free_tail_that_serves_is_used_when_memory_is_short(void **state)
 {
     (void)state;
@@ -618,7 +620,7 @@ static void the_limit_counts_new_chunks_only(void **state)
     assert_status(weir_alloc(CHUNK, &none), WEIR_ERR_OUT_OF_MEMORY);
 }
 
-/* Most chunks have something live in them, so they cannot go elsewhere. */
+/* Most chunks have a live block in them, so they cannot go elsewhere. */
 static void fail_for_want_of_whole_chunks(void)
 {
     enum { BLOCKS = 62 };
@@ -658,7 +660,7 @@ static void free_memory_of_an_idle_stream_is_used(void **state)
     (void)state;
     weir_stream other = new_stream(0);
     assert_ok(weir_free(alloc_on(64 * MIB, other)));
-    assert_int_equal(reserved_on(0), 64 * MIB); /* whoever asks for statistics makes free what is parked */
+    assert_int_equal(reserved_on(0), 64 * MIB); /* reading statistics frees parked blocks */
     const uint64_t waits = calls_of(WEIR_BACKEND_stream_wait);
     (void)alloc(64 * MIB);
     assert_int_equal(reserved_on(0), 64 * MIB);
@@ -742,7 +744,7 @@ static int open_large(void **state)
 
 enum { STREAMS = 200 };
 
-/* The first region of the first has addresses for all of the device. */
+/* The first stream's first region has addresses for all of the device. */
 static void many_streams_get_addresses(void **state)
 {
     (void)state;
@@ -764,8 +766,8 @@ static void streams_that_come_and_go_leave_few_addresses(void **state)
     assert_ok(weir_validate(0));
 }
 
-/* The default stream's chunks and an ended one's are mapped one behind the other, with work queued on what was there; and as if
- * other streams had so many addresses that what nobody uses is looked for. */
+/* A chunk of the default stream and one of an ended stream are mapped side by side, with work queued on both. The count
+ * of addresses says that other streams have so many that unused ones are searched for. */
 typedef struct scarce {
     wr_chunks *chunks;
     const wr_bin *bin; /* of the default stream */
@@ -787,12 +789,12 @@ static scarce make_addresses_scarce(void)
     assert_ok(weir_free(theirs));
     assert_ok(weir_free(own));
     (void)alloc(2 * CHUNK);
-    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), 3); /* one behind the other */
+    assert_int_equal(calls_of(WEIR_BACKEND_vm_map), 3); /* side by side */
     assert_int_equal(calls_of(WEIR_BACKEND_vm_unmap), 0);
     return (scarce){ chunks, region->bin, others };
 }
 
-/* By a request, with more of them in use elsewhere than before. */
+/* Makes a request, with more addresses in use elsewhere than before. */
 static void look_for_addresses(scarce *s)
 {
     s->chunks->addresses += WR_REGION_MORE;
@@ -817,7 +819,7 @@ static void addresses_that_queued_work_may_use_stay(void **state)
     end_scarcity(&s);
 }
 
-/* Between the event and the look at it. */
+/* The addresses were left after the event was recorded, and before it was looked at. */
 static void addresses_left_after_the_event_was_recorded_stay_mapped(void **state)
 {
     (void)state;
@@ -851,7 +853,7 @@ static void a_stream_gets_what_it_needs_when_addresses_run_out(void **state)
 
 /* ---- giving back -------------------------------------------------------------------------------------------------- */
 
-/* The memory of some blocks of a size is mapped together, for a moment. */
+/* Maps the memory of some blocks of one size together, for a moment. */
 static void map_together(char **blocks, size_t bytes, const unsigned *which, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) assert_ok(weir_free(blocks[which[i]]));
@@ -859,7 +861,7 @@ static void map_together(char **blocks, size_t bytes, const unsigned *which, uns
     for (unsigned i = 0; i < count; i++) blocks[which[i]] = alloc(bytes);
 }
 
-/* So many rounds take too much of a program's time if nearly none passes, by the patience there is. */
+/* DEAR_ROUNDS rounds of mapping exceed the patience for mapping if the program spends nearly no other time. */
 enum { LONG_BLOCKS = 24, LONG_ROUNDS = 768, DEAR_ROUNDS = 360, DEAR_TURN_MS = 36 };
 
 #define LONG_BLOCK (2 * CHUNK)
@@ -878,7 +880,8 @@ static void take_long_by_hand(char *blocks[LONG_BLOCKS])
     take_long(blocks);
 }
 
-/* The memory of three blocks that are no neighbours is mapped together: others each time. Returns the calls that map. */
+/* Maps the memory of three blocks together that are not neighbours, others each time. Returns the number of map
+ * calls. */
 static uint64_t run_rounds(char *blocks[LONG_BLOCKS], int rounds, uint32_t *random)
 {
     const uint64_t mapped = calls_of(WEIR_BACKEND_vm_map);
@@ -893,16 +896,17 @@ static uint64_t run_rounds(char *blocks[LONG_BLOCKS], int rounds, uint32_t *rand
     return calls_of(WEIR_BACKEND_vm_map) - mapped;
 }
 
-/* Chunks of a block each: as many places as calls that mapped one and were not undone. */
+/* A chunk is a block here: the number of map calls that mapped a chunk and were not undone. */
 static uint64_t places(void)
 {
     return calls_of(WEIR_BACKEND_vm_map) - calls_of(WEIR_BACKEND_vm_unmap);
 }
 
-/* So many times what is held may be mapped. */
+/* Places may cover so many times the held bytes. */
 enum { MAPPED_TIMES = 16 };
 
-/* Until more than so many times what is held is mapped. Without a limit more is held, from 32 times on. */
+/* Runs until places cover more than so many times the held bytes. Without a limit more memory is held, from 32 times
+ * on. */
 static void map_times(char *blocks[LONG_BLOCKS], uint64_t times, uint32_t *random)
 {
     for (int i = 0; places() <= times * LONG_BLOCKS; i++) {
@@ -916,7 +920,7 @@ static uint64_t run_for_long(char *blocks[LONG_BLOCKS], uint32_t *random)
     return run_rounds(blocks, DEAR_ROUNDS + LONG_ROUNDS, random);
 }
 
-/* The same while so much of the program's time passes in each round. */
+/* The same, with so much of the program's time passing in each round. */
 static uint64_t run_for_long_with(unsigned milliseconds, char *blocks[LONG_BLOCKS], uint32_t *random)
 {
     uint64_t mapped = 0;
@@ -954,7 +958,7 @@ static void places_that_queued_work_may_use_stay_mapped(void **state)
     let_run(default_stream(0));
 }
 
-/* The first event that tells is behind the first work only. */
+/* The first event that can tell follows the first work only. */
 static void places_that_later_work_may_use_stay_mapped_when_earlier_work_is_over(void **state)
 {
     (void)state;
@@ -1047,7 +1051,7 @@ static void mapping_that_is_cheap_again_makes_no_program_hold_more(void **state)
 
 enum { TURN_STREAMS = 16, TURN_BLOCKS = 40, TURNS = 1000 };
 
-/* Streams that have blocks of 2 MiB by turns, and nothing in between. Returns the calls that map in the last tenth. */
+/* Streams allocate blocks of 2 MiB by turns, with no time in between. Returns the map calls in the last tenth. */
 static uint64_t take_turns(unsigned milliseconds)
 {
     weir_stream streams[TURN_STREAMS];
@@ -1079,7 +1083,8 @@ static void streams_that_take_turns_hold_more_of_their_own_when_mapping_takes_mu
                     TURN_STREAMS * TURN_BLOCKS * 2 * MIB);
 }
 
-/* What would bring it to rest is a third. In this sequence no block comes to lie across two chunks, which takes more. */
+/* Mapping would stop with a third more memory. In this sequence no block comes to lie across two chunks, which takes
+ * more. */
 static void no_more_than_a_quarter_is_held_to_stop_mapping(void **state)
 {
     enum { TOGETHER = LONG_BLOCKS / 3 };

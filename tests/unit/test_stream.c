@@ -14,7 +14,7 @@
 
 #include <pthread.h>
 
-/* The table of a device of its own, beside the device's. */
+/* A table of streams of the test's own, beside the device's. */
 static wr_stream_table table;
 
 static int open_table(void **state)
@@ -109,7 +109,7 @@ static void a_failed_creation_leaves_nothing(void **state)
     assert_ok(weir_host_fail(WEIR_BACKEND_stream_create, 1, WEIR_ERR_DRIVER));
     assert_int_equal(wr_stream_create(&table, 0, &stream), WEIR_ERR_DRIVER);
     assert_null(stream);
-    wr_meta_fail_nth(2); /* the first is the native stream's */
+    wr_meta_fail_nth(2); /* the first record is the native stream's */
     assert_int_equal(wr_stream_create(&table, 0, &stream), WEIR_ERR_OUT_OF_HOST_MEMORY);
     wr_meta_fail_nth(0);
     assert_null(stream);
@@ -181,7 +181,7 @@ static void threads_that_fill_the_pool_at_once_get_32_streams(void **state)
     assert_int_equal(calls_of(WEIR_BACKEND_stream_create) - calls_of(WEIR_BACKEND_stream_destroy), WR_STREAM_POOL_SIZE);
 }
 
-/* A driver that takes its time to answer, and notices when the stream it is asked about goes meanwhile. */
+/* A slow driver that notices when the stream it is asked about is destroyed meanwhile. */
 static atomic_bool asked, answered, destroyed_too_early;
 static void *slow_native;
 
@@ -252,7 +252,7 @@ static void a_held_stream_is_withdrawn_once_it_is_let_go(void **state)
     assert_ptr_equal(wr_stream_hold(&table, id), stream);
     assert_int_equal(pthread_create(&thread, NULL, withdraw, stream), 0);
     while (wr_stream_find(&table, id)) sched_yield();
-    assert_null(wr_stream_hold(&table, id)); /* whoever comes now is too late */
+    assert_null(wr_stream_hold(&table, id)); /* a thread that comes now is too late */
     assert_false(atomic_load(&withdrawn));
     wr_stream_let_go(stream);
     pthread_join(thread, NULL);

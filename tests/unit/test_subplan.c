@@ -14,14 +14,14 @@
 
 enum { ENTRIES = 16, ARENAS = 2, EDGE = 4096 };
 
-/* Arenas of the same blocks, one after another, each of another private pool of the plan's. */
+/* Arenas of the same blocks, each of another private pool of the plan. */
 typedef struct sample {
     weir_plan_entry entries[ARENAS * ENTRIES];
     weir_plan_arena arenas[ARENAS];
     weir_plan plan;
 } sample;
 
-/* Of both classes, and not of the sizes that private pools round to. */
+/* Sizes of both classes, none of which private pools round to. */
 static size_t bytes_of(int entry)
 {
     return (size_t)(1 + entry) * MIB / 2 + (size_t)(entry % 3) * 512;
@@ -149,7 +149,7 @@ static void a_pool_of_the_program_lies_as_planned(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* Places overlap where lives do not: what is freed is given out again as the plan has it. */
+/* Places of blocks that never live together overlap: freed places are given out again as planned. */
 static void freed_places_are_given_out_again(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static void graphs_get_the_arenas_in_their_order(void **state)
     assert_planned(&s, first);
     assert_planned(&s, second);
     assert_int_equal(pool_stats(pool_of(graphs[1])).plan_served, ENTRIES);
-    assert_int_equal(pool_stats(pool_of(graphs[2])).plan_served, 0); /* there is none left for it */
+    assert_int_equal(pool_stats(pool_of(graphs[2])).plan_served, 0); /* no arena is left for it */
     assert_int_equal(stats_of(0).plan_missed, 0);
     for (int i = 0; i < 3; i++) assert_ok(weir_graph_destroy(graphs[i]));
     assert_int_equal(reserved_on(0), 0);
@@ -262,7 +262,7 @@ static void a_pool_that_begins_otherwise_gets_none(void **state)
     weir_mempool pool = plain_pool();
     serve(&s);
     char *odd = take_from(pool, 3 * MIB);
-    char *like = take_from(pool, bytes_of(0)); /* too late: it has begun */
+    char *like = take_from(pool, bytes_of(0)); /* too late: the capture has begun */
     assert_int_equal(pool_stats(pool).plan_served, 0);
     weir_graph graph = capture(blocks);
     assert_planned(&s, blocks);
@@ -357,7 +357,7 @@ static void a_capture_goes_on_as_planned_while_plans_come_and_go(void **state)
     assert_int_equal(reserved_on(0), 0);
 }
 
-/* Its arena is of a plan that is served no more, and waits for nobody. */
+/* The pool's arena belongs to a plan that is no longer served, and is reserved for nobody. */
 static void a_pools_arena_of_an_earlier_plan_goes_with_the_pool(void **state)
 {
     (void)state;
@@ -383,7 +383,7 @@ static void a_capture_that_shares_the_pool_starts_the_plan_again(void **state)
     take_all(second);
     assert_ok(weir_graph_end(two));
     for (int i = 0; i < ENTRIES; i++) assert_ptr_equal(second[i], first[i]);
-    weir_graph three = begin_in(origin, pool_of(one)); /* what it is planned to have is in use */
+    weir_graph three = begin_in(origin, pool_of(one)); /* its planned places are in use */
     take_all(first);
     for (int i = 0; i < ENTRIES; i++) assert_ptr_not_equal(second[i], first[i]);
     assert_ok(weir_graph_end(three));
@@ -419,7 +419,7 @@ static void unplanned_blocks_leave_the_places_alone(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* Little is left, but enough: small blocks are no reason to break into the places. */
+/* Little other memory is left, but enough: small blocks are no reason to use the places. */
 static void small_blocks_leave_the_places_alone_while_there_is_other_memory(void **state)
 {
     (void)state;
@@ -442,7 +442,7 @@ static void small_blocks_leave_the_places_alone_while_there_is_other_memory(void
     assert_ok(weir_free(elsewhere));
 }
 
-/* Whoever departs from the plan uses its memory, in pieces of any size. */
+/* A program that departs from the plan uses its memory, in pieces of any size. */
 static void a_capture_that_departs_from_the_plan_uses_the_segment(void **state)
 {
     (void)state;
@@ -451,7 +451,7 @@ static void a_capture_that_departs_from_the_plan_uses_the_segment(void **state)
     serve(&s);
     weir_graph graph = begin_on(origin);
     char *first = alloc_on(bytes_of(0), origin);
-    blocks[0] = alloc_on(18 * MIB, origin); /* one alone may be a chance */
+    blocks[0] = alloc_on(18 * MIB, origin); /* a single departure may be chance */
     for (int i = 1; i < 8; i++) blocks[i] = alloc_on(i % 2 ? 700 : 9 * MIB, origin);
     for (int i = 1; i < 8; i++) assert_true(blocks[i] > first && blocks[i] < first + s.arenas[0].bytes);
     assert_int_equal(segments_of(pool_of(graph)), 2);
@@ -461,7 +461,7 @@ static void a_capture_that_departs_from_the_plan_uses_the_segment(void **state)
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* Better planned places for what is not planned than an error. */
+/* Unplanned blocks in planned places are better than an error. */
 static void places_serve_everything_when_memory_is_short(void **state)
 {
     (void)state;
@@ -500,7 +500,7 @@ static void without_memory_for_the_segment_a_capture_is_served_without_the_plan(
     assert_ok(weir_graph_destroy(graph));
 }
 
-/* What is idle elsewhere would go anyway, for the capture's own segments. */
+/* Idle memory of other pools would go anyway, for the capture's own segments. */
 static void idle_memory_goes_for_the_segment(void **state)
 {
     (void)state;

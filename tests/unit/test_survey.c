@@ -47,7 +47,7 @@ static bool is_wholly_free(const wr_chunk *chunk)
     return true;
 }
 
-/* Pieces one behind the other, and which chunks are among them. */
+/* Pieces side by side, and which of them are chunks. */
 typedef struct chain {
     const wr_segment *region;
     size_t from, to;
@@ -68,7 +68,7 @@ static bool is_in(const chain *now, const wr_chunk *chunk)
     return i < now->count;
 }
 
-/* `chunk`: of which it is all; NULL: a piece of one. */
+/* `chunk`: the piece is all of this chunk; NULL: it is part of one. */
 static void add_to_chain(chain *now, const wr_segment *region, size_t from, size_t to, const wr_chunk *chunk,
                          size_t need, size_t *shortest)
 {
@@ -90,7 +90,7 @@ static bool serves(const wr_stitch_plan *p, const wr_chunk *chunk)
     return is_wholly_free(chunk) && bin->stream == p->bin->stream && wr_stitch_may_take(p, bin);
 }
 
-/* Of all runs of a bin's regions that are long enough; 0: there are none. */
+/* The shortest of all runs in a bin's regions that are long enough; 0: there are none. */
 static size_t shortest_run_in(const wr_stitch_plan *p, const wr_bin *bin)
 {
     const size_t need = p->request->fit.block_bytes;
@@ -120,7 +120,7 @@ static wr_bin *other_bin(const wr_stitch_plan *p)
     return wr_mempool_bin(p->request->pool, p->request->stream, p->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL);
 }
 
-/* Of the other class when nothing else serves: there a free block may be all that is needed. */
+/* Includes the other class when nothing else serves: there a free block may be all that is needed. */
 static size_t shortest_run(const wr_stitch_plan *p)
 {
     const size_t own = shortest_run_in(p, p->bin);
@@ -131,7 +131,7 @@ static size_t shortest_run(const wr_stitch_plan *p)
     return block && (!run || block->bytes < run) ? block->bytes : run;
 }
 
-/* Of a free block in a slot's part, as much as may be taken of the end of the chunk; 0: it does not reach that. */
+/* How much of the chunk's end a free block in the slot's part offers; 0: it does not reach the end. */
 static size_t end_of(const wr_slot *s, const wr_block *b, bool suffix)
 {
     const size_t part = s->at + s->from, behind = s->at + s->to, end = offset_of(b) + b->bytes;
@@ -155,7 +155,7 @@ static size_t largest_end_in(const wr_bin *bin, bool suffix)
     return largest;
 }
 
-/* Of those that are worth it; 0: there are none. */
+/* The largest of the ends that are worth it; 0: there are none. */
 static size_t largest_end(const wr_stitch_plan *p, bool suffix)
 {
     const wr_bin *other = p->forced ? other_bin(p) : NULL;
@@ -166,7 +166,7 @@ static size_t largest_end(const wr_stitch_plan *p, bool suffix)
 
 /* ---- a program ---------------------------------------------------------------------------------------------------- */
 
-/* Some of each class, of which few are large: as programs have them. */
+/* Sizes of both classes, few of them large, as programs have them. */
 static size_t random_bytes(uint32_t *random)
 {
     switch (next_random(random) % 8) {
@@ -179,7 +179,7 @@ static size_t random_bytes(uint32_t *random)
     }
 }
 
-/* Where memory is short some of it is refused. */
+/* Where memory is short some requests are refused. */
 static void change_one(void *live[LIVE], const weir_stream streams[STREAMS], uint32_t *random)
 {
     const uint32_t i = next_random(random) % LIVE;
@@ -189,7 +189,7 @@ static void change_one(void *live[LIVE], const weir_stream streams[STREAMS], uin
     assert_true(status == WEIR_OK || status == WEIR_ERR_OUT_OF_MEMORY);
 }
 
-/* So that much is free, in pieces that were mapped for one thing and another. */
+/* Leaves much free, in pieces that were mapped for various requests. */
 static void free_most(void *live[LIVE], uint32_t *random)
 {
     for (int i = 0; i < LIVE; i++) {
@@ -246,7 +246,8 @@ static void a_survey_finds_the_chunks_that_are_wholly_free(void **state)
 
 static unsigned found_some;
 
-/* A plan for a request of either class that no free block of it serves, since those are looked for before; false: there is none. */
+/* A plan for a request of either class that no free block serves, because free blocks are tried before; false: there is
+ * no plan. */
 static bool plan_one(wr_cache *cache, wr_stream *stream, uint32_t *random, wr_request *request, wr_stitch_plan *plan)
 {
     const wr_class class = next_random(random) % 4 ? WR_LARGE : WR_SMALL;

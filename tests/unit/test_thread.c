@@ -106,7 +106,7 @@ static void a_threads_context_ends_with_the_thread(void **state)
 {
     (void)state;
     weir_stream stream = { 0 };
-    in_a_thread(change_everything, &stream); /* opens the devices, and the driver's stream stays */
+    in_a_thread(change_everything, &stream); /* opens the devices, and the driver's stream stays open */
     uint64_t before = wr_meta_live();
     for (int i = 0; i < 100; i++) {
         in_a_thread(change_everything, &stream);

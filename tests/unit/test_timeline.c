@@ -53,7 +53,7 @@ static void a_free_that_waits_for_another_stream_is_active(void **state)
     timeline l;
     timeline_build(&t, &l);
     assert_int_equal(level_at(&l, 3).requested, 10);
-    assert_int_equal(level_at(&l, 3).active, 110); /* right after the allocation it still waited */
+    assert_int_equal(level_at(&l, 3).active, 110); /* it was still pending right after the allocation */
     assert_int_equal(level_at(&l, 4).active, 10);
     timeline_release(&l);
 }

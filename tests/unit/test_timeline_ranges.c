@@ -10,7 +10,7 @@
 
 enum { UNITS = 64, NOBODY = 0 };
 
-/* What of each unit the ranges say, on device 1: 0 is nobody's. */
+/* The range that holds each unit on device 1; 0: none. */
 static void expect(const ranges *r, const uint32_t owner[UNITS])
 {
     size_t met = 0;
@@ -89,7 +89,7 @@ static void bytes_past_the_last_address_are_dropped(void **state)
     ranges_release(&r);
 }
 
-/* In an array that is kept in order each would move all that came before: over the test's time. */
+/* In a sorted array each would move all earlier ones, beyond the test's time limit. */
 static void a_million_ranges_at_falling_addresses_take_no_quadratic_time(void **state)
 {
     (void)state;

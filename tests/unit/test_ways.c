@@ -24,7 +24,7 @@ static int open_default(void **state)
     return 0;
 }
 
-/* So often that the thread remembers the stream. */
+/* Uses the stream so often that the thread remembers it. */
 static void use(weir_stream stream)
 {
     for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc_on(4096, stream)));
@@ -35,7 +35,7 @@ static weir_mempool new_pool(void)
     return make_pool(pool_options(WEIR_MEMORY_DEVICE, "named"));
 }
 
-/* So often that the thread remembers both together. */
+/* Uses pool and stream so often that the thread remembers both. */
 static void use_in(weir_mempool pool, weir_stream stream)
 {
     for (int i = 0; i < 200; i++) assert_ok(weir_free(alloc_from(pool, 4096, stream)));
@@ -49,7 +49,7 @@ static uint64_t pool_of_next_on(weir_stream stream)
     return pool.user;
 }
 
-/* Another has its record, and its front, and is used in a way that leaves alone what the thread remembers of the first. */
+/* Another stream has the same record and front, and is used so that the thread's memory of the first is left alone. */
 static void a_stream_that_has_ended_is_refused(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void more_streams_than_are_remembered_are_distinguished(void **state)
 
 /* ---- pools that the call names ------------------------------------------------------------------------------------ */
 
-/* The next one has its record and its front. */
+/* The next pool has its record and front. */
 static void a_pool_that_is_gone_is_refused_by_name(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void a_pool_that_is_gone_is_refused_by_name(void **state)
     assert_ptr_equal(alloc_from(next, 4096, stream), block);
 }
 
-/* A pool that has the way of another one in what the thread remembers. */
+/* A pool that uses the same entry of the thread's memory as another. */
 static weir_mempool new_pool_like(weir_mempool other)
 {
     weir_mempool pool = new_pool();
@@ -220,7 +220,8 @@ static void *take_first(void *argument)
     return alloc_from(r->pool, 4096, r->stream);
 }
 
-/* Another thread gives the front to the next pool, and is asking the driver for its memory. For the thread sanitizer. */
+/* Another thread gives the front to the next pool, and is just asking the driver for its memory. For the thread
+ * sanitizer. */
 static void a_remembered_front_serves_its_next_pool_only_once_it_belongs_to_it(void **state)
 {
     (void)state;
@@ -284,7 +285,7 @@ static void a_graph_keeps_the_pool_that_is_named_in_its_capture(void **state)
     assert_int_equal(pool_info(pool).graphs, 0);
 }
 
-/* Pools that are named, one that was entered, and the default one, on several streams. */
+/* Named pools, one that was entered, and the default one, on several streams. */
 static void more_pools_than_are_remembered_are_distinguished(void **state)
 {
     (void)state;
@@ -351,7 +352,7 @@ static void a_pointer_from_before_a_close_is_unknown(void **state)
     assert_status(weir_free(stale), WEIR_ERR_UNKNOWN_POINTER);
 }
 
-/* What the thread remembers is the smaller table; it has room for the blocks of a small program only. */
+/* The thread remembers the smaller table, which has room for a small program's blocks only. */
 static void blocks_are_found_after_their_table_has_grown(void **state)
 {
     (void)state;

@@ -79,8 +79,8 @@ static void threads_with_streams_do_not_meet()
     for (std::thread &thread : threads) thread.join();
 }
 
-/* Each writes the whole of what the one before has freed, and is destroyed with its work queued; short of memory, so that
- * what one stream has freed must serve others. */
+/* Each stream fills the memory that the stream before it freed, and is destroyed with work queued. Memory is short, so
+ * that memory freed by one stream must serve others. */
 static void streams_may_be_destroyed_with_work_queued()
 {
     constexpr std::size_t BYTES = static_cast<std::size_t>(1) << 30, SAMPLE = 4096, PLACES = 5;

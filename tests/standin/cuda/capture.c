@@ -42,7 +42,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     return standin_capture_tips(device, stream, number, (void *const **)dependencies, count);
 }
 
-/* With room to spare, the rest of it becomes NULL; without, the number is of those told. */
+/* If the array has room to spare, its unused entries become NULL; else *count is the number of entries written. */
 CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode *dependencies, size_t *count)
 {
     int device;

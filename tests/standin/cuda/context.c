@@ -8,7 +8,7 @@
 
 #define DEVICES_MAX 64
 
-/* A primary context stays at its address however often it is destroyed and made again. */
+/* A primary context keeps its address however often it is destroyed and made again. */
 struct CUctx_st {
     int device;
     unsigned retained;
@@ -249,7 +249,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return code;
 }
 
-/* Which weir never calls; tests do, as another user of the device. It does not release what is retained. */
+/* weir never calls this; tests do, as another user of the device. It does not release retains. */
 __attribute__((visibility("default"))) CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
@@ -270,7 +270,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
     return WR_CUDA_SUCCESS;
 }
 
-/* Which weir never calls either: a program's own context. */
+/* weir never calls this either: a program's own context. */
 __attribute__((visibility("default"))) CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
 __attribute__((visibility("default"))) CUresult cuCtxDestroy_v2(CUcontext context);
 

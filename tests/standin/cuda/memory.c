@@ -170,7 +170,7 @@ CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle
     return standin_code(wr_backend_host.vm_export(known.device, chunk, shared));
 }
 
-/* The file tells its size and nothing of the device, which is the current one then. */
+/* The file gives the size but not the device, so the chunk goes to the current device. */
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *chunk, void *shared,
                                         CUmemAllocationHandleType type)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-/* Which context a stream was made in. Guarded by standin_lock. */
+/* The context that a stream was made in. Guarded by standin_lock. */
 typedef struct origin {
     LIST_ENTRY(origin) link;
     CUstream stream;
@@ -100,7 +100,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return standin_code(wr_backend_host.stream_destroy(device, standin_stream(stream)));
 }
 
-/* Of the capturing stream itself it is illegal under every mode. */
+/* A query of the capturing stream itself is illegal in every mode. */
 CUresult cuStreamQuery(CUstream stream)
 {
     int device;

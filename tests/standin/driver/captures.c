@@ -12,7 +12,7 @@ typedef struct capture {
     bool blocking;
     pthread_t thread;
     uint64_t id;
-    void **tips; /* what was told last, the driver's own array */
+    void **tips; /* the last answer, in the driver's own array */
 } capture;
 
 static LIST_HEAD(, capture) captures = LIST_HEAD_INITIALIZER(captures);
@@ -32,7 +32,7 @@ void *standin_stream(void *stream)
 
 /* ---- what goes with a capture --------------------------------------------------------------------------------- */
 
-/* As cuThreadExchangeStreamCaptureMode() is documented: what the calling thread's mode forbids it to do beside `c`. */
+/* What the calling thread's capture mode forbids beside `c`, as cuThreadExchangeStreamCaptureMode() documents it. */
 static bool forbids(const capture *c)
 {
     if (thread_mode == WEIR_CAPTURE_RELAXED || c->mode == WEIR_CAPTURE_RELAXED) return false;
@@ -40,7 +40,7 @@ static bool forbids(const capture *c)
     return thread_mode == WEIR_CAPTURE_GLOBAL && c->mode == WEIR_CAPTURE_GLOBAL;
 }
 
-/* A query of the capturing stream is what invalidates a capture of the host back end. */
+/* The host back end invalidates a capture when its stream is queried. */
 static void invalidate_locked(const capture *c)
 {
     if (wr_backend_host.stream_query(c->device, c->origin) != WEIR_ERR_CAPTURE) abort();

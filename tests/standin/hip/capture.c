@@ -54,7 +54,7 @@ hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus
     return standin_last(standin_capture_tips(device, stream, number, (void *const **)dependencies, count));
 }
 
-/* With room to spare, the rest of it becomes NULL; without, the number is of those told. */
+/* If the array has room to spare, its unused entries become NULL; else *count is the number of entries written. */
 hipError_t hipGraphNodeGetDependencies(hipGraphNode_t node, hipGraphNode_t *dependencies, size_t *count)
 {
     int device;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What stands for every module, function and program: libraries look at none of them. */
+/* Stands for every module, function and program; libraries never look inside one. */
 static char anything[64];
 
 /* ---- code that libraries bring with them, registered when they are loaded -------------------------------------- */

@@ -179,15 +179,15 @@ void standin_wait_for_all(int device)
     }
 }
 
-/* HIP has no call that lets go of a device. AMD's libraries end before this one, which they depend on. A child of fork()
- * has none of the threads that would be waited for. */
+/* HIP has no call that releases a device. AMD's libraries end before this one, because they depend on it. A child of
+ * fork() has none of the threads to wait for. */
 __attribute__((destructor)) static void end(void)
 {
     if (device_count > 0 && getpid() == owner) (void)wr_backend_host.close();
     device_count = 0;
 }
 
-/* ROCm 5 says another code here than everywhere else. */
+/* ROCm 5 returns another code here than everywhere else. */
 hipError_t hipInit(unsigned int flags)
 {
     int code = standin_begin(STANDIN_hipInit);

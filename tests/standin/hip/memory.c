@@ -57,7 +57,7 @@ hipError_t hipFree(void *base)
     return standin_last(standin_forgotten(&known, wr_backend_host.segment_free(known.device, base, known.bytes)));
 }
 
-/* Without a pool: the memory comes at once and goes when the stream has come to the free. */
+/* There is no pool: the memory is allocated at once, and freed when the stream reaches the free. */
 hipError_t hipMallocAsync(void **base, size_t bytes, hipStream_t stream)
 {
     int device;
@@ -158,7 +158,7 @@ hipError_t hipMemPtrGetInfo(void *base, size_t *bytes)
     return 0;
 }
 
-/* Of addresses that an allocation begins with; of others, that they are not known. */
+/* Knows only addresses at which an allocation begins; others are reported as unknown. */
 hipError_t hipPointerGetAttributes(struct standin_pointer *attributes, const void *pointer)
 {
     standin_record known;
@@ -192,7 +192,7 @@ hipError_t hipMemGetAllocationGranularity(size_t *bytes, const hipMemAllocationP
     return 0;
 }
 
-/* A size that is none is out of memory here. */
+/* An invalid size gives out of memory here. */
 hipError_t hipMemAddressReserve(void **base, size_t bytes, size_t alignment, void *hint, unsigned long long flags)
 {
     int device;

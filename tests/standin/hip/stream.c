@@ -74,7 +74,8 @@ int hipGetStreamDeviceId(hipStream_t stream)
     return standin_enter_stream(STANDIN_hipGetStreamDeviceId, stream, &device) == 0 ? device : -1;
 }
 
-/* Of the capturing stream itself it is illegal under every mode; of another, as with CUDA, from ROCm 6.3 on. */
+/* A query of the capturing stream itself is illegal in every mode. A query of another stream is legal, as with CUDA,
+ * from ROCm 6.3 on. */
 hipError_t hipStreamQuery(hipStream_t stream)
 {
     int device;
@@ -329,7 +330,7 @@ hipError_t hipEventSynchronize(hipEvent_t event)
     return standin_last(standin_event_code(wr_backend_host.event_synchronize(device, event)));
 }
 
-/* Nothing takes time here; but a division by the time must work. */
+/* Nothing takes time here, but a caller that divides by the time must work. */
 hipError_t hipEventElapsedTime(float *milliseconds, hipEvent_t start, hipEvent_t stop)
 {
     int device;

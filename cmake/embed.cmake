@@ -1,4 +1,4 @@
-# Files that the command carries inside: cmake -D OUTPUT=FILE -D FILES=LIST -P embed.cmake writes a C source with an
+# Embeds files in the command: cmake -D OUTPUT=FILE -D FILES=LIST -P embed.cmake writes a C source with an
 # asset (tools/view/assets.h) per file.
 set(text "/* Written by cmake/embed.cmake. */\n#include \"view/assets.h\"\n")
 foreach(file ${FILES})

@@ -17,21 +17,22 @@ if(WEIR_WERROR)
 endif()
 
 # Only WEIR_API symbols leave the library, and calls between its own files need no indirection.
-# Two sums beside each other are two additions to memory: gathering them in a vector register takes four instructions more.
+# -ftree-slp-vectorize would gather two neighbouring sums in a vector register: four instructions more than two additions to
+# memory.
 set(WEIR_LIBRARY_FLAGS -fvisibility=hidden -fno-semantic-interposition -fno-tree-slp-vectorize)
 # The hit path reads thread-local data several times: initial-exec makes that one instruction instead of a call. The
 # price is static TLS space, of which a program has little for libraries loaded by dlopen: tests/consume/check_elf
 # holds the library to a budget.
 list(APPEND WEIR_LIBRARY_FLAGS -ftls-model=${WEIR_TLS_MODEL})
 
-# A thread that ends calls back into the library (its exit hook), so code that was loaded once stays: dlclose() is
-# harmless, and threads that outlive it are too.
+# A thread that ends calls the library's exit hook, so the code stays loaded: dlclose() is harmless, and so are threads
+# that outlive it.
 set(WEIR_LIBRARY_LINK_FLAGS LINKER:--as-needed LINKER:-z,nodelete)
 if(WEIR_SANITIZE)
     add_compile_options(-fsanitize=${WEIR_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     add_link_options(-fsanitize=${WEIR_SANITIZE})
 else()
-    # A sanitized library takes its run-time symbols from the program, so this holds without sanitizers only.
+    # Not with sanitizers: a sanitized library takes its run-time symbols from the program.
     set(WEIR_ALL_DEFINED LINKER:-z,defs)
     list(APPEND WEIR_LIBRARY_LINK_FLAGS ${WEIR_ALL_DEFINED})
 endif()
@@ -45,7 +46,7 @@ if(WEIR_CCACHE)
     endif()
 endif()
 
-# What src/, tools/ and bench/ are held to.
+# Warnings for src/, tools/ and bench/.
 function(weir_strict target)
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE)
     target_compile_options(${target} PRIVATE ${WEIR_WARNINGS})

@@ -8,8 +8,8 @@ if(TARGET weir-tool)
     install(TARGETS weir-tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 
-# Where the prefix lies as seen from the installed files, so that a tree may be moved; but not what was given as an
-# absolute path, which need not lie in the prefix.
+# The prefix relative to the installed files, so that a tree may be moved. Folders given as absolute paths stay absolute,
+# because they need not lie in the prefix.
 file(RELATIVE_PATH to_prefix ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 set(WEIR_PC_PREFIX "\${pcfiledir}/${to_prefix}")
 if(IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})

@@ -12,7 +12,7 @@ foreach(table ${standin_tables})
     set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} OBJECT_DEPENDS ${table}
         LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/standin)
     target_compile_definitions(${target} PRIVATE _GNU_SOURCE STANDIN_TABLE="${table}")
-    target_compile_options(${target} PRIVATE ${WEIR_TEST_WARNINGS} -Wno-unused-function) # each has a part of it
+    target_compile_options(${target} PRIVATE ${WEIR_TEST_WARNINGS} -Wno-unused-function) # each file uses a part of it
     target_include_directories(${target} PRIVATE tests)
     target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
     list(FIND standin_versions ${name} index)

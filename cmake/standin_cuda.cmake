@@ -26,8 +26,8 @@ foreach(source ${sources})
     add_dependencies(${target} cuda_standin cuda_standin_old)
 endforeach()
 
-# What scripts/gpu builds. Tests on one GPU look at its free memory: they run one by one. What is run on GPUs only now and
-# then must not rot: it runs on the stand-ins too, the libraries' included, as far as they go.
+# What scripts/gpu builds. Tests on one GPU look at its free memory, so they run one by one. Tests that rarely run on GPUs
+# must not rot, so they also run on the stand-ins for driver and libraries, as far as those go.
 add_custom_target(gpu-tests)
 foreach(library cublas cublaslt cusparse cusolver cudnn cudss curand cutensor)
     string(TOUPPER WEIR_LIB_${library} variable)

@@ -56,7 +56,7 @@ foreach(source ${sources})
     set_tests_properties(gpu/hip_${thing} PROPERTIES RESOURCE_LOCK gpu)
 endforeach()
 
-# What is run on GPUs only now and then must not rot: it runs on the stand-ins too, with stand-ins for the libraries.
+# Tests that rarely run on GPUs must not rot, so they also run on the stand-ins for runtime and libraries.
 foreach(library MIOpen rocblas hipblas hipblaslt rocsparse hipsparse hipsolver rocrand)
     string(TOUPPER WEIR_LIB_${library} variable)
     list(APPEND hip_libraries "${variable}=${PROJECT_BINARY_DIR}/standin/lib${library}.so")
@@ -77,8 +77,7 @@ if(HIP_HEADERS)
     add_dependencies(gpu-tests abi_hip)
 endif()
 
-# Suites of the pools, of handles and of threads that pull no strings of the host back end; stress/threads wants a small
-# device.
+# Suites of pools, handles and threads that use no controls of the host back end; stress/threads needs a small device.
 foreach(suite unit/api_history unit/inspect unit/handle_borrow unit/handle_vendor stress/stress_handles stress/threads)
     string(REPLACE "/" "_" target ${suite})
     get_filename_component(folder ${suite} DIRECTORY)

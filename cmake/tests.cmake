@@ -8,7 +8,7 @@ set(sanitizer_environment
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=allocator_may_return_null=1:halt_on_error=1:second_deadlock_stack=1")
 
-# Tests choose their options: none comes from whoever runs them.
+# Tests choose their options: none comes from the caller's environment.
 file(STRINGS ${PROJECT_SOURCE_DIR}/src/base/options.def option_rows REGEX "^X[(]")
 set(no_options)
 foreach(row ${option_rows})
@@ -45,7 +45,7 @@ function(weir_test_executable target source)
     target_include_directories(${target} PRIVATE src tests tools)
 endfunction()
 
-# Models of protocols, checked in every state; without what makes it right, a model must fail.
+# Models of protocols, checked in every state. Without the step that makes it correct, a model must fail.
 if(NOT WEIR_SANITIZE)
     weir_test(model/bias model 120 ${PROJECT_SOURCE_DIR}/tests/model/check ${PROJECT_SOURCE_DIR}/tests/model/bias.pml)
     weir_test(model/bias_without_fence model 120
@@ -65,7 +65,7 @@ if(NOT WEIR_SANITIZE)
     endforeach()
 endif()
 
-# Peers' rules, for tests without the command.
+# Rules of other allocators, for tests that do not run the command.
 file(GLOB peer_sources CONFIGURE_DEPENDS tools/replay/peers/*.c)
 add_library(weir_peers STATIC EXCLUDE_FROM_ALL ${peer_sources} tools/cli.c tools/grow.c tools/output/file.c
     tools/output/progress.c tools/output/text.c)
@@ -81,7 +81,7 @@ foreach(source ${fuzz_sources})
         target_link_options(${name} PRIVATE -fsanitize=fuzzer)
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
     else()
-        # Everywhere else the seeds and past findings are a regression test.
+        # Without libFuzzer the seeds and past findings are a regression test.
         weir_test_executable(${name} ${source} tests/fuzz/run_corpus.c)
         string(REGEX REPLACE "^fuzz_" "" thing ${name})
         weir_test(fuzz/${thing} fuzz 120 ${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${thing})
@@ -144,7 +144,7 @@ foreach(folder unit contract fail stress gpu)
     endforeach()
 endforeach()
 
-# What the stand-ins for drivers are made of, beside their own files: the host back end does the work.
+# Sources of every stand-in for a driver, besides its own: the host back end does the work.
 file(GLOB standin_driver_sources CONFIGURE_DEPENDS tests/standin/driver/*.c src/backend/host/*.c)
 foreach(file fork lock log meta size sized status worker)
     list(APPEND standin_driver_sources src/base/${file}.c)
@@ -152,7 +152,7 @@ endforeach()
 include(cmake/standin_cuda.cmake)
 include(cmake/standin_hip.cmake)
 
-# Timing under load is what stress tests are about; they should not share the machine with each other.
+# Stress tests depend on timing under load, so they should not share the machine with each other.
 file(GLOB sources CONFIGURE_DEPENDS tests/stress/test_*.c)
 foreach(source ${sources})
     get_filename_component(file ${source} NAME_WE)

@@ -29,7 +29,7 @@ def typed(value, types):
 
 
 def check_frames(holder, program):
-    """Innermost first; what PyTorch's own allocator would have is not asked for."""
+    """Innermost first. Frames that only PyTorch's own allocator has are not required."""
     for frame in holder["frames"]:
         typed(frame, FRAME)
     assert not holder["frames"] or program and program in holder["frames"][0]["filename"], holder
@@ -52,7 +52,7 @@ def check_segment(segment):
 
 
 def check_trace(trace, blocks):
-    """Going back from the blocks through the events, as the viewer does, every event finds what it is about."""
+    """Goes back from the blocks through the events, as the viewer does: every event must find its block or segment."""
     now = dict(blocks)
     for event in reversed(trace):
         typed(event, OOM if event["action"] == "oom" else EVENT)
@@ -91,7 +91,7 @@ def unmap_again(held, start, end, stream, parts):
 
 def check_segments(trace, segments, spoken):
     """Allocator State History: every mapping is found on the way back, and every block lies in a segment while it lives.
-    `spoken`: some event is on another stream than the default one. Else the viewer forgets the streams of events."""
+    `spoken`: some event is on a stream other than the default one; without one, the viewer ignores the streams of events."""
     held = sorted([s["address"], s["address"] + s["total_size"], s["stream"]] for s in segments)
     for event in reversed(trace):
         start, action = event.get("addr"), event["action"]

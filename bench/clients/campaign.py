@@ -1,9 +1,9 @@
 """Real jobs on PyTorch's allocators and on weir, side by side: scripts/clients runs this.
 
 Every job runs under every setting, each in a fresh process, one after the other: first with all of the device, then with
-a limit close to what the job needs. With --turns the processes of a job live at once instead, and take turns: that tells
-how long a step takes where machines vary by more than allocators do. The table is written anew after each run, so that an
-end before its time leaves what there is.
+a limit close to what the job needs. With --turns the processes of a job live at once instead and take turns: that measures
+step times on machines that vary by more than allocators do. The table is rewritten after each run, so that an early end
+leaves the results so far.
 """
 import argparse
 import datetime
@@ -23,7 +23,7 @@ ORDER = ["graph_step", "threads8", "resnet50_amp", "gpt2_varlen", "gpt2_lora_rec
          "serving_kv"]
 GPU_ONLY = ["graph_step"]
 LIMITED = {"quick": ["gpt2_varlen", "detection"], "full": ORDER, "tiny": []}
-RUNS = {"threads8": 3}  # of jobs whose peaks vary, since their threads do not run in step: the one in the middle counts
+RUNS = {"threads8": 3}  # of jobs whose peaks vary because their threads do not run in step: the run with the middle peak counts
 TIGHT = 1.03  # times the most that PyTorch's own allocator ever had allocated
 
 
@@ -216,10 +216,10 @@ def arguments():
     parser.add_argument("--limited", type=lambda text: text.split(",") if text else [],
                         help="jobs to run with a limit too (default: by --size)")
     parser.add_argument("--turns", type=float, default=0, metavar="SECONDS",
-                        help="only compare steps: processes take turns for so long per job and generation")
+                        help="only compare step times: the processes of a job take turns, this long per generation")
     parser.add_argument("--generations", type=int, default=3, help="of processes that take turns (default 3)")
-    parser.add_argument("--device", default="cuda:0", help="cpu: only to see whether the jobs run; nothing is measured")
-    parser.add_argument("--budget", type=float, default=1800, help="seconds for all; what does not fit is said to be left")
+    parser.add_argument("--device", default="cuda:0", help="cpu: only shows that the jobs run; nothing is measured")
+    parser.add_argument("--budget", type=float, default=1800, help="seconds for all; runs that do not fit are listed")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
     parser.add_argument("--machine", default="this machine", help="for the head of the table")
     parser.add_argument("--commit", default="unknown", help="likewise")
@@ -243,7 +243,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         return campaign.run()
-    finally:  # also when it is interrupted
+    finally:  # also after an interrupt
         for worker in campaign.workers.values():
             worker.kill()
 

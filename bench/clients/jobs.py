@@ -22,7 +22,7 @@ class Job:
             self.setup()
 
     def setup(self) -> None:
-        """Models are made on the device, where that takes no time."""
+        """Makes models on the device, where that takes no time."""
         raise NotImplementedError
 
     def step(self, i: int) -> float:
@@ -69,7 +69,7 @@ class ResNet50Amp(Job):
 
 
 class Gpt2Varlen(Job):
-    """GPT-2, sequences of another length in each step."""
+    """GPT-2, with a new sequence length in each step."""
     steps = {"tiny": 3, "quick": 16, "full": 100}
 
     def setup(self) -> None:
@@ -85,7 +85,7 @@ class Gpt2Varlen(Job):
 
 
 class Gpt2LoraRecompute(Job):
-    """GPT-2, only adapters learn, activations are computed again for the gradient; lengths vary."""
+    """GPT-2 whose adapters alone learn; activations are recomputed for the gradient; lengths vary."""
     steps = {"tiny": 3, "quick": 8, "full": 60}
 
     def setup(self) -> None:
@@ -102,7 +102,7 @@ class Gpt2LoraRecompute(Job):
 
 
 class GraphSageJob(Job):
-    """GraphSAGE on a random graph: each step samples neighbourhoods of a size of its own."""
+    """GraphSAGE on a random graph: each step samples neighbourhoods of another size."""
     steps = {"tiny": 3, "quick": 25, "full": 100}
 
     def setup(self) -> None:
@@ -118,7 +118,7 @@ class GraphSageJob(Job):
         ids, places = torch.cat((torch.arange(seeds, device=self.device), inner.flatten())).unique(return_inverse=True)
         middle = self.numbers(self.nodes, ids.shape[0], self.fan[1])
         everybody, outer = torch.cat((ids, middle.flatten())).unique(return_inverse=True)
-        rows = self.table[torch.cat((ids, everybody))]  # those that go on come first
+        rows = self.table[torch.cat((ids, everybody))]  # nodes that go on come first
         samples = [outer[ids.shape[0]:].view(-1, self.fan[1]) + ids.shape[0], places[seeds:].view(-1, self.fan[0])]
         loss = F.cross_entropy(self.model(rows, samples), self.labels[:seeds])
         return self.learn(self.optimizer, loss)
@@ -143,7 +143,7 @@ class Detection(Job):
 
 
 class Serving(Job):
-    """Decoding with caches of keys and values that grow by a token a step; requests come and go."""
+    """Decoding with key-value caches that grow by a token per step; requests come and go."""
     steps = {"tiny": 6, "quick": 40, "full": 400}
 
     def setup(self) -> None:
@@ -155,7 +155,7 @@ class Serving(Job):
         self.most = 3 if self.tiny else 12
 
     def admit(self) -> None:
-        """A group of requests of one length: its prompt is computed at once."""
+        """A group of requests of equal length, whose prompts are computed at once."""
         length = self.between(4, 32) if self.tiny else self.between(64, 1024)
         tokens = self.numbers(self.vocabulary, self.between(1, 4), length)
         hidden, cache = self.model.hidden(tokens)
@@ -183,7 +183,7 @@ class Threads(Job):
     """Inference by eight threads, each with a stream and small kernels of its own."""
     steps = {"tiny": 2, "quick": 10, "full": 40}
     threads = 8
-    processors = 8  # that it needs to be what it is
+    processors = 8  # one for each thread
 
     def setup(self) -> None:
         self.rounds, width = (2, 16) if self.tiny else (60, 256)
@@ -203,7 +203,7 @@ class Threads(Job):
                     rows = self.model(self.inputs[i][:8 + (i + j + step) % 24])
                     total += float(rows.double().sum()) if j % 20 == 0 else 0.0
                 results[i] = total
-        except Exception as error:  # told to the thread that waits
+        except Exception as error:  # reported to the thread that waits
             failures.append(error)
 
     def step(self, i: int) -> float:

@@ -1,4 +1,4 @@
-"""Models in plain PyTorch, with random weights: what allocates is the shapes, not what was learned."""
+"""Models in plain PyTorch, with random weights: allocations depend on shapes, not on learned values."""
 import math
 
 import torch
@@ -60,7 +60,7 @@ class Classifier(nn.Module):
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
-    """Twice as high and wide. The gradient of PyTorch's interpolation is not deterministic."""
+    """Doubles height and width. PyTorch's own interpolation has a nondeterministic gradient."""
     batch, channels, height, width = x.shape
     x = x[:, :, :, None, :, None].expand(batch, channels, height, 2, width, 2)
     return x.reshape(batch, channels, 2 * height, 2 * width)
@@ -89,7 +89,7 @@ class Detector(nn.Module):
 
 
 class Lora(nn.Module):
-    """A frozen linear layer, and what is learned beside it."""
+    """A frozen linear layer with a learned adapter beside it."""
 
     def __init__(self, inputs: int, outputs: int, rank: int) -> None:
         super().__init__()
@@ -114,8 +114,8 @@ class GptBlock(nn.Module):
         self.mlp = nn.Sequential(linear(width, 4 * width), nn.GELU(), linear(4 * width, width))
 
     def forward(self, x: torch.Tensor, past=None):
-        """Attention is spelled out, so that its memory is PyTorch's and its gradient deterministic. `past` are keys and
-        values of earlier tokens; those with the new ones are given back."""
+        """Attention is spelled out, so that its memory comes from PyTorch and its gradient is deterministic. `past` has the
+        keys and values of earlier tokens; they are returned with the new ones appended."""
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if past is not None:
@@ -129,7 +129,7 @@ class GptBlock(nn.Module):
 
 
 class Gpt(nn.Module):
-    """GPT-2: 12 layers of width 768 with 12 heads. `rank`: only adapters of that rank learn."""
+    """GPT-2: 12 layers of width 768 with 12 heads. With `rank`, only adapters of that rank learn."""
 
     def __init__(self, vocabulary=50257, context=1024, layers=12, width=768, heads=12, rank=0, recompute=False) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class Gpt(nn.Module):
 
 
 class GraphSage(nn.Module):
-    """Mean of sampled neighbours beside the node itself, layer by layer."""
+    """Each layer combines a node with the mean of its sampled neighbours."""
 
     def __init__(self, features: int, width: int, classes: int, layers: int) -> None:
         super().__init__()

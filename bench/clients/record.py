@@ -15,7 +15,7 @@ from jobs import JOBS
 from recorded import RECORDED
 
 ALL = {**JOBS, **RECORDED}
-EVENTS = 1 << 22  # that PyTorch keeps at most
+EVENTS = 1 << 22  # the most that PyTorch keeps
 
 
 def recorded(name: str) -> dict:
@@ -33,7 +33,7 @@ def run(name: str, device: torch.device, size: str, out: pathlib.Path) -> None:
     gpu = device.type == "cuda"
     torch.manual_seed(1)
     target = out / f"{name}.pickle.gz"
-    target.unlink(missing_ok=True)  # a former run's, should this one fail
+    target.unlink(missing_ok=True)  # so that no file of an earlier run stays if this one fails
     if gpu:
         torch.cuda.set_device(device)
         torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=EVENTS)

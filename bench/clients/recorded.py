@@ -1,5 +1,5 @@
-"""Jobs that are only recorded (scripts/record), to see how policies do on what they were not made for. Classes as in jobs.py;
-what they share is that sizes depend on data, phases alternate, or models come and go."""
+"""Jobs that are only recorded (scripts/record), to see how policies do on jobs that they were not tuned for. The classes are as
+in jobs.py. In each job sizes depend on data, phases alternate, or models come and go."""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -9,7 +9,7 @@ from models import Classifier, Gpt, ResNet, doubled
 
 
 class Denoiser(nn.Module):
-    """A U-net of two convolutions a level, with attention at the lowest."""
+    """A U-net with two convolutions per level, and attention at the lowest."""
 
     def __init__(self, width: int, levels: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Denoiser(nn.Module):
 
 
 class Diffusion(Job):
-    """Images of a few shapes, drawn anew for each step, and a mean of the weights beside them."""
+    """Training on images of a few shapes, chosen anew for each step, with a running mean of the weights."""
     steps = {"tiny": 3, "quick": 60}
 
     def setup(self) -> None:
@@ -87,7 +87,7 @@ class Experts(Job):
 
 
 class Translation(Job):
-    """An encoder and a decoder; batches of a fixed number of tokens, gradients of four before a step."""
+    """An encoder and a decoder; batches have a fixed number of tokens, and each step sums the gradients of four."""
     steps = {"tiny": 3, "quick": 30}
 
     def setup(self) -> None:
@@ -134,7 +134,7 @@ class Speech(Job):
 
 
 class Points(Job):
-    """Clouds of points: gathered into voxels of ever larger size, whose number depends on where the points are."""
+    """Point clouds gathered into ever larger voxels, whose number depends on where the points are."""
     steps = {"tiny": 3, "quick": 60}
 
     def setup(self) -> None:
@@ -159,7 +159,7 @@ class Points(Job):
 
 
 class Rollouts(Job):
-    """A policy plays, what it saw is kept step by step, then it learns from all of it in shuffled parts."""
+    """A policy plays and keeps its observations step by step, then learns from all of them in shuffled parts."""
     steps = {"tiny": 2, "quick": 12}
 
     def setup(self) -> None:
@@ -190,7 +190,7 @@ class Rollouts(Job):
 
 
 class Sweep(Job):
-    """One model after another of another width and depth, each trained for a few steps and then dropped."""
+    """Models of different widths and depths, each trained for a few steps and then dropped."""
     steps = {"tiny": 3, "quick": 12}
 
     def setup(self) -> None:
@@ -210,7 +210,7 @@ class Sweep(Job):
 
 
 class Evaluating(Job):
-    """Training on crops of two sizes, and after every tenth step an evaluation on whole images in larger batches."""
+    """Training on crops of two sizes; every tenth step is followed by an evaluation on whole images in larger batches."""
     steps = {"tiny": 3, "quick": 50}
 
     def setup(self) -> None:
@@ -303,7 +303,7 @@ class Preferences(Job):
 
 
 class Beams(Job):
-    """Decoding with beams: after every token the caches of those that go on are gathered anew; rows end one by one."""
+    """Beam search: after every token the caches of the surviving beams are gathered anew; rows end one by one."""
     steps = {"tiny": 2, "quick": 6}
 
     def setup(self) -> None:
@@ -324,7 +324,7 @@ class Beams(Job):
 
 
 class Segments(Job):
-    """Segmentation of images that are prefetched on a stream of their own, with memory recorded as in use by both."""
+    """Segmentation of images prefetched on a stream of their own; their memory is recorded as used by both streams."""
     steps = {"tiny": 3, "quick": 50}
 
     def setup(self) -> None:

@@ -1,7 +1,7 @@
-"""How much longer a step takes. Processes forked from one, so that code and data lie at the same addresses, live at once and
-do the same steps in turns: in each round on the same processors, and in the next round on others. After a while fresh ones
-take their places. So what the machine does meanwhile, and what a process happens to get, meets all of them alike. What a turn
-took is compared with the turn of `native` in the same round."""
+"""Measures how much longer a step takes. The processes are forked from one, so that code and data lie at the same addresses.
+They live at once and do the same steps in turns: in one round on the same processors, in the next round on others. After a
+while fresh processes take their places. So other load on the machine, and the chance layout of a process, affect all settings
+alike. The time of a turn is compared with that of the turn of `native` in the same round."""
 import json
 import math
 import os
@@ -10,20 +10,20 @@ import socket
 import statistics
 import time
 
-TURN_MS = 150  # of steps, at least
-LEAST = 6  # turns that an interval can be told of
-PROCESSORS = 2  # of a job whose class does not say how many
+TURN_MS = 150  # the least time of a turn's steps
+LEAST = 6  # the fewest turns that give an interval
+PROCESSORS = 2  # for a job whose class does not say how many
 
 
 class Player:
-    """A forked process that does a job's steps under one setting, so many as it is told at a time."""
+    """A forked process that does a job's steps under one setting, as many at a time as it is told."""
 
     def __init__(self, setting: str, environment: dict, request: dict, child, others: list) -> None:
         self.setting, self.turns, self.error = setting, [], None
         self.socket, end = socket.socketpair()
         self.pid = os.fork()
         if self.pid == 0:
-            os.dup2(2, 1)  # stdout is for answers
+            os.dup2(2, 1)  # stdout carries only answers
             for mine in [self, *others]:
                 mine.socket.close()
             os.environ.update(environment)
@@ -35,13 +35,13 @@ class Player:
 
             lines.write(json.dumps(child({**request, "setting": setting}, turn)) + "\n")
             lines.flush()
-            os._exit(0)  # no destructors: they are not what is measured
+            os._exit(0)  # skips destructors, which are not measured
         end.close()
         self.socket.settimeout(min(request["timeout"], request["seconds"] + 90))
         self.lines = self.socket.makefile("rw", buffering=1)
 
     def hear(self) -> dict:
-        """The next line; after a failure nothing is asked of the process any more."""
+        """Reads the next line. After a failure the process gets no more requests."""
         try:
             answer = json.loads(self.lines.readline())
         except (OSError, ValueError) as error:
@@ -57,7 +57,7 @@ class Player:
                 self.turns.append(times)
 
     def end(self) -> list:
-        """The process's losses."""
+        """Ends the process and returns its losses."""
         answer = {}
         if self.error is None:
             self.lines.write("0\n")
@@ -76,7 +76,7 @@ class Player:
 
 
 def rotation(count: int):
-    """Sets of so many processors, for ever."""
+    """Yields sets of so many processors, for ever."""
     all_ = sorted(os.sched_getaffinity(0))
     count = min(count, len(all_))
     while True:
@@ -85,11 +85,11 @@ def rotation(count: int):
 
 
 def play(players: list, count: int, seconds: float) -> None:
-    """Rounds of turns, in one order and then in the other."""
+    """Plays rounds of turns, in alternating order."""
     native = next(player for player in players if player.setting == "native")
     for player in players:
         player.hear()
-    for player in players:  # one by one: they got warm all at once
+    for player in players:  # one by one, because all warmed up at once
         player.step(2)
     steps = max(1, math.ceil(TURN_MS / min(native.turns[-1]))) if native.error is None else 1
     for player in players:
@@ -105,7 +105,7 @@ def play(players: list, count: int, seconds: float) -> None:
 
 
 def take_turns(request: dict, jobs: dict, child) -> dict:
-    """By setting: its turns in ms, a list for each generation of processes; the losses of the last; what failed."""
+    """For each setting: its turns in ms, one list per generation of processes; the losses of the last; its failure."""
     rows = {setting: {"turns": [], "losses": []} for setting in request["turns"]}
     for _ in range(request["generations"]):
         players = []
@@ -122,7 +122,7 @@ def take_turns(request: dict, jobs: dict, child) -> dict:
 
 
 def interval(values: list) -> tuple:
-    """The median, and two of the values that hold it with 95 % whatever the distribution."""
+    """The median, and two of the values that enclose it with 95 % confidence, whatever the distribution."""
     values, n = sorted(values), len(values)
     below, outside = 0, 0.0
     while below < n // 2:
@@ -135,7 +135,7 @@ def interval(values: list) -> tuple:
 
 
 def compare(row: dict, native: dict) -> list:
-    """Of each generation, what turns took by what native's took."""
+    """For each generation, the times of turns divided by those of native."""
     return [[sum(mine) / sum(theirs) for mine, theirs in zip(turns, natives)]
             for turns, natives in zip(row["turns"], native["turns"])]
 

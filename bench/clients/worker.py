@@ -19,7 +19,7 @@ WARM = 3  # steps that do not count in the median
 
 
 def used(gpu: bool) -> int:
-    """Bytes of the device that are not free, whoever has them: the same measure for every allocator."""
+    """Bytes of the device in use by anyone: the same measure for every allocator."""
     if not gpu:
         return 0
     free, total = torch.cuda.mem_get_info()
@@ -27,7 +27,7 @@ def used(gpu: bool) -> int:
 
 
 def settled(gpu: bool) -> int:
-    """What is used once the process before this one has left the device."""
+    """Bytes in use once the previous process has left the device."""
     last = used(gpu)
     for _ in range(20):
         time.sleep(0.05 if gpu else 0)
@@ -39,7 +39,7 @@ def settled(gpu: bool) -> int:
 
 
 def begin(setting: str, device: torch.device) -> int:
-    """What the device holds before the job: the context, and whatever else is on it."""
+    """Prepares the process. Returns the bytes that the device holds before the job: the context, and anything else there."""
     torch.manual_seed(1)
     if setting.startswith("weir"):
         import weir.torch
@@ -51,8 +51,8 @@ def begin(setting: str, device: torch.device) -> int:
 
 
 def steps_of(request: dict, job, report: dict, turn):
-    """The numbers of the steps to do: all of the job's; or, when processes take turns, as many as `turn` says, which is told
-    the times of those before."""
+    """Yields the numbers of the steps to do: all of the job's or, when processes take turns, as many as `turn` says. `turn`
+    gets the times of the steps before."""
     if turn is None:
         yield from range(request.get("steps") or job.steps[request["size"]])
         return
@@ -64,7 +64,7 @@ def steps_of(request: dict, job, report: dict, turn):
 
 
 def measure(request: dict, report: dict, turn) -> None:
-    """Fills `report` as it goes, so that a failure leaves what is known."""
+    """Fills `report` as it goes, so that a failure leaves the results so far."""
     device, size = torch.device(request["device"]), request["size"]
     gpu = device.type == "cuda"
     report["base_bytes"] = begin(request["setting"], device)
@@ -90,7 +90,7 @@ def measure(request: dict, report: dict, turn) -> None:
 
 
 def recovers(device: torch.device) -> bool:
-    """After running out, and after the job is gone, does memory come back?"""
+    """Whether memory comes back after running out, once the job is gone."""
     torch.cuda.empty_cache()
     try:
         return float(torch.ones(1 << 20, device=device).sum()) == 1 << 20
@@ -105,7 +105,7 @@ def child(request: dict, turn=None) -> dict:
         measure(request, report, turn)
     except torch.OutOfMemoryError as caught:
         report["out_of_memory"] = str(caught)[:1000]
-    except Exception as caught:  # a row of the table all the same
+    except Exception as caught:  # still a row of the table
         error = f"{type(caught).__name__}: {caught}"
         traceback.print_exc()
     if report.get("out_of_memory"):
@@ -119,15 +119,15 @@ def child(request: dict, turn=None) -> dict:
 
 
 def run(request: dict) -> dict:
-    """In a child, which has `timeout` seconds."""
+    """Runs the job in a child, which has `timeout` seconds."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        os.dup2(2, 1)  # stdout is for answers
+        os.dup2(2, 1)  # stdout carries only answers
         with os.fdopen(writer, "w") as answer:
             json.dump(child(request), answer)
-        os._exit(0)  # no destructors: they are not what is measured
+        os._exit(0)  # skips destructors, which are not measured
     os.close(writer)
     deadline, text = time.monotonic() + request["timeout"], b""
     with os.fdopen(reader, "rb", buffering=0) as answer:
@@ -148,7 +148,7 @@ def run(request: dict) -> dict:
 
 
 def main() -> None:
-    # Before the children: this imports for seconds.
+    # Before the children start, because this import takes seconds.
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # more kernels than the job has
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False

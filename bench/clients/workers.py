@@ -11,7 +11,7 @@ SETTINGS = {
     "native": {},
     "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     "cudaMallocAsync": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
-    "native-again": {},  # what two processes of the same kind differ by
+    "native-again": {},  # shows how much two equal processes differ
     "weir": {},
     "weir-segments": {"WEIR_POLICY": "segments"},
     "weir-torch": {"WEIR_POLICY": "torch"},
@@ -21,8 +21,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 class Worker:
-    """A process of worker.py under one setting, which lives as long as the campaign; where a fork of it cannot use the GPU,
-    because some package has started the driver while it was imported, a process per job."""
+    """A process of worker.py under one setting, which lives as long as the campaign. When its forks cannot use the GPU,
+    because some package started the driver during its import, each job gets a process of its own."""
 
     def __init__(self, setting: str, log) -> None:
         self.setting, self.log, self.forks, self.torch = setting, log, True, None
@@ -49,7 +49,7 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """With its children, which else would stay on the GPU."""
+        """Ends the process and its children, which would otherwise stay on the GPU."""
         if self.process.returncode is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -59,7 +59,7 @@ class Worker:
         self.start()
 
     def tell(self, request: dict) -> dict:
-        """Whatever happens is an answer; a worker that died is started again."""
+        """Every outcome gives an answer; a worker that died is started again."""
         watch = threading.Timer(request["timeout"] + 60, os.killpg, (self.process.pid, signal.SIGKILL))
         watch.start()
         try:

@@ -9,9 +9,9 @@
 #define STREAK 1
 
 byte owner; /* 0: nobody */
-bool inside[THREADS + 1]; /* each thread's own, as memory has it */
-bool held[THREADS + 1], value[THREADS + 1]; /* a store to it in the thread's buffer */
-byte mutex; /* who has it */
+bool inside[THREADS + 1]; /* by thread: the value in memory */
+bool held[THREADS + 1], value[THREADS + 1]; /* by thread: a store to `inside` that waits in its buffer */
+byte mutex; /* its owner; 0: nobody */
 byte last, streak;
 byte critical; /* threads in the critical section */
 
@@ -92,7 +92,7 @@ end:
     od
 }
 
-/* Buffers drain when they like. */
+/* Buffers drain at any time. */
 proctype drain() {
 end:
     do

@@ -9,9 +9,9 @@
 #define ROUND 4 /* counts are modulo this */
 
 bool cache, cutting[FRONTS], detached[FRONTS];
-byte inside[FRONTS];          /* who change blocks of a front */
-byte ledger[FRONTS], told;    /* changes, as written down there and in the cache */
-byte happened;                /* changes */
+byte inside[FRONTS];          /* threads that change blocks of a front */
+byte ledger[FRONTS], told;    /* changes counted in the front's ledger, and those in the cache */
+byte happened;                /* changes made */
 
 inline lock(l) { atomic { !l -> l = true } }
 
@@ -56,7 +56,7 @@ inline attach(f) {
 
 inline look() { assert((told + ledger[0] + ledger[1]) % ROUND == happened) }
 
-/* Whoever has the cache's lock may change blocks of any front; what it writes down is in the front's ledger while that is detached. */
+/* The owner of the cache's lock may change blocks of any front. While a front is detached, such changes count in its ledger. */
 inline use_cache(f) {
     if :: detached[f] -> change(f, ledger[f]) :: else -> change(f, told) fi;
     look();

@@ -18,8 +18,8 @@
 #endif
 
 byte owner[2], mutex[2];           /* by lock; 0: nobody */
-bool inside[8], held[8], value[8]; /* by word: as memory has it, and a store to it that waits */
-byte critical[2];                  /* threads in the lock */
+bool inside[8], held[8], value[8]; /* by word: the value in memory, and a store to it that waits */
+byte critical[2];                  /* threads inside, by lock */
 
 inline drain(w) { if :: held[w] -> inside[w] = value[w]; held[w] = false :: else fi }
 inline drain_all(t) { drain(t * 2); drain(t * 2 + 1) }
@@ -77,11 +77,11 @@ inline try(d) {
 
 inline release_mutex(d) { atomic { drain_all(me); mutex[d] = 0 } }
 
-/* The thread's own word tells how it has the lock. */
+/* The thread's own word says how it took the lock. */
 inline release(d) {
     critical[d]--;
     if
-    /* as the thread itself reads it */
+    /* the value that the thread itself reads */
     :: (held[WORD(me, d)] && value[WORD(me, d)]) || (!held[WORD(me, d)] && inside[WORD(me, d)]) -> store(d, false)
     :: else ->
         if :: owner[d] = me :: skip fi;
@@ -89,7 +89,7 @@ inline release(d) {
     fi
 }
 
-/* The inner lock in one of the ways that there are. */
+/* Takes the inner lock in any of the possible ways. */
 inline use_inner() {
     if
     :: true -> try(INNER)
@@ -139,7 +139,7 @@ end:
     od
 }
 
-/* Buffers drain when they like. */
+/* Buffers drain at any time. */
 proctype drains(byte t) {
 end:
     do

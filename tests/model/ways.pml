@@ -6,7 +6,7 @@
  */
 byte routes; /* counted in the device */
 byte ways = 1;
-byte open; /* routes whose opening call has returned, and whose closing one has not begun */
+byte open; /* routes whose opening call has returned and whose closing call has not begun */
 
 inline count_route() { routes++ }
 inline change_ways() { ways++ }

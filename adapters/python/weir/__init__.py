@@ -45,7 +45,7 @@ def open(**settings: Any) -> None:  # noqa: A001 - as in C
 
 
 def close() -> None:
-    """Gives all memory back, even what is still in use. Only for programs that know that none is."""
+    """Gives all memory back, even blocks in use. Only for programs that know that none is."""
     _library.call("weir_close")
 
 
@@ -76,7 +76,7 @@ def reset_stats(device: int = _CURRENT_DEVICE) -> None:
 
 
 def snapshot(path: Union[str, "os.PathLike[str]"]) -> None:
-    """Writes the recorded events of all devices as a trace for the command weir (weir replay, weir check). Recording
+    """Writes the recorded events of all devices as a trace for the weir command (weir replay, weir check). Recording
     must be switched on before anything else: WEIR_HISTORY=1000000, or weir.open(history=1000000)."""
     _library.call("weir_history_save", os.fsencode(path))
 

@@ -20,7 +20,7 @@ class Error(RuntimeError):
 
 
 class OutOfMemoryError(Error, MemoryError):
-    """There is no memory left for the request. The text says where all memory is and what would have helped."""
+    """No memory is left for the request. The text says where all memory is and what would have helped."""
 
 
 class Stat(ctypes.Structure):
@@ -103,7 +103,7 @@ _loaded: Optional[Tuple[ctypes.CDLL, str]] = None
 
 
 def _candidates() -> List[str]:
-    """WEIR_LIBRARY alone if it is set, else what is beside this package, else what the loader finds."""
+    """WEIR_LIBRARY alone if it is set, else the library beside this package, else what the loader finds."""
     chosen = os.environ.get("WEIR_LIBRARY")
     if chosen:
         path = pathlib.Path(chosen)
@@ -166,7 +166,7 @@ def last_error(status: int) -> Error:
 
 
 def thread_error() -> Error:
-    """The exception for the last failed call in this thread, when only the fact that it failed is known."""
+    """The exception for the last failed call in this thread, when its status is not known."""
     error = LastError(ctypes.sizeof(LastError))
     library().weir_last_error(ctypes.byref(error))
     return last_error(error.status)

@@ -98,9 +98,9 @@ def _device_of(stream: Any, otherwise: int) -> int:
 
 def record_stream(array: Any, stream: Any) -> None:
     """Records that work on a stream uses the array too: once the array is gone, its memory is not reused before that
-    work is over. Not needed for the stream that was current when the array was made. A default stream is taken for
-    that of the array's device."""
-    if array.size == 0:  # has no memory
+    work is over. Not needed for the stream that was current when the array was made. A default stream means that of
+    the array's device."""
+    if array.size == 0:  # the array has no memory
         return
     device = _device_of(stream, array.data.device_id)
     _record(array.data.ptr, stream.ptr, device)
@@ -109,7 +109,7 @@ def record_stream(array: Any, stream: Any) -> None:
 
 
 def release_stream(stream: Any) -> None:
-    """Lets go of a stream on which weir.cupy has allocated or which it has recorded: waits for its work, after which
+    """Releases a stream on which weir.cupy has allocated, or which it has recorded: waits for its work, after which
     CuPy may destroy it. A program that makes few streams need not release them."""
     key = (_device_of(stream, -1), stream.ptr)
     kept = _streams.pop(key, None)

@@ -82,7 +82,7 @@ def installed() -> bool:
 
 
 def raises_its_own() -> bool:
-    """Whether running out of memory raises torch.cuda.OutOfMemoryError; else it raises RuntimeError, because this
+    """Whether running out of memory raises torch.cuda.OutOfMemoryError. Else it raises RuntimeError, because this
     PyTorch's own exception was not found. Both have weir's text."""
     raises = _library.adapters().weir_torch_raises_its_own
     raises.restype = ctypes.c_bool
@@ -91,7 +91,7 @@ def raises_its_own() -> bool:
 
 def pool_allocator() -> Any:
     """An allocator for torch.cuda.MemPool, which may be made after CUDA was initialised and leaves PyTorch's own
-    allocator in place: the pool's segments come from weir, and PyTorch cuts them.
+    allocator in place: the pool's segments come from weir, and PyTorch splits them.
 
         pool = torch.cuda.MemPool(weir.torch.pool_allocator().allocator())
         with torch.cuda.use_mem_pool(pool):
@@ -145,7 +145,7 @@ def _nested(device: int) -> Dict[str, Any]:
 
 
 def _tell_statistics(torch: Any) -> None:
-    """Replaces what PyTorch's statistics are built on: with a replaced allocator its own functions only raise."""
+    """Replaces the functions under PyTorch's statistics, which only raise once the allocator is replaced."""
     for name, function in (("_cuda_memoryStats", _nested),
                            ("_cuda_resetPeakMemoryStats", partial(_library.call, "weir_stats_reset_peaks")),
                            ("_cuda_resetAccumulatedMemoryStats", partial(_library.call, "weir_stats_reset_totals"))):

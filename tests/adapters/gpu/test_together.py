@@ -29,7 +29,7 @@ def in_use():
 
 
 def weir_alloc(size, stream):
-    """As code in C does."""
+    """Calls as code in C does."""
     pointer = ctypes.c_void_p()
     library = weir._library.library()
     library.weir_alloc_on.argtypes = [ctypes.c_size_t, weir._library.Stream, ctypes.POINTER(ctypes.c_void_p)]

@@ -104,7 +104,7 @@ class Streams(unittest.TestCase):
                 copied = x.clone()
             x.record_stream(side)
             del x
-            torch.full((4 * MIB,), 9.0, device="cuda")  # would be written over what side still reads
+            torch.full((4 * MIB,), 9.0, device="cuda")  # a block reused too early would overwrite what side still reads
             torch.cuda.current_stream().wait_stream(side)
             self.assertTrue(bool((copied == 7).all()))
 
@@ -183,7 +183,7 @@ class Graphs(unittest.TestCase):
 class Devices(unittest.TestCase):
     def test_tensors_go_from_one_to_the_other(self):
         x = torch.arange(4 * MIB, device="cuda:0", dtype=torch.float32).view(2048, 2048)
-        for tensor in (x, x.t(), x[::2, ::3]):  # copied by the driver, and by kernels that read the other's memory
+        for tensor in (x, x.t(), x[::2, ::3]):  # by the driver, and by kernels that read the peer's memory
             self.assertTrue(torch.equal(tensor.to("cuda:1").cpu(), tensor.cpu()))
         self.assertGreater(weir.stats(1)["reserved_bytes"]["all"]["current"], 0)
 

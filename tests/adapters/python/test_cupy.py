@@ -18,7 +18,7 @@ CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 def native_stream(device=0, device_id=-1):
-    """One that weir made stands for one of CuPy's."""
+    """A stream of weir's stands for one of CuPy's."""
     made, native = _library.Stream(), ctypes.c_void_p()
     _library.library().weir_stream_create.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(_library.Stream)]
     _library.library().weir_stream_native.argtypes = [_library.Stream, ctypes.POINTER(ctypes.c_void_p)]
@@ -87,7 +87,7 @@ class Cupy(unittest.TestCase):
         cupy.cuda.Stream.null.use()
         weir.cupy.release_stream(stream)
         self.assertNotIn(key, weir.cupy._streams)
-        weir.cupy.release_stream(stream)  # it is none of weir's by now
+        weir.cupy.release_stream(stream)  # weir no longer knows it
 
     def test_running_out_is_caught_as_cupys_and_as_weirs(self):
         for kind in (cupy.cuda.memory.OutOfMemoryError, weir.OutOfMemoryError):
@@ -110,7 +110,7 @@ class Cupy(unittest.TestCase):
         stream = native_stream(device=1, device_id=1)
         weir.cupy.record_stream(array(MIB), stream)
         self.assertIs(weir.cupy._streams[(1, stream.ptr)], stream)
-        external = cupy.cuda.Stream(stream.ptr)  # which does not say
+        external = cupy.cuda.Stream(stream.ptr)  # CuPy does not say which
         weir.cupy.record_stream(array(MIB), external)
         weir.cupy.release_stream(external)
         self.assertEqual(weir.cupy._streams, {})
@@ -121,13 +121,13 @@ class Cupy(unittest.TestCase):
         self.assertNotIn((0, 0), weir.cupy._streams)
 
     def test_waiting_lets_go_of_the_interpreter(self):
-        """What work is waited for may be a function in Python, which needs it."""
+        """The awaited work may be a Python function, which needs the interpreter's lock."""
         ran = []
         function = CALLBACK(lambda unused: (time.sleep(0.3), ran.append(True)))
         stream, used = native_stream(), array(40 * MIB)
         weir.cupy.record_stream(used, stream)
         queue(stream, function)
-        del used  # its memory is the stream's until that function has run
+        del used  # the stream owns the memory until that function has run
         cupy.cuda.alloc(40 * MIB)
         self.assertEqual(ran, [True])
 

@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 def run(code, **environment):
-    """Another Python; a variable that is None is taken away."""
+    """Runs another Python; a variable set to None is removed."""
     variables = {**os.environ, **environment}
     variables = {name: value for name, value in variables.items() if value is not None}
     return subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60)
@@ -146,7 +146,7 @@ class Library(unittest.TestCase):
 
 
 class Recording(Library):
-    """All of the above, and what was recorded of it."""
+    """All of the above, with its recorded history."""
     settings = {"host_memory": 64 * MIB, "history": 100}
 
     test_a_snapshot_of_nothing_recorded_says_how_to_record = None

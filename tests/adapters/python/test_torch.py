@@ -1,4 +1,4 @@
-"""weir.torch with a stand-in for PyTorch: each test in a process of its own, since installing is for good."""
+"""weir.torch with a stand-in for PyTorch: each test in a process of its own, because installing cannot be undone."""
 import sys
 import unittest
 

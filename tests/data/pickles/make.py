@@ -127,8 +127,8 @@ class TorchPickler:
 
 
 def batches_of(size, value, protocol):
-    """The pure-Python pickler writes the same bytes as the C one; with other batches it shows the rest of the format:
-    of 1, APPEND and SETITEM alone; of 3, containers filled in several rounds."""
+    """The pure-Python pickler writes the same bytes as the C one. Other batch sizes show the rest of the format: with 1,
+    APPEND and SETITEM alone; with 3, containers filled in several rounds."""
     out = io.BytesIO()
     pickler = pickle._Pickler(out, protocol)
     pickler._BATCHSIZE = size

@@ -1,7 +1,7 @@
-# The adapters on the host back end, called as PyTorch and CuPy call them. Neither is needed: what stands in for them says so.
+# The adapters on the host back end, called as PyTorch and CuPy call them. Neither is needed: stand-ins take their place.
 set(adapters ${PROJECT_SOURCE_DIR}/tests/adapters)
 
-# Looked for by these names in the process.
+# The adapters look for these names in the process.
 foreach(library c10 c10_cuda)
     add_library(standin_${library} SHARED ${adapters}/standin/${library}.cpp)
     set_target_properties(standin_${library} PROPERTIES OUTPUT_NAME ${library}
@@ -25,7 +25,7 @@ foreach(source ${sources})
     weir_test(adapters/${thing} adapters 120 ${target})
 endforeach()
 
-# By the driver's rules, as far as its stand-in keeps them.
+# Under the driver's rules, as far as its stand-in keeps them.
 foreach(thing torch_graphs torch_hooks)
     add_dependencies(adapters_${thing} cuda_standin)
     weir_test(adapters/${thing}_cuda_standin adapters 120 adapters_${thing})
@@ -49,7 +49,7 @@ foreach(rmm now before)
         $<TARGET_FILE:adapters_rmm_${rmm}>)
 endforeach()
 
-# The Python package. An instrumented library cannot be loaded by a Python that is not.
+# The Python package. A Python without a sanitizer cannot load an instrumented library.
 find_package(Python3 3.9 COMPONENTS Interpreter)
 if(NOT Python3_FOUND OR WEIR_SANITIZE)
     return()

@@ -25,8 +25,8 @@ json 'all(s["peak_reserved"] - s["waste"] == 4013864116 for s in rows[0]["settin
 json 'rows[0]["second_half"]["chosen"] == "backend:cudaMallocAsync" and rows[0]["second_half"]["held"]'
 json 'rows[0]["second_half"]["better"] is None and 1 < rows[0]["second_half"]["fragmentation"] < 1.1'
 
-# What the first half is best served by is not, on the second, when another setting reserves over 1 % less there, be it
-# one that takes more of the driver's time than the one that is named.
+# The best setting of the first half is not the best of the second when another one reserves over 1 % less there, even if
+# that one takes more of the driver's time than the named one.
 python3 - "$scratch/halves.pickle" <<'END'
 import pickle, sys
 MIB = 1 << 20
@@ -44,7 +44,7 @@ expect 0 advise --json - "$scratch/halves.pickle"
 json 'rows[0]["second_half"]["chosen"] == "roundup_power2_divisions:8" and not rows[0]["second_half"]["held"]'
 json 'rows[0]["second_half"]["better"] == "default"'
 
-# Of a recording that began late: how many blocks it does not have the beginning of.
+# For a recording that began late it says how many blocks have no beginning.
 python3 - "$small" "$scratch/late.pickle" <<'END'
 import gzip, pickle, sys
 snapshot = pickle.load(gzip.open(sys.argv[1]))
@@ -56,7 +56,7 @@ contains "$out" "40 residents: blocks made before the first event, allocated fir
 expect 0 advise --json - "$scratch/late.pickle"
 json 'rows[0]["residents"] == 40'
 
-# Of a trace that makes no sense the advice is told with that.
+# For a trace that makes no sense the advice comes with a warning.
 printf '%s\n' Thread,Time,Action,Pointer,Size,Stream 1,10:00:01,allocate,0x1000,512,0x0 1,10:00:02,allocate,0x1000,512,0x0 \
     >"$scratch/twice.csv"
 expect 0 advise "$scratch/twice.csv"
@@ -64,7 +64,7 @@ contains "$out" "1 anomalies: events that make no sense; 'weir check' names them
 expect 0 advise --json - "$scratch/twice.csv"
 json 'rows[0]["anomalies"] == 1'
 
-# The best has the smallest peak of PyTorch's settings, or within 1 % of that and less time in the driver.
+# The best of PyTorch's settings has the smallest peak, or one within 1 % of it and less time in the driver.
 expect 0 advise --json - "$DATA"/traces/*.pickle.gz
 json 'len(rows) == 5'
 json 'all(min(s["peak_reserved"] for s in row["settings"][:-1]) * 1.01 >=
@@ -72,7 +72,7 @@ json 'all(min(s["peak_reserved"] for s in row["settings"][:-1]) * 1.01 >=
 json '{row["trace"]: row["best"] for row in rows}["gpt2_varlen"] == "expandable_segments:True"'
 json 'min(rows[2]["settings"][:-1], key=lambda s: s["peak_reserved"])["setting"] == "backend:cudaMallocAsync"'
 
-# A card is what the job ran on: that of the default is smaller than its peak without limit.
+# The card is the one that the job ran on; the default's peak on it is smaller than its peak without a limit.
 json 'all(s["card"] - row["context"] >= s["peak_reserved"] - s["waste"] for row in rows for s in row["settings"])'
 json 'rows[3]["settings"][0]["card"] < rows[3]["settings"][0]["peak_reserved"]'
 
@@ -86,7 +86,7 @@ print(*(int(not s["fits"]) for s in json.load(open(sys.argv[1]))[0]["settings"] 
 expect 0 replay --policy torch,torch-expandable,async,weir --repeat 1 --device-memory 5GiB --json - "$small"
 json "[int(row['oom'] > 0) for row in rows] == [int(word) for word in '$failed'.split()]"
 
-# Too small a device: where it fails, and what would do.
+# On too small a device it says where the job fails, and what would be enough.
 expect 0 advise --device-memory 2GiB "$small"
 contains "$out" "out of memory at operation 32"
 contains "$out" "no setting fits"
@@ -95,7 +95,7 @@ expect 0 advise --device-memory 2GiB --json - "$small"
 json 'rows[0]["best"] is None and all(s["peak_reserved"] is None and s["failed_operation"] == 32
     for s in rows[0]["settings"])'
 
-# The recorded setting is tried too, as what it says, unless it is one of those above.
+# The recorded setting is tried too, under its own text, unless it is one of those above.
 with_settings()
 {
     python3 - "$small" "$scratch/$1.pickle" "$2" "$3" <<'END'
@@ -114,13 +114,13 @@ with_settings known "max_split_size_mb:128" 128
 expect 0 advise --json - "$scratch/known.pickle"
 json '[s["setting"] for s in rows[0]["settings"]].count("max_split_size_mb:128") == 1'
 
-# Unless it is none: as a line to paste it would be a command.
+# Unless its text is no setting: as a line to paste it would be a command.
 # shellcheck disable=SC2016 # is to stay as it is
 with_settings hostile 'roundup_power2_divisions:2;touch ${IFS}hostile' 0
 expect 0 advise "$scratch/hostile.pickle"
 [[ $out != *touch* ]] || die "a command is advised: $out"
 
-# Of several devices the fullest decides: neither the sum of them nor the first.
+# With several devices the fullest decides, neither their sum nor the first.
 python3 - "$scratch/devices.pickle" <<'END'
 import pickle, sys
 def event(at, size):
@@ -136,7 +136,7 @@ expect 0 advise --device-memory 8GiB "$scratch/devices.pickle"
 contains "$out" "several devices: RESERVED, WASTE and RATIO are of the fullest"
 contains "$out" "weir: peak 7.00 GiB, 1.000 x what is requested"
 
-# What failed when recorded must fit too, under the library and under models; a replay leaves it out and says so.
+# A request that failed in the recording must fit too, under the library and under models; a replay leaves it out and says so.
 cat >"$scratch/failed.csv" <<'END'
 Thread,Time,Action,Pointer,Size,Stream
 1,10:00:01,allocate,0x7f0000000000,1073741824,0x0
@@ -155,8 +155,8 @@ expect 0 replay --repeat 1 --policy torch,torch-expandable,async,weir --device-m
 json 'all((row["oom"], row["refused"], row["peak_requested"]) == (0, 2, 1 << 30) for row in rows)'
 contains "$err" "failed: 2 allocations failed when recorded, the first of 20.0 GiB; they are not replayed"
 
-# Residents, several devices, blocks that wait for streams: every snapshot goes through; one that allocates nothing is
-# said so.
+# Snapshots with residents, several devices and blocks that wait for streams all work; one without allocations is
+# reported as such.
 for pickle in "$DATA"/pickles/*.pickle; do
     weir advise --json - "$pickle"
     json 'all(s["fits"] or "refused" in row for row in rows for s in row["settings"])'

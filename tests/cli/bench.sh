@@ -28,7 +28,7 @@ contains "$out" "no traces were named"
 expect 1 replay "$scratch/none.pickle"
 contains "$err" "none.pickle"
 need_traces
-# PyTorch's own rules reserve what the recording reserved, which is 1.190 times what it asked for.
+# PyTorch's own rules reserve as much as the recording did: 1.190 times the requested bytes.
 expect 0 replay "$DATA/traces/resnet50_amp.pickle.gz"
 row=$(grep "weir, torch rules" "$scratch/out") || die "no row of weir with PyTorch's rules: $out"
 case $row in

@@ -6,7 +6,7 @@ need_traces
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
     { echo "no chromium"; exit 77; }
 
-# dump PAGE-AND-ADDRESS [SIZE]: what the page is after its scripts ran.
+# dump PAGE-AND-ADDRESS [SIZE]: prints the page after its scripts ran.
 dump()
 {
     timeout 60 "$browser" --headless=new --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" --window-size="${2:-1280,900}" \

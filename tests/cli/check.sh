@@ -39,7 +39,7 @@ contains "$out" "event 1: free of what was not allocated, 0x9000"
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (1, 0, 0, False)"
 
-# A log cannot show that it began late: frees of addresses that nothing had named look like that, others do not.
+# A log does not say that it began late; only frees of addresses that were never mentioned before suggest it.
 log free,0x9000,512 free,0x9000,512 allocate,0x1000,1024 free,0x1200,512 free,0x8000,512
 expect 1 check "$scratch/log.csv"
 contains "$out" "log: 3 unmatched frees, 1 double frees, 0 overlaps
@@ -67,7 +67,7 @@ expect 1 check "$scratch/log.csv"
 [ "$(grep -c 'event' <<<"$(grep 'event [0-9]*:' <<<"$out")")" = 5 ] || die "more or less than five faults shown: $out"
 contains "$out" "log: and 2 more faults"
 
-# Blocks that a snapshot lists and no event is about are live too; how many events were lost it does not tell.
+# Blocks that a snapshot lists without any event are live too; it does not say how many events were lost.
 python3 - "$scratch/late.pickle" <<'END'
 import pickle, sys
 base = 0x7f0000000000
@@ -129,12 +129,12 @@ contains "$out" "taken: event 2: allocation outside all segments, 0x8b00000 (209
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 0, 2) and not rows[0]['well_formed']"
 
-# Of what grows by mapping pieces side by side are of one, and what was given back can be taken again.
+# Pieces mapped side by side belong to one segment, and memory that was given back can be taken again.
 take map:100:20 map:120:20 alloc:110:20 free:110:20 unmap:120:20 map:120:2 alloc:119:2
 expect 0 check "$scratch/taken.pickle"
 
-# What PyTorch's recorder was told to leave out (skip_actions) is told by what the rest cannot be without: no fault, but nothing to
-# compare a replay with.
+# Events that PyTorch's recorder was told to leave out (skip_actions) show because the rest implies them: no fault, but nothing
+# to compare a replay with.
 left_out()
 {
     local names=$1
@@ -157,7 +157,7 @@ take take:100:40 alloc:100:40 free:100:40 give:100:40
 expect 0 check --json - "$scratch/taken.pickle"
 json 'rows[0]["left_out"] == []'
 
-# A recording that began late has memory from before: blocks are in it, and it is given back; but once.
+# A recording that began late has memory from before: blocks lie in it, and it may be given back, but only once.
 take alloc:500:2 take:100:40 alloc:100:1 alloc:700:2
 expect 0 check "$scratch/taken.pickle"
 take give:500:20 take:100:40 alloc:100:1 alloc:700:2
@@ -168,18 +168,18 @@ json "($faults) == (1, 0, 1)"
 take alloc:500:2 take:100:40 free:500:2 -- 100:40 500:20
 expect 0 check "$scratch/taken.pickle"
 
-# So has one whose history was cleared meanwhile, which does not show.
+# The same holds for a recording whose history was cleared meanwhile, which does not show.
 take take:100:40 alloc:100:1 alloc:700:2
 expect 0 check "$scratch/taken.pickle"
 
-# What a trace lists at the end is all that there was; without events of segments nothing is known of them.
+# The segments that a trace lists at the end are all that existed; without events of segments nothing is known of them.
 take alloc:500:2 take:100:40 alloc:700:2 -- 100:40 500:20
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 0, 1)"
 take alloc:500:2 alloc:700:2 -- 100:40
 expect 0 check "$scratch/taken.pickle"
 
-# What debug=streams found. make KIND:STREAM:ADDRESS:STACK...: writes a native trace of blocks of 1000 bytes.
+# Misuses that debug=streams found. make KIND:STREAM:ADDRESS:STACK...: writes a native trace of blocks of 1000 bytes.
 make()
 {
     python3 - "$scratch/made.weirtrace" "$@" <<'END'
@@ -222,7 +222,7 @@ expect 1 check --json - "$scratch/made.weirtrace"
 json "($found) == ([(1, 'unordered_use'), (2, 'unordered_use')], True)"
 json 'rows[0]["stream_misuses"][1]["own_stream"] is None and rows[0]["stream_misuses"][1]["allocated"] == []'
 
-# The address is another block's by then.
+# By then the address belongs to another block.
 make alloc:9:1000:1 late:5:1000:2
 expect 1 check --json - "$scratch/made.weirtrace"
 json "($found) == ([(1, 'late_write')], True)"
@@ -234,7 +234,7 @@ expect 0 check "$scratch/made.weirtrace"
 contains "$out" "was freed while stream 0x7 was current"
 contains "$out" "ordered with: 0, and 1 suspected"
 
-# Of each place one is shown; where it is not known, the first five.
+# One misuse is shown for each place; of those without a known place, the first five.
 make alloc:5:1000:1 unrecorded:7:1000:2 unrecorded:7:1000:2 unordered:7:1000:2 unrecorded:7:1000:3
 expect 1 check "$scratch/made.weirtrace"
 [ "$(grep -c 'event [0-9]*:' <<<"$out")" = 3 ] || die "not three places: $out"

@@ -26,7 +26,7 @@ for trace in "$DATA"/traces/resnet50_amp.pickle.gz "$DATA"/traces/convnext_prefe
     "$WEIR" convert - -o - <"$trace" | cmp - "$scratch/made.weirtrace"
 done
 
-# What cannot be written whole leaves the old file and nothing else.
+# An output that cannot be written whole leaves the old file and nothing else.
 mkdir "$scratch/folder"
 echo old >"$scratch/folder/made"
 code=0
@@ -36,7 +36,7 @@ contains "$(<"$scratch/err")" "cannot write $scratch/folder/made: File too large
 [ "$(ls -A "$scratch/folder")" = made ] || die "left behind: $(ls -A "$scratch/folder")"
 [ "$(<"$scratch/folder/made")" = old ] || die "the old file is gone"
 
-# So it does behind links, which stay; what a descriptor is open for is written as it is.
+# The same holds behind links, which stay; a file named by its descriptor is written in place.
 mkdir "$scratch/links"
 ln -s ../folder/made "$scratch/links/first"
 ln -s "$scratch/links/first" "$scratch/links/second"
@@ -73,7 +73,7 @@ cmp "$scratch/long/$name" "$scratch/made.weirtrace"
 expect 1 convert "$trace" -o "$scratch/long/${name}0"
 contains "$err" "cannot write $scratch/long/${name}0: File name too long"
 
-# A recording that began late, as it is known by its live blocks, and the settings that it was made with stay what they were.
+# The live blocks that show that a recording began late, and its settings, are kept.
 python3 - "$DATA/traces/graphsage.pickle.gz" "$scratch/late.pickle" <<'END'
 import gzip, pickle, sys
 snapshot = pickle.load(gzip.open(sys.argv[1]))
@@ -95,7 +95,7 @@ done
 expect 0 check --json - "$scratch/late.weirtrace"
 json 'rows[0]["begins_late"] and rows[0]["residents"] > 10 and rows[0]["live_blocks"] == 3'
 
-# What was written, for other programs.
+# The result as JSON, for other programs.
 expect 0 convert --json - "$scratch/late.pickle" -o "$scratch/made.weirtrace"
 python3 - "$scratch/out" "$scratch/late.pickle" "$scratch/made.weirtrace" <<'END'
 import json, pickle, struct, sys
@@ -107,7 +107,7 @@ live = sum(block["state"] == "active_allocated" for segment in snapshot["segment
 assert said["live_blocks"] == live == 3 and said["dropped"] == 0, said
 END
 
-# Where allocations were made is kept.
+# Stacks of allocations are kept.
 expect 0 convert "$DATA/pickles/snapshot-4.pickle" -o "$scratch/made.weirtrace"
 expect 0 stat --json - "$scratch/made.weirtrace"
 json 'rows[0]["largest"][0]["frames"] == ["train.py:12:step\\with é and a\nline"] * 2'

@@ -25,7 +25,7 @@ replay()
 }
 
 mib=1048576
-# A block that another stream still uses cannot be reused: two are needed. Once completed, it is one.
+# A block that another stream still uses cannot be reused, so two are needed; once the free has completed, one is enough.
 make alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) alloc:0:0:9000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
     free:0:0:9000:$((64 * mib)) done:0:0:9000:$((64 * mib))
 replay
@@ -41,7 +41,7 @@ make alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) alloc:0:0:9000:$((
 replay --device-memory 64MiB
 json "all(row['peak_reserved'] == 64 * $mib and row['oom'] == 0 for row in rows)"
 
-# A cache that the program emptied is emptied; memory given back to make room is policy torch's matter.
+# The replay empties the cache where the program did. Giving memory back to make room is left to policy torch.
 make segment:0:0:1000:$((64 * mib)) alloc:0:0:1000:$((64 * mib)) free:0:0:1000:$((64 * mib)) done:0:0:1000:$((64 * mib)) \
     release:0:0:1000:$((64 * mib)) alloc:0:0:1000:512
 replay
@@ -57,14 +57,14 @@ json "rows[0]['peak_reserved'] == 96 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
-# Where there is nothing to compare it is said why, in JSON too.
+# When there is nothing to compare, the output says why, in JSON too.
 make alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
 expect 1 check --reproduce --json - "$scratch/made.weirtrace"
 contains "$err" "made: there is nothing to compare: it has no segment events"
 json '(rows[0]["segment_events"], rows[0]["reproduced"]) == (None, None)'
 json 'rows[0]["not_compared"] == "there is nothing to compare: it has no segment events"'
 
-# Where segments grew by mapping, native rules are not those that were recorded.
+# When segments grew by mapping, the native rules are not the recorded ones.
 make map:0:0:1000:$((64 * mib)) alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512
 replay
 contains "$err" "made: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native rules"
@@ -95,7 +95,7 @@ json "rows[0]['peak_reserved'] == 192 * $mib"
 expect 0 check --reproduce "$scratch/made.weirtrace"
 contains "$out" "made: reproduced: 3 of 3 segment events"
 
-# What it has idle stays when the cache is emptied, and goes when the recorded allocator gave it back.
+# The pool's idle memory stays when the cache is emptied, and goes when the recorded allocator gave it back.
 make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) free:0:0/1:1000:$((64 * mib)) \
     done:0:0/1:1000:$((64 * mib)) segment:0:0:9000000:$((32 * mib)) alloc:0:0:9000000:$((32 * mib)) \
     free:0:0:9000000:$((32 * mib)) done:0:0:9000000:$((32 * mib)) release:0:0:9000000:$((32 * mib)) \
@@ -111,7 +111,7 @@ make segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib)) segment:0:0
 replay
 json "all(row['peak_reserved'] == 128 * $mib for row in rows)"
 
-# A job that runs again makes its pools again: what the last run's had is gone by then.
+# A job that runs again makes its pools again: memory of the last run's pools is gone by then.
 make segment:0:0:9000000:$((96 * mib)) alloc:0:0:9000000:$((96 * mib)) free:0:0:9000000:$((96 * mib)) \
     done:0:0:9000000:$((96 * mib)) release:0:0:9000000:$((96 * mib)) \
     segment:0:0/1:1000:$((64 * mib)) alloc:0:0/1:1000:$((64 * mib))
@@ -144,7 +144,7 @@ make map:0:0:1000:$((2 * mib)) alloc:0:0:1000:512
 expect 1 check --reproduce "$scratch/made.weirtrace"
 contains "$err" "expandable segments"
 
-# A setting that a snapshot tells only in the text of its configuration.
+# A setting that a snapshot has only in the text of its configuration.
 python3 - "$scratch/set.pickle" <<'END'
 import pickle, sys
 event = {"action": "alloc", "addr": 4096, "size": 3 << 20, "stream": 0, "time_us": 1}

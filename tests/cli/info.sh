@@ -13,7 +13,7 @@ json '[(d["device"], d["total_memory"]) for d in rows["devices"]] == [(0, 3 << 3
 json '{o["name"]: o["source"] for o in rows["options"]}["host_memory"] == "environment"'
 json '{o["name"]: o["source"] for o in rows["options"]}["policy"] == "default"'
 
-# Libraries of the vendors, with what they say of themselves: stand-ins for them, or none at all.
+# The vendors' libraries with their own versions: stand-ins for them, or none at all.
 standins=$(dirname "$WEIR")/../standin
 json 'len({l["name"] for l in rows["libraries"]}) == len(rows["libraries"]) == 17'
 json 'all((l["library"] is None) == (l["error"] is not None) for l in rows["libraries"])'

@@ -34,7 +34,7 @@ convnext_prefetch 21621 3487423400 3487465984
 graphsage 4590 4013864116 4013865984
 END
 
-# A job that repeats is planned once; what crosses streams waits, unless streams are apart.
+# A job that repeats is planned once. Blocks that cross streams wait, unless streams are kept apart.
 expect 0 plan --time 0 --json - "$DATA/traces/resnet50_amp.pickle.gz"
 json 'rows[0]["loop_times"] * rows[0]["loop_allocations"] > rows[0]["allocations"] / 2'
 expect 0 plan --time 0 --json - "$DATA/traces/convnext_prefetch.pickle.gz"
@@ -58,14 +58,14 @@ expect 0 plan --show "$scratch/log.weirplan"
 contains "$out" "arena of device 0, pool 0: 1536 bytes, bound 1536, 3 entries, 2 streams, 1 waits"
 "$WEIR" plan --show - <"$scratch/log.weirplan" | cmp - "$scratch/out"
 
-# Blocks from before the first event come first, in no order that is known.
+# Blocks from before the first event come first, in unknown order.
 log free,0x9000,4096,0x0 allocate,0x1000,1000,0x0 free,0x8000,600,0x0
 expect 0 plan "$scratch/log.csv" -o "$scratch/begun.weirplan"
 expect 0 plan --show "$scratch/begun.weirplan"
 contains "$out" "residents: the first 2 entries"
 log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
 
-# Of a trace without allocations there is no row, and it is said why.
+# A trace without allocations has no row, and the output says why.
 log
 expect 0 plan "$scratch/log.csv"
 [ -z "$out" ] || die "rows of nothing: $out"
@@ -74,7 +74,7 @@ expect 0 plan --json - "$scratch/log.csv"
 json 'rows == []'
 log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
 
-# What is no plan is refused, and so is one whose blocks overlap.
+# A file that is no plan is refused, and so is a plan whose blocks overlap.
 head -c 200 "$scratch/log.weirplan" >"$scratch/cut"
 expect 1 plan --show "$scratch/cut"
 contains "$err" "weir plan: $scratch/cut: byte 200: the plan ends before its 3 entries do"
@@ -92,7 +92,7 @@ END
 expect 1 plan --show "$scratch/wrong"
 contains "$err" "the plan is wrong: arena 0: allocation 1 overlaps allocation 0"
 
-# Nothing is read behind what a plan says that it has, nor of what is none: it may not end.
+# Nothing is read behind the plan's own length, or after a header that is no plan's: the input may never end.
 expect 0 plan --show "$scratch/first.weirplan"
 cp "$scratch/out" "$scratch/listed"
 left=$({ cat "$scratch/first.weirplan" && head -c 10000000 /dev/zero; } |
@@ -105,7 +105,7 @@ for command in "plan --show -" "replay -p plan:- $scratch/log.csv"; do
     [ "$left" -gt 9800000 ] || die "only $left bytes are left of what is no plan"
     contains "$(<"$scratch/err")" "this is no plan"
 done
-# Counts that cannot be are refused as they are where the file ends.
+# Impossible counts are refused like a file that ends too early.
 python3 - "$scratch/log.weirplan" "$scratch/vast" <<'END'
 import sys
 data = bytearray(open(sys.argv[1], "rb").read())
@@ -115,7 +115,7 @@ END
 expect 1 plan --show "$scratch/vast"
 contains "$err" "the plan ends before its 18446744073709551615 arenas do"
 
-# On a terminal the first placement is seen to go on, also where there is no time for more.
+# A terminal shows the progress of the first placement, even when there is no time for more.
 python3 - "$WEIR" "$DATA/traces/gpt2_varlen.pickle.gz" >"$scratch/out" <<'END'
 import os, pty, subprocess, sys
 terminal, side = pty.openpty()

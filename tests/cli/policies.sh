@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Policies that model other allocators, compared with what those reserved for the same jobs on an H200.
+# Policies that model other allocators, compared with what these reserved for the same jobs on an H200.
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$(dirname "$0")/lib.sh"
 need_traces
@@ -22,7 +22,7 @@ convnext_prefetch 1.045 1.203 0.017
 graphsage 1.645 1.095 0.0081
 END
 
-# What weir spends in the driver: no more than expandable segments do, and next to nothing of the recorded runs.
+# weir spends no more time in the driver than expandable segments, and next to nothing of the recorded runs.
 expect 0 replay --policy weir,torch-expandable --repeat 1 --json - "$DATA"/traces/*.pickle.gz
 json 'sum(row["driver_time_ns"] for row in rows[::2]) <= sum(row["driver_time_ns"] for row in rows[1::2])'
 json 'sum(row["driver_time_ns"] for row in rows[::2]) < 0.005 * sum(

@@ -39,21 +39,21 @@ reserves()
     done
 }
 
-# White space counts nowhere in the text.
+# White space in the text is ignored.
 recording none "" '{}' 5
 recording tight "large_segment_size_mb:32" '{}' 5
 recording loose " pinned_num_register_threads:2 , large_segment_size_mb : 32" '{}' 5
 reserves 20 none
 reserves 32 tight loose
 
-# Divisions of all classes have a text that is longer than an option may be.
+# The text of divisions for all classes is longer than an option may be.
 divisions=$(python3 -c 'import json
 print(json.dumps({"roundup_power2_divisions": {str(1 << i): 4 if i == 5 else 1024 for i in range(16)}}))')
 recording divisions "roundup_power2_divisions:[16:1024,32:4,>:1024]" "$divisions" 33
 reserves 40 divisions
 
-# What PyTorch allows is replayed: max_split_size as large as a segment, whose idle ones then serve no smaller request; a
-# segment of any size.
+# Settings that PyTorch allows are replayed: max_split_size as large as a segment, whose idle segments then serve no smaller
+# request; a segment of any size.
 recording split "max_split_size_mb:20" '{"max_split_size": 20971520}' "5 -1 6 21 -3 21.5"
 reserves 62 split
 recording segment "large_segment_size_mb:2048" '{}' 5
@@ -65,13 +65,13 @@ recording rounded "max_split_size_mb:64,max_non_split_rounding_mb:100" '{"max_sp
 reserves 300 strict rounded
 reserves 200 rounding
 
-# What the library does as nearly as it can is said.
+# Settings that the library can only approximate are reported.
 recording odd "large_segment_size_mb:15" '{}' 5
 expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/odd.pickle"
 json 'rows[0]["peak_reserved"] == 16 << 20'
 contains "$err" "odd: recorded with large_segment_size_mb:15; policy torch takes 16, for its segments are multiples of 2 MiB"
 
-# What it does not have costs what it is needed for, and nothing else.
+# A setting that the library lacks makes only the comparison that needs it fail.
 recording huge "large_segment_size_mb:1000000" '{}' "5 6 -1 7"
 expect 1 replay --policy torch,weir --repeat 1 --json - "$scratch/huge.pickle"
 json '[row["policy"] for row in rows] == ["weir"]'
@@ -86,7 +86,7 @@ contains "$err" "huge, policy torch: the recorded settings cannot be replayed"
 expect 1 view --policy torch -o "$scratch/none.svg" "$scratch/huge.pickle"
 [ ! -e "$scratch/none.svg" ] || die "nothing was drawn"
 
-# What was set with a space in it can be advised.
+# A setting written with a space can be advised.
 expect 0 advise --json - "$scratch/loose.pickle"
 json 'rows[0]["settings"][-2]["setting"] == " pinned_num_register_threads:2 , large_segment_size_mb : 32"'
 json 'rows[0]["settings"][-2]["peak_reserved"] == 32 << 20'
@@ -102,8 +102,8 @@ recording page "expandable_segments:True,large_segment_size_mb:64" '{"expandable
 expect 0 replay --policy torch-expandable,torch-expandable:page=32MiB --json - "$scratch/page.pickle"
 json '[row["peak_reserved"] >> 20 for row in rows] == [64, 32]'
 
-# A recorded fraction is a limit of policy torch, below which it collects; there is none otherwise, however much memory
-# there is, and rules are those without.
+# A recorded fraction is a limit of policy torch, below which it collects. Without one there is no limit, however much
+# memory there is, and the rules are those without a limit.
 recording limited "per_process_memory_fraction:0.25" '{}' 300
 expect 0 replay --policy torch,weir --device-memory 1GiB --repeat 1 --json - "$scratch/limited.pickle"
 json '[row["oom"] for row in rows] == [1, 0]'
@@ -127,6 +127,6 @@ for run in "collected 630" "kept 930"; do
     json "rows[0]['peak_reserved'] == ${run#* } << 20"
 done
 
-# Of the whole device, as PyTorch takes it: what is kept for the context is no part of the limit.
+# The fraction is of the whole device, as in PyTorch: memory kept for the context is not subtracted.
 expect 0 advise --device-memory 8GiB --context 7GiB --json - "$scratch/limited.pickle"
 json '[s["fits"] for s in rows[0]["settings"]] == [True] * 11 and {s["card"] >> 30 for s in rows[0]["settings"]} == {8}'

@@ -38,7 +38,7 @@ END
 
 small=$DATA/traces/graphsage.pickle.gz
 
-# Columns stand under their titles whatever the name of a trace is made of.
+# Columns stand under their titles whatever characters a trace's name has.
 cp "$small" réseau.pickle.gz
 expect 0 replay --policy torch --repeat 1 réseau.pickle.gz
 python3 -c 'import sys
@@ -50,13 +50,13 @@ expect 0 replay --policy torch,weir --repeat 1 --device-memory 2GiB --json - "$s
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
 contains "$err" "allocations failed; the first one:"
 
-# A device that has enough is no limit: rules are as on any other.
+# A device with enough memory is no limit: the rules are as on any other.
 expect 0 replay --policy torch,weir,segments --repeat 1 --json - "$small"
 without=$(python3 -c 'import json, sys; print([row["peak_reserved"] for row in json.load(open(sys.argv[1]))])' "$scratch/out")
 expect 0 replay --policy torch,weir,segments --repeat 1 --device-memory 20GiB --json - "$small"
 json "[row['peak_reserved'] for row in rows] == $without"
 
-# So it is when the job is repeated.
+# The same holds when the job is repeated.
 expect 0 replay --policy torch --device-memory 23.7GiB --json - "$DATA/traces/gpt2_varlen.pickle.gz"
 json '[row["oom"] for row in rows] == [0] and rows[0]["oom_warm"] > 0'
 contains "$err" "allocations failed, in warm passes only; the first one:"
@@ -79,7 +79,7 @@ contains "$out" "15.4 GiB"
 cp "$scratch/rows.json" "$scratch/out"
 json 'len(rows) == 1'
 
-# Peaks do not depend on how often, nor on which traces came before.
+# Peaks depend neither on the number of repetitions nor on earlier traces.
 expect 0 replay --repeat 2 --policy torch,weir --json - "$small" "$small"
 json '[row["peak_reserved"] for row in rows[:2]] == [row["peak_reserved"] for row in rows[2:]]'
 

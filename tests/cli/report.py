@@ -47,7 +47,7 @@ def numbers(data):
 
 
 def peak(changes):
-    """The largest sum, each moment's changes taken together."""
+    """The largest running sum, with the changes of each moment taken together."""
     total = most = 0
     for moment in sorted(changes):
         total += changes[moment]
@@ -90,7 +90,7 @@ def check(track, text, stat):
     for (start, end), size in zip(lives(column, "segment"), column["segment.bytes"]):
         span(reserved, start, end, size)
     for name, changes in ("requested", requested), ("active", active), ("reserved", reserved):
-        told = stat["peak_" + name]  # None: of segments the trace tells nothing
+        told = stat["peak_" + name]  # None: the trace has no segments
         assert peak(changes) == (told or 0) == track["peaks"][name], (name, peak(changes), stat["peak_" + name])
     assert len(column["time"]) == stat["operations"] + 2
     replayed = track["title"].endswith((", torch", ", weir"))  # it ends with its last operation

@@ -20,24 +20,24 @@ convnext_prefetch 21621 1.0185
 graphsage 4590 1.0006
 END
 
-# A job that the policy needs more for than there is runs where its plan fits.
+# A job that needs more memory than the device has under the policy runs when its plan fits.
 small=$DATA/traces/graphsage.pickle.gz
 expect 0 replay --policy weir,plan --repeat 1 --device-memory 3.75GiB --json - "$small"
 json 'rows[0]["oom"] > 0 and rows[1]["oom"] == 0'
 
-# A plan of half of a job: what it has not is served otherwise.
+# With a plan of half a job, the other requests are served without it.
 expect 0 replay --policy weir,plan:from=0,to=50,time=0 --repeat 1 --json - "$small"
 json 'rows[1]["plan"]["served"] > 2000 and rows[1]["plan"]["missed"] > 2000 and rows[1]["plan"]["late"] < 20'
 json 'rows[1]["peak_reserved"] <= 1.02 * rows[0]["peak_reserved"]'
 
-# Nor does a plan that begins in the middle of the job cost more than that; it has what lives all the time, and where the job
-# does the same all the time, all that comes.
+# A plan that begins in the middle of the job does not cost more either. It has the blocks that live all the time and, where the
+# job repeats itself, all later ones.
 for part in from=10,to=40 from=50,to=100; do
     expect 0 replay --policy "weir,plan:$part,time=0" --repeat 1 --json - "$DATA/traces/resnet50_amp.pickle.gz"
     json 'rows[1]["plan"]["served"] > 3000 and rows[1]["peak_reserved"] <= 1.01 * rows[0]["peak_reserved"]'
 done
 
-# A plan of another job costs nothing but being there.
+# A plan of another job costs at most 1 % more reserved memory.
 expect 0 plan --streams-apart --time 0 -o foreign.weirplan "$DATA/traces/gpt2_varlen.pickle.gz"
 for trace in resnet50_amp graphsage; do
     expect 0 replay --policy weir,plan:foreign.weirplan --repeat 1 --json - "$DATA/traces/$trace.pickle.gz"
@@ -49,7 +49,7 @@ cp foreign.weirplan $'f\xff.weirplan'
 expect 0 replay --policy $'plan:f\xff.weirplan' --repeat 1 --json - "$small"
 json 'len(rows) == 1 and rows[0]["policy"].startswith("plan:f")'
 
-# Nor does its own plan for a program that begins later, ends earlier, or does all in another order.
+# The job's own plan costs no more when the program begins later, ends earlier, or does all in another order.
 for trace in resnet50_amp graphsage; do
     expect 0 convert "$DATA/traces/$trace.pickle.gz" -o job.weirtrace
     expect 0 plan --streams-apart --time 0 -o own.weirplan job.weirtrace
@@ -60,7 +60,7 @@ for trace in resnet50_amp graphsage; do
     done
 done
 
-# Three graphs are captured in pools of their own: each is one segment of what was planned for it.
+# Three graphs are captured in pools of their own: each gets one segment with its planned places.
 expect 0 convert "$small" -o job.weirtrace
 python3 "$here/../../scripts/perturb" job.weirtrace captured.weirtrace captured
 expect 0 plan --streams-apart --time 0 --json - captured.weirtrace
@@ -75,7 +75,7 @@ expect 0 plan --time 0 -o own.weirplan "$small"
 expect 0 replay --policy plan:own.weirplan --repeat 1 --json - "$small"
 json 'rows[0]["policy"] == "plan:own.weirplan" and rows[0]["plan"]["served"] == 4590'
 
-# Less than the plan needs is a result, as without one.
+# Too little memory for the plan is a result, as without a plan.
 expect 0 replay --policy plan --repeat 1 --device-memory 2GiB --json - "$small"
 json 'rows[0]["oom"] > 0 and rows[0]["peak_reserved"] <= 2 << 30'
 
@@ -93,7 +93,7 @@ contains "$err" "'from=x' is not a number up to 100"
 expect 2 replay --policy plan:until=5 "$small"
 contains "$err" "has no option 'until=5'"
 
-# A program that plans by itself what it repeats: the third pass holds little more than lives, the first what weir does.
+# A program that plans its repetition by itself: the third pass holds little more than the live bytes, the first as much as weir.
 while read -r trace most; do
     expect 0 replay --policy learn,weir --repeat 2 --json - "$DATA/traces/$trace.pickle.gz"
     [ -z "$err" ] || die "$trace: $err"

@@ -12,8 +12,8 @@ contains "$out" 'train.py:12:step\with é and a?line' # a newline in a name does
 contains "$out" "OUT OF MEMORY"
 contains "$out" "1.00 TiB"
 
-# Nor does anything in it reach the terminal but as a character: C0, DEL, C1, what turns the direction, no UTF-8; and a
-# long one ends with a whole character.
+# Control characters in a name do not reach the terminal either: C0, DEL, C1, changes of direction, invalid UTF-8. A long
+# name ends with a whole character.
 python3 - "$scratch/hostile.weirtrace" <<'END'
 import struct, sys
 events = b"".join(struct.pack("<6Q2HII", time, 4096 << time, 1000 >> time, 0, 0, 0, 1, 0, 1, time + 1) for time in range(2))
@@ -43,7 +43,7 @@ json 'rows[0]["largest"][1]["frames"] == ["model.py:3:forward"]'
 json '[s["pool"] for s in rows[0]["streams"] if s["stream"] == 0x55550000] == [[0, 7]]'
 json 'rows[0]["ooms"] == [{"operation": 2, "time_ns": 2000, "bytes": 1 << 40, "device": 1, "device_free": 4096, "requested": 0, "active": 0, "reserved": 2097152, "segments": 1, "holes": 1, "in_holes": 2097152, "largest_hole": 2097152, "beside": {"address": 139706696204288, "pool": [0, 0], "stream": 0, "below": None, "above": None}, "caller": "model.py:3:forward", "frames": ["model.py:3:forward"]}]'
 
-# A failure has its own time, not that of the operation after it; free memory that the recording does not tell is not 0.
+# A failure has its own time, not that of the next operation; free memory that was not recorded does not show as 0.
 python3 - "$scratch/failure.pickle" <<'EOF'
 import pickle, sys
 rows = [("alloc", 1), ("oom", 5), ("free_requested", 60), ("free_completed", 60)]
@@ -56,7 +56,7 @@ expect 0 stat --json - "$scratch/failure.pickle"
 json 'rows[0]["ooms"][0]["time_ns"] == 4 * 10**9 and rows[0]["ooms"][0]["device_free"] is None'
 json '[rows[0]["ooms"][0][name] for name in ("requested", "reserved", "holes", "beside")] == [512, None, None, None]'
 
-# How the memory stood when it failed, who asked, and who is beside the largest hole; of the first ten failures.
+# The first ten failures show the state of memory, who asked, and which blocks are beside the largest hole.
 python3 - "$scratch/holes.pickle" <<'EOF'
 import pickle, sys
 def event(action, addr, size, name, **more):
@@ -78,7 +78,7 @@ json '[rows[0]["ooms"][0][name] >> 20 for name in ("requested", "active", "reser
 json '[rows[0]["ooms"][0]["beside"][side]["caller"] for side in ("below", "above")] == ["low.py:1:f", "high.py:1:f"]'
 json 'len(rows[0]["ooms"]) == 11 and rows[0]["ooms"][9]["holes"] == 2 and rows[0]["ooms"][10]["holes"] is None'
 
-# Of PyTorch's stacks with compiled code (stacks="all", the default) the line of the program is named, not the recorder.
+# In PyTorch's stacks with compiled code (stacks="all", the default) the program's line is named, not the recorder's.
 python3 - "$scratch/compiled.pickle" <<'EOF'
 import pickle, sys
 names = ["torch::unwind::unwind()", "torch::CapturedTraceback::gather(bool, bool, bool)", "at::native::empty_cuda(...)"]
@@ -94,7 +94,7 @@ expect 0 stat --json - "$scratch/compiled.pickle"
 json '[row["caller"] for row in rows[0]["largest"] + rows[0]["ooms"]] == ["model.py:3:loss"] * 2'
 json 'rows[0]["largest"][0]["frames"][0] == "torch::unwind::unwind()"'
 
-# Of a long path the end is shown, with the line, and the beginning of a long function.
+# A long path shows its end, with the line; a long function name its beginning.
 python3 - "$scratch/long.pickle" <<'EOF'
 import pickle, sys
 frames = [{"filename": "/home/" + 400 * "x" + "/nn/linear.py", "line": 125, "name": "forward" + 400 * "y"}]
@@ -105,7 +105,7 @@ expect 0 stat "$scratch/long.pickle"
 contains "$out" "  ...xxx"
 contains "$out" "xxx/nn/linear.py:125:forwardyyy"
 
-# What a plain count in Python says of a recorded job.
+# A plain count in Python agrees for a recorded job.
 trace=$DATA/traces/convnext_prefetch.pickle.gz
 expect 0 stat --largest 3 --json - "$trace"
 json 'len(rows) == 1 and len(rows[0]["largest"]) == 3'

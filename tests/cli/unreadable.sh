@@ -26,7 +26,7 @@ contains "$err" "cannot write $scratch/no/such/folder"
 expect 1 replay --json "$scratch/no/such/folder" "$scratch/good.csv"
 contains "$err" "cannot write $scratch/no/such/folder"
 
-# Nor is output that cannot be written taken for good.
+# Output that cannot be written is an error, too.
 if [ -e /dev/full ]; then
     code=0
     "$WEIR" replay --repeat 1 "$scratch/good.csv" >/dev/full 2>"$scratch/err" || code=$?
@@ -37,7 +37,7 @@ if [ -e /dev/full ]; then
     [ "$code" = 1 ] || die "convert to a full device: exit code $code"
 fi
 
-# A file's name does nothing to the terminal: its control characters are not shown, whatever is said of the file.
+# Control characters in a file's name never reach the terminal, whatever the message.
 escape=$'\033[2J' strange=$'\033[2Jn\u00e9\u009b'
 cp "$scratch/good.csv" "$scratch/$strange.csv"
 cp "$scratch/text" "$scratch/$strange.text"

@@ -39,7 +39,7 @@ expect 2 replay --reproduce=yes x
 contains "$err" "takes no value"
 expect 2 replay -Z x
 contains "$err" "there is no option '-Z'"
-# An output is no trace: neither one that is read, nor one whose name was taken for the output's.
+# An output is never a trace: neither one that is read, nor one whose name was taken for the output's.
 cp "$DATA/pickles/snapshot-4.pickle" "$scratch/job.pickle"
 cp "$scratch/job.pickle" "$scratch/job"
 before=$(cksum <"$scratch/job")

@@ -32,7 +32,7 @@ expect 0 stat --json "$scratch/stat" "$scratch/<i>&\"evil.pickle"
 expect 0 view "$scratch/<i>&\"evil.pickle" -o "$scratch/report.html"
 python3 "$here/report.py" "$scratch/report.html" "$scratch/stat" "$hostile:1:$hostile"
 
-# The picture is XML, holds a path per thick band, the trace's name as text, and says the peaks.
+# The picture is XML, with a path per thick band, the trace's name as text, and the peaks.
 expect 0 view "$DATA"/traces/convnext_prefetch.pickle.gz "$scratch/<i>&\"evil.pickle" -o "$scratch/picture.svg"
 python3 - "$scratch/picture.svg" <<'EOF'
 import sys, xml.etree.ElementTree
@@ -47,7 +47,7 @@ assert [path.get("class") for path in svg.iter(space + "path")].count("line rese
 assert [path.get("class") for path in svg.iter(space + "path")].count("oom") == 1
 EOF
 
-# Sizes that no device has come to an end.
+# Sizes that no device has do not keep the command from ending.
 for size in 9223372036854775808 17870283321406128128 18446744073709551615; do
     printf 'Thread,Time,Action,Pointer,Size,Stream\n0,00:00:00.0,allocate,0x10,%s,0\n' "$size" >"$scratch/huge.csv"
     timeout 10 "$WEIR" view "$scratch/huge.csv" -o "$scratch/picture.svg" || die "view of $size bytes"
@@ -70,7 +70,7 @@ counts = [{column["name"]: column["count"] for column in track["columns"]} for t
 assert eval(sys.argv[2]), (sys.argv[2], counts)' "$scratch/report.html" "$1" || die "$1"
 }
 
-# What the page shows first of a stack with compiled code is the lines of the program; the whole stack is there, too.
+# Of a stack with compiled code the page first shows the program's lines; the whole stack is there, too.
 python3 - "$scratch/compiled.pickle" <<'EOF'
 import pickle, sys
 names = ["torch::unwind::unwind()", "at::native::empty_cuda(...)"]
@@ -83,7 +83,7 @@ report "$scratch/compiled.pickle"
 tracks "[tracks[0]['frames'][frame] for frame in tracks[0]['callers'][1]] == [f'model.py:{line}:loss' for line in range(1, 7)]"
 tracks "[len(stack) for stack in tracks[0]['stacks']] == [0, 10]"
 
-# Less memory: what fails is shown, and operations still stand where they stood.
+# With less memory, failures are shown, and operations keep their places.
 expect 0 view -p recorded -p torch,weir -m 3400M "$DATA"/traces/graphsage.pickle.gz -o "$scratch/report.html"
 "$WEIR" replay --policy torch -m 3400M --repeat 1 --json "$scratch/replay" "$DATA"/traces/graphsage.pickle.gz >"$scratch/table" 2>&1
 failed=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[0]["oom"])' "$scratch/replay")
@@ -106,12 +106,12 @@ tracks "tracks[0]['peaks']['requested'] == tracks[1]['peaks']['requested'] > 0"
 tracks "counts[0]['block.from'] == counts[1]['block.from'] and tracks[0]['frames'] == tracks[1]['frames'] != []"
 tracks "tracks[1]['peaks']['reserved'] > 0 and tracks[0]['peaks']['active'] == tracks[1]['peaks']['active']"
 
-# So does the same in weir's own format.
+# The same holds for weir's own format.
 expect 0 convert "$scratch/late.pickle" -o "$scratch/late.weirtrace"
 expect 0 view "$scratch/late.pickle" "$scratch/late.weirtrace" -o "$scratch/report.html"
 tracks "tracks[0]['frames'] == tracks[1]['frames'] != [] and tracks[0]['stacks'] == tracks[1]['stacks']"
 
-# What is reserved is what the replay says, also where a part of what was mapped for blocks from before is unmapped later.
+# Reserved bytes agree with the replay, even when part of the memory mapped for blocks from before is unmapped later.
 python3 - "$DATA"/traces/graphsage.pickle.gz "$scratch/half.pickle" <<'EOF'
 import gzip, pickle, sys
 snapshot = pickle.load(gzip.open(sys.argv[1]))
@@ -124,7 +124,7 @@ expect 0 view --policy weir,torch "$scratch/half.pickle" -o "$scratch/report.htm
 replayed=$(python3 -c 'import json, sys; print([row["peak_reserved"] for row in json.load(open(sys.argv[1]))])' "$scratch/replay")
 tracks "[track['peaks']['reserved'] for track in tracks] == $replayed"
 
-# What was drawn, for other programs: as weir stat has it of what was recorded, and weir replay of what was replayed.
+# The drawn figures as JSON: those of weir stat for the recording, and of weir replay for the replay.
 expect 0 view --json "$scratch/drawn" --policy recorded,torch "$DATA"/traces/graphsage.pickle.gz -o "$scratch/report.html"
 [ -z "$out$err" ] || die "view is not silent: $out$err"
 "$WEIR" replay --policy torch --repeat 1 --json "$scratch/replay" "$DATA"/traces/graphsage.pickle.gz >"$scratch/table" 2>&1

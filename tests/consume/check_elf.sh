@@ -27,8 +27,8 @@ diff -u declared exported || fail "what the headers declare (-) is not what the 
 
 readelf -dW "$library" | grep -q TEXTREL && fail "the library has text relocations"
 
-# A program's room for thread-local data of libraries that are loaded late is small (glibc: some 1.6 KiB for all of
-# them), and initial-exec data has to fit in.
+# A program has little room for thread-local data of libraries that are loaded late (glibc: some 1.6 KiB for all of
+# them), and initial-exec data must fit in it.
 tls=$((16#$(readelf -lW "$library" | awk '$1 == "TLS" { print substr($6, 3); found = 1 } END { if (!found) print 0 }')))
 ((tls <= 512)) || fail "$tls bytes of thread-local data, 512 allowed: keep big parts behind a pointer"
 echo "needs: ${needed//$'\n'/, }; $(wc -l <exported) functions; $tls bytes of thread-local data"

@@ -9,7 +9,7 @@ expect()
     exit 1
 }
 
-# Of a copy that was installed, and then moved: check LIBDIR INCLUDEDIR RPATH OPTION...
+# Checks a copy that was installed and then moved: check LIBDIR INCLUDEDIR RPATH OPTION...
 check()
 {
     rm -rf build moved

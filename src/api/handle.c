@@ -79,7 +79,7 @@ static wr_handle_pool *pool_of(weir_lease lease)
 
 static weir_status over(const char *call, weir_lease lease)
 {
-    return wr_fail(WEIR_ERR_INVALID_ARGUMENT, "%s: lease %#llx is over: it was returned already, or never was one",
+    return wr_fail(WEIR_ERR_INVALID_ARGUMENT, "%s: lease %#llx is not valid: it was already returned, or never existed",
                    call, (unsigned long long)lease.id);
 }
 

@@ -35,8 +35,8 @@ weir_status weir_option_get(unsigned index, weir_option_info *out)
 {
     WR_TRY(wr_sized_check_out("weir_option_get", "weir_option_info", out, sizeof *out));
     WR_TRY(wr_runtime_enter());
-    WR_ENSURE(index < WR_OPTION_COUNT, WEIR_ERR_INVALID_ARGUMENT, "weir_option_get: there are %d options, not %u",
-              WR_OPTION_COUNT, index + 1);
+    WR_ENSURE(index < WR_OPTION_COUNT, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_option_get: there are %d options; index %u is out of range", WR_OPTION_COUNT, index);
     weir_option_info info = { 0 };
     wr_options_describe(&wr_runtime_global.options, (wr_option_id)index, &info);
     wr_sized_give(out, &info, sizeof info);

@@ -106,7 +106,7 @@ static weir_status find_segment(const char *call, const void *pointer, wr_segmen
 static weir_status refuse_pinned(const char *call, const char *instead, const void *pointer, const wr_segment *segment)
 {
     WR_ENSURE(!wr_cache_is_host(segment->cache), WEIR_ERR_UNKNOWN_POINTER,
-              "%s: %p is pinned host memory from weir_pinned_alloc(); call %s", call, pointer, instead);
+              "%s: %p is pinned host memory from weir_pinned_alloc(); call %s instead", call, pointer, instead);
     return WEIR_OK;
 }
 

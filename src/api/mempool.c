@@ -28,7 +28,7 @@ static weir_status find(weir_mempool id, wr_mempool **out, wr_mempool_name *name
     wr_mempool *pool = NULL;
     WR_TRY(wr_mempool_find(id, name, &pool));
     WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH,
-              "memory pool {%llu, %llu} does not exist yet: the first capture that names it makes it",
+              "memory pool {%llu, %llu} does not exist yet: the first capture that names it creates it",
               (unsigned long long)id.capture, (unsigned long long)id.user);
     *out = pool;
     return WEIR_OK;
@@ -55,26 +55,27 @@ static void let_go(wr_mempool *pool, wr_holder holder)
 static weir_status check_options(const weir_mempool_options *o)
 {
     WR_TRY(wr_sized_check_in("weir_mempool_create", "options", "WEIR_MEMPOOL_OPTIONS_INIT", o, sizeof *o));
-    WR_ENSURE(
-        o->device != WEIR_DEVICE_UNNAMED, WEIR_ERR_INVALID_ARGUMENT,
-        "weir_mempool_create: options.device was not set; a pool belongs to one device (WEIR_DEVICE_CURRENT names "
-        "the current one)");
+    WR_ENSURE(o->device != WEIR_DEVICE_UNNAMED, WEIR_ERR_INVALID_ARGUMENT,
+              "weir_mempool_create: options.device is not set; set it to the one device that the pool is for, or to "
+              "WEIR_DEVICE_CURRENT");
     WR_ENSURE((o->alignment & (o->alignment - 1)) == 0 && o->alignment <= WR_SEGMENT_UNIT, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_create: options.alignment is %llu, which is no power of two up to 2 MiB",
+              "weir_mempool_create: options.alignment is %llu, which is not a power of two up to 2 MiB",
               (unsigned long long)o->alignment);
     WR_ENSURE(!o->source || (o->source->alloc && o->source->free), WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_create: options.source needs both alloc and free");
     WR_ENSURE(
         !o->source || o->memory == WEIR_MEMORY_DEVICE, WEIR_ERR_INVALID_ARGUMENT,
-        "weir_mempool_create: options.memory says what weir takes from the driver; with a source of the pool's own "
-        "leave it WEIR_MEMORY_DEVICE");
+        "weir_mempool_create: options.memory is the kind of memory that weir takes from the driver; a pool with a "
+        "source of its own takes none, so leave it WEIR_MEMORY_DEVICE");
     WR_ENSURE(!(o->deterministic && o->use_on_oom), WEIR_ERR_INVALID_ARGUMENT,
               "weir_mempool_create: a pool that lends (use_on_oom) cannot be deterministic");
     WR_ENSURE(!o->use_on_oom || (o->memory != WEIR_MEMORY_MANAGED && o->memory != WEIR_MEMORY_PINNED),
               WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_create: a pool lends (use_on_oom) device memory, not managed or pinned memory");
+              "weir_mempool_create: a pool of managed or pinned memory cannot lend (use_on_oom); only pools of device "
+              "memory can");
     WR_ENSURE(memchr(o->tag, 0, sizeof o->tag), WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_create: options.tag has no end; %zu characters at most", sizeof o->tag - 1);
+              "weir_mempool_create: options.tag is not terminated; it holds at most %zu characters and a zero",
+              sizeof o->tag - 1);
     return WEIR_OK;
 }
 
@@ -157,7 +158,7 @@ weir_status weir_mempool_route_stream(weir_mempool pool, weir_stream stream)
     const int of_pool = found->cache->device;
     let_go(found, WR_HELD_BY_ROUTE);
     return wr_fail(WEIR_ERR_WRONG_DEVICE,
-                   "weir_mempool_route_stream: the pool is of device %d, the stream of device %d", of_pool,
+                   "weir_mempool_route_stream: the pool belongs to device %d, the stream to device %d", of_pool,
                    device->ordinal);
 }
 
@@ -203,7 +204,7 @@ static weir_status alloc_from(weir_mempool pool, size_t bytes, weir_stream strea
     WR_TRY(find(pool, &found, &name));
     if (name == 0) found = device->cache.pools;
     WR_ENSURE(found->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
-              "weir_alloc_from: the pool is of device %d, the stream of device %d", found->cache->device,
+              "weir_alloc_from: the pool belongs to device %d, the stream to device %d", found->cache->device,
               device->ordinal);
     if (bytes == 0) {
         *out = NULL;
@@ -291,7 +292,7 @@ weir_status weir_mempool_blocks(weir_mempool pool, weir_block_info *blocks, size
     wr_mempool *found = NULL;
     wr_mempool_name name = 0;
     WR_ENSURE(count && (blocks || capacity == 0), WEIR_ERR_INVALID_ARGUMENT,
-              "weir_mempool_blocks: count is NULL, or blocks is NULL with a capacity");
+              "weir_mempool_blocks: count is NULL, or blocks is NULL although capacity is not 0");
     WR_TRY(find(pool, &found, &name));
     return wr_inspect_blocks(found, name, blocks, capacity, count);
 }
@@ -303,7 +304,7 @@ static weir_status find_private(const char *call, weir_mempool id, wr_mempool **
 {
     WR_TRY(find(id, out, name));
     WR_ENSURE(*name != 0, WEIR_ERR_INVALID_ARGUMENT,
-              "%s: name a private pool; the default one has memory of weir's too", call);
+              "%s: name a private pool; the default one also holds memory of weir itself", call);
     return WEIR_OK;
 }
 

@@ -12,7 +12,7 @@
 static weir_status check_tag(const char *call, const char *tag)
 {
     WR_ENSURE(!tag || tag[0], WEIR_ERR_INVALID_ARGUMENT,
-              "%s: the tag is empty, which is what pools without one have; NULL names all that can be paused", call);
+              "%s: the tag is empty, as in pools without a tag; pass NULL for all pools that can be paused", call);
     return WEIR_OK;
 }
 
@@ -21,7 +21,7 @@ weir_status weir_pause(int device, const char *tag, weir_pause_mode mode)
     wr_device *d = NULL;
     WR_TRY(check_tag("weir_pause", tag));
     WR_ENSURE(mode == WEIR_PAUSE_KEEP || mode == WEIR_PAUSE_DROP, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_pause: %d is no mode", (int)mode);
+              "weir_pause: mode %d is not a value of enum weir_pause_mode", (int)mode);
     WR_TRY(wr_thread_resolve_device(device, &d));
     return wr_pause(&d->cache, tag, mode);
 }
@@ -53,7 +53,7 @@ weir_status weir_import(int device, int descriptor, uint64_t segment_bytes, void
     wr_device *d = NULL;
     WR_ENSURE(base, WEIR_ERR_INVALID_ARGUMENT, "weir_import: base is NULL");
     WR_ENSURE(descriptor >= 0 && segment_bytes > 0 && segment_bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_import: descriptor %d with %llu bytes is not what weir_export() gave", descriptor,
+              "weir_import: descriptor %d with %llu bytes does not come from weir_export()", descriptor,
               (unsigned long long)segment_bytes);
     WR_TRY(wr_thread_resolve_device(device, &d));
     WR_ENSURE(d->backend->vm_import, WEIR_ERR_NOT_SUPPORTED,
@@ -70,6 +70,6 @@ weir_status weir_import_close(void *base)
         wr_device *d = atomic_load_explicit(&wr_runtime_global.devices[i], memory_order_acquire);
         if (d) status = wr_share_close(&d->cache, base, &found);
     }
-    WR_ENSURE(found, WEIR_ERR_UNKNOWN_POINTER, "weir_import_close: %p was not imported, or was closed already", base);
+    WR_ENSURE(found, WEIR_ERR_UNKNOWN_POINTER, "weir_import_close: %p was not imported, or is already closed", base);
     return status;
 }

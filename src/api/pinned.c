@@ -52,7 +52,7 @@ static weir_status find_segment(const char *call, const char *instead, const voi
     wr_segment *segment = wr_address_find(pointer);
     WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%s: %p was not allocated by weir", call, pointer);
     WR_ENSURE(wr_cache_is_host(segment->cache), WEIR_ERR_UNKNOWN_POINTER,
-              "%s: %p is memory of device %d, not from weir_pinned_alloc(); call %s", call, pointer,
+              "%s: %p is memory of device %d, not from weir_pinned_alloc(); call %s instead", call, pointer,
               segment->cache->device, instead);
     *out = segment;
     return WEIR_OK;
@@ -63,7 +63,7 @@ static weir_status hold_block(void *pointer, uint64_t name)
 {
     const wr_segment *segment = wr_address_find(pointer);
     (void)name;
-    WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p is pinned memory no more", pointer);
+    WR_ENSURE(segment, WEIR_ERR_UNKNOWN_POINTER, "%p is no longer pinned memory", pointer);
     return wr_pending_keep(segment->cache, segment, pointer);
 }
 

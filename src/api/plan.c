@@ -18,7 +18,8 @@ weir_status weir_plan_encode(const weir_plan *plan, void *buffer, size_t capacit
     *count = (size_t)bytes;
     if (!buffer) return WEIR_OK;
     WR_ENSURE(capacity >= bytes, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_plan_encode: room for %zu bytes, but the plan has %llu", capacity, (unsigned long long)bytes);
+              "weir_plan_encode: the buffer has %zu bytes, but the plan needs %llu", capacity,
+              (unsigned long long)bytes);
     wr_plan_encode(plan, buffer);
     return WEIR_OK;
 }

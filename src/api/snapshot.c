@@ -20,14 +20,14 @@ static weir_status find_pool(const char *call, const weir_snapshot_options *o, s
     const weir_mempool id = *o->pool;
     if (id.capture == 0 && id.user == 0) {
         WR_ENSURE(o->device != WEIR_DEVICE_ALL, WEIR_ERR_INVALID_ARGUMENT,
-                  "%s: every device has a default pool: name the device", call);
+                  "%s: every device has its own default pool; name the device", call);
         WR_TRY(wr_thread_resolve_device(o->device, &device));
         s->what.pool = device->cache.pools;
         s->device = device->ordinal;
         return WEIR_OK;
     }
     WR_TRY(wr_mempool_find(id, &s->what.pool_name, &pool));
-    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "%s: memory pool {%llu, %llu} was not used yet", call,
+    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "%s: memory pool {%llu, %llu} has not been used yet", call,
               (unsigned long long)id.capture, (unsigned long long)id.user);
     s->what.pool = pool;
     s->device = pool->cache->device;
@@ -40,7 +40,7 @@ static weir_status find_scope(const char *call, const weir_snapshot_options *o, 
     WR_TRY(wr_sized_check_in(call, "options", "WEIR_SNAPSHOT_OPTIONS_INIT", o, sizeof *o));
     *s = (scope){ .device = -1, .what = { .history = !o->without_history && o->format == WEIR_SNAPSHOT_PICKLE } };
     WR_ENSURE(o->format == WEIR_SNAPSHOT_PICKLE || o->format == WEIR_SNAPSHOT_TRACE, WEIR_ERR_INVALID_ARGUMENT,
-              "%s: there is no format %d", call, (int)o->format);
+              "%s: format %d is not a value of enum weir_snapshot_format", call, (int)o->format);
     WR_TRY(wr_runtime_enter());
     if (o->pool) return find_pool(call, o, s);
     if (o->device == WEIR_DEVICE_ALL) return WEIR_OK;
@@ -106,6 +106,7 @@ weir_status weir_snapshot_save(const char *path, const weir_snapshot_options *op
 
 weir_status weir_snapshot_write(int descriptor, const weir_snapshot_options *options)
 {
-    WR_ENSURE(descriptor >= 0, WEIR_ERR_INVALID_ARGUMENT, "weir_snapshot_write: %d is no descriptor", descriptor);
+    WR_ENSURE(descriptor >= 0, WEIR_ERR_INVALID_ARGUMENT, "weir_snapshot_write: %d is not a file descriptor",
+              descriptor);
     return snapshot("weir_snapshot_write", NULL, descriptor, options);
 }

@@ -144,10 +144,10 @@ static void end_waits(uint64_t stream_id)
 /* Waiting for a capturing stream, or querying it, would end its capture. */
 static weir_status refuse_captured(bool captured, const char *call)
 {
-    WR_ENSURE(
-        !captured, WEIR_ERR_CAPTURE,
-        "%s: the stream, or one that it synchronises with, is capturing, which this would end; end that capture first",
-        call);
+    WR_ENSURE(!captured, WEIR_ERR_CAPTURE,
+              "%s: the stream, or one that it synchronises with, is being captured, and this call would invalidate the "
+              "capture; end the capture first",
+              call);
     return WEIR_OK;
 }
 
@@ -171,13 +171,15 @@ weir_status weir_stream_destroy(weir_stream stream)
     wr_device *d = NULL;
     wr_stream *s = NULL;
     WR_ENSURE(stream.id != 0, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stream_destroy: name the stream; {0} is the current one");
+              "weir_stream_destroy: {0} means the current stream; name the stream to destroy");
     WR_TRY(wr_thread_resolve_stream(stream, &d, &s));
     WR_ENSURE(s->owner == WR_STREAM_EXCLUSIVE || s->owner == WR_STREAM_FOREIGN, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stream_destroy: %s streams belong to weir and stay",
+              "weir_stream_destroy: %s streams belong to weir and cannot be destroyed",
               s->owner == WR_STREAM_DEFAULT ? "default" : "pooled");
-    WR_ENSURE(wr_thread_stream(d) != s, WEIR_ERR_BUSY,
-              "weir_stream_destroy: it is this thread's current stream of device %d; set another first", d->ordinal);
+    WR_ENSURE(
+        wr_thread_stream(d) != s, WEIR_ERR_BUSY,
+        "weir_stream_destroy: the stream is this thread's current one on device %d; make another one current first",
+        d->ordinal);
     WR_ENSURE(wr_stream_claim(&d->streams, s, stream.id), WEIR_ERR_INVALID_STREAM,
               "weir_stream_destroy: another thread is destroying stream %#llx", (unsigned long long)stream.id);
     weir_status status = leave_nothing_on(d, s);
@@ -245,12 +247,13 @@ weir_status weir_stream_enter(weir_stream stream, weir_stream_guard *guard)
 static weir_status check_guard(const weir_stream_guard *guard)
 {
     WR_ENSURE(guard && guard->thread, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stream_leave: the guard was not entered, or was left already");
+              "weir_stream_leave: the guard was not entered, or was already left");
     WR_TRY(wr_runtime_enter());
-    WR_ENSURE(guard->epoch == epoch_of_guards(), WEIR_ERR_INVALID_ARGUMENT,
-              "weir_stream_leave: the guard was entered before weir_close(), which forgot what was current");
+    WR_ENSURE(
+        guard->epoch == epoch_of_guards(), WEIR_ERR_INVALID_ARGUMENT,
+        "weir_stream_leave: the guard was entered before weir_close(), which discarded the streams that were current");
     WR_ENSURE(guard->thread == wr_thread_number(), WEIR_ERR_WRONG_THREAD,
-              "weir_stream_leave: thread %u entered the guard and is to leave it; this is thread %u",
+              "weir_stream_leave: thread %u entered the guard and must be the one to leave it; this is thread %u",
               (unsigned)guard->thread, (unsigned)wr_thread_number());
     return WEIR_OK;
 }

@@ -71,9 +71,11 @@ static bool may_be_missing(const bool *present, enum weir_backend_entry entry, c
 weir_status wr_backend_check(const weir_backend *backend)
 {
     WR_ENSURE(backend->name != NULL, WEIR_ERR_INVALID_ARGUMENT, "a back end has no name");
-    WR_ENSURE(backend->size >= sizeof(weir_backend), WEIR_ERR_INCOMPATIBLE,
-              "back end \"%s\" has a table of %zu bytes, %zu are needed; compile it with this weir's headers",
-              backend->name, backend->size, sizeof(weir_backend));
+    WR_ENSURE(
+        backend->size >= sizeof(weir_backend), WEIR_ERR_INCOMPATIBLE,
+        "back end \"%s\" has a table of %zu bytes, but %zu are needed; compile it with the headers of this version of "
+        "weir",
+        backend->name, backend->size, sizeof(weir_backend));
     const bool present[] = {
 #define X(name) backend->name != NULL,
         WEIR_BACKEND_ENTRIES(X)
@@ -83,7 +85,8 @@ weir_status wr_backend_check(const weir_backend *backend)
         const char *with = NULL;
         if (present[entry] || may_be_missing(present, entry, &with)) continue;
         if (with != NULL)
-            return wr_fail(WEIR_ERR_INCOMPATIBLE, "back end \"%s\" has %s but not %s; the group is all or nothing",
+            return wr_fail(WEIR_ERR_INCOMPATIBLE,
+                           "back end \"%s\" has %s but not %s; provide all functions of the group, or none",
                            backend->name, with, entry_names[entry]);
         return wr_fail(WEIR_ERR_INCOMPATIBLE, "back end \"%s\" does not have %s, which is required", backend->name,
                        entry_names[entry]);
@@ -124,7 +127,7 @@ static weir_status open_first(const weir_backend_config *config, const weir_back
     if (status == WEIR_OK || !broken) return status;
     status = try_table(broken, config); /* for its error text, or it may work by now */
     if (status == WEIR_OK) *backend = broken;
-    if (status != WEIR_OK) wr_fail_prefix("WEIR_BACKEND=host would do without a GPU; ");
+    if (status != WEIR_OK) wr_fail_prefix("to run without a GPU, set WEIR_BACKEND=host; ");
     return status;
 }
 
@@ -140,9 +143,7 @@ static weir_status open_named(const char *name, const weir_backend_config *confi
         size_t length = strlen(known);
         snprintf(known + length, sizeof known - length, "%s\"%s\"", i > 0 ? ", " : "", tables[i]->name);
     }
-    return wr_fail(WEIR_ERR_NO_LIBRARY,
-                   "there is no back end \"%s\" in this build; there are \"auto\", %s "
-                   "(WEIR_BACKEND)",
+    return wr_fail(WEIR_ERR_NO_LIBRARY, "this build has no back end \"%s\"; set WEIR_BACKEND to one of \"auto\", %s",
                    name, known);
 }
 

@@ -47,7 +47,7 @@ WR_CHECKED static inline weir_status wr_backend_check_pages(const char *call, co
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t start = (uintptr_t)base;
     WR_ENSURE(bytes > 0 && start % page == 0 && bytes % page == 0 && start != 0 && bytes <= UINTPTR_MAX - start,
-              WEIR_ERR_INVALID_ARGUMENT, "%s: %zu bytes at %p are not one or more whole pages of %" PRIu64 " bytes",
+              WEIR_ERR_INVALID_ARGUMENT, "%s: %zu bytes at %p are not a whole number of pages of %" PRIu64 " bytes",
               call, bytes, base, page);
     return WEIR_OK;
 }

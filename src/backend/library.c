@@ -86,7 +86,7 @@ weir_status wr_library_one_runtime(const char *name, void *file, const char *con
         wr_dl_file(file, path, sizeof path);
         return wr_fail(
             WEIR_ERR_INCOMPATIBLE,
-            "library %s (%s): the process has both %s and %s, which know nothing of each other's streams and "
+            "library %s (%s): the process has loaded both %s and %s, which do not know each other's streams and "
             "memory; use files of one release (WEIR_LIB_HIP and the other WEIR_LIB_ variables name them)",
             name, path, first, *sonames);
     }
@@ -165,7 +165,7 @@ static void put_environment_back_locked(const wr_library_row *row)
     int failed = 0;
     if (environment.changed)
         failed = environment.before ? setenv(row->environment, environment.before, 1) : unsetenv(row->environment);
-    if (failed) wr_log(WR_LOG_ERROR, "%s: %s could not be put back", row->name, row->environment);
+    if (failed) wr_log(WR_LOG_ERROR, "%s: could not restore environment variable %s", row->name, row->environment);
     wr_meta_free(environment.before);
     environment.before = NULL;
     environment.changed = false;
@@ -328,7 +328,7 @@ static void miopen_free(void *context, void *pointer)
 {
     const wr_kind_memory *memory = context;
     if (pointer && memory->free(memory->context, pointer, NULL, true) != 0)
-        wr_log(WR_LOG_ERROR, "miopen gave back %p, which is not weir's", pointer);
+        wr_log(WR_LOG_ERROR, "miopen freed %p, which weir did not allocate", pointer);
 }
 
 /* The casts drop const from the context, which the callbacks only read. */
@@ -362,7 +362,9 @@ static const char *own_text(int code)
     case WR_LIBRARY_NO_DEVICE: return "-2 no device; the library would end the process";
     case WR_LIBRARY_NO_MEMORY: return "-3 no host memory for the environment";
     case WR_LIBRARY_LOW_MEMORY: return "-4 not enough device memory; the library would end the process";
-    case WR_LIBRARY_KEPT: return "-5 kept: the runtime frees nothing now, and the library would end the process";
+    case WR_LIBRARY_KEPT:
+        return "-5 not destroyed: the runtime frees nothing now, and the library would end the "
+               "process";
     default: return NULL;
     }
 }

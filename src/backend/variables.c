@@ -37,9 +37,10 @@ WR_CHECKED static weir_status check(const char *name, size_t length)
     compare(&n, wr_backend_hip.name);
     compare_rows(&n, wr_cuda_kinds, wr_cuda_kind_count);
     compare_rows(&n, wr_hip_kinds, wr_hip_kind_count);
-    WR_ENSURE(n.edits == 0 && strlen(n.variable) == length, WEIR_ERR_OPTION,
-              "environment variable %.*s is of no library that weir loads; the nearest is %s; unset or rename it",
-              length < 100 ? (int)length : 100, name, n.variable);
+    WR_ENSURE(
+        n.edits == 0 && strlen(n.variable) == length, WEIR_ERR_OPTION,
+        "environment variable %.*s does not name a library that weir loads; the nearest is %s; rename or unset it",
+        length < 100 ? (int)length : 100, name, n.variable);
     return WEIR_OK;
 }
 

@@ -62,7 +62,7 @@ weir_status wr_dl_open(const char *name, const char *const *sonames, void **libr
     if (chosen != NULL) {
         void *loaded = try_load(chosen, &tried);
         WR_ENSURE(loaded != NULL, WEIR_ERR_NO_LIBRARY,
-                  "library %s not loaded; %s must be the path of a library that loads, or unset; it names:%s", name,
+                  "library %s not loaded; set %s to the path of a library that loads, or unset it; it names:%s", name,
                   variable, tried.text);
         *library = loaded;
         return WEIR_OK;

@@ -4,6 +4,8 @@ atomic_bool wr_forked;
 
 weir_status wr_fork_refuse(void)
 {
-    return wr_fail(WEIR_ERR_FORKED, "this process was forked after the driver was started, and drivers do not survive "
-                                    "that; start workers with exec or before the first use of weir");
+    return wr_fail(
+        WEIR_ERR_FORKED,
+        "this process was forked after the driver was started, and drivers do not survive a fork; start workers with "
+        "exec, or fork them before the first use of weir");
 }

@@ -113,23 +113,23 @@ WR_CHECKED static weir_status refuse(const option *o, const wr_option_value *val
     switch (o->type) {
     case TYPE_SIZE:
         return wr_fail(WEIR_ERR_OPTION,
-                       "option %s: \"%s\" from %s is refused; it takes a size such as 4096, 512KiB, 20MiB or 1.5GiB, "
+                       "option %s: \"%s\" from %s is not valid; give a size such as 4096, 512KiB, 20MiB or 1.5GiB, "
                        "from %s to %s",
                        o->name, found, from, o->minimum, o->maximum);
     case TYPE_COUNT:
-        return wr_fail(WEIR_ERR_OPTION, "option %s: \"%s\" from %s is refused; it takes a whole number from %s to %s",
+        return wr_fail(WEIR_ERR_OPTION, "option %s: \"%s\" from %s is not valid; give a whole number from %s to %s",
                        o->name, found, from, o->minimum, o->maximum);
     case TYPE_SHARE:
         return wr_fail(WEIR_ERR_OPTION,
-                       "option %s: \"%s\" from %s is refused; it takes a share such as 0.8, from %s to %s", o->name,
+                       "option %s: \"%s\" from %s is not valid; give a share such as 0.8, from %s to %s", o->name,
                        found, from, o->minimum, o->maximum);
     case TYPE_CHOICE:
-        return wr_fail(WEIR_ERR_OPTION, "option %s: \"%.100s\" from %s is refused; it takes one of %s", o->name, found,
+        return wr_fail(WEIR_ERR_OPTION, "option %s: \"%.100s\" from %s is not valid; give one of %s", o->name, found,
                        from, o->maximum);
     case TYPE_TEXT: break;
     }
-    return wr_fail(WEIR_ERR_OPTION, "option %s: \"%.100s\" from %s is refused; it takes at most %zu characters",
-                   o->name, found, from, sizeof value->text - 1);
+    return wr_fail(WEIR_ERR_OPTION, "option %s: \"%.100s\" from %s is too long; give at most %zu characters", o->name,
+                   found, from, sizeof value->text - 1);
 }
 
 WR_CHECKED static weir_status set_text(const option *o, const char *text, wr_option_value *value)
@@ -193,13 +193,14 @@ WR_CHECKED static weir_status read_text_member(const option *o, const void *memb
 /* A program built against an older weir.h gives fewer members, one built against a newer weir.h more. */
 WR_CHECKED static weir_status check_settings_size(const weir_settings *settings)
 {
-    WR_ENSURE(
-        settings->size >= offsetof(weir_settings, backend) && settings->size <= sizeof *settings + WR_SIZED_MORE_MAX,
-        WEIR_ERR_OPTION, "weir_settings.size is %zu, which no version of it has; initialise with WEIR_SETTINGS_INIT",
-        settings->size);
+    WR_ENSURE(settings->size >= offsetof(weir_settings, backend) &&
+                  settings->size <= sizeof *settings + WR_SIZED_MORE_MAX,
+              WEIR_ERR_OPTION,
+              "weir_settings.size is %zu, which is not its size in any version; initialise it with WEIR_SETTINGS_INIT",
+              settings->size);
     const size_t unknown = wr_sized_unknown(settings, settings->size, sizeof *settings);
     WR_ENSURE(unknown == 0, WEIR_ERR_OPTION,
-              "weir_settings has a member at byte %zu that this version of weir (%zu bytes) does not know; leave it "
+              "weir_settings sets a member at byte %zu that this version of weir (%zu bytes) does not know; leave it "
               "zero or use a newer weir",
               unknown, sizeof *settings);
     return WEIR_OK;
@@ -238,7 +239,7 @@ WR_CHECKED static weir_status refuse_unknown(const wr_options *options, const ch
         nearest = id;
     }
     return wr_fail(WEIR_ERR_OPTION,
-                   "environment variable %.*s is no option of weir; the nearest is %s; unset or rename it",
+                   "environment variable %.*s is not an option of weir; the nearest is %s; rename or unset it",
                    length < 100 ? (int)length : 100, name, options->value[nearest].environment);
 }
 
@@ -393,7 +394,7 @@ WR_CHECKED static weir_status parse_list(const char *at, uint32_t divisions[WR_R
         fill(divisions, last < 0 ? 0 : entry, entry + 1, division);
         last = entry;
     }
-    WR_ENSURE(*at == '\0', WEIR_ERR_OPTION, "\"%s\" follows the list", at);
+    WR_ENSURE(*at == '\0', WEIR_ERR_OPTION, "\"%s\" is left over after the list", at);
     return WEIR_OK;
 }
 
@@ -409,7 +410,7 @@ weir_status wr_options_parse_roundup(const char *text, uint32_t divisions[WR_ROU
     } else if (*at != '\0') {
         uint32_t division;
         WR_TRY(take_division(&at, &division));
-        WR_ENSURE(*at == '\0', WEIR_ERR_OPTION, "\"%s\" follows the number; a list stands in brackets", at);
+        WR_ENSURE(*at == '\0', WEIR_ERR_OPTION, "\"%s\" is left over after the number; write a list in brackets", at);
         fill(parsed, 0, WR_ROUNDUP_ENTRIES, division);
     }
     memcpy(divisions, parsed, sizeof parsed);

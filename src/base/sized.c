@@ -26,7 +26,7 @@ weir_status wr_sized_check_out(const char *call, const char *type, const void *o
 {
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "%s: out is NULL", call);
     WR_ENSURE(is_size(size_of(out), known), WEIR_ERR_INVALID_ARGUMENT,
-              "%s: out->size is %zu, and should be %zu; set it to sizeof(%s) before the call", call, size_of(out),
+              "%s: out->size is %zu, but should be %zu; set it to sizeof(%s) before the call", call, size_of(out),
               known, type);
     return WEIR_OK;
 }
@@ -36,10 +36,10 @@ weir_status wr_sized_check_in(const char *call, const char *name, const char *in
     WR_ENSURE(in, WEIR_ERR_INVALID_ARGUMENT, "%s: %s is NULL", call, name);
     const size_t size = size_of(in);
     WR_ENSURE(is_size(size, known), WEIR_ERR_INVALID_ARGUMENT,
-              "%s: %s->size is %zu, and should be %zu; initialise with %s", call, name, size, known, init);
+              "%s: %s->size is %zu, but should be %zu; initialise with %s", call, name, size, known, init);
     const size_t unknown = wr_sized_unknown(in, size, known);
     WR_ENSURE(unknown == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "%s: *%s has a member at byte %zu that this version of weir (%zu bytes) does not know; leave it zero or "
+              "%s: *%s sets a member at byte %zu that this version of weir (%zu bytes) does not know; leave it zero or "
               "use a newer weir",
               call, name, unknown, known);
     return WEIR_OK;

@@ -126,7 +126,7 @@ weir_status wr_capture_register(wr_device *device, void *origin, wr_mempool *poo
     }
     wr_lock_release(&captures->lock);
     if (known) wr_capture_unref(c);
-    WR_ENSURE(!known, WEIR_ERR_CAPTURE, "device %d: weir was told already of the capture of stream %p", device->ordinal,
+    WR_ENSURE(!known, WEIR_ERR_CAPTURE, "device %d: weir already knows the capture of stream %p", device->ordinal,
               origin);
     *out = c;
     return WEIR_OK;
@@ -204,12 +204,11 @@ weir_status wr_capture_choose(wr_device *device, const wr_stream *stream, wr_rou
     if (!wr_captures_any(&device->captures)) return WEIR_OK;
     WR_TRY(find(device, stream->native, &state, &capture));
     WR_ENSURE(state != WEIR_CAPTURE_INVALIDATED, WEIR_ERR_CAPTURE,
-              "stream %p: its capture was invalidated; end it before allocating there", stream->native);
-    WR_ENSURE(
-        capture || state != WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE,
-        "stream %p is in a capture that weir was not told of, so nothing would keep the memory for its graph: call "
-        "weir_graph_adopt() after the capture has begun, or name a pool with weir_alloc_from()",
-        stream->native);
+              "the capture of stream %p was invalidated; end it before allocating there", stream->native);
+    WR_ENSURE(capture || state != WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE,
+              "stream %p is in a capture that weir does not know, so nothing would keep the memory for its graph; call "
+              "weir_graph_adopt() after the capture has begun, or allocate with weir_alloc_from()",
+              stream->native);
     if (capture && capture->route.serial > best->serial) *best = capture->route;
     wr_capture_unref(capture);
     return WEIR_OK;

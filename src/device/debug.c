@@ -44,7 +44,7 @@ weir_status wr_debug_parse(const wr_option_value *option, unsigned *flags)
                (strlen(all[i].word) != length || strncmp(all[i].word, words, length) != 0))
             i++;
         WR_ENSURE(i < sizeof all / sizeof all[0], WEIR_ERR_OPTION,
-                  "option debug: \"%.*s\" from %s is refused; it takes a list of redzone, poison, stacks, leaks, "
+                  "option debug: \"%.*s\" from %s is not valid; give a list of redzone, poison, stacks, leaks, "
                   "streams, nosub, or all",
                   (int)length, words, wr_option_source_of(option));
         found |= all[i].flags;
@@ -201,7 +201,7 @@ static void log_leaks(const wr_device *device, const wr_debug *d)
             bytes += k->bytes;
         }
     if (blocks)
-        wr_log(WR_LOG_ERROR, "device %d: %llu blocks of %s in all are still allocated", device->ordinal,
+        wr_log(WR_LOG_ERROR, "device %d: %llu blocks, %s in all, are still allocated", device->ordinal,
                (unsigned long long)blocks, wr_size_format(bytes, size));
 }
 
@@ -400,10 +400,8 @@ static weir_status tell_broken(const wr_known *k)
 {
     wr_known written = *k;
     written.freed.stack = 0;
-    (void)!wr_fail(
-        WEIR_ERR_CORRUPT,
-        "weir_free: bytes behind the block at %p, %zu bytes, were written: look for what writes past its end",
-        (void *)k->base, k->bytes);
+    (void)!wr_fail(WEIR_ERR_CORRUPT, "weir_free: something has written past the end of the block at %p (%zu bytes)",
+                   (void *)k->base, k->bytes);
     (void)!explain(WEIR_ERR_CORRUPT, &written);
     wr_log(WR_LOG_ERROR, "%s", weir_error_text());
     return WEIR_ERR_CORRUPT;
@@ -499,7 +497,7 @@ wr_device *wr_debug_device_of(const void *pointer)
 
 static weir_status refuse_freed(const void *pointer, const wr_known *k)
 {
-    (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p is memory that was freed already", pointer);
+    (void)!wr_fail(WEIR_ERR_DOUBLE_FREE, "%p was already freed", pointer);
     return explain(WEIR_ERR_DOUBLE_FREE, k);
 }
 

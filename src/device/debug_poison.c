@@ -138,9 +138,10 @@ static void look_at(wr_device *device, const wr_stream *stream, const wr_poisone
     wr_debug_found(device, WEIR_EVENT_LATE_WRITE, &p->was, number, p->was.freed.stack);
     if (!wr_debug_is_new(device, WEIR_EVENT_LATE_WRITE, p->was.allocated.stack, p->was.freed.stack)) return;
     wr_log(WR_LOG_ERROR,
-           "the block at %p, %zu bytes, of stream %#" PRIx64 ", was written after it was freed, %zu bytes from its "
-           "start, which was found when its memory was handed out again. No stream was recorded on it: if another one "
-           "still used it, call weir_record_stream() before weir_free()",
+           "the block at %p (%zu bytes, stream %#" PRIx64
+           ") was written to after it was freed, %zu bytes from its start, as was found when its memory was handed out "
+           "again. No stream was recorded on it: if another stream still used it, call weir_record_stream() before "
+           "weir_free()",
            (void *)p->was.base, p->was.bytes, number, (size_t)(p->base - p->was.base) + at);
     wr_debug_log_call(WR_LOG_ERROR, "allocated", &p->was.allocated);
     wr_debug_log_call(WR_LOG_ERROR, "freed", &p->was.freed);

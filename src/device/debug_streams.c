@@ -156,12 +156,11 @@ static void tell_unrecorded(wr_device *device, const wr_known *k, const wr_seen 
     const uint64_t stream = wr_debug_stream_number(use->stream_id);
     wr_debug_found(device, WEIR_EVENT_UNRECORDED_USE, k, stream, use->call.stack);
     if (!wr_debug_is_new(device, WEIR_EVENT_UNRECORDED_USE, k->allocated.stack, here.stack)) return;
-    wr_log(
-        WR_LOG_ERROR,
-        "weir_free: the block at %p, %zu bytes, of stream %#" PRIx64 ", was used on stream %#" PRIx64
-        " by %s, which was not recorded and which its own stream does not wait for: it may be reused too early. Call "
-        "weir_record_stream() before weir_free(), or allocate it on the stream that uses it",
-        (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream, use->by);
+    wr_log(WR_LOG_ERROR,
+           "weir_free: the block at %p (%zu bytes, stream %#" PRIx64 ") was used on stream %#" PRIx64
+           " by %s; that use was not recorded, and the block's own stream does not wait for it, so the memory may be "
+           "reused too early. Call weir_record_stream() before weir_free(), or allocate it on the stream that uses it",
+           (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream, use->by);
     wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);
     wr_debug_log_call(WR_LOG_ERROR, "freed", &here);
@@ -173,12 +172,12 @@ static void tell_beside(wr_device *device, const wr_known *k, const wr_seen *use
     wr_debug_found(device, WEIR_EVENT_UNORDERED_USE, k, stream, use->call.stack);
     if (!wr_debug_is_new(device, WEIR_EVENT_UNORDERED_USE, before->call.stack, use->call.stack)) return;
     wr_log(WR_LOG_ERROR,
-           "%s: the block at %p, %zu bytes, of stream %#" PRIx64 ", is used on stream %#" PRIx64
-           ", which does not wait for stream %#" PRIx64 ", where %s%s may still be using it. Call weir_stream_wait() "
-           "in between",
+           "%s: the block at %p (%zu bytes, stream %#" PRIx64 ") is used on stream %#" PRIx64
+           ", which does not wait for stream %#" PRIx64
+           ", where %s may still be using the same memory. Call weir_stream_wait() in between",
            use->by, (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream,
-           wr_debug_stream_number(before->stream_id), before->by ? before->by : "what was",
-           before->by ? "" : " there before it");
+           wr_debug_stream_number(before->stream_id),
+           before->by ? before->by : "the block that was freed there before");
     wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_ERROR, before->by ? "used first" : "freed before", &before->call);
     wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);
@@ -189,12 +188,13 @@ static void tell_suspect(wr_device *device, const wr_known *k, const wr_stream *
     const uint64_t stream = (uint64_t)(uintptr_t)current->native;
     wr_debug_found(device, WEIR_EVENT_SUSPECT_FREE, k, stream, here.stack);
     if (!wr_debug_is_new(device, WEIR_EVENT_SUSPECT_FREE, k->allocated.stack, here.stack)) return;
-    wr_log(WR_LOG_WARN,
-           "weir_free: the block at %p, %zu bytes, was allocated while stream %#" PRIx64
-           " was current, and is freed while stream %#" PRIx64 " is, which was not recorded and which its own stream "
-           "does not wait for. If that stream uses it, call weir_record_stream() before weir_free(), or allocate it on "
-           "that stream",
-           (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream);
+    wr_log(
+        WR_LOG_WARN,
+        "weir_free: the block at %p (%zu bytes) was allocated while stream %#" PRIx64
+        " was current, and is freed while stream %#" PRIx64
+        " is current, which was not recorded and which the block's own stream does not wait for. If that other stream "
+        "uses the block, call weir_record_stream() before weir_free(), or allocate the block on that stream",
+        (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream);
     wr_debug_log_call(WR_LOG_WARN, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_WARN, "freed", &here);
 }

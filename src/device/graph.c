@@ -55,7 +55,7 @@ void wr_graphs_release(wr_graphs *graphs)
 static weir_status grow_locked(wr_graphs *graphs)
 {
     WR_ENSURE(graphs->capacity < GRAPHS_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "there are %u graphs, as many as weir can name", graphs->capacity);
+              "there are %u graphs, the most that weir can have; destroy some", graphs->capacity);
     return wr_meta_grow(&graphs->slots, &graphs->capacity, graphs->capacity + 1, sizeof *graphs->slots, "graphs");
 }
 
@@ -106,7 +106,7 @@ static wr_graph *find(weir_graph id, bool take)
 static weir_status unknown(weir_graph id)
 {
     return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
-                   "graph %#llx does not exist: it was destroyed, or is from before a weir_close, or never was one",
+                   "graph %#llx does not exist: it was destroyed, dates from before a weir_close(), or never existed",
                    (unsigned long long)id.id);
 }
 
@@ -146,7 +146,7 @@ static weir_status hold_pool(wr_device *device, weir_mempool id, wr_mempool_name
         if (status != WEIR_ERR_BUSY) return status; /* another capture was first, and may have failed to begin since */
     }
     WR_ENSURE(pool->cache == &device->cache, WEIR_ERR_WRONG_DEVICE,
-              "the graph's pool is of device %d, its stream of %d", pool->cache->device, device->ordinal);
+              "the graph's pool belongs to device %d, its stream to device %d", pool->cache->device, device->ordinal);
     WR_TRY(wr_mempool_ref(pool, *name, WR_HELD_BY_GRAPH));
     *out = pool;
     return WEIR_OK;
@@ -177,13 +177,13 @@ static weir_status check_stream(const wr_device *device, const wr_stream *stream
     WR_ENSURE(device->backend->capture_begin, WEIR_ERR_NOT_SUPPORTED, "%s: back end %s has no graphs", call,
               device->backend->name);
     WR_ENSURE(stream != wr_stream_default_of(&device->streams), WEIR_ERR_INVALID_ARGUMENT,
-              "%s: the default stream cannot be captured; name another, or make one current", call);
+              "%s: the default stream cannot be captured; name another stream, or make another one current", call);
     WR_TRY(wr_stream_ask_capture(device->backend, device->ordinal, stream->native, &state, id));
     WR_ENSURE(adopt || state == WEIR_CAPTURE_NONE, WEIR_ERR_CAPTURE,
-              "%s: stream %p captures already; weir_graph_adopt() is for a capture that the program began", call,
-              stream->native);
-    WR_ENSURE(!adopt || state == WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE, "%s: stream %p is in no capture%s", call,
-              stream->native, state == WEIR_CAPTURE_NONE ? "" : " that is valid");
+              "%s: stream %p is already being captured; weir_graph_adopt() takes over a capture that the program began",
+              call, stream->native);
+    WR_ENSURE(!adopt || state == WEIR_CAPTURE_ACTIVE, WEIR_ERR_CAPTURE, "%s: stream %p is %s", call, stream->native,
+              state == WEIR_CAPTURE_NONE ? "not being captured" : "in a capture that was invalidated");
     return WEIR_OK;
 }
 
@@ -294,7 +294,7 @@ static weir_status end_driver(const wr_graph *g, bool goes_on, void **native)
 {
     const wr_device *d = g->device;
     WR_ENSURE(goes_on, WEIR_ERR_CAPTURE,
-              "the capture of stream %p is over already: it was ended without weir, or its stream has ended",
+              "the capture of stream %p is already over: it was ended without weir, or its stream has ended",
               g->stream);
     wr_gate_close();
     weir_status status = wr_driver(d->backend, capture_end, d->ordinal, g->stream, native);
@@ -309,9 +309,10 @@ weir_status wr_graph_end(wr_graph *g)
     weir_status status = ask(g, &on);
     if (status != WEIR_OK && status != WEIR_ERR_DEVICE_LOST) return status;
     if (g->adopted) {
-        WR_ENSURE(!on, WEIR_ERR_BUSY,
-                  "weir_graph_end: stream %p still captures; an adopted capture is ended by its owner first",
-                  g->stream);
+        WR_ENSURE(
+            !on, WEIR_ERR_BUSY,
+            "weir_graph_end: stream %p is still being captured; the owner of an adopted capture must end it first",
+            g->stream);
         unregister(g);
         g->state = FOREIGN;
         return WEIR_OK;
@@ -391,7 +392,8 @@ static weir_status check_pools(const wr_graph *g)
         const bool paused = pool->paused;
         wr_cache_unlock(pool->cache);
         WR_ENSURE(!paused, WEIR_ERR_BUSY,
-                  "weir_graph_launch: memory pool " WR_MEMPOOL_FORMAT " of the graph is paused; weir_resume() it first",
+                  "weir_graph_launch: memory pool " WR_MEMPOOL_FORMAT
+                  " of the graph is paused; call weir_resume() first",
                   WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     }
     return WEIR_OK;
@@ -417,7 +419,8 @@ weir_status wr_graph_launch(wr_graph *g, wr_device *device, const wr_stream *str
     WR_ENSURE(g->state == CAPTURED, WEIR_ERR_INVALID_ARGUMENT, "weir_graph_launch: the graph has nothing to launch: %s",
               why[g->state]);
     WR_ENSURE(device == g->device, WEIR_ERR_WRONG_DEVICE,
-              "weir_graph_launch: the graph is of device %d, the stream of %d", g->device->ordinal, device->ordinal);
+              "weir_graph_launch: the graph belongs to device %d, the stream to device %d", g->device->ordinal,
+              device->ordinal);
     WR_TRY(check_pools(g));
     WR_TRY(pass_on(g, device, stream));
     if (!g->executable)
@@ -430,10 +433,11 @@ weir_status wr_graph_retain(wr_graph *g, weir_mempool id)
     wr_mempool_name name = 0;
     wr_mempool *pool = NULL;
     WR_TRY(wr_mempool_find(id, &name, &pool));
-    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH,
-              "weir_graph_retain_pool: memory pool {%llu, %llu} does not exist yet: the first capture that names it "
-              "makes it",
-              (unsigned long long)id.capture, (unsigned long long)id.user);
+    WR_ENSURE(
+        pool, WEIR_ERR_POOL_MISMATCH,
+        "weir_graph_retain_pool: memory pool {%llu, %llu} does not exist yet: the first capture that names it creates "
+        "it",
+        (unsigned long long)id.capture, (unsigned long long)id.user);
     const wr_kept kept = wr_keep_pool(pool, name);
     return g->capture ? wr_capture_keep(g->capture, kept) : wr_keeps_add(&g->kept, kept);
 }

@@ -84,14 +84,14 @@ static weir_status check_ops_locked(const weir_handle_ops *ops, int count)
     WR_ENSURE(ops->create && ops->destroy, WEIR_ERR_INVALID_ARGUMENT, "weir_handle_kind_register: %s has no %s",
               ops->name, ops->create ? "destroy" : "create");
     WR_ENSURE(!(ops->flags & ~KNOWN_FLAGS), WEIR_ERR_INVALID_ARGUMENT,
-              "weir_handle_kind_register: %s: flags %#x are not all of WEIR_HANDLE_*", ops->name, ops->flags);
+              "weir_handle_kind_register: %s: flags %#x have bits that are not WEIR_HANDLE_* flags", ops->name,
+              ops->flags);
     WR_ENSURE(ops->reserved == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_handle_kind_register: %s: reserved is %u, and means nothing yet; leave it 0", ops->name,
-              ops->reserved);
+              "weir_handle_kind_register: %s: reserved is %u; leave it 0", ops->name, ops->reserved);
     WR_ENSURE(!name_taken_locked(ops->name, count), WEIR_ERR_INVALID_ARGUMENT,
-              "weir_handle_kind_register: there is a kind \"%s\" already", ops->name);
+              "weir_handle_kind_register: there is already a kind \"%s\"", ops->name);
     WR_ENSURE(count < USER_KINDS, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "weir_handle_kind_register: %d kinds are registered, as many as there can be", count);
+              "weir_handle_kind_register: %d kinds are registered, the most that weir can have", count);
     return WEIR_OK;
 }
 
@@ -145,7 +145,7 @@ weir_status wr_kind_find(weir_handle_kind number, wr_kind **kind)
         return WEIR_OK;
     }
     const wr_library_row *row = row_of(number);
-    WR_ENSURE(row, WEIR_ERR_INVALID_ARGUMENT, "there is no kind of handle with the number %d", number);
+    WR_ENSURE(row, WEIR_ERR_INVALID_ARGUMENT, "there is no kind of handle %d", number);
     return wr_library_kind(row, kind);
 }
 

@@ -72,8 +72,9 @@ static uint64_t most_bytes(const wr_device *device, const wr_mempool *pool)
 static weir_status check_most(const wr_device *device, const wr_request *request)
 {
     const uint64_t most = most_bytes(device, request->pool);
-    WR_ENSURE(request->fit.segment_bytes <= most, WEIR_ERR_OUT_OF_MEMORY, "%s: %zu bytes asked, there are %llu in all",
-              request->pool->cache->name, request->fit.segment_bytes, (unsigned long long)most);
+    WR_ENSURE(request->fit.segment_bytes <= most, WEIR_ERR_OUT_OF_MEMORY,
+              "%s: %zu bytes requested, but there are only %llu in all", request->pool->cache->name,
+              request->fit.segment_bytes, (unsigned long long)most);
     return WEIR_OK;
 }
 
@@ -387,7 +388,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
                             void **out)
 {
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_MEMORY,
-              "%zu bytes asked on device %d: more than 1 EiB; is the size negative?", bytes, device->ordinal);
+              "%zu bytes requested on device %d, more than 1 EiB; is the size negative?", bytes, device->ordinal);
     wr_request request = wr_cache_request(pool, name, stream, bytes);
     if (WR_UNLIKELY(wr_captures_any(&device->captures))) return serve_beside_captures(device, &request, out);
     return serve(device, &request, out);
@@ -396,7 +397,7 @@ weir_status wr_device_alloc(wr_device *device, wr_mempool *pool, wr_mempool_name
 weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *place, size_t bytes, void **out)
 {
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "%zu bytes of pinned host memory asked: more than 1 EiB; is the size negative?", bytes);
+              "%zu bytes of pinned host memory requested, more than 1 EiB; is the size negative?", bytes);
     const wr_request request = wr_cache_request(pool, name, place, bytes);
     void *found = NULL;
     WR_TRY(take(&request, &found));
@@ -408,7 +409,7 @@ weir_status wr_pinned_alloc(wr_mempool *pool, wr_mempool_name name, wr_stream *p
 weir_status wr_pinned_reserve(wr_mempool *pool, wr_stream *place, size_t bytes)
 {
     WR_ENSURE(bytes <= WR_REQUEST_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "%zu bytes of pinned host memory to be reserved: more than 1 EiB; is the size negative?", bytes);
+              "%zu bytes of pinned host memory to reserve, more than 1 EiB; is the size negative?", bytes);
     wr_request request = wr_cache_request(pool, 0, place, bytes);
     request.fit.segment_bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     weir_status status = check_most(NULL, &request);
@@ -433,9 +434,11 @@ weir_status wr_device_empty_pool(wr_device *device, const wr_mempool *pool)
     const bool held = pool->held[WR_HELD_BY_GRAPH] != 0, paused = pool->paused;
     wr_cache_unlock(&device->cache);
     WR_ENSURE(!held, WEIR_ERR_BUSY,
-              "weir_mempool_empty_cache: a graph uses memory pool " WR_MEMPOOL_FORMAT ", its free memory too",
+              "weir_mempool_empty_cache: a graph uses all memory of memory pool " WR_MEMPOOL_FORMAT
+              ", even what is free",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
-    WR_ENSURE(!paused, WEIR_ERR_BUSY, "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused",
+    WR_ENSURE(!paused, WEIR_ERR_BUSY,
+              "weir_mempool_empty_cache: memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() first",
               WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     WR_TRY(wr_pending_wait_all(&device->cache));
     return wr_cache_trim_pool(&device->cache, wr_mempool_name_of(pool), &released);
@@ -481,8 +484,8 @@ static weir_status cannot_resume(wr_device *device, size_t missing)
     wr_cache_unlock(&device->cache);
     return wr_fail(
         WEIR_ERR_OUT_OF_MEMORY,
-        "device %d (%s) has no memory for what is paused: %s needed, %s free, %s held by weir, limit: %s. The "
-        "pools stay paused and their contents are kept: free something and resume again.",
+        "device %d (%s) does not have the memory to resume what is paused: %s needed, %s free, %s held by weir, "
+        "limit: %s. The pools stay paused and keep their contents; free something and resume again.",
         device->ordinal, device->caps.name, wr_size_format(missing, needed), wr_size_format(free_bytes, driver),
         wr_size_format(reserved, held), limit);
 }

@@ -37,13 +37,14 @@ static bool has_room(const facts *f)
 static const char *advice_on_pieces(const facts *f)
 {
     if (!wr_mempool_chunked(f->request->pool))
-        return "Enough is free but in pieces, in segments that are partly in use: allocate long-lived blocks first, or "
-               "allocate them together.";
+        return "Enough is free, but scattered over segments that are partly in use: allocate long-lived blocks first, "
+               "or allocate them together.";
     if (f->planned)
-        return "Enough is free but in pieces, in chunks that are partly in use: allocate long-lived blocks first, or "
-               "allocate them together.";
-    return "Enough is free but in pieces, in chunks that are partly in use: allocate long-lived blocks first, or together; "
-           "a program that repeats itself can be planned: set WEIR_PLAN=auto and WEIR_HISTORY=1000000.";
+        return "Enough is free, but scattered over chunks that are partly in use: allocate long-lived blocks first, "
+               "or allocate them together.";
+    return "Enough is free, but scattered over chunks that are partly in use: allocate long-lived blocks first, or "
+           "allocate them together. For a program that repeats itself weir can plan: set WEIR_PLAN=auto and "
+           "WEIR_HISTORY=1000000.";
 }
 
 static const char *advice(const facts *f)
@@ -52,18 +53,20 @@ static const char *advice(const facts *f)
     const uint64_t need = f->request->fit.segment_bytes;
     const bool on_device = wr_mempool_is_limited(f->request->pool);
     if (on_device && r->limit != 0 && f->free_bytes >= need && r->limited + r->lost + need > r->limit)
-        return "The device has room but the limit does not: raise WEIR_MEMORY_LIMIT or weir_memory_limit_set().";
+        return "The device has room, but the limit is reached: raise it with WEIR_MEMORY_LIMIT or "
+               "weir_memory_limit_set().";
     if (r->largest_elsewhere >= f->request->fit.block_bytes)
         return "A free block of another stream is large enough: allocate on fewer streams.";
-    if (!on_device) return "The last refusal says what is short.";
+    if (!on_device) return "The last refusal says what is missing.";
     if (r->kept_idle >= need)
-        return "Enough is idle in private pools, which keep it for themselves: empty one with weir_mempool_empty_cache(), or "
-               "release it.";
+        return "Enough is idle in private pools, which keep it for themselves: empty one with "
+               "weir_mempool_empty_cache(), or release it.";
     if (r->split_bytes >= need) return advice_on_pieces(f);
     if (r->other_streams_free >= need) return "Enough is free on other streams: allocate on fewer streams.";
     if (f->outside_bytes >= need && f->outside_bytes > r->reserved)
-        return "Most of the device is not weir's: look for other processes, or for libraries that allocate themselves.";
-    if (has_room(f)) return "The device has room: the last refusal says what is short.";
+        return "Most of the device is used outside weir: look for other processes, or for libraries that allocate "
+               "memory themselves.";
+    if (has_room(f)) return "The device has room: the last refusal says what is missing.";
     return "Free something, ask for less, or use a larger device.";
 }
 
@@ -80,7 +83,7 @@ static void put_size(wr_emit *e, const char *before, uint64_t bytes, const char 
 
 static void put_tried(wr_emit *e, uint64_t tried)
 {
-    const char *before = "\nTried in vain: ";
+    const char *before = "\nTried without success: ";
     for (int step = WEIR_STEP_FINISHED; step < WEIR_STEPS; step++) {
         if (!(tried >> step & 1)) continue;
         wr_emit_format(e, "%s%s", before, weir_step_name((weir_step)step));
@@ -176,8 +179,9 @@ static void put_device(wr_emit *e, const facts *f, const wr_device *device)
     put_size(e, " Largest free block on this stream: ", f->report.largest_free, ".");
     const uint64_t limited = f->report.limited, reserved = f->report.reserved;
     const uint64_t unlimited = reserved > limited ? reserved - limited : 0;
-    if (f->told) put_size(e, "\nNot weir's: ", f->outside_bytes, " (contexts, libraries, other processes");
-    if (f->told && unlimited) put_size(e, ", and what is on the device of ", unlimited, " of managed and pinned pools");
+    if (f->told) put_size(e, "\nUsed outside weir: ", f->outside_bytes, " (contexts, libraries, other processes");
+    if (f->told && unlimited)
+        put_size(e, ", and what is on the device of the ", unlimited, " in managed and pinned pools");
     if (f->told) wr_emit_format(e, ").");
     if (f->report.lost)
         put_size(e, "\nLost: ", f->report.lost, ", which the driver has not taken back; closing the library may help.");

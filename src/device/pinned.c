@@ -39,7 +39,8 @@ weir_status wr_pinned_place(wr_pinned *pinned, int node, wr_stream **out)
 {
     WR_ENSURE(
         node == WEIR_NUMA_ANY || wr_numa_has(&pinned->numa, node), WEIR_ERR_INVALID_ARGUMENT,
-        "there is no NUMA node %d with memory on this machine, which has %u; WEIR_NUMA_ANY leaves it to the system",
+        "there is no NUMA node %d with memory on this machine, which has %u; WEIR_NUMA_ANY leaves the choice to the "
+        "system",
         node, pinned->numa.count);
     /* On a machine with one node, that node and "anywhere" are the same place. */
     *out = &pinned->places[pinned->numa.count == 1 ? 0 : node + 1];

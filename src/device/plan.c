@@ -44,8 +44,8 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     size_t released = 0;
     WR_ENSURE(
         device->cache.history.capacity != 0, WEIR_ERR_NOT_SUPPORTED,
-        "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to three events for each allocation of two rounds, or "
-        "more");
+        "weir_plan_learn: nothing is recorded; set WEIR_HISTORY to at least three events for each allocation of two "
+        "rounds");
     WR_TRY(wr_serve_check(&device->cache));
     *planned = false;
     if (wr_serve_goes_well(&device->cache)) return wr_serve_settle(&device->cache);
@@ -54,7 +54,7 @@ weir_status wr_device_learn(wr_device *device, bool *planned)
     wr_pending_poll(&device->cache);
     weir_status status = wr_cache_trim(&device->cache, NULL, SIZE_MAX, &released);
     if (status == WEIR_OK) status = wr_device_serve(device, plan, users);
-    if (status == WEIR_OK) wr_log(WR_LOG_INFO, "device %d: serving a plan of its own", device->ordinal);
+    if (status == WEIR_OK) wr_log(WR_LOG_INFO, "device %d: serving a plan made of its history", device->ordinal);
     *planned = status == WEIR_OK;
     wr_plan_destroy(plan);
     return status;

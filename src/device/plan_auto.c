@@ -37,7 +37,7 @@ static void *learn(void *argument)
         bool planned = false;
         weir_status status = wr_device_learn(l->device, &planned);
         if (status != WEIR_OK && status != WEIR_ERR_NOT_READY)
-            wr_log(WR_LOG_WARN, "plan=auto: no plan: %s", weir_error_text());
+            wr_log(WR_LOG_WARN, "plan=auto: no plan was made: %s", weir_error_text());
         if (status == WEIR_ERR_NOT_SUPPORTED) return NULL;
         if (planned) {
             pause = soon;

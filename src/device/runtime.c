@@ -103,9 +103,10 @@ static void apply_log_option(const wr_options *options)
 static weir_status frames_to_keep(const wr_options *options, unsigned *debug, uint32_t *frames)
 {
     *frames = (uint32_t)options->value[WR_OPTION_history_stacks].number;
-    WR_ENSURE(*frames == 0 || options->value[WR_OPTION_history].number != 0, WEIR_ERR_OPTION,
-              "option history_stacks: stacks are kept of recorded events, and recording is off; set WEIR_HISTORY or "
-              "weir_settings.history to a number of events, too");
+    WR_ENSURE(
+        *frames == 0 || options->value[WR_OPTION_history].number != 0, WEIR_ERR_OPTION,
+        "option history_stacks: call stacks belong to recorded events, and recording is off; also set WEIR_HISTORY or "
+        "weir_settings.history to a number of events");
     if (*frames != 0) *debug |= WR_DEBUG_HISTORY;
     if (*debug & (WR_DEBUG_STACKS | WR_DEBUG_STREAMS) && *frames < WR_DEBUG_FRAMES) *frames = WR_DEBUG_FRAMES;
     return WEIR_OK;
@@ -115,8 +116,8 @@ static weir_status check_plan_option(const wr_options *options)
 {
     WR_ENSURE(strcmp(options->value[WR_OPTION_plan].text, "off") == 0 || options->value[WR_OPTION_history].number != 0,
               WEIR_ERR_OPTION,
-              "option plan: auto learns from recorded events, and recording is off; set WEIR_HISTORY or "
-              "weir_settings.history to three events for each allocation of two rounds, or more");
+              "option plan: auto learns from recorded events, and recording is off; also set WEIR_HISTORY or "
+              "weir_settings.history to at least three events for each allocation of two rounds");
     return WEIR_OK;
 }
 
@@ -149,7 +150,7 @@ static weir_status open_locked(const weir_settings *settings)
         return status;
     }
     if (rt->device_count > WR_DEVICE_MAX) {
-        wr_log(WR_LOG_WARN, "%d devices found, the first %d are used", rt->device_count, WR_DEVICE_MAX);
+        wr_log(WR_LOG_WARN, "%d devices found; only the first %d are used", rt->device_count, WR_DEVICE_MAX);
         rt->device_count = WR_DEVICE_MAX;
     }
     wr_log(WR_LOG_INFO, "opened: back end %s, %d devices, policy %s", rt->backend->name, rt->device_count,
@@ -164,8 +165,10 @@ weir_status wr_runtime_open(const weir_settings *settings)
     weir_status status = WEIR_OK;
     begin_change();
     if (atomic_load(&rt->state) == WR_OPEN)
-        status = wr_fail(WEIR_ERR_BUSY, "the library is open already (an earlier call opened it with the defaults, "
-                                        "or weir_open was called twice); call weir_open first or weir_close before");
+        status =
+            wr_fail(WEIR_ERR_BUSY,
+                    "the library is already open (an earlier call opened it with the defaults, or weir_open was called "
+                    "twice); call weir_open before all other calls, or weir_close first");
     else
         status = open_locked(settings);
     end_change();

@@ -17,7 +17,7 @@ weir_status wr_history_init(wr_history *history, int device, uint64_t capacity)
 {
     static atomic_uint_fast64_t last_serial;
     WR_ENSURE(capacity <= SIZE_MAX / sizeof(weir_event), WEIR_ERR_OPTION,
-              "option history: %llu events do not fit the address space; set WEIR_HISTORY lower",
+              "option history: %llu events do not fit into the address space; lower WEIR_HISTORY",
               (unsigned long long)capacity);
     *history = (wr_history){ .capacity = capacity, .device = (int16_t)device, .stacks = wr_stacks_end() > 1 };
     history->serial = atomic_fetch_add_explicit(&last_serial, 1, memory_order_relaxed) + 1;
@@ -286,9 +286,10 @@ weir_status wr_history_push_label(const char *label)
     label_stack *labels = mine.labels;
     const size_t length = strlen(label);
     WR_ENSURE(length != 0 && length <= WEIR_HISTORY_LABEL_MAX, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_history_label_push: a label has 1 to %d bytes, this one %zu", WEIR_HISTORY_LABEL_MAX, length);
+              "weir_history_label_push: a label must have 1 to %d bytes, but this one has %zu", WEIR_HISTORY_LABEL_MAX,
+              length);
     WR_ENSURE(!labels || labels->depth < LABELS, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_history_label_push: this thread is under %d labels already, which is all it can be", LABELS);
+              "weir_history_label_push: this thread already has %d labels in force, the most it can have", LABELS);
     if (!labels) {
         void *made = NULL;
         WR_TRY(wr_meta_alloc(sizeof(label_stack), "labels", &made));
@@ -303,7 +304,7 @@ weir_status wr_history_push_label(const char *label)
 
 weir_status wr_history_pop_label(void)
 {
-    WR_ENSURE(mine.labels, WEIR_ERR_INVALID_ARGUMENT, "weir_history_label_pop: this thread is under no label");
+    WR_ENSURE(mine.labels, WEIR_ERR_INVALID_ARGUMENT, "weir_history_label_pop: this thread has no label in force");
     mine.label = ++mine.last_label;
     if (--mine.labels->depth == 0) {
         mine.label = 0;

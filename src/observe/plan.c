@@ -47,28 +47,30 @@ typedef struct frame {
 static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
 {
     WR_ENSURE(count >= 8 && memcmp(bytes, WEIR_PLAN_MAGIC, 8) == 0, WEIR_ERR_FORMAT,
-              "this is no plan: a plan begins with \"" WEIR_PLAN_MAGIC "\"; make one with 'weir plan'");
+              "this is not a plan: a plan begins with \"" WEIR_PLAN_MAGIC "\"; make one with 'weir plan'");
     WR_ENSURE(count >= HEADER_BYTES, WEIR_ERR_FORMAT, "byte %zu: the plan ends inside its header: it is not complete",
               count);
 
     unsigned major = (unsigned)get(bytes + AT_MAJOR, 2), minor = (unsigned)get(bytes + AT_MINOR, 2);
-    WR_ENSURE(major != 0, WEIR_ERR_FORMAT, "byte %d: plan format version 0.%u: there is none before 1.0; plan again",
+    WR_ENSURE(major != 0, WEIR_ERR_FORMAT, "byte %d: plan format version 0.%u does not exist; make the plan again",
               AT_MAJOR, minor);
-    WR_ENSURE(major == WEIR_PLAN_VERSION_MAJOR, WEIR_ERR_INCOMPATIBLE,
-              "plan format version %u.%u: this weir reads %d.x; use the weir that wrote it, or plan again", major,
-              minor, WEIR_PLAN_VERSION_MAJOR);
+    WR_ENSURE(
+        major == WEIR_PLAN_VERSION_MAJOR, WEIR_ERR_INCOMPATIBLE,
+        "plan format version %u.%u: this weir reads %d.x; use the version of weir that wrote it, or make the plan "
+        "again",
+        major, minor, WEIR_PLAN_VERSION_MAJOR);
     uint64_t header_bytes = get(bytes + AT_HEADER_BYTES, 4);
     f->arena_bytes = get(bytes + AT_ARENA_BYTES, 4);
     f->entry_bytes = get(bytes + AT_ENTRY_BYTES, 4);
     WR_ENSURE(header_bytes >= HEADER_BYTES && header_bytes <= RECORD_MAX, WEIR_ERR_FORMAT,
-              "byte %d: a header of %" PRIu64 " bytes: %d to %d", AT_HEADER_BYTES, header_bytes, HEADER_BYTES,
-              RECORD_MAX);
+              "byte %d: the header has %" PRIu64 " bytes; %d to %d are possible", AT_HEADER_BYTES, header_bytes,
+              HEADER_BYTES, RECORD_MAX);
     WR_ENSURE(f->arena_bytes >= ARENA_BYTES && f->arena_bytes <= RECORD_MAX, WEIR_ERR_FORMAT,
-              "byte %d: arenas of %" PRIu64 " bytes: %d to %d", AT_ARENA_BYTES, f->arena_bytes, ARENA_BYTES,
-              RECORD_MAX);
+              "byte %d: arenas have %" PRIu64 " bytes each; %d to %d are possible", AT_ARENA_BYTES, f->arena_bytes,
+              ARENA_BYTES, RECORD_MAX);
     WR_ENSURE(f->entry_bytes >= ENTRY_BYTES && f->entry_bytes <= RECORD_MAX, WEIR_ERR_FORMAT,
-              "byte %d: entries of %" PRIu64 " bytes: %d to %d", AT_ENTRY_BYTES, f->entry_bytes, ENTRY_BYTES,
-              RECORD_MAX);
+              "byte %d: entries have %" PRIu64 " bytes each; %d to %d are possible", AT_ENTRY_BYTES, f->entry_bytes,
+              ENTRY_BYTES, RECORD_MAX);
 
     /* A false count must not make us allocate: the bytes that it announces must be there. */
     f->bytes = bytes;
@@ -78,11 +80,13 @@ static weir_status check_header(const uint8_t *bytes, size_t count, frame *f)
     f->arenas_at = header_bytes;
     uint64_t left = count < header_bytes ? 0 : count - header_bytes;
     WR_ENSURE(f->arenas <= left / f->arena_bytes, WEIR_ERR_FORMAT,
-              "byte %zu: the plan ends before its %" PRIu64 " arenas do: it is not complete", count, f->arenas);
+              "byte %zu: the plan ends before the last of its %" PRIu64 " arenas: it is not complete", count,
+              f->arenas);
     left -= f->arenas * f->arena_bytes;
     f->entries_at = header_bytes + f->arenas * f->arena_bytes;
     WR_ENSURE(f->entries <= left / f->entry_bytes, WEIR_ERR_FORMAT,
-              "byte %zu: the plan ends before its %" PRIu64 " entries do: it is not complete", count, f->entries);
+              "byte %zu: the plan ends before the last of its %" PRIu64 " entries: it is not complete", count,
+              f->entries);
     return WEIR_OK;
 }
 
@@ -124,27 +128,29 @@ static void encode_arena(const weir_plan_arena *a, uint8_t *to)
 
 static weir_status check_arena(const weir_plan_arena *a, uint64_t offset, uint64_t expected, uint64_t entries)
 {
-    WR_ENSURE(a->device >= 0, WEIR_ERR_FORMAT, "byte %" PRIu64 ": an arena of device %" PRId32, offset, a->device);
+    WR_ENSURE(a->device >= 0, WEIR_ERR_FORMAT,
+              "byte %" PRIu64 ": the arena is on device %" PRId32 ", which is not a device", offset, a->device);
     WR_ENSURE((a->flags & ~WEIR_PLAN_ONE_STREAM) == 0, WEIR_ERR_FORMAT,
               "byte %" PRIu64 ": unknown flags 0x%" PRIx32 ": use a newer weir", offset, a->flags);
     WR_ENSURE(a->bytes % WEIR_PLAN_ALIGNMENT == 0, WEIR_ERR_FORMAT,
-              "byte %" PRIu64 ": an arena of %" PRIu64 " bytes is no multiple of %d", offset, a->bytes,
+              "byte %" PRIu64 ": the arena has %" PRIu64 " bytes, which is not a multiple of %d", offset, a->bytes,
               WEIR_PLAN_ALIGNMENT);
     WR_ENSURE(a->first == expected && a->entries <= entries - expected, WEIR_ERR_FORMAT,
-              "byte %" PRIu64 ": an arena of entries %" PRIu64 " and %" PRIu64 " more, where %" PRIu64
-              " is the next of %" PRIu64,
+              "byte %" PRIu64 ": the arena begins at entry %" PRIu64 " and has %" PRIu64 " entries, but the next "
+              "entry is %" PRIu64 " of %" PRIu64,
               offset, a->first, a->entries, expected, entries);
     bool loops = a->loop_entries > 0 && a->loop_times > 1 && a->loop_first <= a->entries &&
                  a->loop_entries <= a->entries - a->loop_first;
     bool straight = a->loop_first == 0 && a->loop_entries == 0 && a->loop_times == 0;
     WR_ENSURE(loops || straight, WEIR_ERR_FORMAT,
-              "byte %" PRIu64 ": a loop of entries %" PRIu64 " and %" PRIu64 " more, %" PRIu64
-              " times, in an arena of %" PRIu64,
+              "byte %" PRIu64 ": the loop begins at entry %" PRIu64 ", has %" PRIu64 " entries and runs %" PRIu64
+              " times, which does not fit an arena of %" PRIu64 " entries",
               offset, a->loop_first, a->loop_entries, a->loop_times, a->entries);
     const uint64_t before_loop = loops ? a->loop_first : a->entries;
     WR_ENSURE(a->residents <= before_loop, WEIR_ERR_FORMAT,
-              "byte %" PRIu64 ": %" PRIu64 " residents among the %" PRIu64 " entries before any that repeat", offset,
-              a->residents, before_loop);
+              "byte %" PRIu64 ": the arena has %" PRIu64 " residents, but only %" PRIu64
+              " entries before those that repeat",
+              offset, a->residents, before_loop);
     return WEIR_OK;
 }
 
@@ -152,10 +158,12 @@ static weir_status check_entry(const weir_plan_entry *e, uint64_t offset, const 
 {
     bool aligned = e->offset % WEIR_PLAN_ALIGNMENT == 0 && e->bytes % WEIR_PLAN_ALIGNMENT == 0;
     WR_ENSURE(aligned && e->bytes > 0 && e->bytes <= a->bytes && e->offset <= a->bytes - e->bytes, WEIR_ERR_FORMAT,
-              "byte %" PRIu64 ": %" PRIu64 " bytes at %" PRIu64 " do not lie in an arena of %" PRIu64, offset, e->bytes,
-              e->offset, a->bytes);
+              "byte %" PRIu64 ": the entry has %" PRIu64 " bytes at offset %" PRIu64
+              ", which is empty, misaligned or outside its arena of %" PRIu64 " bytes",
+              offset, e->bytes, e->offset, a->bytes);
     WR_ENSURE(e->stream < a->streams, WEIR_ERR_FORMAT,
-              "byte %" PRIu64 ": stream %" PRIu32 " of an arena that has %" PRIu32, offset, e->stream, a->streams);
+              "byte %" PRIu64 ": the entry is on stream %" PRIu32 " of an arena that has %" PRIu32 " streams", offset,
+              e->stream, a->streams);
     return WEIR_OK;
 }
 
@@ -179,8 +187,8 @@ static weir_status decode_all(const frame *f, weir_plan_arena *arenas, weir_plan
             WR_TRY(check_entry(&entries[k], offset, &arenas[i]));
         }
     }
-    WR_ENSURE(next == f->entries, WEIR_ERR_FORMAT, "byte %d: %" PRIu64 " entries, of which the arenas have %" PRIu64,
-              AT_ENTRIES, f->entries, next);
+    WR_ENSURE(next == f->entries, WEIR_ERR_FORMAT,
+              "byte %d: the plan has %" PRIu64 " entries, but its arenas have %" PRIu64, AT_ENTRIES, f->entries, next);
     return WEIR_OK;
 }
 

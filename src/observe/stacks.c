@@ -138,8 +138,8 @@ uint32_t wr_stacks_number(void *const *frames, uint32_t count)
     if (atomic_fetch_add_explicit(&table.lost, 1, memory_order_relaxed) == 0)
         wr_log(
             WR_LOG_WARN,
-            "%llu distinct call stacks are kept, and there is no room for more: events with other stacks are recorded without one. "
-            "Set WEIR_HISTORY_STACKS_KEPT higher",
+            "%llu distinct call stacks are kept, and there is no room for more; events with other stacks are recorded "
+            "without one. Raise WEIR_HISTORY_STACKS_KEPT",
             (unsigned long long)atomic_load(&table.kept));
     return 0;
 }

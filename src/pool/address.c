@@ -96,7 +96,8 @@ static weir_status check_free_locked(const span *s)
     if (s->ends_inside && free) free = is_free_locked(s->tail, s->tail << WR_SEGMENT_UNIT_LOG2, s->end);
     for (uintptr_t page = s->first; free && page <= s->last; page++)
         free = atomic_load_explicit(entry_of(page), memory_order_relaxed) == NULL;
-    WR_ENSURE(free, WEIR_ERR_DRIVER, "memory at %p, %zu bytes, was given while weir holds some of it already",
+    WR_ENSURE(free, WEIR_ERR_DRIVER,
+              "the driver or a segment source gave memory at %p (%zu bytes) that weir already holds, at least in part",
               (void *)s->start, (size_t)(s->end - s->start));
     return WEIR_OK;
 }
@@ -110,8 +111,11 @@ static void set_whole_locked(const span *s, void *owner)
 weir_status wr_address_insert(const void *base, size_t bytes, void *owner)
 {
     const span s = span_of(base, bytes);
-    WR_ENSURE(bytes != 0 && bytes % WR_SEGMENT_UNIT == 0 && s.start < s.end && s.end >> 48 == 0, WEIR_ERR_DRIVER,
-              "the driver gave memory at %p, %zu bytes, which is not a multiple of 2 MiB below 2^48", base, bytes);
+    WR_ENSURE(
+        bytes != 0 && bytes % WR_SEGMENT_UNIT == 0 && s.start < s.end && s.end >> 48 == 0, WEIR_ERR_DRIVER,
+        "the driver or a segment source gave memory at %p (%zu bytes); the size must be a multiple of 2 MiB, and the "
+        "end below 2^48",
+        base, bytes);
     wr_lock_acquire(&lock);
     weir_status status = make_room_locked(&s);
     if (status == WEIR_OK) status = check_free_locked(&s);

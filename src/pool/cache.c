@@ -63,7 +63,7 @@ weir_status wr_cache_check_pool_locked(const wr_request *request)
               "memory pool " WR_MEMPOOL_FORMAT " was released; weir_mempool_ref() opens it again",
               WR_MEMPOOL_ARGUMENTS(name));
     WR_ENSURE(!pool->paused, WEIR_ERR_BUSY,
-              "memory pool " WR_MEMPOOL_FORMAT " is paused: weir_resume() it before allocating",
+              "memory pool " WR_MEMPOOL_FORMAT " is paused; call weir_resume() before allocating",
               WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
 }
@@ -454,7 +454,7 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
     WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is(block, WR_MARK_PARKED), WEIR_ERR_DOUBLE_FREE,
-              "%p is in memory that was freed already (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
+              "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
               (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
     *out = block;

@@ -68,7 +68,7 @@ static weir_status lock_quiet(wr_mempool *pool, wr_mempool_name name)
         WR_TRY(status);
         WR_ENSURE(waited, WEIR_ERR_BUSY,
                   "memory pool " WR_MEMPOOL_FORMAT
-                  " has freed blocks that a capturing stream uses; end the capture first",
+                  " has freed blocks that a stream being captured uses; end the capture first",
                   WR_MEMPOOL_ARGUMENTS(name));
         WR_TRY(wr_pending_wait(cache, wr_pending_queued(cache), &waited));
     }
@@ -259,14 +259,15 @@ static weir_status check_old_locked(const change *c, old_block *old)
     old->kept = then && then->base == b->base && then->bytes == b->bytes && (then->library || !b->library);
     WR_ENSURE(
         old->kept || !b->library, WEIR_ERR_BUSY,
-        "weir_mempool_restore: the block of %zu bytes at %p is a library's, which asked for it in a capture since the "
-        "checkpoint and still has it; destroy its handles (weir_handle_release() and weir_handles_trim()) first, or "
-        "take the checkpoint afterwards",
+        "weir_mempool_restore: the block of %zu bytes at %p belongs to a library, which requested it in a capture "
+        "since the checkpoint and still uses it; first destroy the library's handles (weir_handle_release() and "
+        "weir_handles_trim()), or take the checkpoint after the capture",
         b->bytes, (void *)b->base);
-    WR_ENSURE(old->kept || !then, WEIR_ERR_BUSY,
-              "weir_mempool_restore: the block of %zu bytes at %p was not there at the checkpoint and is recorded on a "
-              "stream; weir_free() it first, so that the stream can be waited for",
-              b->bytes, (void *)b->base);
+    WR_ENSURE(
+        old->kept || !then, WEIR_ERR_BUSY,
+        "weir_mempool_restore: the block of %zu bytes at %p was allocated since the checkpoint and is recorded on a "
+        "stream; call weir_free() on it first, so that weir can wait for that stream",
+        b->bytes, (void *)b->base);
     return WEIR_OK;
 }
 
@@ -349,7 +350,8 @@ weir_status wr_checkpoint_restore(wr_mempool *pool, wr_mempool_name name, const 
     wr_cache *cache = pool->cache;
     change c = { .cache = cache, .to = checkpoint };
     WR_ENSURE(checkpoint->pool == name, WEIR_ERR_POOL_MISMATCH,
-              "weir_mempool_restore: the checkpoint is of memory pool " WR_MEMPOOL_FORMAT ", not " WR_MEMPOOL_FORMAT,
+              "weir_mempool_restore: the checkpoint belongs to memory pool " WR_MEMPOOL_FORMAT
+              ", not " WR_MEMPOOL_FORMAT,
               WR_MEMPOOL_ARGUMENTS(checkpoint->pool), WR_MEMPOOL_ARGUMENTS(name));
     wr_fronts_close(cache);
     weir_status status = restore(&c, pool, name);

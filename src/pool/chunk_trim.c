@@ -145,7 +145,8 @@ static weir_status drop_memory(wr_cache *cache, const wr_slot *home)
     WR_TRY(unmap(cache, home));
     weir_status status = wr_driver(cache->backend, vm_destroy, cache->device, range.chunk, range.bytes);
     if (status == WEIR_OK || wr_source_map(cache, &range) == WEIR_OK) return status;
-    wr_log(WR_LOG_WARN, "device %d: %zu bytes were not taken back: %s", cache->device, range.bytes, weir_error_text());
+    wr_log(WR_LOG_WARN, "device %d: %zu bytes could not be given back to the driver: %s", cache->device, range.bytes,
+           weir_error_text());
     wr_cache_lock(cache);
     home->region->region->closed = true;
     home->chunk->stuck = true;

@@ -88,14 +88,14 @@ static weir_status check(const weir_plan *plan, const weir_plan_arena *a)
               WEIR_ERR_INVALID_ARGUMENT, "plan: an arena has entries that the plan does not have");
     WR_ENSURE(a->loop_times == 0 ||
                   (a->loop_entries > 0 && a->loop_first <= a->entries && a->loop_entries <= a->entries - a->loop_first),
-              WEIR_ERR_INVALID_ARGUMENT, "plan: a loop does not lie in its arena");
+              WEIR_ERR_INVALID_ARGUMENT, "plan: a loop is not inside its arena");
     WR_ENSURE(a->residents <= (a->loop_times ? a->loop_first : a->entries), WEIR_ERR_INVALID_ARGUMENT,
               "plan: an arena's residents are not among the entries before its loop");
     for (uint64_t i = 0; i < a->entries; i++) {
         const weir_plan_entry *e = &plan->entries[a->first + i];
         WR_ENSURE(e->bytes > 0 && (e->bytes | e->offset) % WEIR_PLAN_ALIGNMENT == 0 && e->offset <= a->bytes &&
                       e->bytes <= a->bytes - e->offset,
-                  WEIR_ERR_INVALID_ARGUMENT, "plan: entry %llu does not lie in its arena", (unsigned long long)i);
+                  WEIR_ERR_INVALID_ARGUMENT, "plan: entry %llu is not inside its arena", (unsigned long long)i);
     }
     return WEIR_OK;
 }

@@ -275,8 +275,9 @@ static weir_status busy_locked(const wr_handle_pool *pool)
 {
     return wr_fail(
         WEIR_ERR_BUSY,
-        "all %llu %s handles of device %d are in use, being made or destroyed, and the budget (%llu handles, "
-        "%llu bytes; 0 is none) allows no more; weir_handle_borrow waits for one, weir_handle_budget_set raises it",
+        "all %llu %s handles of device %d are in use or being created or destroyed, and the budget (%llu handles, "
+        "%llu bytes; 0 is no limit) allows no more; wait for one with weir_handle_borrow(), or raise the budget with "
+        "weir_handle_budget_set()",
         (unsigned long long)(pool->stats.live + pool->underway), pool->kind->name, pool->site.device,
         (unsigned long long)pool->budget_count, (unsigned long long)pool->budget_bytes);
 }

@@ -176,8 +176,9 @@ static weir_status chain(const wr_handle_pool *pool, const wr_stream *from, wr_s
     }
     return wr_fail(
         WEIR_ERR_CAPTURE,
-        "%s: the handle goes to or from the default stream, which a stream that synchronises with it is capturing "
-        "beside: an event there would end that capture; wait until it has ended, or use a handle of another thread",
+        "%s: the handle moves to or from the default stream while a stream that synchronises with that one is being "
+        "captured, and the event needed there would invalidate the capture; wait until the capture has ended, or use "
+        "a handle of another thread",
         pool->kind->name);
 }
 
@@ -197,10 +198,11 @@ static weir_status owe(const wr_handle_pool *pool, wr_handle_debts *owed, uint64
 {
     for (uint32_t i = 0; i < owed->count; i++)
         if (owed->ids[i] == id) return WEIR_OK;
-    WR_ENSURE(owed->count < WR_HANDLE_DEBTS, WEIR_ERR_CAPTURE,
-              "%s: the handle has work on more than %d streams that capture by now, so that nothing can wait for it; "
-              "wait until they have ended, or use a handle of another thread",
-              pool->kind->name, WR_HANDLE_DEBTS);
+    WR_ENSURE(
+        owed->count < WR_HANDLE_DEBTS, WEIR_ERR_CAPTURE,
+        "%s: the handle has work on more than %d streams that are now being captured, so weir cannot wait for it; "
+        "wait until those captures have ended, or use a handle of another thread",
+        pool->kind->name, WR_HANDLE_DEBTS);
     owed->ids[owed->count++] = id;
     return WEIR_OK;
 }

@@ -303,7 +303,7 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         arenas += l->lines[k].round != 0;
         entries += l->lines[k].round;
     }
-    WR_ENSURE(arenas != 0, WEIR_ERR_NOT_READY, "device %d: what the history has does not repeat yet", device);
+    WR_ENSURE(arenas != 0, WEIR_ERR_NOT_READY, "device %d: the recorded history does not repeat itself yet", device);
     WR_TRY(begin_draft(d, arenas, entries));
     weir_status status = WEIR_OK;
     for (size_t k = 0; k < l->line_count && status == WEIR_OK; k++) {
@@ -313,8 +313,10 @@ static weir_status plan_apart(const learner *l, int device, draft *d)
         if (status == WEIR_OK && wastes(&d->arenas[d->plan->arena_count - 1])) drop_arena(d);
     }
     WR_TRY(status);
-    WR_ENSURE(d->plan->arena_count != 0, WEIR_ERR_NOT_READY,
-              "device %d: what repeats would hold much more at places of its own than lives at once", device);
+    WR_ENSURE(
+        d->plan->arena_count != 0, WEIR_ERR_NOT_READY,
+        "device %d: fixed places for all blocks that repeat would need much more memory than is in use at any one time",
+        device);
     return WEIR_OK;
 }
 

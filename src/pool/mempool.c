@@ -58,7 +58,7 @@ weir_status wr_mempool_name_new(bool of_user, wr_mempool_name *out)
     directory *d = of_user ? &of_users : &of_captures;
     const uint64_t number = atomic_fetch_add(&d->given, 1) + 1;
     WR_ENSURE(number <= NUMBER_MOST, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "this process has made %llu memory pools, which is all it can", (unsigned long long)NUMBER_MOST);
+              "this process has created %llu memory pools, the most it can", (unsigned long long)NUMBER_MOST);
     WR_TRY(make_leaf(&d->leaves[number >> LEAF_BITS]));
     const wr_mempool_name name = number << 1 | !of_user;
     atomic_store_explicit(entry_of(name), &none_yet, memory_order_release);
@@ -71,7 +71,7 @@ weir_status wr_mempool_find(weir_mempool id, wr_mempool_name *name, wr_mempool *
     const wr_mempool_name n = wr_mempool_name_from(id);
     entry *found = entry_of(n);
     wr_mempool *pool = found ? atomic_load_explicit(found, memory_order_acquire) : NULL;
-    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "there is no memory pool {%llu, %llu}: it is gone, or never was one",
+    WR_ENSURE(pool, WEIR_ERR_POOL_MISMATCH, "memory pool {%llu, %llu} does not exist: it is gone, or never existed",
               (unsigned long long)id.capture, (unsigned long long)id.user);
     *out = pool == &none_yet ? NULL : pool;
     *name = n;
@@ -114,7 +114,7 @@ static weir_status claim(wr_mempool_name name, wr_mempool *pool)
     wr_mempool *expected = &none_yet;
     if (name == 0) return WEIR_OK;
     WR_ENSURE(atomic_compare_exchange_strong(entry_of(name), &expected, pool), WEIR_ERR_BUSY,
-              "memory pool " WR_MEMPOOL_FORMAT " was made meanwhile", WR_MEMPOOL_ARGUMENTS(name));
+              "memory pool " WR_MEMPOOL_FORMAT " was created meanwhile by another capture", WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
 }
 
@@ -169,8 +169,8 @@ weir_status wr_mempool_create(wr_cache *cache, const weir_mempool_options *rules
 
 weir_status wr_mempool_check_name(const wr_mempool *pool, wr_mempool_name name)
 {
-    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " is gone",
-              WR_MEMPOOL_ARGUMENTS(name));
+    WR_ENSURE(wr_mempool_name_of(pool) == name, WEIR_ERR_POOL_MISMATCH,
+              "memory pool " WR_MEMPOOL_FORMAT " no longer exists", WR_MEMPOOL_ARGUMENTS(name));
     return WEIR_OK;
 }
 
@@ -201,7 +201,7 @@ weir_status wr_mempool_unref(wr_mempool *pool, wr_mempool_name name, wr_holder h
     const bool there = wr_mempool_name_of(pool) == name && pool->held[holder] > 0;
     const bool last = there && let_go_locked(pool, holder);
     wr_cache_unlock(cache);
-    WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was released already",
+    WR_ENSURE(there, WEIR_ERR_POOL_MISMATCH, "memory pool " WR_MEMPOOL_FORMAT " was already released",
               WR_MEMPOOL_ARGUMENTS(name));
     /* What cannot be given back now (a stream is capturing, the driver refuses) is given back when somebody needs
      * it. */

@@ -122,7 +122,7 @@ static weir_status take_from_driver(const weir_backend *backend, int device, int
 {
     void *start = NULL;
     WR_ENSURE(node == WR_PAGE_LOCKED_ANYWHERE, WEIR_ERR_NOT_SUPPORTED,
-              "back end %s cannot register host memory, so weir cannot put it on NUMA node %d: use WEIR_NUMA_ANY",
+              "back end %s cannot register host memory, so weir cannot place it on NUMA node %d; use WEIR_NUMA_ANY",
               backend->name, node);
     WR_TRY(wr_driver(backend, pinned_alloc, device, range->bytes + WR_SEGMENT_UNIT, &start));
     range->chunk = (uintptr_t)start;

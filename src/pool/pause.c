@@ -185,8 +185,8 @@ static void drop_copies(const wr_cache *cache, wr_segment *list)
     const wr_saved_failure told = wr_fail_save();
     for (wr_segment *s = list; s; s = s->listed)
         if (drop_copy(cache, s) != WEIR_OK)
-            wr_log(WR_LOG_WARN, "device %d: %zu bytes of pinned memory were not taken back: %s", cache->device,
-                   s->copy_bytes, weir_error_text());
+            wr_log(WR_LOG_WARN, "device %d: %zu bytes of pinned memory could not be given back to the driver: %s",
+                   cache->device, s->copy_bytes, weir_error_text());
     wr_fail_restore(told);
 }
 
@@ -240,8 +240,8 @@ static void give_memory_back(const wr_cache *cache, wr_segment *list)
 {
     for (wr_segment *s = list; s; s = s->listed) {
         if (wr_driver(cache->backend, vm_destroy, cache->device, s->chunk, s->bytes) != WEIR_OK) {
-            wr_log(WR_LOG_WARN, "device %d: %zu bytes of paused memory were not taken back: %s", cache->device,
-                   s->bytes, weir_error_text());
+            wr_log(WR_LOG_WARN, "device %d: %zu bytes of paused memory could not be given back to the driver: %s",
+                   cache->device, s->bytes, weir_error_text());
             continue;
         }
         s->chunk = 0;
@@ -306,8 +306,8 @@ static weir_status pause_listed(const wr_cache *cache, wr_segment *list, weir_pa
         if (undone == WEIR_OK) undone = announce_added(list);
         *paused = undone != WEIR_OK;
         if (undone != WEIR_OK)
-            wr_fail_prefix("pausing failed, and so did undoing it: the pools are paused, with their "
-                           "memory; weir_resume() them. ");
+            wr_fail_prefix("pausing failed, and so did undoing it; the pools are paused but keep their memory; call "
+                           "weir_resume(). ");
     }
     drop_copies(cache, list);
     return status;

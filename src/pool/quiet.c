@@ -71,9 +71,11 @@ static void note_quiet(wr_stream_table *streams, uint64_t strays)
 weir_status wr_quiet_synchronize(wr_event_pool *events, wr_stream_table *streams, const char *call)
 {
     weir_status status = wr_quiet_begin(events, streams);
-    WR_ENSURE(status != WEIR_ERR_CAPTURE, WEIR_ERR_CAPTURE,
-              "%s: a stream %sis capturing, and waiting for device %d would end its capture; wait before or after",
-              call, streams->captured_anywhere ? "of some device " : "", streams->device);
+    WR_ENSURE(
+        status != WEIR_ERR_CAPTURE, WEIR_ERR_CAPTURE,
+        "%s: a stream %sis being captured, and waiting for device %d would invalidate the capture; wait before or "
+        "after it",
+        call, streams->captured_anywhere ? "of one of the devices " : "", streams->device);
     if (status != WEIR_OK) return status;
     const uint64_t strays = atomic_load(&streams->strays);
     status = wr_driver(streams->backend, device_synchronize, streams->device);

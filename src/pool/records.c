@@ -31,7 +31,7 @@ weir_status wr_records_more_blocks(wr_cache *cache)
     WR_TRY(wr_starts_reserve(cache, cache->block_count + SLAB_RECORDS));
     WR_TRY(slab_alloc(cache, sizeof(wr_block), &records));
     WR_ENSURE(((uintptr_t)records & WR_STARTS_TAG) == 0, WEIR_ERR_NOT_SUPPORTED,
-              "weir's own records are at %p: it needs addresses of 48 bits; turn pointer tagging off", records);
+              "weir's own records are at %p, but must be within 48-bit addresses; turn pointer tagging off", records);
     cache->block_count += SLAB_RECORDS;
     wr_block *block = records;
     for (int i = 0; i < SLAB_RECORDS; i++) wr_record_block_done(cache, &block[i]);

@@ -105,7 +105,7 @@ weir_status wr_cache_check_limit_locked(wr_cache *cache, size_t bytes)
     const uint64_t held = wr_cache_counted_locked(cache);
     const uint64_t left = held < cache->limit ? cache->limit - held : 0;
     note_refusal_locked(cache, cache->growing, left, bytes);
-    WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY, "%s: %llu bytes held, %zu more asked, limit %llu", cache->name,
+    WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY, "%s: %llu bytes held, %zu more requested, limit %llu", cache->name,
               (unsigned long long)held, bytes, (unsigned long long)cache->limit);
     return WEIR_OK;
 }
@@ -123,7 +123,7 @@ weir_status wr_cache_check_cap_locked(const wr_mempool *pool, size_t bytes)
     const uint64_t cap = pool->rules.cap, left = wr_cache_left_of_cap_locked(pool);
     note_refusal_locked(pool->cache, pool->growing, left, bytes);
     WR_ENSURE(bytes <= left, WEIR_ERR_OUT_OF_MEMORY,
-              "memory pool " WR_MEMPOOL_FORMAT ": %llu bytes held, %zu more asked, cap %llu",
+              "memory pool " WR_MEMPOOL_FORMAT ": %llu bytes held, %zu more requested, cap %llu",
               WR_MEMPOOL_ARGUMENTS(pool->name), (unsigned long long)(cap - left), bytes, (unsigned long long)cap);
     return WEIR_OK;
 }

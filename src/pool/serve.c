@@ -37,11 +37,11 @@ static weir_status add_arena(wr_serving *serving, const weir_plan *plan, const w
 {
     WR_ENSURE(
         a->streams == 1, WEIR_ERR_NOT_SUPPORTED,
-        "plan: an arena of %u streams cannot be served, for one would have to wait for another; make the plan with "
+        "plan: an arena of %u streams cannot be served, because one would have to wait for another; make the plan with "
         "'weir plan --streams-apart'",
         a->streams);
-    WR_ENSURE(a->bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT, "plan: an arena of %llu bytes",
-              (unsigned long long)a->bytes);
+    WR_ENSURE(a->bytes <= WR_REQUEST_MAX, WEIR_ERR_INVALID_ARGUMENT,
+              "plan: an arena has %llu bytes, more than can be allocated", (unsigned long long)a->bytes);
     wr_served *s = &serving->arenas[serving->count];
     WR_TRY(wr_course_init(&s->course, plan, a));
     wr_follower_init(&s->follower, &s->course);
@@ -77,7 +77,7 @@ static weir_status make_all(const wr_cache *cache, const weir_plan *plan, const 
     WR_TRY(make(cache, plan, users, serving));
     weir_status status = users ? WEIR_OK : wr_subplans_make(cache, plan, subplans); /* a learned plan has none */
     if (status == WEIR_OK && !*serving && !*subplans)
-        status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has nothing for %s", cache->name);
+        status = wr_fail(WEIR_ERR_INVALID_ARGUMENT, "plan: it has no arena for %s", cache->name);
     if (status != WEIR_OK) destroy(*serving);
     return status;
 }
@@ -96,8 +96,8 @@ weir_status wr_serve_check(const wr_cache *cache)
 {
     WR_ENSURE(
         wr_mempool_chunked(cache->pools), WEIR_ERR_NOT_SUPPORTED,
-        "%s: plans are served where the default pool is made of chunks: under policy weir, on a device with virtual "
-        "memory, without max_split_size and gc_threshold",
+        "%s: plans can only be served where the default pool is made of chunks: under policy weir, on a device with "
+        "virtual memory, without max_split_size and gc_threshold",
         cache->name);
     return WEIR_OK;
 }

@@ -62,13 +62,13 @@ static weir_status check_export(wr_cache *cache, const wr_segment *segment, cons
     weir_status status = wr_cache_live_block_locked(cache, segment, pointer, &block);
     const wr_mempool *pool = status == WEIR_OK ? segment->bin->pool : NULL;
     if (pool && pool->rules.memory != WEIR_MEMORY_EXPORTABLE)
-        status =
-            wr_fail(WEIR_ERR_NOT_SUPPORTED,
-                    "%p is in a memory pool that is not WEIR_MEMORY_EXPORTABLE: no other process can have it", pointer);
+        status = wr_fail(WEIR_ERR_NOT_SUPPORTED,
+                         "%p is in a memory pool that is not WEIR_MEMORY_EXPORTABLE, so no other process can import it",
+                         pointer);
     else if (pool && pool->paused)
         status = wr_fail(WEIR_ERR_BUSY,
-                         "%p is in memory pool " WR_MEMPOOL_FORMAT ", which is paused; weir_resume() it first", pointer,
-                         WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
+                         "%p is in memory pool " WR_MEMPOOL_FORMAT ", which is paused; call weir_resume() first",
+                         pointer, WR_MEMPOOL_ARGUMENTS(wr_mempool_name_of(pool)));
     wr_cache_unlock(cache);
     return status;
 }

@@ -92,8 +92,8 @@ weir_status wr_source_drop(const wr_cache *cache, wr_range *range)
     }
     if (status == WEIR_OK) status = wr_driver(backend, vm_release, device, range->base, range->bytes);
     if (status != WEIR_OK)
-        wr_log(WR_LOG_WARN, "device %d: %zu bytes at %p were not taken back: %s", device, range->bytes, range->base,
-               weir_error_text());
+        wr_log(WR_LOG_WARN, "device %d: %zu bytes at %p could not be given back to the driver: %s", device,
+               range->bytes, range->base, weir_error_text());
     return WEIR_OK;
 }
 
@@ -262,9 +262,9 @@ weir_status wr_source_check(const weir_backend *backend, int device, weir_memory
 {
     const bool mapped = kind == WEIR_MEMORY_MAPPED || kind == WEIR_MEMORY_EXPORTABLE;
     WR_ENSURE(kind >= WEIR_MEMORY_DEVICE && kind <= WEIR_MEMORY_PINNED, WEIR_ERR_INVALID_ARGUMENT,
-              "memory pool: %d is no kind of memory", (int)kind);
+              "memory pool: memory %d is not a value of enum weir_memory_kind", (int)kind);
     WR_ENSURE(!mapped || backend->vm_reserve, WEIR_ERR_NOT_SUPPORTED,
-              "device %d (%s) has no virtual memory to map: use WEIR_MEMORY_DEVICE", device, backend->name);
+              "device %d (%s) has no virtual memory to map; use WEIR_MEMORY_DEVICE", device, backend->name);
     WR_ENSURE(kind != WEIR_MEMORY_EXPORTABLE || backend->vm_create_exportable, WEIR_ERR_NOT_SUPPORTED,
               "device %d (%s) cannot share memory with other processes", device, backend->name);
     WR_ENSURE(kind != WEIR_MEMORY_MANAGED || backend->managed_alloc, WEIR_ERR_NOT_SUPPORTED,

@@ -241,8 +241,8 @@ static weir_status check_room(const wr_stitch_plan *p)
     WR_TRY(wr_driver(backend, vm_create, device, p->created, &all));
     weir_status status = wr_driver(backend, vm_destroy, device, all, p->created);
     if (status != WEIR_OK) {
-        wr_log(WR_LOG_WARN, "device %d: %zu bytes asked for as a trial were not taken back: %s", device, p->created,
-               weir_error_text());
+        wr_log(WR_LOG_WARN, "device %d: %zu bytes allocated as a trial could not be given back to the driver: %s",
+               device, p->created, weir_error_text());
         wr_cache_lose(p->cache, p->created);
     }
     return status;
@@ -288,7 +288,7 @@ static void undo(attempt *a)
     if (p->fresh && p->region->base)
         wr_keep_first(&status, wr_driver(backend, vm_release, p->cache->device, p->region->base, p->region->bytes));
     if (status != WEIR_OK)
-        wr_log(WR_LOG_WARN, "device %d: memory mapped in vain was not taken back: %s", p->cache->device,
+        wr_log(WR_LOG_WARN, "device %d: an unfinished mapping could not be undone: %s", p->cache->device,
                weir_error_text());
     wr_fail_restore(why);
 }
@@ -480,7 +480,7 @@ weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effo
     weir_status status = WEIR_OK;
     wr_bin *bin = NULL;
     WR_ENSURE(request->fit.block_bytes <= cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: %zu bytes asked, there are %zu in all", cache->device, request->fit.block_bytes,
+              "device %d: %zu bytes requested, but there are only %zu in all", cache->device, request->fit.block_bytes,
               cache->chunks.region_bytes);
     wr_lock_acquire(&cache->move_lock);
     const uint64_t serial = ++cache->chunks.requests;

@@ -163,7 +163,7 @@ static weir_status add_new(wr_stitch_plan *p, size_t bytes)
 static weir_status plan_new(wr_stitch_plan *p, size_t bytes, size_t room)
 {
     WR_ENSURE(bytes <= p->cache->chunks.region_bytes, WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: %zu bytes wanted, more than the device has", p->cache->device, bytes);
+              "device %d: %zu bytes requested, more than the device has", p->cache->device, bytes);
     const size_t most = wr_stitch_most(p->cache, bytes), least = wr_stitch_least(p, most);
     bytes = wr_round_up(bytes, WR_SEGMENT_UNIT);
     if (bytes < least) bytes = least < room ? least : room;
@@ -391,13 +391,14 @@ static weir_status plan_range(wr_stitch_plan *p, bool *served)
     *served = h.needed == 0;
     if (*served) return WEIR_OK;
     WR_ENSURE(!p->region || !p->region->region->closed, WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: addresses of planned places are lost", p->cache->device);
+              "device %d: the addresses of planned places were lost, because the driver did not take memory back",
+              p->cache->device);
     p->start = h.from;
     WR_TRY(fill_from_spare(p, &h));
     if (p->bytes >= h.needed) return WEIR_OK;
     const size_t missing = h.needed - p->bytes;
     WR_ENSURE(may_hold(p, missing), WEIR_ERR_OUT_OF_MEMORY,
-              "device %d: planned places lack memory, and all that is free lies elsewhere", p->cache->device);
+              "device %d: planned places have no memory, and all free memory is elsewhere", p->cache->device);
     return plan_new(p, missing, missing);
 }
 

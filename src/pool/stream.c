@@ -50,7 +50,7 @@ static weir_status take_index_locked(wr_stream_table *table, uint32_t *index)
         return WEIR_OK;
     }
     WR_ENSURE(table->used < WR_STREAM_MAX, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "device %d has %u streams, as many as weir can name; destroy some", table->device, table->used);
+              "device %d has %u streams, the most that weir can have; destroy some", table->device, table->used);
     WR_TRY(wr_meta_grow(&table->free_indices, &table->free_capacity, table->used + 1, sizeof *table->free_indices,
                         "stream numbers"));
     *index = begin_record_locked(table);
@@ -153,8 +153,8 @@ weir_status wr_stream_adopt(wr_stream_table *table, void *native, wr_stream **ou
 {
     WR_ENSURE(
         native != NATIVE_PER_THREAD, WEIR_ERR_INVALID_ARGUMENT,
-        "native stream 0x2 (cudaStreamPerThread, hipStreamPerThread) is another stream in each thread, so one name for "
-        "it would mix them up; create a stream per thread, or take one with weir_stream_from_pool()");
+        "native stream 0x2 (cudaStreamPerThread, hipStreamPerThread) is a different stream in each thread, so one "
+        "name for it would mix them up; create a stream per thread, or take one with weir_stream_from_pool()");
     if (native == NULL || native == NATIVE_LEGACY) {
         *out = wr_stream_default_of(table);
         return WEIR_OK;

@@ -91,8 +91,9 @@ weir_status wr_cache_finish_work(const wr_cache *cache, const wr_stream *stream)
     if (wr_cache_is_host(cache)) return WEIR_OK;
     void *event = NULL;
     WR_TRY(wr_event_behind(cache->events, stream->native, &event));
-    WR_ENSURE(event, WEIR_ERR_CAPTURE, "%s: memory of stream %p cannot be given back while that is capturing",
-              cache->name, stream->native);
+    WR_ENSURE(event, WEIR_ERR_CAPTURE,
+              "%s: memory of stream %p cannot be given back while the stream is being captured", cache->name,
+              stream->native);
     weir_status status = wr_driver(cache->backend, event_synchronize, stream->device, event);
     wr_event_put(cache->events, event);
     return status;

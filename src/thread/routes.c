@@ -55,7 +55,7 @@ weir_status wr_thread_enter_pool(const wr_device *device, wr_mempool *pool)
     wr_thread *t = NULL;
     WR_TRY(wr_thread_own(&t));
     WR_ENSURE(t->route_count < WR_THREAD_ROUTES_MAX, WEIR_ERR_BUSY,
-              "weir_mempool_enter: this thread has entered %d pools without leaving one, which is all it can",
+              "weir_mempool_enter: this thread has entered %d pools without leaving one, the most it can",
               WR_THREAD_ROUTES_MAX);
     const wr_route route = { pool, wr_mempool_name_of(pool), wr_route_serial() };
     t->routes[t->route_count++] = (wr_thread_route){ route, device->ordinal };

@@ -142,7 +142,7 @@ weir_status wr_thread_resolve_stream(weir_stream stream, wr_device **device, wr_
     }
     *out = wr_thread_find_stream(stream.id, device);
     WR_ENSURE(*out, WEIR_ERR_INVALID_STREAM,
-              "stream %#llx does not exist: it was destroyed, or is from before a weir_close, or never was one",
+              "stream %#llx does not exist: it was destroyed, dates from before a weir_close(), or never existed",
               (unsigned long long)stream.id);
     return WEIR_OK;
 }

@@ -19,7 +19,7 @@ json 'len({l["name"] for l in rows["libraries"]}) == len(rows["libraries"]) == 1
 json 'all((l["library"] is None) == (l["error"] is not None) for l in rows["libraries"])'
 : >"$scratch/broken.so"
 WEIR_LIB_CUDSS=$scratch/broken.so expect 0 info
-contains "$out" "cudss does not load: library cudss not loaded; WEIR_LIB_CUDSS must be the path of a library that loads"
+contains "$out" "cudss does not load: library cudss not loaded; set WEIR_LIB_CUDSS to the path of a library that loads"
 if ldconfig -p 2>"$scratch/ldconfig" | grep -q libcutensor; then
     echo "libcutensor is here: what is not here is not tested"
 else

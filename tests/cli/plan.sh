@@ -77,9 +77,9 @@ log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 alloca
 # A file that is no plan is refused, and so is a plan whose blocks overlap.
 head -c 200 "$scratch/log.weirplan" >"$scratch/cut"
 expect 1 plan --show "$scratch/cut"
-contains "$err" "weir plan: $scratch/cut: byte 200: the plan ends before its 3 entries do"
+contains "$err" "weir plan: $scratch/cut: byte 200: the plan ends before the last of its 3 entries"
 expect 1 plan --show "$scratch/log.csv"
-contains "$err" "this is no plan"
+contains "$err" "this is not a plan"
 expect 1 plan --show "$scratch/missing"
 contains "$err" "cannot read $scratch/missing"
 python3 - "$scratch/log.weirplan" "$scratch/wrong" <<'END'
@@ -103,7 +103,7 @@ for command in "plan --show -" "replay -p plan:- $scratch/log.csv"; do
     # shellcheck disable=SC2086 # words
     left=$(head -c 10000000 /dev/zero | { ! "$WEIR" $command >"$scratch/out" 2>"$scratch/err" && wc -c; })
     [ "$left" -gt 9800000 ] || die "only $left bytes are left of what is no plan"
-    contains "$(<"$scratch/err")" "this is no plan"
+    contains "$(<"$scratch/err")" "this is not a plan"
 done
 # Impossible counts are refused like a file that ends too early.
 python3 - "$scratch/log.weirplan" "$scratch/vast" <<'END'
@@ -113,7 +113,7 @@ data[24:32] = b"\xff" * 8
 open(sys.argv[2], "wb").write(data)
 END
 expect 1 plan --show "$scratch/vast"
-contains "$err" "the plan ends before its 18446744073709551615 arenas do"
+contains "$err" "the plan ends before the last of its 18446744073709551615 arenas"
 
 # A terminal shows the progress of the first placement, even when there is no time for more.
 python3 - "$WEIR" "$DATA/traces/gpt2_varlen.pickle.gz" >"$scratch/out" <<'END'

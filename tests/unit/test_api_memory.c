@@ -133,7 +133,7 @@ static void a_block_cannot_be_freed_twice(void **state)
     void *block = alloc(4096), *neighbour = alloc(4096);
     assert_ok(weir_free(block));
     assert_refused(weir_free(block), WEIR_ERR_DOUBLE_FREE);
-    assert_non_null(strstr(weir_error_text(), "freed already"));
+    assert_non_null(strstr(weir_error_text(), "already freed"));
     assert_ok(weir_free(neighbour));
 }
 

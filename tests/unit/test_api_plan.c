@@ -108,7 +108,7 @@ static void a_file_cut_anywhere_is_refused(void **state)
     uint8_t bytes[FILE_BYTES];
     write_sample(bytes);
     for (size_t count = 0; count < FILE_BYTES; count++)
-        refused(bytes, count, WEIR_ERR_FORMAT, count < 8 ? "this is no plan" : "it is not complete");
+        refused(bytes, count, WEIR_ERR_FORMAT, count < 8 ? "this is not a plan" : "it is not complete");
 }
 
 static void bytes_behind_the_last_entry_are_ignored(void **state)
@@ -163,33 +163,39 @@ static void nonsense_is_refused_with_its_offset(void **state)
         weir_status status;
         const char *part;
     } cases[] = {
-        { 0, 'W', WEIR_ERR_FORMAT, "this is no plan" },
+        { 0, 'W', WEIR_ERR_FORMAT, "this is not a plan" },
         { 8, 2, WEIR_ERR_INCOMPATIBLE, "version 2.1" },
-        { 8, 0, WEIR_ERR_FORMAT, "byte 8: plan format version 0.1: there is none before 1.0" },
-        { 12, 63, WEIR_ERR_FORMAT, "byte 12: a header of 63 bytes" },
-        { 16, 87, WEIR_ERR_FORMAT, "byte 16: arenas of 87 bytes" },
-        { 18, 1, WEIR_ERR_FORMAT, "byte 16: arenas of" },
-        { 20, 23, WEIR_ERR_FORMAT, "byte 20: entries of 23 bytes" },
-        { 31, 1, WEIR_ERR_FORMAT, "arenas do: it is not complete" },
-        { 39, 1, WEIR_ERR_FORMAT, "entries do: it is not complete" },
-        { 24, 1, WEIR_ERR_FORMAT, "in an arena of" }, /* the second arena is read as entries */
-        { 32, 4, WEIR_ERR_FORMAT, "is the next of 4" },
-        { ARENA_AT + 3, 0x80, WEIR_ERR_FORMAT, "byte 64: an arena of device -" },
+        { 8, 0, WEIR_ERR_FORMAT, "byte 8: plan format version 0.1 does not exist" },
+        { 12, 63, WEIR_ERR_FORMAT, "byte 12: the header has 63 bytes" },
+        { 16, 87, WEIR_ERR_FORMAT, "byte 16: arenas have 87 bytes" },
+        { 18, 1, WEIR_ERR_FORMAT, "byte 16: arenas have" },
+        { 20, 23, WEIR_ERR_FORMAT, "byte 20: entries have 23 bytes" },
+        { 31, 1, WEIR_ERR_FORMAT, " arenas: it is not complete" },
+        { 39, 1, WEIR_ERR_FORMAT, " entries: it is not complete" },
+        { 24, 1, WEIR_ERR_FORMAT, "outside its arena of" }, /* the second arena is read as entries */
+        { 32, 4, WEIR_ERR_FORMAT, "but the next entry is 3 of 4" },
+        { ARENA_AT + 3, 0x80, WEIR_ERR_FORMAT, "byte 64: the arena is on device -" },
         { ARENA_AT + 8, 2, WEIR_ERR_FORMAT, "byte 64: unknown flags 0x2" },
-        { ARENA_AT + 16, 1, WEIR_ERR_FORMAT, "byte 64: an arena of 2049 bytes is no multiple of 512" },
-        { ARENA_AT + 40, 1, WEIR_ERR_FORMAT, "byte 64: an arena of entries 1" },
-        { ARENA_AT + 48, 2, WEIR_ERR_FORMAT, "a loop of entries 1 and 2 more, 9 times, in an arena of 2" },
-        { ARENA_AT + 56, 2, WEIR_ERR_FORMAT, "byte 64: a loop of entries 2" },
-        { ARENA_AT + 63, 0x80, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
-        { ARENA_AT + 72, 1, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
-        { ARENA_AT + 72, 0, WEIR_ERR_FORMAT, "byte 64: a loop of entries" },
-        { ARENA_AT + 80, 2, WEIR_ERR_FORMAT, "byte 64: 2 residents among the 1 entries before any that repeat" },
-        { ARENA_AT + 87, 1, WEIR_ERR_FORMAT, "byte 64: 72057594037927937 residents" },
-        { ARENA_AT + 88 + 80, 3, WEIR_ERR_FORMAT, "byte 152: 3 residents among the 2 entries before any that repeat" },
-        { ENTRY_AT + 0, 1, WEIR_ERR_FORMAT, "do not lie in an arena of 2048" },
-        { ENTRY_AT + 7, 1, WEIR_ERR_FORMAT, "do not lie in an arena of 2048" },
-        { ENTRY_AT + 9, 0, WEIR_ERR_FORMAT, "0 bytes at 0 do not lie" },
-        { ENTRY_AT + 9, 10, WEIR_ERR_FORMAT, "2560 bytes at 0 do not lie" },
+        { ARENA_AT + 16, 1, WEIR_ERR_FORMAT, "byte 64: the arena has 2049 bytes, which is not a multiple of 512" },
+        { ARENA_AT + 40, 1, WEIR_ERR_FORMAT, "byte 64: the arena begins at entry 1" },
+        { ARENA_AT + 48, 2, WEIR_ERR_FORMAT,
+          "the loop begins at entry 1, has 2 entries and runs 9 times, which does not fit "
+          "an arena of 2 entries" },
+        { ARENA_AT + 56, 2, WEIR_ERR_FORMAT, "byte 64: the loop begins at entry 2" },
+        { ARENA_AT + 63, 0x80, WEIR_ERR_FORMAT, "byte 64: the loop begins at entry" },
+        { ARENA_AT + 72, 1, WEIR_ERR_FORMAT, "byte 64: the loop begins at entry" },
+        { ARENA_AT + 72, 0, WEIR_ERR_FORMAT, "byte 64: the loop begins at entry" },
+        { ARENA_AT + 80, 2, WEIR_ERR_FORMAT,
+          "byte 64: the arena has 2 residents, but only 1 entries before those "
+          "that repeat" },
+        { ARENA_AT + 87, 1, WEIR_ERR_FORMAT, "byte 64: the arena has 72057594037927937 residents" },
+        { ARENA_AT + 88 + 80, 3, WEIR_ERR_FORMAT,
+          "byte 152: the arena has 3 residents, but only 2 entries before "
+          "those that repeat" },
+        { ENTRY_AT + 0, 1, WEIR_ERR_FORMAT, "which is empty, misaligned or outside its arena of 2048" },
+        { ENTRY_AT + 7, 1, WEIR_ERR_FORMAT, "which is empty, misaligned or outside its arena of 2048" },
+        { ENTRY_AT + 9, 0, WEIR_ERR_FORMAT, "the entry has 0 bytes at offset 0, which is empty" },
+        { ENTRY_AT + 9, 10, WEIR_ERR_FORMAT, "the entry has 2560 bytes at offset 0, which is empty" },
         { ENTRY_AT + 20, 2, WEIR_ERR_FORMAT, "stream 2 of an arena that has 2" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -207,7 +213,7 @@ static void entries_outside_every_arena_are_refused(void **state)
     write_sample(bytes);
     bytes[ARENA_AT + 88 + 48] = 1;
     bytes[ARENA_AT + 88 + 80] = 0;
-    refused(bytes, sizeof bytes, WEIR_ERR_FORMAT, "5 entries, of which the arenas have 4");
+    refused(bytes, sizeof bytes, WEIR_ERR_FORMAT, "5 entries, but its arenas have 4");
 }
 
 static void an_empty_plan_is_valid(void **state)

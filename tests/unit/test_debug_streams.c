@@ -94,7 +94,7 @@ static void an_unrecorded_use_is_reported_when_the_block_is_freed(void **state)
     use(block, other);
     assert_int_equal(misuses(), 0);
     assert_ok(weir_free(block));
-    snprintf(streams[0], sizeof streams[0], "1000 bytes, of stream %p, was used on stream %p by weir_copy",
+    snprintf(streams[0], sizeof streams[0], "(1000 bytes, stream %p) was used on stream %p by weir_copy",
              native_of(home), native_of(other));
     const char *text = said();
     assert_non_null(strstr(text, streams[0]));
@@ -267,7 +267,7 @@ static void writing_on_one_stream_and_reading_on_another_is_reported(void **stat
     assert_int_equal(misuses(), 1);
     const char *text = said();
     assert_non_null(strstr(text, "weir_copy: the block at"));
-    assert_non_null(strstr(text, "where weir_fill may still be using it. Call weir_stream_wait()"));
+    assert_non_null(strstr(text, "where weir_fill may still be using the same memory. Call weir_stream_wait()"));
     assert_non_null(strstr(text, "error: used first by thread"));
     assert_ok(weir_record_stream(block, other));
     assert_ok(weir_free(block));
@@ -295,7 +295,7 @@ static void a_use_inside_a_block_is_a_use_of_the_block(void **state)
     char *block = alloc_on(100000, home);
     assert_ok(weir_fill(block + 5000, 1, 1000, home));
     use(block + 90000, other);
-    expect_said("weir_copy: the block at", "100000 bytes", "may still be using it");
+    expect_said("weir_copy: the block at", "100000 bytes", "may still be using the same memory");
     assert_ok(weir_record_stream(block, other));
     assert_ok(weir_free(block));
 }
@@ -316,7 +316,8 @@ static void a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory(voi
         if (right) expect_silence();
         assert_ok(weir_stream_synchronize(other));
     }
-    expect_said("weir_fill: the block at", "where what was there before it may still be using it", "freed before by");
+    expect_said("weir_fill: the block at",
+                "where the block that was freed there before may still be using the same memory", "freed before by");
 }
 
 /* ---- the current stream ----------------------------------------------------------------------------------------------- */
@@ -336,7 +337,8 @@ static void freeing_while_another_stream_is_current_is_suspect(void **state)
 {
     (void)state;
     free_while_another_is_current();
-    expect_said("warn: weir_free: the block at", "If that stream uses it, call weir_record_stream()", "warn: freed by");
+    expect_said("warn: weir_free: the block at", "If that other stream uses the block, call weir_record_stream()",
+                "warn: freed by");
 }
 
 static void a_free_ordered_with_the_other_stream_is_not_suspect(void **state)
@@ -459,7 +461,7 @@ static void *freed_too_early(size_t bytes, size_t at)
     assert_ok(weir_free(block));
     assert_ok(weir_stream_synchronize(home));
     let_run(other);
-    assert_non_null(strstr(said(), "by weir_fill, which was not recorded"));
+    assert_non_null(strstr(said(), "by weir_fill; that use was not recorded"));
     assert_ok(weir_stats_reset(0));
     return block;
 }
@@ -469,7 +471,7 @@ static void a_write_after_the_free_is_reported_at_the_next_use(void **state)
     (void)state;
     void *early = freed_too_early(10000, 9999), *block = alloc_on(10000, home);
     assert_ptr_equal(block, early);
-    expect_said("10000 bytes, of stream", "was written after it was freed, 9999 bytes from its start",
+    expect_said("10000 bytes, stream", "was written to after it was freed, 9999 bytes from its start",
                 "freed by thread");
     assert_ok(weir_free(block));
 }
@@ -492,7 +494,7 @@ static void a_write_is_found_when_only_its_part_is_handed_out(void **state)
     assert_int_equal(misuses(), 0);
     void *large = alloc_on(8000, home);
     assert_ptr_equal(large, early + 1024);
-    expect_said("5000 bytes, of stream", "was written after it was freed, 4000 bytes", "allocated by thread");
+    expect_said("5000 bytes, stream", "was written to after it was freed, 4000 bytes", "allocated by thread");
     assert_ok(weir_free(large));
     assert_ok(weir_free(small));
     assert_ptr_equal(alloc_on(20000, home), early); /* written legitimately since then */
@@ -506,7 +508,7 @@ static void memory_that_went_to_another_stream_is_checked(void **state)
     assert_ok(weir_stream_destroy(third));
     assert_ok(weir_memory_limit_set(0, stats_of(0).reserved_bytes[WEIR_STAT_ALL].current));
     void *block = alloc_on(3 * MIB, other); /* there is no other memory */
-    expect_said("3145728 bytes, of stream", "was written after it was freed, 0 bytes", "freed by thread");
+    expect_said("3145728 bytes, stream", "was written to after it was freed, 0 bytes", "freed by thread");
     assert_ok(weir_free(block));
 }
 

@@ -127,7 +127,7 @@ static void a_stream_whose_capture_is_being_ended_is_asked_afterwards(void **sta
 
     start_slowly(&ending, end_it, &next, WEIR_BACKEND_capture_end);
     assert_status(try_adopt(origin, (weir_mempool){ 0, 0 }, &g), WEIR_ERR_CAPTURE);
-    assert_non_null(strstr(weir_error_text(), "is in no capture"));
+    assert_non_null(strstr(weir_error_text(), "is not being captured"));
     pthread_join(ending, NULL);
     assert_ok(weir_graph_destroy(next));
 }

@@ -188,7 +188,7 @@ static void a_stream_of_another_device_is_told_apart(void **state)
     void *stream;
     ok(b->stream_create(1, 0, &stream));
     assert_int_equal(b->stream_check(0, stream), WEIR_ERR_INVALID_STREAM);
-    assert_non_null(strstr(weir_error_text(), "of device 1, not of device 0"));
+    assert_non_null(strstr(weir_error_text(), "belongs to device 1, not to device 0"));
     ok(b->stream_check(1, stream));
     ok(b->stream_check(0, NULL));
     ok(b->stream_destroy(1, stream));
@@ -199,7 +199,7 @@ static void a_stream_that_the_runtime_does_not_know_is_refused(void **state)
     (void)state;
     void *nothing = &nothing;
     assert_int_equal(b->stream_check(0, nothing), WEIR_ERR_INVALID_STREAM);
-    assert_non_null(strstr(weir_error_text(), "knows no stream"));
+    assert_non_null(strstr(weir_error_text(), "does not know stream"));
 }
 
 static void a_destroyed_stream_serves_the_next_who_wants_one(void **state)

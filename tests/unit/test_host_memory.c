@@ -314,7 +314,7 @@ static void wrong_registrations_say_why(void **state)
     assert_int_equal(b->host_register(1, pages + 8192, 8192), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(b->host_register(1, pages, sizeof pages), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(b->host_register(0, pages, SIZE_MAX & ~(size_t)4095), WEIR_ERR_INVALID_ARGUMENT);
-    assert_non_null(strstr(weir_error_text(), "whole pages"));
+    assert_non_null(strstr(weir_error_text(), "whole number of pages"));
     assert_int_equal(b->host_unregister(0, pages + 4096, 4096), WEIR_ERR_INVALID_ARGUMENT);
     assert_int_equal(b->host_unregister(0, pages + 8192, 4096), WEIR_ERR_UNKNOWN_POINTER);
     ok(b->host_unregister(0, pages + 4096, 8192));

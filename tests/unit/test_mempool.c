@@ -922,8 +922,8 @@ static void pools_of_other_memory_may_exceed_the_device(void **state)
     /* Only the driver knows how much managed memory there is; this one takes it from the device. */
     assert_status(weir_alloc_from(make(moving), 80 * MIB, WEIR_STREAM_CURRENT, &managed), WEIR_ERR_OUT_OF_MEMORY);
     assert_true(calls_of(WEIR_BACKEND_managed_alloc) > 0);
-    assert_non_null(strstr(weir_error_text(), "The last refusal: host: 80.00 MiB asked"));
-    assert_non_null(strstr(weir_error_text(), "\nThe last refusal says what is short."));
+    assert_non_null(strstr(weir_error_text(), "The last refusal: host: 80.00 MiB requested"));
+    assert_non_null(strstr(weir_error_text(), "\nThe last refusal says what is missing."));
 }
 
 static void a_source_is_kept_until_its_last_block_is_gone(void **state)

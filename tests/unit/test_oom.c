@@ -78,8 +78,8 @@ static void the_error_names_pools_streams_and_steps(void **state)
     says("By stream: 0 20.00 MiB, 5.00 MiB in use, 15.00 MiB free");
     snprintf(expected, sizeof expected, "%#llx 10.00 MiB", (unsigned long long)(uintptr_t)native_of(stream));
     says(expected);
-    says("Not weir's: 0 bytes");
-    says("Tried in vain: finished frees, a new segment, idle segments of other streams, ");
+    says("Used outside weir: 0 bytes");
+    says("Tried without success: finished frees, a new segment, idle segments of other streams, ");
     says("the program's callbacks.\n");
     assert_null(strstr(weir_error_text(), "oversize")); /* without max_split_size there are none */
 }
@@ -267,7 +267,7 @@ static void figures_that_the_driver_does_not_give_are_left_out(void **state)
     assert_ok(weir_host_fail(WEIR_BACKEND_device_memory, 1, WEIR_ERR_NOT_SUPPORTED));
     refuse(60 * MIB, default_stream(0));
     says(" (the driver does not say how much is free)");
-    assert_null(strstr(weir_error_text(), "Not weir's"));
+    assert_null(strstr(weir_error_text(), "Used outside weir"));
 }
 
 /* ---- memory that is lost ------------------------------------------------------------------------------------------ */
@@ -290,7 +290,7 @@ static void is_lost(const char *bytes)
     snprintf(lost, sizeof lost, "\nLost: %s, which the driver has not taken back", bytes);
     refuse(60 * MIB, default_stream(0));
     says(lost);
-    says("Not weir's: 0 bytes");
+    says("Used outside weir: 0 bytes");
 }
 
 static void memory_that_could_be_neither_mapped_nor_given_back_is_reported(void **state)
@@ -344,7 +344,7 @@ static void the_limit_counts_lost_memory(void **state)
     assert_ok(weir_host_fail(WEIR_BACKEND_vm_destroy, 1, WEIR_ERR_DRIVER));
     assert_status(take_mapped_from(&pool, 20 * MIB), WEIR_ERR_DRIVER);
     refuse(22 * MIB, default_stream(0));
-    says("raise WEIR_MEMORY_LIMIT");
+    says("raise it with WEIR_MEMORY_LIMIT");
     assert_ok(weir_free(alloc(20 * MIB)));
 }
 

@@ -152,7 +152,7 @@ static void unknown_variables_are_refused_with_the_nearest_name(void **state)
     EXPECT_REFUSED(NULL, "WEIR_BACKED=host", "nearest is WEIR_BACKEND;");
     EXPECT_REFUSED(NULL, "WEIR_HOST_MEM=1G", "nearest is WEIR_HOST_MEMORY;");
     EXPECT_REFUSED(NULL, "WEIR_log=off", "nearest is WEIR_LOG;");
-    EXPECT_REFUSED(NULL, "WEIR_=1", "WEIR_ is no option");
+    EXPECT_REFUSED(NULL, "WEIR_=1", "WEIR_ is not an option");
 }
 
 static void an_endless_unknown_name_is_cut(void **state)
@@ -162,7 +162,7 @@ static void an_endless_unknown_name_is_cut(void **state)
     memset(variable, 'X', sizeof variable);
     memcpy(variable, "WEIR_", 5);
     variable[sizeof variable - 1] = '\0';
-    EXPECT_REFUSED(NULL, variable, "XXXX is no option of weir; the nearest is WEIR_");
+    EXPECT_REFUSED(NULL, variable, "XXXX is not an option of weir; the nearest is WEIR_");
 }
 
 static void bad_values_name_option_value_source_and_range(void **state)

@@ -629,7 +629,7 @@ static void fail_for_want_of_whole_chunks(void)
     for (int i = 0; i < BLOCKS; i++) blocks[i] = alloc(CHUNK);
     for (int i = 0; i < BLOCKS; i += 2) assert_ok(weir_free(blocks[i]));
     assert_status(weir_alloc(150 * MIB, &none), WEIR_ERR_OUT_OF_MEMORY);
-    assert_non_null(strstr(weir_error_text(), "in pieces, in chunks that are partly in use"));
+    assert_non_null(strstr(weir_error_text(), "scattered over chunks that are partly in use"));
 }
 
 static void a_failure_for_lack_of_whole_chunks_recommends_plans(void **state)

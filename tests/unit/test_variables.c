@@ -42,7 +42,7 @@ static void opening_refuses_an_unknown_variable(void **state)
     settings.backend = "host";
     assert_int_equal(setenv("WEIR_LIB_CUDNNN", "/opt/libcudnn.so", 1), 0);
     assert_int_equal(weir_open(&settings), WEIR_ERR_OPTION);
-    assert_non_null(strstr(weir_error_text(), "WEIR_LIB_CUDNNN is of no library that weir loads; the nearest is "
+    assert_non_null(strstr(weir_error_text(), "WEIR_LIB_CUDNNN does not name a library that weir loads; the nearest is "
                                               "WEIR_LIB_CUDNN;"));
     assert_int_equal(unsetenv("WEIR_LIB_CUDNNN"), 0);
     assert_int_equal(weir_open(&settings), WEIR_OK);

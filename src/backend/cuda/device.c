@@ -13,7 +13,7 @@ wr_cuda_state wr_cuda;
 static weir_status check_ordinal(int ordinal)
 {
     WR_ENSURE(ordinal >= 0 && ordinal < wr_cuda.count, WEIR_ERR_NO_DEVICE,
-              "cuda: there is no device %d; the driver shows %d (CUDA_VISIBLE_DEVICES)", ordinal, wr_cuda.count);
+              "cuda: there is no device %d; the driver shows %d (see CUDA_VISIBLE_DEVICES)", ordinal, wr_cuda.count);
     return WEIR_OK;
 }
 
@@ -22,9 +22,9 @@ static weir_status check_alive(const wr_cuda_device *device)
     CUresult reason = atomic_load_explicit(&device->lost, memory_order_relaxed);
     if (WR_LIKELY(reason == WR_CUDA_SUCCESS)) return WEIR_OK;
     const char *name = NULL;
-    if (wr_cu.cuGetErrorName(reason, &name) != WR_CUDA_SUCCESS || name == NULL) name = "a code without a name";
+    if (wr_cu.cuGetErrorName(reason, &name) != WR_CUDA_SUCCESS || name == NULL) name = "unnamed code";
     return wr_fail_native(WEIR_ERR_DEVICE_LOST, "cuda", reason,
-                          "cuda: device %td was lost before: %s (%d); close the library and open it again, or restart "
+                          "cuda: device %td was lost earlier: %s (%d); close the library and open it again, or restart "
                           "the process",
                           device - wr_cuda.devices, name, reason);
 }
@@ -219,7 +219,7 @@ static weir_status device_open(int ordinal, weir_device_caps *caps)
 {
     WR_TRY(check_ordinal(ordinal));
     wr_cuda_device *device = &wr_cuda.devices[ordinal];
-    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "cuda: device %d is open already", ordinal);
+    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "cuda: device %d is already open", ordinal);
     atomic_store(&device->lost, WR_CUDA_SUCCESS);
     WR_TRY(wr_cuda_check(device, "cuDevicePrimaryCtxRetain",
                          wr_cu.cuDevicePrimaryCtxRetain(&device->context, device->handle)));
@@ -285,15 +285,16 @@ static weir_status device_of_other_context(CUcontext current, int *ordinal)
         WR_TRY(find_primary(device, &primary));
         WR_ENSURE(
             primary == current, WEIR_ERR_NOT_SUPPORTED,
-            "cuda: the thread's current context is not the primary one of device %d (it is from cuCtxCreate, or a "
-            "green one), and weir works in primary contexts only; make that one current (cudaSetDevice, "
-            "weir_device_set_current), or name a stream in the call",
+            "cuda: the thread's current context is not the primary context of device %d (it comes from cuCtxCreate, "
+            "or is a green context), and weir works in primary contexts only; make the primary one current "
+            "(cudaSetDevice, weir_device_set_current), or name a stream in the call",
             i);
         *ordinal = i;
         return WEIR_OK;
     }
-    return wr_fail(WEIR_ERR_NO_DEVICE, "cuda: the thread's current context is of device %d, of which weir uses %d",
-                   handle, wr_cuda.count);
+    return wr_fail(WEIR_ERR_NO_DEVICE,
+                   "cuda: the thread's current context belongs to device %d, but weir uses only the first %d", handle,
+                   wr_cuda.count);
 }
 
 /* A thread without a context is on device 0, as in the CUDA runtime; no context is created. Implicit calls ask this on
@@ -322,7 +323,8 @@ static weir_status set_unopened_current(wr_cuda_device *device, int ordinal)
 {
     CUcontext primary = NULL;
     WR_TRY(find_primary(device, &primary));
-    WR_ENSURE(primary || ordinal == 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: nobody uses device %d any more", ordinal);
+    WR_ENSURE(primary || ordinal == 0, WEIR_ERR_INVALID_ARGUMENT,
+              "cuda: the primary context of device %d no longer exists", ordinal);
     return wr_cuda_check(device, "cuCtxSetCurrent", wr_cu.cuCtxSetCurrent(primary));
 }
 

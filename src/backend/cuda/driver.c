@@ -75,13 +75,13 @@ weir_status wr_cuda_open(const weir_backend_config *config)
 {
     int count = 0;
     (void)config;
-    WR_ENSURE(wr_cuda.count == 0, WEIR_ERR_BUSY, "cuda: the back end is open already");
+    WR_ENSURE(wr_cuda.count == 0, WEIR_ERR_BUSY, "cuda: the back end is already open");
     WR_TRY(load());
     WR_TRY(wr_cuda_check(NULL, "cuInit", wr_cu.cuInit(0)));
     WR_TRY(wr_cuda_check(NULL, "cuDeviceGetCount", wr_cu.cuDeviceGetCount(&count)));
     WR_TRY(wr_cuda_check(NULL, "cuDeviceGetCount", count > 0 ? WR_CUDA_SUCCESS : WR_CUDA_ERROR_NO_DEVICE));
     if (count > WR_CUDA_DEVICES_MAX) {
-        wr_log(WR_LOG_WARN, "cuda: %d devices found, the first %d are used", count, WR_CUDA_DEVICES_MAX);
+        wr_log(WR_LOG_WARN, "cuda: %d devices found; only the first %d are used", count, WR_CUDA_DEVICES_MAX);
         count = WR_CUDA_DEVICES_MAX;
     }
     for (int i = 0; i < count; i++)
@@ -118,12 +118,12 @@ static const char *remedy(weir_status status)
     case WEIR_ERR_OUT_OF_MEMORY: return "; free some, here or in another process (nvidia-smi lists them)";
     case WEIR_ERR_NO_LIBRARY: return "; set WEIR_LIB_CUDA to the driver's libcuda.so.1, not to a toolkit's stub";
     case WEIR_ERR_NO_DEVICE: return "; see nvidia-smi and CUDA_VISIBLE_DEVICES";
-    case WEIR_ERR_BUSY: return "; another process has the device for itself (nvidia-smi -q -d COMPUTE)";
+    case WEIR_ERR_BUSY: return "; another process has exclusive use of the device (see nvidia-smi -q -d COMPUTE)";
     case WEIR_ERR_INCOMPATIBLE: return "; update the NVIDIA driver";
     case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
     case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
     case WEIR_ERR_DEVICE_LOST:
-        return "; the device's context is of no use any more: close the library and open it again, or restart the "
+        return "; the device's context can no longer be used: close the library and open it again, or restart the "
                "process";
     default: return "";
     }
@@ -141,7 +141,7 @@ weir_status wr_cuda_check(wr_cuda_device *device, const char *call, CUresult cod
     }
 
     const char *name = NULL, *text = NULL;
-    if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "a code without a name";
+    if (wr_cu.cuGetErrorName(code, &name) != WR_CUDA_SUCCESS || name == NULL) name = "unnamed code";
     if (wr_cu.cuGetErrorString(code, &text) != WR_CUDA_SUCCESS || text == NULL) text = "unknown error";
     if (device == NULL)
         return wr_fail_native(status, "cuda", code, "cuda: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));

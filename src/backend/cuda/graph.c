@@ -58,9 +58,9 @@ weir_status wr_cuda_capture_tips(int ordinal, void *stream, void **nodes, size_t
         for (size_t i = 0; told && i < found && i < capacity; i++) nodes[i] = tips[i];
         WR_TRY(wr_cuda_leave(&frame, "cuStreamGetCaptureInfo", code));
     }
-    WR_ENSURE(now == WR_CU_STREAM_CAPTURE_STATUS_ACTIVE, WEIR_ERR_CAPTURE,
-              "cuda: capture_tips: stream %p is in no capture%s", stream,
-              now == WR_CU_STREAM_CAPTURE_STATUS_NONE ? "" : " that is valid; end it and capture again");
+    WR_ENSURE(now == WR_CU_STREAM_CAPTURE_STATUS_ACTIVE, WEIR_ERR_CAPTURE, "cuda: capture_tips: stream %p %s", stream,
+              now == WR_CU_STREAM_CAPTURE_STATUS_NONE ? "is not being captured"
+                                                      : "is in an invalidated capture; end it and capture again");
     *count = found;
     return WEIR_OK;
 }

@@ -18,9 +18,9 @@ static void *pointer_to(CUdeviceptr base)
 static weir_status check_size(const wr_cuda_frame *frame, const char *call, size_t bytes)
 {
     char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: %s: 0 bytes asked", call);
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: %s: 0 bytes requested", call);
     WR_ENSURE(bytes <= frame->device->total_memory, WEIR_ERR_OUT_OF_MEMORY,
-              "cuda: %s: %s asked, the whole device has %s; ask for less", call, wr_size_format(bytes, asked),
+              "cuda: %s: %s requested, but the whole device has %s; request less", call, wr_size_format(bytes, asked),
               wr_size_format(frame->device->total_memory, total));
     return WEIR_OK;
 }
@@ -51,17 +51,18 @@ weir_status wr_cuda_segment_free(int ordinal, void *base, size_t bytes)
 static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
 {
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
-    return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "cuda", WR_CUDA_ERROR_OUT_OF_MEMORY,
-                          "cuda: %s: %zu bytes of pinned memory cannot be had; free some, or raise the limit of locked "
-                          "memory (ulimit -l, the container's memory)",
-                          call, bytes);
+    return wr_fail_native(
+        WEIR_ERR_OUT_OF_HOST_MEMORY, "cuda", WR_CUDA_ERROR_OUT_OF_MEMORY,
+        "cuda: %s: cannot allocate %zu bytes of pinned memory; free some, or raise the limit of locked memory (ulimit "
+        "-l, the container's memory)",
+        call, bytes);
 }
 
 weir_status wr_cuda_pinned_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_cuda_frame frame;
     void *made = NULL;
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: pinned_alloc: 0 bytes asked");
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: pinned_alloc: 0 bytes requested");
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     weir_status status = wr_cuda_last(&frame, cuMemHostAlloc, &made, bytes, WR_CU_MEMHOSTALLOC_PORTABLE);
     WR_TRY(check_pinned(status, "cuMemHostAlloc", bytes));
@@ -103,7 +104,7 @@ weir_status wr_cuda_managed_alloc(int ordinal, size_t bytes, void **base)
     wr_cuda_frame frame;
     CUdeviceptr made = 0;
     WR_CUDA_NEED(cuMemAllocManaged);
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: managed_alloc: 0 bytes asked");
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "cuda: managed_alloc: 0 bytes requested");
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     WR_TRY(wr_cuda_last(&frame, cuMemAllocManaged, &made, bytes, WR_CU_MEM_ATTACH_GLOBAL));
     *base = pointer_to(made);
@@ -123,7 +124,8 @@ static weir_status check_granules(const wr_cuda_frame *frame, const char *call, 
     WR_ENSURE(granularity > 0, WEIR_ERR_NOT_SUPPORTED, "cuda: %s: device %td has no virtual memory management", call,
               frame->device - wr_cuda.devices);
     WR_ENSURE(bytes > 0 && bytes % granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "cuda: %s: %zu bytes are not a multiple of the granularity, %" PRIu64, call, bytes, granularity);
+              "cuda: %s: %zu bytes are not a multiple of the granularity of %" PRIu64 " bytes", call, bytes,
+              granularity);
     return WEIR_OK;
 }
 

@@ -28,10 +28,11 @@ weir_status wr_cuda_stream_check(int ordinal, void *stream)
     CUcontext context = NULL;
     WR_TRY(wr_cuda_enter(ordinal, &frame));
     WR_TRY(wr_cuda_last(&frame, cuStreamGetCtx, stream, &context));
-    WR_ENSURE(context == frame.device->context, WEIR_ERR_INVALID_STREAM,
-              "cuda: stream %p was not made in the primary context of device %d, the only one that weir works in; make "
-              "it with that context current (cudaSetDevice, cuDevicePrimaryCtxRetain), or use one of weir's",
-              stream, ordinal);
+    WR_ENSURE(
+        context == frame.device->context, WEIR_ERR_INVALID_STREAM,
+        "cuda: stream %p was not created in the primary context of device %d, the only one that weir works in; create "
+        "it while that context is current (cudaSetDevice, cuDevicePrimaryCtxRetain), or use a stream of weir",
+        stream, ordinal);
     return WEIR_OK;
 }
 

@@ -13,7 +13,7 @@ wr_hip_state wr_hip;
 static weir_status check_ordinal(int ordinal)
 {
     WR_ENSURE(ordinal >= 0 && ordinal < wr_hip.count, WEIR_ERR_NO_DEVICE,
-              "hip: there is no device %d; the runtime shows %d (HIP_VISIBLE_DEVICES)", ordinal, wr_hip.count);
+              "hip: there is no device %d; the runtime shows %d (see HIP_VISIBLE_DEVICES)", ordinal, wr_hip.count);
     return WEIR_OK;
 }
 
@@ -22,7 +22,7 @@ static weir_status check_alive(const wr_hip_device *device)
     hipError_t reason = atomic_load_explicit(&device->lost, memory_order_relaxed);
     if (WR_LIKELY(reason == WR_hipSuccess)) return WEIR_OK;
     return wr_fail_native(WEIR_ERR_DEVICE_LOST, "hip", reason,
-                          "hip: device %td was lost before: %s (%d); restart the process", device - wr_hip.devices,
+                          "hip: device %td was lost earlier: %s (%d); restart the process", device - wr_hip.devices,
                           wr_hip_runtime.hipGetErrorName(reason), reason);
 }
 
@@ -187,7 +187,7 @@ static weir_status device_open(int ordinal, weir_device_caps *caps)
     wr_hip_frame frame;
     WR_TRY(check_ordinal(ordinal));
     wr_hip_device *device = &wr_hip.devices[ordinal];
-    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "hip: device %d is open already", ordinal);
+    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "hip: device %d is already open", ordinal);
     atomic_store(&device->lost, WR_hipSuccess);
     WR_TRY(enter_device(device, &frame));
     weir_status status = ask_caps(device, ordinal, caps);

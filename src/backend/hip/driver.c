@@ -85,7 +85,7 @@ weir_status wr_hip_open(const weir_backend_config *config)
     int count = 0;
     void *library = NULL;
     (void)config;
-    WR_ENSURE(wr_hip.count == 0, WEIR_ERR_BUSY, "hip: the back end is open already");
+    WR_ENSURE(wr_hip.count == 0, WEIR_ERR_BUSY, "hip: the back end is already open");
     WR_TRY(load(&library));
     if (library == without_device.library) return explain(NULL, without_device.call, without_device.code);
 
@@ -97,7 +97,7 @@ weir_status wr_hip_open(const weir_backend_config *config)
     if (means_no_device(code)) return no_device(library, "hipGetDeviceCount", code);
     WR_TRY(wr_hip_check(NULL, "hipGetDeviceCount", code));
     if (count > WR_HIP_DEVICES_MAX) {
-        wr_log(WR_LOG_WARN, "hip: %d devices found, the first %d are used", count, WR_HIP_DEVICES_MAX);
+        wr_log(WR_LOG_WARN, "hip: %d devices found; only the first %d are used", count, WR_HIP_DEVICES_MAX);
         count = WR_HIP_DEVICES_MAX;
     }
     wr_hip.count = count;
@@ -136,7 +136,7 @@ static const char *remedy(weir_status status)
     case WEIR_ERR_INCOMPATIBLE: return "; update the amdgpu driver";
     case WEIR_ERR_CAPTURE: return "; end the capture, then call again";
     case WEIR_ERR_WRONG_THREAD: return "; end the capture in the thread that began it, or begin it relaxed";
-    case WEIR_ERR_DEVICE_LOST: return "; the device is of no use any more to this process: restart it";
+    case WEIR_ERR_DEVICE_LOST: return "; this process can no longer use the device: restart it";
     default: return "";
     }
 }
@@ -159,7 +159,7 @@ static weir_status explain(wr_hip_device *device, const char *call, hipError_t c
     }
 
     const char *name = wr_hip_runtime.hipGetErrorName(code), *text = wr_hip_runtime.hipGetErrorString(code);
-    if (name == NULL) name = "a code without a name";
+    if (name == NULL) name = "unnamed code";
     if (text == NULL || strcmp(text, name) == 0) text = weir_status_text(status); /* ROCm 5 has no texts */
     if (device == NULL)
         return wr_fail_native(status, "hip", code, "hip: %s: %s (%s, %d)%s", call, text, name, code, remedy(status));

@@ -65,9 +65,9 @@ weir_status wr_hip_capture_tips(int ordinal, void *stream, void **nodes, size_t 
         for (size_t i = 0; told && i < found && i < capacity; i++) nodes[i] = tips[i];
         WR_TRY(wr_hip_leave(&frame, "hipStreamGetCaptureInfo_v2", code));
     }
-    WR_ENSURE(now == WR_hipStreamCaptureStatusActive, WEIR_ERR_CAPTURE,
-              "hip: capture_tips: stream %p is in no capture%s", stream,
-              now == WR_hipStreamCaptureStatusNone ? "" : " that is valid; end it and capture again");
+    WR_ENSURE(now == WR_hipStreamCaptureStatusActive, WEIR_ERR_CAPTURE, "hip: capture_tips: stream %p %s", stream,
+              now == WR_hipStreamCaptureStatusNone ? "is not being captured"
+                                                   : "is in an invalidated capture; end it and capture again");
     *count = found;
     return WEIR_OK;
 }

@@ -8,9 +8,9 @@
 static weir_status check_size(const wr_hip_device *device, const char *call, size_t bytes)
 {
     char asked[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: %s: 0 bytes asked", call);
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: %s: 0 bytes requested", call);
     WR_ENSURE(bytes <= device->total_memory, WEIR_ERR_OUT_OF_MEMORY,
-              "hip: %s: %s asked, the whole device has %s; ask for less", call, wr_size_format(bytes, asked),
+              "hip: %s: %s requested, but the whole device has %s; request less", call, wr_size_format(bytes, asked),
               wr_size_format(device->total_memory, total));
     return WEIR_OK;
 }
@@ -42,17 +42,18 @@ weir_status wr_hip_segment_free(int ordinal, void *base, size_t bytes)
 static weir_status check_pinned(weir_status status, const char *call, size_t bytes)
 {
     if (status != WEIR_ERR_OUT_OF_MEMORY) return status;
-    return wr_fail_native(WEIR_ERR_OUT_OF_HOST_MEMORY, "hip", WR_hipErrorOutOfMemory,
-                          "hip: %s: %zu bytes of pinned memory cannot be had; free some, or raise the limit of locked "
-                          "memory (ulimit -l, the container's memory)",
-                          call, bytes);
+    return wr_fail_native(
+        WEIR_ERR_OUT_OF_HOST_MEMORY, "hip", WR_hipErrorOutOfMemory,
+        "hip: %s: cannot allocate %zu bytes of pinned memory; free some, or raise the limit of locked memory (ulimit "
+        "-l, the container's memory)",
+        call, bytes);
 }
 
 weir_status wr_hip_pinned_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_hip_frame frame;
     void *made = NULL;
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: pinned_alloc: 0 bytes asked");
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: pinned_alloc: 0 bytes requested");
     WR_TRY(wr_hip_enter(ordinal, &frame));
     weir_status status = wr_hip_last(&frame, hipHostMalloc, &made, bytes, WR_hipHostMallocPortable);
     WR_TRY(check_pinned(status, "hipHostMalloc", bytes));
@@ -91,7 +92,7 @@ weir_status wr_hip_managed_alloc(int ordinal, size_t bytes, void **base)
 {
     wr_hip_frame frame;
     void *made = NULL;
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: managed_alloc: 0 bytes asked");
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "hip: managed_alloc: 0 bytes requested");
     WR_TRY(wr_hip_enter(ordinal, &frame));
     WR_TRY(wr_hip_last(&frame, hipMallocManaged, &made, bytes, WR_hipMemAttachGlobal));
     *base = made;
@@ -112,7 +113,8 @@ static weir_status check_granules(int ordinal, const char *call, size_t bytes)
     WR_ENSURE(device->granularity > 0, WEIR_ERR_NOT_SUPPORTED, "hip: %s: device %d has no virtual memory management",
               call, ordinal);
     WR_ENSURE(bytes > 0 && bytes % device->granularity == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "hip: %s: %zu bytes are not a multiple of the granularity, %" PRIu64, call, bytes, device->granularity);
+              "hip: %s: %zu bytes are not a multiple of the granularity of %" PRIu64 " bytes", call, bytes,
+              device->granularity);
     return WEIR_OK;
 }
 

@@ -116,9 +116,11 @@ weir_status wr_hip_stream_check(int ordinal, void *stream)
     const bool asked = checks && stream != NULL && wr_hip_runtime.hipGetStreamDeviceId != NULL;
     const int owner = asked ? wr_hip_runtime.hipGetStreamDeviceId(stream) : ordinal;
     WR_TRY(wr_hip_leave(&frame, "hipGetStreamDeviceId", WR_hipSuccess));
-    WR_ENSURE(owner >= 0, WEIR_ERR_INVALID_STREAM, "hip: the runtime knows no stream %p; was it destroyed?", stream);
+    WR_ENSURE(owner >= 0, WEIR_ERR_INVALID_STREAM, "hip: the runtime does not know stream %p; was it destroyed?",
+              stream);
     WR_ENSURE(owner == ordinal, WEIR_ERR_INVALID_STREAM,
-              "hip: stream %p is of device %d, not of device %d; name it with that device", stream, owner, ordinal);
+              "hip: stream %p belongs to device %d, not to device %d; use it with its own device", stream, owner,
+              ordinal);
     return WEIR_OK;
 }
 
@@ -150,7 +152,7 @@ static weir_status add_callback(int ordinal, void *stream, void (*function)(void
     void *memory = NULL;
     WR_TRY(wr_hip_capture_status(ordinal, stream, &state, &id));
     WR_ENSURE(state == WEIR_CAPTURE_NONE, WEIR_ERR_NOT_SUPPORTED,
-              "hip: this runtime cannot capture a callback; it needs hipLaunchHostFunc, of ROCm 5.3");
+              "hip: this runtime cannot capture callbacks, which needs hipLaunchHostFunc; update to ROCm 5.3 or later");
     WR_TRY(wr_meta_alloc(sizeof(callback), "a callback", &memory));
     *(callback *)memory = (callback){ function, argument };
     weir_status status = wr_hip_enter(ordinal, &frame);

@@ -106,6 +106,6 @@ weir_status wr_host_event_synchronize(int ordinal, void *native)
     wr_host_fence_reach(&target.fence);
     wr_host_fence_drop(&target.fence);
     WR_ENSURE(!atomic_load(&wr_host.devices[ordinal].lost), WEIR_ERR_DEVICE_LOST,
-              "host: device %d was lost while its work was waited for; close the library and open it again", ordinal);
+              "host: device %d was lost while waiting for its work; close the library and open it again", ordinal);
     return WEIR_OK;
 }

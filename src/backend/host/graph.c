@@ -69,7 +69,7 @@ static void spoil(wr_host_capture *capture, const char *reason)
 
 static weir_status fail_spoiled(const wr_host_capture *capture)
 {
-    return wr_fail(WEIR_ERR_CAPTURE, "host: capture %" PRIu64 " is invalidated: %s; end it and capture again",
+    return wr_fail(WEIR_ERR_CAPTURE, "host: capture %" PRIu64 " was invalidated: %s; end it and capture again",
                    capture->id, capture->spoiled);
 }
 
@@ -128,8 +128,8 @@ weir_status wr_host_capture_refuse_stream(wr_host_stream *stream, const char *ca
     wr_lock_acquire(&captures_lock);
     spoil(capture_of(stream), call);
     wr_lock_release(&captures_lock);
-    return wr_fail(WEIR_ERR_CAPTURE, "host: %s on stream %p, which is in a capture; the capture is invalidated", call,
-                   (void *)stream);
+    return wr_fail(WEIR_ERR_CAPTURE, "host: %s on stream %p, which is being captured; this invalidates the capture",
+                   call, (void *)stream);
 }
 
 weir_status wr_host_capture_refuse_event(const wr_host_target *target, const char *call)
@@ -140,7 +140,7 @@ weir_status wr_host_capture_refuse_event(const wr_host_target *target, const cha
     wr_lock_release(&captures_lock);
     return wr_fail(WEIR_ERR_CAPTURE,
                    "host: %s on an event that was last recorded in capture %" PRIu64
-                   ", which that invalidates if it is still underway; record the event outside a capture first",
+                   ", which this invalidates if it is still underway; record the event outside a capture first",
                    call, target->capture);
 }
 
@@ -164,7 +164,7 @@ weir_status wr_host_capture_refuse_device(int device, const char *call)
     }
     wr_lock_release(&captures_lock);
     WR_ENSURE(!any, WEIR_ERR_CAPTURE,
-              "host: %s on device %d while a capture is underway there; the capture is invalidated", call, device);
+              "host: %s on device %d while a capture is underway there; this invalidates the capture", call, device);
     return WEIR_OK;
 }
 
@@ -225,7 +225,7 @@ weir_status wr_host_capture_tip(wr_host_stream *stream, wr_host_target *target)
 /* Why CUDA forbids the stream to wait for what was recorded in `other`; NULL when it does not. */
 static const char *no_join(const wr_host_stream *stream, const wr_host_capture *own, const wr_host_capture *other)
 {
-    if (other == NULL) return "a wait for an event that was not recorded in a capture that is underway";
+    if (other == NULL) return "a wait for an event that was not recorded in a capture underway";
     if (own != NULL && own != other) return "a wait that would merge two captures";
     if (stream == wr_host.devices[stream->device].default_stream)
         return "a wait by the default stream, which cannot be captured";
@@ -244,9 +244,8 @@ static weir_status wait_locked(wr_host_stream *stream, const wr_host_target *tar
     if (reason != NULL) {
         spoil(own, reason);
         spoil(other, reason);
-        return wr_fail(WEIR_ERR_CAPTURE,
-                       "host: stream_wait on stream %p: %s; captures that it concerns are invalidated", (void *)stream,
-                       reason);
+        return wr_fail(WEIR_ERR_CAPTURE, "host: stream_wait on stream %p: %s; this invalidates the captures involved",
+                       (void *)stream, reason);
     }
 
     if (own == NULL) attach(other, stream);
@@ -282,7 +281,7 @@ weir_status wr_host_capture_begin(int ordinal, void *native, weir_capture_mode m
     void *memory;
     WR_TRY(enter(WEIR_BACKEND_capture_begin, ordinal, native, &stream));
     WR_ENSURE((unsigned)mode <= WEIR_CAPTURE_RELAXED, WEIR_ERR_INVALID_ARGUMENT,
-              "host: capture_begin: mode %d is none of enum weir_capture_mode", (int)mode);
+              "host: capture_begin: mode %d is not a value of enum weir_capture_mode", (int)mode);
     WR_ENSURE(stream != wr_host.devices[ordinal].default_stream, WEIR_ERR_CAPTURE,
               "host: capture_begin: the default stream cannot be captured; use a created one");
     WR_TRY(wr_meta_alloc(sizeof(wr_host_capture), "a capture", &memory));
@@ -301,7 +300,7 @@ weir_status wr_host_capture_begin(int ordinal, void *native, weir_capture_mode m
     wr_lock_release(&captures_lock);
     if (!already) return WEIR_OK;
     wr_meta_free(capture);
-    return wr_fail(WEIR_ERR_CAPTURE, "host: capture_begin: stream %p is in a capture already; end that first",
+    return wr_fail(WEIR_ERR_CAPTURE, "host: capture_begin: stream %p is already being captured; end that capture first",
                    (void *)stream);
 }
 
@@ -309,14 +308,15 @@ weir_status wr_host_capture_begin(int ordinal, void *native, weir_capture_mode m
 static weir_status end_locked(wr_host_stream *stream, graph *made)
 {
     wr_host_capture *capture = capture_of(stream);
-    WR_ENSURE(capture != NULL, WEIR_ERR_CAPTURE, "host: capture_end: stream %p is in no capture", (void *)stream);
+    WR_ENSURE(capture != NULL, WEIR_ERR_CAPTURE, "host: capture_end: stream %p is not being captured", (void *)stream);
     WR_ENSURE(capture->origin == stream, WEIR_ERR_CAPTURE,
               "host: capture_end: the capture of stream %p began on stream %p; end it there", (void *)stream,
               (void *)capture->origin);
     WR_ENSURE(capture->any_thread || pthread_equal(capture->thread, pthread_self()), WEIR_ERR_WRONG_THREAD,
               "host: capture_end: the capture was begun by another thread; end it there or begin it relaxed");
 
-    if (!all_joined(capture)) spoil(capture, "unjoined work: the origin stream does not wait for another stream's");
+    if (!all_joined(capture))
+        spoil(capture, "unjoined work: the origin stream does not wait for the work of another stream");
     dissolve(capture);
     weir_status status = WEIR_OK;
     if (capture->spoiled != NULL) {
@@ -387,7 +387,7 @@ static weir_status find_node(const void *name, wr_host_capture **capture, int64_
     LIST_FOREACH(*capture, &captures, link)
         if ((uint32_t)(*capture)->id == (uintptr_t)name >> NODE_BITS) break;
     WR_ENSURE(*capture != NULL && number >= 1 && number <= (*capture)->count, WEIR_ERR_INVALID_ARGUMENT,
-              "host: node_dependencies: %p is no node of a capture that is underway", name);
+              "host: node_dependencies: %p is not a node of a capture underway", name);
     *index = (int64_t)number - 1;
     return WEIR_OK;
 }
@@ -428,8 +428,8 @@ weir_status wr_host_capture_tips(int ordinal, void *native, void **nodes, size_t
     WR_TRY(enter(WEIR_BACKEND_capture_tips, ordinal, native, &stream));
     WR_ENSURE(count != NULL && (nodes != NULL || capacity == 0), WEIR_ERR_INVALID_ARGUMENT,
               "host: capture_tips: an out-parameter is NULL");
-    WR_ENSURE(atomic_load(&stream->capture) != NULL, WEIR_ERR_CAPTURE, "host: capture_tips: stream %p is in no capture",
-              native);
+    WR_ENSURE(atomic_load(&stream->capture) != NULL, WEIR_ERR_CAPTURE,
+              "host: capture_tips: stream %p is not being captured", native);
     wr_lock_acquire(&captures_lock);
     wr_host_capture *capture = good_capture(stream, &status);
     if (capture != NULL) name_work(capture, stream->tip, -1, nodes, capacity, count);

@@ -16,7 +16,7 @@ static weir_status check_ordinal(int device)
     WR_ENSURE(atomic_load_explicit(&wr_host.open, memory_order_acquire), WEIR_ERR_NO_DEVICE,
               "host: the back end is not open");
     WR_ENSURE(device >= 0 && device < wr_host.count, WEIR_ERR_NO_DEVICE,
-              "host: there is no device %d; there are %d (WEIR_HOST_DEVICES)", device, wr_host.count);
+              "host: there is no device %d; there are %d (WEIR_HOST_DEVICES sets how many)", device, wr_host.count);
     return WEIR_OK;
 }
 
@@ -70,8 +70,8 @@ weir_status wr_host_object_check(const void *object, wr_host_kind kind, int devi
     const wr_host_object *found = object;
     WR_ENSURE(found != NULL && found->magic == kind, WEIR_ERR_INVALID_ARGUMENT,
               "host: %p is no %s, or it was destroyed", object, kind_name(kind));
-    WR_ENSURE(found->device == device, WEIR_ERR_WRONG_DEVICE, "host: %s %p is of device %d, not %d", kind_name(kind),
-              object, found->device, device);
+    WR_ENSURE(found->device == device, WEIR_ERR_WRONG_DEVICE, "host: %s %p belongs to device %d, not to device %d",
+              kind_name(kind), object, found->device, device);
     return WEIR_OK;
 }
 
@@ -148,9 +148,9 @@ static weir_status host_open(const weir_backend_config *config)
     WR_ENSURE(config != NULL && config->size >= sizeof *config, WEIR_ERR_INVALID_ARGUMENT,
               "host: open needs a weir_backend_config with its size set");
     WR_ENSURE(config->host_devices >= 1 && config->host_devices <= WR_HOST_DEVICES_MAX, WEIR_ERR_INVALID_ARGUMENT,
-              "host: %" PRIu64 " devices asked, 1 to %d are possible", config->host_devices, WR_HOST_DEVICES_MAX);
-    WR_ENSURE(config->host_memory > 0, WEIR_ERR_INVALID_ARGUMENT, "host: devices need memory; host_memory is 0");
-    WR_ENSURE(!atomic_load(&wr_host.open), WEIR_ERR_BUSY, "host: the back end is open already");
+              "host: %" PRIu64 " devices requested; 1 to %d are possible", config->host_devices, WR_HOST_DEVICES_MAX);
+    WR_ENSURE(config->host_memory > 0, WEIR_ERR_INVALID_ARGUMENT, "host: host_memory is 0; devices need memory");
+    WR_ENSURE(!atomic_load(&wr_host.open), WEIR_ERR_BUSY, "host: the back end is already open");
 
     WR_TRY(wr_host_gate(WEIR_BACKEND_open));
     wr_host.count = (int)config->host_devices;
@@ -199,7 +199,7 @@ static weir_status device_open(int ordinal, weir_device_caps *caps)
     WR_TRY(check_ordinal(ordinal));
     WR_TRY(check_present(ordinal));
     wr_host_device *device = &wr_host.devices[ordinal];
-    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "host: device %d is open already", ordinal);
+    WR_ENSURE(!atomic_load(&device->open), WEIR_ERR_BUSY, "host: device %d is already open", ordinal);
 
     wr_lock_init(&device->memory_lock, WR_RANK_BACKEND, "host memory");
     wr_lock_init(&device->list_lock, WR_RANK_BACKEND, "host objects");
@@ -282,8 +282,7 @@ weir_status weir_host_omit_contents(void)
     WR_TRY(wr_host_check_open("weir_host_omit_contents"));
     for (int i = 0; i < wr_host.count; i++)
         WR_ENSURE(!atomic_load(&wr_host.devices[i].open), WEIR_ERR_BUSY,
-                  "weir_host_omit_contents: device %d is in use; call it before anything else is done with a device",
-                  i);
+                  "weir_host_omit_contents: device %d is in use; call this before any device is used", i);
     atomic_store(&wr_host.hollow, true);
     return WEIR_OK;
 }

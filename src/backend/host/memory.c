@@ -130,7 +130,7 @@ static weir_status arena_take(wr_host_arena *arena, uint64_t bytes, wr_host_rang
     uint64_t alignment = bytes % WR_HOST_GRANULARITY == 0 ? WR_HOST_GRANULARITY : WR_HOST_PAGE;
     WR_TRY(wr_host_space_take(&arena->space, bytes, alignment, range));
     WR_ENSURE(*range != NULL, WEIR_ERR_OUT_OF_HOST_MEMORY,
-              "host: no %" PRIu64 " bytes in one piece among %" PRIu64 " bytes of addresses; free some", bytes,
+              "host: no contiguous %" PRIu64 " bytes are free in %" PRIu64 " bytes of address space; free some", bytes,
               arena->bytes);
     return WEIR_OK;
 }
@@ -140,7 +140,7 @@ static weir_status arena_give(wr_host_arena *arena, void *base, uint64_t bytes, 
     uint64_t offset = (uint64_t)((uintptr_t)base - (uintptr_t)arena->start);
     wr_host_range *range = wr_host_space_find(&arena->space, offset);
     WR_ENSURE(range != NULL && range->use == use, WEIR_ERR_UNKNOWN_POINTER,
-              "host: %s: nothing was allocated at %p, or it was freed already", call, base);
+              "host: %s: nothing was allocated at %p, or it was already freed", call, base);
     WR_ENSURE(range->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
               "host: %s: %p was allocated with %" PRIu64 " bytes (in whole pages), not %" PRIu64, call, base,
               range->bytes, bytes);
@@ -162,9 +162,10 @@ weir_status wr_host_charge(wr_host_device *device, uint64_t bytes)
     uint64_t vacant = wr_host.memory - device->used;
     if (bytes > vacant) {
         char asked[WR_SIZE_TEXT], left[WR_SIZE_TEXT], total[WR_SIZE_TEXT];
-        return wr_fail_native(
-            WEIR_ERR_OUT_OF_MEMORY, "host", 0, "host: %s asked, %s of %s are free; free some or raise WEIR_HOST_MEMORY",
-            wr_size_format(bytes, asked), wr_size_format(vacant, left), wr_size_format(wr_host.memory, total));
+        return wr_fail_native(WEIR_ERR_OUT_OF_MEMORY, "host", 0,
+                              "host: %s requested, but %s of %s are free; free some or raise WEIR_HOST_MEMORY",
+                              wr_size_format(bytes, asked), wr_size_format(vacant, left),
+                              wr_size_format(wr_host.memory, total));
     }
     device->used += bytes;
     return WEIR_OK;
@@ -215,7 +216,7 @@ static weir_status memory_alloc(enum weir_backend_entry entry, wr_host_use use, 
     const char *call = wr_host_entry_name(entry);
     WR_TRY(wr_host_enter(entry, ordinal, &device));
     WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: %s: %s", call,
-              base == NULL ? "base is NULL" : "0 bytes asked");
+              base == NULL ? "base is NULL" : "0 bytes requested");
     uint64_t rounded = whole_pages(bytes);
     WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_MEMORY, "host: %s: %zu bytes are more than any device has", call, bytes);
 
@@ -268,9 +269,9 @@ weir_status wr_host_pinned_alloc(int ordinal, size_t bytes, void **base)
     wr_host_range *range;
     WR_TRY(wr_host_enter(WEIR_BACKEND_pinned_alloc, ordinal, &device));
     WR_ENSURE(bytes > 0 && base != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: pinned_alloc: %s",
-              base == NULL ? "base is NULL" : "0 bytes asked");
+              base == NULL ? "base is NULL" : "0 bytes requested");
     uint64_t rounded = whole_pages(bytes);
-    WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "host: pinned_alloc: %zu bytes are more than there can be",
+    WR_ENSURE(rounded > 0, WEIR_ERR_OUT_OF_HOST_MEMORY, "host: pinned_alloc: %zu bytes are more than any machine has",
               bytes);
 
     wr_lock_acquire(&device->memory_lock);
@@ -338,7 +339,7 @@ weir_status wr_host_register(int ordinal, void *base, size_t bytes)
     if (!taken) return WEIR_OK;
     wr_meta_free(made);
     return wr_fail(WEIR_ERR_INVALID_ARGUMENT,
-                   "host: host_register: some of the %zu bytes at %p are registered already; unregister them first",
+                   "host: host_register: some of the %zu bytes at %p are already registered; unregister them first",
                    bytes, base);
 }
 
@@ -348,7 +349,7 @@ static weir_status withdraw_locked(const void *base, size_t bytes, registration 
     LIST_FOREACH(found, &registrations, link)
         if (found->base == (uintptr_t)base) break;
     WR_ENSURE(found != NULL, WEIR_ERR_UNKNOWN_POINTER,
-              "host: host_unregister: nothing is registered at %p, or it was unregistered already", base);
+              "host: host_unregister: nothing is registered at %p, or it was already unregistered", base);
     WR_ENSURE(found->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
               "host: host_unregister: %p was registered with %zu bytes, not %zu", base, found->bytes, bytes);
     LIST_REMOVE(found, link);
@@ -396,10 +397,11 @@ weir_status weir_host_place_segments(int ordinal, const weir_host_place *places,
     WR_TRY(find_for_script(ordinal, "weir_host_place_segments", &device));
     WR_ENSURE(count == 0 || places != NULL, WEIR_ERR_INVALID_ARGUMENT, "weir_host_place_segments: places is NULL");
     for (size_t i = 0; i < count; i++) {
-        WR_ENSURE(
-            places[i].offset % WR_HOST_PAGE == 0 && places[i].offset <= device->memory.bytes, WEIR_ERR_INVALID_ARGUMENT,
-            "weir_host_place_segments: offset %" PRIu64 " of place %zu is not a multiple of %" PRIu64 " up to %" PRIu64,
-            places[i].offset, i, WR_HOST_PAGE, device->memory.bytes);
+        WR_ENSURE(places[i].offset % WR_HOST_PAGE == 0 && places[i].offset <= device->memory.bytes,
+                  WEIR_ERR_INVALID_ARGUMENT,
+                  "weir_host_place_segments: offset %" PRIu64 " of places[%zu] is not a multiple of %" PRIu64
+                  " up to %" PRIu64,
+                  places[i].offset, i, WR_HOST_PAGE, device->memory.bytes);
     }
     if (count > 0) {
         WR_TRY(wr_meta_alloc(count * sizeof *places, "places of segments", &copy));

@@ -87,7 +87,7 @@ weir_status wr_host_gate(enum weir_backend_entry entry)
 
     if (!by_hand && latency > 0) sleep_ns(latency);
     if (status == WEIR_OK || status == WEIR_ERR_NOT_READY) return status;
-    return wr_fail_native(status, "host", 0, "host: %s failed because a script said so (weir_host_fail)",
+    return wr_fail_native(status, "host", 0, "host: %s was made to fail by weir_host_fail()",
                           wr_host_entry_name(entry));
 }
 
@@ -135,7 +135,7 @@ weir_status wr_host_clock_ns(uint64_t *now)
 
 #define ENSURE_ENTRY(call, entry)                                                                                      \
     WR_ENSURE((unsigned)(entry) < WEIR_BACKEND_ENTRY_COUNT, WEIR_ERR_INVALID_ARGUMENT,                                 \
-              call ": there is no entry %d; use one of enum weir_backend_entry", (int)(entry))
+              call ": entry %d is not a value of enum weir_backend_entry", (int)(entry))
 
 static weir_status add_failure_locked(enum weir_backend_entry entry, uint64_t nth, weir_status status)
 {
@@ -213,7 +213,7 @@ weir_status weir_host_clock_advance(uint64_t nanoseconds)
     if (held) script.clock += nanoseconds;
     wr_lock_release(&script.lock);
     WR_ENSURE(held, WEIR_ERR_INVALID_ARGUMENT,
-              "weir_host_clock_advance: the clock runs; stop it with weir_host_clock_hold(true)");
+              "weir_host_clock_advance: the clock is running; stop it with weir_host_clock_hold(true)");
     return WEIR_OK;
 }
 

@@ -5,10 +5,10 @@
 weir_status wr_host_stream_find(int device, void *native, wr_host_stream **out)
 {
     wr_host_stream *stream = native != NULL ? native : wr_host.devices[device].default_stream;
-    WR_ENSURE(stream->magic == WR_HOST_IS_STREAM, WEIR_ERR_INVALID_STREAM, "host: %p is no stream, or it was destroyed",
+    WR_ENSURE(stream->magic == WR_HOST_IS_STREAM, WEIR_ERR_INVALID_STREAM, "host: %p is not a stream, or was destroyed",
               native);
-    WR_ENSURE(stream->device == device, WEIR_ERR_WRONG_DEVICE, "host: stream %p is of device %d, not %d", native,
-              stream->device, device);
+    WR_ENSURE(stream->device == device, WEIR_ERR_WRONG_DEVICE, "host: stream %p belongs to device %d, not to device %d",
+              native, stream->device, device);
     *out = stream;
     return WEIR_OK;
 }
@@ -59,8 +59,8 @@ weir_status wr_host_stream_create(int ordinal, int priority, void **out)
     WR_TRY(wr_host_enter(WEIR_BACKEND_stream_create, ordinal, &device));
     WR_ENSURE(out != NULL, WEIR_ERR_INVALID_ARGUMENT, "host: stream_create: stream is NULL");
     WR_ENSURE(priority <= WR_HOST_PRIORITY_LEAST && priority >= WR_HOST_PRIORITY_GREATEST, WEIR_ERR_INVALID_ARGUMENT,
-              "host: stream_create: priority %d is not in %d to %d", priority, WR_HOST_PRIORITY_GREATEST,
-              WR_HOST_PRIORITY_LEAST);
+              "host: stream_create: priority %d is out of range; it must be from %d to %d", priority,
+              WR_HOST_PRIORITY_GREATEST, WR_HOST_PRIORITY_LEAST);
     reap(device);
     WR_TRY(wr_host_stream_new(ordinal, priority, &stream));
     *out = stream;
@@ -76,7 +76,7 @@ weir_status wr_host_stream_destroy(int ordinal, void *native)
               "host: stream_destroy: the default stream cannot be destroyed");
     WR_TRY(wr_host_stream_find(ordinal, native, &stream));
     WR_ENSURE(atomic_load(&stream->capture) == NULL, WEIR_ERR_CAPTURE,
-              "host: stream_destroy: stream %p is in a capture; end that first", native);
+              "host: stream_destroy: stream %p is being captured; end the capture first", native);
     WR_TRY(wr_host_stream_unhold(stream, true));
 
     wr_lock_acquire(&device->list_lock);
@@ -105,7 +105,7 @@ static weir_status wait_for(int ordinal, const wr_host_fence *fence)
 {
     wr_host_fence_reach(fence);
     WR_ENSURE(!atomic_load(&wr_host.devices[ordinal].lost), WEIR_ERR_DEVICE_LOST,
-              "host: device %d was lost while its work was waited for; close the library and open it again", ordinal);
+              "host: device %d was lost while waiting for its work; close the library and open it again", ordinal);
     return WEIR_OK;
 }
 

@@ -26,14 +26,14 @@ static atomic_uint_fast64_t next_chunk = 1;
 static weir_status check_multiple(const char *call, const char *what, uint64_t number)
 {
     WR_ENSURE(number % WR_HOST_GRANULARITY == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "host: %s: %s %#" PRIx64 " is not a multiple of the granularity, %" PRIu64, call, what, number,
+              "host: %s: %s %#" PRIx64 " is not a multiple of the granularity of %" PRIu64 " bytes", call, what, number,
               WR_HOST_GRANULARITY);
     return WEIR_OK;
 }
 
 static weir_status check_range(const char *call, const void *base, size_t bytes)
 {
-    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "host: %s: 0 bytes", call);
+    WR_ENSURE(bytes > 0, WEIR_ERR_INVALID_ARGUMENT, "host: %s: 0 bytes requested", call);
     WR_TRY(check_multiple(call, "size", bytes));
     return check_multiple(call, "address", (uintptr_t)base);
 }
@@ -84,7 +84,8 @@ static weir_status take_chunk(wr_host_device *device, uint64_t bytes, wr_host_ra
     wr_host_range *chunk;
     WR_TRY(wr_host_space_take(&device->chunks, bytes, WR_HOST_GRANULARITY, &chunk));
     WR_ENSURE(chunk != NULL, WEIR_ERR_OUT_OF_MEMORY,
-              "host: no %" PRIu64 " bytes in one piece in the file behind virtual memory; make smaller chunks", bytes);
+              "host: no contiguous %" PRIu64 " bytes are free in the file behind virtual memory; create smaller chunks",
+              bytes);
     chunk->use = WR_HOST_CHUNK;
     chunk->handle = atomic_fetch_add(&next_chunk, 1) << HANDLE_PLACE_BITS | chunk->base / WR_HOST_GRANULARITY;
     chunk->map_count = 0;
@@ -153,7 +154,7 @@ weir_status wr_host_vm_import(int ordinal, int descriptor, size_t bytes, weir_ch
     struct stat about;
     WR_TRY(enter_create(WEIR_BACKEND_vm_import, ordinal, bytes, chunk, &device));
     WR_ENSURE(fcntl(descriptor, F_GET_SEALS) == SEALS && fstat(descriptor, &about) == 0, WEIR_ERR_INVALID_ARGUMENT,
-              "host: vm_import: descriptor %d is not what vm_export gave", descriptor);
+              "host: vm_import: descriptor %d does not come from vm_export", descriptor);
     WR_ENSURE((uint64_t)about.st_size == bytes, WEIR_ERR_INVALID_ARGUMENT,
               "host: vm_import: the chunk behind descriptor %d has %jd bytes, not %zu", descriptor,
               (intmax_t)about.st_size, bytes);
@@ -167,7 +168,7 @@ static weir_status find_handle(const wr_host_device *device, weir_chunk handle, 
     uint64_t place = (handle & (((uint64_t)1 << HANDLE_PLACE_BITS) - 1)) * WR_HOST_GRANULARITY;
     wr_host_range *chunk = device->file >= 0 ? wr_host_space_find(&device->chunks, place) : NULL;
     WR_ENSURE(chunk != NULL && chunk->handle == handle && !chunk->destroyed, WEIR_ERR_INVALID_ARGUMENT,
-              "host: %s: %#" PRIx64 " is no chunk of this device, or it was destroyed", call, handle);
+              "host: %s: %#" PRIx64 " is not a chunk of this device, or was destroyed", call, handle);
     *out = chunk;
     return WEIR_OK;
 }
@@ -190,7 +191,8 @@ static weir_status export_locked(const wr_host_device *device, weir_chunk handle
     wr_host_range *chunk = NULL;
     WR_TRY(find_handle(device, handle, "vm_export", &chunk));
     WR_ENSURE(chunk->file >= 0, WEIR_ERR_INVALID_ARGUMENT,
-              "host: vm_export: chunk %#" PRIx64 " was made by vm_create; make it by vm_create_exportable", handle);
+              "host: vm_export: chunk %#" PRIx64 " was created by vm_create; create it by vm_create_exportable",
+              handle);
     int copy = fcntl(chunk->file, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return fail_descriptor("vm_export");
     *descriptor = copy;
@@ -247,8 +249,8 @@ static weir_status take_addresses(wr_host_device *device, uint64_t bytes, uint64
         WR_TRY(wr_host_space_take_at(&device->memory.space, offset, bytes, range));
     if (*range == NULL) WR_TRY(wr_host_space_take(&device->memory.space, bytes, WR_HOST_GRANULARITY, range));
     WR_ENSURE(*range != NULL, WEIR_ERR_OUT_OF_MEMORY,
-              "host: no %" PRIu64 " bytes in one piece among the device's %" PRIu64 " bytes of addresses", bytes,
-              device->memory.bytes);
+              "host: no contiguous %" PRIu64 " bytes are free in the device's %" PRIu64 " bytes of address space",
+              bytes, device->memory.bytes);
     return WEIR_OK;
 }
 
@@ -300,8 +302,8 @@ static weir_status vm_release_locked(wr_host_device *device, void *base, uint64_
     uint64_t distance;
     WR_TRY(find_reservation(device, base, WR_HOST_GRANULARITY, "vm_release", &reservation, &distance));
     WR_ENSURE(distance == 0 && reservation->bytes == bytes, WEIR_ERR_INVALID_ARGUMENT,
-              "host: vm_release: the reservation at %p has %" PRIu64
-              " bytes from %p on; only all of it can be released",
+              "host: vm_release: %p is in a reservation of %" PRIu64
+              " bytes at %p, which can only be released as a whole",
               base, reservation->bytes, (void *)(device->memory.start + reservation->base));
     WR_ENSURE(wr_host_space_empty(reservation->maps), WEIR_ERR_BUSY,
               "host: vm_release: chunks are mapped in the reservation at %p; unmap them first", base);
@@ -331,8 +333,8 @@ static weir_status vm_map_locked(wr_host_device *device, void *base, uint64_t by
     WR_TRY(find_chunk(device, handle, bytes, "vm_map", WEIR_ERR_NOT_SUPPORTED, &chunk));
     WR_TRY(find_reservation(device, base, bytes, "vm_map", &reservation, &distance));
     WR_TRY(wr_host_space_take_at(reservation->maps, distance, bytes, &map));
-    WR_ENSURE(map != NULL, WEIR_ERR_BUSY, "host: vm_map: something is mapped in the %" PRIu64 " bytes at %p; unmap it",
-              bytes, base);
+    WR_ENSURE(map != NULL, WEIR_ERR_BUSY,
+              "host: vm_map: something is already mapped in the %" PRIu64 " bytes at %p; unmap it first", bytes, base);
 
     map->use = WR_HOST_MAP;
     map->chunk = chunk;
@@ -367,7 +369,7 @@ static weir_status find_maps(const wr_host_device *device, const void *base, uin
         map = wr_host_space_next(map);
     }
     WR_ENSURE(place == distance + bytes, WEIR_ERR_INVALID_ARGUMENT,
-              "host: %s: %" PRIu64 " bytes at %p are not exactly one or more whole maps", call, bytes, base);
+              "host: %s: %" PRIu64 " bytes at %p are not one or more whole mappings", call, bytes, base);
     return WEIR_OK;
 }
 

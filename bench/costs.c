@@ -148,13 +148,13 @@ bool bench_costs(const bench_options *options)
     char what[96];
     field *f;
     if (bench_on_host(options)) {
-        puts("costs: left out: only a GPU has NVIDIA's libraries; --backend cuda\n");
+        puts("costs: left out: NVIDIA's libraries need a GPU; use --backend cuda\n");
         return true;
     }
     bool good = field_run(&f, &plan, options);
     good &= field_run(&f, &plan, options); /* this run counts: the first had to read the libraries' files from disk */
-    puts(
-        "cost of making handles, kinds in this order, threads one after the other, device memory by the driver's figure");
+    puts("cost of making handles, kinds in this order, threads one after the other, device memory by the driver's "
+         "figure");
     show_kinds(f);
     show_totals(f, options->threads);
     snprintf(what, sizeof what, "device memory, %u threads x (cuBLAS + cuSOLVER)", options->threads);

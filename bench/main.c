@@ -13,7 +13,7 @@ static const struct {
     { "handles", bench_handles, "getting a library handle that is there, on 1 to N threads" },
     { "costs", bench_costs, "making handles on N threads: time, and device memory by the driver's figure" },
     { "alloc", bench_alloc, "an allocation and its free, when nothing has to grow, on 1 to N threads" },
-    { "many", bench_many, "an allocation, and one that nothing fits, while up to 100,000 blocks are live" },
+    { "many", bench_many, "an allocation, and one that no free block fits, while up to 100,000 blocks are live" },
     { "replay", bench_replay, "recorded traces: time per operation and peaks" },
     { "history", bench_history, "recording an event, reading a million of them back, and snapshots" },
 };
@@ -23,12 +23,12 @@ static const char help[] =
     "\nOptions:\n"
     "  -t, --threads N       most threads, 1 to 256; default 2\n"
     "  -b, --backend NAME    host or cuda, for weir; default host\n"
-    "  -p, --peer FILE       a peer besides the built-in ones: a shared object as of bench/peer.h; repeatable.\n"
+    "  -p, --peer FILE       a further peer: a shared object that implements bench/peer.h; repeatable.\n"
     "                        FILE,VARIABLE=VALUE sets the variable first; such a peer takes part where each has a\n"
     "                        process of its own (replay)\n"
     "  -h, --help            this text\n\n"
-    "Tables show medians and ratios to weir, then how the figures stand to the project's targets.\n"
-    "Exit code: 0, 1 when something could not run, 2 for bad usage. Peers that are not here are left out.\n";
+    "Tables show medians and ratios to weir, then whether the figures meet the project's targets.\n"
+    "Exit codes: 0 success, 1 something could not run, 2 wrong usage. Peers that are not installed are left out.\n";
 
 static int usage(FILE *to, int code)
 {

@@ -18,8 +18,8 @@ static const bench_peer *load(const bench_peer_file *file)
     memcpy(&get, &symbol, sizeof get); /* ISO C has no cast from void * to a function pointer */
     const bench_peer *peer = get();
     if (peer->version == BENCH_PEER_VERSION) return peer;
-    fprintf(stderr, "weir-bench: peer %s is left out: it was built for version %u of peer.h, this is %d\n", file->path,
-            peer->version, BENCH_PEER_VERSION);
+    fprintf(stderr, "weir-bench: peer %s is left out: it was built for version %u of peer.h, but this is version %d\n",
+            file->path, peer->version, BENCH_PEER_VERSION);
     return NULL;
 }
 

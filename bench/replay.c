@@ -318,7 +318,7 @@ static bool play_all(const campaign *c, const bench_options *options)
 bool bench_replay(const bench_options *options)
 {
     if (options->trace_count == 0) {
-        puts("replay: left out: no traces were named\n");
+        puts("replay: left out: no trace was given\n");
         return true;
     }
     campaign c = { .loads = grow_new(options->trace_count, sizeof *c.loads) };

@@ -89,7 +89,7 @@ const char *cli_word(const char *command, const char *what, const char *word, co
     if (nearest)
         cli_usage(command, "there is no %s '%s'; did you mean '%s'?", what, word, nearest);
     else
-        cli_usage(command, "there is no %s '%s'; known are %s", what, word, list);
+        cli_usage(command, "there is no %s '%s'; choose from %s", what, word, list);
     return NULL;
 }
 
@@ -172,7 +172,8 @@ bool cli_device_size(const char *text, uint64_t *bytes)
 bool cli_device_memory(const char *command, const char *text, uint64_t *bytes)
 {
     if (cli_device_size(text, bytes)) return true;
-    cli_usage(command, "--device-memory '%s' is no size from 2 MiB to 16 TiB; write it as 24GiB or 512M", text);
+    cli_usage(command, "--device-memory '%s' is not a size from 2 MiB to 16 TiB; give a size such as 24GiB or 512M",
+              text);
     return false;
 }
 
@@ -188,7 +189,7 @@ static bool are_one(const char *one, const char *other)
 bool cli_spares_trace(const char *command, const char *input, const char *path)
 {
     if (!path || output_is_stdout(path) || !are_one(path, input)) return true;
-    cli_usage(command, "%s is to be read and would be replaced; name another file for the output", path);
+    cli_usage(command, "%s is an input and would be replaced; name another file for the output", path);
     return false;
 }
 
@@ -197,7 +198,8 @@ static bool spares(const char *command, char *const *traces, int count, const ch
     for (int i = 0; i < count; i++)
         if (!cli_spares_trace(command, traces[i], path)) return false;
     if (!path || output_is_stdout(path) || !trace_is_named(path)) return true;
-    cli_usage(command, "%s is named as a trace is, and no trace is written; name another file, or - for stdout", path);
+    cli_usage(command, "%s is named like a trace, but what is written is not one; name another file, or - for stdout",
+              path);
     return false;
 }
 

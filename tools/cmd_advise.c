@@ -17,8 +17,8 @@ static const char help[] =
     "usage: weir advise [OPTION]... TRACE...\n\n"
     "Replays recorded allocation traces under the settings of PyTorch's allocator and under weir, and says which fit,\n"
     "what each would reserve, and which is best. No GPU is needed.\n\n"
-    "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: says which common card would do\n"
-    "  -c, --context SIZE        what of it the CUDA context and libraries take; default 0.6GiB\n"
+    "  -m, --device-memory SIZE  memory of each device, such as 24GiB; default: name a common card that would do\n"
+    "  -c, --context SIZE        the part of it that the CUDA context and libraries take; default 0.6GiB\n"
     "      --json FILE           the results as JSON; - is stdout, instead of the text\n"
     "  -h, --help                this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n"
@@ -41,7 +41,7 @@ static bool take_option(request *r, int option)
     case 'm': return cli_device_memory("advise", optarg, &r->options.device_memory);
     case 'c':
         if (cli_size(optarg, &r->options.context) && r->options.context <= MOST_CONTEXT) return true;
-        cli_usage("advise", "--context '%s' is no size of at most 7 GiB; write it as 0.6GiB or 500M", optarg);
+        cli_usage("advise", "--context '%s' is not a size up to 7 GiB; give a size such as 0.6GiB or 500M", optarg);
         return false;
     case 'j': r->json = optarg; return true;
     default: return false;
@@ -53,9 +53,10 @@ static bool makes_sense(const request *r, int traces)
     const advise_options *o = &r->options;
     char context[TABLE_SIZE];
     if (traces == 0)
-        cli_usage("advise", "which trace? Name at least one file, or - for stdin");
+        cli_usage("advise", "no trace given; name at least one file, or - for stdin");
     else if (o->device_memory && o->device_memory < o->context + SMALLEST_ROOM)
-        cli_usage("advise", "--device-memory leaves no 2 MiB beside the context's %s; --context sets that",
+        cli_usage("advise",
+                  "--device-memory leaves less than 2 MiB beside the %s of the context; change that with --context",
                   table_size(o->context, context));
     else
         return true;
@@ -155,7 +156,7 @@ static void print_best(const advice *a)
 static void print_check(const advice *a)
 {
     if (!a->checked) {
-        puts("Not checked: a half of the trace allocates nothing, or fits with no setting.");
+        puts("Not checked: one half of the trace allocates nothing, or does not fit with any setting.");
         return;
     }
     const outcome *chosen = &a->at[a->chosen];
@@ -163,9 +164,9 @@ static void print_check(const advice *a)
     if (a->held)
         printf("yes, %.2f x\n", measurement_ratio(&chosen->second));
     else if (a->better == a->count)
-        puts("no: nothing fits there");
+        puts("no, nothing fits there");
     else if (chosen->second.oom)
-        printf("no: it is out of memory there; %s was better\n", a->at[a->better].setting.name);
+        printf("no, it runs out of memory there; %s was better\n", a->at[a->better].setting.name);
     else
         printf("no, %.2f x: %s was better there, %.2f x\n", measurement_ratio(&chosen->second),
                a->at[a->better].setting.name, measurement_ratio(&a->at[a->better].second));
@@ -254,13 +255,16 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
     text_printf(stdout, "%s: %zu operations; %s of each card are kept for the context\n", name, sc->operations,
                 table_size(r->options.context, context));
     if (has_devices(sc))
-        puts("several devices: RESERVED, WASTE and RATIO are of the fullest, which CARD is to hold; DRIVER is of all");
+        puts("several devices: RESERVED, WASTE and RATIO are of the fullest device, which CARD must hold; DRIVER is of "
+             "all devices");
     if (sc->residents)
-        printf("%zu residents: blocks made before the first event, allocated first; peaks from before are not known\n",
+        printf("%zu residents: blocks from before the first event, which are allocated first; earlier peaks are not "
+               "known\n",
                sc->residents);
-    if (sc->anomalies) printf("%zu anomalies: events that make no sense; 'weir check' names them\n", sc->anomalies);
+    if (sc->anomalies)
+        printf("%zu anomalies: events that contradict earlier ones; 'weir check' lists them\n", sc->anomalies);
     if (sc->refused)
-        printf("%zu allocations failed when recorded, the first of %s; what fits has memory for them too\n",
+        printf("%zu allocations failed when recorded, the first of %s; a setting fits only with memory for them too\n",
                sc->refused, table_size(sc->refused_first, first));
     print_settings(&a, r);
     print_best(&a);

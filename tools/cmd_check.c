@@ -21,9 +21,9 @@
 static const char help[] =
     "usage: weir check [OPTION]... TRACE...\n\n"
     "Says whether traces are well formed: that every free has its allocation, nothing is freed twice, no two live\n"
-    "blocks or segments overlap, and blocks are in segments. Says what is still live at the end. Tells of uses on streams\n"
-    "that a block was not ordered with, where the program ran with WEIR_DEBUG=streams. Exit code 1 when a trace is\n"
-    "malformed or has such uses; blocks that are live at the end are not a fault, nor is what is only suspected.\n\n"
+    "blocks or segments overlap, and blocks are in segments. Says what is still live at the end. If the program ran\n"
+    "with WEIR_DEBUG=streams, also reports uses of blocks on streams that they were not ordered with. Exit code 1\n"
+    "when a trace is malformed or has such uses; neither blocks that are live at the end nor suspicions are faults.\n\n"
     "      --reproduce  also replay with policy torch and compare with the recorded segments, one by one; exit code\n"
     "                   1 when they differ\n"
     "      --json FILE  the results as JSON; - is stdout, instead of the text\n"
@@ -94,7 +94,7 @@ static void fault(check *c, uint64_t *counter, size_t index, const weir_event *e
 {
     ++*counter;
     if (!c->text || c->shown++ >= SHOWN) return;
-    text_printf(c->text, "%s: event %zu: %s %#" PRIx64 " (%" PRIu64 " bytes, device %d)\n", c->name, index, what,
+    text_printf(c->text, "%s: event %zu: %s: %#" PRIx64 " (%" PRIu64 " bytes, device %d)\n", c->name, index, what,
                 e->address, e->size, e->device);
 }
 
@@ -119,7 +119,7 @@ static void on_alloc(check *c, size_t index, const weir_event *e)
     if (overlaps && is_left_out(c, WEIR_EVENT_FREE_REQUESTED) && is_left_out(c, WEIR_EVENT_FREE_COMPLETED))
         c->left_out[WEIR_EVENT_FREE_REQUESTED]++;
     else if (overlaps)
-        fault(c, &c->overlaps, index, e, "allocation overlaps a block that was not freed,");
+        fault(c, &c->overlaps, index, e, "allocation overlaps a block that was not freed");
 
     block *made = grow_new(1, sizeof *made);
     *made = (block){ e->address, e->size, e->device, false };
@@ -137,11 +137,11 @@ static void on_stray_free(check *c, size_t index, const weir_event *e, const blo
     if (seen && !overlapped && is_left_out(c, WEIR_EVENT_ALLOC))
         c->left_out[WEIR_EVENT_ALLOC]++;
     else if (seen && !overlapped)
-        fault(c, &c->double_frees, index, e, "second free of");
+        fault(c, &c->double_frees, index, e, "second free");
     else if (c->begins_late && !seen && !overlapped)
         c->residents++;
     else
-        fault(c, &c->unmatched_frees, index, e, "free of what was not allocated,");
+        fault(c, &c->unmatched_frees, index, e, "free of an address that no allocation returned");
     c->unseen_frees += !c->begins_late && !seen && !overlapped;
     see(c, e);
 }
@@ -153,7 +153,7 @@ static void on_free(check *c, size_t index, const weir_event *e)
     if (!b || b->address != e->address)
         on_stray_free(c, index, e, b);
     else if (b->pending)
-        fault(c, &c->double_frees, index, e, "second free of");
+        fault(c, &c->double_frees, index, e, "second free");
     else
         b->pending = true;
 }
@@ -165,7 +165,7 @@ static void on_completed(check *c, size_t index, const weir_event *e)
     if (exact && b->pending)
         drop(c, b);
     else if (exact)
-        fault(c, &c->unmatched_frees, index, e, "completed free that was not asked for, of");
+        fault(c, &c->unmatched_frees, index, e, "free completed that was never requested");
     else if (!map_find(&c->seen, e->device, e->address))
         on_stray_free(c, index, e, b);
     /* Else the fault was reported at the free's request, or the block is a resident. */
@@ -242,9 +242,9 @@ static void on_segments(check *c, segments *s, size_t index, const weir_event *e
     switch (segments_follow(s, e)) {
     case SEGMENTS_FINE: break;
     case SEGMENTS_LEFT_OUT: c->left_out[segments_undo(e->kind)]++; break;
-    case SEGMENTS_OVERLAP: fault(c, &c->segment_overlaps, index, e, "segment overlaps one that was not freed,"); break;
-    case SEGMENTS_SECOND_FREE: fault(c, &c->segment_double_frees, index, e, "second free of segment"); break;
-    case SEGMENTS_OUTSIDE: fault(c, &c->outside_segments, index, e, "allocation outside all segments,"); break;
+    case SEGMENTS_OVERLAP: fault(c, &c->segment_overlaps, index, e, "segment overlaps one that was not freed"); break;
+    case SEGMENTS_SECOND_FREE: fault(c, &c->segment_double_frees, index, e, "second free of a segment"); break;
+    case SEGMENTS_OUTSIDE: fault(c, &c->outside_segments, index, e, "allocation outside all segments"); break;
     }
 }
 
@@ -287,20 +287,20 @@ static bool well_formed(const check *c)
 
 static void print_beginning(const check *c, const trace *t)
 {
-    text_printf(stdout, "%s: begins late: ", c->name);
+    text_printf(stdout, "%s: the recording begins late: ", c->name);
     if (t->dropped) printf("%" PRIu64 " events lost, ", t->dropped);
-    printf("%" PRIu64 " frees of blocks from before\n", c->residents);
+    printf("%" PRIu64 " frees of blocks that were allocated before it\n", c->residents);
 }
 
 static const struct left_out {
     const char *action, *other, *shown_by;
 } left_outs[WEIR_EVENT_LAST + 1] = {
-    [WEIR_EVENT_ALLOC] = { "alloc", NULL, "blocks are freed again" },
-    [WEIR_EVENT_FREE_REQUESTED] = { "free_requested", "free_completed", "blocks lie where others lay" },
-    [WEIR_EVENT_SEGMENT_ALLOC] = { "segment_alloc", NULL, "segments are given back again" },
-    [WEIR_EVENT_SEGMENT_FREE] = { "segment_free", NULL, "segments lie where others lay" },
-    [WEIR_EVENT_SEGMENT_MAP] = { "segment_map", NULL, "ranges are unmapped again" },
-    [WEIR_EVENT_SEGMENT_UNMAP] = { "segment_unmap", NULL, "ranges are mapped where others were" },
+    [WEIR_EVENT_ALLOC] = { "alloc", NULL, "blocks are freed twice" },
+    [WEIR_EVENT_FREE_REQUESTED] = { "free_requested", "free_completed", "blocks overlap earlier ones" },
+    [WEIR_EVENT_SEGMENT_ALLOC] = { "segment_alloc", NULL, "segments are freed twice" },
+    [WEIR_EVENT_SEGMENT_FREE] = { "segment_free", NULL, "segments overlap earlier ones" },
+    [WEIR_EVENT_SEGMENT_MAP] = { "segment_map", NULL, "ranges are unmapped twice" },
+    [WEIR_EVENT_SEGMENT_UNMAP] = { "segment_unmap", NULL, "ranges are mapped over earlier ones" },
 };
 
 static void print_left_out(const check *c)
@@ -310,7 +310,7 @@ static void print_left_out(const check *c)
         if (c->left_out[i] == 0) continue;
         text_printf(stdout,
                     "%s: recorded without %s%s%s: %" PRIu64
-                    " %s; record without skip_actions, for what depends on that is not known\n",
+                    " %s; record without skip_actions, because what depends on these events is not known\n",
                     c->name, l->action, l->other ? ", " : "", l->other ? l->other : "", c->left_out[i], l->shown_by);
     }
 }
@@ -337,24 +337,26 @@ static void print_summary(const check *c, const trace *t)
         text_printf(stdout, "%s: %" PRIu64 " unmatched frees, %" PRIu64 " double frees, %" PRIu64 " overlaps\n",
                     c->name, c->unmatched_frees, c->double_frees, c->overlaps);
     if (c->unseen_frees)
-        text_printf(stdout,
-                    "%s: %" PRIu64
-                    " of the unmatched frees are of addresses that the trace had not named: where it began late, "
-                    "the blocks are from before, and such frees have no allocation\n",
-                    c->name, c->unseen_frees);
+        text_printf(
+            stdout,
+            "%s: %" PRIu64
+            " of the unmatched frees are of addresses not seen before; if the recording began late, their blocks were "
+            "allocated before it\n",
+            c->name, c->unseen_frees);
     if (segment_faults(c))
         text_printf(stdout,
                     "%s: %" PRIu64 " double frees of segments, %" PRIu64 " overlaps of segments, %" PRIu64
-                    " allocations outside all\n",
+                    " allocations outside all segments\n",
                     c->name, c->segment_double_frees, c->segment_overlaps, c->outside_segments);
     print_left_out(c);
     if (c->begins_late) print_beginning(c, t);
     if (t->stacks.lost)
-        text_printf(stdout, "%s: call stacks left out for want of room (WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n",
+        text_printf(stdout, "%s: call stacks left out for lack of room (raise WEIR_HISTORY_STACKS_KEPT): %" PRIu64 "\n",
                     c->name, t->stacks.lost);
     if (c->misuses + c->suspicions)
         text_printf(stdout,
-                    "%s: uses on streams that a block was not ordered with: %" PRIu64 ", and %" PRIu64 " suspected\n",
+                    "%s: uses of blocks on streams that they were not ordered with: %" PRIu64 ", and %" PRIu64
+                    " suspected\n",
                     c->name, c->misuses, c->suspicions);
     if (c->incomplete_frees)
         text_printf(stdout, "%s: frees never completed: %" PRIu64 " blocks, %s\n", c->name, c->incomplete_frees,
@@ -448,7 +450,7 @@ int cmd_check(int argc, char **argv)
         default: return COMMAND_USAGE;
         }
     }
-    if (optind == argc) return cli_usage("check", "which trace? Name at least one file, or - for stdin");
+    if (optind == argc) return cli_usage("check", "no trace given; name at least one file, or - for stdin");
     if (!cli_spares_traces("check", argv + optind, argc - optind, json, NULL)) return COMMAND_USAGE;
 
     bool good = true, silent = output_is_stdout(json);

@@ -12,7 +12,7 @@
 static const char help[] =
     "usage: weir convert TRACE -o FILE\n\n"
     "Rewrites a trace in weir's own format, which is small, fast to read and documented.\n\n"
-    "  -o, --output FILE  where to write; - is stdout; a file that exists is replaced whole or not at all\n"
+    "  -o, --output FILE  the file to write; - is stdout; an existing file is replaced completely or not at all\n"
     "      --json FILE    what was written, as JSON; - is stdout\n"
     "  -h, --help         this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
@@ -60,8 +60,8 @@ int cmd_convert(int argc, char **argv)
         default: return COMMAND_USAGE;
         }
     }
-    if (argc - optind != 1) return cli_usage("convert", "exactly one trace is converted; %d were given", argc - optind);
-    if (!output) return cli_usage("convert", "where to? Name a file with -o, or - for stdout");
+    if (argc - optind != 1) return cli_usage("convert", "give exactly one trace; there are %d", argc - optind);
+    if (!output) return cli_usage("convert", "no output given; name a file with -o, or - for stdout");
     if (!cli_spares_trace("convert", argv[optind], output) || !cli_are_apart("convert", output, json) ||
         !cli_spares_traces("convert", argv + optind, 1, json, NULL))
         return COMMAND_USAGE;

@@ -91,7 +91,7 @@ static void print_libraries(void)
     for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++)
         if (l->error[0] && !is_absent(l)) text_printf(stdout, "%s does not load: %s\n", l->name, l->error);
     for (const vendor_library *l = libraries; l < libraries + LIBRARIES; l++)
-        if (is_absent(l)) printf("%s%s", absent++ ? ", " : "Not here: ", l->name);
+        if (is_absent(l)) printf("%s%s", absent++ ? ", " : "Not found: ", l->name);
     if (absent) putchar('\n');
 }
 
@@ -250,7 +250,7 @@ int cmd_info(int argc, char **argv)
         default: return COMMAND_USAGE;
         }
     }
-    if (optind < argc) return cli_usage("info", "'%s' is not expected: info takes options only", argv[optind]);
+    if (optind < argc) return cli_usage("info", "unexpected argument '%s'; info takes options only", argv[optind]);
     if (!cli_spares_traces("info", NULL, 0, json, NULL)) return COMMAND_USAGE;
 
     bool good = inform(json);

@@ -20,14 +20,14 @@
 static const char help[] =
     "usage: weir plan [OPTION]... TRACE... [-o FILE]\n"
     "       weir plan --show FILE\n\n"
-    "Places every allocation of a trace with all of the trace known, as low as it can. Says how much memory that takes\n"
-    "and how far it is from the lower bound, which no allocator can pass: the most that lives at once.\n\n"
-    "  -o, --output FILE    write the plan of the one trace; - is stdout; a wrong plan is never written\n"
+    "Places every allocation of a trace, as low as it can, with all of the trace known. Says how much memory that\n"
+    "takes and how far that is above the lower bound, which no allocator can beat: the most that is live at once.\n\n"
+    "  -o, --output FILE    write the plan, of one TRACE only; - is stdout; a wrong plan is never written\n"
     "      --show FILE      check a plan file and list it\n"
-    "      --streams-apart  no stream gets memory that another stream used; an arena for each\n"
+    "      --streams-apart  give no stream memory that another stream used: one arena per stream\n"
     "  -t, --time SECONDS   stop searching after this long, for each trace; default 5\n"
-    "      --seed N         of the search's random choices; default 1\n"
-    "      --threads N      that search; default: as many as there are processors\n"
+    "      --seed N         seed of the search's random choices; default 1\n"
+    "      --threads N      threads that search; default: one per processor\n"
     "      --json FILE      the results as JSON; - is stdout, instead of the table\n"
     "  -h, --help           this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
@@ -200,8 +200,8 @@ static bool plan_trace(const request *r, const char *path, report *out)
     }
     if (good) {
         if (p.anomalies)
-            cli_say("plan", "%s: %" PRIu64 " anomalies: events that make no sense; 'weir check' names them", name,
-                    p.anomalies);
+            cli_say("plan", "%s: %" PRIu64 " anomalies: events that contradict earlier ones; 'weir check' lists them",
+                    name, p.anomalies);
         if (p.count == 0) cli_say("plan", "%s: allocates nothing, so there is nothing to plan", name);
         good = plan_problem(r, &p, name, out);
         problem_release(&p);
@@ -279,11 +279,11 @@ static bool take_option(request *r, int option)
 static bool makes_sense(const request *r, int traces)
 {
     if (r->show && (traces || r->output || r->json))
-        cli_usage("plan", "--show FILE lists a plan that was made; it goes with no trace, output or JSON");
+        cli_usage("plan", "--show FILE lists an existing plan; it cannot be combined with a trace, an output or JSON");
     else if (!r->show && traces == 0)
-        cli_usage("plan", "which trace? Name at least one file, or - for stdin");
+        cli_usage("plan", "no trace given; name at least one file, or - for stdin");
     else if (r->output && traces != 1)
-        cli_usage("plan", "-o takes the plan of one trace; %d were given", traces);
+        cli_usage("plan", "-o writes the plan of one trace; %d were given", traces);
     else
         return true;
     return false;

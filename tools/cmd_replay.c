@@ -27,13 +27,13 @@ static const char help[] =
     "                            allocators, with options as NAME:OPTION=VALUE,...; 'all' names all, 'help' lists\n"
     "                            them; repeatable, or a list with commas; default: torch,weir\n"
     "  -b, --backend NAME        host, cuda or hip; default host\n"
-    "  -m, --device-memory SIZE  memory of each device, as 24GiB; default: 80GiB on host, what there is elsewhere\n"
+    "  -m, --device-memory SIZE  memory of each device, such as 24GiB; default: 80GiB on host, all of it elsewhere\n"
     "  -r, --repeat N            warm passes after the cold one, 1 to 1000; default 3\n"
     "      --reproduce           also compare with the recorded segments, one by one; exit code 1 when they differ\n"
     "      --json FILE           the results as JSON; - is stdout, instead of the table\n"
     "  -h, --help                this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n"
-    "Allocations that fail for want of memory are counted, not an error.\n";
+    "Allocations that fail for lack of memory are counted; they are not an error.\n";
 
 static const char *const backends[] = { "host", "cuda", "hip" };
 enum { BACKENDS = sizeof backends / sizeof *backends };
@@ -151,7 +151,7 @@ static bool replay_model(const request *r, const trace *t, const script *sc, con
     const char *text = getenv("WEIR_HOST_MEMORY");
     uint64_t bytes = r->device_memory ? r->device_memory : MODEL_MEMORY;
     if (!r->device_memory && text && text[0] && !cli_device_size(text, &bytes)) {
-        snprintf(error, 1200, "WEIR_HOST_MEMORY is \"%.200s\", which is no size from 2 MiB to 16 TiB", text);
+        snprintf(error, 1200, "WEIR_HOST_MEMORY is \"%.200s\", which is not a size from 2 MiB to 16 TiB", text);
         return false;
     }
     model_measure(sc, &t->settings, &p->model, bytes, false, m);
@@ -228,8 +228,8 @@ static void remark_on_settings(const trace_settings *recorded, const char *name)
     const uint64_t segment = c.large_segment >> 20;
     if (segment % 2)
         cli_say("replay",
-                "%s: recorded with large_segment_size_mb:%" PRIu64 "; policy torch takes %" PRIu64
-                ", for its segments are multiples of 2 MiB",
+                "%s: recorded with large_segment_size_mb:%" PRIu64 "; policy torch uses %" PRIu64
+                ", because its segments are multiples of 2 MiB",
                 name, segment, segment + 1);
 }
 
@@ -238,10 +238,11 @@ static void remark(const request *r, const trace *t, const script *sc, const cha
 {
     char size[TABLE_SIZE];
     if (sc->residents)
-        cli_say("replay", "%s: %zu residents: blocks made before the first event, allocated first", name,
+        cli_say("replay", "%s: %zu residents: blocks from before the first event, which are allocated first", name,
                 sc->residents);
     if (sc->anomalies)
-        cli_say("replay", "%s: %zu anomalies: events that make no sense; 'weir check' names them", name, sc->anomalies);
+        cli_say("replay", "%s: %zu anomalies: events that contradict earlier ones; 'weir check' lists them", name,
+                sc->anomalies);
     if (sc->refused)
         cli_say("replay", "%s: %zu allocations failed when recorded, the first of %s; they are not replayed", name,
                 sc->refused, table_size(sc->refused_first, size));
@@ -249,7 +250,7 @@ static void remark(const request *r, const trace *t, const script *sc, const cha
         cli_say(
             "replay",
             "%s: recorded with segments that grow by mapping (expandable_segments); policy torch has PyTorch's native "
-            "rules, not those: 'torch-expandable' does",
+            "rules; for this trace use 'torch-expandable'",
             name);
     else if (asks_for_native(r))
         remark_on_settings(&t->settings, name);
@@ -323,7 +324,7 @@ int cmd_replay(int argc, char **argv)
     }
     int code = COMMAND_USAGE;
     if (optind == argc)
-        cli_usage("replay", "which trace? Name at least one file, or - for stdin");
+        cli_usage("replay", "no trace given; name at least one file, or - for stdin");
     else if (cli_spares_traces("replay", argv + optind, argc - optind, r.json, NULL) &&
              (r.policies.count > 0 || policies_add(&r.policies, "torch,weir")))
         code = replay_all(&r, argv + optind, argc - optind) ? 0 : COMMAND_FAILED;

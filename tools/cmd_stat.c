@@ -12,8 +12,8 @@
 static const char help[] =
     "usage: weir stat [OPTION]... TRACE...\n\n"
     "Says what is in traces: events by kind, peaks of requested, active and reserved bytes with the holes at those\n"
-    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak, and failures, with the\n"
-    "memory as it stood then.\n\n"
+    "moments, devices, pools and streams, sizes and lifetimes, the largest allocations at the peak, and failures,\n"
+    "with the memory as it stood then.\n\n"
     "  -n, --largest N   how many of the largest allocations to list, 0 to 10000; default 10\n"
     "      --json FILE   the results as JSON; - is stdout, instead of the text\n"
     "  -h, --help        this text\n\n"
@@ -56,7 +56,7 @@ int cmd_stat(int argc, char **argv)
         default: return COMMAND_USAGE;
         }
     }
-    if (optind == argc) return cli_usage("stat", "which trace? Name at least one file, or - for stdin");
+    if (optind == argc) return cli_usage("stat", "no trace given; name at least one file, or - for stdin");
     if (!cli_spares_traces("stat", argv + optind, argc - optind, json, NULL)) return COMMAND_USAGE;
 
     bool good = true, silent = output_is_stdout(json);

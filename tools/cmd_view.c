@@ -18,8 +18,8 @@ static const char help[] =
     "  -o, --output FILE         .html: a page to explore, without a network; .svg: a picture; - is stdout\n"
     "  -p, --policy NAME         recorded (the default: as it was), torch or weir (replayed); repeatable, or a list\n"
     "                            with commas: each is drawn\n"
-    "  -m, --device-memory SIZE  memory of each device in replays, as 24GiB; default 80GiB\n"
-    "      --format NAME         html or svg, when the name of FILE does not tell\n"
+    "  -m, --device-memory SIZE  memory of each device in replays, such as 24GiB; default 80GiB\n"
+    "      --format NAME         html or svg, if the name of FILE does not say which\n"
     "      --json FILE           what was drawn, as JSON; - is stdout\n"
     "  -h, --help                this text\n\n"
     "TRACE is a PyTorch memory snapshot (.pickle, .pickle.gz), an RMM log (.csv), a weir trace, or - for stdin.\n";
@@ -64,7 +64,9 @@ static drawer choose_drawer(const char *format, const char *path)
     }
     const char *dot = strrchr(path, '.');
     drawer found = dot && !strchr(dot, '/') ? drawer_of(dot + 1) : NULL;
-    if (!found) cli_usage("view", "'%s' does not tell the format; end it in .html or .svg, or add --format", path);
+    if (!found)
+        cli_usage("view", "the name '%s' does not say which format to write; end it in .html or .svg, or add --format",
+                  path);
     return found;
 }
 
@@ -212,8 +214,8 @@ int cmd_view(int argc, char **argv)
         }
         if (!take_option(&r, option)) return COMMAND_USAGE;
     }
-    if (optind == argc) return cli_usage("view", "which trace? Name at least one file, or - for stdin");
-    if (!r.path) return cli_usage("view", "where to? Name a file with -o, as report.html or picture.svg");
+    if (optind == argc) return cli_usage("view", "no trace given; name at least one file, or - for stdin");
+    if (!r.path) return cli_usage("view", "no output given; name a file with -o, such as report.html or picture.svg");
     if (!cli_spares_traces("view", argv + optind, argc - optind, r.path, r.json)) return COMMAND_USAGE;
     drawer draw_tracks = choose_drawer(r.format, r.path);
     if (!draw_tracks) return COMMAND_USAGE;

@@ -18,7 +18,7 @@ static const explanation *explain(const weir_event *e)
           "used" },
         { "unordered_use", "was used on stream ",
           " while another stream may still have been using it: call weir_stream_wait() in between", "used" },
-        { "late_write", "was written after it was freed, as memory of stream ",
+        { "late_write", "was written to after it was freed, when it was memory of stream ",
           ": if another stream still used it, call weir_record_stream() before weir_free()", "freed" },
         { "suspect_free", "was freed while stream ",
           " was current: if that stream uses it, call weir_record_stream() before weir_free(), or allocate it on that "

@@ -17,7 +17,8 @@ static const struct command {
     { "replay", cmd_replay, "replay recorded allocation traces and say what each policy costs" },
     { "view", cmd_view, "draw traces: a page to explore, or a picture" },
     { "stat", cmd_stat, "say what is in a trace: peaks, holes, sizes, lifetimes, the largest allocations" },
-    { "plan", cmd_plan, "place a trace's allocations with all of it known, and say how near the lower bound" },
+    { "plan", cmd_plan,
+      "place a trace's allocations with all of it known, and say how near that is to the lower bound" },
     { "advise", cmd_advise, "say which PyTorch setting a trace's job should run with, and what card it needs" },
     { "check", cmd_check, "say whether a trace is well formed, and what it leaks" },
     { "convert", cmd_convert, "rewrite a trace in weir's own format" },
@@ -32,7 +33,7 @@ static void help(FILE *out)
     fputs("\n  -V, --version  print the library's version\n"
           "  -h, --help     this text\n"
           "\n'weir COMMAND --help' and the manual pages weir(1) and weir-COMMAND(1) say more.\n"
-          "Exit codes: 0 good, 1 the input or the run failed, 2 usage.\n",
+          "Exit codes: 0 success, 1 the input or the run failed, 2 wrong usage.\n",
           out);
 }
 
@@ -49,7 +50,7 @@ static int unknown(const char *name)
 
 static int run(int argc, char **argv)
 {
-    if (argc < 2) return cli_usage(NULL, "which command?");
+    if (argc < 2) return cli_usage(NULL, "no command given");
 
     const char *name = argv[1];
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) {

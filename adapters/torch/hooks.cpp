@@ -74,7 +74,9 @@ WEIR_API void weir_torch_free(void *pointer, ssize_t size, int device, void *str
     switch (weir_free(pointer)) {
     case WEIR_ERR_UNKNOWN_POINTER:
     case WEIR_ERR_DOUBLE_FREE:
-    case WEIR_ERR_INVALID_ARGUMENT: std::fprintf(stderr, "weir: PyTorch frees: %s\n", weir_error_text()); break;
+    case WEIR_ERR_INVALID_ARGUMENT:
+        std::fprintf(stderr, "weir: a free by PyTorch was refused: %s\n", weir_error_text());
+        break;
     default: break;
     }
 }
@@ -84,8 +86,8 @@ WEIR_API void weir_torch_init(int device_count)
     const weir_status status = wa_torch_check_devices(device_count);
     wa_torch_check(status, status != WEIR_ERR_NO_DEVICE
                                ? nullptr
-                               : "PyTorch sees devices that weir does not; `weir info` says what "
-                                 "weir sees; WEIR_BACKEND and WEIR_LIB_CUDA change that");
+                               : "PyTorch sees devices that weir does not; `weir info` lists what weir sees; "
+                                 "change that with WEIR_BACKEND and WEIR_LIB_CUDA");
 }
 
 WEIR_API void weir_torch_reset(void)

@@ -52,7 +52,7 @@ snapshot["device_traces"] = [events[len(events) * 9 // 10:] for events in snapsh
 pickle.dump(snapshot, open(sys.argv[2], "wb"))
 END
 expect 0 advise "$scratch/late.pickle"
-contains "$out" "40 residents: blocks made before the first event, allocated first"
+contains "$out" "40 residents: blocks from before the first event, which are allocated first"
 expect 0 advise --json - "$scratch/late.pickle"
 json 'rows[0]["residents"] == 40'
 
@@ -60,7 +60,7 @@ json 'rows[0]["residents"] == 40'
 printf '%s\n' Thread,Time,Action,Pointer,Size,Stream 1,10:00:01,allocate,0x1000,512,0x0 1,10:00:02,allocate,0x1000,512,0x0 \
     >"$scratch/twice.csv"
 expect 0 advise "$scratch/twice.csv"
-contains "$out" "1 anomalies: events that make no sense; 'weir check' names them"
+contains "$out" "1 anomalies: events that contradict earlier ones; 'weir check' lists them"
 expect 0 advise --json - "$scratch/twice.csv"
 json 'rows[0]["anomalies"] == 1'
 
@@ -147,7 +147,7 @@ expect 0 advise --device-memory 8GiB --json - "$scratch/failed.csv"
 json 'rows[0]["refused"] == 2 and rows[0]["best"] is None'
 json 'all((s["fits"], s["failed_operation"], s["card"] >> 30) == (False, 1, 24) for s in rows[0]["settings"])'
 expect 0 advise --device-memory 8GiB "$scratch/failed.csv"
-contains "$out" "2 allocations failed when recorded, the first of 20.0 GiB; what fits has memory for them too"
+contains "$out" "2 allocations failed when recorded, the first of 20.0 GiB; a setting fits only with memory for them too"
 contains "$out" "out of memory after operation 1 "
 expect 0 advise --device-memory 24GiB --json - "$scratch/failed.csv"
 json 'all(s["fits"] and s["peak_reserved"] >= 21 << 30 for s in rows[0]["settings"])'

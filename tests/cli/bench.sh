@@ -24,7 +24,7 @@ contains "$out" "handle get, hit, explicit, 1 thread"
 contains "$err" "none.so is left out"
 
 expect 0 replay
-contains "$out" "no traces were named"
+contains "$out" "no trace was given"
 expect 1 replay "$scratch/none.pickle"
 contains "$err" "none.pickle"
 need_traces

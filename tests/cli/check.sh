@@ -28,14 +28,14 @@ json "($fault) == (0, 0, 0, True)"
 
 log allocate,0x1000,1024 free,0x1000,1024 free,0x1000,1024
 expect 1 check "$scratch/log.csv"
-contains "$out" "event 3: second free of 0x1000"
+contains "$out" "event 3: second free: 0x1000"
 contains "$out" "malformed"
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (0, 1, 0, False)"
 
 log allocate,0x1000,1024 free,0x9000,512
 expect 1 check "$scratch/log.csv"
-contains "$out" "event 1: free of what was not allocated, 0x9000"
+contains "$out" "event 1: free of an address that no allocation returned: 0x9000"
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (1, 0, 0, False)"
 
@@ -43,7 +43,7 @@ json "($fault) == (1, 0, 0, False)"
 log free,0x9000,512 free,0x9000,512 allocate,0x1000,1024 free,0x1200,512 free,0x8000,512
 expect 1 check "$scratch/log.csv"
 contains "$out" "log: 3 unmatched frees, 1 double frees, 0 overlaps
-log: 2 of the unmatched frees are of addresses that the trace had not named: where it began late,"
+log: 2 of the unmatched frees are of addresses not seen before; if the recording began late,"
 log allocate,0x1000,1024 free,0x1200,512
 expect 1 check "$scratch/log.csv"
 [[ $out != *"began late"* ]] || die "a free inside a block is taken for one from before: $out"
@@ -54,7 +54,7 @@ json "($fault) == (1, 0, 0, False)"
 
 log allocate,0x1000,1024 allocate,0x1200,512 allocate,0x1400,512
 expect 1 check "$scratch/log.csv"
-contains "$out" "event 1: allocation overlaps a block that was not freed, 0x1200"
+contains "$out" "event 1: allocation overlaps a block that was not freed: 0x1200"
 expect 1 check --json - "$scratch/log.csv"
 json "($fault) == (0, 0, 1, False)"
 json 'rows[0]["live_blocks"] == 2'
@@ -79,7 +79,7 @@ segment = {"device": 0, "address": base, "total_size": 12288, "stream": 0, "segm
 pickle.dump({"segments": [segment], "device_traces": [events]}, open(sys.argv[1], "wb"))
 END
 expect 0 check "$scratch/late.pickle"
-contains "$out" "late: begins late: 0 frees of blocks from before
+contains "$out" "late: the recording begins late: 0 frees of blocks that were allocated before it
 late: frees never completed: 1 blocks, 4.00 KiB
 late: live at the end: 1 blocks, 3.91 KiB"
 expect 0 check --json - "$scratch/late.pickle"
@@ -110,22 +110,22 @@ faults='rows[0]["segment_double_frees"], rows[0]["segment_overlaps"], rows[0]["o
 
 take take:100:40 alloc:100:1 free:100:1 give:100:40 give:100:40
 expect 1 check "$scratch/taken.pickle"
-contains "$out" "taken: event 5: second free of segment 0x6400000 (41943040 bytes, device 0)"
+contains "$out" "taken: event 5: second free of a segment: 0x6400000 (41943040 bytes, device 0)"
 contains "$out" "taken: malformed; "
-contains "$out" "taken: 1 double frees of segments, 0 overlaps of segments, 0 allocations outside all"
+contains "$out" "taken: 1 double frees of segments, 0 overlaps of segments, 0 allocations outside all segments"
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (1, 0, 0) and not rows[0]['well_formed']"
 
 take take:100:40 take:120:40 alloc:100:1 take:200:2 give:200:2
 expect 1 check "$scratch/taken.pickle"
-contains "$out" "taken: event 1: segment overlaps one that was not freed, 0x7800000 (41943040 bytes, device 0)"
+contains "$out" "taken: event 1: segment overlaps one that was not freed: 0x7800000 (41943040 bytes, device 0)"
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 1, 0) and not rows[0]['well_formed']"
 
 take take:100:40 alloc:200:2 alloc:139:2 -- 100:40
 expect 1 check "$scratch/taken.pickle"
-contains "$out" "taken: event 1: allocation outside all segments, 0xc800000 (2097152 bytes, device 0)"
-contains "$out" "taken: event 2: allocation outside all segments, 0x8b00000 (2097152 bytes, device 0)"
+contains "$out" "taken: event 1: allocation outside all segments: 0xc800000 (2097152 bytes, device 0)"
+contains "$out" "taken: event 2: allocation outside all segments: 0x8b00000 (2097152 bytes, device 0)"
 expect 1 check --json - "$scratch/taken.pickle"
 json "($faults) == (0, 0, 2) and not rows[0]['well_formed']"
 
@@ -207,7 +207,7 @@ recorded: call weir_record_stream() before weir_free(), or allocate it on that s
 made: allocated: model.py:0:step
 made: used: model.py:1:step, model.py:2:step
 made: well formed; "
-contains "$out" "made: uses on streams that a block was not ordered with: 1, and 0 suspected"
+contains "$out" "made: uses of blocks on streams that they were not ordered with: 1, and 0 suspected"
 expect 1 check --json - "$scratch/made.weirtrace"
 json 'rows[0]["stream_misuses"] == [{"event": 3, "kind": "unrecorded_use", "address": 0x1000, "bytes": 1000, "device": 0,
     "stream": 7, "own_stream": 5, "frames": ["model.py:1:step", "model.py:2:step"], "allocated": ["model.py:0:step"]}]'

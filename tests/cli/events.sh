@@ -124,7 +124,7 @@ replay
 contains "$err" "made: 2 residents"
 json 'all(row["residents"] == 2 and row["operations"] == 3 for row in rows)'
 expect 1 check --reproduce "$scratch/made.weirtrace"
-contains "$err" "does not begin at the beginning"
+contains "$err" "does not begin with the program"
 
 # Nonsense is counted and survived.
 make alloc:0:0:1000:512 alloc:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512 free:0:0:1000:512 done:0:0:1000:512 \

@@ -23,7 +23,7 @@ contains "$out" "cudss does not load: library cudss not loaded; set WEIR_LIB_CUD
 if ldconfig -p 2>"$scratch/ldconfig" | grep -q libcutensor; then
     echo "libcutensor is here: what is not here is not tested"
 else
-    [[ $out =~ (^|$'\n')"Not here: ".*cutensor && $out != *"cutensor does not load"* ]] || die "cutensor: $out"
+    [[ $out =~ (^|$'\n')"Not found: ".*cutensor && $out != *"cutensor does not load"* ]] || die "cutensor: $out"
 fi
 if [ -d "$standins" ]; then
     WEIR_LIB_CUSPARSE=$standins/libcusparse.so WEIR_LIB_MIOPEN=$standins/libMIOpen.so \

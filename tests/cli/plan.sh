@@ -139,11 +139,11 @@ expect 1 plan "$scratch/log.csv" -o "$scratch/no/such/folder"
 contains "$err" "cannot write $scratch/no/such/folder"
 
 expect 2 plan
-contains "$err" "which trace?"
+contains "$err" "no trace given"
 expect 2 plan x y -o z
-contains "$err" "-o takes the plan of one trace; 2 were given"
+contains "$err" "-o writes the plan of one trace; 2 were given"
 expect 2 plan --show x y
-contains "$err" "--show FILE lists a plan that was made"
+contains "$err" "--show FILE lists an existing plan"
 expect 2 plan x -o - --json -
 contains "$err" "two outputs would go to stdout"
 for seconds in 0x10 -1 x 1x "" 86401 nan inf; do

@@ -52,8 +52,8 @@ done
 # Running out of memory is a result.
 expect 0 replay --policy all --repeat 1 --device-memory 2GiB --json - "$small"
 json 'all(row["oom"] > 0 and row["peak_reserved"] <= 2 << 30 for row in rows)'
-contains "$err" "of 2.00 GiB are reserved already"
+contains "$err" "of 2.00 GiB are already reserved"
 WEIR_HOST_MEMORY=2GiB expect 0 replay --policy cupy --json - "$small"
 json 'rows[0]["oom"] > 0'
 WEIR_HOST_MEMORY=3gigs expect 1 replay --policy cupy --json - "$small"
-contains "$err" 'WEIR_HOST_MEMORY is "3gigs", which is no size from 2 MiB to 16 TiB'
+contains "$err" 'WEIR_HOST_MEMORY is "3gigs", which is not a size from 2 MiB to 16 TiB'

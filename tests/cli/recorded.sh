@@ -69,7 +69,7 @@ reserves 200 rounding
 recording odd "large_segment_size_mb:15" '{}' 5
 expect 0 replay --policy torch,weir --repeat 1 --json - "$scratch/odd.pickle"
 json 'rows[0]["peak_reserved"] == 16 << 20'
-contains "$err" "odd: recorded with large_segment_size_mb:15; policy torch takes 16, for its segments are multiples of 2 MiB"
+contains "$err" "odd: recorded with large_segment_size_mb:15; policy torch uses 16, because its segments are multiples of 2 MiB"
 
 # A setting that the library lacks makes only the comparison that needs it fail.
 recording huge "large_segment_size_mb:1000000" '{}' "5 6 -1 7"

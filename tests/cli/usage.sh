@@ -18,7 +18,7 @@ expect 0 --version
 [[ $out =~ ^weir\ [0-9]+\.[0-9]+\.[0-9]+$ ]] || die "version: $out"
 
 expect 2
-contains "$err" "which command?"
+contains "$err" "no command given"
 expect 2 repaly
 contains "$err" "did you mean 'replay'?"
 contains "$err" "Try 'weir --help'."
@@ -29,7 +29,7 @@ expect 2 --hepl
 contains "$err" "there is no option '--hepl'"
 
 expect 2 replay
-contains "$err" "which trace?"
+contains "$err" "no trace given"
 expect 2 replay --polcy torch x
 contains "$err" "did you mean '--policy'?"
 contains "$err" "Try 'weir replay --help'."
@@ -45,24 +45,24 @@ cp "$scratch/job.pickle" "$scratch/job"
 before=$(cksum <"$scratch/job")
 for command in stat check advise plan replay; do
     expect 2 "$command" --json "$scratch/job.pickle" "$scratch/job"
-    contains "$err" "named as a trace"
+    contains "$err" "named like a trace"
     expect 2 "$command" --json "$scratch/job" "$scratch/job"
-    contains "$err" "is to be read and would be replaced"
+    contains "$err" "is an input and would be replaced"
 done
 expect 2 view --format svg -o "$scratch/job" "$scratch/job.pickle" "$scratch/job"
-contains "$err" "is to be read and would be replaced"
+contains "$err" "is an input and would be replaced"
 expect 2 convert "$scratch/job" -o "$scratch/job"
-contains "$err" "is to be read and would be replaced"
+contains "$err" "is an input and would be replaced"
 for command in "view --format svg" convert; do
     # shellcheck disable=SC2086
     expect 2 $command -o - --json - "$scratch/job"
     contains "$err" "would go to stdout; name a file for one of them"
     # shellcheck disable=SC2086
     expect 2 $command -o "$scratch/same" --json "$scratch/job" "$scratch/job"
-    contains "$err" "is to be read and would be replaced"
+    contains "$err" "is an input and would be replaced"
 done
 expect 2 info --json "$scratch/job.pickle"
-contains "$err" "named as a trace"
+contains "$err" "named like a trace"
 expect 2 plan -o "$scratch/same" --json "$scratch/same" "$scratch/job"
 contains "$err" "two outputs would go to $scratch/same"
 [ "$(cksum <"$scratch/job")" = "$before" ] && [ "$(cksum <"$scratch/job.pickle")" = "$before" ] || die "a trace was replaced"
@@ -75,7 +75,7 @@ expect 2 replay --policy torch,nothing-like-it x
 contains "$err" "'--policy help' lists them"
 expect 2 replay --policy torch-expandable:pages=2MiB x
 contains "$err" "policy 'torch-expandable' has no option 'pages'"
-contains "$err" "known are: small-page, page"
+contains "$err" "with one of: small-page, page"
 expect 2 replay --policy async:page=1KiB x
 contains "$err" "page '1KiB' is not a size from"
 expect 2 replay --policy torch:page=1MiB x
@@ -87,7 +87,7 @@ expect 2 replay --backend hsot x
 contains "$err" "did you mean 'host'?"
 for size in 0 -1 12x 1.5.2G GiB 99999999999T ""; do
     expect 2 replay --device-memory "$size" x
-    contains "$err" "is no size"
+    contains "$err" "is not a size"
 done
 for count in 0 1001 -1 1.5 x ""; do
     expect 2 replay --repeat "$count" x
@@ -97,15 +97,15 @@ expect 2 stat
 expect 2 stat --largest 10001 x
 contains "$err" "is not a number from 0 to 10000"
 expect 2 advise
-contains "$err" "which trace?"
+contains "$err" "no trace given"
 expect 2 advise --context 1x x
-contains "$err" "--context '1x' is no size"
+contains "$err" "--context '1x' is not a size"
 for size in 0 1MiB 100TiB 24x; do
     expect 2 advise --device-memory "$size" x
-    contains "$err" "--device-memory '$size' is no size from 2 MiB to 16 TiB"
+    contains "$err" "--device-memory '$size' is not a size from 2 MiB to 16 TiB"
 done
 expect 2 advise --device-memory 512MiB x
-contains "$err" "the context's 614 MiB"
+contains "$err" "the 614 MiB of the context"
 expect 2 check
 expect 2 check --jsn - x
 contains "$err" "did you mean '--json'?"
@@ -114,5 +114,5 @@ contains "$err" "-o"
 expect 2 convert -o y
 expect 2 convert x y -o z
 expect 2 info something
-contains "$err" "'something' is not expected"
+contains "$err" "unexpected argument 'something'"
 [ -z "$out" ] || die "usage errors on stdout: $out"

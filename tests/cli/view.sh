@@ -147,16 +147,16 @@ expect 1 view "$scratch/nothing" -o "$scratch/none.html"
 expect 1 view "$DATA/pickles/snapshot-4.pickle" -o "$scratch/no/folder.html"
 contains "$err" "cannot write"
 expect 2 view x
-contains "$err" "where to?"
+contains "$err" "no output given"
 expect 2 view x -o y.png
-contains "$err" "does not tell the format"
+contains "$err" "does not say which format"
 expect 2 view x -o y --format picture
-contains "$err" "known are html, svg"
+contains "$err" "choose from html, svg"
 expect 2 view x -o y.html --policy torhc
 contains "$err" "did you mean 'torch'?"
 expect 2 view x -o y.html -m 1
-contains "$err" "is no size from 2 MiB to 16 TiB"
+contains "$err" "is not a size from 2 MiB to 16 TiB"
 expect 2 view -p weir -m 128TiB -o x.svg x
-contains "$err" "is no size from 2 MiB to 16 TiB"
+contains "$err" "is not a size from 2 MiB to 16 TiB"
 expect 2 view -o y.html
-contains "$err" "which trace?"
+contains "$err" "no trace given"

@@ -169,7 +169,7 @@ static void bad_fields_are_refused_with_line_and_offset(void **state)
     (void)state;
     static const char first[] = HEADER "1,00:00:00.0,allocate,0x1,1,0\n";
     assert_int_equal(REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1,0\n1,00:00:00.0,allocate,0x1,huge,0\n",
-                             "line 3: Size \"huge\" makes no sense"),
+                             "line 3: Size \"huge\" is not valid"),
                      sizeof first - 1);
     REFUSED(HEADER "1,00:00:00.0,reallocate,0x1,1,0\n", "line 2: Action \"reallocate\"");
     REFUSED(HEADER "1,25:00:00.0,allocate,0x1,1,0\n", "line 2: Time \"25:00:00.0\"");
@@ -180,13 +180,14 @@ static void bad_fields_are_refused_with_line_and_offset(void **state)
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,-1,0\n", "Size \"-1\"");
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,99999999999999999999,0\n", "Size");
     REFUSED(HEADER "1,00:00:00.0,allocate,0x1,,0\n", "Size \"\"");
-    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1\n", "line 2: 5 fields, the header has 6");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1\n", "line 2: the line has 5 fields, but the header has 6");
 }
 
 static void a_cut_log_says_so(void **state)
 {
     (void)state;
-    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1,0\n1,00:00:0", "the line has no end: remove it if the log was cut off");
+    REFUSED(HEADER "1,00:00:00.0,allocate,0x1,1,0\n1,00:00:0",
+            "the line has no newline: remove it if the log was cut off");
 }
 
 static void a_line_without_end_is_refused(void **state)

@@ -94,7 +94,7 @@ static void the_limit_holds_for_the_halves_too(void **state)
     trace_limits three = trace_limits_default;
     three.events = 3;
     static const char text[] = SNAPSHOT(DEVICE(EVENT("free_requested", "512") EVENT("free_requested", "1024")));
-    refused(text, sizeof text - 1, &three, "more than 3 events, the limit, with the halves of frees");
+    refused(text, sizeof text - 1, &three, "more than 3 events, the limit, counting the halves of frees");
 }
 
 int main(void)

@@ -126,12 +126,12 @@ static void headers_that_make_no_sense_are_refused(void **state)
         const char *part;
     } cases[] = {
         { 8, 2, "trace format version 2.4: this weir reads 1.x" },
-        { 8, 0, "trace format version 0.4: there is none before 1.0" },
-        { 12, 63, "a header of 63 bytes" },
-        { 16, 55, "events of 55 bytes" },
-        { 18, 1, "events of 65592 bytes" },
+        { 8, 0, "trace format version 0.4 does not exist" },
+        { 12, 63, "the header has 63 bytes" },
+        { 16, 55, "events have 55 bytes" },
+        { 18, 1, "events have 65592 bytes" },
         { 20, 1, "unknown flags 0x1" },
-        { 31, 1, "events, the limit is" },
+        { 31, 1, "events; the limit is" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         file_bytes f = sample_file();
@@ -152,7 +152,7 @@ static void events_that_make_no_sense_are_refused(void **state)
     refused(f.bytes, f.count, NULL, "event 1 is of the unknown kind 0");
     f.bytes[64 + 56 + 48] = 1;
     f.bytes[64 + 56 + 51] = 0x80;
-    refused(f.bytes, f.count, NULL, "event 1 is of device -");
+    refused(f.bytes, f.count, NULL, "event 1 is on device -");
     free(f.bytes);
 }
 
@@ -234,12 +234,12 @@ static void stacks_that_make_no_sense_are_refused(void **state)
         uint8_t value;
         const char *part;
     } cases[] = {
-        { 16, 56, "2 stacks, but events without the number of theirs" },
-        { 64 + 60 + 56, 3, "event 1 has stack 3 of 2" },
+        { 16, 56, "2 stacks, but its events have no room for the number of a stack" },
+        { 64 + 60 + 56, 3, "event 1 has stack 3, but there are 2 stacks" },
         { FRAMES_AT + 2, 0x01, "frame 0 has" },
         { FRAMES_AT + 4, 0, "frame 0 has a zero in it" },
         { STACKS_AT + 2, 0x01, "stack 1 has" },
-        { STACKS_AT + 4, 2, "stack 1 has frame 2 of 2" },
+        { STACKS_AT + 4, 2, "stack 1 has frame 2, but there are 2 frames" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         file_bytes f = stacked_file();
@@ -249,7 +249,7 @@ static void stacks_that_make_no_sense_are_refused(void **state)
     }
     file_bytes f = stacked_file();
     memset(f.bytes + 24, 0xff, 8);
-    refused(f.bytes, f.count, NULL, "2 stacks, but no number of events");
+    refused(f.bytes, f.count, NULL, "2 stacks, but does not say how many events");
     free(f.bytes);
     f = stacked_file();
     trace_limits few = trace_limits_default;
@@ -398,15 +398,15 @@ static void sections_that_make_no_sense_are_refused(void **state)
         uint8_t value;
         const char *part;
     } cases[] = {
-        { 31, 0xff, "events, the limit is" },
+        { 31, 0xff, "events; the limit is" },
         { LIVE_AT, 0, "section 0 is of the unknown kind 0" },
         { LIVE_AT, 4, "section 0 is of the unknown kind 4" },
-        { LIVE_AT + 4, 55, "section 0 has items of 55 bytes: 56 to 65536" },
+        { LIVE_AT + 4, 55, "section 0 has items of 55 bytes; 56 to 65536 are possible" },
         { LIVE_AT + 15, 1, "section 0 has 72057594037927938 items" },
-        { LIVE_AT + 16 + 48, 1, "live block 0 has stack 1 of 0" },
-        { LIVE_AT + 16 + 53, 0x80, "live block 0 is of device -" },
+        { LIVE_AT + 16 + 48, 1, "live block 0 has stack 1, but there are 0 stacks" },
+        { LIVE_AT + 16 + 53, 0x80, "live block 0 is on device -" },
         { SEGMENTS_AT, 1, "section 1 is the second of kind 1" },
-        { SEGMENTS_AT + 16 + 41, 0x80, "segment 0 is of device -" },
+        { SEGMENTS_AT + 16 + 41, 0x80, "segment 0 is on device -" },
         { SETTINGS_AT + 8, 2, "section 2 has 2 items" },
         { SETTINGS_AT + 16 + 21, 1, "the settings have a text of 259 bytes" },
         { SETTINGS_AT + 16 + 24, 22, "the settings have a text of 22 bytes" },
@@ -420,7 +420,7 @@ static void sections_that_make_no_sense_are_refused(void **state)
     }
     file_bytes f = snapshot_file();
     memset(f.bytes + 24, 0xff, 8);
-    refused(f.bytes, f.count, NULL, "3 sections, but no number of events");
+    refused(f.bytes, f.count, NULL, "3 sections, but does not say how many events");
     free(f.bytes);
 }
 

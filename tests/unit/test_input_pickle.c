@@ -171,12 +171,12 @@ static void marks_must_match(void **state)
     REFUSED("\x80\x02"
             "1.",
             "without a MARK");
-    REFUSED("\x80\x02(e.", "no new list");
-    REFUSED("\x80\x02}(e.", "no new list");
-    REFUSED("\x80\x02](NNu.", "no new dict");
+    REFUSED("\x80\x02(e.", "needs a new list");
+    REFUSED("\x80\x02}(e.", "needs a new list");
+    REFUSED("\x80\x02](NNu.", "needs a new dict");
     REFUSED("\x80\x02}(Nu.", "a key without a value");
     REFUSED("\x80\x02(Nd.", "a key without a value");
-    REFUSED("\x80\x04](N\x90.", "no new set");
+    REFUSED("\x80\x04](N\x90.", "needs a new set");
 }
 
 static void memo_indices_are_checked(void **state)
@@ -269,7 +269,7 @@ static void a_container_in_itself_is_refused(void **state)
     (void)state;
     REFUSED("\x80\x02]q\0h\0a.", "is not the list");
     REFUSED("\x80\x02}q\0X\x08\0\0\0segmentsh\0s.", "\"segments\" is shared");
-    REFUSED("\x80\x02]q\0h\0N\x61.", "no new list"); /* filling one that comes from the memo */
+    REFUSED("\x80\x02]q\0h\0N\x61.", "needs a new list"); /* filling one that comes from the memo */
 }
 
 static void all_kinds_of_values_may_be_anywhere(void **state)
@@ -326,11 +326,11 @@ static void all_kinds_of_values_may_be_anywhere(void **state)
 static void bad_text_arguments_are_refused(void **state)
 {
     (void)state;
-    REFUSED("\x80\x02I12x\n.", "\"12x\" is no decimal number");
-    REFUSED("\x80\x02L\n.", "no decimal number");
+    REFUSED("\x80\x02I12x\n.", "\"12x\" is not a decimal number");
+    REFUSED("\x80\x02L\n.", "not a decimal number");
     REFUSED("\x80\x02"
             "F1.5.2\n.",
-            "no number");
+            "not followed by a number");
     REFUSED("\x80\x02V\\u12\n.", "bad quotes or escapes");
     REFUSED("\x80\x02V\\U00110000\n.", "bad quotes or escapes");
     REFUSED("\x80\x02Sabc\n.", "bad quotes or escapes");

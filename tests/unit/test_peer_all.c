@@ -181,7 +181,7 @@ static void wrong_options_are_named_with_those_that_there_are(void **state)
     char error[400];
     assert_false(peer_choose("torch-expandable:pages=2MiB", &choice, error, sizeof error));
     assert_non_null(strstr(error, "no option 'pages'"));
-    assert_non_null(strstr(error, "known are: small-page, page"));
+    assert_non_null(strstr(error, "with one of: small-page, page"));
     assert_false(peer_choose("torch-expandable:page=1KiB", &choice, error, sizeof error));
     assert_non_null(strstr(error, "page '1KiB' is not a size from 2097152 to 1073741824 bytes"));
     assert_false(peer_choose("torch-expandable:page", &choice, error, sizeof error));

@@ -78,9 +78,9 @@ static bool find_columns(const char *line, size_t length, int place[COLUMN_COUNT
 
 static bool fail_field(log_reader *r, column c, span field)
 {
-    return source_fail(r->s, r->offset, "line %" PRIu64 ": %s \"%.*s\" makes no sense%s", r->line, column_names[c],
+    return source_fail(r->s, r->offset, "line %" PRIu64 ": %s \"%.*s\" is not valid%s", r->line, column_names[c],
                        field.length > 64 ? 64 : (int)field.length, field.text,
-                       r->whole ? "" : "; the line has no end: remove it if the log was cut off");
+                       r->whole ? "" : "; the line has no newline: remove it if the log was cut off");
 }
 
 static bool parse_digits(span field, unsigned base, uint64_t *out)
@@ -253,8 +253,9 @@ static bool read_row(log_reader *r, const char *line, size_t length)
     int count = split(line, length, fields);
     if (count == 1 && fields[0].length == 0) return true;
     if (count != r->columns)
-        return source_fail(r->s, r->offset, "line %" PRIu64 ": %d fields, the header has %d%s", r->line, count,
-                           r->columns, r->whole ? "" : "; the line has no end: remove it if the log was cut off");
+        return source_fail(r->s, r->offset, "line %" PRIu64 ": the line has %d fields, but the header has %d%s",
+                           r->line, count, r->columns,
+                           r->whole ? "" : "; the line has no newline: remove it if the log was cut off");
     weir_event e = { 0 };
     if (!read_fields(r, fields, &e)) return false;
 

@@ -94,7 +94,8 @@ bool frees_pair(source *s, const trace_limits *limits, trace *t)
     if (room == t->count) return true;
     if (room > limits->events)
         return source_fail(s, source_offset(s),
-                           "more than %" PRIu64 " events, the limit, with the halves of frees that it leaves out",
+                           "more than %" PRIu64
+                           " events, the limit, counting the halves of frees that the file leaves out",
                            limits->events);
     const bool good = make_room(&p, room);
     if (good) spread(&p, room);

@@ -81,30 +81,33 @@ static bool check_header(source *s, const weir_trace_header *h, const trace_limi
 {
     if (h->version_major == 0)
         return source_fail(s, offsetof(weir_trace_header, version_major),
-                           "trace format version 0.%u: there is none before 1.0", h->version_minor);
+                           "trace format version 0.%u does not exist; record or convert the trace again",
+                           h->version_minor);
     if (h->version_major > WEIR_TRACE_VERSION_MAJOR)
         return source_fail(s, offsetof(weir_trace_header, version_major),
                            "trace format version %u.%u: this weir reads %d.x; use a newer weir", h->version_major,
                            h->version_minor, WEIR_TRACE_VERSION_MAJOR);
     if (h->header_bytes < HEADER_BYTES)
-        return source_fail(s, offsetof(weir_trace_header, header_bytes), "a header of %" PRIu32 " bytes: at least %d",
-                           h->header_bytes, HEADER_BYTES);
+        return source_fail(s, offsetof(weir_trace_header, header_bytes),
+                           "the header has %" PRIu32 " bytes, but needs at least %d", h->header_bytes, HEADER_BYTES);
     if (h->event_bytes < EVENT_BYTES || h->event_bytes > EVENT_BYTES_MAX)
-        return source_fail(s, offsetof(weir_trace_header, event_bytes), "events of %" PRIu32 " bytes: %d to %d",
-                           h->event_bytes, EVENT_BYTES, EVENT_BYTES_MAX);
+        return source_fail(s, offsetof(weir_trace_header, event_bytes),
+                           "events have %" PRIu32 " bytes each; %d to %d are possible", h->event_bytes, EVENT_BYTES,
+                           EVENT_BYTES_MAX);
     if (h->flags != 0)
         return source_fail(s, offsetof(weir_trace_header, flags), "unknown flags 0x%" PRIx32 ": use a newer weir",
                            h->flags);
     if (h->events != UNCOUNTED && h->events > limits->events)
-        return source_fail(s, offsetof(weir_trace_header, events), "%" PRIu64 " events, the limit is %" PRIu64,
-                           h->events, limits->events);
+        return source_fail(s, offsetof(weir_trace_header, events),
+                           "the file has %" PRIu64 " events; the limit is %" PRIu64, h->events, limits->events);
     if (h->stacks != 0 && (h->event_bytes < STACKED_BYTES || h->events == UNCOUNTED))
-        return source_fail(s, offsetof(weir_trace_header, stacks), "%" PRIu32 " stacks, but %s", h->stacks,
-                           h->events == UNCOUNTED ? "no number of events, behind which they would be"
-                                                  : "events without the number of theirs");
+        return source_fail(s, offsetof(weir_trace_header, stacks), "the file has %" PRIu32 " stacks, but %s", h->stacks,
+                           h->events == UNCOUNTED ? "does not say how many events come before them"
+                                                  : "its events have no room for the number of a stack");
     if (h->sections != 0 && h->events == UNCOUNTED)
         return source_fail(s, offsetof(weir_trace_header, sections),
-                           "%" PRIu32 " sections, but no number of events, behind which they would be", h->sections);
+                           "the file has %" PRIu32 " sections, but does not say how many events come before them",
+                           h->sections);
     return true;
 }
 
@@ -114,7 +117,9 @@ static bool check_event(source *s, const weir_event *e, const weir_trace_header 
     *known = e->kind >= WEIR_EVENT_ALLOC && e->kind <= WEIR_EVENT_LAST;
     if (!*known && (e->kind == 0 || h->version_minor <= WEIR_TRACE_VERSION_MINOR))
         return source_fail(s, source_offset(s), "event %" PRIu64 " is of the unknown kind %u", number, e->kind);
-    if (e->device < 0) return source_fail(s, source_offset(s), "event %" PRIu64 " is of device %d", number, e->device);
+    if (e->device < 0)
+        return source_fail(s, source_offset(s), "event %" PRIu64 " is on device %d, which is not a device", number,
+                           e->device);
     return true;
 }
 
@@ -168,8 +173,8 @@ static bool read_stack(source *s, const trace_limits *limits, size_t *capacity, 
         uint32_t *item = &out->items[first + i];
         if (!read_number(s, "stack", out->count, item)) return false;
         if (*item >= out->frame_count)
-            return source_fail(s, source_offset(s) - 4, "stack %zu has frame %" PRIu32 " of %zu", out->count, *item,
-                               out->frame_count);
+            return source_fail(s, source_offset(s) - 4, "stack %zu has frame %" PRIu32 ", but there are %zu frames",
+                               out->count, *item, out->frame_count);
     }
     out->first[++out->count] = first + frames;
     return true;
@@ -211,7 +216,8 @@ static bool read_event(source *s, const weir_trace_header *h, uint64_t number, s
     weir_event e = decode(s->at);
     if (!check_event(s, &e, h, number, &known)) return false;
     if (stack > h->stacks)
-        return source_fail(s, source_offset(s), "event %" PRIu64 " has stack %" PRIu32 " of %" PRIu32, number, stack,
+        return source_fail(s, source_offset(s),
+                           "event %" PRIu64 " has stack %" PRIu32 ", but there are %" PRIu32 " stacks", number, stack,
                            h->stacks);
     s->at += h->event_bytes;
     if (!known) return true;

@@ -118,7 +118,7 @@ static bool container_under(pickle *p, size_t height, uint32_t type, pickle_valu
 {
     static const char *const names[] = { [PICKLE_LIST] = "list", [PICKLE_DICT] = "dict", [PICKLE_SET] = "set" };
     if (height <= floor_height(p) || p->stack[height - 1].type != type)
-        return FAIL_OPCODE(p, "finds no new %s under its values", names[type]);
+        return FAIL_OPCODE(p, "needs a new %s below its values", names[type]);
     *out = &p->stack[height - 1];
     return true;
 }
@@ -174,7 +174,7 @@ static bool op_decimal(pickle *p)
     pickle_value value;
     bool wide;
     if (!pickle_text_number(p->argument.bytes, length, &value, &wide))
-        return FAIL(p, "\"%.*s\" is no decimal number", (int)(length < 32 ? length : 32),
+        return FAIL(p, "\"%.*s\" is not a decimal number", (int)(length < 32 ? length : 32),
                     (const char *)p->argument.bytes);
     return wide ? push_atom(p, ATOM_WIDE_NUMBER) : push(p, value);
 }
@@ -183,7 +183,7 @@ static bool op_float(pickle *p)
 {
     double value;
     if (!pickle_text_float(p->argument.bytes, p->argument.length, &value))
-        return FAIL(p, "opcode 0x46 (FLOAT) is followed by no number");
+        return FAIL(p, "opcode 0x46 (FLOAT) is not followed by a number");
     return push(p, (pickle_value){ .type = PICKLE_FLOAT, .real = value });
 }
 
@@ -573,7 +573,7 @@ static bool run(pickle *p)
             return FAIL(p, "the file ends before the pickle's STOP opcode: it is not complete");
         p->op = *p->s->at++;
         const opcode *o = &opcodes[p->op];
-        if (!o->name) return FAIL(p, "opcode 0x%02x is unknown: the file is damaged or no pickle", p->op);
+        if (!o->name) return FAIL(p, "opcode 0x%02x is unknown: the file is damaged or not a pickle", p->op);
         if (!o->run) return FAIL(p, "opcode 0x%02x (%s) is not data: refused, nothing was run", p->op, o->name);
         if (o->argument != ARG_NONE && !read_argument(p, o->argument)) return false;
         if (!o->run(p)) return false;

@@ -62,7 +62,8 @@ static bool need(source *s, size_t bytes, const char *what, uint64_t number)
 
 static bool is_device(source *s, int16_t device, const char *what, uint64_t number)
 {
-    return device >= 0 || source_fail(s, source_offset(s), "%s %" PRIu64 " is of device %d", what, number, device);
+    return device >= 0 || source_fail(s, source_offset(s), "%s %" PRIu64 " is on device %d, which is not a device",
+                                      what, number, device);
 }
 
 static bool read_live(source *s, uint64_t number, const trace_stacks *stacks, trace_live *out)
@@ -79,8 +80,9 @@ static bool read_live(source *s, uint64_t number, const trace_stacks *stacks, tr
         .pending = little_endian(from + 54, 2) & FLAG,
     };
     if (out->stack != 0 && out->stack >= stacks->count)
-        return source_fail(s, source_offset(s), "live block %" PRIu64 " has stack %" PRIu32 " of %zu", number,
-                           out->stack, stacks->count ? stacks->count - 1 : 0);
+        return source_fail(s, source_offset(s),
+                           "live block %" PRIu64 " has stack %" PRIu32 ", but there are %zu stacks", number, out->stack,
+                           stacks->count ? stacks->count - 1 : 0);
     return is_device(s, out->device, "live block", number);
 }
 
@@ -102,7 +104,7 @@ static bool read_segment(source *s, uint64_t number, trace_segment *out)
 static bool read_text(source *s, const uint8_t **from, const uint8_t *end, size_t length, char *to, size_t capacity)
 {
     if (length >= capacity || length > (size_t)(end - *from) || memchr(*from, '\0', length))
-        return source_fail(s, source_offset(s), "the settings have a text of %zu bytes that is too long or no text",
+        return source_fail(s, source_offset(s), "the settings have a text of %zu bytes that is too long or not text",
                            length);
     memcpy(to, *from, length);
     to[length] = '\0';
@@ -167,10 +169,11 @@ static bool read_head(source *s, const trace_limits *limits, uint32_t number, bo
     if (known) *seen |= UINT32_C(1) << out->kind;
     const uint32_t least = known ? least_bytes[out->kind] : 0;
     if (out->item_bytes < least || out->item_bytes > ITEM_BYTES_MAX)
-        return source_fail(s, offset + 4, "section %" PRIu32 " has items of %" PRIu32 " bytes: %" PRIu32 " to %d",
-                           number, out->item_bytes, least, ITEM_BYTES_MAX);
+        return source_fail(s, offset + 4,
+                           "section %" PRIu32 " has items of %" PRIu32 " bytes; %" PRIu32 " to %d are possible", number,
+                           out->item_bytes, least, ITEM_BYTES_MAX);
     if (out->items > limits->events || (out->kind == SECTION_SETTINGS && out->items != 1))
-        return source_fail(s, offset + 8, "section %" PRIu32 " has %" PRIu64 " items, more or less than there may be",
+        return source_fail(s, offset + 8, "section %" PRIu32 " has %" PRIu64 " items, which is not a possible number",
                            number, out->items);
     return true;
 }

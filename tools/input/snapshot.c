@@ -294,7 +294,7 @@ static bool need_list(snapshot *s, const pickle_value *value, list_kind kind, co
     why->offset = source_offset(s->s);
     if (value->type == PICKLE_OPAQUE)
         snprintf(why->text, sizeof why->text,
-                 "\"%s\" is shared with another place of the file, which is where its content went", name);
+                 "\"%s\" is shared with another place in the file, where its content was already used", name);
     else
         snprintf(why->text, sizeof why->text, "\"%s\" is not the list that a PyTorch memory snapshot has there", name);
     return false;
@@ -381,7 +381,7 @@ static void append_stray(snapshot *s, void **slot, pickle_value item)
     else if (l->kind != LIST_STRAY)
         stray(s, l,
               item.type == PICKLE_OPAQUE
-                  ? "an item of a list is shared with another place of the file, which is where its content went"
+                  ? "an item of a list is shared with another place in the file, where its content was already used"
                   : "a list has items of different kinds");
     drop_value(s, item);
 }
@@ -550,7 +550,7 @@ static bool take_result(void *user, pickle_value value)
     if (!traces && !segments)
         return source_fail(
             s->s, source_offset(s->s),
-            "the pickle has neither \"device_traces\" nor \"segments\": it is no PyTorch memory snapshot");
+            "the pickle has neither \"device_traces\" nor \"segments\": it is not a PyTorch memory snapshot");
     if ((traces && !collect_events(s, traces)) || !part_stacks(s)) return false;
     if (segments && !collect_live(s, segments)) return false;
     return !settings || collect_settings(s, settings);

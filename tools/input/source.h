@@ -39,8 +39,7 @@ void source_close(source *s);
 
 /* Records the error unless there is one already. Always false, visibly to the compiler. */
 #define source_fail(s, ...) (source_set_error((s), __VA_ARGS__), false)
-#define source_fail_memory(s)                                                                                          \
-    source_fail((s), source_offset(s), "the machine has no memory left for more of this trace")
+#define source_fail_memory(s) source_fail((s), source_offset(s), "out of memory while reading this trace")
 void source_set_error(source *s, uint64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Slow path of source_need. */

@@ -19,12 +19,13 @@ static bool check(const char *path, const uint8_t *bytes, size_t count, const pr
     char reason[240];
     weir_plan *again;
     if (weir_plan_decode(bytes, count, &again) != WEIR_OK) {
-        cli_say("plan", "%s: not written, for it cannot be read back: %s", path, weir_error_text());
+        cli_say("plan", "%s: not written, because it cannot be read back: %s", path, weir_error_text());
         return false;
     }
     bool good = plan_serves(again, p, reason, sizeof reason) && plan_holds(again, reason, sizeof reason);
     weir_plan_destroy(again);
-    if (!good) cli_say("plan", "%s: not written, for the plan is wrong: %s; please report this trace", path, reason);
+    if (!good)
+        cli_say("plan", "%s: not written, because the plan is wrong: %s; please report this trace", path, reason);
     return good;
 }
 
@@ -120,7 +121,7 @@ static void list_arena(const weir_plan *plan, const weir_plan_arena *a, FILE *ou
             "arena of device %" PRId32 ", pool %" PRIu32 ": %" PRIu64 " bytes, bound %" PRIu64 ", %" PRIu64
             " entries, %" PRIu32 " streams%s, %" PRIu64 " waits\n",
             a->device, a->pool, a->bytes, a->bound, a->entries, a->streams,
-            a->flags & WEIR_PLAN_ONE_STREAM ? ", none in what another had" : "", a->waits);
+            a->flags & WEIR_PLAN_ONE_STREAM ? ", which share no memory" : "", a->waits);
     if (a->residents)
         fprintf(out, "residents: the first %" PRIu64 " entries, of blocks from before the recording\n", a->residents);
     if (a->loop_times)

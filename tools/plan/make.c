@@ -131,7 +131,7 @@ static bool arena_serves(const weir_plan *plan, size_t number, const arena *a, c
     uint64_t again = l.times && !too_long ? l.count * (l.times - 1) : 0;
     if (too_long || planned->device != a->device || planned->pool != a->pool || planned->entries + again != a->count ||
         planned->residents != residents_of(a, &l)) {
-        snprintf(error, error_size, "arena %zu is of other allocations", number);
+        snprintf(error, error_size, "arena %zu does not match the allocations of the trace", number);
         return false;
     }
     bool good = true;
@@ -139,7 +139,7 @@ static bool arena_serves(const weir_plan *plan, size_t number, const arena *a, c
     for (size_t i = 0; good && i < a->count; i++) {
         const weir_plan_entry *e = &plan->entries[planned->first + loop_entry(&l, i)];
         good = e->bytes == a->blocks[i].bytes && e->stream == a->blocks[i].stream;
-        if (!good) snprintf(error, error_size, "arena %zu: allocation %zu is another one", number, i);
+        if (!good) snprintf(error, error_size, "arena %zu: allocation %zu differs from that of the trace", number, i);
         offset[i] = e->offset;
     }
     char reason[160];
@@ -154,7 +154,7 @@ static bool arena_serves(const weir_plan *plan, size_t number, const arena *a, c
 bool plan_serves(const weir_plan *plan, const problem *p, char *error, size_t error_size)
 {
     if (plan->arena_count != p->count || plan->trace != p->hash) {
-        snprintf(error, error_size, "it is of another trace");
+        snprintf(error, error_size, "it belongs to another trace");
         return false;
     }
     for (size_t i = 0; i < p->count; i++)

@@ -59,8 +59,8 @@ bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, 
         if (!found) stop();
         if (*found != r) {
             good = false;
-            snprintf(error, error_size, "allocation %" PRIu32 " overlaps allocation %" PRIu32 ", which lives", next,
-                     (*found)->number);
+            snprintf(error, error_size, "allocation %" PRIu32 " overlaps allocation %" PRIu32 ", which is still live",
+                     next, (*found)->number);
         } else if (r->address % PLAN_ALIGNMENT != 0) {
             good = false;
             snprintf(error, error_size, "allocation %" PRIu32 " is at %" PRIu64 ", which is not aligned", next,
@@ -70,7 +70,7 @@ bool verify(const arena *a, const uint64_t *offset, uint64_t peak, char *error, 
     }
     if (good && highest != peak) {
         good = false;
-        snprintf(error, error_size, "it reaches %" PRIu64 " bytes, not the %" PRIu64 " that it says", highest, peak);
+        snprintf(error, error_size, "it reaches %" PRIu64 " bytes, but states %" PRIu64 "", highest, peak);
     }
     tdestroy(live, keep);
     free(ends);

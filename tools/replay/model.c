@@ -55,9 +55,9 @@ static void take(model *m, const script_op *op, held *h)
     m->out->oom_op = op;
     char asked[TABLE_SIZE], used[TABLE_SIZE], limit[TABLE_SIZE];
     const bool room = op->bytes <= d->driver.limit - d->driver.used;
-    snprintf(m->out->oom_text, sizeof m->out->oom_text, "model: %s asked; %s of %s are reserved already%s",
+    snprintf(m->out->oom_text, sizeof m->out->oom_text, "model: %s requested; %s of %s are already reserved%s",
              table_size(op->bytes, asked), table_size(d->driver.used, used), table_size(d->driver.limit, limit),
-             room ? "; what refuses it are the model's own limits" : "");
+             room ? "; the model's own limits refuse it" : "");
 }
 
 static void give(model *m, const held *h, void (*how)(void *, const peer_block *, uint32_t))

@@ -14,13 +14,17 @@
 static const struct {
     const char *name, *about;
 } library[] = {
-    { "torch", "PyTorch's native rules, by the library; repeats recorded peaks to the byte, but for captured graphs" },
+    { "torch",
+      "PyTorch's native rules, run by the library; reproduces recorded peaks to the byte, except for captured graphs" },
     { "weir", "this library's own rules" },
     { "segments",
-      "its rules without chunks: of devices without virtual memory, and of private pools whose rules are about segments" },
-    { SERVED, "policy weir serving a plan: made of the trace, or of percents of it (from=0,to=50,time=1), or a FILE" },
+      "its rules without chunks, as on devices without virtual memory and in private pools with rules about segments" },
+    { SERVED,
+      "policy weir, serving a plan: one made of the trace, or of a part of it in percent (from=0,to=50,time=1), or "
+      "FILE" },
     { LEARNED,
-      "policy weir planning by itself what passes repeat, with plan_share=1: compare WARM RATIO, of the third pass or later" },
+      "policy weir, planning by itself what the passes repeat, with plan_share=1; compare WARM RATIO from the third "
+      "pass on" },
 };
 enum { LIBRARY = sizeof library / sizeof *library, NAMES_MOST = 32 };
 
@@ -73,7 +77,7 @@ static bool add(policies *to, const char *text)
             return false;
         }
     } else if (own && strcmp(text, own) != 0) {
-        cli_usage("replay", "policy '%s' has no options here; WEIR_* variables set them", own);
+        cli_usage("replay", "policy '%s' has no options here; set WEIR_* variables instead", own);
         return false;
     }
     if (!own) {

@@ -126,7 +126,7 @@ static bool lacks_events(const trace *t, const script *sc)
 static const char *nothing_to_compare(const trace *t, const script *sc)
 {
     if (sc->expandable) return "it was recorded with expandable segments, which policy torch does not have";
-    if (sc->residents || t->dropped) return "it does not begin at the beginning, so what its segments held is unknown";
+    if (sc->residents || t->dropped) return "it does not begin with the program, so what its segments held is unknown";
     if (sc->segment_count == 0) return "it has no segment events";
     if (lacks_events(t, sc)) return "events were left out when it was recorded; 'weir check' says which";
     return NULL;

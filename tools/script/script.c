@@ -385,7 +385,7 @@ static int count_devices(const trace *t, char *error, size_t error_size)
         bool event = i < t->count;
         int device = event ? t->events[i].device : t->live[i - t->count].device;
         if (device < 0) {
-            snprintf(error, error_size, "%s %zu is on device %d, which is no device", event ? "event" : "live block",
+            snprintf(error, error_size, "%s %zu is on device %d, which is not a device", event ? "event" : "live block",
                      event ? i : i - t->count, device);
             return -1;
         }

@@ -269,14 +269,16 @@ void stat_print(const stat_run *r)
 {
     text_printf(stdout, "%s: %s, %zu events, %" PRIu32 " operations in %.3f s\n", r->name, r->t->format, r->t->count,
                 timeline_operations(&r->l), stat_seconds(r, r->l.moments));
-    if (r->t->dropped) text_printf(stdout, "%s: begins late: %" PRIu64 " events were lost\n", r->name, r->t->dropped);
+    if (r->t->dropped)
+        text_printf(stdout, "%s: the recording begins late: %" PRIu64 " earlier events were lost\n", r->name,
+                    r->t->dropped);
     if (r->l.residents)
         text_printf(stdout, "%s: %zu blocks are from before the first event\n", r->name, r->l.residents);
     if (r->l.malformed)
-        text_printf(stdout, "%s: %zu events make no sense where they stand; weir check says which\n", r->name,
+        text_printf(stdout, "%s: %zu events contradict earlier ones; 'weir check' lists them\n", r->name,
                     r->l.malformed);
     if (!r->l.has_segments)
-        text_printf(stdout, "%s: no segments are recorded, so nothing is known of reserved bytes\n", r->name);
+        text_printf(stdout, "%s: no segments are recorded, so reserved bytes are not known\n", r->name);
     print_peaks(r);
     print_kinds(r);
     print_places(r);

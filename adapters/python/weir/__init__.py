@@ -29,7 +29,7 @@ def _setting(name: str, value: Any) -> Any:
     if kind is ctypes.c_double:
         return float(value)
     if not isinstance(value, str):
-        raise TypeError(f"weir: {name} is to be a string, not {value!r}")
+        raise TypeError(f"weir: {name} must be a string, not {value!r}")
     return value.encode()
 
 
@@ -39,7 +39,7 @@ def open(**settings: Any) -> None:  # noqa: A001 - as in C
     known = {field[0] for field in _library.Settings._fields_} - {"size"}
     unknown = sorted(set(settings) - known)
     if unknown:
-        raise TypeError(f"weir.open() has no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise TypeError(f"weir.open() has no setting {unknown[0]!r}; the settings are {', '.join(sorted(known))}")
     values = {name: _setting(name, value) for name, value in settings.items()}
     _library.call("weir_open", ctypes.byref(_library.Settings(ctypes.sizeof(_library.Settings), **values)))
 

@@ -64,9 +64,9 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"weir: {name} is to be a whole number, not {value!r}") from None
+        raise TypeError(f"weir: {name} must be a whole number, not {value!r}") from None
     if not least <= number <= most:
-        raise ValueError(f"weir: {name} is to be from {least} to {most}, not {number}")
+        raise ValueError(f"weir: {name} must be from {least} to {most}, not {number}")
     return number
 
 
@@ -130,7 +130,7 @@ def _load() -> Tuple[ctypes.CDLL, str]:
             library.weir_status_text.restype = library.weir_version.restype = ctypes.c_char_p
             _loaded = library, candidate
             return _loaded
-        raise Error("libweir is not here: set WEIR_LIBRARY to the file, or the folder that it is in; tried: "
+        raise Error("libweir was not found; set WEIR_LIBRARY to the file or its folder; tried: "
                     + "; ".join(failures))
     return _loaded
 
@@ -153,7 +153,7 @@ def adapters() -> ctypes.CDLL:
     try:
         return ctypes.CDLL(path)
     except OSError as error:
-        raise Error(f"{path} cannot be loaded, which is beside libweir when that was built with a C++ compiler: "
+        raise Error(f"{path} cannot be loaded; it is beside libweir if that was built with a C++ compiler: "
                     f"{error}") from error
 
 

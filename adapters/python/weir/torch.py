@@ -69,7 +69,7 @@ def install(statistics: bool = True) -> None:
     try:
         torch.cuda.memory.change_current_allocator(allocator)
     except RuntimeError as error:
-        raise Error("weir.torch.install() comes too late: another allocator is in use, or PyTorch's own is: "
+        raise Error("weir.torch.install() comes too late: PyTorch's own allocator, or another one, is already in use: "
                     f"{error}") from error
     _installed = allocator
     if statistics:
@@ -102,8 +102,8 @@ def pool_allocator() -> Any:
     """
     torch = _torch()
     if _installed is not None:
-        raise Error("weir.torch.pool_allocator() is for PyTorch's own allocator, but weir is installed in its place, "
-                    "and PyTorch has no MemPool then")
+        raise Error("weir.torch.pool_allocator() works with PyTorch's own allocator, but weir.torch.install() has "
+                    "replaced it, and PyTorch has no MemPool then")
     _library.adapters()
     return _allocator(torch, "weir_torch_alloc_or_null")
 

@@ -152,7 +152,7 @@ class lanes
         }
         if (captures(stream))
             throw bad_alloc(
-                "weir: the stream is captured, and a graph needs memory of its own: allocate before the capture, "
+                "weir: the stream is being captured, and a graph needs memory of its own; allocate before the capture, "
                 "or with weir_graph_begin() and weir_alloc_on()");
         const std::uint64_t id = id_of(stream);
         free_withheld(stream, id);
@@ -371,7 +371,8 @@ class lanes
 inline void *allocate(lanes &of, std::size_t bytes, std::size_t alignment, void *stream)
 {
     if (alignment > ALIGNMENT)
-        throw bad_alloc("weir: an alignment of " + std::to_string(alignment) + " bytes was asked for; weir's is 512");
+        throw bad_alloc("weir: an alignment of " + std::to_string(alignment) +
+                        " bytes was requested, but weir aligns to 512");
     return of.allocate(bytes, static_cast<cudaStream_t>(stream));
 }
 

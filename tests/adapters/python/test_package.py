@@ -121,11 +121,11 @@ class Library(unittest.TestCase):
 
     def test_numbers_that_do_not_fit_are_refused(self):
         for limit in (-1, 2 ** 64 + 5):
-            with self.assertRaisesRegex(ValueError, "bytes is to be from 0"):
+            with self.assertRaisesRegex(ValueError, "bytes must be from 0"):
                 weir.set_memory_limit(limit, 0)
-        with self.assertRaisesRegex(ValueError, "device is to be from -1"):
+        with self.assertRaisesRegex(ValueError, "device must be from -1"):
             weir.stats(2 ** 32)
-        with self.assertRaisesRegex(TypeError, "device is to be a whole number, not 'cuda:0'"):
+        with self.assertRaisesRegex(TypeError, "device must be a whole number, not 'cuda:0'"):
             weir.empty_cache("cuda:0")
 
     def test_other_failures_raise_an_error_that_is_no_memory_error(self):
@@ -161,15 +161,15 @@ class Recording(Library):
 
 class Opening(unittest.TestCase):
     def test_a_setting_that_is_none_is_refused(self):
-        with self.assertRaisesRegex(TypeError, "no setting 'polcy'; there are backend, .*policy"):
+        with self.assertRaisesRegex(TypeError, "no setting 'polcy'; the settings are backend, .*policy"):
             weir.open(polcy="torch")
         with self.assertRaisesRegex(weir.Error, "policy"):
             weir.open(policy="best")
-        with self.assertRaisesRegex(ValueError, "memory_limit is to be from 0 .* not -1"):
+        with self.assertRaisesRegex(ValueError, "memory_limit must be from 0 .* not -1"):
             weir.open(memory_limit=-1)
-        with self.assertRaisesRegex(TypeError, "history is to be a whole number, not 'abc'"):
+        with self.assertRaisesRegex(TypeError, "history must be a whole number, not 'abc'"):
             weir.open(history="abc")
-        with self.assertRaisesRegex(TypeError, "policy is to be a string, not 7"):
+        with self.assertRaisesRegex(TypeError, "policy must be a string, not 7"):
             weir.open(policy=7)
 
 

@@ -91,7 +91,7 @@ import weir._library as l
 other = torch.cuda.memory.CUDAPluggableAllocator(l.adapters_path(), 'weir_torch_alloc', 'weir_torch_free')
 torch.cuda.memory.change_current_allocator(other)
 weir.torch.install()
-""", "another allocator is in use")
+""", "is already in use")
 
     def test_a_torch_without_gpus_is_refused(self):
         self.refuse("torch.version.cuda = None; weir.torch.install()", "was built without CUDA")

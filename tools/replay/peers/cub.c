@@ -114,7 +114,7 @@ const peer peer_cub = {
     .name = "cub",
     .about = "cub::CachingDeviceAllocator: bins of powers, no splitting",
     .options = { { .name = "growth",
-                   .about = "what sizes are rounded up to powers of",
+                   .about = "number to whose powers sizes are rounded up",
                    .least = 2,
                    .most = 64,
                    .standard = 8 },

@@ -373,7 +373,7 @@ const peer peer_gmlake = {
     .name = "gmlake",
     .about = "GMLake: free parts stitched together by mapping their handles again",
     .options = { { .name = "fragment-limit",
-                   .about = "smallest request that parts are stitched for (fragLimit)",
+                   .about = "smallest request for which parts are stitched (fragLimit)",
                    .least = HANDLE,
                    .most = PEER_UNLIMITED,
                    .standard = UINT64_C(512) << 20,

@@ -66,7 +66,7 @@ static bool choose_option(const char *text, peer_choice *out, char *error, size_
     if (!o || text[length] != '=') {
         char known[160];
         name_options(p, known, sizeof known);
-        snprintf(error, room, "policy '%s' has no option '%.*s'; write %s:OPTION=VALUE,...; known are: %s", p->name,
+        snprintf(error, room, "policy '%s' has no option '%.*s'; write %s:OPTION=VALUE,... with one of: %s", p->name,
                  (int)length, text, p->name, known);
         return false;
     }

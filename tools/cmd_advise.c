@@ -1,16 +1,19 @@
 /* weir advise: which setting of PyTorch's allocator a job should use, and which card it needs. */
 #include "cli.h"
 #include "command.h"
+#include "grow.h"
 #include "output/file.h"
 #include "output/json.h"
 #include "output/progress.h"
 #include "output/table.h"
 #include "output/text.h"
 #include "replay/advise.h"
+#include "script/demand.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char help[] =
@@ -126,7 +129,22 @@ static void print_peak(const char *whose, const outcome *o)
         printf(", %.3f x what is requested\n", ratio);
 }
 
-static void print_best(const advice *a)
+/* Where the job itself uses more than the allocator may, whatever the setting. */
+static void print_shortage(const request *r, const script *sc)
+{
+    char used[TABLE_SIZE], left[TABLE_SIZE];
+    const uint64_t beside = r->options.device_memory - r->options.context;
+    uint64_t *each = grow_new((size_t)sc->devices, sizeof *each), most = 0;
+    (void)script_demand(sc, true, each);
+    for (int device = 0; device < sc->devices; device++)
+        if (each[device] > most) most = each[device];
+    if (most > beside)
+        printf("The job uses %s at its peak, and %s are left beside the context: no setting can make it fit.\n",
+               table_size(most, used), table_size(beside, left));
+    free(each);
+}
+
+static void print_best(const advice *a, const request *r, const script *sc)
 {
     const outcome *weir = &a->at[a->count - 1];
     if (a->best < a->count) {
@@ -146,6 +164,7 @@ static void print_best(const advice *a)
         puts("    import weir.torch\n    weir.torch.install()");
     }
     if (a->best < a->count || !weir->whole.oom) return;
+    print_shortage(r, sc);
     const outcome *o = smallest_card(a);
     if (o)
         printf("A card of %" PRIu64 " GiB would do, with %s.\n", o->card >> 30, o->setting.name);
@@ -267,7 +286,7 @@ static bool advise_script(const request *r, const trace *t, const script *sc, co
         printf("%zu allocations failed when recorded, the first of %s; a setting fits only with memory for them too\n",
                sc->refused, table_size(sc->refused_first, first));
     print_settings(&a, r);
-    print_best(&a);
+    print_best(&a, r, sc);
     print_check(&a);
     return true;
 }

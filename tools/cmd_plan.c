@@ -189,12 +189,15 @@ static bool plan_trace(const request *r, const char *path, report *out)
     trace t;
     script sc;
     problem p;
-    char error[256];
+    char error[256], size[TABLE_SIZE];
 
     if (!cli_trace("plan", path, &t)) return false;
     const char *name = cli_trace_name(&t, path);
     bool good = script_build(&t, &sc, error, sizeof error);
     if (good) {
+        if (sc.refused)
+            cli_say("plan", "%s: %zu allocations failed when recorded, the first of %s; they are not planned", name,
+                    sc.refused, table_size(sc.refused_first, size));
         good = problem_build(&sc, r->streams_apart, &p, error, sizeof error);
         script_release(&sc);
     }

@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 #include <time.h>
 
 /* One caller in the queue of a pool that is at its budget. */
@@ -80,6 +81,16 @@ static uint64_t end_measuring(wr_handle_pool *pool, const measurement *m)
     return typical ? typical : taken / (1 + m->others + later);
 }
 
+/* Libraries of vendors need a GPU, which the host back end has none of. */
+static weir_status refuse_create(const wr_handle_pool *pool, int code)
+{
+    const wr_kind *kind = pool->kind;
+    const weir_status status = wr_handle_refused(kind, "create", code);
+    const bool host = strcmp(pool->site.backend->name, "host") == 0;
+    if (kind->load && host) wr_fail_prefix("the host back end is in use, which has no GPU for libraries: ");
+    return status;
+}
+
 static weir_status create_native(wr_handle_pool *pool, void **native, measurement *measure)
 {
     const wr_kind *kind = pool->kind;
@@ -92,7 +103,7 @@ static weir_status create_native(wr_handle_pool *pool, void **native, measuremen
         code = create_in_scope(pool, native, &status);
     }
     if (status != WEIR_OK) return status;
-    if (code != 0) return wr_handle_refused(kind, "create", code);
+    if (code != 0) return refuse_create(pool, code);
     WR_ENSURE(*native, WEIR_ERR_LIBRARY, "%s: create reported success but gave no handle", kind->name);
     return WEIR_OK;
 }

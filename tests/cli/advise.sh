@@ -91,6 +91,7 @@ expect 0 advise --device-memory 2GiB "$small"
 contains "$out" "out of memory at operation 32"
 contains "$out" "no setting fits"
 contains "$out" "A card of 8 GiB would do, with default."
+contains "$out" " at its peak, and 1.40 GiB are left beside the context: no setting can make it fit."
 expect 0 advise --device-memory 2GiB --json - "$small"
 json 'rows[0]["best"] is None and all(s["peak_reserved"] is None and s["failed_operation"] == 32
     for s in rows[0]["settings"])'

@@ -74,6 +74,12 @@ expect 0 plan --json - "$scratch/log.csv"
 json 'rows == []'
 log allocate,0x1000,1000,0x0 allocate,0x2000,512,0x0 free,0x1000,1000,0x0 allocate,0x3000,600,0x7
 
+# Requests that failed when recorded are no part of the plan, and it says so.
+printf '%s\n' Thread,Time,Action,Pointer,Size,Stream 1,10:00:01,allocate,0x1000,512,0x0 \
+    1,10:00:02,allocate\ failure,0x0,1073741824,0x0 >"$scratch/failed.csv"
+expect 0 plan --json - "$scratch/failed.csv"
+contains "$err" "failed: 1 allocations failed when recorded, the first of 1.00 GiB; they are not planned"
+
 # A file that is no plan is refused, and so is a plan whose blocks overlap.
 head -c 200 "$scratch/log.weirplan" >"$scratch/cut"
 expect 1 plan --show "$scratch/cut"

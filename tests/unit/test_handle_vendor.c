@@ -126,6 +126,7 @@ static void a_librarys_refusal_is_reported_in_its_words(void **state)
     assert_ok(weir_last_error(&error));
     assert_string_equal(error.library, "cusparse");
     assert_int_equal(error.native_code, 6);
+    assert_non_null(strstr(error.text, "the host back end is in use"));
     assert_non_null(strstr(error.text, "cusparse: create failed with 6"));
     (void)get_kind(WEIR_CUSPARSE, WEIR_STREAM_CURRENT);
 }

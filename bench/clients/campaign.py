@@ -87,18 +87,17 @@ def markdown(results: dict) -> str:
              f"{' '.join(f'{name}={value}' for name, value in about['weir'].items()) or 'its defaults'}. "
              "`scripts/clients`, in one run.", ""]
     if results["turns"]:
-        head += ["Forks of one process do the same steps in turns, of so many steps, in each round on the same processors, and "
-                 "after a while fresh ones take their places. To native: what a turn took by what the turn of `native` in the "
-                 "same round took, the median of all; 95 %: what holds that median, by the binomial distribution, if all that "
-                 "varies varies from turn to turn; generations: the medians of each set of processes, which show whether it does. Step: median in ms. "
-                 "Losses: against `native`, bit by bit, in the last generation.", "", *table(turns.HEAD, turn_rows(results))]
+        head += ["Forks of one process run the same steps in turns. Each turn is some steps, and all turns of a round run on the same "
+                 "processors; after a while fresh processes take over, which is a generation. To native: the time of a turn divided by that "
+                 "of `native` in the same round, median of all rounds. 95 %: the interval that contains that median, by the binomial "
+                 "distribution, if turns vary independently. Generations: the median of each set of processes, which shows whether they do. "
+                 "Step: median in ms. Losses: compared with `native` bit by bit, in the last generation.", "", *table(turns.HEAD, turn_rows(results))]
     if not results["free"]:
         return "\n".join(head + results["notes"])
-    lines = [*head, "Every row is a process of its own. Step: median in ms, without the first three. Device: the most that was in use on the device at the end of a "
-             "step, beyond what the context took. Reserved, allocated: the allocator's own peaks; `x`: the one by the "
-             "other. MiB. Of jobs whose peaks vary "
-             f"({', '.join(RUNS)}) the one of three runs with the peak in the middle. Losses: against `native`, bit by "
-             "bit, in every step, deterministic algorithms on.", ""]
+    lines = [*head, "Each row is a process of its own. Step: median in ms, without the first three steps. Device: the most in use on the "
+             "device at the end of a step, beyond the context. Reserved, allocated: the allocator's own peaks; `x`: reserved divided by "
+             f"allocated. Memory is in MiB. For jobs whose peaks vary ({', '.join(RUNS)}), the middle one of three runs. Losses: compared "
+             "with `native` bit by bit in every step, with deterministic algorithms.", ""]
     rows = []
     for job, settings in results["free"].items():
         native = settings.get("native", {})

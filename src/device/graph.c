@@ -350,7 +350,7 @@ static void note_launches(const wr_keeps *kept)
     for (uint32_t i = 0; i < kept->count; i++) {
         wr_mempool *pool = wr_kept_pool(&kept->items[i]);
         if (!pool) continue;
-        assert(pool->is_private); /* strays of the default pool are not waited for */
+        assert(pool->is_private); /* nobody waits for strays (wr_stream_table) in the default pool */
         wr_cache_lock(pool->cache);
         pool->stray = atomic_fetch_add(&pool->cache->streams->strays, 1) + 1;
         wr_cache_unlock(pool->cache);

@@ -41,7 +41,7 @@ static bool any_device_open(void)
     return false;
 }
 
-/* No thread was inside the state that exists even without a device. */
+/* No thread was at work, when the process forked, in the parts that exist even without a device. */
 static bool at_rest(void)
 {
     return atomic_load(&rt->changing) == 0 && wr_lock_is_free(&rt->exit_lock) && wr_lock_is_free(&rt->reclaim_lock) &&

@@ -41,7 +41,7 @@ typedef struct wr_runtime {
      * epoch, when a stream ends, and when a route opens. Never 0. */
     atomic_uint_fast64_t ways;
     wr_lock lock;
-    atomic_int changing; /* threads that have or want `lock`; not 0 in a child of fork: nobody may release it there */
+    atomic_int changing; /* threads that have or want `lock`; if not 0 in a child of fork, it may never be released */
     wr_lock exit_lock;   /* WR_RANK_EXIT: held by an ending thread while it gives its handles back */
 
     /* constants while open */

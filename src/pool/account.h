@@ -13,7 +13,7 @@ struct wr_account {
     const wr_stream *stream;
 };
 
-wr_account *wr_account_locked(const wr_cache *cache, uint32_t index);
+wr_account *wr_account_locked(const wr_cache *cache, uint32_t index); /* NULL: none */
 WR_CHECKED weir_status wr_account_make_locked(wr_cache *cache, const wr_stream *stream, wr_account **out);
 
 /* The stream has ended, and its blocks have moved. */

@@ -143,7 +143,7 @@ struct wr_segment {
     struct wr_cache *cache; /* constant, even when the record is recycled */
     char *base;
     size_t bytes;
-    weir_chunk chunk;   /* the physical memory behind it, when it is mapped; 0: none. Changes under the move lock too */
+    weir_chunk chunk;   /* behind it, where it is mapped memory; 0: none. Changes under the move lock too */
     wr_region *region;  /* NULL: the segment has memory of its own */
     wr_backing backing; /* changes under both the move lock and the cache's */
     char *copy;         /* of its contents while paused, in pinned memory; under the move lock */

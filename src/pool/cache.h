@@ -37,7 +37,7 @@ struct wr_ledger {
 
 /* The chunks of a cache (pool/chunk.h). */
 typedef struct wr_chunks {
-    /* Constant: addresses of a stream's first region; 0: there are no chunks, pools are made of segments. */
+    /* Constant: bytes of addresses of the first stream's first region; 0: no chunks, pools are made of segments. */
     size_t region_bytes;
     wr_chunk *first;
     size_t count;
@@ -183,7 +183,8 @@ static WR_ALWAYS_INLINE void wr_cache_unlock_owned(wr_cache *cache, wr_bias_thre
     wr_bias_leave(self, WR_BIAS_INNER);
 }
 
-/* For the owner of a front's lock. False: the thread does not own this lock too, or a front is detached. */
+/* For a thread that holds a front's lock as its owner (base/bias.h). False: it is not the owner of this lock too, or a
+ * front is detached. */
 static WR_ALWAYS_INLINE bool wr_cache_lock_owned(wr_cache *cache, wr_bias_thread *self)
 {
     if (WR_UNLIKELY(!wr_bias_acquire_owned_by(self, &cache->lock, WR_BIAS_INNER))) return false;
@@ -199,7 +200,7 @@ static inline bool wr_cache_is_host(const wr_cache *cache)
 
 /* ---- serving and freeing (cache.c) ------------------------------------------------------------------------------- */
 
-/* `region_bytes`: addresses to reserve for a stream's chunks; 0 where the device cannot map a chunk at several
+/* `region_bytes`: bytes of addresses to reserve for a stream's chunks; 0 where the device cannot map a chunk at several
  * addresses. */
 WR_CHECKED weir_status wr_cache_init(wr_cache *cache, const weir_backend *backend, int device, const wr_policy *policy,
                                      const wr_policy_options *options, wr_event_pool *events, uint64_t history,
@@ -212,8 +213,8 @@ wr_request wr_cache_request(wr_mempool *pool, wr_mempool_name name, wr_stream *s
  * the pool is gone or released, WEIR_ERR_BUSY when it is paused. */
 WR_CHECKED weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out);
 
-/* The same for a plain request (wr_front.plain_max) of the front's stream and pool, which becomes a block of `bytes`,
- * none of which is parked. For the owner thread of the front's lock. NULL: none fits. */
+/* The same for a plain request (wr_front.plain_max) of the front's stream and pool, which becomes a block of `bytes`;
+ * none of that size is parked. For a thread that holds the front's lock as its owner. NULL: none fits. */
 WR_CHECKED void *wr_cache_take_plain(wr_front *front, size_t bytes, size_t requested, wr_bias_thread *self);
 
 /* The same for any request; looks at parked blocks too. */

@@ -17,7 +17,7 @@ typedef struct wr_checkpoint_listener {
 } wr_checkpoint_listener;
 
 /* Marks the block that begins there, if it is in a private pool, as a vendor library's, so that no restore frees it; or
- * unmarks it, before the library frees it. These three hold no lock. */
+ * unmarks it, before the library frees it. The caller of these three holds no lock. */
 void wr_checkpoint_set_library(const void *pointer, bool library);
 
 WR_CHECKED weir_status wr_checkpoint_take(wr_mempool *pool, wr_mempool_name name, weir_checkpoint **out);

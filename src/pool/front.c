@@ -298,7 +298,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     return WEIR_OK;
 }
 
-/* One that was another pool's stays closed until wr_front_meet_locked, with the front's lock too. */
+/* A front that was another pool's stays closed until wr_front_meet_locked, for which its lock is held too. */
 static void begin(wr_front *front, wr_mempool *pool)
 {
     wr_cache *cache = front->cache;

@@ -158,7 +158,7 @@ void wr_front_meet_locked(wr_front *front);
 
 /* The front's lock, if there is a front (NULL: none), and the cache's: to change blocks of its stream and pool. */
 void wr_front_lock(wr_cache *cache, wr_front *front);
-wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name); /* the stream's front */
+wr_front *wr_front_lock_stream(wr_cache *cache, const wr_stream *stream, wr_mempool_name name); /* the pool's front */
 void wr_front_unlock(wr_cache *cache, wr_front *front);
 
 /* Empties all fronts of a cache. Those that may not park any more do not from then on. */

@@ -349,8 +349,8 @@ static wr_outcome serve_backed(wr_cache *cache, const wr_request *request, const
     return found;
 }
 
-/* A block of the lender's, which nobody knows yet, becomes the user's, who waits for the lender's present work. When it
- * is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream ends. */
+/* A block of the lender's, which nobody knows yet, is lent to the user, who waits for the lender's present work. When
+ * it is freed, the lender waits for the user (wr_pending_chain). The move lock is held, so that neither stream ends. */
 static weir_status lend_block(wr_cache *cache, wr_stream *user, const wr_stream *lender, const wr_segment *segment,
                               const void *block)
 {

@@ -1,5 +1,5 @@
 /*
- * forget: when a stream ends, its segments become another stream's.
+ * stream_end: when a stream ends, its segments become another stream's.
  */
 #include "pool/account.h"
 #include "pool/bin.h"

@@ -59,7 +59,7 @@ static void show_locked(wr_segment *segment)
 
 /* A hidden segment goes to the driver. It counts as given back, so that what another thread gets instead is not
  * reserved twice; the limit still counts it. Removed from the address map and recorded now: once the driver has the
- * addresses, another thread may get, map and record them. */
+ * addresses, another thread may get, insert and record them. */
 static void leave_locked(wr_cache *cache, const wr_segment *segment)
 {
     wr_mempool *pool = segment->bin->pool;
@@ -210,7 +210,7 @@ static bool trimmable(wr_trim_wait *wait, const wr_mempool *own, const wr_bin *b
            wr_trim_wait_launches_locked(wait, bin->pool) == WEIR_OK;
 }
 
-/* Blocks smaller than any segment cannot be idle ones, and may be many. */
+/* Blocks smaller than any segment cannot be idle segments, and may be many. */
 static wr_segment *largest_idle(wr_bin *bin)
 {
     wr_block *block = bin ? wr_bin_largest(bin) : NULL;

@@ -1,6 +1,7 @@
 /*
  * Remembers freed memory that was overwritten with POISON_BYTE, by address, and checks it when it is handed out again:
- * with both WR_DEBUG_POISON and WR_DEBUG_STREAMS. It checks nothing once memory was given back or paused meanwhile.
+ * with both WR_DEBUG_POISON and WR_DEBUG_STREAMS. What was freed before any segment of the device was given back or
+ * paused is not checked.
  */
 #include "base/meta.h"
 #include "device/debug_internal.h"
@@ -53,8 +54,8 @@ static void insert_locked(wr_debug *d, wr_poisoned *p)
 
 /* ---- what is written ---------------------------------------------------------------------------------------------- */
 
-/* How often a segment's memory was given back or paused. *mine is false when a graph holds the segment's pool: it uses
- * free memory of the pool, too. */
+/* How often any segment of the device was given back or paused. *mine is false when a graph holds the pool of
+ * `segment`: the graph uses the pool's free memory, too. */
 static uint64_t departed(wr_device *device, const wr_segment *segment, bool *mine)
 {
     wr_cache_lock(&device->cache);

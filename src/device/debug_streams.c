@@ -56,7 +56,8 @@ void wr_debug_wait(const wr_device *device, const wr_stream *stream, const wr_st
     wr_lock_release(&waits.lock);
 }
 
-/* Streams whose work is known to be over. The set grows while is_ordered() walks back in time. */
+/* Streams whose work up to some moment is over before what the later stream does now. As is_ordered() moves that moment
+ * back in time, the set grows. */
 typedef struct reached {
     uint64_t streams[REACHED];
     unsigned count;

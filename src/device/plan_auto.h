@@ -1,7 +1,8 @@
 /*
- * plan_auto: a thread that plans what the program repeats, under the option plan=auto. It looks at the device's history a
- * few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits. It ends
- * where no plan can be served. It holds no lock while it plans, and calls the driver only to serve a new plan.
+ * plan_auto: a thread that plans what the program repeats, under the option plan=auto. It looks at the device's history
+ * a few times a second, less and less often while nothing repeats, and rarely while a plan is served and fits. It ends
+ * where no plan can be served. It holds no lock while it plans. It calls the driver only to serve a new plan and, once
+ * that fits, to give back free memory that the plan does not need.
  * Owner: the device, from its opening until it stops. Lock: its own, which is a leaf, for `stop`.
  */
 #ifndef WR_DEVICE_PLAN_AUTO_H

@@ -32,7 +32,7 @@ struct wr_chunk {
     size_t bytes;
     wr_mempool *pool;
     wr_slot *slots;        /* where it is mapped */
-    size_t parts;          /* slots with a part; most are stale, and searches stop early */
+    size_t parts;          /* slots with a part: few of all, so searches stop after these */
     wr_chunk *prev, *next; /* of the cache; `next` also links unused records */
     /* Bytes in no slot's part, while the holder of the move lock maps them elsewhere or gives them back */
     size_t away;
@@ -167,8 +167,9 @@ void wr_chunk_pass_locked(wr_chunk *chunk, wr_mempool *to);
 
 /* -- with the move lock, without the cache's lock (chunk_trim.c) */
 
-/* Gives free chunks of pools that pass back to the driver, largest first, until `enough` bytes are. Where all are not
- * enough, regions left without chunks go too. A pool left without memory and references is for wr_mempool_sweep. */
+/* Gives back free chunks of pools for which `passes` is true, largest first, until `enough` bytes are. Where all are
+ * not enough, regions left without chunks go too. A pool left without memory and references is for
+ * wr_mempool_sweep. */
 WR_CHECKED weir_status wr_chunks_trim(wr_trim_wait *wait, wr_mempool_filter passes, const void *argument, size_t enough,
                                       size_t *released);
 

@@ -301,7 +301,8 @@ static bool best_of_few(const wr_follower *f, const wr_course *c, uint64_t hash,
     return most != 0;
 }
 
-/* Those of all of the last sizes may be many, and all agree: the next one ahead, or else the first. */
+/* For a hash of WR_FOLLOW_RECENT sizes there may be many landmarks, which all agree: the next one ahead, or else the
+ * first. */
 static bool find_sure(const wr_follower *f, const wr_course *c, uint64_t hash, uint32_t *entry)
 {
     const uint32_t from[] = { f->next, 0 };

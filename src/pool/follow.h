@@ -10,8 +10,8 @@
  *
  * A recording that began in the middle of a program knows the blocks that lived then, its residents, but not the order
  * in which they were made. They are no part of the sequence: a request that is not expected may be any resident of its
- * size, each in turn. Nor is the program expected at the beginning of the sequence. Owner: a course and its follower
- * belong to the owner of the stream. No lock.
+ * size, each in turn. Nor is the program expected at the beginning of the sequence, before it is found there.
+ * Owner: a course and its follower belong to the owner of the stream. No lock.
  */
 #ifndef WR_POOL_FOLLOW_H
 #define WR_POOL_FOLLOW_H

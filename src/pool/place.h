@@ -1,7 +1,7 @@
 /*
- * place: places blocks whose lives are known, as low as possible. Greedy, for a program that is running: in some order,
- * such as large ones first, each goes into the lowest or the tightest gap between those that live when it does. `weir
- * plan` has better methods, which take seconds.
+ * place: finds low places for blocks whose lives are known. Greedy, for a program that is running: in some order, such
+ * as large ones first, each goes into the lowest or the tightest gap between those that live when it does. `weir plan`
+ * has better methods, which take seconds.
  * Owner: the items are the caller's. No lock; any thread.
  */
 #ifndef WR_POOL_PLACE_H

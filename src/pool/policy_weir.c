@@ -1,6 +1,6 @@
 /*
- * weir's own rules, the default, for memory made of chunks: blocks are split wherever they fit, since free memory can
- * be had at another address. Pools that are not made of chunks have segments.
+ * weir's own rules, the default, for memory made of chunks: any block that is large enough is split, since free memory
+ * can be had at another address. Pools that are not made of chunks have segments.
  */
 #include "base/size.h"
 #include "pool/policy.h"

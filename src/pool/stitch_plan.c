@@ -96,7 +96,8 @@ static weir_status list_spare(wr_stitch_plan *p)
         wr_chunk *k = c->whole[i];
         const wr_bin *bin = wr_chunk_bin(k);
         if (!may_use(p, k, bin)) continue;
-        /* These order the chunks, and are not marks that are counted up to. Chunks of planned places go last. */
+        /* These order the chunks, and are not marks that are counted up to: those of the request's own bin go first,
+         * then those of the stream's other bins, planned places included, then those of other streams. */
         k->mark = bin == p->bin ? UINT64_MAX : bin->stream == p->bin->stream ? UINT64_MAX - 1 : 0;
         p->spare[p->spare_count++] = k;
         p->spare_bytes += k->bytes;

@@ -270,8 +270,8 @@ static wr_block *find_among_large_locked(const wr_request *request)
  * DETACHED: the cutting lock. */
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
-/* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: cut or merged, they may
- * serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them parked
+/* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: split or coalesced, they
+ * may serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them parked
  * while the stream holds little or others wait for the lock. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {

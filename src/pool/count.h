@@ -84,8 +84,7 @@ static inline void wr_count_planned(wr_mempool *pool, wr_outcome found, size_t b
     if (found != WR_SERVED) WR_COUNT(pool, plan_missed_bytes, block_bytes);
 }
 
-/* ---- statistics of blocks, which a flow collects first
- * ------------------------------------------------------------ */
+/* ---- statistics of blocks, which a flow collects first ------------------------------------------------------------ */
 
 /* The statistics of the cache, or the pool's own, with everything in the flow added. */
 weir_memory_stats *wr_stats_locked(wr_cache *cache);

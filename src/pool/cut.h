@@ -1,5 +1,5 @@
 /*
- * cut: splits a block in two, or merges two. Lock: the cache's.
+ * cut: splits a block in two, or coalesces two. Lock: the cache's.
  */
 #ifndef WR_POOL_CUT_H
 #define WR_POOL_CUT_H
@@ -20,7 +20,7 @@ static inline void wr_block_split(wr_block *block, size_t bytes, wr_block *rest)
     wr_starts_add(rest);
 }
 
-/* Merges `left` with its right neighbour, whose record is then unused. */
+/* Coalesces `left` with its right neighbour, whose record is then unused. */
 static inline void wr_block_absorb_next(wr_block *left)
 {
     wr_block *right = left->next;

@@ -4,8 +4,8 @@
  * lock includes the cutting locks of all detached fronts (wr_cache_lock), so to everybody else there is one lock, and
  * nothing is seen half changed.
  * A front is detached when its requests keep finding the lock taken. It is attached again when other threads take the
- * lock far more often than its own thread does without it, and while the fronts are closed. docs/threading.md. Owner:
- * the front. Lock: the cache's, for detaching and attaching.
+ * lock far more often than its own thread does without it, and while the fronts are closed. docs/threading.md.
+ * Owner: the front. Lock: the cache's, for detaching and attaching.
  */
 #ifndef WR_POOL_DETACH_H
 #define WR_POOL_DETACH_H

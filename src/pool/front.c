@@ -237,8 +237,8 @@ static void empty(wr_front *front, wr_class class)
     wr_cache_give_parked_locked(front->cache, list, wr_stat_kind(class), gone);
 }
 
-/* Whether parked blocks of a class may, cut or merged, serve a request of the other: a segment has blocks of one
- * only. */
+/* Whether parked blocks of a class may, split or coalesced, serve a request of the other: a segment has blocks of
+ * one only. */
 static bool serves(const wr_front *front, wr_class parked, wr_class request)
 {
     return parked == request || request == WR_CLASSES || wr_mempool_chunked(front->pool);

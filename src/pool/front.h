@@ -2,7 +2,7 @@
  * front: freed blocks of a stream in one pool, kept whole ("parked") for the next request of exactly their size, so
  * that the common free and allocation touch no tree and nothing shared between streams. The cache still counts a parked
  * block as live. When the cache itself is asked for a block of the stream, they go back to it first, so none that could
- * be cut or merged waits here while one is missing.
+ * be split or coalesced waits here while one is missing.
  * Owner: the cache; there is one for each stream that has bins in a pool. Lock: its own, biased to the thread that uses
  * the stream (WR_RANK_FRONT, before the cache's). Records live until the cache goes: without its pool, a front becomes
  * another pool's, of the same stream.

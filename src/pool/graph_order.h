@@ -1,6 +1,6 @@
 /*
- * graph_order: blocks freed inside a capture after other streams in it used them. No event can tell when those uses are over,
- * since nothing runs. But the graph being captured can: if all captured up to the free comes before whatever is
+ * graph_order: blocks freed inside a capture after other streams in it used them. No event can tell when those uses are
+ * over, since nothing runs. But the graph being captured can: if all captured up to the free comes before whatever is
  * captured next on the block's stream, the block may be used there again.
  * Owner: the capture (device/capture.h), whose lock guards everything and is held across driver calls.
  */

@@ -1,6 +1,6 @@
 /*
- * handle_bind: binds a handle to a stream, and manages the memory that it works in there. Owner and lock: as in
- * handle.h; the caller owns the handle.
+ * handle_bind: binds a handle to a stream, and manages the memory that it works in there.
+ * Owner and lock: as in handle.h; the caller owns the handle.
  */
 #ifndef WR_POOL_HANDLE_BIND_H
 #define WR_POOL_HANDLE_BIND_H

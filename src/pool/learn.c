@@ -29,8 +29,7 @@ typedef struct learner {
     bool share;
 } learner;
 
-/* ---- lives, from the events
- * ------------------------------------------------------------------------------------------ */
+/* ---- births, from the events -------------------------------------------------------------------------------------- */
 
 /* Open addressing: the number, plus one, of the birth that lives at an address; 0: none ever did. */
 typedef struct addresses {

@@ -80,8 +80,7 @@ static void set_backing(wr_segment *segment, wr_backing backing)
     wr_cache_unlock(segment->cache);
 }
 
-/* ---- weir's own uses of memory
- * ------------------------------------------------------------------------------------- */
+/* ---- weir's own uses of memory ------------------------------------------------------------------------------------ */
 
 /* Either this sees that the pool changes, or the thread that changes it sees the hold. */
 bool wr_pause_hold_off(wr_cache *cache, const wr_segment *segment, const void *address, uint32_t *dropped)

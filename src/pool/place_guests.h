@@ -1,8 +1,8 @@
 /*
- * place_guests: lets streams share addresses, given the lives of blocks in a round. The stream that holds most is the host.
- * Every other one is a guest: it has to itself what it holds when most is live in all. What it holds beyond that at
- * other times is lent addresses of the host's, where its work must wait for the host's. Owner: the items are the
- * caller's. No lock; any thread.
+ * place_guests: lets streams share addresses, given the lives of blocks in a round. The stream that holds most is the
+ * host. Every other one is a guest: it has to itself what it holds when most is live in all. What it holds beyond that
+ * at other times is lent addresses of the host's, where its work must wait for the host's.
+ * Owner: the items are the caller's. No lock; any thread.
  */
 #ifndef WR_POOL_PLACE_GUESTS_H
 #define WR_POOL_PLACE_GUESTS_H

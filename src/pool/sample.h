@@ -1,5 +1,6 @@
 /*
- * sample: the statistics of a cache, its pools and its streams at one instant. Lock: each function takes the cache's.
+ * sample: the statistics of a cache, its pools and its streams at one instant.
+ * Lock: each function takes the cache's.
  */
 #ifndef WR_POOL_SAMPLE_H
 #define WR_POOL_SAMPLE_H

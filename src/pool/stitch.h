@@ -18,7 +18,8 @@ typedef enum wr_stitch_effort {
     WR_STITCH_CHAINED /* also of other streams with queued work, which the stream then waits for */
 } wr_stitch_effort;
 
-/* Serves the request. WEIR_ERR_OUT_OF_MEMORY: there is not enough. WEIR_ERR_POOL_MISMATCH, WEIR_ERR_BUSY: as wr_cache_take. */
+/* Serves the request. WEIR_ERR_OUT_OF_MEMORY: there is not enough. WEIR_ERR_POOL_MISMATCH, WEIR_ERR_BUSY: as
+ * wr_cache_take. */
 WR_CHECKED weir_status wr_stitch(wr_cache *cache, const wr_request *request, wr_stitch_effort effort, void **out);
 
 /* A range of a region that is to get memory. */

@@ -1,6 +1,6 @@
 /*
- * stitch_end: free ends of chunks in use. One may begin a range that is mapped together, and one may end it. Lock: both
- * locks, after a survey.
+ * stitch_end: free ends of chunks in use. One may begin a range that is mapped together, and one may end it.
+ * Lock: both locks, after a survey.
  */
 #ifndef WR_POOL_STITCH_END_H
 #define WR_POOL_STITCH_END_H

@@ -178,7 +178,7 @@ static void tell_beside(wr_device *device, const wr_known *k, const wr_seen *use
            ", where %s may still be using the same memory. Call weir_stream_wait() in between",
            use->by, (void *)k->base, k->bytes, wr_debug_stream_number(k->stream_id), stream,
            wr_debug_stream_number(before->stream_id),
-           before->by ? before->by : "the block that was freed there before");
+           before->by ? before->by : "whatever used the block that was freed there");
     wr_debug_log_call(WR_LOG_ERROR, "allocated", &k->allocated);
     wr_debug_log_call(WR_LOG_ERROR, before->by ? "used first" : "freed before", &before->call);
     wr_debug_log_call(WR_LOG_ERROR, "used", &use->call);

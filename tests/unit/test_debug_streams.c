@@ -317,7 +317,8 @@ static void a_use_on_another_stream_must_wait_for_earlier_uses_of_the_memory(voi
         assert_ok(weir_stream_synchronize(other));
     }
     expect_said("weir_fill: the block at",
-                "where the block that was freed there before may still be using the same memory", "freed before by");
+                "where whatever used the block that was freed there may still be using the same memory",
+                "freed before by");
 }
 
 /* ---- the current stream ----------------------------------------------------------------------------------------------- */

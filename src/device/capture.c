@@ -252,7 +252,8 @@ static bool defer_on(wr_device *device, wr_block *block, const wr_stream *own)
     return deferred;
 }
 
-/* Defers the free to a capture whose pool owns the block, if only streams of that capture use the block. */
+/* Defers the free to the capture of the block's stream, if the block was handed out in it, from its pool, and only its
+ * streams use the block. */
 static bool defer(wr_device *device, wr_block *block)
 {
     wr_cache_lock(&device->cache);

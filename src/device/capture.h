@@ -92,11 +92,11 @@ WR_CHECKED weir_status wr_capture_keep_pool(wr_device *device, const wr_stream *
 /* Binds a handle to the stream, unless it `serves` it already. If the stream captures, the graph keeps the handle. */
 WR_CHECKED weir_status wr_capture_bind(wr_device *device, wr_handle *handle, wr_stream *stream, bool serves);
 
-/* Makes a block that has just become pending wait for its uses. If the free is part of a capture, the graph being
- * captured decides when they are done; otherwise events do. */
+/* Makes a block that has just become pending wait for its uses. If it was handed out in the capture that the free is
+ * part of, the graph being captured decides when they are done; otherwise events do (pool/pending.h). */
 void wr_capture_await(wr_device *device, wr_block *block);
 
-/* Frees the deferred blocks whose uses, by the graph of the stream's capture, come before the stream's next work. */
+/* Frees the stream's deferred blocks whose uses, by the graph of its capture, come before its next work. */
 void wr_capture_reclaim(wr_device *device, const wr_stream *stream);
 
 /* The lists themselves; the caller holds their lock. */

@@ -162,6 +162,7 @@ void wr_slot_fill_locked(wr_cache *cache, wr_slot *slot)
     wr_slot_enter_locked(cache, slot, 0, slot->chunk->bytes);
 }
 
+/* The chunk is free, or held. */
 static wr_block *block_of_part(const wr_slot *slot)
 {
     return wr_cache_carve_locked(slot->region, slot->at + slot->from, slot->to - slot->from);

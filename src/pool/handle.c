@@ -493,7 +493,8 @@ static bool destroy_is_harmful(const wr_handle_pool *pool)
     return pool->kind->flags & WEIR_HANDLE_DESTROY_SYNCS;
 }
 
-/* *may: no stream captures and, where destroying is harmful, none begins to before wr_quiet_end(). */
+/* *may: a handle can be destroyed now. Where that is harmful, no stream captures, and none begins to before
+ * wr_quiet_end(). */
 static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
 {
     const weir_status quiet =
@@ -503,7 +504,7 @@ static weir_status begin_destroying(wr_handle_pool *pool, bool *may)
     return quiet == WEIR_ERR_CAPTURE ? WEIR_OK : quiet;
 }
 
-/* Looks for captures before each destruction: one that began since the last counts. */
+/* Where destroying is harmful, looks for captures before each destruction: one that began since the last counts. */
 weir_status wr_handle_pool_trim(wr_handle_pool *pool, uint64_t *destroyed)
 {
     weir_status first = WEIR_OK;

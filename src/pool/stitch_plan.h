@@ -54,6 +54,7 @@ WR_CHECKED weir_status wr_stitch_plan_locked(wr_stitch_plan *plan, bool *served)
 /* Whether the request may use memory of that bin of its stream. Not of the other class where that is for little. */
 bool wr_stitch_may_take(const wr_stitch_plan *plan, const wr_bin *from);
 
+/* NULL: the stream has none of the other class. */
 static inline wr_bin *wr_stitch_other_bin(const wr_stitch_plan *plan)
 {
     const wr_class other = plan->bin->class == WR_SMALL ? WR_LARGE : WR_SMALL;

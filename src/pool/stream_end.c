@@ -10,7 +10,7 @@
 #include "pool/subplan.h"
 #include "pool/trim_wait.h"
 
-/* Segments in a graph's pool are left alone, because the graph uses the pool's free memory. In a deterministic pool,
+/* WR_LEFT_NOT for segments in a graph's pool, because the graph uses the pool's free memory. In a deterministic pool,
  * where blocks lie must not depend on whether a stream has work. */
 static wr_left left_by_stream(const wr_segment *segment)
 {

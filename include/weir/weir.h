@@ -712,8 +712,8 @@ typedef enum weir_pause_mode {
  * the driver; their addresses stay. Waits for the work on the device. Until weir_resume() nothing may touch such
  * memory, other devices included; allocating from such a pool gives WEIR_ERR_BUSY; freeing its blocks is allowed (their
  * contents are not brought back). Pools that are paused already are left alone. All or nothing: on failure no pool is
- * paused. If the driver then also refuses to map their memory again, the pools stay paused, nothing of their memory is
- * lost, and the text says so.
+ * paused. If the driver then also refuses to map their memory again, the pools stay paused and keep all of their
+ * memory, and the text says so.
  * @return WEIR_ERR_INVALID_ARGUMENT when no pool has the tag; WEIR_ERR_NOT_SUPPORTED for a pool whose memory is not
  *         weir's own WEIR_MEMORY_MAPPED or WEIR_MEMORY_EXPORTABLE, or that lends (use_on_oom); WEIR_ERR_CAPTURE while a
  *         stream of the device is capturing (on AMD's devices, of any), if there is memory to pause;
@@ -824,7 +824,7 @@ WEIR_API weir_status weir_pinned_alloc(size_t bytes, int numa_node, void **out);
 
 /** Records that `stream` uses the block, in work queued now or until the free: once freed, the block is not reused
  *  before that work is over, nor before the graph (of the stream's device) that the work becomes part of is destroyed.
- *  For the latter, record the stream inside the capture, on a stream that takes part, even if it was recorded before
+ *  For the latter, record the block inside the capture, on a stream that takes part, even if it was recorded before
  *  the capture began. `pointer` may point anywhere into the block.
  *  @return WEIR_ERR_UNKNOWN_POINTER when it is not weir's pinned memory; WEIR_ERR_DOUBLE_FREE when it was freed.
  *  Since 0.1. */

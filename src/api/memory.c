@@ -74,7 +74,7 @@ weir_status weir_alloc(size_t bytes, void **out)
     return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
 }
 
-/* The thread does not remember the stream, or another thread has the lock of its front. */
+/* The thread does not remember the stream, or does not own the lock of its front. */
 static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const void *caller, void **out)
 {
     wr_device *device = NULL;

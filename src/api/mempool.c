@@ -233,7 +233,7 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
     return true;
 }
 
-/* The thread does not remember a front for this stream and pool, or another thread has the lock of that front. */
+/* The thread does not remember a front for this stream and pool, or does not own that front's lock. */
 static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller,
                                                 void **out)
 {

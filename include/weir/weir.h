@@ -134,8 +134,8 @@ WEIR_API void weir_check_failed(const char *call, weir_status status, const char
  */
 typedef struct weir_settings {
     size_t size; /**< sizeof(weir_settings); set by WEIR_SETTINGS_INIT */
-    /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" where there is no
-     *  other driver. A driver that is there but fails is an error. */
+    /** "cuda", "hip", "host", or "auto" (default): the first driver that has a device, or "host" if no other
+     *  has one. A driver that is there but fails in another way is an error. */
     const char *backend;
     const char *policy;    /**< placement policy: "weir" (default), "segments" or "torch" */
     uint64_t memory_limit; /**< bytes weir may reserve per device, up to 256 TiB; 0: no limit but the device's */

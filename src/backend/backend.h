@@ -26,9 +26,9 @@ extern atomic_uint_fast64_t wr_driver_calls[WEIR_BACKEND_ENTRY_COUNT];
  * weir's. */
 WR_CHECKED weir_status wr_backend_check(const weir_backend *backend);
 
-/* Opens the back end called `name`, after wr_backend_check(). "auto" is the first in the table that has a device: the
- * host's only if no other driver is there, since one that is there and fails is an error. On failure nothing is left
- * open and *backend is untouched. */
+/* Opens the back end called `name`, after wr_backend_check(). "auto" is the first in the table that has a device. The
+ * host is the last, and is not taken if another driver fails for any reason but a missing library or device: that is an
+ * error. On failure nothing is left open and *backend is untouched. */
 WR_CHECKED weir_status wr_backend_open(const char *name, const weir_backend_config *config,
                                        const weir_backend **backend);
 

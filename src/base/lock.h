@@ -51,8 +51,8 @@ void wr_lock_release(wr_lock *lock);
 /* Whether nobody has it. For a child of fork, in which other threads do not exist and so never release a lock. */
 bool wr_lock_is_free(wr_lock *lock);
 
-/* For one of many locks of a rank that are taken together, only by the holder of a lock of lower rank: that holder sees
- * to their order. */
+/* For one of many locks of a rank that are taken together. Only the holder of one particular lock of lower rank, the
+ * same for all of them, may do so; it sees to their order, which debug builds do not check. */
 void wr_lock_acquire_behind(wr_lock *lock);
 bool wr_lock_try_behind(wr_lock *lock);
 void wr_lock_release_behind(wr_lock *lock);

@@ -2,9 +2,10 @@
  * thread: a thread's own state: its current device and, per device, its current stream and library handles; and what it
  * remembers, to make its next hits fast, of the streams that it allocates on and the blocks that it frees.
  * Owner: the thread; nobody else reads it, so no lock. Made at the first call that changes something from the default,
- * freed at thread exit. The state is void once the library's epoch has moved on. What is remembered is void once the
- * ways have changed, that is, anything that decides where allocations go: a stream, route, capture or plan, or the
- * library's state (docs/threading.md).
+ * freed at thread exit. The state is void once the library's epoch has moved on. What is remembered, the thread's ways,
+ * is void once the library's count of changed ways has risen: with the epoch, when a stream has ended, or when a route,
+ * capture or plan has come (docs/threading.md). A route of the thread's own does not raise it: the thread itself
+ * forgets its ways when that begins and when it ends.
  */
 #ifndef WR_THREAD_THREAD_H
 #define WR_THREAD_THREAD_H

@@ -1,6 +1,6 @@
 /*
  * The functions that PyTorch's CUDAPluggableAllocator calls, with exactly its signatures. Exceptions pass through
- * PyTorch and become Python's, so none is thrown where PyTorch calls from destructors.
+ * PyTorch and become Python's; functions that PyTorch calls from destructors throw none.
  */
 #include "shared/streams.h"
 #include "torch/errors.h"

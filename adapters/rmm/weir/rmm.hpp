@@ -201,8 +201,8 @@ class lanes
 
     explicit lanes(int device) : device_(device) {}
 
-    /* The default stream is a number, not a pointer; in programs compiled so, NULL is the thread's default stream
-     * instead. */
+    /* Whether it is the device's default stream, whose handle is a number, not a pointer. In programs compiled for a
+     * default stream per thread, NULL means the thread's. */
     static bool is_default(cudaStream_t stream)
     {
 #if defined(CUDA_API_PER_THREAD_DEFAULT_STREAM)

@@ -24,7 +24,7 @@ static const char help[] =
     "takes and how far that is above the lower bound, which no allocator can beat: the most that is live at once.\n\n"
     "  -o, --output FILE    write the plan, of one TRACE only; - is stdout; a wrong plan is never written\n"
     "      --show FILE      check a plan file and list it\n"
-    "      --streams-apart  give no stream memory that another stream used: one arena per stream\n"
+    "      --streams-apart  give no stream memory that another stream used: one arena per stream and pool\n"
     "  -t, --time SECONDS   stop searching after this long, for each trace; default 5\n"
     "      --seed N         seed of the search's random choices; default 1\n"
     "      --threads N      threads that search; default: one per processor\n"

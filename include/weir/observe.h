@@ -58,8 +58,8 @@ typedef struct weir_device_memory {
     uint64_t limit_bytes;   /**< weir_memory_limit_set(); 0: none */
 } weir_device_memory;
 
-/** Opens the device, because it asks the driver. Memory that other threads take from the driver meanwhile may be counted
- *  as both free and reserved, or as outside. Since 0.1. */
+/** Opens the device, because it asks the driver. Memory that other threads take from the driver meanwhile may be
+ *  counted as both free and reserved, or as outside. Since 0.1. */
 WEIR_API weir_status weir_device_memory_get(int device, weir_device_memory *out);
 
 /** The memory of one stream now, over all pools of its device. Set `size` first. */

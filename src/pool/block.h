@@ -4,8 +4,8 @@
  *   cache (one per device)
  *     mempool: the default one, and private ones
  *       bin (one per stream and size class): the free blocks and the segments of that stream and class
- *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk.h), cut without gaps into
- *           blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams), or, in a
+ *         segment: one allocation from the pool's source, or a region of addresses (pool/chunk.h), cut without gaps
+ *           into blocks: free (in the bin's tree), live (handed out), pending (freed, waiting for other streams), or, in a
  *             region, absent (addresses without memory of their own) or held (free, but hidden during driver calls)
  *
  * Memory freed on a stream is reused on that stream only: a segment belongs to one bin. Two neighbouring blocks are
@@ -115,7 +115,7 @@ typedef struct wr_free_index {
     struct wr_free_tree trees[WR_FREE_RANGES];
 } wr_free_index;
 
-/* The first block that begins in each page of WR_SEGMENT_UNIT of a segment, and a bit for each page in which one does. */
+/* The first block that begins in each page of WR_SEGMENT_UNIT of a segment, and a bit per page in which one does. */
 typedef struct wr_pages {
     struct wr_pages *next_unused, *next;
     unsigned log2; /* of its capacity in pages */

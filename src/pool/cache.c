@@ -271,8 +271,8 @@ static wr_block *find_among_large_locked(const wr_request *request)
 typedef enum holding { SOLE, ALONE, CONTENDED, DETACHED } holding;
 
 /* A free block of exactly the size cannot be beaten. Otherwise parked blocks go back first: split or coalesced, they
- * may serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them parked
- * while the stream holds little or others wait for the lock. */
+ * may serve best. Without this, holes of the wrong size add up to percents of the peak. Small requests leave them
+ * parked while the stream holds little or others wait for the lock. */
 static wr_block *find_behind_locked(const wr_request *request, wr_front *front, holding held)
 {
     wr_bin *bin = front ? front->bins[request->fit.class] : wr_cache_bin_locked(request);

@@ -136,7 +136,7 @@ weir_status wr_stream_from_pool(wr_stream_table *table, int priority, wr_stream 
     return wr_stream_from_pool(table, priority, out);
 }
 
-/* cudaStreamLegacy and cudaStreamPerThread, and hipStreamLegacy and hipStreamPerThread: numbers in place of pointers. */
+/* cudaStreamLegacy and cudaStreamPerThread, hipStreamLegacy and hipStreamPerThread: numbers in place of pointers. */
 #define NATIVE_LEGACY ((void *)(uintptr_t)0x1)
 #define NATIVE_PER_THREAD ((void *)(uintptr_t)0x2)
 

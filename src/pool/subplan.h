@@ -6,7 +6,7 @@
  *   cache->subplans: those that wait, in the plan's order
  *   mempool->subplans: those that the pool has, one for each of its streams at most
  *     follower (pool/follow.h): which entry a request is
- *     segment: of the arena's size, in the stream's bin of large blocks. NULL: none, and all is served as without a plan
+ *     segment: of the arena's size, in the stream's bin of large blocks. NULL: none, all is served as without a plan
  *
  * The segment comes from the pool's own source and is a segment like any other: it is given back when others of the
  * pool may be, never while a graph holds the pool, and a block in it waits for other streams like any block. A place is

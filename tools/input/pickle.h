@@ -65,8 +65,8 @@ typedef struct pickle_builder {
     void (*drop)(void *user, pickle_value value);   /* a LIST or DICT with a node */
 } pickle_builder;
 
-/* limits->memo bounds the memo, limits->stack the stack, limits->depth the open marks, limits->string_bytes each string and
- * all distinct ones together. */
+/* limits->memo bounds the memo, limits->stack the stack, limits->depth the open marks, limits->string_bytes each string
+ * and all distinct ones together. */
 bool pickle_read(source *s, const trace_limits *limits, const pickle_builder *builder);
 
 /* False: not a number, or negative. */

@@ -13,7 +13,7 @@
 /* A rank for each frame: the higher, the more it says. The caller frees the array. */
 uint8_t *caller_ranks(const trace_stacks *s);
 
-/* The innermost frames of the highest rank that the stack has, innermost first. Returns how many; 0: the stack is empty. */
+/* The innermost frames of the highest rank in the stack, innermost first. Returns how many; 0: the stack is empty. */
 size_t caller_list(const trace_stacks *s, const uint8_t *ranks, uint32_t stack, uint32_t frames[CALLER_SHOWN]);
 
 /* The first of these frames; "" when the stack is empty. */

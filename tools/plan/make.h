@@ -27,8 +27,8 @@ typedef struct made_plan {
 void make_plan(const problem *p, const solve_options *options, bool streams_apart, made_plan *out);
 void made_plan_release(made_plan *m);
 
-/* True when every allocation of the recording has its entry, and no two that live at once overlap. Else error[] says what
- * is wrong. */
+/* True when every allocation of the recording has its entry, and no two that live at once overlap. Else error[] says
+ * what is wrong. */
 bool plan_serves(const weir_plan *plan, const problem *p, char *error, size_t error_size);
 
 /* True when the plan is consistent: by the lives that it states, no two blocks overlap. */

@@ -68,7 +68,7 @@ endif()
 # Rules of other allocators, for tests that do not run the command.
 file(GLOB peer_sources CONFIGURE_DEPENDS tools/replay/peers/*.c)
 add_library(weir_peers STATIC EXCLUDE_FROM_ALL ${peer_sources} tools/cli.c tools/grow.c tools/output/file.c
-    tools/output/progress.c tools/output/text.c)
+    tools/output/progress.c tools/output/table.c tools/output/text.c)
 weir_strict(weir_peers)
 target_include_directories(weir_peers PUBLIC tools PRIVATE include)
 target_link_libraries(weir_peers PUBLIC weir_input weir_static)

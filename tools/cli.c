@@ -3,6 +3,7 @@
 #include "command.h"
 #include "output/file.h"
 #include "output/progress.h"
+#include "output/table.h"
 #include "output/text.h"
 
 #include <errno.h>
@@ -256,4 +257,15 @@ bool cli_trace(const char *command, const char *path, trace *out)
 const char *cli_trace_name(const trace *t, const char *path)
 {
     return t->name && *t->name ? t->name : path;
+}
+
+void cli_say_left_out(const char *command, const char *name, const script *sc, const char *refused)
+{
+    char first[TABLE_SIZE];
+    if (sc->anomalies)
+        cli_say(command, "%s: %zu anomalies: events that contradict earlier ones; 'weir check' lists them", name,
+                sc->anomalies);
+    if (sc->refused)
+        cli_say(command, "%s: %zu allocations failed when recorded, the first of %s; %s", name, sc->refused,
+                table_size(sc->refused_first, first), refused);
 }

@@ -189,22 +189,17 @@ static bool plan_trace(const request *r, const char *path, report *out)
     trace t;
     script sc;
     problem p;
-    char error[256], size[TABLE_SIZE];
+    char error[256];
 
     if (!cli_trace("plan", path, &t)) return false;
     const char *name = cli_trace_name(&t, path);
     bool good = script_build(&t, &sc, error, sizeof error);
     if (good) {
-        if (sc.refused)
-            cli_say("plan", "%s: %zu allocations failed when recorded, the first of %s; they are not planned", name,
-                    sc.refused, table_size(sc.refused_first, size));
         good = problem_build(&sc, r->streams_apart, &p, error, sizeof error);
+        if (good) cli_say_left_out("plan", name, &sc, "they are not planned");
         script_release(&sc);
     }
     if (good) {
-        if (p.anomalies)
-            cli_say("plan", "%s: %" PRIu64 " anomalies: events that contradict earlier ones; 'weir check' lists them",
-                    name, p.anomalies);
         if (p.count == 0) cli_say("plan", "%s: allocates nothing, so there is nothing to plan", name);
         good = plan_problem(r, &p, name, out);
         problem_release(&p);

@@ -236,16 +236,10 @@ static void remark_on_settings(const trace_settings *recorded, const char *name)
 /* Says what the rows leave out or show differently from the recording. */
 static void remark(const request *r, const trace *t, const script *sc, const char *name)
 {
-    char size[TABLE_SIZE];
     if (sc->residents)
         cli_say("replay", "%s: %zu residents: blocks from before the first event, which are allocated first", name,
                 sc->residents);
-    if (sc->anomalies)
-        cli_say("replay", "%s: %zu anomalies: events that contradict earlier ones; 'weir check' lists them", name,
-                sc->anomalies);
-    if (sc->refused)
-        cli_say("replay", "%s: %zu allocations failed when recorded, the first of %s; they are not replayed", name,
-                sc->refused, table_size(sc->refused_first, size));
+    cli_say_left_out("replay", name, sc, "they are not replayed");
     if ((sc->expandable || t->settings.expandable_segments) && asks_for_native(r))
         cli_say(
             "replay",

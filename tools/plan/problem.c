@@ -134,7 +134,7 @@ static void close_arenas(problem *p)
 
 bool problem_build(const script *s, bool streams_apart, problem *out, char *error, size_t error_size)
 {
-    *out = (problem){ .devices = (size_t)s->devices, .hash = UINT64_C(0xcbf29ce484222325), .anomalies = s->anomalies };
+    *out = (problem){ .devices = (size_t)s->devices, .hash = UINT64_C(0xcbf29ce484222325) };
     out->live = grow_new(out->devices, sizeof *out->live);
     builder b = { .s = s, .p = out, .apart = streams_apart };
     b.slots = grow_new(s->slots, sizeof *b.slots);

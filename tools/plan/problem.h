@@ -35,7 +35,6 @@ typedef struct problem {
     size_t devices; /* highest index + 1 */
     uint64_t hash;  /* of the sequence of allocations and frees, without addresses and times */
     uint64_t *live; /* by device: peak of the requested bytes, not rounded */
-    uint64_t anomalies;
 } problem;
 
 /* Makes an arena for each pool; with `streams_apart`, one for each stream of each pool. False: error[] says what cannot

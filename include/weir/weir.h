@@ -1050,23 +1050,22 @@ typedef struct weir_memory_stats {
     /** Free blocks in segments that are partly in use; none in chunks, as in PyTorch's expandable segments. */
     weir_stat inactive_split[WEIR_STAT_KINDS];
     weir_stat inactive_split_bytes[WEIR_STAT_KINDS];
-    uint64_t hits;          /**< allocations served without growing */
-    uint64_t driver_allocs; /**< segments taken from the driver */
-    uint64_t driver_frees;  /**< segments given back */
-    uint64_t alloc_retries; /**< requests for which idle memory was to be given back, to grow again */
-    uint64_t ooms;          /**< allocations that failed in the end */
-    uint64_t syncs;         /**< times pending frees had to be waited for */
-    uint64_t pending_frees; /**< blocks freed and waiting for a stream, now */
-    uint64_t rehomed;       /**< segments moved to another stream instead of growing */
-    uint64_t collected;     /**< segments given back by age */
-    uint64_t lent;          /**< allocations served from a private pool that lends (use_on_oom) */
-    uint64_t paused_bytes;  /**< of paused pools, now: addresses without memory, not counted as reserved */
-    uint64_t
-        stream_misuses;   /**< uses of blocks on streams that they were not ordered with, found by the option `debug` */
-    uint64_t plan_served; /**< allocations that got their place in a served plan (weir/plan.h) */
-    uint64_t plan_late;   /**< planned allocations that did not: the place was in use, or had no memory */
-    uint64_t plan_missed; /**< allocations that the served plan does not have at that point */
-    uint64_t plan_resyncs;      /**< times that the program was found elsewhere in the plan */
+    uint64_t hits;           /**< allocations served without growing */
+    uint64_t driver_allocs;  /**< segments taken from the driver */
+    uint64_t driver_frees;   /**< segments given back */
+    uint64_t alloc_retries;  /**< requests for which idle memory was to be given back, to grow again */
+    uint64_t ooms;           /**< allocations that failed in the end */
+    uint64_t syncs;          /**< times pending frees had to be waited for */
+    uint64_t pending_frees;  /**< blocks freed and waiting for a stream, now */
+    uint64_t rehomed;        /**< segments moved to another stream instead of growing */
+    uint64_t collected;      /**< segments given back by age */
+    uint64_t lent;           /**< allocations served from a private pool that lends (use_on_oom) */
+    uint64_t paused_bytes;   /**< of paused pools, now: addresses without memory, not counted as reserved */
+    uint64_t stream_misuses; /**< uses of blocks on streams that they are not ordered with, found by option `debug` */
+    uint64_t plan_served;    /**< allocations that got their place in a served plan (weir/plan.h) */
+    uint64_t plan_late;      /**< planned allocations that did not: the place was in use, or had no memory */
+    uint64_t plan_missed;    /**< allocations that the served plan does not have at that point */
+    uint64_t plan_resyncs;   /**< times that the program was found elsewhere in the plan */
     uint64_t plan_missed_bytes; /**< bytes of late and missed allocations */
 } weir_memory_stats;
 

@@ -95,8 +95,8 @@ static weir_status copy_all(recorded all[WR_DEVICE_MAX], uint64_t *dropped)
 {
     for (int i = 0; i < wr_runtime_global.device_count; i++) {
         wr_device *device = atomic_load(&wr_runtime_global.devices[i]);
-        if (device)
-            WR_TRY(copy_one(&device->cache.history, &all[i], dropped)); /* one that was never opened has no events */
+        /* One that was never opened has no events. */
+        if (device) WR_TRY(copy_one(&device->cache.history, &all[i], dropped));
     }
     return WEIR_OK;
 }

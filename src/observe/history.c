@@ -67,9 +67,9 @@ typedef struct desk {
     label_stack *labels; /* NULL: none */
     uint32_t label;      /* a number for the innermost label; 0: none */
     uint32_t last_label; /* the last number given out */
-    uint64_t
-        left_under; /* a bit per device whose page this thread gave up while under a label, which may end meanwhile */
-    pid_t watched;  /* the process in which this thread's end is watched; 0: none */
+    /* A bit per device whose page this thread gave up while under a label, which may end meanwhile */
+    uint64_t left_under;
+    pid_t watched; /* the process in which this thread's end is watched; 0: none */
 } desk;
 
 static WR_THREAD_LOCAL desk mine;

@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 typedef struct wr_stack_set {
-    uint32_t
-        *number; /* by the number in the process's table: the number here; 0: not mentioned. NULL: no stacks are kept */
+    /* By the number in the process's table: the number here; 0: not mentioned. NULL: no stacks are kept */
+    uint32_t *number;
     size_t number_bytes;
     const wr_stack **stacks; /* number 1 is the first */
     uint32_t count, capacity;

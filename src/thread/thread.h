@@ -48,9 +48,9 @@ typedef struct wr_thread_way {
 typedef struct wr_thread_known {
     uint64_t ways; /* the library's count of changes when all this was true; 0: nothing is known */
     wr_thread_way of[WR_THREAD_WAYS];
-    wr_front
-        *named[WR_THREAD_WAYS]; /* in pools that calls name. Such a pool may go, and its front become another pool's */
-    const wr_starts *starts;    /* the table that had the last freed block */
+    /* In pools that calls name. Such a pool may go, and its front become another pool's */
+    wr_front *named[WR_THREAD_WAYS];
+    const wr_starts *starts; /* the table that had the last freed block */
 } wr_thread_known;
 
 extern WR_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) wr_thread_known wr_thread_knows;

@@ -89,15 +89,26 @@ static weir_status grow(wr_device *device, const wr_request *request, void **out
     return yields ? wr_cache_take(cache, request, out) : WEIR_OK;
 }
 
+/* What the driver refuses to take back ends no climb, unless the device is lost. */
+static weir_status unless_lost(weir_status status)
+{
+    return status == WEIR_ERR_DEVICE_LOST ? status : WEIR_OK;
+}
+
+/* If it refused to take back some segments, those that it took may still be enough. */
+static weir_status unless_released(weir_status status, size_t released)
+{
+    return released != 0 ? unless_lost(status) : status;
+}
+
 static weir_status collect_and_grow(wr_device *device, const wr_request *request, void **out)
 {
     bool moved = false;
     if (!wr_mempool_chunked(request->pool)) WR_TRY(wr_cache_take_left(&device->cache, request, &moved));
     if (moved) WR_TRY(wr_cache_take(&device->cache, request, out));
     if (*out) return WEIR_OK;
-    weir_status status = wr_cache_collect(&device->cache);
-    if (status == WEIR_ERR_DEVICE_LOST) return status;
-    return grow(device, request, out); /* what the driver did not take back may not even be needed */
+    WR_TRY(unless_lost(wr_cache_collect(&device->cache)));
+    return grow(device, request, out);
 }
 
 static bool rehomes(const wr_request *request)
@@ -144,12 +155,6 @@ static weir_status take_awaited(wr_device *device, const wr_request *request, vo
 static bool has_oversize(const wr_request *request)
 {
     return request->pool->cache->options.max_split != SIZE_MAX;
-}
-
-/* If the driver refused to take back some segments, those that it took may still be enough. */
-static weir_status unless_released(weir_status status, size_t released)
-{
-    return released != 0 && status != WEIR_ERR_DEVICE_LOST ? WEIR_OK : status;
 }
 
 /* Oversize segments, which max_split_size keeps whole, go first for an oversize request of their stream. Where they do

@@ -45,9 +45,8 @@ void wr_hip_streams_drop(int ordinal)
     idle_stream *gone;
     while ((gone = LIST_FIRST(&idle[ordinal])) != NULL) {
         LIST_REMOVE(gone, link);
-        if (alive)
-            (void)wr_hip_own(
-                wr_hip_runtime.hipStreamDestroy(gone->stream)); /* on failure it is the runtime's to clean up */
+        /* On failure it is the runtime's to clean up. */
+        if (alive) (void)wr_hip_own(wr_hip_runtime.hipStreamDestroy(gone->stream));
         wr_meta_free(gone);
     }
     if (alive) (void)!wr_hip_leave(&frame, "hipStreamDestroy", WR_hipSuccess);

@@ -325,8 +325,8 @@ void wr_host_capture_abandon(int device);
 
 void wr_host_exec_unref(wr_host_exec *exec);
 void wr_host_exec_run(const wr_host_exec *exec);
-bool wr_host_exec_calls(
-    const wr_host_exec *exec); /* whether it has callbacks, which must not run in a caller's thread */
+/* Whether it has callbacks, which must not run in a caller's thread. */
+bool wr_host_exec_calls(const wr_host_exec *exec);
 void wr_host_graph_close(wr_host_object *object);
 
 weir_status wr_host_capture_begin(int device, void *stream, weir_capture_mode mode);

@@ -73,6 +73,7 @@ static double measure(const bench_peer *peer, const uint64_t *streams, size_t by
         load l = { .peer = peer, .streams = streams, .bytes = bytes, .mix = mix };
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
+        bench_pass_turn();
     }
     return bench_median(rounds, ROUNDS);
 }
@@ -150,6 +151,7 @@ bool bench_alloc(const bench_options *options)
                                                 &peer_jemalloc,       &peer_async,         NULL };
     const field_plan plan = { .bench = "alloc",
                               .built_in = bench_on_host(options) ? on_host : on_gpu,
+                              .in_turns = true,
                               .result_bytes = sizeof(double) * LOADS * STEPS,
                               .measure = measure_all,
                               .context = options };

@@ -1,6 +1,6 @@
 /*
- * bench: what every benchmark shares. A benchmark runs the same work on weir and on its peers, one after the other,
- * several rounds each, and shows medians, with ratios to weir.
+ * bench: what every benchmark shares. A benchmark runs the same work on weir and on its peers, several rounds each, and
+ * shows medians, with ratios to weir. Where nobody needs the device alone, peers take turns round by round.
  *
  * This process opens no device. Work on a device runs in a child, so that nothing that one benchmark or peer leaves
  * behind (contexts, loaded code, cached memory, environment) affects the next.
@@ -15,6 +15,7 @@
 
 #define BENCH_PEER_FILES 8
 #define BENCH_THREADS_MAX 256
+#define BENCH_CHILDREN_MAX 16
 
 /* --peer FILE[,VARIABLE=VALUE] */
 typedef struct bench_peer_file {
@@ -58,6 +59,13 @@ void *bench_shared(size_t bytes);
 
 /* Runs `work(argument)` in a child; false after reporting that it did not complete. */
 bool bench_isolated(const char *what, void (*work)(void *argument), void *argument);
+
+/* The same for each argument in a child of its own, all alive at once, of which one works at a time: until it calls
+ * bench_pass_turn() or is done. What slows the machine for a while then slows some rounds of all, not all of one. */
+bool bench_in_turns(const char *what, void (*work)(void *argument), void *const *arguments, size_t count);
+
+/* Between two rounds: returns when the others have had their turn. Elsewhere than in such a child, does nothing. */
+void bench_pass_turn(void);
 
 /* ---- targets ---- */
 

@@ -53,6 +53,7 @@ static double measure(const bench_peer *peer, const uint64_t *streams, weir_hand
         bench_run_threads(threads, run_load, &l);
         if (l.missing) return 0;
         rounds[r] = bench_median(l.ns, threads);
+        bench_pass_turn();
     }
     return bench_median(rounds, ROUNDS);
 }
@@ -114,6 +115,7 @@ bool bench_handles(const bench_options *options)
     const bench_kind *kinds = kinds_of(options, &count);
     const field_plan plan = { .bench = "handles",
                               .built_in = bench_on_host(options) ? on_host : on_gpu,
+                              .in_turns = true,
                               .result_bytes = place(count, 0, 0) * sizeof(double),
                               .measure = measure_all,
                               .context = options };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -73,23 +74,108 @@ void *bench_shared(size_t bytes)
     exit(1);
 }
 
-bool bench_isolated(const char *what, void (*work)(void *), void *argument)
+/* The child's end of the connection to its parent; -1: it does not take turns. */
+static int turns = -1;
+
+/* Waits until the parent says that it is this child's turn. Without its parent it has nobody to work for. */
+static void await_turn(void)
 {
+    char go;
+    if (read(turns, &go, 1) != 1) _exit(1);
+}
+
+void bench_pass_turn(void)
+{
+    if (turns < 0) return;
+    if (send(turns, "", 1, MSG_NOSIGNAL) != 1) _exit(1);
+    await_turn();
+}
+
+typedef struct child {
+    pid_t pid;
+    int turns; /* the parent's end of the connection; -1: none */
+} child;
+
+static void work_and_exit(void (*work)(void *), void *argument)
+{
+    if (turns >= 0) await_turn();
+    work(argument);
     fflush(NULL);
-    const pid_t child = fork();
-    if (child == 0) {
-        work(argument);
-        fflush(NULL);
-        _exit(0); /* skips the exit handlers of drivers and peers */
-    }
+    _exit(0); /* skips the exit handlers of drivers and peers */
+}
+
+static bool child_end(const char *what, const child *c)
+{
     int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) != child) {
-        perror("weir-bench: fork");
+    if (c->turns >= 0) close(c->turns);
+    if (waitpid(c->pid, &status, 0) != c->pid) {
+        perror("weir-bench: waitpid");
         return false;
     }
     if (WIFSIGNALED(status)) fprintf(stderr, "weir-bench: %s was ended by signal %d\n", what, WTERMSIG(status));
     if (WIFEXITED(status) && WEXITSTATUS(status)) fprintf(stderr, "weir-bench: %s failed\n", what);
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool bench_isolated(const char *what, void (*work)(void *), void *argument)
+{
+    fflush(NULL);
+    const child c = { .pid = fork(), .turns = -1 };
+    if (c.pid == 0) work_and_exit(work, argument);
+    if (c.pid > 0) return child_end(what, &c);
+    perror("weir-bench: fork");
+    return false;
+}
+
+/* Lets the child work until it passes its turn. False: it has ended. */
+static bool give_turn(const child *c)
+{
+    char passed;
+    return send(c->turns, "", 1, MSG_NOSIGNAL) == 1 && read(c->turns, &passed, 1) == 1;
+}
+
+/* Of the children before it, the new one holds no connection: whose child has ended is seen by the connection's end. */
+static bool child_begin(child *c, const child *before, size_t count, void (*work)(void *), void *argument)
+{
+    int ends[2];
+    fflush(NULL);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        perror("weir-bench: socketpair");
+        return false;
+    }
+    *c = (child){ .pid = fork(), .turns = ends[0] };
+    if (c->pid == 0) {
+        for (size_t i = 0; i < count; i++) close(before[i].turns);
+        close(ends[0]);
+        turns = ends[1];
+        work_and_exit(work, argument);
+    }
+    close(ends[1]);
+    if (c->pid > 0) return true;
+    perror("weir-bench: fork");
+    close(ends[0]);
+    return false;
+}
+
+bool bench_in_turns(const char *what, void (*work)(void *), void *const *arguments, size_t count)
+{
+    child children[BENCH_CHILDREN_MAX];
+    size_t begun = 0, left;
+    while (begun < count && child_begin(&children[begun], children, begun, work, arguments[begun])) begun++;
+    bool good = begun == count;
+    do {
+        left = 0;
+        for (size_t i = 0; i < begun; i++) {
+            if (children[i].turns < 0) continue;
+            if (give_turn(&children[i])) {
+                left++;
+                continue;
+            }
+            good &= child_end(what, &children[i]);
+            children[i].turns = -1;
+        }
+    } while (left > 0);
+    return good;
 }
 
 /* ---- targets ------------------------------------------------------------------------------------------------------ */

@@ -96,6 +96,7 @@ static void measure_pairs(void *argument)
         for (int i = 0; i < ROUNDS; i++) {
             bench_run_threads(1u << step, run_load, &l);
             rounds[i] = bench_median(l.ns, 1u << step);
+            bench_pass_turn();
         }
         r->pair[step] = bench_median(rounds, ROUNDS);
     }
@@ -197,8 +198,8 @@ bool bench_history(const bench_options *options)
     off->options = on->options = stacked->options = options;
     on->history = stacked->history = 100000;
     stacked->stacks = DEPTH;
-    bool good = bench_isolated("history off", measure_pairs, off) && bench_isolated("history on", measure_pairs, on) &&
-                bench_isolated("history with stacks", measure_pairs, stacked);
+    void *const settings[] = { off, on, stacked };
+    bool good = bench_in_turns("history", measure_pairs, settings, sizeof settings / sizeof settings[0]);
     good &= bench_isolated("history dump", measure_dump, on);
     if (!good) return false;
     printf("\nhistory, back end %s, median of %d rounds; stacks of %d frames\n\n"

@@ -28,49 +28,59 @@ void peer_streams(const bench_peer *peer, size_t count, uint64_t *streams)
     for (size_t i = 0; i < count; i++) streams[i] = peer->stream ? peer->stream() : 0;
 }
 
-typedef struct turn {
+typedef struct entry {
     const field_plan *plan;
     const bench_peer *built_in; /* or */
     const bench_peer_file *file;
     player *player;
-} turn;
+} entry;
 
-static void take_turn(void *argument)
+static void measure_one(void *argument)
 {
-    const turn *t = argument;
-    player *p = t->player;
-    const bench_peer *peer = t->built_in ? t->built_in : load(t->file);
+    const entry *e = argument;
+    player *p = e->player;
+    const bench_peer *peer = e->built_in ? e->built_in : load(e->file);
     if (!peer) return;
-    const bool variant = t->file && t->file->variable[0];
-    snprintf(p->name, sizeof p->name, "%s%s%s", peer->name, variant ? ", " : "", variant ? t->file->value : "");
+    const bool variant = e->file && e->file->variable[0];
+    snprintf(p->name, sizeof p->name, "%s%s%s", peer->name, variant ? ", " : "", variant ? e->file->value : "");
     const char *reason = peer->open ? peer->open() : NULL;
     if (reason) {
-        fprintf(stderr, "weir-bench: %s is left out of %s: %s\n", peer->name, t->plan->bench, reason);
+        fprintf(stderr, "weir-bench: %s is left out of %s: %s\n", peer->name, e->plan->bench, reason);
         return;
     }
-    t->plan->measure(peer, p->result, t->plan->context);
+    e->plan->measure(peer, p->result, e->plan->context);
     p->measured = true;
+}
+
+/* All peers that the plan asks for, each with a player of the field. */
+static size_t enter_all(entry entries[FIELD_MAX], field *f, const field_plan *plan, const bench_options *options)
+{
+    size_t count = 0;
+    for (const bench_peer *const *peer = plan->built_in; *peer && count < FIELD_MAX; peer++)
+        entries[count++] = (entry){ .built_in = *peer };
+    for (size_t i = 0; i < options->peer_count && count < FIELD_MAX; i++)
+        if (plan->variants || !options->peers[i].variable[0]) entries[count++] = (entry){ .file = &options->peers[i] };
+    for (size_t i = 0; i < count; i++) {
+        entries[i].plan = plan;
+        entries[i].player = &f->at[i];
+        f->at[i].result = bench_shared(plan->result_bytes);
+    }
+    return count;
 }
 
 bool field_run(field **out, const field_plan *plan, const bench_options *options)
 {
     field *f = *out = bench_shared(sizeof *f);
+    entry entries[FIELD_MAX];
+    void *arguments[FIELD_MAX];
+    const size_t count = enter_all(entries, f, plan, options);
+    for (size_t i = 0; i < count; i++) arguments[i] = &entries[i];
     bool good = true;
-    turn t = { .plan = plan };
-    const bench_peer *const *built_in = plan->built_in;
-    for (size_t file = 0; f->count < FIELD_MAX;) {
-        t.built_in = *built_in;
-        if (*built_in)
-            built_in++;
-        else if (file < options->peer_count)
-            t.file = &options->peers[file++];
-        else
-            break;
-        if (t.file && t.file->variable[0] && !plan->variants) continue;
-        t.player = &f->at[f->count];
-        t.player->result = bench_shared(plan->result_bytes);
-        good &= bench_isolated(plan->bench, take_turn, &t);
-        if (t.player->measured || f->count == 0) f->count++;
-    }
+    if (plan->in_turns)
+        good = bench_in_turns(plan->bench, measure_one, arguments, count);
+    else
+        for (size_t i = 0; i < count; i++) good &= bench_isolated(plan->bench, measure_one, arguments[i]);
+    for (size_t i = 0; i < count; i++)
+        if (f->at[i].measured || i == 0) f->at[f->count++] = f->at[i];
     return good;
 }

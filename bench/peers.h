@@ -38,7 +38,7 @@ void standin_bind(void *handle, uint64_t stream);
 /* Makes `count` streams of the peer; all 0 for a peer without streams. */
 void peer_streams(const bench_peer *peer, size_t count, uint64_t *streams);
 
-/* ---- each peer once ---- */
+/* ---- the peers of a benchmark ---- */
 
 /* A peer in a benchmark, and its result. */
 typedef struct player {
@@ -47,7 +47,7 @@ typedef struct player {
     void *result;
 } player;
 
-#define FIELD_MAX 16
+#define FIELD_MAX BENCH_CHILDREN_MAX
 
 /* The first is weir. Shared with the children that fill it. */
 typedef struct field {
@@ -59,13 +59,14 @@ typedef struct field_plan {
     const char *bench;
     const bench_peer *const *built_in; /* up to a NULL */
     bool variants;                     /* include peers that change the environment */
+    bool in_turns;                     /* all peers are alive at once, and measure() calls bench_pass_turn() */
     size_t result_bytes;
     /* Runs in the peer's own process, with the peer open; fills the zeroed result. */
     void (*measure)(const bench_peer *peer, void *result, const void *context);
     const void *context;
 } field_plan;
 
-/* Runs the plan on each peer in turn; false when a process did not complete. Peers that cannot be used here are left
+/* Runs the plan on each peer, one after the other or in turns; false when a process did not complete. Peers that cannot be used here are left
  * out, with a message. */
 bool field_run(field **out, const field_plan *plan, const bench_options *options);
 

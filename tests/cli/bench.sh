@@ -23,6 +23,27 @@ contains "$out" "stand-in "
 contains "$out" "handle get, hit, explicit, 1 thread"
 contains "$err" "none.so is left out"
 
+# A peer that dies in its turn ends neither the others nor the table.
+cat >"$scratch/dies.c" <<'END'
+#include "peer.h"
+#include <stdlib.h>
+static void *get(weir_handle_kind kind, uint64_t stream)
+{
+    (void)kind, (void)stream;
+    abort();
+}
+const bench_peer *bench_peer_get(void)
+{
+    static const bench_peer peer = { .version = BENCH_PEER_VERSION, .name = "dies", .handle = get };
+    return &peer;
+}
+END
+"${CC:-cc}" -shared -fPIC -I "$here/../../bench" -I "$here/../../include" -o "$scratch/dies.so" "$scratch/dies.c"
+expect 1 handles --threads 1 --peer "$scratch/dies.so"
+contains "$err" "handles was ended by signal 6"
+contains "$out" "mutex map/weir"
+contains "$out" "handle get, hit, implicit, 1 thread"
+
 expect 0 replay
 contains "$out" "no trace was given"
 expect 1 replay "$scratch/none.pickle"

@@ -440,8 +440,6 @@ weir_status wr_stitch_plan_locked(wr_stitch_plan *p, bool *served)
     }
     choose_region(p);
     const size_t missing = p->request->fit.block_bytes - p->tail;
-    *served = p->open && use_bin(p, WR_PLANNED);
-    if (*served) return WEIR_OK;
     if (!p->forced && wr_stitch_may_grow(p, wr_round_up(missing, WR_SEGMENT_UNIT)))
         return plan_new(p, missing, SIZE_MAX);
     *served = p->bin->class == WR_SMALL && use_bin(p, WR_LARGE);

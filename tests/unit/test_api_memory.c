@@ -39,7 +39,26 @@ static void zero_bytes_give_null(void **state)
     block = &block;
     assert_ok(weir_alloc_on(0, new_stream(1), &block));
     assert_null(block);
+    block = &block;
+    assert_ok(weir_alloc_from((weir_mempool){ 0, 0 }, 0, default_stream(0), &block));
+    assert_null(block);
     assert_int_equal(reserved_on(0) + reserved_on(1), 0);
+}
+
+/* The stream has parked blocks, so each of these requests is first looked for among them. */
+static void requests_of_no_bytes_and_of_too_many_match_no_parked_block(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *block = NULL;
+    for (int i = 0; i < 100; i++) assert_ok(weir_free(alloc_on(i % 2 ? 100 : 3 * MIB, stream)));
+    assert_ok(weir_alloc_on(0, stream, &block));
+    assert_null(block);
+    assert_status(weir_alloc_on(SIZE_MAX, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_status(weir_alloc_on(SIZE_MAX - 510, stream, &block), WEIR_ERR_OUT_OF_MEMORY);
+    assert_null(block);
+    assert_ok(weir_free(alloc_on(100, stream)));
+    assert_ok(weir_validate(0));
 }
 
 static void null_may_be_freed(void **state)
@@ -241,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         BOTH(zero_bytes_give_null),
+        BOTH(requests_of_no_bytes_and_of_too_many_match_no_parked_block),
         BOTH(null_may_be_freed),
         BOTH(memory_is_512_byte_aligned),
         BOTH(all_of_a_block_can_be_written),

@@ -189,6 +189,22 @@ static void idle_memory_of_private_pools_is_named(void **state)
     alloc_on(40 * MIB, new_stream(0));
 }
 
+static void blocks_of_a_paused_pool_are_not_in_use(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    void *freed = alloc_from(pool, 3 * MIB, default_stream(0));
+    alloc_from(pool, 4 * MIB, default_stream(0));
+    assert_ok(weir_free(freed));
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_DROP));
+    alloc_on(20 * MIB, default_stream(0));
+    refuse(60 * MIB, default_stream(0));
+    says("weir holds 20.00 MiB there: 20.00 MiB in use, 0 bytes idle, 0 bytes free between blocks in use");
+    assert_ok(weir_resume(0, "model"));
+    refuse(60 * MIB, default_stream(0));
+    says("weir holds 40.00 MiB there: 24.00 MiB in use, 0 bytes idle, 16.00 MiB free between blocks in use");
+}
+
 static int open_small_chunks(void **state)
 {
     (void)state;
@@ -358,6 +374,7 @@ int main(void)
         HOST(the_error_is_reported_when_its_own_records_fail),
         HOST(figures_that_the_driver_does_not_give_are_left_out),
         HOST(idle_memory_of_private_pools_is_named),
+        HOST(blocks_of_a_paused_pool_are_not_in_use),
         { "idle_memory_of_private_pools_is_named (chunks)", idle_memory_of_private_pools_is_named, open_small_chunks,
           close_host, NULL },
         cmocka_unit_test_setup_teardown(free_memory_outside_whole_chunks_lies_between_blocks_in_use, open_small_chunks,

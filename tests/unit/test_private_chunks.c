@@ -427,6 +427,22 @@ static void chunks_noted_by_a_checkpoint_are_mapped_nowhere_else(void **state)
     weir_checkpoint_destroy(then);
 }
 
+static void small_requests_find_room_among_large_blocks_of_a_pool_with_a_checkpoint(void **state)
+{
+    (void)state;
+    weir_checkpoint *then = NULL;
+    const weir_mempool pool = plain_pool();
+    char *gap = alloc_from(pool, 3 * MIB, origin);
+    (void)alloc_from(pool, 3 * MIB, origin);
+    assert_ok(weir_mempool_checkpoint(pool, &then));
+    assert_ok(weir_free(gap));
+    alloc_on(free_memory(0), origin);
+    char *small = alloc_from(pool, 1000, origin);
+    assert_true(small >= gap && small < gap + 3 * MIB);
+    assert_ok(weir_mempool_restore(pool, then, NULL, NULL, NULL));
+    weir_checkpoint_destroy(then);
+}
+
 static void memory_given_back_since_the_checkpoint_is_reported(void **state)
 {
     (void)state;
@@ -514,6 +530,7 @@ int main(void)
         PRIVATE(streams_of_a_graphs_pool_take_nothing_of_each_other),
         PRIVATE(a_graphs_memory_goes_with_it),
         PRIVATE(chunks_noted_by_a_checkpoint_are_mapped_nowhere_else),
+        PRIVATE(small_requests_find_room_among_large_blocks_of_a_pool_with_a_checkpoint),
         PRIVATE(memory_given_back_since_the_checkpoint_is_reported),
         PRIVATE(memory_without_live_blocks_at_the_checkpoint_is_not_missed),
         PRIVATE(memory_that_could_not_be_given_back_stays_where_it_was),

@@ -272,6 +272,33 @@ static void snapshots_and_traces_name_frames_alike(void **state)
     trace_release(&t);
 }
 
+static void events_of_one_pool_keep_their_stacks(void **state)
+{
+    (void)state;
+    trace all, part;
+    open_with(1000, 16, 100);
+    weir_mempool pool;
+    weir_mempool_options in_pool = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_snapshot_options o = WEIR_SNAPSHOT_OPTIONS_INIT;
+    in_pool.device = 0;
+    assert_ok(weir_mempool_create(&in_pool, &pool));
+    one_site(1000);
+    assert_ok(weir_mempool_enter(pool));
+    other_site(1000);
+    assert_ok(weir_mempool_leave(pool));
+    snap_and_read(&all, WEIR_SNAPSHOT_PICKLE);
+    o.device = 0;
+    o.pool = &pool;
+    assert_ok(weir_snapshot_save(path, &o));
+    read_back(&part);
+    const uint32_t other = stack_of(&all, WEIR_EVENT_ALLOC, 1), kept = stack_of(&part, WEIR_EVENT_ALLOC, 0);
+    assert_int_not_equal(other, stack_of(&all, WEIR_EVENT_ALLOC, 0));
+    assert_string_equal(innermost(&part, kept), innermost(&all, other));
+    assert_int_equal(depth(&part, kept), depth(&all, other));
+    trace_release(&all);
+    trace_release(&part);
+}
+
 /* Each allocation that writing makes fails in turn. */
 static void lack_of_memory_is_reported(void **state)
 {
@@ -324,6 +351,7 @@ int main(void)
         STACKS(stacks_need_events),
         STACKS(a_snapshot_has_the_stacks_of_live_blocks),
         STACKS(snapshots_and_traces_name_frames_alike),
+        STACKS(events_of_one_pool_keep_their_stacks),
         STACKS(lack_of_memory_is_reported),
         STACKS(python_reads_the_frames),
     };

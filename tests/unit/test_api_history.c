@@ -197,6 +197,51 @@ static void a_label_is_repeated_in_the_history(void **state)
     assert_in_range(said, 3, 5);
 }
 
+/* The ways to allocate, each with a fast path of its own. */
+typedef enum form { IMPLICIT, EXPLICIT, ENTERED, NAMED, FORMS } form;
+
+static void *alloc_by(form how, weir_mempool pool)
+{
+    void *block = NULL;
+    if (how == NAMED)
+        assert_ok(weir_alloc_from(pool, 512, default_stream(0), &block));
+    else
+        assert_ok(how == EXPLICIT ? weir_alloc_on(512, default_stream(0), &block) : weir_alloc(512, &block));
+    return block;
+}
+
+static void assert_recorded(const weir_event *events, size_t count, weir_event_kind kind, weir_mempool pool, int times)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].kind != kind) continue;
+        assert_int_equal(events[i].pool[1], pool.user);
+        times--;
+    }
+    assert_int_equal(times, 0);
+}
+
+static void a_block_that_was_parked_is_recorded_like_any_other(void **state)
+{
+    (void)state;
+    enum { PAIRS = 500 };
+    static weir_event events[2000];
+    weir_mempool_options o = WEIR_MEMPOOL_OPTIONS_INIT;
+    weir_mempool made, none = { 0, 0 };
+    o.device = 0;
+    assert_ok(weir_mempool_create(&o, &made));
+    for (int how = 0; how < FORMS; how++) {
+        const weir_mempool pool = how == ENTERED || how == NAMED ? made : none;
+        if (how == ENTERED) assert_ok(weir_mempool_enter(made));
+        assert_ok(weir_history_clear(0));
+        for (int i = 0; i < PAIRS; i++) assert_ok(weir_free(alloc_by((form)how, pool)));
+        if (how == ENTERED) assert_ok(weir_mempool_leave(made));
+        const size_t count = read_events(0, events, sizeof events / sizeof events[0]);
+        assert_recorded(events, count, WEIR_EVENT_ALLOC, pool, PAIRS);
+        assert_recorded(events, count, WEIR_EVENT_FREE_REQUESTED, pool, PAIRS);
+        assert_recorded(events, count, WEIR_EVENT_FREE_COMPLETED, pool, PAIRS);
+    }
+}
+
 static int open_silent(void **state)
 {
     (void)state;
@@ -464,6 +509,8 @@ int main(void)
         RECORDING(events_under_a_label_follow_it),
         RECORDING(invalid_labels_are_refused),
         cmocka_unit_test_setup_teardown(a_label_is_repeated_in_the_history, open_recording_much, close_host),
+        cmocka_unit_test_setup_teardown(a_block_that_was_parked_is_recorded_like_any_other, open_recording_much,
+                                        close_host),
         RECORDING(reading_needs_a_buffer),
         cmocka_unit_test_setup_teardown(saving_takes_memory_for_recorded_events_only, open_vast, close_host),
         cmocka_unit_test_setup_teardown(without_recording_there_is_nothing_to_read, open_silent, close_host),

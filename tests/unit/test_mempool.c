@@ -410,6 +410,30 @@ static void a_filter_chooses_for_every_thread(void **state)
     assert_int_equal(pool_info(pool).references, 1);
 }
 
+/* The routes differ in the pool, or else in what the filter is given, so each is told from the others. */
+static void a_filter_that_goes_leaves_the_others_in_their_order(void **state)
+{
+    (void)state;
+    int asked[4] = { 0 };
+    const weir_mempool low = plain(), high = plain();
+    assert_ok(weir_mempool_route_filter(low, above_a_mebibyte, &asked[0]));
+    assert_ok(weir_mempool_route_filter(high, above_a_mebibyte, &asked[1]));
+    assert_ok(weir_mempool_route_filter(low, above_a_mebibyte, &asked[2]));
+    assert_ok(weir_mempool_route_filter(low, above_a_mebibyte, &asked[3]));
+    assert_status(weir_mempool_unroute_filter(high, above_a_mebibyte, &asked[2]), WEIR_ERR_INVALID_ARGUMENT);
+    assert_ok(weir_mempool_unroute_filter(low, above_a_mebibyte, &asked[2]));
+    assert_pool(alloc(MIB), default_pool);
+    assert_true(asked[0] == 1 && asked[1] == 1 && asked[2] == 0 && asked[3] == 1);
+    assert_pool(alloc(2 * MIB), low);
+    assert_ok(weir_mempool_unroute_filter(low, above_a_mebibyte, &asked[3]));
+    assert_pool(alloc(2 * MIB), high);
+    assert_ok(weir_mempool_unroute_filter(high, above_a_mebibyte, &asked[1]));
+    assert_pool(alloc(2 * MIB), low);
+    assert_true(asked[0] == 2 && asked[1] == 2 && asked[2] == 0 && asked[3] == 2);
+    assert_ok(weir_mempool_unroute_filter(low, above_a_mebibyte, &asked[0]));
+    assert_pool(alloc(2 * MIB), default_pool);
+}
+
 static void a_filter_may_route_to_the_default_pool(void **state)
 {
     (void)state;
@@ -1064,6 +1088,7 @@ int main(void)
         test(a_route_of_a_stream_holds_for_every_thread),
         test(a_stream_that_ends_ends_its_route),
         test(a_filter_chooses_for_every_thread),
+        test(a_filter_that_goes_leaves_the_others_in_their_order),
         test(a_filter_may_route_to_the_default_pool),
         test(of_all_routes_the_one_opened_last_wins),
         test(pools_share_no_segment),

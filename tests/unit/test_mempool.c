@@ -410,6 +410,18 @@ static void a_filter_chooses_for_every_thread(void **state)
     assert_int_equal(pool_info(pool).references, 1);
 }
 
+static void the_default_pool_needs_no_reference_and_can_be_emptied(void **state)
+{
+    (void)state;
+    assert_ok(weir_mempool_ref(default_pool));
+    for (int i = 0; i < 3; i++) assert_ok(weir_mempool_unref(default_pool));
+    assert_ok(weir_free(alloc(3 * MIB)));
+    assert_int_not_equal(reserved_on(0), 0);
+    assert_ok(weir_mempool_empty_cache(default_pool));
+    assert_int_equal(reserved_on(0), 0);
+    assert_pool(alloc(MIB), default_pool);
+}
+
 /* The routes differ in the pool, or else in what the filter is given, so each is told from the others. */
 static void a_filter_that_goes_leaves_the_others_in_their_order(void **state)
 {
@@ -1088,6 +1100,7 @@ int main(void)
         test(a_route_of_a_stream_holds_for_every_thread),
         test(a_stream_that_ends_ends_its_route),
         test(a_filter_chooses_for_every_thread),
+        test(the_default_pool_needs_no_reference_and_can_be_emptied),
         test(a_filter_that_goes_leaves_the_others_in_their_order),
         test(a_filter_may_route_to_the_default_pool),
         test(of_all_routes_the_one_opened_last_wins),

@@ -133,14 +133,15 @@ static void print_peak(const char *whose, const outcome *o)
 static void print_shortage(const request *r, const script *sc)
 {
     char used[TABLE_SIZE], left[TABLE_SIZE];
-    const uint64_t beside = r->options.device_memory - r->options.context;
+    const uint64_t beside = advise_device(&r->options) - r->options.context;
     uint64_t *each = grow_new((size_t)sc->devices, sizeof *each), most = 0;
     (void)script_demand(sc, true, each);
     for (int device = 0; device < sc->devices; device++)
         if (each[device] > most) most = each[device];
     if (most > beside)
-        printf("The job uses %s at its peak, and %s are left beside the context: no setting can make it fit.\n",
-               table_size(most, used), table_size(beside, left));
+        printf("The job uses %s at its peak, and %s are left beside the context%s: no setting can make it fit.\n",
+               table_size(most, used), table_size(beside, left),
+               r->options.device_memory ? "" : " on the largest common card");
     free(each);
 }
 

@@ -96,6 +96,19 @@ expect 0 advise --device-memory 2GiB --json - "$small"
 json 'rows[0]["best"] is None and all(s["peak_reserved"] is None and s["failed_operation"] == 32
     for s in rows[0]["settings"])'
 
+# A job that is too large for every common card is told so, whether or not a device is named.
+cat >"$scratch/huge.csv" <<END
+Thread,Time,Action,Pointer,Size,Stream
+1,00:00:00.000001,allocate,0x7f0000000000,300000000000,0
+1,00:00:01.000001,free,0x7f0000000000,300000000000,0
+END
+expect 0 advise "$scratch/huge.csv"
+contains "$out" "The job uses 279 GiB at its peak, and 179 GiB are left beside the context on the largest common card: no setting"
+contains "$out" "No common card would do."
+expect 0 advise --device-memory 24GiB "$scratch/huge.csv"
+contains "$out" "The job uses 279 GiB at its peak, and 23.4 GiB are left beside the context: no setting"
+contains "$out" "No common card would do."
+
 # The recorded setting is tried too, under its own text, unless it is one of those above.
 with_settings()
 {

@@ -153,6 +153,11 @@ static bool find_card(const script *sc, const advise_options *options, outcome *
     return true;
 }
 
+uint64_t advise_device(const advise_options *options)
+{
+    return options->device_memory ? options->device_memory : cards[CARDS - 1] * GIB;
+}
+
 /* The job and its two halves. */
 typedef struct scripts {
     script whole, first, second;
@@ -160,7 +165,7 @@ typedef struct scripts {
 
 static bool try_setting(const scripts *sc, const advise_options *options, outcome *o, char error[1200])
 {
-    const uint64_t device = options->device_memory ? options->device_memory : cards[CARDS - 1] * GIB;
+    const uint64_t device = advise_device(options);
     if (!run(&sc->whole, &o->setting, device, options->context, &o->whole, error) ||
         !run(&sc->first, &o->setting, device, options->context, &o->first, error) ||
         !run(&sc->second, &o->setting, device, options->context, &o->second, error))

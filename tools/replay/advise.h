@@ -40,6 +40,9 @@ typedef struct advise_options {
     uint64_t context;       /* the part of it that the allocator cannot use */
 } advise_options;
 
+/* The device that the job is replayed on: the one that is known, or else the largest common card. */
+uint64_t advise_device(const advise_options *options);
+
 /* Called before each setting. */
 typedef void (*advise_progress)(void *user, unsigned done, unsigned total);
 

@@ -62,16 +62,31 @@ static WR_ALWAYS_INLINE weir_status alloc_held(size_t bytes, wr_front *front, wr
     return WEIR_OK;
 }
 
-weir_status weir_alloc(size_t bytes, void **out)
+/* The thread does not remember its current stream's front, or does not own its lock. */
+static WR_NOINLINE weir_status find_current(size_t bytes, const void *caller, void **out)
 {
     wr_device *device = NULL;
     wr_stream *s = NULL;
-    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
+    const uint64_t ways = atomic_load(&wr_runtime_global.ways);
     WR_TRY(wr_thread_resolve_stream((weir_stream){ 0 }, &device, &s));
     wr_front *front = wr_thread_front_on(device, s);
+    if (front) wr_thread_remember_here(ways, device, front);
+    wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
+    if (self) return alloc_held(bytes, front, self, out);
+    return alloc(device, s, bytes, (wr_site){ caller, s }, out);
+}
+
+static WR_ALWAYS_INLINE weir_status alloc_on_current(size_t bytes, const void *caller, void **out)
+{
+    wr_front *front = wr_thread_front_here();
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_LIKELY(self != NULL)) return alloc_held(bytes, front, self, out);
-    return alloc(device, s, bytes, (wr_site){ WR_CALLER, s }, out);
+    return WR_LIKELY(self != NULL) ? alloc_held(bytes, front, self, out) : find_current(bytes, caller, out);
+}
+
+weir_status weir_alloc(size_t bytes, void **out)
+{
+    WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc: out is NULL");
+    return alloc_on_current(bytes, WR_CALLER, out);
 }
 
 /* The thread does not remember the stream, or does not own the lock of its front. */
@@ -80,11 +95,12 @@ static WR_NOINLINE weir_status alloc_on(size_t bytes, weir_stream stream, const 
     wr_device *device = NULL;
     wr_stream *s = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_on: out is NULL");
+    if (stream.id == 0) return alloc_on_current(bytes, caller, out);
     wr_front *front = wr_thread_find_front(stream.id);
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (self) return alloc_held(bytes, front, self, out);
     WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
-    return alloc(device, s, bytes, (wr_site){ caller, stream.id == 0 ? s : NULL }, out);
+    return alloc(device, s, bytes, (wr_site){ caller, NULL }, out);
 }
 
 weir_status weir_alloc_on(size_t bytes, weir_stream stream, void **out)

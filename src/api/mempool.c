@@ -233,13 +233,30 @@ static WR_ALWAYS_INLINE bool alloc_held(wr_mempool_name name, size_t bytes, wr_f
     return true;
 }
 
+/* The front of the stream in the pool, remembered or looked up. The current stream is asked for each time. */
+static weir_status find_front(wr_mempool_name name, weir_stream stream, wr_front **front)
+{
+    wr_device *device = NULL;
+    wr_stream *s = NULL;
+    *front = NULL;
+    if (name == 0) return WEIR_OK;
+    if (stream.id == 0) {
+        WR_TRY(wr_thread_resolve_stream(stream, &device, &s));
+        stream.id = atomic_load_explicit(&s->id, memory_order_relaxed);
+        *front = wr_thread_named_front(stream.id, name);
+    }
+    if (!*front) *front = wr_thread_find_named_front(stream.id, name);
+    return WEIR_OK;
+}
+
 /* The thread does not remember a front for this stream and pool, or does not own that front's lock. */
 static WR_NOINLINE weir_status alloc_from_found(weir_mempool pool, size_t bytes, weir_stream stream, const void *caller,
                                                 void **out)
 {
     const wr_mempool_name name = wr_mempool_name_from(pool);
+    wr_front *front = NULL;
     WR_ENSURE(out, WEIR_ERR_INVALID_ARGUMENT, "weir_alloc_from: out is NULL");
-    wr_front *front = name ? wr_thread_find_named_front(stream.id, name) : NULL;
+    WR_TRY(find_front(name, stream, &front));
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
     if (self && alloc_held(name, bytes, front, self, out)) return WEIR_OK;
     return alloc_from(pool, bytes, stream, caller, out);

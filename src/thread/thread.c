@@ -90,6 +90,7 @@ weir_status wr_thread_set_device(int ordinal)
     WR_TRY(wr_thread_own(&t));
     if (backend->device_set_current) WR_TRY(wr_driver(backend, device_set_current, ordinal));
     t->device = ordinal;
+    wr_thread_knows.here.front = NULL;
     return WEIR_OK;
 }
 
@@ -129,6 +130,7 @@ weir_status wr_thread_set_stream(wr_device *device, const wr_stream *stream)
     wr_thread *t = NULL;
     WR_TRY(wr_thread_own(&t));
     t->stream_ids[device->ordinal] = atomic_load_explicit(&stream->id, memory_order_relaxed);
+    wr_thread_knows.here.front = NULL;
     return WEIR_OK;
 }
 

@@ -45,8 +45,16 @@ typedef struct wr_thread_way {
     wr_front *front;
 } wr_thread_way;
 
+/* Where the current stream of a device led to, while that device is current. */
+typedef struct wr_thread_here {
+    wr_front *front;                  /* NULL: not known */
+    weir_status (*ask)(int *ordinal); /* which device is current: other code sets it too; NULL: the thread alone does */
+    int device;
+} wr_thread_here;
+
 typedef struct wr_thread_known {
-    uint64_t ways; /* the library's count of changes when all this was true; 0: nothing is known */
+    uint64_t ways;       /* the library's count of changes when all this was true; 0: nothing is known */
+    wr_thread_here here; /* until the thread sets its device or stream */
     wr_thread_way of[WR_THREAD_WAYS];
     /* In pools that calls name. Such a pool may go, and its front become another pool's */
     wr_front *named[WR_THREAD_WAYS];
@@ -68,6 +76,18 @@ static inline wr_front *wr_thread_front(uint64_t stream_id)
     const wr_thread_way *way = &known->of[wr_thread_way_at(stream_id)];
     const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
     return WR_LIKELY(way->stream_id == stream_id && known->ways == ways) ? way->front : NULL;
+}
+
+/* The front that the thread remembers for its current stream; NULL: none, or something has changed. The driver says
+ * which device is current: the one call of it that a hit may make. */
+static inline wr_front *wr_thread_front_here(void)
+{
+    const wr_thread_known *known = &wr_thread_knows;
+    const uint64_t ways = atomic_load_explicit(&wr_runtime_global.ways, memory_order_acquire);
+    if (WR_UNLIKELY(known->ways != ways || !known->here.front)) return NULL;
+    int device = known->here.device;
+    const bool good = !known->here.ask || known->here.ask(&device) == WEIR_OK;
+    return WR_LIKELY(good && device == known->here.device) ? known->here.front : NULL;
 }
 
 static inline size_t wr_thread_named_way_at(uint64_t stream_id, wr_mempool_name name)
@@ -119,6 +139,12 @@ static inline void wr_thread_remember_front(uint64_t ways, uint64_t stream_id, w
 {
     if (wr_thread_may_remember(ways, front->cache))
         wr_thread_knows.of[wr_thread_way_at(stream_id)] = (wr_thread_way){ stream_id, front };
+}
+
+static inline void wr_thread_remember_here(uint64_t ways, const wr_device *device, wr_front *front)
+{
+    if (wr_thread_may_remember(ways, front->cache))
+        wr_thread_knows.here = (wr_thread_here){ front, device->backend->device_get_current, device->ordinal };
 }
 
 static inline void wr_thread_remember_named_front(uint64_t ways, uint64_t stream_id, wr_mempool_name name,

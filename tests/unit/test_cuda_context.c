@@ -267,6 +267,47 @@ static void calls_that_name_no_device_are_refused_in_a_programs_own_context(void
     ok(weir_close());
 }
 
+static void *alloc_often(int device)
+{
+    weir_pointer_info info = { .size = sizeof info };
+    void *block = NULL;
+    for (int i = 0; i < 200; i++) {
+        if (block) ok(weir_free(block));
+        ok(weir_alloc(512, &block));
+    }
+    ok(weir_pointer_info_get(block, &info));
+    assert_int_equal(info.device, device);
+    return block;
+}
+
+/* The thread remembers where it allocates, but other code may make another context current at any time. */
+static void an_allocation_is_on_the_device_that_other_code_has_made_current(void **state)
+{
+    (void)state;
+    weir_settings settings = WEIR_SETTINGS_INIT;
+    settings.backend = "cuda";
+    void *block = NULL;
+    use_standin(CUDA_STANDIN);
+    ok(weir_open(&settings));
+    for (int i = 0; i < 2; i++) {
+        ok(weir_device_set_current(i));
+        ok(weir_free(alloc_often(i)));
+    }
+    for (int i = 0; i < 4; i++) {
+        driver_ok(wr_cu.cuCtxSetCurrent(wr_cuda.devices[i % 2].context));
+        ok(weir_free(alloc_often(i % 2)));
+    }
+    driver_ok(wr_cu.cuCtxSetCurrent(NULL));
+    ok(weir_free(alloc_often(0)));
+    CUcontext own = own_context(0);
+    assert_int_equal(weir_alloc(512, &block), WEIR_ERR_NOT_SUPPORTED);
+    driver_ok(standin_end_context(own));
+    ok(weir_free(alloc_often(0)));
+    standin_fail("cuCtxGetCurrent", 1, 1); /* is asked again, and then says */
+    ok(weir_free(alloc_often(0)));
+    ok(weir_close());
+}
+
 /* cuInit is enough to spoil it: the child's driver has none of the parent's threads. */
 static void a_child_forked_after_the_driver_started_is_refused(void **state)
 {
@@ -322,6 +363,7 @@ static const struct CMUnitTest tests[] = {
     cuda_test(programs_own_context_stays_current),
     cuda_test(stream_of_another_context_is_refused),
     cmocka_unit_test(calls_that_name_no_device_are_refused_in_a_programs_own_context),
+    cmocka_unit_test(an_allocation_is_on_the_device_that_other_code_has_made_current),
     cmocka_unit_test(a_child_forked_after_the_driver_started_is_refused),
 };
 

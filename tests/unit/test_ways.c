@@ -184,7 +184,97 @@ static void more_streams_than_are_remembered_are_distinguished(void **state)
     assert_int_equal(driver_calls(), calls);
 }
 
+/* ---- the current stream ------------------------------------------------------------------------------------------ */
+
+static void *current(void)
+{
+    return alloc(4096);
+}
+
+static void *unnamed(void)
+{
+    void *pointer = NULL;
+    assert_ok(weir_alloc(4096, &pointer));
+    return pointer;
+}
+
+/* Uses the current stream, in both ways to ask for it, so often that the thread remembers it. */
+static void use_current(weir_stream expected, int device)
+{
+    void *(*const ask[])(void) = { unnamed, current };
+    for (int i = 0; i < 400; i++) {
+        void *pointer = ask[i / 200]();
+        if (i % 200 == 0 || i % 200 == 199) {
+            assert_int_equal(info_of(pointer).stream.id, expected.id);
+            assert_int_equal(info_of(pointer).device, device);
+        }
+        assert_ok(weir_free(pointer));
+    }
+}
+
+static void *end_it(void *argument)
+{
+    return (void *)(intptr_t)weir_stream_destroy(*(weir_stream *)argument);
+}
+
+static void the_current_stream_is_followed(void **state)
+{
+    (void)state;
+    weir_stream one = new_stream(0), other = new_stream(0);
+    use_current(default_stream(0), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_stream_set_current(one));
+        use_current(one, 0);
+        assert_ok(weir_stream_set_current(other));
+        use_current(other, 0);
+    }
+    assert_ok((weir_status)(intptr_t)in_a_thread(end_it, &other));
+    use_current(default_stream(0), 0);
+    const uint64_t calls = driver_calls();
+    for (int i = 0; i < 200; i++) assert_ok(weir_free(i % 2 ? unnamed() : current()));
+    assert_int_equal(driver_calls(), calls);
+}
+
+static void routes_have_a_say_in_what_the_current_stream_gets(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    const weir_mempool entered = new_pool(), routed = new_pool();
+    assert_ok(weir_stream_set_current(stream));
+    for (int i = 0; i < 3; i++) {
+        use_current(stream, 0);
+        assert_int_equal(info_of(unnamed()).pool.user, 0);
+        assert_ok(weir_mempool_enter(entered));
+        use_current(stream, 0);
+        assert_int_equal(info_of(unnamed()).pool.user, entered.user);
+        by_another_thread((route){ stream, routed });
+        assert_int_equal(info_of(unnamed()).pool.user, routed.user);
+        use_current(stream, 0);
+        by_another_thread((route){ stream, { 0, 0 } });
+        assert_int_equal(info_of(unnamed()).pool.user, entered.user);
+        assert_ok(weir_mempool_leave(entered));
+    }
+}
+
 /* ---- pools that the call names ------------------------------------------------------------------------------------ */
+
+static void the_current_stream_is_followed_in_a_named_pool(void **state)
+{
+    (void)state;
+    const weir_stream streams[] = { new_stream(0), new_stream(0) };
+    const weir_mempool pool = new_pool();
+    for (int i = 0; i < 6; i++) {
+        assert_ok(weir_stream_set_current(streams[i % 2]));
+        use_in(pool, WEIR_STREAM_CURRENT);
+        void *pointer = alloc_from(pool, 4096, WEIR_STREAM_CURRENT);
+        assert_int_equal(info_of(pointer).stream.id, streams[i % 2].id);
+        assert_int_equal(info_of(pointer).pool.user, pool.user);
+        assert_ok(weir_free(pointer));
+    }
+    const uint64_t calls = driver_calls();
+    use_in(pool, WEIR_STREAM_CURRENT);
+    assert_int_equal(driver_calls(), calls);
+}
 
 /* The next pool has its record and front. */
 static void a_pool_that_is_gone_is_refused_by_name(void **state)
@@ -323,6 +413,17 @@ static int open_two_devices(void **state)
     return 0;
 }
 
+static void the_current_device_is_followed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(weir_device_set_current(1));
+        use_current(default_stream(1), 1);
+        assert_ok(weir_device_set_current(0));
+        use_current(default_stream(0), 0);
+    }
+}
+
 static void blocks_of_two_devices_are_freed_in_turn(void **state)
 {
     (void)state;
@@ -390,6 +491,10 @@ int main(void)
         WAYS_TEST(a_filter_that_is_opened_is_asked),
         WAYS_TEST(a_child_of_fork_is_refused),
         WAYS_TEST(more_streams_than_are_remembered_are_distinguished),
+        WAYS_TEST(the_current_stream_is_followed),
+        WAYS_TEST(routes_have_a_say_in_what_the_current_stream_gets),
+        cmocka_unit_test_setup_teardown(the_current_device_is_followed, open_two_devices, close_host),
+        WAYS_TEST(the_current_stream_is_followed_in_a_named_pool),
         WAYS_TEST(a_pool_that_is_gone_is_refused_by_name),
         WAYS_TEST(a_remembered_front_serves_its_next_pool_only_once_it_belongs_to_it),
         WAYS_TEST(ids_of_no_pool_are_refused_beside_one_that_is_remembered),

@@ -1,22 +1,36 @@
 /*
  * alloc: the cost of an allocation and its free, when no memory has to grow, on 1 to N threads, each on a stream of its
- * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time.
+ * own. pair: allocate and free, repeatedly. mix: with 64 live blocks, replace a random one each time. handed: one of two
+ * threads allocates, and the other one frees what it hands over.
  */
 #include "compare.h"
+#include "grow.h"
 
 #include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-enum { ROUNDS = 5, BATCH = 200, LIVE = 64 };
+enum { ROUNDS = 5, BATCH = 200, LIVE = 64, HANDED_MOST = 1024 };
 
 /* Random sizes from 512 B to 512 KiB: one of eleven powers of two, or one of 1,024 multiples of 512 B. */
 enum { POWERS = 0, MULTIPLES = 1 };
+
+typedef enum load_kind { PAIR, MIX, HANDED } load_kind;
+
+/* Blocks on their way from one thread to another. */
+typedef struct belt {
+    _Atomic(void *) at[HANDED_MOST]; /* NULL: a free place */
+    atomic_bool over;                /* no more come */
+} belt;
 
 typedef struct load {
     const bench_peer *peer;
     const uint64_t *streams;
     size_t bytes; /* or POWERS, MULTIPLES */
-    bool mix;
+    load_kind kind;
+    belt *belts;                  /* for each two threads */
     double ns[BENCH_THREADS_MAX]; /* for one pair, by thread */
 } load;
 
@@ -40,15 +54,60 @@ static size_t size_for(const load *l, uint32_t *random)
 static void churn(const load *l, uint64_t stream, void *live[LIVE], uint32_t *random)
 {
     for (int i = 0; i < BATCH; i++) {
-        const uint32_t slot = l->mix ? next_random(random) % LIVE : 0;
+        const uint32_t slot = l->kind == MIX ? next_random(random) % LIVE : 0;
         if (live[slot]) l->peer->release(live[slot], stream);
         live[slot] = l->peer->alloc(size_for(l, random), stream);
     }
 }
 
+static void give_to(belt *b, uint64_t place, void *block)
+{
+    while (atomic_load_explicit(&b->at[place % HANDED_MOST], memory_order_acquire)) sched_yield();
+    atomic_store_explicit(&b->at[place % HANDED_MOST], block, memory_order_release);
+}
+
+/* NULL: nothing comes any more. */
+static void *get_from(belt *b, uint64_t place)
+{
+    for (;;) {
+        const bool over = atomic_load_explicit(&b->over, memory_order_acquire);
+        void *block = atomic_load_explicit(&b->at[place % HANDED_MOST], memory_order_acquire);
+        if (block) {
+            atomic_store_explicit(&b->at[place % HANDED_MOST], NULL, memory_order_release);
+            return block;
+        }
+        if (over) return NULL;
+        sched_yield();
+    }
+}
+
+/* Even threads allocate on their stream, odd ones free. */
+static void hand_over(load *l, unsigned thread)
+{
+    belt *b = &l->belts[thread / 2];
+    const bool makes = thread % 2 == 0;
+    const uint64_t stream = l->streams[thread / 2 * 2];
+    if (l->peer->enter) l->peer->enter(stream);
+    const uint64_t began = bench_now_ns();
+    uint64_t pairs = 0, took = 0;
+    if (makes) {
+        for (; took < BENCH_ROUND_MS * UINT64_C(1000000); took = bench_now_ns() - began)
+            for (int i = 0; i < BATCH; i++) give_to(b, pairs++, l->peer->alloc(l->bytes, stream));
+        atomic_store_explicit(&b->over, true, memory_order_release);
+    } else {
+        for (void *block; (block = get_from(b, pairs)); pairs++) l->peer->release(block, stream);
+        took = bench_now_ns() - began;
+    }
+    l->ns[thread] = (double)took / (double)pairs;
+}
+
 static void run_load(void *argument, unsigned thread)
 {
     load *l = argument;
+    if (l->kind == HANDED) {
+        hand_over(l, thread);
+        return;
+    }
     void *live[LIVE] = { NULL };
     uint32_t random = 2463534242u + thread;
     const uint64_t stream = l->streams[thread];
@@ -66,13 +125,17 @@ static void run_load(void *argument, unsigned thread)
         if (live[i]) l->peer->release(live[i], stream);
 }
 
-static double measure(const bench_peer *peer, const uint64_t *streams, size_t bytes, bool mix, unsigned threads)
+/* 0: such a load needs more threads. */
+static double measure(const bench_peer *peer, const uint64_t *streams, size_t bytes, load_kind kind, unsigned threads)
 {
     double rounds[ROUNDS];
+    if (kind == HANDED && threads < 2) return 0;
     for (int r = 0; r < ROUNDS; r++) {
-        load l = { .peer = peer, .streams = streams, .bytes = bytes, .mix = mix };
+        load l = { .peer = peer, .streams = streams, .bytes = bytes, .kind = kind };
+        l.belts = grow_new(threads / 2 + 1, sizeof *l.belts);
         bench_run_threads(threads, run_load, &l);
         rounds[r] = bench_median(l.ns, threads);
+        free(l.belts);
         bench_pass_turn();
     }
     return bench_median(rounds, ROUNDS);
@@ -81,9 +144,10 @@ static double measure(const bench_peer *peer, const uint64_t *streams, size_t by
 static const struct {
     const char *name;
     size_t bytes;
-    bool mix;
-} loads[] = { { "512 B pair", 512, false }, { "64 KiB pair", 64 << 10, false }, { "32 MiB pair", 32 << 20, false },
-              { "512 B mix", 512, true },   { "random mix", POWERS, true },     { "any size mix", MULTIPLES, true } };
+    load_kind kind;
+} loads[] = { { "512 B pair", 512, PAIR },     { "64 KiB pair", 64 << 10, PAIR },    { "32 MiB pair", 32 << 20, PAIR },
+              { "512 B mix", 512, MIX },       { "random mix", POWERS, MIX },        { "any size mix", MULTIPLES, MIX },
+              { "512 B handed", 512, HANDED }, { "64 KiB handed", 64 << 10, HANDED } };
 
 enum { LOADS = sizeof loads / sizeof loads[0], STEPS = 9 }; /* threads: 1, 2, 4 ... 256 */
 
@@ -97,7 +161,7 @@ static void measure_all(const bench_peer *peer, void *result, const void *contex
     peer_streams(peer, options->threads, streams);
     for (size_t i = 0; i < LOADS; i++)
         for (unsigned step = 0; 1u << step <= options->threads; step++)
-            ns[i * STEPS + step] = measure(peer, streams, loads[i].bytes, loads[i].mix, 1u << step);
+            ns[i * STEPS + step] = measure(peer, streams, loads[i].bytes, loads[i].kind, 1u << step);
 }
 
 /* The worst of all pair loads. */
@@ -105,16 +169,16 @@ static double worst_pair(const player *weir, unsigned step)
 {
     double worst = 0;
     for (size_t i = 0; i < LOADS; i++)
-        if (!loads[i].mix) worst = fmax(worst, compare_figure(weir, i * STEPS + step));
+        if (loads[i].kind == PAIR) worst = fmax(worst, compare_figure(weir, i * STEPS + step));
     return worst;
 }
 
-/* The worst ratio of all mix loads. */
-static double worst_mix(const player *weir, const player *peer, unsigned step)
+/* The worst ratio of all loads of a kind. */
+static double worst_ratio(load_kind kind, const player *weir, const player *peer, unsigned step)
 {
     double worst = 0;
     for (size_t i = 0; i < LOADS; i++)
-        if (loads[i].mix)
+        if (loads[i].kind == kind)
             worst = fmax(worst, compare_figure(weir, i * STEPS + step) / compare_figure(peer, i * STEPS + step));
     return worst;
 }
@@ -124,9 +188,11 @@ static void judge_to_mimalloc(const player *weir, const player *peer, unsigned l
     char what[96];
     bench_judge("alloc+free pair of 512 B, 1 thread, to mimalloc's", compare_figure(weir, 0) / compare_figure(peer, 0),
                 2, "times");
-    bench_judge("alloc+free of 64 live, 1 thread, to mimalloc's", worst_mix(weir, peer, 0), 2, "times");
+    bench_judge("alloc+free of 64 live, 1 thread, to mimalloc's", worst_ratio(MIX, weir, peer, 0), 2, "times");
     snprintf(what, sizeof what, "alloc+free of 64 live, %u threads, to mimalloc's", 1u << last);
-    if (last > 0) bench_judge(what, worst_mix(weir, peer, last), 2, "times");
+    if (last > 0) bench_judge(what, worst_ratio(MIX, weir, peer, last), 2, "times");
+    snprintf(what, sizeof what, "free by another thread, %u threads, to mimalloc's", 1u << last);
+    if (last > 0) bench_judge(what, worst_ratio(HANDED, weir, peer, last), 2, "times");
 }
 
 static void judge(const field *f, unsigned last)

@@ -8,6 +8,7 @@
 #include "pool/front.h"
 #include "pool/inspect.h"
 #include "pool/pending.h"
+#include "pool/post.h"
 #include "thread/routes.h"
 #include "thread/thread.h"
 
@@ -151,9 +152,11 @@ static WR_NOINLINE weir_status free_by_address(void *pointer, const void *caller
     const wr_segment *segment = open ? wr_address_find(pointer) : NULL;
     wr_front *front = segment ? atomic_load_explicit(&segment->front, memory_order_acquire) : NULL;
     wr_bias_thread *self = front ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (self) {
+    if (front) {
+        wr_block *block = wr_starts_find(segment, pointer);
         wr_thread_remember_blocks(ways, segment->cache);
-        if (wr_front_park_other(front, wr_starts_find(segment, pointer), pointer, self)) return WEIR_OK;
+        if (self ? wr_front_park_other(front, block, pointer, self) : block && wr_front_post(front, block, pointer))
+            return WEIR_OK;
     }
     return free_anything(pointer, caller);
 }
@@ -164,12 +167,19 @@ static WR_NOINLINE weir_status free_held(void *pointer, const void *caller, wr_f
     return wr_front_park_other(front, block, pointer, held) ? WEIR_OK : free_anything(pointer, caller);
 }
 
+/* The front's lock is not the thread's own. */
+static WR_NOINLINE weir_status free_for_other(void *pointer, const void *caller, wr_front *front, wr_block *block)
+{
+    return wr_front_post(front, block, pointer) ? WEIR_OK : free_anything(pointer, caller);
+}
+
 weir_status weir_free(void *pointer)
 {
     wr_block *block = wr_thread_block(pointer);
     wr_front *front = WR_LIKELY(block != NULL) ? wr_front_of_block(block) : NULL;
     wr_bias_thread *self = WR_LIKELY(front != NULL) ? wr_bias_acquire_owned(&front->lock) : NULL;
-    if (WR_UNLIKELY(!self)) return free_by_address(pointer, WR_CALLER);
+    if (WR_UNLIKELY(!front)) return free_by_address(pointer, WR_CALLER);
+    if (WR_UNLIKELY(!self)) return free_for_other(pointer, WR_CALLER, front, block);
     if (WR_UNLIKELY(!wr_front_park(front, block, pointer))) return free_held(pointer, WR_CALLER, front, block, self);
     wr_bias_release_owned(self);
     return WEIR_OK;

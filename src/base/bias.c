@@ -62,7 +62,7 @@ void wr_bias_init(wr_bias_lock *lock, wr_bias_depth depth, wr_lock_rank rank, co
     lock->depth = depth;
     atomic_init(&lock->owner, NULL);
     wr_lock_init(&lock->mutex, rank, name);
-    lock->last = NULL;
+    atomic_init(&lock->last, NULL);
     lock->heir = NULL;
     lock->streak = 0;
     lock->threshold = STREAK_FIRST;
@@ -120,8 +120,9 @@ static void take_over(wr_bias_lock *lock)
         else if (lock->threshold < STREAK_MAX)
             lock->threshold *= 2;
     }
-    lock->streak = lock->last == &identity ? lock->streak + 1 : 0;
-    lock->last = &identity;
+    const bool again = atomic_load_explicit(&lock->last, memory_order_relaxed) == &identity;
+    lock->streak = again ? lock->streak + 1 : 0;
+    atomic_store_explicit(&lock->last, &identity, memory_order_relaxed);
     lock->heir = lock->streak >= lock->threshold ? own_record() : NULL;
     if (lock->streak >= lock->threshold && !lock->heir) lock->streak = 0;
 }
@@ -137,6 +138,12 @@ bool wr_bias_try_slow(wr_bias_lock *lock)
     if (!wr_lock_try(&lock->mutex)) return false;
     take_over(lock);
     return true;
+}
+
+bool wr_bias_is_anothers(const wr_bias_lock *lock)
+{
+    const void *last = atomic_load_explicit(&lock->last, memory_order_relaxed);
+    return last && last != &identity;
 }
 
 void wr_bias_visit(wr_bias_lock *lock)

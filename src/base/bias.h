@@ -30,8 +30,10 @@ typedef struct wr_bias_thread {
 struct wr_bias_lock {
     _Atomic(wr_bias_thread *) owner; /* the thread it is biased to; NULL: none. Changed under the mutex */
     wr_lock mutex;
-    wr_bias_depth depth;  /* constant */
-    const void *last;     /* the thread that had the mutex last: an address in its thread-local memory, only compared */
+    wr_bias_depth depth; /* constant */
+    /* The thread that had the mutex last, but for visitors: an address in its thread-local memory, only compared.
+     * Written under the mutex */
+    _Atomic(const void *) last;
     wr_bias_thread *heir; /* the thread that gets the bias at the release; NULL: none */
     uint32_t streak;      /* times in a row that `last` had it */
     uint32_t threshold;   /* the streak at which it is biased to `last`; doubled when a bias was withdrawn too soon */
@@ -127,6 +129,9 @@ static WR_ALWAYS_INLINE void wr_bias_release(wr_bias_lock *lock, wr_bias_depth d
         wr_bias_release_slow(lock);
     }
 }
+
+/* Whether another thread than the calling one had the lock last, as owner or not. It may have changed since. */
+bool wr_bias_is_anothers(const wr_bias_lock *lock);
 
 /* Acquires, for a rare visitor to other threads' locks: the release gives the owner its bias back. */
 void wr_bias_visit(wr_bias_lock *lock);

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Tries before sleeping: some microseconds, less than it takes to fall asleep and wake. */
+enum { SPINS = 200 };
+
 /* A mutex call fails only when the lock's memory has been overwritten. */
 static void must(int error, const char *call, const wr_lock *lock)
 {
@@ -131,6 +134,13 @@ void wr_lock_acquire(wr_lock *lock)
     push(lock);
 }
 
+void wr_lock_acquire_soon(wr_lock *lock)
+{
+    check_order(lock);
+    wr_lock_acquire_soon_behind(lock);
+    push(lock);
+}
+
 bool wr_lock_try(wr_lock *lock)
 {
     check_order(lock);
@@ -155,6 +165,15 @@ bool wr_lock_is_free(wr_lock *lock)
 void wr_lock_acquire_behind(wr_lock *lock)
 {
     must(pthread_mutex_lock(&lock->mutex), "pthread_mutex_lock", lock);
+}
+
+void wr_lock_acquire_soon_behind(wr_lock *lock)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (wr_lock_try_behind(lock)) return;
+        WR_PAUSE();
+    }
+    wr_lock_acquire_behind(lock);
 }
 
 bool wr_lock_try_behind(wr_lock *lock)

@@ -26,6 +26,7 @@ typedef enum wr_lock_rank {
     WR_RANK_FRONT,     /* one front: the freed blocks of a stream in a pool that are parked */
     WR_RANK_CACHE,     /* a device's blocks, segments and statistics: never across a driver call */
     WR_RANK_CUTTING,   /* the blocks of one stream whose front is detached */
+    WR_RANK_POSTS,     /* what other threads have freed for one front to park */
     WR_RANK_EVENTS,    /* a device's free events */
     WR_RANK_ADDRESS,   /* writers of the address map */
     WR_RANK_HISTORIES, /* the list of histories */
@@ -45,7 +46,8 @@ typedef struct wr_lock {
 void wr_lock_init(wr_lock *lock, wr_lock_rank rank, const char *name);
 void wr_lock_destroy(wr_lock *lock);
 void wr_lock_acquire(wr_lock *lock);
-bool wr_lock_try(wr_lock *lock); /* false: another thread has it */
+bool wr_lock_try(wr_lock *lock);          /* false: another thread has it */
+void wr_lock_acquire_soon(wr_lock *lock); /* spins for some microseconds before it sleeps: for short sections */
 void wr_lock_release(wr_lock *lock);
 
 /* Whether nobody has it. For a child of fork, in which other threads do not exist and so never release a lock. */
@@ -54,6 +56,7 @@ bool wr_lock_is_free(wr_lock *lock);
 /* For one of many locks of a rank that are taken together. Only the holder of one particular lock of lower rank, the
  * same for all of them, may do so; it sees to their order, which debug builds do not check. */
 void wr_lock_acquire_behind(wr_lock *lock);
+void wr_lock_acquire_soon_behind(wr_lock *lock);
 bool wr_lock_try_behind(wr_lock *lock);
 void wr_lock_release_behind(wr_lock *lock);
 

@@ -48,7 +48,8 @@ typedef enum wr_block_state {
 typedef enum wr_block_mark {
     WR_MARK_NONE,     /* not live, or other streams use it */
     WR_MARK_PARKABLE, /* live, used by its own stream only */
-    WR_MARK_PARKED    /* live to the cache, but parked in the bin's front */
+    WR_MARK_PARKED,   /* live to the cache, but parked in the bin's front */
+    WR_MARK_POSTED    /* likewise, but freed by another thread and still to be parked (pool/post.h) */
 } wr_block_mark;
 
 /* A thread without the lock may read a record that has become another block's, or is unused (wr_front_of_block): once a
@@ -194,13 +195,26 @@ static inline bool wr_block_is(const wr_block *block, wr_block_mark mark)
     return atomic_load_explicit(&block->mark, memory_order_relaxed) == mark;
 }
 
-/* False: the block is parked. For a second stream that uses it, the mark is already set. */
+/* Returns what the mark was; if that is `from`, it is `to` now. */
+static inline wr_block_mark wr_block_change_mark(wr_block *block, wr_block_mark from, wr_block_mark to)
+{
+    uint8_t was = (uint8_t)from;
+    (void)atomic_compare_exchange_strong_explicit(&block->mark, &was, (uint8_t)to, memory_order_relaxed,
+                                                  memory_order_relaxed);
+    return (wr_block_mark)was;
+}
+
+/* False: the block was freed. For a second stream that uses it, the mark is already set. */
 static inline bool wr_block_mark_used(wr_block *block)
 {
-    uint8_t was = WR_MARK_PARKABLE;
-    return atomic_compare_exchange_strong_explicit(&block->mark, &was, WR_MARK_NONE, memory_order_relaxed,
-                                                   memory_order_relaxed) ||
-           was != WR_MARK_PARKED;
+    const wr_block_mark was = wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_NONE);
+    return was == WR_MARK_PARKABLE || was == WR_MARK_NONE;
+}
+
+/* Of a live block: whether the program has freed it. */
+static inline bool wr_block_is_freed(const wr_block *block)
+{
+    return wr_block_is(block, WR_MARK_PARKED) || wr_block_is(block, WR_MARK_POSTED);
 }
 
 /* Makes a record a block without neighbours; the rest is set when it is handed out. */

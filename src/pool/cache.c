@@ -10,6 +10,7 @@
 #include "pool/cut.h"
 #include "pool/detach.h"
 #include "pool/pending.h"
+#include "pool/post.h"
 #include "pool/subplan.h"
 
 #include <assert.h>
@@ -395,6 +396,7 @@ weir_status wr_cache_take(wr_cache *cache, const wr_request *request, void **out
     *out = NULL;
     if (!front) return take(cache, request, NULL, out);
     wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    if (wr_front_has_posts(front)) wr_front_collect(front);
     const bool still = wr_front_is_of(front, request->pool_name);
     weir_status status = still ? take_whole_or_cut(cache, request, front, out) : take(cache, request, NULL, out);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
@@ -453,7 +455,7 @@ weir_status wr_cache_live_block_locked(wr_cache *cache, const wr_segment *segmen
     WR_ENSURE(wr_address_find(address) == segment, WEIR_ERR_UNKNOWN_POINTER,
               "%p is not in memory that weir holds; its segment was given back to the driver", address);
     wr_block *block = wr_starts_block_at(segment, address);
-    WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is(block, WR_MARK_PARKED), WEIR_ERR_DOUBLE_FREE,
+    WR_ENSURE(block->state == WR_BLOCK_LIVE && !wr_block_is_freed(block), WEIR_ERR_DOUBLE_FREE,
               "%p is in memory that was already freed (%s, %zu bytes at %p, %s)", address, cache->name, block->bytes,
               (void *)block->base,
               block->state == WR_BLOCK_PENDING ? "waiting for the streams it was recorded on" : "cached");
@@ -538,6 +540,7 @@ weir_status wr_cache_free(wr_cache *cache, const wr_segment *segment, void *poin
     while (front) {
         /* Held until the block is free, so that a second thread that frees it finds it so. */
         wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+        if (wr_front_has_posts(front)) wr_front_collect(front);
         wr_front *now = atomic_load_explicit(&segment->front, memory_order_acquire);
         if (WR_LIKELY(now == front)) {
             wr_block *block = wr_starts_find(segment, pointer);

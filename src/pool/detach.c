@@ -10,7 +10,7 @@ enum {
     WAITS_MOST = 256,
     VISITS_MOST = 256, /* a front is attached after the cache's lock was taken so often ... */
     VISITS_SPARED = 8, /* ... beyond this many times for each time its own lock was enough */
-    SPINS = 200,       /* tries before waiting for a lock: some microseconds */
+    SPINS = 200,       /* looks before waiting for another thread: some microseconds */
     RECORDS = 64,      /* of blocks, for what a front splits */
     RECORDS_MOST = 512 /* including those of coalesced blocks; the rest goes back */
 };
@@ -18,25 +18,12 @@ enum {
 /* In a detached front's flow, which never reaches a peak: `spare` says how much may become live. */
 static const int64_t ROOM = INT64_MAX / 4;
 
-/* A cutting lock is held for less time than a thread takes to fall asleep and wake. */
-static WR_ALWAYS_INLINE bool try_soon(wr_lock *lock, bool (*try)(wr_lock *lock))
-{
-    if (WR_LIKELY(try(lock))) return true;
-    for (int i = 0; i < SPINS; i++) {
-        WR_PAUSE();
-        if (try(lock)) return true;
-    }
-    return false;
-}
-
 /* ---- all cutting locks --------------------------------------------------------------------------------------------- */
 
 void wr_detached_lock(wr_cache *cache)
 {
     atomic_store_explicit(&cache->cutting_wanted, true, memory_order_relaxed);
-    for (wr_front *f = cache->detached; f; f = f->next_detached) {
-        if (!try_soon(&f->cutting, wr_lock_try_behind)) wr_lock_acquire_behind(&f->cutting);
-    }
+    for (wr_front *f = cache->detached; f; f = f->next_detached) wr_lock_acquire_soon_behind(&f->cutting);
     atomic_store_explicit(&cache->cutting_wanted, false, memory_order_relaxed);
     for (wr_front *f = cache->detached, *next; f; f = next) {
         next = f->next_detached;
@@ -144,7 +131,7 @@ bool wr_front_lock_cutting(wr_front *front)
 {
     if (!wr_front_is_detached(front)) return false;
     if (WR_UNLIKELY(is_wanted(front->cache))) let_first(front->cache);
-    if (WR_UNLIKELY(!try_soon(&front->cutting, wr_lock_try))) wr_lock_acquire(&front->cutting);
+    wr_lock_acquire_soon(&front->cutting);
     if (WR_LIKELY(wr_front_is_detached(front))) return true;
     wr_lock_release(&front->cutting);
     return false;

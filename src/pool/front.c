@@ -5,6 +5,7 @@
 #include "pool/account.h"
 #include "pool/count.h"
 #include "pool/detach.h"
+#include "pool/post.h"
 #include "pool/subplan.h"
 
 /* ---- into the cache ----------------------------------------------------------------------------------------------- */
@@ -58,6 +59,7 @@ static void look_up_locked(wr_front *front)
     const bool closed = all || !is_open(front);
     front->closed = closed;
     front->plain = !closed && !front->recorded;
+    wr_front_open_posts_locked(front, front->plain);
 }
 
 void wr_front_meet_locked(wr_front *front)
@@ -253,6 +255,7 @@ static void empty_and_tell(wr_front *front, wr_class parked, wr_class request)
 
 void wr_front_empty_for_locked(wr_front *front, wr_class class)
 {
+    wr_front_free_posts_locked(front);
     empty_and_tell(front, WR_SMALL, class);
     empty_and_tell(front, WR_LARGE, class);
     wr_front_add_up_locked(front);
@@ -288,6 +291,7 @@ static weir_status make(wr_cache *cache, wr_stream *stream, wr_account *account,
     wr_front *front = made;
     wr_bias_init(&front->lock, WR_BIAS_OUTER, WR_RANK_FRONT, "front");
     wr_lock_init(&front->cutting, WR_RANK_CUTTING, "cutting");
+    wr_lock_init(&front->posts.lock, WR_RANK_POSTS, "posts");
     front->cache = cache;
     front->stream = stream;
     front->account = account;
@@ -389,8 +393,7 @@ void *wr_front_take_locked(wr_front *front, size_t block_bytes, size_t requested
     return block->base;
 }
 
-/* False: the slot is full, or has blocks of another size. */
-static bool park(wr_front *front, wr_block *block)
+bool wr_front_place_locked(wr_front *front, wr_block *block)
 {
     wr_front_part *part = wr_front_part_for(front, block->bytes);
     const size_t index = wr_front_index(block->bytes);
@@ -413,7 +416,7 @@ static bool may_park(const wr_front *front, const wr_block *block, const void *p
 
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer)
 {
-    return may_park(front, block, pointer) && park(front, block);
+    return may_park(front, block, pointer) && wr_front_place_locked(front, block);
 }
 
 /* With the cutting lock or the cache's. False: the block is not the front's, or other streams use it. */
@@ -447,7 +450,7 @@ static bool give(wr_front *front, wr_block *block, const void *pointer)
 bool wr_front_park_other(wr_front *front, wr_block *block, const void *pointer, wr_bias_thread *self)
 {
     const bool may = may_park(front, block, pointer);
-    const bool freed = may && (park(front, block) || give(front, block, pointer));
+    const bool freed = may && (wr_front_place_locked(front, block) || give(front, block, pointer));
     wr_bias_release_owned(self);
     return freed;
 }
@@ -463,6 +466,7 @@ bool wr_front_miss(wr_front *front, const wr_front_slot *slot, size_t requested,
     const bool plain = requested != 0 && requested <= front->plain_max;
     const bool at_once = !front->pool->is_private || !front->closed; /* else a plan may have to be asked first */
     void *found = NULL;
+    if (WR_UNLIKELY(wr_front_has_posts(front))) wr_front_collect(front);
     if (plain && wr_front_slot_has(slot, bytes))
         found = wr_front_take_locked(front, bytes, requested);
     else if (WR_LIKELY(at_once))
@@ -570,6 +574,7 @@ void wr_fronts_release(wr_cache *cache)
         wr_front *next = front->next;
         wr_bias_destroy(&front->lock);
         wr_lock_destroy(&front->cutting);
+        wr_lock_destroy(&front->posts.lock);
         wr_meta_free(front);
         front = next;
     }

@@ -49,6 +49,17 @@ typedef struct wr_front_part {
     wr_front_slot slots[WR_FRONT_SLOTS];
 } wr_front_part;
 
+#define WR_POSTS_MOST 256
+
+/* pool/post.h */
+typedef struct wr_posts {
+    wr_lock lock;
+    atomic_uint count; /* changed under the lock */
+    bool open;         /* blocks may be posted. Changed under this lock, the front's and the cache's */
+    size_t bytes;
+    wr_block *at[WR_POSTS_MOST];
+} wr_posts;
+
 struct wr_front {
     char apart[WR_CACHE_LINES]; /* padding: another thread may be writing what lies before */
     wr_bias_lock lock;
@@ -86,6 +97,9 @@ struct wr_front {
     uint32_t visits; /* by other threads, which took the cutting lock */
     wr_front *next_detached;
     wr_ledger ledger;
+
+    char beyond[WR_CACHE_LINES]; /* padding: other threads post */
+    wr_posts posts;
 };
 
 _Static_assert(WR_FRONT_SLOTS == 64, "a word has a bit for each slot");
@@ -123,6 +137,9 @@ WR_NOINLINE void *wr_front_take_locked(wr_front *front, size_t block_bytes, size
 /* Parks a live block. `block` is NULL, or began at `pointer` a moment ago. False: it must be freed in the cache, or
  * cannot be freed. */
 bool wr_front_park_locked(wr_front *front, wr_block *block, const void *pointer);
+
+/* Parks a block of the front that may be. False: its slot is full, or has blocks of another size. */
+bool wr_front_place_locked(wr_front *front, wr_block *block);
 
 /* Frees parked blocks in the cache: all of them, or those that may serve a request of that class. The cache's lock is
  * held too. */

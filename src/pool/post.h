@@ -1,0 +1,34 @@
+/*
+ * post: frees by threads other than the one that uses a stream. Taking the front's lock for each would take it away from
+ * its owner, and both would wait for each other at every block. So such a thread posts the block, and whoever has the
+ * front's lock next and misses parks all that was posted. What is posted is live to the cache, as what is parked, and goes
+ * back to it with that. docs/threading.md.
+ * Owner: the front. Lock: a short one of its own (WR_RANK_POSTS, after the cache's).
+ */
+#ifndef WR_POOL_POST_H
+#define WR_POOL_POST_H
+
+#include "pool/front.h"
+
+/* Posts the block that begins at `pointer`. False: nothing was done, and it must be freed with the front's lock: the
+ * calling thread used the stream last, enough is posted, nothing may be, or the block cannot be freed. */
+bool wr_front_post(wr_front *front, wr_block *block, const void *pointer);
+
+/* Takes no lock, so the answer may be out of date. */
+static inline bool wr_front_has_posts(const wr_front *front)
+{
+    return atomic_load_explicit(&front->posts.count, memory_order_relaxed) != 0;
+}
+
+/* Parks what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or above. */
+WR_NOINLINE void wr_front_collect(wr_front *front);
+
+/* -- the front's lock and the cache's are held */
+
+/* Frees what was posted. */
+void wr_front_free_posts_locked(wr_front *front);
+
+/* From now on blocks may be posted, or may not; then what was posted is freed. */
+void wr_front_open_posts_locked(wr_front *front, bool open);
+
+#endif

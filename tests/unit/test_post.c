@@ -1,0 +1,306 @@
+/*
+ * Blocks that are freed by another thread than the one that uses their stream (pool/post.h): they are free at once to
+ * whoever asks, serve the stream's next requests, and leave the front's lock to its owner.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "detach_support.h"
+#include "device/runtime.h"
+#include "pool/post.h"
+#include "pool_support.h"
+#include "thread_support.h"
+
+enum { MANY = 3 * WR_POSTS_MOST };
+
+static int open_default(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB });
+    return 0;
+}
+
+typedef struct batch {
+    void *blocks[MANY];
+    size_t count;
+    weir_status status; /* the first failure */
+} batch;
+
+static void *free_all(void *argument)
+{
+    batch *b = argument;
+    for (size_t i = 0; i < b->count; i++) {
+        const weir_status status = weir_free(b->blocks[i]);
+        if (b->status == WEIR_OK) b->status = status;
+    }
+    return NULL;
+}
+
+static weir_status free_by_another_thread(void *block)
+{
+    batch b = { .blocks = { block }, .count = 1 };
+    (void)in_a_thread(free_all, &b);
+    return b.status;
+}
+
+static uint32_t posted_beside(const void *live)
+{
+    return atomic_load(&front_of(live)->posts.count);
+}
+
+/* A stream whose front's lock this thread owns, where the system supports that (base/bias.h). */
+static weir_stream own_stream(void)
+{
+    const weir_stream stream = new_stream(0);
+    for (int i = 0; i < 1000; i++) assert_ok(weir_free(alloc_on(512, stream)));
+    return stream;
+}
+
+static void take_many(batch *b, size_t count, size_t bytes, weir_stream stream)
+{
+    *b = (batch){ .count = count };
+    for (size_t i = 0; i < count; i++) b->blocks[i] = alloc_on(bytes, stream);
+}
+
+static void the_next_request_of_the_size_gets_the_block(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    void *block = alloc_on(4096, stream);
+    assert_ok(free_by_another_thread(block));
+    assert_int_equal(posted_beside(block), 1);
+    const uint64_t calls = driver_calls();
+    assert_ptr_equal(alloc_on(4096, stream), block);
+    assert_int_equal(posted_beside(block), 0);
+    assert_int_equal(driver_calls(), calls);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+}
+
+static void the_owner_keeps_the_fronts_lock(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    void *block = alloc_on(4096, stream);
+    wr_front *front = front_of(block);
+    wr_bias_thread *self = wr_bias_acquire_owned(&front->lock);
+    if (!self) skip();
+    wr_bias_release_owned(self);
+    for (int i = 0; i < 50; i++) {
+        assert_ok(free_by_another_thread(block));
+        block = alloc_on(4096, stream);
+        assert_ptr_equal(wr_bias_acquire_owned(&front->lock), self);
+        wr_bias_release_owned(self);
+    }
+}
+
+static void a_thread_that_uses_the_stream_itself_posts_nothing(void **state)
+{
+    (void)state;
+    const weir_stream stream = new_stream(0);
+    void *block = alloc_on(4096, stream);
+    assert_ok(weir_free(block));
+    assert_int_equal(posted_beside(block), 0);
+}
+
+static void statistics_count_posted_blocks_as_freed(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    batch b;
+    take_many(&b, 20, 3000, stream);
+    void *live = alloc_on(512, stream);
+    (void)in_a_thread(free_all, &b);
+    assert_int_equal(b.status, WEIR_OK);
+    assert_int_equal(posted_beside(live), 20);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_int_equal(stats_of(0).requested_bytes[WEIR_STAT_ALL].current, 512);
+    assert_int_equal(posted_beside(live), 0);
+    assert_ok(weir_validate(0));
+}
+
+static void a_posted_block_cannot_be_freed_again_nor_used(void **state)
+{
+    (void)state;
+    weir_pointer_info info = { .size = sizeof info };
+    const weir_stream stream = own_stream(), other = new_stream(0);
+    void *block = alloc_on(4096, stream);
+    assert_ok(free_by_another_thread(block));
+    assert_int_equal(posted_beside(block), 1);
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(free_by_another_thread(alloc_on(512, stream))); /* the first of these collects, so there is one again */
+    block = alloc_on(4096, stream);
+    assert_ok(free_by_another_thread(block));
+    assert_status(weir_record_stream(block, other), WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(free_by_another_thread(block), WEIR_ERR_DOUBLE_FREE);
+    assert_status(weir_pointer_info_get(block, &info), WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+    assert_ok(weir_validate(0));
+}
+
+/* Frees by the owner and by another thread at once: the other's comes between the two halves of the owner's. */
+static void a_block_that_two_threads_free_at_once_is_freed_once(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    assert_ok(weir_free(alloc_on(4096, stream))); /* its slot is of that size from now on */
+    void *at = alloc_on(4096, stream);
+    wr_front *front = front_of(at);
+    wr_block *block = wr_starts_find(wr_address_find(at), at);
+    wr_bias_acquire(&front->lock, WR_BIAS_OUTER);
+    assert_true(wr_front_good(front, block, at));
+    assert_ok(free_by_another_thread(at));
+    assert_int_equal(posted_beside(at), 1);
+    wr_front_push(wr_front_part_for(front, block->bytes), wr_front_index(block->bytes), block);
+    wr_bias_release(&front->lock, WR_BIAS_OUTER);
+    assert_ptr_equal(alloc_on(4096, stream), at);
+    assert_ok(free_by_another_thread(at));
+    assert_int_equal(posted_beside(at), 2); /* it is posted twice now */
+    assert_ptr_equal(alloc_on(4096, stream), at);
+    assert_ptr_not_equal(alloc_on(4096, stream), at);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2);
+    assert_ok(weir_validate(0));
+}
+
+static void as_many_as_there_are_can_be_freed(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = { 512, 70000, 300 * 1024 };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const weir_stream stream = own_stream();
+        batch b;
+        take_many(&b, MANY, sizes[i], stream);
+        (void)in_a_thread(free_all, &b);
+        assert_int_equal(b.status, WEIR_OK);
+        assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+        assert_ok(weir_validate(0));
+    }
+    assert_ok(weir_empty_cache(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static void a_detached_front_frees_what_does_not_fit_into_its_slots(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    batch b;
+    take_many(&b, WR_FRONT_DEPTH_SMALL, 3000, stream); /* fills the slot */
+    (void)free_all(&b);
+    take_many(&b, WR_FRONT_DEPTH_SMALL, 3000, stream);
+    batch more;
+    take_many(&more, 20, 3000, stream);
+    (void)free_all(&b); /* its slot is full now */
+    void *live = alloc_on(512, stream);
+    assert_ok(try_detach(front_of(live)));
+    settle(front_of(live));
+    (void)in_a_thread(free_all, &more);
+    assert_int_equal(more.status, WEIR_OK);
+    assert_int_equal(posted_beside(live), 20);
+    (void)alloc_on(1024, stream);
+    assert_int_equal(posted_beside(live), 0);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 2);
+    assert_ok(weir_validate(0));
+}
+
+static void much_memory_does_not_wait_to_be_collected(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    void *live = alloc_on(512, stream);
+    assert_ok(free_by_another_thread(alloc_on(100 * MIB, stream)));
+    assert_int_equal(posted_beside(live), 0);
+    batch b;
+    take_many(&b, 3, 30 * MIB, stream);
+    (void)in_a_thread(free_all, &b);
+    assert_true(posted_beside(live) <= 2);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+}
+
+static void another_stream_gets_posted_memory_when_it_is_short(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    void *live = alloc_on(512, stream), *block = alloc_on(60 * MIB, stream);
+    void *rest = alloc_on(free_memory(0), stream);
+    assert_ok(free_by_another_thread(block));
+    assert_int_equal(posted_beside(live), 1);
+    assert_ok(weir_free(alloc_on(50 * MIB, new_stream(0))));
+    assert_ok(weir_free(rest));
+    assert_ok(weir_validate(0));
+}
+
+static void a_stream_that_ends_leaves_what_was_posted(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    void *live = alloc_on(512, stream), *block = alloc_on(4096, stream);
+    assert_ok(free_by_another_thread(block));
+    assert_ok(weir_stream_destroy(stream));
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 1);
+    assert_ok(free_by_another_thread(live));
+    assert_ok(weir_validate(0));
+    assert_int_equal(stats_of(0).allocation[WEIR_STAT_ALL].current, 0);
+}
+
+static void what_was_posted_is_no_part_of_a_paused_pool(void **state)
+{
+    (void)state;
+    const weir_mempool pool = make_pool(pool_options(WEIR_MEMORY_MAPPED, "model"));
+    const weir_stream stream = new_stream(0);
+    for (int i = 0; i < 1000; i++) assert_ok(weir_free(alloc_from(pool, 512, stream)));
+    void *live = alloc_from(pool, 4096, stream), *block = alloc_from(pool, 4096, stream);
+    write_pattern(live, 4096, 1);
+    assert_ok(free_by_another_thread(block));
+    assert_int_equal(posted_beside(live), 1);
+    assert_ok(weir_pause(0, "model", WEIR_PAUSE_KEEP));
+    assert_int_equal(posted_beside(live), 0);
+    assert_status(weir_free(block), WEIR_ERR_DOUBLE_FREE);
+    assert_ok(weir_resume(0, "model"));
+    assert_true(has_pattern(live, 4096, 1));
+    assert_ok(free_by_another_thread(live));
+    assert_ok(weir_mempool_unref(pool));
+    assert_ok(weir_validate(0));
+    assert_int_equal(reserved_on(0), 0);
+}
+
+static int open_recording(void **state)
+{
+    (void)state;
+    open_host((weir_settings){ .host_memory = 512 * MIB, .history = 10000 });
+    return 0;
+}
+
+static void nothing_is_posted_while_events_are_recorded(void **state)
+{
+    (void)state;
+    const weir_stream stream = own_stream();
+    void *block = alloc_on(4096, stream);
+    assert_ok(free_by_another_thread(block));
+    assert_int_equal(posted_beside(block), 0);
+}
+
+#define POST(test) cmocka_unit_test_setup_teardown(test, open_default, close_host)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        POST(the_next_request_of_the_size_gets_the_block),
+        POST(the_owner_keeps_the_fronts_lock),
+        POST(a_thread_that_uses_the_stream_itself_posts_nothing),
+        POST(statistics_count_posted_blocks_as_freed),
+        POST(a_posted_block_cannot_be_freed_again_nor_used),
+        POST(a_block_that_two_threads_free_at_once_is_freed_once),
+        POST(as_many_as_there_are_can_be_freed),
+        POST(a_detached_front_frees_what_does_not_fit_into_its_slots),
+        POST(much_memory_does_not_wait_to_be_collected),
+        POST(another_stream_gets_posted_memory_when_it_is_short),
+        POST(a_stream_that_ends_leaves_what_was_posted),
+        POST(what_was_posted_is_no_part_of_a_paused_pool),
+        cmocka_unit_test_setup_teardown(nothing_is_posted_while_events_are_recorded, open_recording, close_host),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -86,7 +86,7 @@ static void hand_over(load *l, unsigned thread)
 {
     belt *b = &l->belts[thread / 2];
     const bool makes = thread % 2 == 0;
-    const uint64_t stream = l->streams[thread / 2 * 2];
+    const uint64_t stream = l->streams[thread - thread % 2];
     if (l->peer->enter) l->peer->enter(stream);
     const uint64_t began = bench_now_ns();
     uint64_t pairs = 0, took = 0;

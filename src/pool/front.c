@@ -575,6 +575,7 @@ void wr_fronts_release(wr_cache *cache)
         wr_bias_destroy(&front->lock);
         wr_lock_destroy(&front->cutting);
         wr_lock_destroy(&front->posts.lock);
+        wr_meta_free(front->posts.at);
         wr_meta_free(front);
         front = next;
     }

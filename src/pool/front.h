@@ -49,15 +49,13 @@ typedef struct wr_front_part {
     wr_front_slot slots[WR_FRONT_SLOTS];
 } wr_front_part;
 
-#define WR_POSTS_MOST 256
-
 /* pool/post.h */
 typedef struct wr_posts {
     wr_lock lock;
     atomic_uint count; /* changed under the lock */
     bool open;         /* blocks may be posted. Changed under this lock, the front's and the cache's */
     size_t bytes;
-    wr_block *at[WR_POSTS_MOST];
+    wr_block **at; /* made for the first post */
 } wr_posts;
 
 struct wr_front {

@@ -1,10 +1,22 @@
 #include "pool/post.h"
 
 #include "base/log.h"
+#include "base/meta.h"
 #include "pool/detach.h"
 
 /* So much is posted at most: to the rest of the cache it is live, and cannot be had for other requests. */
 static const size_t BYTES_MOST = 64 * WR_MIB;
+
+/* Blocks that are taken out at once: as many as a slot has room for. */
+enum { BATCH = WR_FRONT_DEPTH_SMALL };
+
+static bool has_list(wr_posts *posts)
+{
+    void *made = NULL;
+    if (!posts->at && wr_meta_alloc(WR_POSTS_MOST * sizeof(wr_block *), "posted blocks", &made) == WEIR_OK)
+        posts->at = made;
+    return posts->at != NULL;
+}
 
 /* *full: there was no room. */
 static bool post(wr_front *front, wr_block *block, const void *pointer, bool *full)
@@ -12,7 +24,7 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     wr_posts *posts = &front->posts;
     wr_lock_acquire_soon(&posts->lock);
     const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
-    const bool may = posts->open && wr_front_good(front, block, pointer);
+    const bool may = posts->open && wr_front_good(front, block, pointer) && has_list(posts);
     *full = may && (count == WR_POSTS_MOST || posts->bytes + block->bytes > BYTES_MOST);
     const bool posted =
         may && !*full && wr_block_change_mark(block, WR_MARK_PARKABLE, WR_MARK_POSTED) == WR_MARK_PARKABLE;
@@ -35,16 +47,19 @@ static bool claim(const wr_front *front, wr_block *block)
     return good;
 }
 
-/* Leaves nothing posted. */
-static uint32_t take_out(wr_front *front, wr_block *blocks[WR_POSTS_MOST])
+/* The blocks that were posted last, of which the record is least likely to have been evicted from the processors'
+ * caches. The posts' lock is held. */
+static uint32_t take_out(wr_front *front, wr_block *blocks[BATCH])
 {
     wr_posts *posts = &front->posts;
-    const uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed);
-    uint32_t taken = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (claim(front, posts->at[i])) blocks[taken++] = posts->at[i];
-    posts->bytes = 0;
-    atomic_store_explicit(&posts->count, 0, memory_order_relaxed);
+    uint32_t count = atomic_load_explicit(&posts->count, memory_order_relaxed), taken = 0;
+    for (; count > 0 && taken < BATCH; count--) {
+        wr_block *block = posts->at[count - 1];
+        if (claim(front, block)) blocks[taken++] = block;
+    }
+    for (uint32_t i = 0; i < taken; i++) posts->bytes -= blocks[i]->bytes;
+    if (count == 0) posts->bytes = 0; /* blocks that could not be claimed may be of other sizes by now */
+    atomic_store_explicit(&posts->count, count, memory_order_relaxed);
     return taken;
 }
 
@@ -72,7 +87,7 @@ static void free_some(wr_front *front, wr_block *const *blocks, uint32_t count)
 
 void wr_front_collect(wr_front *front)
 {
-    wr_block *blocks[WR_POSTS_MOST];
+    wr_block *blocks[BATCH];
     wr_lock_acquire_soon(&front->posts.lock);
     const uint32_t count = take_out(front, blocks);
     wr_lock_release(&front->posts.lock);
@@ -86,7 +101,7 @@ void wr_front_collect(wr_front *front)
 static void collect_for_owner(wr_front *front)
 {
     wr_bias_visit(&front->lock);
-    wr_front_collect(front);
+    for (int i = 0; i < WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) wr_front_collect(front);
     wr_bias_release(&front->lock, WR_BIAS_OUTER);
 }
 
@@ -100,22 +115,23 @@ bool wr_front_post(wr_front *front, wr_block *block, const void *pointer)
     return post(front, block, pointer, &full);
 }
 
-static void free_all_locked(wr_front *front, bool open)
-{
-    wr_block *blocks[WR_POSTS_MOST];
-    wr_lock_acquire_soon(&front->posts.lock);
-    const uint32_t count = take_out(front, blocks);
-    front->posts.open = open;
-    wr_lock_release(&front->posts.lock);
-    free_locked(front, blocks, count);
-}
-
 void wr_front_free_posts_locked(wr_front *front)
 {
-    if (wr_front_has_posts(front)) free_all_locked(front, front->posts.open);
+    wr_block *blocks[BATCH];
+    /* Not for ever, where others go on posting. */
+    for (int i = 0; i <= WR_POSTS_MOST / BATCH && wr_front_has_posts(front); i++) {
+        wr_lock_acquire_soon(&front->posts.lock);
+        const uint32_t count = take_out(front, blocks);
+        wr_lock_release(&front->posts.lock);
+        free_locked(front, blocks, count);
+    }
 }
 
 void wr_front_open_posts_locked(wr_front *front, bool open)
 {
-    if (front->posts.open != open) free_all_locked(front, open);
+    if (front->posts.open == open) return;
+    wr_lock_acquire_soon(&front->posts.lock);
+    front->posts.open = open;
+    wr_lock_release(&front->posts.lock);
+    wr_front_free_posts_locked(front);
 }

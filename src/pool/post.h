@@ -10,6 +10,8 @@
 
 #include "pool/front.h"
 
+#define WR_POSTS_MOST 1024
+
 /* Posts the block that begins at `pointer`. False: nothing was done, and it must be freed with the front's lock: the
  * calling thread used the stream last, enough is posted, nothing may be, or the block cannot be freed. */
 bool wr_front_post(wr_front *front, wr_block *block, const void *pointer);
@@ -20,7 +22,8 @@ static inline bool wr_front_has_posts(const wr_front *front)
     return atomic_load_explicit(&front->posts.count, memory_order_relaxed) != 0;
 }
 
-/* Parks what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or above. */
+/* Parks some of what was posted, and frees what does not fit. The front's lock is held, and no other of that rank or
+ * above. */
 WR_NOINLINE void wr_front_collect(wr_front *front);
 
 /* -- the front's lock and the cache's are held */

@@ -15,7 +15,7 @@
 #include "pool_support.h"
 #include "thread_support.h"
 
-enum { MANY = 3 * WR_POSTS_MOST };
+enum { MANY = WR_POSTS_MOST * 3 / 2 };
 
 static int open_default(void **state)
 {
@@ -168,7 +168,7 @@ static void a_block_that_two_threads_free_at_once_is_freed_once(void **state)
 static void as_many_as_there_are_can_be_freed(void **state)
 {
     (void)state;
-    static const size_t sizes[] = { 512, 70000, 300 * 1024 };
+    static const size_t sizes[] = { 512, 70000, 150 * 1024 };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         const weir_stream stream = own_stream();
         batch b;

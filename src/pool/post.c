@@ -37,13 +37,16 @@ static bool post(wr_front *front, wr_block *block, const void *pointer, bool *fu
     return posted;
 }
 
-/* Makes a posted block a parked one. Not if its owner has freed it while it was being posted: two threads freed it at
- * once, and neither was told of an error. Then it may even be posted twice by now. */
+/* Makes a posted block a parked one; nobody without the front's lock changes the mark of a posted block. Not if its
+ * owner has freed it while it was being posted: two threads freed it at once, and neither was told of an error. Then it
+ * may even be posted twice by now. */
 static bool claim(const wr_front *front, wr_block *block)
 {
-    const bool good = wr_front_of_block(block) == front &&
-                      wr_block_change_mark(block, WR_MARK_POSTED, WR_MARK_PARKED) == WR_MARK_POSTED;
-    if (!good) wr_log(WR_LOG_WARN, "weir_free: two threads freed the same block at once; it was freed once");
+    const bool good = wr_front_of_block(block) == front && wr_block_is(block, WR_MARK_POSTED);
+    if (good)
+        wr_block_mark_as(block, WR_MARK_PARKED);
+    else
+        wr_log(WR_LOG_WARN, "weir_free: two threads freed the same block at once; it was freed once");
     return good;
 }
 
